@@ -34,13 +34,12 @@ from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.messages.sends import SendRecords, Target
 
 from kourou.engine.ports import QueueRead
-from kourou.engine.pulls.pull_handler import Pulls
+from kourou.engine.pulls.pull_handler import PullHandler
 from kourou.engine.sends.appends import Appends
 from kourou.errors import Code
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import encode_draft
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received, Reply
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.remoting_server import RemotingLink
 from kourou.transport.tcp_link import Buffer
@@ -77,7 +76,7 @@ class Watch:
         return False
 
     def __enter__(self) -> Counter[str]:
-        message, write, reply = ZmtpLink.put_message, Appends.write, Pulls._reply
+        message, write, reply = ZmtpLink.put_message, Appends.write, PullHandler._reply
         put = RemotingLink.put
         counts = self.counts
 
@@ -104,7 +103,11 @@ class Watch:
             return written
 
         def watched_reply(
-            pulls: Pulls, received: Received, request: PullMessage, code: Code, read: QueueRead
+            pulls: PullHandler,
+            received: Received,
+            request: PullMessage,
+            code: Code,
+            read: QueueRead,
         ) -> Reply:
             counts["read"] += read.size_bytes
             counts["put together"] += 0 if read.run is not None else read.size_bytes
@@ -116,7 +119,7 @@ class Watch:
             put(link, parts)
 
         self._undo = (message, write, reply, put)
-        ZmtpLink.put_message, Appends.write, Pulls._reply, RemotingLink.put = (
+        ZmtpLink.put_message, Appends.write, PullHandler._reply, RemotingLink.put = (
             watched_message,
             watched_write,
             watched_reply,
@@ -125,7 +128,7 @@ class Watch:
         return counts
 
     def __exit__(self, *_: object) -> None:
-        ZmtpLink.put_message, Appends.write, Pulls._reply, RemotingLink.put = self._undo
+        ZmtpLink.put_message, Appends.write, PullHandler._reply, RemotingLink.put = self._undo
 
 
 async def measure(root: Path, mode: str, queues: int, messages: int, size: int) -> dict[str, float]:

@@ -21,12 +21,6 @@ from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 
 SOURCE = "libs/kourou/events/control_events.py"
-SOURCES = (
-    SOURCE,
-    "libs/kourou/events/filter_events.py",
-    "libs/kourou/events/batch_events.py",
-    "libs/kourou/events/replication_events.py",
-)
 PLACES = (
     "libs/kourou/engine",
     "libs/kourou/runtime",
@@ -157,7 +151,7 @@ def _sources(root: Path) -> Iterator[tuple[str, ast.Module]]:
     """(module, tree) of all code that may create or apply an event."""
     for place in PLACES:
         for path in sorted((root / place).rglob("*.py")):
-            if path.relative_to(root).as_posix() in SOURCES:
+            if path.relative_to(root).as_posix() == SOURCE:
                 continue
             parts = path.relative_to(root).with_suffix("").parts
             start = 1 if parts[0] == "libs" else 2
@@ -218,16 +212,15 @@ def _appliers(root: Path, names: set[str]) -> Mapping[str, list[str]]:
 def _aggregates(root: Path) -> Mapping[str, str]:
     """The return value of each event's `aggregate`, with field names in capitals."""
     found: dict[str, str] = {}
-    for source in SOURCES:
-        tree = ast.parse((root / source).read_text(encoding="utf-8"))
-        for kind in (node for node in tree.body if isinstance(node, ast.ClassDef)):
-            for base in kind.bases:
-                if isinstance(base, ast.Name) and base.id in found:
-                    found[kind.name] = found[base.id]
-            for item in kind.body:
-                if isinstance(item, ast.FunctionDef) and item.name == "aggregate":
-                    (returned,) = (node for node in ast.walk(item) if isinstance(node, ast.Return))
-                    found[kind.name] = _pattern(returned.value)
+    tree = ast.parse((root / SOURCE).read_text(encoding="utf-8"))
+    for kind in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+        for base in kind.bases:
+            if isinstance(base, ast.Name) and base.id in found:
+                found[kind.name] = found[base.id]
+        for item in kind.body:
+            if isinstance(item, ast.FunctionDef) and item.name == "aggregate":
+                (returned,) = (node for node in ast.walk(item) if isinstance(node, ast.Return))
+                found[kind.name] = _pattern(returned.value)
     return found
 
 

@@ -13,7 +13,7 @@ from generators.tables import code, document, head, link, paragraph, table
 from kourou.client.consumer.pull_plan import SWIFT_MS, Action, step_after
 from kourou.client.settings.client_settings import ConsumerSettings
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.retention.disk_pressure import DiskPressure, Level
+from kourou.engine.retention.disk_pressure import DiskLevel, DiskPressure
 from kourou.errors import Code
 from kourou.protocol.table import PULL_ANSWERS
 from kourou.service.lifecycle import STEPS, ExitCode, Phase
@@ -98,7 +98,7 @@ def _disk() -> Iterator[str]:
         "settings:"
     )
     yield ""
-    said = remarks(Level)
+    said = remarks(DiskLevel)
     yield from table(
         ("level", "name", "from", "effect"),
         [
@@ -130,9 +130,9 @@ def _look(disk: DiskPressure, used_percent: int) -> list[str]:
     return disk.measured(total, total * (100 - used_percent) // 100, full=False)
 
 
-def _levels() -> Iterator[tuple[Level, int]]:
+def _levels() -> Iterator[tuple[DiskLevel, int]]:
     disk = _pressure()
-    seen: set[Level] = set()
+    seen: set[DiskLevel] = set()
     for percent in range(101):
         _look(disk, percent)
         if disk.level not in seen:

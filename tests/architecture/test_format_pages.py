@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from kourou.protocol.record.hashes import index_hash, tags_code
 
 from kourou.engine.admin.log_bootstrap import decode_beginning, encode_beginning
-from kourou.engine.delays.progress import Progress, decode_progress, progress_draft
+from kourou.engine.delays.progress import DelayProgress, decode_progress, progress_draft
 from kourou.events.control_events import EVENT_TYPES, KnownEvent, TopicPut, decode_record_body
 from kourou.protocol import kernel
 from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
-from kourou.protocol.record.hashes import index_hash, tags_code
 from kourou.protocol.record.layout import BLANK_MAGIC, MAGIC
 from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.protocol.wire.frames import decode_frame, decode_reply, decode_request, encode_request
@@ -275,7 +275,7 @@ def test_what_comes_before_a_log(root: Path) -> None:
 
 def test_the_progress_of_delay_levels(root: Path) -> None:
     body = Page(root, "delay").block('{"offsets":{').strip().encode()
-    progress = Progress({1: 40, 3: 7}, [(1, 40, 12), (3, 7, 1)])
+    progress = DelayProgress({1: 40, 3: 7}, [(1, 40, 12), (3, 7, 1)])
     assert decode_progress(body) == progress
     assert body in progress_draft(progress, 0, bytes(8))
 

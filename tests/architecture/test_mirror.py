@@ -19,8 +19,8 @@ DECLARATIONS = (
 
 CONTRACTS = (
     "kourou.runtime.core",
-    "kourou.runtime.inputs",
-    "kourou.runtime.effects",
+    "kourou.runtime.core",
+    "kourou.runtime.core",
     "kourou.version",
 )
 """Protocols and values, proved by whatever implements or uses them."""

@@ -9,11 +9,7 @@ import pytest
 import uvloop
 import zmq
 
-from kourou.protocol.messages.namesrv import (
-    GetKvConfig,
-    GetKvConfigResponse,
-    GetNamesrvConfig,
-)
+from kourou.protocol.messages.namesrv import GetKvConfig, GetKvConfigResponse, GetNamesrvConfig
 from kourou.protocol.wire.frames import (
     Frame,
     FrameKind,
@@ -23,7 +19,7 @@ from kourou.protocol.wire.frames import (
     encode_reply,
     encode_request,
 )
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_server import Inbound, ZmqServer
 from kourou.transport.zmq_socket import process_context
@@ -202,7 +198,7 @@ async def test_the_peer_is_told_from_others_by_id_and_address(host: Host, connec
     assert len({peer.id for peer in peers}) == 3
     assert len({peer.address for peer in peers}) == 3
     assert all(peer.address[0] == "127.0.0.1" and peer.address[1] > 0 for peer in peers)
-    assert {(peer.carrier, peer.listener) for peer in peers} == {("zmq", "internal")}
+    assert {(peer.protocol, peer.listener) for peer in peers} == {("zmq", "internal")}
 
 
 @pytest.mark.feature("F044")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou.engine.groups.progress import Commits, Progress
+from kourou.engine.groups.progress import Commits, ConsumerProgress
 from kourou.engine.transactions.half_messages import (
     HalfRecord,
     checked,
@@ -22,8 +22,7 @@ from kourou.engine.transactions.half_messages import (
     operation,
     read_half,
 )
-from kourou.engine.transactions.half_recovery import open_halves
-from kourou.engine.transactions.open_halves import TRANSACTION_GROUP
+from kourou.engine.transactions.open_halves import TRANSACTION_GROUP, open_halves
 from kourou.model.message import SysFlag
 from kourou.model.names import HALF_TOPIC, OP_TOPIC
 from kourou.protocol.record.layout import encode_host, parts_of
@@ -118,13 +117,13 @@ def test_what_rocketmq_left_open_is_open(root: Path) -> None:
     store = Store.open(small_settings(root), RealDisk())
     try:
         for progress in (table, {}):
-            commits = Commits(Progress({TRANSACTION_GROUP: progress} if progress else {}))
+            commits = Commits(ConsumerProgress({TRANSACTION_GROUP: progress} if progress else {}))
             halves = open_halves(store, commits, 0, WALL_MS)
             assert len(halves) == 0
             assert halves.done() == (4, 3)
         # As if the broker had died before its last op record.
         assert store.offset_position(OP_TOPIC, 0, 2) == OPS[2][0]
-        halves = open_halves(_Before(store, 2), Commits(Progress()), 0, WALL_MS)
+        halves = open_halves(_Before(store, 2), Commits(ConsumerProgress()), 0, WALL_MS)
         assert [(one.offset, one.position, one.checks) for one in halves] == [(3, 5210, 1)]
         assert halves.done() == (3, 2)
     finally:

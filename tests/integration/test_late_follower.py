@@ -20,6 +20,7 @@ from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
 from kourou.broker.network_keys import BrokerRole
 from kourou.broker.part_settings import store_settings_of
+from kourou.replication.static_follower import FollowerStep
 
 from kourou import Message, ProducerSettings
 from kourou.cli.main import main
@@ -33,7 +34,6 @@ from kourou.protocol.messages.broker_admin import (
     UpdateBrokerConfig,
 )
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
-from kourou.replication.copying import Step
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
@@ -66,7 +66,7 @@ class Running(ServedHere):
     """One service, and a client of it."""
 
     @property
-    def step(self) -> Step:
+    def step(self) -> FollowerStep:
         return self.parts.following.copying.step
 
     async def send(self, topic: str, number: int, size: int = 1_000) -> None:
@@ -75,7 +75,7 @@ class Running(ServedHere):
     async def caught_up_with(self, leader: Running) -> None:
         await until(lambda: (
             self.service._renewing is None
-            and self.step is Step.FOLLOWING
+            and self.step is FollowerStep.FOLLOWING
             and self.store.end == leader.store.end == self.store.dispatched
             and self.parts.control.next_offset == leader.parts.control.next_offset
         ))  # fmt: skip

@@ -16,11 +16,11 @@ from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
 from kourou.broker.network_keys import BrokerRole
 from kourou.protocol.messages.sends import SendMessage
+from kourou.replication.static_follower import Copying, FollowerIdentity, FollowerStep, Say, Take
 
 from kourou.errors import Code
 from kourou.protocol.messages.replication import Attach, Attached, LogChunk
 from kourou.protocol.wire.frames import Frame, decode_request
-from kourou.replication.copying import Copying, Member, Say, Step, Take
 from kourou.replication.epochs import Epochs
 from kourou.store.real_disk import RealDisk
 from kourou.store.replica.epoch_file import load_epochs
@@ -59,7 +59,7 @@ class Follower:
         settings = StoreSettings(root=root, segment_size_bytes=SEGMENT)
         self.store = Store.open(settings, RealDisk())
         self.copying = Copying(
-            Member("DefaultCluster", "broker-a", 1), Epochs((), self.store.end), 0
+            FollowerIdentity("DefaultCluster", "broker-a", 1), Epochs((), self.store.end), 0
         )
         self.refusals: list[str] = []
         self.connection = ZmqConnection(address, on_notify=self._heard)
@@ -137,7 +137,7 @@ async def test_a_send_is_answered_when_the_follower_has_it_and_both_logs_are_equ
         follower = Follower(tmp_path / "follower", told["replication"])
         leader = service._session.core.parts.leading
         await until(lambda: leader.in_sync == (1,))
-        assert follower.copying.step is Step.FOLLOWING
+        assert follower.copying.step is FollowerStep.FOLLOWING
         codes = await asyncio.gather(*(send(client, number) for number in range(500)))
         assert set(codes) == {Code.SUCCESS}
         end = service._session.store.end

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
 
+from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeaderRole
+
 from kourou.engine.effects import Forward
 from kourou.engine.inputs import Copied, Dispatched
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
 from kourou.errors import Code
 from kourou.model.message import StoredMessage
 from kourou.model.topic import BrokerData, QueueData, TopicRoute
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.record.message_record import decode_record
-from kourou.runtime.inputs import Received, ReplyTo
-from kourou.runtime.peer import MEMBERS, Peer
+from kourou.runtime.core import MEMBERS, Peer, Received, ReplyTo
 from kourou_rigs.engine import Engine, MemoryStore
 from kourou_rigs.quorum import GivenQuorum
 

@@ -9,18 +9,14 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 
 from kourou.protocol.messages.replication import AskVote, LogChunk, Vote
-from kourou.replication.progress import Event, Progress
-from kourou.replication.raft import member, voting
-from kourou.replication.raft.admission import Admission
-from kourou.replication.raft.ballot import Ballot
-from kourou.replication.raft.campaign import Candidate
-from kourou.replication.raft.effects import Confirmed, Effect, Role, SaveVote, Send
-from kourou.replication.raft.follower import Follower
-from kourou.replication.raft.joining import Joining
-from kourou.replication.raft.leader import Leader
-from kourou.replication.raft.lease import Lease
+from kourou.replication.progress import Event, FollowerProgress
+from kourou.replication.raft import election, node
+from kourou.replication.raft.effects import Committed, Effect, Role, SaveVote, Send
+from kourou.replication.raft.election import Ballot, Candidate, Joining
+from kourou.replication.raft.follower import RaftFollower
+from kourou.replication.raft.leader import Admission, LeaderLease, RaftLeader
 from kourou.replication.raft.own_log import Fit, OwnLog
-from kourou.replication.raft.part import Cause
+from kourou.replication.raft.role import TransitionCause
 from kourou_rigs import raft_node
 from kourou_rigs.raft_disk import MemberDisk, opening_cell
 from kourou_rigs.raft_node import Node
@@ -67,7 +63,7 @@ def test_two_hundred_thousand_seeds_more() -> None:
 
 
 def votes_for_a_log_that_is_behind(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(voting, "is_up_to_date", lambda ask, epochs: True)
+    patch.setattr(election, "is_up_to_date", lambda ask, epochs: True)
 
 
 def answers_before_the_vote_is_on_disk(patch: pytest.MonkeyPatch) -> None:
@@ -81,11 +77,11 @@ def answers_before_the_vote_is_on_disk(patch: pytest.MonkeyPatch) -> None:
 
 
 def takes_its_vote_back(patch: pytest.MonkeyPatch) -> None:
-    def may_vote(one: member.Member, ask: AskVote) -> bool:
+    def may_vote(one: node.RaftNode, ask: AskVote) -> bool:
         current = ask.pre or ask.epoch == one.epoch
-        return current and voting.is_up_to_date(ask, one.log.epochs)
+        return current and election.is_up_to_date(ask, one.log.epochs)
 
-    patch.setattr(member, "may_vote", may_vote)
+    patch.setattr(node, "may_vote", may_vote)
 
 
 def cuts_what_follows_a_late_chunk(patch: pytest.MonkeyPatch) -> None:
@@ -97,15 +93,15 @@ def cuts_what_follows_a_late_chunk(patch: pytest.MonkeyPatch) -> None:
         return (Fit.DIVERGED, end) if late else (fit, agreed)
 
     patch.setattr(OwnLog, "compare", compare)
-    patch.setattr(OwnLog, "may_cut", lambda self, position: True)
+    patch.setattr(OwnLog, "may_truncate", lambda self, position: True)
 
 
 def confirms_an_older_epoch_by_counting(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Leader, "may_confirm", lambda self, position: True)
+    patch.setattr(RaftLeader, "may_confirm", lambda self, position: True)
 
 
 def leads_without_a_lease(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Leader, "leads", lambda self, now_ms: True)
+    patch.setattr(RaftLeader, "leads", lambda self, now_ms: True)
 
 
 def says_flushed_before_it_is(patch: pytest.MonkeyPatch) -> None:
@@ -119,15 +115,17 @@ def says_flushed_before_it_is(patch: pytest.MonkeyPatch) -> None:
 
 
 def tells_its_whole_log_as_the_leaders(patch: pytest.MonkeyPatch) -> None:
-    genuine = Follower._take
+    genuine = RaftFollower._take
 
-    def take(self: Follower, *chunk: object) -> bool:
+    def take(self: RaftFollower, *chunk: object) -> bool:
         fits = genuine(self, *chunk)  # type: ignore[arg-type]  # handed through
         if fits:
-            self.matched = self.member.log.end
+            self.matched = self.node.log.end
         return fits
 
-    def accepted(self: Progress, now_ms: int, answered: int, written: int, flushed: int) -> bool:
+    def accepted(
+        self: FollowerProgress, now_ms: int, answered: int, written: int, flushed: int
+    ) -> bool:
         self.heard_ms, self.round = now_ms, max(self.round, answered)
         self.written, self.flushed = max(self.written, written), max(self.flushed, flushed)
         self.next = max(self.next, self.written)
@@ -135,8 +133,8 @@ def tells_its_whole_log_as_the_leaders(patch: pytest.MonkeyPatch) -> None:
         self._probing = False
         return True
 
-    patch.setattr(Follower, "_take", take)
-    patch.setattr(Progress, "accepted", accepted)
+    patch.setattr(RaftFollower, "_take", take)
+    patch.setattr(FollowerProgress, "accepted", accepted)
 
 
 def forgets_the_cut_in_a_power_loss(patch: pytest.MonkeyPatch) -> None:
@@ -149,8 +147,8 @@ def forgets_the_cut_in_a_power_loss(patch: pytest.MonkeyPatch) -> None:
 
 def counts_pre_votes_as_votes(patch: pytest.MonkeyPatch) -> None:
     def vote(self: Candidate, vote: Vote) -> None:
-        if vote.granted and vote.epoch == self.member.epoch and self._count(vote.member):
-            self.member.become(Cause.WON)
+        if vote.granted and vote.epoch == self.node.epoch and self._count(vote.member):
+            self.node.become(TransitionCause.WON)
 
     patch.setattr(Candidate, "vote", vote)
 
@@ -160,38 +158,38 @@ def appends_without_comparing_epochs(patch: pytest.MonkeyPatch) -> None:
 
 
 def votes_while_it_hears_a_leader(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(voting, "hears_a_leader", lambda one, ask: False)
+    patch.setattr(election, "hears_a_leader", lambda one, ask: False)
 
 
 def votes_at_once_after_a_start(patch: pytest.MonkeyPatch) -> None:
-    genuine = member.Member.__init__
+    genuine = node.RaftNode.__init__
 
-    def init(self: member.Member, *args: object, **named: object) -> None:
+    def init(self: node.RaftNode, *args: object, **named: object) -> None:
         genuine(self, *args, **named)  # type: ignore[arg-type]  # handed through
         self.heard_ms -= 1_000_000
 
-    patch.setattr(member.Member, "__init__", init)
+    patch.setattr(node.RaftNode, "__init__", init)
 
 
 def acknowledges_while_it_hands_over(patch: pytest.MonkeyPatch) -> None:
-    genuine = Lease.valid
+    genuine = LeaderLease.valid
 
-    def valid(self: Lease, now_ms: int, answered: Iterator[int]) -> bool:
+    def valid(self: LeaderLease, now_ms: int, answered: Iterator[int]) -> bool:
         suspended, self.suspended = self.suspended, False
         sure = genuine(self, now_ms, answered)
         self.suspended = suspended
         return sure
 
-    patch.setattr(Lease, "valid", valid)
+    patch.setattr(LeaderLease, "valid", valid)
 
 
 def confirms_what_was_not_compared(patch: pytest.MonkeyPatch) -> None:
-    def confirm(self: Follower) -> None:
-        log = self.member.log
+    def confirm(self: RaftFollower) -> None:
+        log = self.node.log
         if log.confirm(min(self.confirmable, log.flushed)):
-            self.member.out.append(Confirmed(log.confirmed))
+            self.node.out.append(Committed(log.confirmed))
 
-    patch.setattr(Follower, "_confirm", confirm)
+    patch.setattr(RaftFollower, "_confirm", confirm)
 
 
 def opens_an_epoch_that_it_leads_no_more(patch: pytest.MonkeyPatch) -> None:
@@ -221,13 +219,13 @@ def votes_without_the_disk_that_it_had(patch: pytest.MonkeyPatch) -> None:
 def does_not_write_down_that_it_is_joining(patch: pytest.MonkeyPatch) -> None:
     """A second start, with a part of the log, takes itself for any other member."""
     patch.setattr(Joining, "is_marked", True)
-    genuine = member.Member.__init__
+    genuine = node.RaftNode.__init__
 
-    def init(self: member.Member, *args: object, **named: object) -> None:
+    def init(self: node.RaftNode, *args: object, **named: object) -> None:
         genuine(self, *args, **named)  # type: ignore[arg-type]  # handed through
         self._unmarked = False
 
-    patch.setattr(member.Member, "__init__", init)
+    patch.setattr(node.RaftNode, "__init__", init)
     patch.setattr(Ballot, "_write", lambda self: _written(self, joining=False), raising=True)
 
 
@@ -243,7 +241,7 @@ def admits_whoever_asks(patch: pytest.MonkeyPatch) -> None:
         known = self._joiners.get(name)
         if known is None:
             return 0, 0
-        known.told_in = 0
+        known.reported_in = 0
         return known.start, 0
 
     patch.setattr(Admission, "word", word)
@@ -253,7 +251,7 @@ def is_born_among_a_majority(patch: pytest.MonkeyPatch) -> None:
     genuine = Joining.awaited
 
     def awaited(self: Joining) -> list[str]:
-        settings = self._member.settings
+        settings = self._node.settings
         missing = genuine(self)
         return missing if len(missing) > len(settings.members) - settings.majority else []
 
@@ -261,13 +259,13 @@ def is_born_among_a_majority(patch: pytest.MonkeyPatch) -> None:
 
 
 def takes_nothing_until_it_begins_anew(patch: pytest.MonkeyPatch) -> None:
-    genuine = Follower._restart_log
+    genuine = RaftFollower._restart_log
 
-    def restart_log(self: Follower, chunk: LogChunk) -> None:
+    def restart_log(self: RaftFollower, chunk: LogChunk) -> None:
         genuine(self, chunk)
-        self.member.log.cutting = True
+        self.node.log.truncating = True
 
-    patch.setattr(Follower, "_restart_log", restart_log)
+    patch.setattr(RaftFollower, "_restart_log", restart_log)
 
 
 WITHIN = 2_000

@@ -19,17 +19,17 @@ from dataclasses import replace
 from functools import lru_cache
 
 import pytest
-
-from kourou.engine.roles.leader import LeaderRole, Leading
-from kourou.engine.roles.replicas import Replicas
-from kourou.engine.sends.copied_confirmations import CopiedConfirmations
-from kourou.errors import Code
 from kourou.protocol.messages.sends import SendRecords, Target
+from kourou.replication.static_follower import Copying, FollowerStep
+from kourou.replication.static_leader import Shipping
+
+from kourou.engine.roles.leader import LeaderRole, StaticLeader
+from kourou.engine.roles.replicas import ReplicaAggregate
+from kourou.engine.sends.confirmations import CopiedConfirmations
+from kourou.errors import Code
 from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.protocol.record.properties import encode_properties
-from kourou.replication.copying import Copying, Step
 from kourou.replication.epochs import Epochs
-from kourou.replication.shipping import Shipping
 from kourou_rigs.engine import Engine, MemoryStore
 from kourou_rigs.pair import Pair
 
@@ -146,17 +146,17 @@ class Life:
             if other != record:
                 raise Violation(f"both have epoch {ours.epoch_at(at)} at {at}, and differ there")
         step = copying(pair).step
-        if step is Step.FOLLOWING and copying(pair).taken > pair.leader.store.end:
+        if step is FollowerStep.FOLLOWING and copying(pair).taken > pair.leader.store.end:
             raise Violation("a follower has more than its leader")
         confirmed = pair.follower.core.parts.confirmations.confirmed
         if confirmed > pair.follower.store.end:
             raise Violation("what is not there is confirmed")
-        if pair.follower.control.replicas != Replicas() and not theirs.opened():
+        if pair.follower.control.replicas != ReplicaAggregate() and not theirs.opened():
             raise Violation("an epoch has no place")
         missing = self.promised - keys_of(pair.follower.store)
         if missing:
             raise Violation(f"{sorted(missing)} were acknowledged and are gone")
-        if step is Step.REFUSED:
+        if step is FollowerStep.REFUSED:
             assert "promised" in copying(pair).reason, copying(pair).reason
             self.events["the leader lost what counted"] += 1
             self.stuck = True
@@ -240,7 +240,7 @@ def test_a_pair_survives_whatever_happens(
 
 
 def no_new_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Leading, "start", lambda *_: None)
+    monkeypatch.setattr(StaticLeader, "start", lambda *_: None)
 
 
 def ships_before_the_epoch_is_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,12 +255,12 @@ def ships_before_the_epoch_is_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forgets_what_was_promised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Replicas, "promised_to", lambda *_: 0)
+    monkeypatch.setattr(ReplicaAggregate, "promised_to", lambda *_: 0)
 
 
 def forgets_it_when_it_leaves_the_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        Replicas, "promised_to", lambda self, member: (1 << 62) * (member in self.in_sync)
+        ReplicaAggregate, "promised_to", lambda self, member: (1 << 62) * (member in self.in_sync)
     )
 
 

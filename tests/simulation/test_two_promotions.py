@@ -21,9 +21,8 @@ from kourou.model.topic import DataVersion
 from kourou.protocol.bodies.registration_body import BrokerRegistration, encode_registration
 from kourou.protocol.messages.namesrv import RegisterBroker, RegisterBrokerResponse
 from kourou.protocol.messages.replication import PromoteReplica
-from kourou.replication.epoch_numbers import PROMOTION
-from kourou.runtime.inputs import Disconnected, Received, ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.replication.epochs import PROMOTION
+from kourou.runtime.core import Disconnected, Peer, Received, ReplyTo
 from kourou.runtime.settings_registry import SettingsRegistry
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.core import NamesrvCore

@@ -18,8 +18,7 @@ from kourou.replication.epochs import Epochs
 from kourou.replication.raft import effects as wants
 from kourou.replication.raft import inputs as happened
 from kourou.replication.raft.effects import Role
-from kourou.replication.raft.member import Boot, Member
-from kourou.replication.raft.settings import RaftSettings
+from kourou.replication.raft.node import PersistentState, RaftNode, RaftSettings
 
 NAMES = ("A", "B", "C")
 WAITS_MS = {"A": 1_000, "B": 3_000, "C": 2_000}
@@ -131,7 +130,7 @@ class Example:
     """Members, what is on its way between them, and what they told."""
 
     now_ms: int = 0
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, RaftNode] = field(default_factory=dict)
     under_way: list[tuple[int, str, happened.Input]] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
 
@@ -140,8 +139,8 @@ class Example:
             "group", name, NAMES, heartbeat_ms=250, election_timeout_ms_min=1_000,
             election_timeout_ms_max=3_000, lease_ms=900,
         )  # fmt: skip
-        boot = Boot(Epochs())
-        self.members[name] = Member(settings, boot, chance=Waits(name), source=Log(), now_ms=0)
+        boot = PersistentState(Epochs())
+        self.members[name] = RaftNode(settings, boot, chance=Waits(name), source=Log(), now_ms=0)
         self.tell(name, "is a follower in epoch 0")
 
     def run(self, until_ms: int) -> None:
@@ -173,14 +172,14 @@ class Example:
                     self.tell(name, f"votes for {voted_for} in epoch {epoch}")
                 return [happened.VoteSaved()]
             case wants.FlushLog():
-                return [happened.Flushed(member.log.end)]
+                return [happened.LogFlushed(member.log.end)]
             case wants.RoleChanged(role, epoch, leader, start):
                 after = f", and {leader} leads" if role is Role.FOLLOWER and leader else ""
                 self.tell(name, f"is a {role.value} in epoch {epoch}{after}")
                 if role is Role.LEADER:
                     end = start + OPENING_BYTES
-                    return [happened.Appended(epoch, end), happened.Flushed(end)]
-            case wants.Confirmed(position):
+                    return [happened.Appended(epoch, end), happened.LogFlushed(end)]
+            case wants.Committed(position):
                 self.tell(name, f"knows that a majority has {position} bytes")
             case wants.Send(to, message, body):
                 self.send(name, to, message, body)
@@ -197,9 +196,11 @@ class Example:
             case LogChunk() | ChunkAck():
                 pass  # many, and the roles tell what comes of them
         if to == "B" and CUT_OFF_FROM_MS <= self.now_ms < CUT_OFF_UNTIL_MS:
-            self.under_way.append((CUT_OFF_UNTIL_MS, to, happened.Received(message, body)))
+            self.under_way.append((CUT_OFF_UNTIL_MS, to, happened.MessageReceived(message, body)))
             return
-        self.under_way.append((self.now_ms + NETWORK_MS, to, happened.Received(message, body)))
+        self.under_way.append(
+            (self.now_ms + NETWORK_MS, to, happened.MessageReceived(message, body))
+        )
 
     def tell(self, name: str, text: str) -> None:
         line = f"{self.now_ms:4} {name} {text}"

@@ -26,18 +26,17 @@ from kourou.broker.storage.open_store import open_store
 from kourou.broker.storage.store_runtime import RuntimeCallbacks, StoreRuntime
 from kourou.broker.telemetry.exporter_page import ExporterPage, PageQuestions, exporter_page
 from kourou.broker.telemetry.measurements import Measurements
+from kourou.replication.static_follower import FollowerStep
+
 from kourou.clock import Clock, SystemClock
 from kourou.engine.control import ControlState
 from kourou.engine.effects import ChangeRole, CutLog, Effect
-from kourou.engine.inputs import Announced, Fenced, Input, LeaderConnected
+from kourou.engine.inputs import Fenced, Input, LeaderConnected, RegistrationDone
 from kourou.engine.parts import BrokerParts, Role
-from kourou.engine.roles.follower import Following
+from kourou.engine.roles.follower import StaticFollower
 from kourou.errors import Code
 from kourou.protocol.messages.namesrv import RegisterBrokerResponse
-from kourou.replication.copying import Step
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Disconnected, Received, ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Disconnected, Peer, Received, Reply, ReplyTo
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.protocol_server import TransportCallbacks
 from kourou.store.disk import Disk
@@ -330,8 +329,8 @@ class BrokerService:
         following = self._parts().following
         return (
             self._link.connected
-            and isinstance(following, Following)
-            and following.copying.step is Step.FOLLOWING
+            and isinstance(following, StaticFollower)
+            and following.copying.step is FollowerStep.FOLLOWING
         )
 
     def _registered(self, answer: RegisterBrokerResponse) -> None:
@@ -396,7 +395,7 @@ class BrokerService:
             period_ms=settings.register_period_ms,
             timeout_ms=settings.register_timeout_ms,
             completed=self._registration_completed,
-            filter_listeners=lambda: self._parts().filter_servers.told(),
+            filter_listeners=lambda: self._parts().filter_servers.reported(),
             epoch=lambda: self._parts().control.replicas.epoch,
             promotion=lambda: self._parts().control.replicas.promotion,
             fenced=lambda epoch: self._post(Fenced(epoch)),
@@ -417,7 +416,7 @@ class BrokerService:
             self._registration_completed(number)
 
     def _registration_completed(self, number: int) -> None:
-        self._post(Announced(number))
+        self._post(RegistrationDone(number))
 
     # -- requests -----------------------------------------------------------------------------
 
@@ -443,7 +442,7 @@ class BrokerService:
         if self._spans is not None:
             self._spans.disconnected(peer)
         self._post(Disconnected(peer))
-        if peer.carrier == LeaderLink.name and self._registration is not None:
+        if peer.protocol == LeaderLink.name and self._registration is not None:
             self._registration.register_now(0)  # name servers may know another leader by now
 
     def _refuse(self, item: Input) -> None:

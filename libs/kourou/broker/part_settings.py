@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from kourou.broker.config import BrokerSettings
 from kourou.broker.network_keys import BrokerRole
+from kourou.replication.raft.node import RaftSettings
+
 from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.effects import ChangeRole
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.roles.follower import FollowerRole
 from kourou.engine.roles.leader import SYNC_MASTER, LeaderRole
-from kourou.engine.roles.promotion import leads
-from kourou.engine.roles.replicas import Replicas
+from kourou.engine.roles.replicas import ReplicaAggregate, leads
 from kourou.eventstore.database import sqlite_file
 from kourou.model.limits import DISK_RESERVE_BYTES
-from kourou.replication.raft.settings import RaftSettings
 from kourou.runtime.settings_registry import SettingsRegistry
 from kourou.service.settings import setting_specs
 from kourou.store.flush_schedule import FlushPolicy
@@ -138,7 +138,10 @@ def policy_of(settings: BrokerSettings) -> BrokerPolicy:
 
 
 def role_of(
-    settings: BrokerSettings, store: Store, replicas: Replicas, change: ChangeRole | None = None
+    settings: BrokerSettings,
+    store: Store,
+    replicas: ReplicaAggregate,
+    change: ChangeRole | None = None,
 ) -> LeaderRole | FollowerRole | None:
     """Return the role of this broker; None is a leader without followers.
 

@@ -22,6 +22,7 @@ from kourou.broker.part_settings import policy_of, registry_of
 from kourou.broker.storage.projector import HistoryExecutor
 from kourou.broker.storage.store_runtime import StoreRuntime
 from kourou.broker.telemetry.measurements import Measurements
+from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeader, QuorumLeaderRole
 from kourou.protocol.messages.sends import SendMessage, SendRecords
 
 from kourou.clock import Clock
@@ -31,16 +32,13 @@ from kourou.engine.effects import BeginLog, ChangeRole, CutLog, Effect
 from kourou.engine.inputs import Dispatched, Input, SpaceChanged
 from kourou.engine.parts import BrokerParts, Role, Start
 from kourou.engine.roles.follower import FollowerRole
-from kourou.engine.roles.leader import Leading
-from kourou.engine.roles.quorum_leader import QuorumLeading
-from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
+from kourou.engine.roles.leader import StaticLeader
 from kourou.engine.sends.appends import LogEnd
 from kourou.errors import KourouError
 from kourou.events.control_events import Event
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.transactions import EndTransaction
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received, ReplyTo, Tick
+from kourou.runtime.core import Received, Reply, ReplyTo, Tick
 from kourou.service.loop import SingleWriterLoop
 from kourou.store.store import Store
 from kourou.transport.busy_poll import BusyPoll
@@ -256,10 +254,10 @@ class RoleSession:
         Thus a leader that is stopped for a failover leaves nothing behind.
         """
         pending_replies = self.parts.confirmations
-        while pending_replies.owed and self._clock.monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - no event
+        while pending_replies.pending and self._clock.monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - no event
             await asyncio.sleep(DRAIN_POLL_S)
         leading = self.parts.leading
-        if not isinstance(leading, Leading) or not leading.followers:
+        if not isinstance(leading, StaticLeader) or not leading.followers:
             return
         self.last_records()
         while self._clock.monotonic_ms() < deadline_ms and self.loop.running:
@@ -287,7 +285,7 @@ class RoleSession:
         """End the session because another replica may lead: append and acknowledge nothing more."""
         self.cease()
         leading = self.parts.leading
-        if isinstance(leading, QuorumLeading):
+        if isinstance(leading, QuorumLeader):
             self._perform(leading.lost(reason))
 
     def catch_up(self) -> bool:

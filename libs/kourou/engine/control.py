@@ -18,36 +18,36 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kourou.engine.admin import topic_table as topic_rules
-from kourou.engine.admin.topic_table import TopicRules, Topics, topics_of
+from kourou.engine.admin.topic_table import TopicAggregate, TopicRules, topics_of
 from kourou.engine.filters import filter_table as filter_rules
-from kourou.engine.filters.filter_table import Filters, FiltersTaken, filters_of
+from kourou.engine.filters.filter_table import FilterAggregate, FiltersTaken, filters_of
 from kourou.engine.groups import group_table as group_rules
 from kourou.engine.groups import progress as progress_rules
 from kourou.engine.groups import queue_locks as lock_rules
-from kourou.engine.groups.group_table import Groups, groups_of
-from kourou.engine.groups.progress import Commits, Progress, TopicTable
+from kourou.engine.groups.group_table import GroupAggregate, groups_of
+from kourou.engine.groups.progress import Commits, ConsumerProgress, TopicTable
 from kourou.engine.groups.queue_locks import LockOwners
 from kourou.engine.roles import replicas as replica_rules
-from kourou.engine.roles.replicas import Replicas, ReplicasTaken, replicas_of
+from kourou.engine.roles.replicas import ReplicaAggregate, ReplicasTaken, replicas_of
 from kourou.engine.transactions import batches as batch_rules
 from kourou.engine.transactions.batches import Batches
 from kourou.errors import DecodeError, GroupNotFound
-from kourou.events.batch_events import BatchEventBase
 from kourou.events.control_events import (
+    BatchEventBase,
     Event,
+    FilterEventBase,
     GroupDeleted,
     GroupPut,
     OffsetsReset,
     ProgressRecorded,
     QueueLocksChanged,
     Recorded,
+    ReplicationEventBase,
+    Scalar,
     SettingChanged,
     TopicDeleted,
     TopicPut,
 )
-from kourou.events.event_base import Scalar
-from kourou.events.filter_events import FilterEventBase
-from kourou.events.replication_events import ReplicationEventBase
 from kourou.events.stream import StreamKind
 from kourou.model.names import is_system_group
 from kourou.model.subscription import GroupConfig
@@ -63,16 +63,16 @@ SNAPSHOT_FORMAT = 1
 class ControlState:
     """The state after the first `next_offset` events of the control stream."""
 
-    topics: Topics = field(default_factory=Topics)
-    groups: Groups = field(default_factory=Groups)
+    topics: TopicAggregate = field(default_factory=TopicAggregate)
+    groups: GroupAggregate = field(default_factory=GroupAggregate)
     settings: Settings = field(default_factory=Settings)
-    progress: Progress = field(default_factory=Progress)
+    progress: ConsumerProgress = field(default_factory=ConsumerProgress)
     next_offset: int = 0
     at_ms: int = 0
     locks: LockOwners = field(default_factory=LockOwners)
-    filters: Filters = field(default_factory=Filters)
+    filters: FilterAggregate = field(default_factory=FilterAggregate)
     batches: Batches = field(default_factory=Batches)
-    replicas: Replicas = field(default_factory=Replicas)
+    replicas: ReplicaAggregate = field(default_factory=ReplicaAggregate)
 
     def copy(self) -> ControlState:
         """Return an independent copy. O(state): for tests and tools, not for the loop."""
@@ -321,7 +321,7 @@ def decode_state(snapshot: bytes) -> ControlState:
         topics_of(read.topics, read.topics_version, read.retired),
         groups_of(read.groups, read.groups_version),
         Settings(read.settings, read.settings_version),
-        Progress(read.progress),
+        ConsumerProgress(read.progress),
         read.next_offset,
         read.at_ms,
         LockOwners(read.locks),

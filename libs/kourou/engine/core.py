@@ -13,9 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, assert_never
 
+from kourou.engine.roles.quorum import QuorumFollower, QuorumLeader
+from kourou.protocol.messages.pulls import PullMessage
+from kourou.protocol.messages.sends import SendMessage, SendRecords
+
 from kourou.engine.effects import Append, Effect, Project
 from kourou.engine.inputs import (
-    Announced,
     Confirmed,
     Copied,
     DiskMeasured,
@@ -26,15 +29,14 @@ from kourou.engine.inputs import (
     Input,
     LeaderConnected,
     LogShrunk,
+    LogWritten,
     NotCopied,
+    RegistrationDone,
     SpaceChanged,
     StoreFailed,
-    Written,
 )
 from kourou.engine.parts import BrokerParts
-from kourou.engine.roles.follower import Following
-from kourou.engine.roles.quorum_follower import QuorumFollowing
-from kourou.engine.roles.quorum_leader import QuorumLeading
+from kourou.engine.roles.follower import StaticFollower
 from kourou.errors import Code, KourouError
 from kourou.events.control_events import Cause, Event
 from kourou.protocol.messages.offsets import (
@@ -46,14 +48,18 @@ from kourou.protocol.messages.offsets import (
     SearchOffsetByTimestamp,
     UpdateConsumerOffset,
 )
-from kourou.protocol.messages.pulls import PullMessage
-from kourou.protocol.messages.sends import SendMessage, SendRecords
 from kourou.protocol.messages.transactions import EndTransaction
 from kourou.protocol.request import Request
 from kourou.protocol.table import not_supported
-from kourou.runtime.effects import LogWarning, Reply
-from kourou.runtime.inputs import ClientAnswered, Disconnected, Received, Tick
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import (
+    ClientAnswered,
+    Disconnected,
+    LogWarning,
+    Peer,
+    Received,
+    Reply,
+    Tick,
+)
 
 _JOINT = frozenset({SendRecords, SendMessage, EndTransaction})
 """Requests that are stored together if several of a kind follow one another in a batch."""
@@ -67,8 +73,8 @@ class BrokerCore:
     def __init__(self, parts: BrokerParts) -> None:
         self.parts = parts
         self._handlers = _handlers(parts)
-        self._members = parts.leading or parts.following
-        self._elected = parts.leading if isinstance(parts.leading, QuorumLeading) else None
+        self._role = parts.leading or parts.following
+        self._elected = parts.leading if isinstance(parts.leading, QuorumLeader) else None
         self._joint = _JOINT if parts.following is None else frozenset()
         self._unconfirmed = _unconfirmed_at_start(parts)
 
@@ -106,7 +112,7 @@ class BrokerCore:
         """Record the progress that is not recorded yet; the last call before the store closes."""
         if self.parts.following is not None:
             return []
-        self.parts.transactions.settle()
+        self.parts.transactions.commit_progress()
         return self._record_progress(self.parts.commits.record(), "stopping", wall_ms)
 
     def handle(self, now_ms: int, inputs: Sequence[Input]) -> list[Effect]:
@@ -128,9 +134,9 @@ class BrokerCore:
                 case Dispatched(queues, indexed):
                     self.parts.appends.projected(queues, indexed)
                     if self.parts.following is not None:
-                        effects += self.parts.following.grown(queues)
-                    effects += self._grown(now_ms, queues)
-                case Written(position):
+                        effects += self.parts.following.advanced(queues)
+                    effects += self._advanced(now_ms, queues)
+                case LogWritten(position):
                     self.parts.confirmations.written_to(position)
                     effects += self._confirmed(now_ms)
                 case Flushed(position):
@@ -152,7 +158,7 @@ class BrokerCore:
                     effects += self._looked_back(now_ms, item)
                 case ClientAnswered():
                     effects += self._asked(self.parts.asking.answered(now_ms, item))
-                case Announced(number):
+                case RegistrationDone(number):
                     effects += self.parts.topic_registration.known(number)
                 case StoreFailed(reason):
                     self.parts.appends.fail(reason)
@@ -160,16 +166,14 @@ class BrokerCore:
                 case LeaderConnected() | Copied() | NotCopied():
                     effects += self._followed(now_ms, item)
                 case Fenced(epoch):
-                    if self.parts.leading is not None:
-                        effects += self.parts.leading.outdone(epoch)
-                    elif isinstance(self.parts.following, Following):
-                        self.parts.following.heard_of(epoch)
+                    if self._role is not None:
+                        effects += self._role.outdone(epoch)
                 case _:
                     assert_never(item)
         if waiting:
             effects += self._together(now_ms, waiting)
-        if self._members is not None and self._members.active:
-            effects += self._with_members(now_ms)
+        if self._role is not None and self._role.active:
+            effects += self._end_batch(now_ms)
         if self.parts.recorder.filters_end:
             effects += self.parts.filter_server_handler.tell()
         if self.parts.pulls.wait_for(self.parts.appends.take_targets()):
@@ -272,16 +276,16 @@ class BrokerCore:
         effects += self._asked(parts.asking.drop_peer(now_ms, peer))
         effects += parts.filter_server_handler.disconnected(peer)
         parts.topic_registration.drop_peer(peer)
-        if self._members is not None:
-            self._members.drop_peer(peer)
+        if self._role is not None:
+            self._role.drop_peer(peer)
         return effects
 
     # -- replicas of the log ----------------------------------------------------------------------
 
-    def _with_members(self, now_ms: int) -> list[Effect]:
+    def _end_batch(self, now_ms: int) -> list[Effect]:
         """Ship records, reply, and notify readers that waited for a follower."""
-        assert self._members is not None
-        said = self._members.turn(now_ms)
+        assert self._role is not None
+        said = self._role.turn(now_ms)
         effects = [*self.parts.appends.take_done(), *said]
         return [*effects, *self._confirmed(now_ms)] if self._unconfirmed else effects
 
@@ -291,7 +295,7 @@ class BrokerCore:
         if isinstance(item, Copied):
             following.copied(item.end)
             return []
-        assert isinstance(following, Following), "a Raft group's bytes come by its own ways"
+        assert isinstance(following, StaticFollower), "a Raft group's bytes come by its own ways"
         match item:
             case LeaderConnected(peer, address):
                 return following.connected(now_ms, peer, address)
@@ -300,16 +304,16 @@ class BrokerCore:
 
     def _confirmed_by_group(self, now_ms: int, position: int) -> list[Effect]:
         effects = self.parts.confirmations.confirmed_to(position)
-        if isinstance(self.parts.following, QuorumFollowing):
+        if isinstance(self.parts.following, QuorumFollower):
             effects += self.parts.following.confirmed()
         return [*effects, *self._confirmed(now_ms)]
 
     # -- notifying readers --------------------------------------------------------------------
 
-    def _grown(self, now_ms: int, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
+    def _advanced(self, now_ms: int, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
         confirmations = self.parts.confirmations
         if confirmations.confirmed >= confirmations.written and not self._unconfirmed:
-            answers = self.parts.pulls.grown(now_ms, queues)
+            answers = self.parts.pulls.advanced(now_ms, queues)
             done = self.parts.appends.take_done()
             return [*done, *answers] if done else answers
         self._unconfirmed.append((confirmations.written, queues))
@@ -323,7 +327,7 @@ class BrokerCore:
             if end > confirmed:
                 break
             ready += 1
-            effects += self.parts.pulls.grown(now_ms, queues)
+            effects += self.parts.pulls.advanced(now_ms, queues)
         if ready:
             del self._unconfirmed[:ready]
         return [*self.parts.appends.take_done(), *effects]
@@ -350,7 +354,7 @@ class BrokerCore:
         effects += parts.delays.tick(now_ms, tick)
         parts.repeats.expire(now_ms)
         parts.statistics.tick(now_ms)
-        parts.transactions.settle()
+        parts.transactions.commit_progress()
         # Records numbered in the meantime are taken here, in order, and go before every reply.
         return self._record_progress(parts.commits.due(now_ms), "", wall_ms) + effects
 

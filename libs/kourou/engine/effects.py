@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from kourou.protocol.request import Request
-from kourou.runtime.effects import AskClient, LogWarning, Notify, Reply
-from kourou.runtime.inputs import Buffer, Received, ReplyTo
+from kourou.runtime.core import AskClient, Buffer, LogWarning, Notify, Received, Reply, ReplyTo
 
 if TYPE_CHECKING:
     from kourou.engine.admin.history import Question
     from kourou.protocol.record.columns import RecordColumns
 
 
-class Blank(NamedTuple):
+class SegmentFiller(NamedTuple):
     """A filler: `size` bytes from `position` to the end of its segment."""
 
     position: int
@@ -32,7 +31,7 @@ class Append:
     """
 
     pieces: list[tuple[int, Buffer]]
-    blanks: list[Blank]
+    blanks: list[SegmentFiller]
     end: int
     records: RecordColumns | None = None
     to: ReplyTo | None = None

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kourou.engine.ports import ANYWHERE
 from kourou.errors import KourouError
-from kourou.runtime.inputs import ClientAnswered, Disconnected, Received, Tick
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import ClientAnswered, Disconnected, Peer, Received, Tick
 
 if TYPE_CHECKING:
     from kourou.engine.admin.history import Found
@@ -31,7 +30,7 @@ class Dispatched:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class LogWritten:
     """The staged bytes below `position` are in the log's files; only if appends are staged."""
 
     position: int
@@ -103,7 +102,7 @@ class HistoryAnswered:
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
+class RegistrationDone:
     """All reachable name servers know the registrations up to `number`."""
 
     number: int
@@ -162,10 +161,10 @@ Input = (
     | DiskMeasured
     | LogShrunk
     | Tick
-    | Written
+    | LogWritten
     | HistoryAnswered
     | ClientAnswered
-    | Announced
+    | RegistrationDone
     | LeaderConnected
     | Copied
     | NotCopied

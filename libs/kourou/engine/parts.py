@@ -8,67 +8,58 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kourou.engine.admin.bootstrap_handler import BootstrapHandler
+from kourou.engine.context import BrokerContext
+from kourou.engine.roles.quorum import (
+    QuorumFollower,
+    QuorumFollowerRole,
+    QuorumLeader,
+    QuorumLeaderRole,
+)
+
 from kourou.engine.admin.broker_handler import BrokerHandler
 from kourou.engine.admin.history_handler import HistoryHandler
-from kourou.engine.admin.log_handler import LogHandler
-from kourou.engine.admin.topic_handler import TopicHandler
+from kourou.engine.admin.log_handler import BootstrapHandler, LogHandler
+from kourou.engine.admin.topic_handler import TopicHandler, TopicRegistration
 from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.control import ControlState
 from kourou.engine.delays.delivery import Delays
 from kourou.engine.filters.filter_handler import FilterHandler
-from kourou.engine.filters.filter_server_handler import FilterServerHandler
-from kourou.engine.filters.filter_servers import FilterServers
-from kourou.engine.groups.client_request_handler import ClientRequestHandler
-from kourou.engine.groups.client_requests import Asking
-from kourou.engine.groups.consumer_lag import GroupFigures
-from kourou.engine.groups.group_handler import GroupHandler
-from kourou.engine.groups.lock_handler import LockHandler
-from kourou.engine.groups.member_handler import MemberHandler
-from kourou.engine.groups.membership import Membership
+from kourou.engine.filters.filter_servers import FilterServerHandler, FilterServerTable
+from kourou.engine.groups.client_requests import ClientRequestHandler, ClientRequests
+from kourou.engine.groups.group_handler import ConsumerLagHandler, GroupHandler
+from kourou.engine.groups.member_handler import LockHandler, MemberHandler
+from kourou.engine.groups.membership import GroupMembership
 from kourou.engine.groups.progress import Commits
 from kourou.engine.groups.queue_locks import QueueLocks
 from kourou.engine.groups.subscriptions import SubscriptionPolicy
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import StoreView
 from kourou.engine.pulls.moved_offsets import MovedOffsets
-from kourou.engine.pulls.offset_handler import OffsetHandler
-from kourou.engine.pulls.pull_handler import Pulls
-from kourou.engine.pulls.query_handler import QueryHandler
-from kourou.engine.pulls.send_back import SendBack
+from kourou.engine.pulls.pull_handler import PullHandler
+from kourou.engine.pulls.query_handler import OffsetHandler, QueryHandler
+from kourou.engine.pulls.send_back import SendBackHandler
 from kourou.engine.retention.disk_pressure import DiskPressure
 from kourou.engine.retention.plan import parse_hours
 from kourou.engine.retention.retention_handler import RetentionHandler
-from kourou.engine.roles.copied_log import CopiedLog, FollowedConfirmations
-from kourou.engine.roles.follower import FollowerRole, Following
-from kourou.engine.roles.leader import LeaderRole, Leading
-from kourou.engine.roles.quorum_follower import QuorumFollowing
-from kourou.engine.roles.quorum_leader import QuorumLeading
-from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
+from kourou.engine.roles.copied_log import CopiedLog
+from kourou.engine.roles.follower import FollowerRole, StaticFollower
+from kourou.engine.roles.leader import LeaderRole, StaticLeader
 from kourou.engine.roles.replica_handler import ReplicaHandler
 from kourou.engine.sends.appends import Appends, LogEnd
-from kourou.engine.sends.batched_sends import JointSends
-from kourou.engine.sends.batched_single_sends import JointSingles
-from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.copied_confirmations import CopiedConfirmations
+from kourou.engine.sends.confirmations import CommitStart, Confirmations
 from kourou.engine.sends.deduplication import Repeats
-from kourou.engine.sends.pending_replies import PendingReplies
-from kourou.engine.sends.quorum_confirmations import QuorumConfirmations
-from kourou.engine.sends.recorder import Recorder
+from kourou.engine.sends.recorder import PendingReplies, Recorder
 from kourou.engine.sends.reply_handler import ReplyHandler
-from kourou.engine.sends.send_handler import Sending
-from kourou.engine.sends.single_sends import SingleSends
-from kourou.engine.sends.topic_registration import TopicRegistration
+from kourou.engine.sends.send_handler import JointSends, SendHandler
+from kourou.engine.sends.single_sends import JointSingles, SingleSends
 from kourou.engine.sends.topic_rewrite import Redirects
 from kourou.engine.statistics import Statistics
 from kourou.engine.traffic import Traffic
-from kourou.engine.transactions.batch_ends import BatchEnds
-from kourou.engine.transactions.batch_handler import BatchHandler
+from kourou.engine.transactions.batch_handler import BatchEnds, BatchHandler
 from kourou.engine.transactions.batch_log import BatchLog
-from kourou.engine.transactions.batched_ends import JointEnds
 from kourou.engine.transactions.check_backs import CheckBacks
 from kourou.engine.transactions.half_messages import HALF_TARGET
-from kourou.engine.transactions.transaction_handler import Transactions
+from kourou.engine.transactions.transaction_handler import JointEnds, TransactionHandler
 from kourou.events.control_events import Event, LogDeleted, UnreadSpan
 from kourou.protocol.record.layout import Host, encode_host
 from kourou.replication.epochs import Epochs
@@ -107,61 +98,25 @@ class BrokerParts:
     """All request handlers of one broker."""
 
     def __init__(self, start: Start) -> None:
-        policy, control, view = start.policy, start.control, start.view
-        self.policy, self.control, self.view = policy, control, view
-        self.traffic = Traffic()
-        self.statistics = Statistics(self.traffic, policy.cluster_name)
-        self.asking = Asking()
+        self.policy, self.control, self.view = start.policy, start.control, start.view
+        self.context = context = _context(start)
+        self.traffic, self.commits = context.traffic, context.commits
+        self.confirmations, self.appends = context.confirmations, context.appends
+        self.recorder, self.membership = context.recorder, context.members
+        self.pressure, self.redirects = context.pressure, context.redirects
+        self.repeats = context.repeats
+        self.statistics = Statistics(self.traffic, self.policy.cluster_name)
         self.topic_registration = TopicRegistration()
-        self.commits = Commits(control.progress, policy.progress_interval_ms)
-        self.confirmations = _confirmations(start)
-        self.appends = Appends(view, start.log, start.store_host, control.topics.retired)
-        host = encode_host(start.store_host)
-        self.recorder = Recorder(control, self.appends, self.confirmations, host)
-        self.membership = Membership(
-            expiry_ms=policy.client_expiry_ms,
-            policy=SubscriptionPolicy(policy.group_subscription_policy),
-        )
-        self.pending_replies = PendingReplies(self.recorder, self.confirmations)
-        self.repeats = Repeats(view, self.appends)
-        self.pressure = DiskPressure(policy)
-        self.retention = RetentionHandler(
-            view,
-            control,
-            self.commits,
-            self.recorder,
-            policy,
-            self.pressure,
-            self._waiting_before,
-        )
-        self.delays = Delays(
-            view,
-            control,
-            self.appends,
-            self.confirmations,
-            self.pressure,
-            policy,
-            host,
-            start.log.segment_size,
-            start.delays,
-        )
-        self._open_for_order()
-        self._open_for_clients(start)
-        self._open_for_questions(start)
-        self._open_for_operators(start)
-        self.leading, self.following = self._open_for_members(start)
-        self.log_handler = LogHandler(
-            policy,
-            view,
-            self.confirmations,
-            self._epochs_of(start.role),
-            start.role.quorum.group if isinstance(start.role, QuorumRole) else "",
-        )
-        size = start.log.segment_size
-        self.beginning = BootstrapHandler(policy, control, view, self.retention, size)
-        self.replica_handler = ReplicaHandler(
-            policy, control, view, self.confirmations, self.leading, self.following
-        )
+        self.retention = RetentionHandler(context, self._waiting_before)
+        self.delays = Delays(context, start.delays)
+        self._create_client_handlers()
+        self._create_topic_and_send_handlers(start)
+        self._create_operator_handlers(start)
+        self.leading, self.following = self._create_role(start)
+        group = start.role.quorum.group if isinstance(start.role, QuorumRole) else ""
+        self.log_handler = LogHandler(context, self._epochs_of(start.role), group)
+        self.beginning = BootstrapHandler(context, self.retention)
+        self.replica_handler = ReplicaHandler(context, self.leading, self.following)
 
     def _waiting_before(self, position: int) -> list[UnreadSpan]:
         """Return messages below a log position that are not due, or not resolved yet."""
@@ -169,224 +124,81 @@ class BrokerParts:
         halves = self.transactions.halves.spans_before(position, low)
         return self.delays.waiting_before(position) + halves
 
-    def _open_for_order(self) -> None:
-        """Queue locks for ordered consumption."""
+    def _create_client_handlers(self) -> None:
+        """Clients, queue locks, filters, pulls and queries."""
+        context = self.context
         self.locks = QueueLocks(self.control.locks)
-        self.lock_handler = LockHandler(
-            self.locks, self.membership, self.recorder, self.confirmations, self.policy
-        )
-
-    def _open_for_clients(self, start: Start) -> None:
-        """Sends, pulls, offsets, message queries, consumers."""
-        policy, control, view = self.policy, self.control, self.view
-        self.members = MemberHandler(
-            control, self.membership, self.recorder, self.confirmations, policy
-        )
-        self._open_for_filters()
+        self.lock_handler = LockHandler(context, self.locks)
+        self.members = MemberHandler(context)
         ensure_group = self.members.ensure_group
-        self.pulls = Pulls(
-            view,
-            control,
-            self.membership,
-            self.commits,
-            self.confirmations,
-            policy,
-            self.traffic,
-            ensure_group,
-            self._moved_offsets(start),
-            self.filter_servers,
-        )
-        self.topic_handler = TopicHandler(
-            control,
-            self.commits,
-            self.membership,
-            self.recorder,
-            self.appends,
-            self.pending_replies,
-            self.pulls,
-            view,
-            start.rules,
-            policy.broker_name,
-        )
-        self.redirects = Redirects(policy.delay_levels_ms)
-        self._open_transactions(start)
-        self.sending = Sending(
-            control,
-            self.appends,
-            self.confirmations,
-            self.repeats,
-            policy,
-            self.traffic,
-            self.topic_handler.ensure,
-            self.pressure,
-            self.redirects,
-        )
-        sending, appends, owed = self.sending, self.appends, self.confirmations
-        self.joint_sends = JointSends(sending, appends, owed, self.repeats, policy, self.redirects)
-        self.send_back = SendBack(
-            view,
-            control,
-            self.appends,
-            self.confirmations,
-            self.recorder,
-            self.redirects,
-            self.pressure,
-            policy,
-            self.traffic,
-        )
-        self.single_sends = SingleSends(
-            self.sending,
-            self.appends,
-            self.confirmations,
-            policy,
-            self.traffic,
-            start.store_host,
-            self.redirects,
-            self.send_back,
-        )
-        self.joint_singles = JointSingles(self.single_sends, self.appends, self.redirects)
-        self.offsets = OffsetHandler(view, control, self.commits, ensure_group, self.confirmations)
+        self.filter_servers = FilterServerTable()
+        self.filter_server_handler = FilterServerHandler(context, self.filter_servers)
+        self.filter_handler = FilterHandler(context, self.filter_servers, ensure_group)
+        self.pulls = PullHandler(context, ensure_group, MovedOffsets(context), self.filter_servers)
+        self.offsets = OffsetHandler(context, ensure_group)
+        self.queries = QueryHandler(context)
+        self.asking = ClientRequests()
+        self.client_request_handler = ClientRequestHandler(context, self.asking)
 
-    def _open_for_filters(self) -> None:
-        """Filters in Python, and the filter servers that run them."""
-        self.filter_servers = FilterServers()
-        self.filter_server_handler = FilterServerHandler(
-            self.filter_servers, self.control, self.recorder, self.confirmations, self.policy
-        )
-        self.filter_handler = FilterHandler(
-            self.control,
-            self.pending_replies,
-            self.filter_servers,
-            self.policy,
-            self.members.ensure_group,
-        )
+    def _create_topic_and_send_handlers(self, start: Start) -> None:
+        """Topics, transactions, and everything that stores messages of clients."""
+        context = self.context
+        self.topic_handler = TopicHandler(context, self.pulls, start.rules)
+        self._create_transaction_handlers()
+        self.sending = SendHandler(context, self.topic_handler.ensure)
+        self.joint_sends = JointSends(context, self.sending)
+        self.send_back = SendBackHandler(context)
+        self.single_sends = SingleSends(context, self.sending, self.send_back)
+        self.joint_singles = JointSingles(context, self.single_sends)
+        self.reply_handler = ReplyHandler(context, self.sending, self.asking)
 
-    def _open_transactions(self, start: Start) -> None:
+    def _create_transaction_handlers(self) -> None:
         """Half messages and check-backs; sets the targets of `redirects`."""
-        self.transactions = Transactions(
-            self.view,
-            self.control,
-            self.commits,
-            self.appends,
-            self.confirmations,
-            self.recorder,
-            self.pressure,
-            self.policy,
-            encode_host(start.store_host),
-        )
-        self.joint_ends = JointEnds(self.transactions, self.appends)
+        context = self.context
+        self.transactions = TransactionHandler(context)
+        self.joint_ends = JointEnds(context, self.transactions)
+        batch_log = BatchLog(context, self.transactions)
         self.redirects.halves = self.transactions
-        batch_log = BatchLog(self.transactions, self.view, self.appends, self.confirmations)
         self.redirects.half_frames = batch_log
-        self.batch_handler = BatchHandler(
-            self.control,
-            self.transactions,
-            BatchEnds(self.transactions, self.redirects, batch_log, encode_host(start.store_host)),
-            self.pending_replies,
-            self.recorder,
-            self.pressure,
-            self.policy,
-        )
-        self.check_backs = CheckBacks(
-            self.transactions, self.membership, self.policy, self.pressure, start.store_host
-        )
+        ends = BatchEnds(context, self.transactions, batch_log)
+        self.batch_handler = BatchHandler(context, self.transactions, ends)
+        self.check_backs = CheckBacks(context, self.transactions)
 
-    def _moved_offsets(self, start: Start) -> MovedOffsets:
-        return MovedOffsets(
-            self.appends,
-            self.confirmations,
-            self.pressure,
-            self.policy.broker_name,
-            encode_host(start.store_host),
-        )
-
-    def _open_for_questions(self, start: Start) -> None:
-        """Queries, metrics, replies, and requests that are forwarded to clients."""
-        policy, control, view = self.policy, self.control, self.view
-        self.queries = QueryHandler(view, self.confirmations, self.membership, policy)
-        self.reply_handler = ReplyHandler(
-            self.sending,
-            self.appends,
-            self.confirmations,
-            self.membership,
-            self.asking,
-            policy,
-            self.traffic,
-            start.store_host,
-        )
-        self.client_request_handler = ClientRequestHandler(
-            self.membership, self.asking, view, self.confirmations, policy
-        )
+    def _create_operator_handlers(self, start: Start) -> None:
+        """Groups, the broker itself, and its history."""
+        context = self.context
         host, port = start.store_host
-        self.group_figures = GroupFigures(
-            control,
-            self.commits,
-            self.membership,
-            view,
-            self.statistics,
-            policy.broker_name,
-            f"{host}:{port}",
-        )
-
-    def _open_for_operators(self, start: Start) -> None:
-        """Groups and the broker itself; topics are created where sends need them."""
-        policy, control, view = self.policy, self.control, self.view
-        self.group_handler = GroupHandler(
-            control,
-            self.commits,
-            self.membership,
-            self.pending_replies,
-            view,
-            policy.broker_name,
-            self.members.ensure_group,
-        )
+        self.group_figures = ConsumerLagHandler(context, self.statistics, f"{host}:{port}")
+        self.group_handler = GroupHandler(context, self.members.ensure_group)
         self.broker_handler = BrokerHandler(
-            control,
-            self.confirmations,
-            self.pending_replies,
-            view,
-            start.registry,
-            self.apply,
-            self.topic_handler.wanted_by,
-            start.figures,
+            context, start.registry, self.apply, self.topic_handler.wanted_by, start.figures
         )
         self.history = HistoryHandler(
-            control,
-            self.commits,
-            self.confirmations,
-            self.appends,
-            self.pending_replies,
+            context,
             self.pulls,
-            view,
             start.registry,
             self.topic_handler,
             self.group_handler,
             self.broker_handler,
         )
 
-    def _open_for_members(
+    def _create_role(
         self, start: Start
-    ) -> tuple[Leading | QuorumLeading | None, Following | QuorumFollowing | None]:
+    ) -> tuple[StaticLeader | QuorumLeader | None, StaticFollower | QuorumFollower | None]:
         """Create the leader or the follower of this log, depending on the role."""
-        policy, control, view = self.policy, self.control, self.view
-        appends, confirmations = self.appends, self.confirmations
-        role, recorder = start.role, self.recorder
+        context, role = self.context, start.role
         self.pulls.heals = isinstance(role, QuorumRole)
         match role:
             case LeaderRole():
-                return (
-                    Leading(role, policy, control, view, appends, confirmations, recorder),
-                    None,
-                )
+                return StaticLeader(context, role), None
             case QuorumLeaderRole():
-                return QuorumLeading(role, policy, appends, confirmations, recorder), None
+                return QuorumLeader(context, role), None
             case FollowerRole() | QuorumFollowerRole():
-                assert isinstance(confirmations, FollowedConfirmations)
                 self.pulls.follows = True
-                log = CopiedLog(control, view, appends, confirmations, self._decided_elsewhere)
+                log = CopiedLog(context, self._decided_elsewhere)
                 if isinstance(role, QuorumFollowerRole):
-                    return None, QuorumFollowing(role.quorum, policy, appends, log)
-                return None, Following(role, policy, control, view, appends, confirmations, log)
+                    return None, QuorumFollower(context, role.quorum, log)
+                return None, StaticFollower(context, role, log)
             case None:
                 return None, None
 
@@ -396,7 +208,7 @@ class BrokerParts:
             quorum = role.quorum
             return lambda: quorum.epochs
         following = self.following
-        if isinstance(following, Following):
+        if isinstance(following, StaticFollower):
             return lambda: following.copying.epochs
         return lambda: Epochs(self.control.replicas.epochs, self.appends.end)
 
@@ -422,74 +234,42 @@ class BrokerParts:
             case "deleteWhen", str():
                 self.policy.delete_hours = parse_hours(value)
             case _:
-                field = POLICY_FIELDS.get(name)
-                if field is not None:
-                    setattr(self.policy, field, value)
+                self.policy.change(name, value)
 
 
-def _confirmations(start: Start) -> Confirmations:
-    """Create the rule that decides when senders of this broker get their replies."""
-    end, flushed, role = start.log.end, start.flushed, start.role
-    if isinstance(role, FollowerRole):
-        return FollowedConfirmations(end=end, flushed=flushed, told=end)
-    if isinstance(role, QuorumFollowerRole):
-        return FollowedConfirmations(end=end, flushed=flushed, told=role.quorum.confirmed)
-    if isinstance(role, QuorumLeaderRole):
-        return QuorumConfirmations(
-            role.quorum,
-            flush_timeout_ms=start.flush_timeout_ms,
-            end=end,
-            flushed=flushed,
-            slave_timeout_ms=role.slave_timeout_ms,
-        )
-    if isinstance(role, LeaderRole) and role.sync:
-        return CopiedConfirmations(
-            sync_flush=start.sync_flush,
-            flush_timeout_ms=start.flush_timeout_ms,
-            end=end,
-            flushed=flushed,
-            staged=start.staged,
-            slave_timeout_ms=role.slave_timeout_ms,
-        )
-    return Confirmations(
+def _context(start: Start) -> BrokerContext:
+    """Create what the handlers share."""
+    policy, control, view = start.policy, start.control, start.view
+    commit = CommitStart(
+        end=start.log.end,
+        flushed=start.flushed,
         sync_flush=start.sync_flush,
         flush_timeout_ms=start.flush_timeout_ms,
-        end=end,
-        flushed=flushed,
         staged=start.staged,
     )
-
-
-POLICY_FIELDS: Mapping[str, str] = {
-    "brokerPermission": "permission",
-    "maxMessageSize": "body_size_max",
-    "autoCreateSubscriptionGroup": "auto_create_group",
-    "maxTransferCountOnMessageInMemory": "transfer_count_in_memory",
-    "maxTransferBytesOnMessageInMemory": "transfer_bytes_in_memory",
-    "maxTransferCountOnMessageInDisk": "transfer_count_on_disk",
-    "maxTransferBytesOnMessageInDisk": "transfer_bytes_on_disk",
-    "maxPullBytes": "pull_bytes_max",
-    "longPollingTimeMillsMax": "hold_ms_max",
-    "defaultQueryMaxNum": "query_max",
-    "notifyConsumerIdsChangedEnable": "notify_consumer_ids_changed",
-    "rejectTransactionMessage": "reject_transactions",
-    "transactionTimeOut": "transaction_timeout_ms",
-    "transactionCheckMax": "transaction_check_max",
-    "transactionCheckInterval": "transaction_check_interval_ms",
-    "storeReplyMessageEnable": "store_replies",
-    "longPollingEnable": "long_polling",
-    "slaveReadEnable": "slave_read",
-    "enablePropertyFilter": "property_filter",
-    "traceOn": "trace_on",
-    "deduplicateRetriedSends": "deduplicate_retried_sends",
-    "fileReservedTime": "reserved_hours",
-    "diskMaxUsedSpaceRatio": "disk_clean_percent",
-    "diskSpaceCleanForciblyRatio": "disk_force_percent",
-    "diskSpaceWarningLevelRatio": "disk_refuse_percent",
-    "filterUploadEnable": "filter_upload",
-    "filterAutoEnable": "filter_auto_enable",
-    "filterServerExpiry": "filter_server_expiry_ms",
-    "batchTransactionTimeOut": "batch_timeout_ms",
-    "batchQueryReservedTime": "batch_memory_hours",
-}
-"""Dynamic keys of broker.conf that the core reads, and the BrokerPolicy field of each."""
+    role = start.role
+    confirmations = Confirmations(commit) if role is None else role.confirmations(commit)
+    appends = Appends(view, start.log, start.store_host, control.topics.retired)
+    host = encode_host(start.store_host)
+    recorder = Recorder(control, appends, confirmations, host)
+    return BrokerContext(
+        policy=policy,
+        control=control,
+        view=view,
+        store_host=start.store_host,
+        host=host,
+        segment_size=start.log.segment_size,
+        traffic=Traffic(),
+        commits=Commits(control.progress, policy.progress_interval_ms),
+        confirmations=confirmations,
+        appends=appends,
+        recorder=recorder,
+        pending_replies=PendingReplies(recorder, confirmations),
+        members=GroupMembership(
+            expiry_ms=policy.client_expiry_ms,
+            policy=SubscriptionPolicy(policy.group_subscription_policy),
+        ),
+        pressure=DiskPressure(policy),
+        redirects=Redirects(policy.delay_levels_ms),
+        repeats=Repeats(view, appends),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kourou.model.message import DELAY_LEVELS_MS
@@ -11,7 +12,7 @@ from kourou.model.message import DELAY_LEVELS_MS
 class BrokerPolicy:
     """The operator's settings. The comments have the keys in `broker.conf`.
 
-    engine.desks assigns the fields of dynamic keys again when their event is applied.
+    `change` assigns the field of a dynamic key again when its event is applied.
     """
 
     cluster_name: str  # brokerClusterName
@@ -55,3 +56,44 @@ class BrokerPolicy:
     filter_server_expiry_ms: int = 30_000  # filterServerExpiry
     batch_timeout_ms: int = 21_600_000  # batchTransactionTimeOut
     batch_memory_hours: int = 720  # batchQueryReservedTime
+
+    def change(self, name: str, value: bool | int | str) -> None:
+        """Assign the field of a dynamic key; a key of another component is ignored."""
+        field = POLICY_FIELDS.get(name)
+        if field is not None:
+            setattr(self, field, value)
+
+
+POLICY_FIELDS: Mapping[str, str] = {
+    "brokerPermission": "permission",
+    "maxMessageSize": "body_size_max",
+    "autoCreateSubscriptionGroup": "auto_create_group",
+    "maxTransferCountOnMessageInMemory": "transfer_count_in_memory",
+    "maxTransferBytesOnMessageInMemory": "transfer_bytes_in_memory",
+    "maxTransferCountOnMessageInDisk": "transfer_count_on_disk",
+    "maxTransferBytesOnMessageInDisk": "transfer_bytes_on_disk",
+    "maxPullBytes": "pull_bytes_max",
+    "longPollingTimeMillsMax": "hold_ms_max",
+    "defaultQueryMaxNum": "query_max",
+    "notifyConsumerIdsChangedEnable": "notify_consumer_ids_changed",
+    "rejectTransactionMessage": "reject_transactions",
+    "transactionTimeOut": "transaction_timeout_ms",
+    "transactionCheckMax": "transaction_check_max",
+    "transactionCheckInterval": "transaction_check_interval_ms",
+    "storeReplyMessageEnable": "store_replies",
+    "longPollingEnable": "long_polling",
+    "slaveReadEnable": "slave_read",
+    "enablePropertyFilter": "property_filter",
+    "traceOn": "trace_on",
+    "deduplicateRetriedSends": "deduplicate_retried_sends",
+    "fileReservedTime": "reserved_hours",
+    "diskMaxUsedSpaceRatio": "disk_clean_percent",
+    "diskSpaceCleanForciblyRatio": "disk_force_percent",
+    "diskSpaceWarningLevelRatio": "disk_refuse_percent",
+    "filterUploadEnable": "filter_upload",
+    "filterAutoEnable": "filter_auto_enable",
+    "filterServerExpiry": "filter_server_expiry_ms",
+    "batchTransactionTimeOut": "batch_timeout_ms",
+    "batchQueryReservedTime": "batch_memory_hours",
+}
+"""Dynamic keys of broker.conf that the core reads, and the BrokerPolicy field of each."""

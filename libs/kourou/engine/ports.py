@@ -13,7 +13,7 @@ from typing import Protocol
 
 from kourou.protocol.record.properties import Values
 from kourou.replication.epochs import Epochs
-from kourou.replication.shipping import Chunk
+from kourou.replication.static_leader import ChunkRead
 
 ANYWHERE = 2**63 - 1
 """Above every position."""
@@ -135,7 +135,7 @@ class StoreView(Protocol):
         """Return whether the record is likely still in memory (RocketMQ's 40 % rule)."""
         ...
 
-    def read_chunk(self, position: int, limit: int, max_bytes: int) -> Chunk:
+    def read_chunk(self, position: int, limit: int, max_bytes: int) -> ChunkRead:
         """Read whole records of one segment from `position` to `limit`, and its final filler.
 
         Both are boundaries of records. One record is returned whatever its size. Damaged bytes are
@@ -153,8 +153,8 @@ JOINING = "joining"
 class QuorumMember:
     """Another replica of a Raft group, as its leader sees it; positions in bytes.
 
-    `state`: a name of kourou.replication.progress.State, or that of JOINING. `heard_ms_ago`: None
-    if the leader has not heard from it since it began to lead.
+    `state`: a name of kourou.replication.progress.ReplicationState, or that of JOINING.
+    `heard_ms_ago`: None if the leader has not heard from it since it began to lead.
     """
 
     member: str

@@ -23,8 +23,7 @@ from kourou.errors import Rejected
 from kourou.protocol.bodies.statistics_bodies import BrokerStats, StatsItem, encode_broker_stats
 from kourou.protocol.messages.broker_admin import ViewBrokerStatsData
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received, Reply
 
 SAMPLE_MS = 10_000
 SAMPLES_A_MINUTE = 6
@@ -41,7 +40,7 @@ class _Span:
     """The increases of counters in a period. `ms` is its length."""
 
     ms: int
-    grown: dict[Hashable, int]
+    increase: dict[Hashable, int]
 
 
 class Counter:
@@ -61,14 +60,14 @@ class Counter:
     def sample(self, ms: int) -> None:
         """Note the increases in the last `ms`."""
         before = self._before
-        grown = {
+        increase = {
             key: total - before.get(key, 0)
             for key, total in self._totals.items()
             if total != before.get(key, 0)
         }
-        before.update({key: self._totals[key] for key in grown})
-        self._minute.append(_Span(ms, grown))
-        self._hour.append(_Span(ms, grown))
+        before.update({key: self._totals[key] for key in increase})
+        self._minute.append(_Span(ms, increase))
+        self._hour.append(_Span(ms, increase))
         self._samples += 1
         if self._samples % SAMPLES_A_SUM == 0:
             self._tens.append(_joined(self._hour))
@@ -104,17 +103,17 @@ class Counter:
 
 
 def _joined(spans: list[_Span]) -> _Span:
-    grown: dict[Hashable, int] = {}
+    increase: dict[Hashable, int] = {}
     for span in spans:
-        for key, count in span.grown.items():
-            grown[key] = grown.get(key, 0) + count
-    return _Span(sum(span.ms for span in spans), grown)
+        for key, count in span.increase.items():
+            increase[key] = increase.get(key, 0) + count
+    return _Span(sum(span.ms for span in spans), increase)
 
 
 def _sum(spans: Iterable[_Span], key: Hashable) -> tuple[int, int]:
     total = ms = 0
     for span in spans:
-        total += span.grown.get(key, 0)
+        total += span.increase.get(key, 0)
         ms += span.ms
     return total, ms
 

@@ -13,19 +13,29 @@ Invariants:  an event contains everything that replaying it needs, and the value
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar, get_args
+from typing import Annotated, TypeVar, get_args
 
 import msgspec
 
 from kourou.errors import BadRequest, DecodeError
-from kourou.events.batch_events import BatchEvent
-from kourou.events.event_base import Count, EventBase, QueueOffsets, Scalar
-from kourou.events.filter_events import FilterEvent
-from kourou.events.replication_events import ReplicationEvent
+from kourou.model.filter import FilterPolicy, FilterState
 from kourou.model.limits import ACTOR_LENGTH_MAX, REASON_LENGTH_MAX, TRACE_ID_LENGTH_MAX
 from kourou.model.message import Property
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
+
+Scalar = bool | int | str
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+QueueOffsets = dict[Count, Count]
+
+
+class EventBase(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
+    """A JSON object whose `type` is the class's name."""
+
+    @property
+    def type(self) -> str:
+        """The event's type: its class's name, and the tag of its record."""
+        return type(self).__name__
 
 
 class TopicPut(EventBase, frozen=True):
@@ -213,6 +223,196 @@ class EventLost(EventBase, frozen=True):
         return "lost"
 
 
+class FilterEventBase(EventBase, frozen=True):
+    """Base of all events about the filters of consumer groups: aggregate filter/GROUP/NAME."""
+
+
+class _FilterEvent(FilterEventBase, frozen=True):
+    group: str
+    name: str
+
+    @property
+    def aggregate(self) -> str:
+        """The aggregate that it changed."""
+        return f"filter/{self.group}/{self.name}"
+
+
+class FilterUploaded(_FilterEvent, frozen=True):
+    """A version of a filter was uploaded; it does not run yet. `sha256` is that of `source`."""
+
+    version: Count
+    source: str
+    sha256: str
+    author: str = ""
+    note: str = ""
+
+
+class FilterEnabled(_FilterEvent, frozen=True):
+    """This version was activated; `before` was active until then, None: no version was."""
+
+    version: Count
+    before: Count | None = None
+
+
+class FilterDisabled(_FilterEvent, frozen=True):
+    """The filter was disabled; `before` is the version that was active."""
+
+    before: Count
+
+
+class FilterPolicySet(_FilterEvent, frozen=True):
+    """The failure policy was changed: what happens to messages on which the filter fails."""
+
+    policy: FilterPolicy
+    before: FilterPolicy
+
+
+class FilterQuarantined(_FilterEvent, frozen=True):
+    """This version must not run. `server` is the filter server or the caller that reported it."""
+
+    version: Count
+    reason: str
+    server: str = ""
+
+
+class FilterReleased(_FilterEvent, frozen=True):
+    """The quarantine of this version was lifted; `reason` is why it was in quarantine."""
+
+    version: Count
+    reason: str
+
+
+class FilterMessagesSkipped(_FilterEvent, frozen=True):
+    """Messages of a queue were skipped because this version failed on them."""
+
+    version: Count
+    topic: str
+    queue_id: Count
+    offsets: tuple[Count, ...]
+    reason: str
+    server: str = ""
+
+
+class FilterDeleted(FilterEventBase, frozen=True):
+    """A filter was deleted, with all its versions."""
+
+    before: FilterState
+
+    @property
+    def aggregate(self) -> str:
+        """The aggregate that it changed."""
+        return f"filter/{self.before.group}/{self.before.name}"
+
+
+class FilterRestored(FilterEventBase, frozen=True):
+    """A deleted filter was restored, with all its versions."""
+
+    filter: FilterState
+
+    @property
+    def aggregate(self) -> str:
+        """The aggregate that it changed."""
+        return f"filter/{self.filter.group}/{self.filter.name}"
+
+
+FilterEvent = (
+    FilterUploaded
+    | FilterEnabled
+    | FilterDisabled
+    | FilterPolicySet
+    | FilterQuarantined
+    | FilterReleased
+    | FilterMessagesSkipped
+    | FilterDeleted
+    | FilterRestored
+)
+
+
+class BatchEventBase(EventBase, frozen=True):
+    """Base of all events about batch transactions of a query."""
+
+    query: str
+
+    @property
+    def aggregate(self) -> str:
+        """The aggregate that it changed."""
+        return f"batches/{self.query}"
+
+
+class BatchPrepared(BatchEventBase, frozen=True):
+    """This broker holds `messages` of the batch and waits for the decision of `coordinator`.
+
+    With 0 messages the event only records the coordinator of the query; `batch` is the batch of the
+    request that named it.
+    """
+
+    batch: Count
+    coordinator: str
+    messages: Count = 0
+
+
+class BatchDecided(BatchEventBase, frozen=True):
+    """The batch is committed: `winners` has the attempt that counts for each partition.
+
+    `counts` has the number of messages of these attempts that each broker holds.
+    """
+
+    batch: Count
+    winners: dict[Count, str]
+    counts: dict[str, Count]
+
+
+class BatchResolved(BatchEventBase, frozen=True):
+    """This broker stored or discarded all its messages of this batch and of earlier ones."""
+
+    batch: Count
+
+
+class BatchQueryForgotten(BatchEventBase, frozen=True):
+    """The query was removed, because it ended or was unused for long."""
+
+
+BatchEvent = BatchPrepared | BatchDecided | BatchResolved | BatchQueryForgotten
+
+
+class ReplicationEventBase(EventBase, frozen=True):
+    """Base of all events about replication; a broker that never had a follower has none."""
+
+
+class EpochOpened(ReplicationEventBase, frozen=True):
+    """From position `start` on, only `leader` writes the log.
+
+    `start` is the end of the log before this event. The event's own record is at `start`, or after
+    the filler that closes the segment. `role` is the leader's brokerRole. An epoch is never reused.
+    """
+
+    epoch: Count
+    start: Count
+    leader: str
+    role: str
+
+    @property
+    def aggregate(self) -> str:
+        """The aggregate that it changed."""
+        return "replication/epoch"
+
+
+class InSyncChanged(ReplicationEventBase, frozen=True):
+    """The in-sync replicas changed (brokerIds): producers wait for them; empty: for none."""
+
+    members: tuple[Count, ...]
+    before: tuple[Count, ...]
+    reason: str
+
+    @property
+    def aggregate(self) -> str:
+        """The aggregate that it changed."""
+        return "replication/in-sync"
+
+
+ReplicationEvent = EpochOpened | InSyncChanged
+
+
 @dataclass(frozen=True, slots=True)
 class UnknownEvent:
     """An event of a type that this version does not know; `body` is its JSON, unchanged."""
@@ -267,7 +467,7 @@ class Cause:
                 raise BadRequest(
                     f"the {what} is {len(text)} characters long; at most {length_max} are allowed"
                 )
-            if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in text):
+            if any(char == "\0" or "\ud800" <= char <= "\udfff" for char in text):
                 raise BadRequest(f"the {what} contains a NUL or half of a surrogate pair")
 
 
@@ -310,7 +510,7 @@ _TAG_DECODER = msgspec.json.Decoder(_Tag)
 _ENVELOPE_DECODER = msgspec.json.Decoder(_Envelope)
 
 # What msgspec's `decode` raises for malformed bytes.
-_FOREIGN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def encode_event(event: Event) -> bytes:
@@ -324,7 +524,7 @@ def decode_event(body: bytes | memoryview, aggregate: str) -> Event:
     """The event in `body`; `aggregate` is that of an unknown event. Raises DecodeError."""
     try:
         return _EVENT_DECODER.decode(body)
-    except _FOREIGN as error:
+    except _DECODE_ERRORS as error:
         kind = _decode(_TAG_DECODER, body, "event").type
         if kind in EVENT_TYPES or not _is_text(body):
             raise DecodeError(f"a control event of type {kind} is malformed: {error}") from error
@@ -380,5 +580,5 @@ _T = TypeVar("_T")
 def _decode(decoder: msgspec.json.Decoder[_T], body: bytes | memoryview, what: str) -> _T:
     try:
         return decoder.decode(body)
-    except _FOREIGN as error:
+    except _DECODE_ERRORS as error:
         raise DecodeError(f"the control {what} cannot be read: {error}") from error

@@ -25,7 +25,7 @@ from kourou.eventstore.postgres import (
     ANSWER_TIMEOUT_MS,
     TIMEOUT_OPTION,
     WRITE_OPTION,
-    Patience,
+    DatabaseTimeouts,
     bound,
     connect_arguments,
 )
@@ -60,7 +60,7 @@ def sqlite_file(url: str) -> Path | None:
 class Database:
     """The database behind an event store. Safe to use from several threads."""
 
-    __slots__ = ("_patience", "engine", "file", "shown", "what")
+    __slots__ = ("_timeouts", "engine", "file", "shown", "what")
 
     def __init__(
         self, url: str, *, answer_ms: int = ANSWER_TIMEOUT_MS, what: str = EVENT_STORE
@@ -76,9 +76,9 @@ class Database:
         """The path of an SQLite file; None for PostgreSQL and for an in-memory database."""
         self.shown = str(self.file or parsed.render_as_string(hide_password=True))
         """The database's URL or path in messages, without a password."""
-        self._patience = Patience(answer_ms)
+        self._timeouts = DatabaseTimeouts(answer_ms)
         try:
-            self.engine = _make_engine(parsed, self._patience)
+            self.engine = _make_engine(parsed, self._timeouts)
         except (ArgumentError, NoSuchModuleError, ImportError) as error:
             raise ConfigError(
                 f"the {what} {self.shown} cannot be used: {error}",
@@ -125,7 +125,7 @@ class Database:
 
         Called from another thread; `close` is still required.
         """
-        self._patience.over = True
+        self._timeouts.over = True
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -215,7 +215,7 @@ def _file_of(url: URL) -> Path | None:
     return Path(str(url.database))
 
 
-def _make_engine(url: URL, patience: Patience) -> sa.Engine:
+def _make_engine(url: URL, timeouts: DatabaseTimeouts) -> sa.Engine:
     if url.get_backend_name() != "sqlite":
         engine = sa.create_engine(
             url,
@@ -225,7 +225,7 @@ def _make_engine(url: URL, patience: Patience) -> sa.Engine:
             pool_timeout=POOL_TIMEOUT_S,
             connect_args=connect_arguments(url),
         )
-        bound(engine, patience)
+        bound(engine, timeouts)
         return engine
     options: dict[str, Any] = {}
     if url.database in (None, "", ":memory:"):

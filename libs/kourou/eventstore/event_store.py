@@ -28,9 +28,9 @@ from kourou.errors import Corrupt, Rejected
 from kourou.events.control_events import Cause, Event, Recorded
 from kourou.events.stream import Snapshot, State, StreamKind, WrittenMeanwhile
 from kourou.eventstore.database import Database, sqlite_url
-from kourou.eventstore.schema import bring_up_to_date
+from kourou.eventstore.schema import bring_up_to_date, events, snapshots, streams
 from kourou.eventstore.stream_rows import (
-    HistoryWanted,
+    HistoryParams,
     StreamInfo,
     check_dense,
     check_same,
@@ -47,7 +47,6 @@ from kourou.eventstore.stream_rows import (
     stream_for_update,
     stream_info,
 )
-from kourou.eventstore.tables import events, snapshots, streams
 from kourou.model.limits import HISTORY_BYTES_MAX
 
 READ_EVENTS_MAX = 1_000
@@ -55,7 +54,7 @@ READ_EVENTS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class EventHistory:
     """Events of one aggregate, newest first.
 
     `cut`: older ones exist beyond the limit; `lost_before`: events with lower offsets are not in
@@ -291,7 +290,7 @@ class EventStore:
         until_ms: int | None = None,
         types: Collection[str] = (),
         stream: str = CONTROL.name,
-    ) -> History:
+    ) -> EventHistory:
         """Events of one aggregate (`topic/TopicA`) or of all, newest first.
 
         For all aggregates, consumer progress, which is recorded continuously, is left out unless
@@ -307,10 +306,10 @@ class EventStore:
                 before = end if before is None else min(before, end)
             found, cut = history_offsets(
                 connection,
-                HistoryWanted(stream, aggregate, limit, size_max, before, frozenset(types)),
+                HistoryParams(stream, aggregate, limit, size_max, before, frozenset(types)),
             )
             entries = read_events_at(connection, stream, found)
-        return History(entries, cut, info.lost_before, info.next_offset)
+        return EventHistory(entries, cut, info.lost_before, info.next_offset)
 
     def event(self, offset: int, *, stream: str = CONTROL.name) -> Recorded | None:
         """One event; None if it is not here."""

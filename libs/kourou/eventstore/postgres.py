@@ -42,7 +42,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
-class Patience:
+class DatabaseTimeouts:
     """State shared by the connections of one pool. `over`: no call waits any more."""
 
     answer_ms: int
@@ -52,23 +52,23 @@ class Patience:
 def connect_arguments(url: sa.URL) -> dict[str, Any]:
     """The driver's connection parameters, in addition to those in the URL."""
     # A database created in the C locale reports no encoding; its text would be returned as bytes.
-    told = {
+    arguments = {
         "client_encoding": "utf8",
         "connect_timeout": CONNECT_TIMEOUT_S,
         "application_name": "kourou",
     }
-    return {name: value for name, value in told.items() if name not in url.query}
+    return {name: value for name, value in arguments.items() if name not in url.query}
 
 
-def bound(engine: Engine, patience: Patience) -> None:
+def bound(engine: Engine, timeouts: DatabaseTimeouts) -> None:
     """Limit the waits of every connection in the engine's pool."""
-    make = _connection_class(patience)
+    make = _connection_class(timeouts)
 
     def connect(_dialect: object, _record: object, given: list[Any], named: Any) -> Any:
         return make.open(*given, **named)
 
     def begin(connection: sa.Connection) -> None:
-        wait_ms = connection.get_execution_options().get(TIMEOUT_OPTION, patience.answer_ms)
+        wait_ms = connection.get_execution_options().get(TIMEOUT_OPTION, timeouts.answer_ms)
         connection.connection.dbapi_connection.wait_ms = wait_ms  # type: ignore[union-attr]  # ours
         server_ms = int(wait_ms * SERVER_GIVES_UP_FIRST)
         if not connection.get_execution_options().get(WRITE_OPTION, False):
@@ -80,14 +80,14 @@ def bound(engine: Engine, patience: Patience) -> None:
 
     def checkin(connection: Any, _record: object) -> None:
         if connection is not None:
-            connection.wait_ms = patience.answer_ms
+            connection.wait_ms = timeouts.answer_ms
 
     sa.event.listen(engine, "do_connect", connect)
     sa.event.listen(engine, "begin", begin)
     sa.event.listen(engine, "checkin", checkin)
 
 
-def _connection_class(patience: Patience) -> Any:
+def _connection_class(timeouts: DatabaseTimeouts) -> Any:
     # The driver is an optional package, which SQLite does not need.
     import psycopg
 
@@ -96,11 +96,11 @@ def _connection_class(patience: Patience) -> Any:
     class BoundedConnection(psycopg.Connection[Any]):
         """Psycopg's connection; each of its waits goes through `wait`."""
 
-        wait_ms = patience.answer_ms
+        wait_ms = timeouts.answer_ms
 
         @classmethod
         def open(cls, *given: Any, **named: Any) -> Any:
-            if patience.over:
+            if timeouts.over:
                 raise psycopg.OperationalError("no more connections are opened")
             return cls.connect(*given, **named)
 
@@ -111,7 +111,7 @@ def _connection_class(patience: Patience) -> Any:
             deadline = clock.monotonic_ms() + self.wait_ms
 
             def check() -> None:
-                if patience.over:
+                if timeouts.over:
                     self.close()
                     raise psycopg.OperationalError("its reply is no longer awaited")
                 if clock.monotonic_ms() > deadline:

@@ -19,7 +19,7 @@ from kourou.events.control_events import (
     encode_event,
 )
 from kourou.events.stream import Snapshot, State, StreamKind
-from kourou.eventstore.tables import DECIDED, events, snapshots, streams
+from kourou.eventstore.schema import DECIDED, events, snapshots, streams
 
 SNAPSHOT_AFTER_BYTES_MIN = 256 * 1024
 """Replaying fewer bytes of events is faster than storing another snapshot."""
@@ -75,7 +75,7 @@ def read_events(connection: sa.Connection, stream: str, start: int, end: int) ->
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryWanted:
+class HistoryParams:
     """The requested events of a stream: see `EventStore.history`."""
 
     stream: str
@@ -86,7 +86,7 @@ class HistoryWanted:
     types: frozenset[str]
 
 
-def history_offsets(connection: sa.Connection, wanted: HistoryWanted) -> tuple[list[int], bool]:
+def history_offsets(connection: sa.Connection, wanted: HistoryParams) -> tuple[list[int], bool]:
     """Offsets of one page, newest first, and whether there are older ones.
 
     The offsets come from an index alone, and sizes are checked before bodies are fetched, because

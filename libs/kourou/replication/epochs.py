@@ -106,7 +106,7 @@ class Epochs:
         pairs = zip(self._epochs, self._starts, strict=True)
         return tuple(pair for pair in pairs if pair[0] > 0)
 
-    def told(
+    def summary(
         self, below: int | None = None, count: int = EPOCHS_SENT_MAX
     ) -> tuple[EpochStart, ...]:
         """The newest `count` epochs that start below `below` (the end, if None), for messages.
@@ -125,8 +125,8 @@ class Epochs:
     def common(self, other: Sequence[EpochStart], other_end: int) -> int:
         """The largest position up to which both histories agree.
 
-        `other` is the result of another log's `told()`. If it does not have all epochs of that log,
-        and none of them is in this one, the result is only the position to compare next: see
+        `other` is the result of another log's `summary()`. If it does not have all epochs of that
+        log, and none of them is in this one, the result is only the position to compare next: see
         `is_certain`.
         """
         end = other_end
@@ -139,8 +139,8 @@ class Epochs:
 
     def is_certain(self, other: Sequence[EpochStart]) -> bool:
         """True if `common` returns a position up to which both logs certainly agree."""
-        told = other or BEFORE_ALL_EPOCHS
-        return told[0][1] == 0 or any(self.start_of(epoch) is not None for epoch, _ in told)
+        sent = other or BEFORE_ALL_EPOCHS
+        return sent[0][1] == 0 or any(self.start_of(epoch) is not None for epoch, _ in sent)
 
     # -- changes ---------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ class Epochs:
         assert end >= self.end, f"the log ends at {self.end}, beyond {end}"
         self.end = end
 
-    def cut(self, end: int) -> None:
+    def truncate(self, end: int) -> None:
         """Remove everything from `end` on, including epochs that start there."""
         assert 0 <= end <= self.end, f"cut at {end}, the log ends at {self.end}"
         keep = max(1, bisect_left(self._starts, end))
@@ -167,3 +167,50 @@ class Epochs:
     def copy(self) -> Epochs:
         """An independent copy of this history."""
         return Epochs(self.opened(), self.end)
+
+
+STARTS = 64
+"""brokerIds below this are distinguished."""
+PROMOTION = 2**32
+
+
+def next_epoch(newest: int, broker_id: int, *, promoted: bool = False) -> int:
+    """The epoch to open if `newest` is the highest known one.
+
+    There is no vote in a static pair. So two brokers that both consider themselves leader must
+    never open the same epoch, and a promoted broker must always have a higher epoch than the old
+    leader, however often that one restarts.
+
+        epoch = promotion * 2**32 + start * 64 + brokerId
+
+    A leader opens one at each start, with its own brokerId; a promotion starts the next multiple of
+    2**32 above all known epochs. A log that never had a follower stays at epoch 0.
+
+    Two replicas that are promoted without knowledge of each other open epochs of the same
+    promotion. Its first epoch distinguishes them, however often either restarts: the higher
+    brokerId wins.
+    """
+    assert 0 <= broker_id < STARTS, broker_id
+    promotions, rest = divmod(newest, PROMOTION)
+    start = rest // STARTS + 1
+    if promoted or start * STARTS >= PROMOTION:
+        promotions, start = promotions + 1, 1
+    return promotions * PROMOTION + start * STARTS + broker_id
+
+
+def promotion_of(epochs: Iterable[int]) -> int:
+    """The epoch with which the newest promotion of a log began, among all its epochs; 0: none."""
+    known = list(epochs)
+    newest = max(known, default=0) // PROMOTION
+    return min(epoch for epoch in known if epoch // PROMOTION == newest) if newest else 0
+
+
+def are_rivals(one: int, other: int) -> bool:
+    """True if two replicas began the same promotion, so that no restart gives either precedence."""
+    same = one // PROMOTION == other // PROMOTION > 0
+    return same and one % STARTS != other % STARTS
+
+
+def last_of_promotion(epoch: int) -> int:
+    """The highest epoch number of the same promotion."""
+    return (epoch // PROMOTION + 1) * PROMOTION - 1

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kourou.replication.lag import Lag
+from kourou.replication.progress import Lag
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class _Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class InSyncChange:
     """The set changed: brokerIds, ascending."""
 
     members: tuple[int, ...]
@@ -73,24 +73,24 @@ class InSync:
             return None
         return 0 if copy.has >= end else copy.lag.ms(now_ms)
 
-    def judge(self, now_ms: int, end: int) -> Change | None:
+    def judge(self, now_ms: int, end: int) -> InSyncChange | None:
         """Update the set; None if nothing changes."""
-        before, told = self.members, []
+        before, reasons = self.members, []
         kept: list[int] = []
         for member in before:
             reason = self._why_not(now_ms, member, end)
             if reason:
-                told.append(f"{member} {reason}")
+                reasons.append(f"{member} {reason}")
             else:
                 kept.append(member)
         for member in self._copies:
             if member not in before and not self._why_not(now_ms, member, end):
                 kept.append(member)
-                told.append(f"{member} has caught up")
+                reasons.append(f"{member} has caught up")
         self.members = tuple(sorted(kept))
-        if self.members == before and not told:
+        if self.members == before and not reasons:
             return None
-        return Change(self.members, before, "; ".join(told))
+        return InSyncChange(self.members, before, "; ".join(reasons))
 
     def _why_not(self, now_ms: int, member: int, end: int) -> str:
         copy = self._copies.get(member)

@@ -30,7 +30,7 @@ from __future__ import annotations
 from enum import Enum, auto
 
 
-class State(Enum):
+class ReplicationState(Enum):
     """How a follower is served."""
 
     PROBE = auto()
@@ -48,24 +48,24 @@ class Event(Enum):
     NEAR = auto()
 
 
-TRANSITIONS: dict[tuple[State, Event], State] = {
-    (State.PROBE, Event.ACCEPTED): State.REPLICATE,
-    (State.PROBE, Event.REFUSED): State.PROBE,
-    (State.PROBE, Event.SILENT): State.PROBE,
-    (State.REPLICATE, Event.ACCEPTED): State.REPLICATE,
-    (State.REPLICATE, Event.REFUSED): State.PROBE,
-    (State.REPLICATE, Event.SILENT): State.PROBE,
-    (State.PROBE, Event.FAR): State.CATCH_UP,
-    (State.REPLICATE, Event.FAR): State.CATCH_UP,
-    (State.CATCH_UP, Event.NEAR): State.PROBE,
+TRANSITIONS: dict[tuple[ReplicationState, Event], ReplicationState] = {
+    (ReplicationState.PROBE, Event.ACCEPTED): ReplicationState.REPLICATE,
+    (ReplicationState.PROBE, Event.REFUSED): ReplicationState.PROBE,
+    (ReplicationState.PROBE, Event.SILENT): ReplicationState.PROBE,
+    (ReplicationState.REPLICATE, Event.ACCEPTED): ReplicationState.REPLICATE,
+    (ReplicationState.REPLICATE, Event.REFUSED): ReplicationState.PROBE,
+    (ReplicationState.REPLICATE, Event.SILENT): ReplicationState.PROBE,
+    (ReplicationState.PROBE, Event.FAR): ReplicationState.CATCH_UP,
+    (ReplicationState.REPLICATE, Event.FAR): ReplicationState.CATCH_UP,
+    (ReplicationState.CATCH_UP, Event.NEAR): ReplicationState.PROBE,
     **{
-        (State.CATCH_UP, event): State.CATCH_UP
+        (ReplicationState.CATCH_UP, event): ReplicationState.CATCH_UP
         for event in (Event.ACCEPTED, Event.REFUSED, Event.SILENT)
     },
 }
 
 
-class Progress:
+class FollowerProgress:
     """One follower in one epoch of its leader; positions in bytes, times in monotonic ms."""
 
     __slots__ = (
@@ -84,7 +84,7 @@ class Progress:
 
     def __init__(self, member: str, next_position: int, now_ms: int) -> None:
         self.member = member
-        self.state = State.PROBE
+        self.state = ReplicationState.PROBE
         #: The position of the next chunk.
         self.next = next_position
         #: The end of the highest chunk sent in this epoch: a claim beyond it is not accepted.
@@ -115,15 +115,15 @@ class Progress:
 
     def room(self, window_bytes: int) -> int:
         """How many bytes may be sent now; while probing, one chunk."""
-        if self.state is State.REPLICATE:
+        if self.state is ReplicationState.REPLICATE:
             return max(0, window_bytes - self.in_flight)
-        return window_bytes if self.state is State.PROBE and not self._probing else 0
+        return window_bytes if self.state is ReplicationState.PROBE and not self._probing else 0
 
     def ships(self, end: int, answered_as: int = 0) -> None:
         """Record that a chunk ending at `end` (an empty one: at `next`) is sent in round
         `answered_as`.
         """
-        if self.state is State.PROBE:
+        if self.state is ReplicationState.PROBE:
             self._probing = True
             self._probe_at = self.next
             self._probe_round = answered_as
@@ -189,13 +189,45 @@ class Progress:
         NEAR requires less than half the distance of FAR, so that a follower near the limit does not
         alternate.
         """
-        if self.state is State.CATCH_UP:
+        if self.state is ReplicationState.CATCH_UP:
             self.next = max(self.written, first_position)
             if self.written >= first_position and end - self.written <= catch_up_bytes // 2:
                 self._move(Event.NEAR)
                 self._probing = False
         elif self.next < first_position or (
-            self.state is State.REPLICATE and end - self.written > catch_up_bytes + self.in_flight
+            self.state is ReplicationState.REPLICATE
+            and end - self.written > catch_up_bytes + self.in_flight
         ):
             self._move(Event.FAR)
             self.next = max(self.written, first_position)
+
+
+class Lag:
+    """The lag of one replica; `kept_up_ms`: when it last had the whole log, None if never.
+
+    State: soft. Times are monotonic ms, positions bytes.
+
+    If a replica now has everything that the log had at an earlier report, it had kept up at that
+    moment. So neither a growing nor an idle log makes a healthy replica count as late.
+    """
+
+    __slots__ = ("_asked_end", "_asked_ms", "kept_up_ms")
+
+    def __init__(self) -> None:
+        self.kept_up_ms: int | None = None
+        self._asked_end: int | None = None
+        self._asked_ms = 0
+
+    def noted(self, now_ms: int, has: int, end: int) -> None:
+        """The replica has everything below `has`, and the log ends at `end`."""
+        if has >= end:
+            self.kept_up_ms = now_ms
+        elif self._asked_end is not None and has >= self._asked_end:
+            self.kept_up_ms = self._asked_ms
+        elif self._asked_end is not None:
+            return  # it lacks even that: the earlier moment stays valid
+        self._asked_end, self._asked_ms = end, now_ms
+
+    def ms(self, now_ms: int) -> int | None:
+        """Time since it had the whole log; None if never."""
+        return None if self.kept_up_ms is None else now_ms - self.kept_up_ms

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kourou.errors import BadRequest, ConfigError
-from kourou.events.control_events import Event, SettingChanged
-from kourou.events.event_base import Scalar
+from kourou.events.control_events import Event, Scalar, SettingChanged
 from kourou.model.refused_settings import promises_nothing
 from kourou.model.topic import DataVersion
 from kourou.runtime.settings_registry import SettingSpec, SettingsRegistry, parse_value

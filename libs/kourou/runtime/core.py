@@ -7,12 +7,21 @@ is something to do (append, flush, send). The core has no asyncio, sockets, file
 randomness; the loop (kourou.service.loop) has all of them and makes no decisions. One task calls
 `handle` with everything that has arrived, then executes the effects in order. So there are no
 locks, and a batch is the unit of work.
+
+Inputs and effects that the cores of all services share are here; each service adds its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
+
+import msgspec
+
+from kourou.errors import Code, KourouError
+from kourou.protocol.request import Request
+from kourou.protocol.wire.remoting import VERSION_4_9_8
 
 Input = TypeVar("Input", contravariant=True)
 Effect = TypeVar("Effect", covariant=True)
@@ -29,3 +38,153 @@ class Core(Protocol[Input, Effect]):
         needed.
         """
         ...
+
+
+MEMBERS = "members"
+"""The listener for replicas of a log; it refuses clients."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The other end of one connection. `id` is unique within the process and never reused.
+
+    `protocol` names the transport ("zmq", "tcp", "local") for statistics only: no decision depends
+    on it. `listener` is the name of the listener that accepted the connection.
+    """
+
+    id: int
+    protocol: str
+    address: tuple[str, int]
+    listener: str = "internal"
+
+    def __str__(self) -> str:
+        return f"{self.protocol}:{self.address[0]}:{self.address[1]}#{self.id}"
+
+
+Buffer = bytes | bytearray | memoryview
+TRACE_BYTES = 25
+
+
+@dataclass(slots=True)
+class ReplyTo:
+    """The destination of a reply: the peer, its correlation ID, and whether it expects a reply.
+
+    `trace` is the trace context of the request, which its reply repeats; empty if absent.
+    """
+
+    peer: Peer
+    correlation: int
+    oneway: bool = False
+    trace: bytes = b""
+
+    @property
+    def traced(self) -> bool:
+        """True if the request belongs to a recorded trace, by the last bit of its context."""
+        return len(self.trace) == TRACE_BYTES and bool(self.trace[-1] & 1)
+
+    @property
+    def language(self) -> str:
+        """The language of the client, as RocketMQ names it; clients that use Kourou's frames are
+        Python.
+        """
+        return "PYTHON"
+
+    @property
+    def version(self) -> int:
+        """The remoting version of the client.
+
+        A client that uses Kourou's frames has the features of RocketMQ 4.9.8.
+        """
+        return VERSION_4_9_8
+
+
+@dataclass(slots=True)
+class Received:
+    """A request arrived.
+
+    `wall_ms` is the wall clock at receipt; `deadline_ms` is monotonic and absolute, 0 for none;
+    `trace` is the 25-byte trace context of the frame, empty if absent.
+    """
+
+    to: ReplyTo
+    request: Request
+    body: Sequence[Buffer]
+    wall_ms: int
+    deadline_ms: int = 0
+    trace: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """A connection is closed."""
+
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed; sent several times a second. `wall_ms` is the wall clock.
+
+    `monotonic_ms` is monotonic time, read together with it; 0 if it is that of the `handle` call.
+    """
+
+    wall_ms: int
+    monotonic_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClientAnswered:
+    """A client replied to this broker's request, or could not be reached: `error` says why.
+
+    `fields` are the fields of the reply's header by their RocketMQ names; texts if the client uses
+    remoting.
+    """
+
+    token: int
+    peer: Peer
+    code: int = 0
+    remark: str = ""
+    fields: Mapping[str, object] = field(default_factory=dict)
+    body: Sequence[Buffer] = ()
+    error: KourouError | None = None
+
+
+@dataclass(slots=True)
+class Reply:
+    """Reply to one request."""
+
+    to: ReplyTo
+    code: int = Code.SUCCESS
+    remark: str = ""
+    header: msgspec.Struct | None = None
+    body: Sequence[Buffer] = field(default=())
+
+
+@dataclass(slots=True)
+class Notify:
+    """Send a client a notification; no reply is expected."""
+
+    peer: Peer
+    request: Request
+    body: Sequence[Buffer] = field(default=())
+
+
+@dataclass(slots=True)
+class AskClient:
+    """Send a client a request and return its reply as ClientAnswered with this token.
+
+    engine.groups.client_requests creates it and handles the timeout; a transport only transmits it.
+    """
+
+    token: int
+    peer: Peer
+    request: Request
+    body: Sequence[Buffer]
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogWarning:
+    """Write a warning to the log, for the operator."""
+
+    text: str

@@ -1,7 +1,7 @@
 """The protocol servers of a service (ZeroMQ, remoting): their interface, and all of them as one.
 
 A protocol server converts frames to `Received`, and effects that have a peer to frames. Handlers do
-not depend on the protocol: only `Peer.carrier` names it, and only the dispatch of replies reads
+not depend on the protocol: only `Peer.protocol` names it, and only the dispatch of replies reads
 that.
 """
 
@@ -14,9 +14,7 @@ from typing import Any, Protocol
 
 from kourou.errors import Code, ConfigError
 from kourou.model.limits import PORT_MAX
-from kourou.runtime.effects import AskClient, Notify, Reply
-from kourou.runtime.inputs import ClientAnswered, Received, ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import AskClient, ClientAnswered, Notify, Peer, Received, Reply, ReplyTo
 from kourou.telemetry.metrics import Family
 
 BUSY = "[REJECTREQUEST] too many requests wait here; nothing was done"
@@ -63,7 +61,7 @@ class ProtocolServer(Protocol):
 
     @property
     def name(self) -> str:
-        """The value of `Peer.carrier` for its peers."""
+        """The value of `Peer.protocol` for its peers."""
         ...
 
     def reply(self, reply: Reply) -> None:
@@ -111,15 +109,15 @@ class ProtocolServers:
 
     def reply(self, reply: Reply) -> None:
         """Send a reply, unless the request is oneway or its peer is gone."""
-        self._protocols[reply.to.peer.carrier].reply(reply)
+        self._protocols[reply.to.peer.protocol].reply(reply)
 
     def notify(self, notice: Notify) -> None:
         """Send a notification to a client."""
-        self._protocols[notice.peer.carrier].notify(notice)
+        self._protocols[notice.peer.protocol].notify(notice)
 
     def ask(self, question: AskClient) -> None:
         """Send a request to a client; its reply arrives as ClientAnswered."""
-        self._protocols[question.peer.carrier].ask(question)
+        self._protocols[question.peer.protocol].ask(question)
 
     def refuse(self, item: object) -> None:
         """Reply SYSTEM_BUSY to the sender of an input that was not admitted."""

@@ -33,8 +33,7 @@ from kourou.protocol.wire.remoting import (
     decode_header,
     encode_head,
 )
-from kourou.runtime.effects import AskClient, Notify, Reply
-from kourou.runtime.inputs import ClientAnswered, Received
+from kourou.runtime.core import AskClient, ClientAnswered, Notify, Received, Reply
 from kourou.service.protocol_server import TimedReplyTo, TransportCallbacks, connection_families
 from kourou.telemetry.metrics import Family
 from kourou.transport.remoting_server import IDLE_MS, InboundFrame, RemotingServer

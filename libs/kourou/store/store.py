@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from kourou.engine.effects import Blank
+from kourou.engine.effects import SegmentFiller
 from kourou.errors import DiskFull, StoreFaulted
 from kourou.protocol.record.columns import RecordColumns
 from kourou.protocol.record.message_record import encode_blank
@@ -206,7 +206,7 @@ class Store(Copies):
     def append(
         self,
         pieces: Sequence[tuple[int, Buffer]],
-        blanks: Sequence[Blank],
+        blanks: Sequence[SegmentFiller],
         end: int,
         records: RecordColumns | None = None,
     ) -> None:

@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
 from kourou.broker.role_session import RoleSession
+
 from kourou.clock import Clock
 from kourou.engine.inputs import Input
 from kourou.engine.parts import BrokerParts
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received
 from kourou.store.disk import Disk
 from kourou.store.store import Store
 from kourou.testing.faulty_server import Fault, FaultyServer

@@ -32,7 +32,7 @@ from kourou.clock import Clock, SystemClock
 from kourou.errors import BadRequest, DecodeError
 from kourou.model import limits
 from kourou.protocol.wire.frames import decode_frame
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou.transport.addresses import (
     cannot_bind,
     join_address,

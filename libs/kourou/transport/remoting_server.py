@@ -15,7 +15,7 @@ from typing import NamedTuple
 from kourou.clock import Clock
 from kourou.errors import DecodeError
 from kourou.protocol.wire.remoting import LENGTHS_BYTES, read_lengths
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou.transport.tcp_link import TcpLink
 from kourou.transport.tcp_server import TcpServer
 

@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from kourou.clock import Clock, SystemClock
 from kourou.errors import DecodeError
 from kourou.model import limits
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou.transport.addresses import (
     CLEAR_TEXT,
     CLEAR_TEXT_WARNING_S,

@@ -21,10 +21,11 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
+
 from kourou.model.filter import FilterKey
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou_filter_server.catalogue import Standing
 from kourou_filter_server.effects import TellBroker
 from kourou_filter_server.inputs import Buffer

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kourou.clock import Clock, SystemClock
 from kourou.errors import Code
 from kourou.protocol.request import Answerer
-from kourou.runtime.effects import LogWarning, Reply
-from kourou.runtime.inputs import Disconnected, Received, ReplyTo, Tick
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Disconnected, LogWarning, Peer, Received, Reply, ReplyTo, Tick
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave

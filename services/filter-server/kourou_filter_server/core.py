@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kourou.protocol.messages.pulls import PullMessage
+
 from kourou.errors import Code
 from kourou.model.filter import FilterKey
 from kourou.protocol.bodies.filter_bodies import FilterFigures, encode_filter_statistics
@@ -28,10 +30,8 @@ from kourou.protocol.messages.filter_server import (
     RegisterMessageFilterClass,
     TryFilter,
 )
-from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Disconnected, Received, Tick
+from kourou.runtime.core import Disconnected, Received, Reply, Tick
 from kourou_filter_server.catalogue import Catalogue
 from kourou_filter_server.discipline import Discipline
 from kourou_filter_server.effects import Effect

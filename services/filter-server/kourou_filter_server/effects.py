@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kourou.protocol.request import Request
-from kourou.runtime.effects import LogWarning, Reply
-from kourou.runtime.inputs import ReplyTo
+from kourou.runtime.core import LogWarning, Reply, ReplyTo
 from kourou_filter_server.inputs import Buffer
 
 

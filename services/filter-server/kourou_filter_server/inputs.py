@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from kourou.errors import KourouError
-from kourou.runtime.inputs import Disconnected, Received, Tick
+from kourou.runtime.core import Disconnected, Received, Tick
 
 Buffer = bytes | bytearray | memoryview
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 
 from kourou.model.filter import FilterFailure, FilterKey, FilterPolicy
 from kourou.model.limits import PULL_SIZE_BYTES_MAX
 from kourou.model.subscription import MATCH_ALL, TAG
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received
 from kourou_filter_server.ahead import COMMIT_OFFSET, Queue
 from kourou_filter_server.jobs import Job
 

@@ -25,15 +25,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import msgspec
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 
 from kourou.errors import Code, DecodeError
 from kourou.model.filter import FilterFailure, FilterKey, FilterPolicy
 from kourou.model.limits import FILTER_REASON_LENGTH_MAX, FILTERS_MAX
 from kourou.protocol.messages.filter_server import RecordFilterSkip
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer, Received, Reply
 from kourou_filter_server.ahead import Ahead, Rest
 from kourou_filter_server.catalogue import Catalogue
 from kourou_filter_server.discipline import Discipline

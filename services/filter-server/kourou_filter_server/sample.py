@@ -12,15 +12,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
+
 from kourou.errors import Code, KourouError
 from kourou.model.limits import FILTER_TRIED_BYTES_MAX, PULL_SIZE_BYTES_MAX
 from kourou.model.message import StoredMessage
 from kourou.model.subscription import MATCH_ALL, TAG
 from kourou.protocol.bodies.statistics_bodies import decode_topic_stats
 from kourou.protocol.messages.broker_admin import GetTopicStatsInfo
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.protocol.record.message_record import decode_record
-from kourou.runtime.inputs import ReplyTo
+from kourou.runtime.core import ReplyTo
 from kourou_filter_server.inputs import BrokerAnswered
 from kourou_filter_server.records import bounds_of
 from kourou_filter_server.turn import Turn, trouble_of

@@ -18,9 +18,7 @@ from kourou.protocol.messages.pulls import PullMessage
 
 from kourou.errors import Code, error_from_code
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received, ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer, Received, Reply, ReplyTo
 from kourou.telemetry import span_names as names
 from kourou.telemetry.metrics import Family, Labels
 from kourou.telemetry.tracing import SpanKind, TracedSpan

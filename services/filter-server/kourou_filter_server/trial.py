@@ -24,9 +24,7 @@ from kourou.protocol.bodies.filter_bodies import (
     encode_filter_trial,
 )
 from kourou.protocol.messages.filter_server import GetFilters, TryFilter
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer, Received, Reply
 from kourou_filter_server.effects import Judge
 from kourou_filter_server.inputs import LOST, BrokerAnswered, Judged, WorkerEnded, WorkerReady
 from kourou_filter_server.policy import ServerPolicy

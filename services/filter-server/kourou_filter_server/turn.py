@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kourou.protocol.request import Request
-from kourou.runtime.effects import LogWarning
-from kourou.runtime.inputs import ReplyTo
+from kourou.runtime.core import LogWarning, ReplyTo
 from kourou_filter_server.effects import AskBroker, Effect
 from kourou_filter_server.inputs import BrokerAnswered, Buffer
 

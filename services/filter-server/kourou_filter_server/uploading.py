@@ -13,8 +13,7 @@ from kourou.model.filter import check_filter_name
 from kourou.model.limits import FILTER_AUTHOR_LENGTH_MAX, FILTER_SOURCE_BYTES_MAX, FILTERS_MAX
 from kourou.protocol.messages.filter_server import PutFilter, RegisterMessageFilterClass
 from kourou.protocol.record.layout import masked_crc
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received, Reply
 from kourou_filter_server.inputs import BrokerAnswered
 from kourou_filter_server.turn import Turn, trouble_of
 

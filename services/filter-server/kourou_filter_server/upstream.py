@@ -22,7 +22,7 @@ from kourou.protocol.wire.frames import (
     decode_request,
     encode_request,
 )
-from kourou.runtime.inputs import ReplyTo
+from kourou.runtime.core import ReplyTo
 from kourou.transport.curve_keys import ClientCurve
 from kourou.transport.pending_requests import Outcome
 from kourou.transport.zmq_client import ZmqConnection

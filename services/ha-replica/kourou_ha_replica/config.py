@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from kourou.broker.config import BrokerSettings
 from kourou.broker.network_keys import BrokerRole
+
 from kourou.errors import ConfigError
-from kourou.replication.epoch_numbers import STARTS
+from kourou.replication.epochs import STARTS
 from kourou.service.setting import SAME, setting
 
 

@@ -13,8 +13,7 @@ from kourou.clock import Clock, SystemClock
 from kourou.errors import KourouError
 from kourou.events.stream import WrittenMeanwhile
 from kourou.protocol.request import Answerer
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Disconnected, Tick
+from kourou.runtime.core import Disconnected, Reply, Tick
 from kourou.runtime.settings_registry import SettingsRegistry
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.entry import run_from_arguments

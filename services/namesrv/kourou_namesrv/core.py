@@ -23,8 +23,7 @@ from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.request import Response
 from kourou.protocol.wire.properties_text import decode_properties_text
 from kourou.runtime.changed_settings import Settings, decide_change
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Disconnected, Received, Tick
+from kourou.runtime.core import Disconnected, Received, Reply, Tick
 from kourou.runtime.settings_registry import SettingsRegistry
 from kourou_namesrv import registrations as registrants
 from kourou_namesrv.config import NamesrvSettings

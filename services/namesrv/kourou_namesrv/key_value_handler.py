@@ -15,8 +15,7 @@ from kourou.errors import Code, KourouError
 from kourou.events.control_events import Cause, Event, Recorded
 from kourou.model.limits import KEY_VALUE_WRITES_WAITING_MAX
 from kourou.protocol.messages.namesrv import DeleteKvConfig, PutKvConfig
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received, Reply
 from kourou_namesrv.key_values import KeyValues, decide_delete, decide_put, evolve
 
 

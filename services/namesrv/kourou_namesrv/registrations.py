@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from kourou.errors import BadRequest, NotLeader
 from kourou.model.limits import BROKER_NAME_LENGTH_MAX
 from kourou.model.topic import MASTER_ID
-from kourou.replication.epoch_numbers import PROMOTION, STARTS, are_rivals, last_of_promotion
+from kourou.replication.epochs import PROMOTION, STARTS, are_rivals, last_of_promotion
 from kourou_namesrv.key_values import KeyValues
 
 NAMESPACE = "KOUROU_PROMOTED"

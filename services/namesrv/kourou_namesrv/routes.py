@@ -40,7 +40,7 @@ from kourou.model.topic import (
 )
 from kourou.protocol.bodies.registration_body import BrokerRegistration
 from kourou.protocol.bodies.route_bodies import ClusterInfo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou_namesrv.registrations import Identity, check_identity, check_leader
 
 UNIT = 1
@@ -59,20 +59,20 @@ class _Member:
 
     def address_for(self, asker: Peer) -> str | None:
         """The address for `asker` to connect to; None if its transport cannot reach this broker."""
-        plain = self.identity.address if self.peer.carrier == asker.carrier else None
+        plain = self.identity.address if self.peer.protocol == asker.protocol else None
         return _dialled(self.identity.addresses, asker) or plain
 
     def filter_servers_for(self, asker: Peer) -> tuple[str, ...]:
         """The addresses of the broker's filter servers for `asker`, sorted."""
         listeners = self.identity.filter_listeners
         if listeners is None:
-            return self.filter_servers if self.peer.carrier == asker.carrier else ()
+            return self.filter_servers if self.peer.protocol == asker.protocol else ()
         return tuple(sorted(filter(None, {_dialled(one, asker) for one in listeners})))
 
 
 def _dialled(addresses: Mapping[str, str], asker: Peer) -> str | None:
     """The address for the listener that `asker` is connected to, otherwise the internal one."""
-    own, internal = f"{asker.carrier}:{asker.listener}", f"{asker.carrier}:internal"
+    own, internal = f"{asker.protocol}:{asker.listener}", f"{asker.protocol}:internal"
     return addresses.get(own) or addresses.get(internal)
 
 
@@ -231,7 +231,7 @@ class Routes:
         if not reachable:
             raise TopicNotFound(
                 f"no broker of topic {topic} has an address for the listener "
-                f"{asker.carrier}:{asker.listener}",
+                f"{asker.protocol}:{asker.listener}",
                 hint="see advertisedListeners of the brokers",
             )
         return TopicRoute(

@@ -7,16 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from kourou.engine.roles.quorum import QuorumLeaderRole
+from kourou.protocol.record.hashes import tags_code
+
 from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.control import ControlState, decide_start, evolve
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import Announce, Append, CopyChunk, DropTopic, Effect, Flush, Wake
-from kourou.engine.inputs import Announced, Copied, Dispatched, Flushed, Input
+from kourou.engine.inputs import Copied, Dispatched, Flushed, Input, RegistrationDone
 from kourou.engine.parts import BrokerParts, Role, Start
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import ANYWHERE, PropertyTest, QueueRead
 from kourou.engine.roles.leader import LeaderRole
-from kourou.engine.roles.quorum_roles import QuorumLeaderRole
 from kourou.engine.sends.appends import LogEnd
 from kourou.errors import Corrupt, Rejected
 from kourou.events.control_events import decode_record_body
@@ -24,15 +26,12 @@ from kourou.model.limits import FILTER_BYTES_MAX, FILTER_RECORDS_MAX
 from kourou.model.message import StoredMessage, SysFlag
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol import kernel_python
-from kourou.protocol.record.hashes import tags_code
 from kourou.protocol.record.layout import BLANK_MAGIC, parts_of
 from kourou.protocol.record.message_record import check_record, decode_record, encode_blank
 from kourou.protocol.record.properties import labels
 from kourou.protocol.request import Request
 from kourou.protocol.table import ANSWERS_OF_ALL, REQUESTS
-from kourou.runtime.effects import Notify, Reply
-from kourou.runtime.inputs import Buffer, Received, ReplyTo, Tick
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Buffer, Notify, Peer, Received, Reply, ReplyTo, Tick
 from kourou.runtime.settings_registry import SettingSpec, SettingsRegistry
 
 
@@ -438,7 +437,7 @@ class Engine:
         if copied:
             self.handle(*copied, Dispatched(self.store.dispatch(), self.store.indexed))
         if announced:
-            self.handle(Announced(announced))
+            self.handle(RegistrationDone(announced))
 
 
 def header_of(reply: Reply) -> Any:

@@ -8,15 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
+
 from kourou.errors import Code, Unavailable
 from kourou.model.filter import FilterState, FilterVersion
 from kourou.protocol.bodies.filter_bodies import encode_filters
 from kourou.protocol.messages import filter_server as words
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received, ReplyTo, Tick
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer, Received, Reply, ReplyTo, Tick
 from kourou_filter_server.core import FilterCore
 from kourou_filter_server.effects import AskBroker, Effect, Judge, StartWorker
 from kourou_filter_server.inputs import (

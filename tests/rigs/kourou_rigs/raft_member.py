@@ -17,8 +17,7 @@ from kourou.replication.raft import effects as wants
 from kourou.replication.raft import inputs as happened
 from kourou.replication.raft.effects import Effect, Role, Send
 from kourou.replication.raft.inputs import Input, Message
-from kourou.replication.raft.member import Boot, Member
-from kourou.replication.raft.settings import RaftSettings
+from kourou.replication.raft.node import PersistentState, RaftNode, RaftSettings
 
 GROUP = "group"
 LOG_BYTES = 4_096
@@ -53,13 +52,15 @@ class _Longest:
 class MemberKit:
     """Member n0 of a group; its timeouts are 750 to 1,500 ms, heartbeats 150 ms, lease 675 ms."""
 
-    def __init__(self, *, members: int = 3, disk: bool = True, boot: Boot | None = None) -> None:
+    def __init__(
+        self, *, members: int = 3, disk: bool = True, boot: PersistentState | None = None
+    ) -> None:
         names = tuple(f"n{number}" for number in range(members))
         self.source = _Source()
         self.settings = RaftSettings(GROUP, "n0", names, chunk_bytes=64, window_bytes=128)
-        self.member = Member(
+        self.member = RaftNode(
             self.settings,
-            boot or Boot(Epochs()),
+            boot or PersistentState(Epochs()),
             chance=_Longest(),
             source=self.source,
             now_ms=0,
@@ -85,19 +86,19 @@ class MemberKit:
         match effect:
             case wants.SaveVote():
                 return [happened.VoteSaved()]
-            case wants.CutLog():
-                return [happened.LogCut()]
-            case wants.BeginLog(position, epoch):
+            case wants.TruncateLog():
+                return [happened.LogTruncated()]
+            case wants.DiscardLog(position, epoch):
                 return [happened.LogRestarted()] if self.member.may_begin(position, epoch) else []
             case wants.FlushLog():
-                return [happened.Flushed(self.member.log.end)]
+                return [happened.LogFlushed(self.member.log.end)]
             case wants.RoleChanged(Role.LEADER, epoch, _, start):
-                return [happened.Appended(epoch, start + 10), happened.Flushed(start + 10)]
+                return [happened.Appended(epoch, start + 10), happened.LogFlushed(start + 10)]
         return []
 
     def hears(self, message: Message, body: bytes = b"") -> MemberKit:
         """Receive a message of another member now."""
-        return self.at(self.now, happened.Received(message, body))
+        return self.at(self.now, happened.MessageReceived(message, body))
 
     # -- outputs ---------------------------------------------------------------------------------
 
@@ -130,7 +131,7 @@ class MemberKit:
             round=self.member.round_heard,
         )
         # The first one acknowledges the leader's probe, after which data is sent.
-        self.at(max(at, self.now), happened.Received(ack))
+        self.at(max(at, self.now), happened.MessageReceived(ack))
         before = self.effects
         self.hears(ack)
         self.effects = before + self.effects

@@ -16,10 +16,9 @@ from kourou.protocol.messages.replication import FetchLogResponse
 from kourou.replication.raft import effects as wants
 from kourou.replication.raft import inputs as happened
 from kourou.replication.raft.effects import Effect, Role
+from kourou.replication.raft.election import must_join
 from kourou.replication.raft.inputs import Input
-from kourou.replication.raft.joining import must_join
-from kourou.replication.raft.member import Boot, Member
-from kourou.replication.raft.settings import RaftSettings
+from kourou.replication.raft.node import PersistentState, RaftNode, RaftSettings
 from kourou_rigs.raft_disk import CELL_BYTES, MemberDisk, data_cell, opening_cell
 from kourou_rigs.raft_rules import RuleBroken, Rules
 
@@ -60,7 +59,7 @@ class Node:
     def __init__(self, world: Surroundings, settings: RaftSettings, disk: MemberDisk) -> None:
         self.name = settings.member
         self.disk = disk
-        self.member: Member | None = None
+        self.member: RaftNode | None = None
         self.paused = False
         #: How much faster its clock runs, in millionths, and its initial value.
         self.drift = 0
@@ -111,9 +110,9 @@ class Node:
             self._world.rules.joining.add(self.name)
         elif self.name in self._world.rules.joining:
             self._world.rules.joined(self.name)
-        self.member = Member(
+        self.member = RaftNode(
             self._settings,
-            Boot(
+            PersistentState(
                 epochs,
                 epoch,
                 voted_for,
@@ -185,7 +184,7 @@ class Node:
             inputs = follow
         self._wake_later(member)
 
-    def _wake_later(self, member: Member) -> None:
+    def _wake_later(self, member: RaftNode) -> None:
         wait = max(1, member.wake_at_ms - self.clock())
         at = self._world.now + min(wait, 1 << 20)
         if self._waking_at <= self._world.now or at < self._waking_at:
@@ -204,44 +203,44 @@ class Node:
 
     # -- effects ---------------------------------------------------------------------------------
 
-    def _perform(self, member: Member, effect: Effect, follow: list[Input]) -> None:
+    def _perform(self, member: RaftNode, effect: Effect, follow: list[Input]) -> None:
         match effect:
             case wants.Send(to, message, body):
-                self._world.carry(self.name, to, happened.Received(message, body))
+                self._world.carry(self.name, to, happened.MessageReceived(message, body))
             case wants.WriteChunk(position, _, epoch, body):
                 self._write(member, position, epoch, bytes(body), follow)
             case wants.FlushLog():
                 self._flush()
             case wants.RoleChanged(role, epoch, _, start):
                 self._role_changed(role, epoch, start)
-            case wants.Confirmed(position):
+            case wants.Committed(position):
                 self._world.rules.confirms(self.name, self.disk.confirmed, position)
                 self.disk.confirmed = position
             case wants.SaveVote():
                 self._save_vote(effect)
-            case wants.CutLog(position):
+            case wants.TruncateLog(position):
                 self._world.rules.cuts(self.name, position)
                 self._close_store(lambda: self._cut(position))
-            case wants.BeginLog():
+            case wants.DiscardLog():
                 self._ask_what_came_before()
             case wants.Fetch():
                 self._world.ask(self.name, effect)
             case wants.Halt(reason):
                 raise RuleBroken(f"{self.name} halts: {reason}")
-            case wants.HandOverFailed():
+            case wants.TransferFailed():
                 pass
             case wants.NeedsRepair(position, _):
                 raise RuleBroken(f"{self.name} cannot read its log at {position}")
 
     def _write(
-        self, member: Member, position: int, epoch: int, body: bytes, follow: list[Input]
+        self, member: RaftNode, position: int, epoch: int, body: bytes, follow: list[Input]
     ) -> None:
         if not self.room or position > len(self.disk.pages):  # the first causes the second
             follow.append(happened.WriteFailed(position))
             return
         self.disk.write(position, body)
         # A pending truncation is already visible in the member's epochs.
-        epochs = None if member.log.cutting else member.log.epochs
+        epochs = None if member.log.truncating else member.log.epochs
         self._world.rules.written(self.name, position, epoch, body, epochs)
 
     def _disk_time(self) -> int:
@@ -271,7 +270,7 @@ class Node:
         self._flushing = False
         if self._flush_again:
             self._flush()
-        self.receive(happened.Flushed(end))
+        self.receive(happened.LogFlushed(end))
 
     def _save_vote(self, vote: wants.SaveVote) -> None:
         """Save votes in order: an older vote never replaces a newer one."""
@@ -288,7 +287,7 @@ class Node:
     def _cut(self, position: int) -> None:
         self.disk.closed = False
         self.disk.cut(position)
-        self.receive(happened.LogCut())
+        self.receive(happened.LogTruncated())
 
     def _ask_what_came_before(self) -> None:
         """Ask the other nodes until one replies, or until the answer is no longer needed."""
@@ -365,7 +364,7 @@ class Node:
             self._owed.append((end, value, cell))
         self.run((self._append(member.epoch, b"".join(cells)),))
 
-    def _answer(self, member: Member) -> None:
+    def _answer(self, member: RaftNode) -> None:
         confirmed = member.log.confirmed
         while self._owed and self._owed[0][0] <= confirmed:
             if not member.may_acknowledge(self.clock()):
@@ -386,7 +385,7 @@ class Node:
     def fetch(self, wanted: wants.Fetch) -> happened.Fetched | None:
         """This member's reply to a request for its log; None while it cannot reply."""
         member = self.member
-        if member is None or self.paused or member.log.cutting:
+        if member is None or self.paused or member.log.truncating:
             return None
         log = member.log
         position = max(wanted.position, log.first_position)

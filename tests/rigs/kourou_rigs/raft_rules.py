@@ -80,8 +80,8 @@ class Rules:
     def loses(self, name: str) -> None:
         """Record that a member's disk is about to be replaced by an empty one.
 
-        The data of a member that is not `lived` (kourou.replication.raft.ballot) does not count as
-        durable, nor does data from before the first epoch.
+        The data of a member that is not `lived` (kourou.replication.raft.election) does not count
+        as durable, nor does data from before the first epoch.
         """
         disk = self._disks[name]
         lived = disk.vote is not None and disk.vote[3]

@@ -22,7 +22,7 @@ from kourou.protocol.messages.replication import AskVote, ChunkAck, LogChunk, St
 from kourou.replication.raft import effects as wants
 from kourou.replication.raft import inputs as happened
 from kourou.replication.raft.inputs import Input
-from kourou.replication.raft.settings import RaftSettings
+from kourou.replication.raft.node import RaftSettings
 from kourou_rigs.raft_disk import CELL_BYTES, MemberDisk, data_cell
 from kourou_rigs.raft_network import SimNetwork
 from kourou_rigs.raft_node import NEVER_MS, Does, Node
@@ -146,7 +146,7 @@ class RaftWorld:
 
     def carry(self, source: str, target: str, item: Input) -> None:
         """Deliver an input to another node, with the copies and delays of the network."""
-        if self._coincidences and isinstance(item, happened.Received):
+        if self._coincidences and isinstance(item, happened.MessageReceived):
             self._coincide(source, target, item.message)
         receive = self.nodes[target].receive
         for delay in self.network.fates(source, target):
@@ -332,7 +332,7 @@ class RaftWorld:
     def _disk_fault(self) -> None:
         node = self._any()
         if node.member is not None and not node.paused:
-            node.receive(happened.StoreFailed("the disk failed"))
+            node.receive(happened.DiskFailed("the disk failed"))
             self._end(node, power=True)
 
     def _no_room(self) -> None:
@@ -344,18 +344,18 @@ class RaftWorld:
         for node in self.nodes.values():
             if node.leads:
                 target = self.chance.choice(["", *self.nodes])
-                node.receive(happened.HandOver(target))
+                node.receive(happened.TransferLeadership(target))
 
     def _retention(self) -> None:
         node = self._any()
-        if node.member is not None and not node.paused and not node.member.log.cutting:
+        if node.member is not None and not node.paused and not node.member.log.truncating:
             log = node.member.log
             # A deleted segment was full, and therefore flushed.
             safe = min(log.confirmed, log.flushed)
             position = safe - self.chance.randint(0, 8) * CELL_BYTES
             if position > log.first_position:
                 node.disk.discard(position, log.epochs)
-                node.receive(happened.Discarded(position))
+                node.receive(happened.SegmentsDeleted(position))
 
     def _lose_disk(self) -> None:
         """Replace the disk of a member with a vote, with or without its vote file."""
@@ -413,6 +413,6 @@ class RaftWorld:
             assert member is not None
             parts.append(
                 f"{node.name} {member.role.value} epoch {member.epoch} log {member.log.epochs!r}"
-                f" confirmed {member.log.confirmed} cutting {member.log.cutting}"
+                f" confirmed {member.log.confirmed} truncating {member.log.truncating}"
             )
         return f"confirmed {len(self.rules.confirmed)}, " + "; ".join(parts)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kourou.engine.effects import Blank
+from kourou.engine.effects import SegmentFiller
 from kourou.protocol import kernel
 from kourou.protocol.record.columns import RecordColumns
 from kourou.protocol.record.layout import POSITION_AT, encode_host
@@ -117,7 +117,7 @@ class StoreWriter:
         for first, count, position in self._runs:
             run = [item.record for item in written[first : first + count]]
             pieces.append((position, b"".join(run)))
-        self._store.append(pieces, [Blank(*one) for one in self._blanks], self._end)
+        self._store.append(pieces, [SegmentFiller(*one) for one in self._blanks], self._end)
 
     def _encode(self, draft: Draft) -> bytes:
         properties = []

@@ -29,7 +29,7 @@ from kourou.protocol.wire.frames import (
     encode_reply,
     encode_request,
 )
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou.service import admin_http as clear_text
 from kourou.service.admin_http import AdminHttp
 from kourou.store.config.config_files import TOPICS

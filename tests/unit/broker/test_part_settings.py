@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from kourou.broker.config import BrokerSettings, load_broker_settings
 from kourou.broker.network_keys import BrokerRole
 from kourou.broker.part_settings import (
@@ -22,12 +21,13 @@ from kourou.broker.part_settings import (
     write_out_of,
 )
 from kourou.broker.store_keys import FlushDiskType
+
 from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.effects import ChangeRole
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.roles.follower import FollowerRole
 from kourou.engine.roles.leader import LeaderRole
-from kourou.engine.roles.replicas import Replicas
+from kourou.engine.roles.replicas import ReplicaAggregate
 from kourou.runtime.settings_registry import SettingSpec
 from kourou.service.command_line import parse_arguments
 from kourou.store.flush_schedule import FlushPolicy
@@ -217,20 +217,20 @@ def replica(**given: Any) -> BrokerSettings:
 @pytest.mark.feature("F128")
 def test_who_leads_and_who_follows() -> None:
     store: Any = object()
-    alone = role_of(BrokerSettings(replication_enabled=False), store, Replicas())
+    alone = role_of(BrokerSettings(replication_enabled=False), store, ReplicaAggregate())
     assert alone is None
-    sync = role_of(BrokerSettings(broker_role=BrokerRole.SYNC_MASTER), store, Replicas())
+    sync = role_of(BrokerSettings(broker_role=BrokerRole.SYNC_MASTER), store, ReplicaAggregate())
     assert isinstance(sync, LeaderRole)
     assert (sync.sync, sync.may_follow, sync.chunks) == (True, False, store)
     given = {"ha_master_address": "10.0.0.1:20912", "accept_loss_at": 7}
-    assert role_of(replica(**given), store, Replicas()) == FollowerRole("10.0.0.1:20912", 7)
+    assert role_of(replica(**given), store, ReplicaAggregate()) == FollowerRole("10.0.0.1:20912", 7)
 
 
 def test_a_replica_that_was_promoted_leads_whatever_its_settings_say() -> None:
     """The role of the pair is in the log, since the replica's settings say SLAVE."""
     store: Any = object()
-    promoted = Replicas(epochs=[(64, 0)], leader="b/2", role="SYNC_MASTER")
-    another = Replicas(epochs=[(64, 0)], leader="b/0", role="SYNC_MASTER")
+    promoted = ReplicaAggregate(epochs=[(64, 0)], leader="b/2", role="SYNC_MASTER")
+    another = ReplicaAggregate(epochs=[(64, 0)], leader="b/0", role="SYNC_MASTER")
     role = role_of(replica(), store, promoted)
     assert isinstance(role, LeaderRole)
     assert (role.sync, role.may_follow, role.epoch) == (True, True, 0)

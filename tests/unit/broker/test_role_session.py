@@ -19,13 +19,13 @@ from kourou.broker.config import BrokerSettings
 from kourou.broker.network_keys import BrokerRole
 from kourou.broker.storage import effect_executor as executor
 from kourou.broker.storage.store_runtime import StoreRuntime
+from kourou.replication.static_follower import FollowerStep
 
 from kourou.engine.effects import ChangeRole, CutLog
 from kourou.errors import Code, DiskFull
 from kourou.protocol.messages.namesrv import RegisterBroker, RegisterBrokerResponse
 from kourou.protocol.wire.frames import decode_request, encode_reply
-from kourou.replication.copying import Step
-from kourou.replication.epoch_numbers import next_epoch
+from kourou.replication.epochs import next_epoch
 from kourou.transport.busy_poll import BusyPoll
 from kourou.transport.zmq_client import WireReply
 from kourou.transport.zmq_server import Inbound, ZmqServer
@@ -150,7 +150,7 @@ async def test_a_request_during_a_change_of_role_gets_its_reply(
         may_go_on.set()
         await until(lambda: replica.service._renewing is None)
         following = replica.session.parts.following
-        await until(lambda: following.copying.step is Step.FOLLOWING)
+        await until(lambda: following.copying.step is FollowerStep.FOLLOWING)
         assert replica.service._unready() == ""
     assert failures == []
 

@@ -3,12 +3,11 @@
 from dataclasses import fields
 
 import pytest
+from kourou.protocol.messages.sends import SendMessage
 
 from kourou.engine.groups.subscriptions import SubscriptionPolicy
-from kourou.engine.parts import POLICY_FIELDS
-from kourou.engine.policy import BrokerPolicy
+from kourou.engine.policy import POLICY_FIELDS, BrokerPolicy
 from kourou.errors import Code
-from kourou.protocol.messages.sends import SendMessage
 from kourou.runtime.settings_registry import SettingSpec
 from kourou_rigs.engine import Engine
 

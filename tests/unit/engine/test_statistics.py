@@ -143,7 +143,7 @@ def test_idle_counters_leave_nothing_in_samples() -> None:
     counter.sample(SAMPLE_MS)
     totals["busy"] = 3
     counter.sample(SAMPLE_MS)
-    assert [span.grown for span in counter._minute] == [{"idle": 7}, {"busy": 3}]
+    assert [span.increase for span in counter._minute] == [{"idle": 7}, {"busy": 3}]
 
 
 def test_an_operator_asks(engine, draft, records) -> None:

@@ -8,19 +8,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.errors import BadRequest, DecodeError
-from kourou.events.batch_events import (
+from kourou.events.control_events import (
+    EVENT_TYPES,
     BatchDecided,
     BatchPrepared,
     BatchQueryForgotten,
     BatchResolved,
-)
-from kourou.events.control_events import (
-    EVENT_TYPES,
     Cause,
+    EpochOpened,
     Event,
     EventLost,
+    FilterDeleted,
+    FilterDisabled,
+    FilterEnabled,
+    FilterMessagesSkipped,
+    FilterPolicySet,
+    FilterQuarantined,
+    FilterReleased,
+    FilterRestored,
+    FilterUploaded,
     GroupDeleted,
     GroupPut,
+    InSyncChanged,
     KeyValueDeleted,
     KeyValuePut,
     LogDeleted,
@@ -39,18 +48,6 @@ from kourou.events.control_events import (
     encode_record_body,
     record_properties,
 )
-from kourou.events.filter_events import (
-    FilterDeleted,
-    FilterDisabled,
-    FilterEnabled,
-    FilterMessagesSkipped,
-    FilterPolicySet,
-    FilterQuarantined,
-    FilterReleased,
-    FilterRestored,
-    FilterUploaded,
-)
-from kourou.events.replication_events import EpochOpened, InSyncChanged
 from kourou.model.filter import FilterPolicy, FilterState, FilterVersion
 from kourou.model.limits import ACTOR_LENGTH_MAX, REASON_LENGTH_MAX
 from kourou.model.subscription import GroupConfig

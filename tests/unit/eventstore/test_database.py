@@ -76,7 +76,7 @@ def test_a_writer_that_raises_writes_nothing(tmp_path: Path):
     database.close()
 
 
-def test_a_second_writer_is_told_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_second_writer_is_reported_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("kourou.eventstore.database.BUSY_TIMEOUT_MS", 1)
     database = Database(sqlite_url(tmp_path / "events.db"))
 

@@ -11,7 +11,7 @@ from kourou.errors import ConfigError, Corrupt, DecodeError, MetadataUnavailable
 from kourou.events.control_events import Recorded, TopicPut
 from kourou.eventstore.database import Database, sqlite_url
 from kourou.eventstore.event_store import READ_EVENTS_MAX, EventStore
-from kourou.eventstore.tables import events
+from kourou.eventstore.schema import events
 from kourou.model.topic import TopicConfig
 
 

@@ -13,7 +13,7 @@ from kourou.errors import ConfigError
 from kourou.eventstore import schema
 from kourou.eventstore.database import Database, sqlite_url
 from kourou.eventstore.revisions import Revisions
-from kourou.eventstore.tables import metadata
+from kourou.eventstore.schema import metadata
 
 
 def test_a_folder_may_have_any_name(tmp_path: Path) -> None:

@@ -21,8 +21,7 @@ from kourou.events.control_events import Recorded, TopicPut
 from kourou.eventstore import schema
 from kourou.eventstore.database import Database, sqlite_url
 from kourou.eventstore.event_store import EventStore
-from kourou.eventstore.schema import bring_up_to_date, current_revision, upgrade
-from kourou.eventstore.tables import metadata
+from kourou.eventstore.schema import bring_up_to_date, current_revision, metadata, upgrade
 from kourou.model.topic import TopicConfig
 from kourou_namesrv.key_values import KEY_VALUES
 

@@ -20,8 +20,7 @@ from kourou.events.stream import Snapshot
 from kourou.eventstore import stream_rows
 from kourou.eventstore.database import Database, sqlite_url
 from kourou.eventstore.event_store import EventStore
-from kourou.eventstore.schema import bring_up_to_date
-from kourou.eventstore.tables import events
+from kourou.eventstore.schema import bring_up_to_date, events
 from kourou.model.topic import TopicConfig
 
 

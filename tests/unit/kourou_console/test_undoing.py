@@ -7,8 +7,7 @@ from typing import get_args
 import pytest
 
 from kourou.engine.admin.topic_table import TopicRules
-from kourou.events.control_events import EVENT_TYPES
-from kourou.events.filter_events import FilterEvent
+from kourou.events.control_events import EVENT_TYPES, FilterEvent
 from kourou_console.topic_kinds import _PURPOSES
 from kourou_console.undoing import SKIPPED, UNDONE, effect, refusal
 

@@ -6,14 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 
 from kourou.errors import Code
 from kourou.model.filter import FilterKey, FilterPolicy
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Disconnected
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Disconnected, Peer, Reply
 from kourou_filter_server.ahead import AHEAD_US, KEEP_MS, Ahead, Queue, Rest
 from kourou_filter_server.catalogue import Standing
 from kourou_filter_server.effects import AskBroker, Judge, TellBroker

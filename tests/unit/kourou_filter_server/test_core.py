@@ -4,8 +4,7 @@ from kourou.protocol.bodies.filter_bodies import decode_filter_statistics
 from kourou.protocol.messages.filter_server import GetFilterStatistics, NotifyFiltersChanged
 from kourou.protocol.request import Answerer
 from kourou.protocol.table import REQUESTS
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Tick
+from kourou.runtime.core import Reply, Tick
 from kourou_filter_server.core import FilterCore
 from kourou_filter_server.effects import AskBroker, Judge
 from kourou_rigs.filter_bench import GROUP, NAME, WALL_MS, Bench, record

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 
 from kourou.errors import Code
 from kourou.model.filter import FilterPolicy
@@ -14,9 +15,7 @@ from kourou.protocol.messages.filter_server import (
     RegisterFilterServer,
     RegisterFilterServerResponse,
 )
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
-from kourou.runtime.effects import LogWarning, Reply
-from kourou.runtime.inputs import Disconnected
+from kourou.runtime.core import Disconnected, LogWarning, Reply
 from kourou_filter_server.effects import AskBroker, EndWorker, Filtered, Judge, StartWorker
 from kourou_filter_server.inputs import BrokerFound, Leaving, WorkerEnded
 from kourou_filter_server.policy import ServerPolicy

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from kourou.protocol.messages.pulls import PullMessage, PullResponse
 
 from kourou.errors import Code
 from kourou.model.filter import FilterPolicy, FilterState
 from kourou.protocol.messages.filter_server import GetFilters, RecordFilterSkip
-from kourou.protocol.messages.pulls import PullMessage, PullResponse
-from kourou.runtime.effects import Reply
+from kourou.runtime.core import Reply
 from kourou_filter_server.effects import Judge
 from kourou_filter_server.policy import ServerPolicy
 from kourou_rigs.filter_bench import GROUP, NAME, Bench, a_pull, judged_bytes, record

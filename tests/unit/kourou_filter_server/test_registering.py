@@ -9,7 +9,7 @@ from kourou.protocol.messages.filter_server import (
     RegisterFilterServerResponse,
     UnregisterFilterServer,
 )
-from kourou.runtime.effects import LogWarning
+from kourou.runtime.core import LogWarning
 from kourou_filter_server.inputs import BrokerFound, Leaving
 from kourou_rigs.filter_bench import Bench
 

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from kourou.protocol.messages.pulls import PullResponse
 
 from kourou.errors import Code
 from kourou.model.filter import FilterPolicy
 from kourou.protocol.messages.filter_server import ChangeFilter, GetFilters
-from kourou.protocol.messages.pulls import PullResponse
-from kourou.runtime.effects import Reply
+from kourou.runtime.core import Reply
 from kourou_filter_server.effects import AskBroker, EndWorker, Judge, StartWorker
 from kourou_filter_server.inputs import LOST, Judged, WorkerEnded, WorkerReady
 from kourou_filter_server.policy import ServerPolicy

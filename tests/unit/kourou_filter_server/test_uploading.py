@@ -3,12 +3,12 @@ from __future__ import annotations
 import hashlib
 
 import pytest
+from kourou.protocol.messages.pulls import PullMessage
 
 from kourou.errors import Code
 from kourou.protocol.messages.filter_server import PutFilter, RegisterMessageFilterClass
-from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.record.layout import masked_crc
-from kourou.runtime.effects import Reply
+from kourou.runtime.core import Reply
 from kourou_filter_server.uploading import JAVA_TEXT
 from kourou_rigs.filter_bench import GROUP, NAME, TOPIC, Bench, a_pull
 

@@ -11,8 +11,7 @@ from kourou.clock import SystemClock
 from kourou.errors import Code, Unavailable
 from kourou.protocol.messages.filter_server import GetFilters
 from kourou.protocol.wire.frames import NO_TRACE, decode_frame, encode_reply
-from kourou.runtime.inputs import ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer, ReplyTo
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_filter_server.effects import AskBroker
 from kourou_filter_server.inputs import BrokerAnswered

@@ -22,9 +22,7 @@ from kourou.protocol.bodies.route_bodies import (
 from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.request import Answerer, Request
 from kourou.protocol.table import REQUESTS
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Disconnected, Received, ReplyTo, Tick
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Disconnected, Peer, Received, Reply, ReplyTo, Tick
 from kourou.runtime.settings_registry import SettingsRegistry
 from kourou.service.settings import setting_specs
 from kourou_namesrv import key_value_handler as desk_module

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.replication.epoch_numbers import PROMOTION, next_epoch
+from kourou.replication.epochs import PROMOTION, next_epoch
 from kourou_namesrv.key_values import KeyValues
 from kourou_namesrv.registrations import (
     NAMESPACE,

@@ -7,7 +7,7 @@ import pytest
 from kourou.errors import BadRequest, Throttled, TopicNotFound
 from kourou.model.topic import BrokerData, DataVersion, QueueData, TopicConfig
 from kourou.protocol.bodies.registration_body import BrokerRegistration
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou_namesrv import routes as routes_module
 from kourou_namesrv.registrations import Identity, Outdone
 from kourou_namesrv.routes import Routes

@@ -35,7 +35,7 @@ def test_an_epoch_that_wrote_nothing_gives_way_to_the_next():
     epochs.open(4, 20)
     epochs.extend(30)
     assert epochs.opened() == ((1, 10), (4, 20))
-    epochs.cut(20)
+    epochs.truncate(20)
     assert (epochs.newest, epochs.end) == (1, 20)
 
 
@@ -44,8 +44,8 @@ def test_an_epoch_may_start_an_empty_log():
     epochs.open(1, 0)
     epochs.extend(8)
     assert (epochs.opened(), epochs.last) == (((1, 0),), 1)
-    assert epochs.told() == ((1, 0),)
-    epochs.cut(0)
+    assert epochs.summary() == ((1, 0),)
+    epochs.truncate(0)
     assert (epochs.opened(), epochs.newest) == ((), 0)
 
 
@@ -64,17 +64,17 @@ def test_an_epoch_may_start_an_empty_log():
 def test_both_agree_up_to_the_end_of_the_newest_epoch_they_share(
     mine: Epochs, other: Epochs, common: int
 ):
-    assert mine.common(other.told(), other.end) == common
-    assert other.common(mine.told(), mine.end) == common
-    assert mine.is_certain(other.told())
+    assert mine.common(other.summary(), other.end) == common
+    assert other.common(mine.summary(), mine.end) == common
+    assert mine.is_certain(other.summary())
 
 
-def test_a_history_told_in_part_is_asked_for_again_further_down():
+def test_a_history_reported_in_part_is_asked_for_again_further_down():
     other = Epochs([(2 * each, 10 * each) for each in range(1, 201)], 2_010)
     mine = Epochs([(2, 10), (4, 20), (5, 30)], 100)
     asked, below = 0, other.end
     while True:
-        told = other.told(below)
+        told = other.summary(below)
         assert len(told) <= EPOCHS_SENT_MAX
         below = mine.common(told, below)
         asked += 1
@@ -97,17 +97,17 @@ def test_the_common_position_is_that_of_the_bytes_themselves():
             logs[leader] += bytes([epoch]) * size
             views[leader].extend(len(logs[leader]))
             follower = chance.randrange(3)
-            common = views[leader].common(views[follower].told(), views[follower].end)
+            common = views[leader].common(views[follower].summary(), views[follower].end)
             upto = chance.randint(common, len(logs[leader]))
             logs[follower] = logs[leader][:upto]
             views[follower] = views[leader].copy()
-            views[follower].cut(upto)
+            views[follower].truncate(upto)
         for one, mine in zip(logs, views, strict=True):
             for two, other in zip(logs, views, strict=True):
                 same = 0
                 while same < min(len(one), len(two)) and one[same] == two[same]:
                     same += 1
-                assert mine.common(other.told(), other.end) == same
+                assert mine.common(other.summary(), other.end) == same
 
 
 @pytest.mark.parametrize("pairs", [((3, 100), (3, 120)), ((3, 100), (4, 100)), ((3, 300),)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.replication.in_sync import Change, InSync, named
+from kourou.replication.in_sync import InSync, InSyncChange, named
 
 
 def in_sync() -> InSync:
@@ -20,7 +20,7 @@ def test_a_follower_joins_when_it_has_all_that_there_is() -> None:
     found.heard(10, 1, 400, 500)
     assert found.judge(10, 500) is None
     found.heard(20, 1, 500, 500)
-    assert found.judge(20, 500) == Change((1,), (), "1 has caught up")
+    assert found.judge(20, 500) == InSyncChange((1,), (), "1 has caught up")
     assert (found.members, found.copied) == ((1,), 500)
     assert found.judge(20, 500) is None
 
@@ -29,7 +29,7 @@ def test_under_load_it_is_enough_to_have_what_there_was_a_moment_ago() -> None:
     found = in_sync()
     found.heard(0, 1, 100, 200)
     found.heard(10, 1, 200, 300)
-    assert found.judge(10, 300) == Change((1,), (), "1 has caught up")
+    assert found.judge(10, 300) == InSyncChange((1,), (), "1 has caught up")
     for turn in range(2, 100):
         found.heard(turn * 1_000, 1, turn * 100, turn * 100 + 100)
         assert found.judge(turn * 1_000, turn * 100 + 100) is None, "it lags, and it keeps up"
@@ -48,11 +48,11 @@ def test_who_is_silent_leaves_and_comes_back_when_it_has_caught_up() -> None:
     found.heard(0, 1, 500, 500)
     found.judge(0, 500)
     assert found.judge(3_000, 500) is None
-    assert found.judge(3_001, 500) == Change((), (1,), "1 did not keep up for 3001 ms")
+    assert found.judge(3_001, 500) == InSyncChange((), (1,), "1 did not keep up for 3001 ms")
     found.heard(3_100, 1, 500, 900)
     assert found.judge(3_100, 900) is None
     found.heard(3_200, 1, 900, 900)
-    assert found.judge(3_200, 900) == Change((1,), (), "1 has caught up")
+    assert found.judge(3_200, 900) == InSyncChange((1,), (), "1 has caught up")
 
 
 def test_who_falls_behind_too_far_leaves_though_it_answers() -> None:
@@ -60,7 +60,7 @@ def test_who_falls_behind_too_far_leaves_though_it_answers() -> None:
     found.heard(0, 1, 500, 500)
     found.judge(0, 500)
     assert found.judge(1, 1_500) is None
-    assert found.judge(1, 1_501) == Change((), (1,), "1 lacks 1001 bytes")
+    assert found.judge(1, 1_501) == InSyncChange((), (1,), "1 lacks 1001 bytes")
 
 
 def test_who_is_gone_leaves_at_once_and_what_it_had_counts_no_more() -> None:
@@ -68,15 +68,15 @@ def test_who_is_gone_leaves_at_once_and_what_it_had_counts_no_more() -> None:
     found.attached(2)
     found.heard(0, 1, 400, 400)
     found.heard(0, 2, 500, 400)
-    assert found.judge(0, 400) == Change((1, 2), (), "1 has caught up; 2 has caught up")
+    assert found.judge(0, 400) == InSyncChange((1, 2), (), "1 has caught up; 2 has caught up")
     assert found.copied == 400
     found.detached(1)
-    assert found.judge(1, 400) == Change((2,), (1, 2), "1 is not attached any more")
+    assert found.judge(1, 400) == InSyncChange((2,), (1, 2), "1 is not attached any more")
     assert found.copied == 500
     found.attached(1)
     assert found.judge(2, 400) is None, "it says first what it has"
     found.detached(2)
-    assert found.judge(3, 400) == Change((), (2,), "2 is not attached any more")
+    assert found.judge(3, 400) == InSyncChange((), (2,), "2 is not attached any more")
     assert found.copied == 0
 
 
@@ -85,7 +85,7 @@ def test_a_member_that_attaches_anew_must_catch_up_anew() -> None:
     found.heard(0, 1, 400, 400)
     found.judge(0, 400)
     found.attached(1)
-    assert found.judge(1, 400) == Change((), (1,), "1 has not caught up")
+    assert found.judge(1, 400) == InSyncChange((), (1,), "1 has not caught up")
 
 
 def test_members_are_named_for_people() -> None:

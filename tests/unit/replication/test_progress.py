@@ -4,32 +4,36 @@ from itertools import product
 
 import pytest
 
-from kourou.replication.progress import TRANSITIONS, Event, Progress, State
+from kourou.replication.progress import TRANSITIONS, Event, FollowerProgress, ReplicationState
 
 WINDOW = 100
 
 
-def replicating(at: int = 50) -> Progress:
-    progress = Progress("n1", at, 0)
+def replicating(at: int = 50) -> FollowerProgress:
+    progress = FollowerProgress("n1", at, 0)
     progress.ships(at, 1)
     progress.accepted(5, 1, at, at)
-    assert progress.state is State.REPLICATE
+    assert progress.state is ReplicationState.REPLICATE
     return progress
 
 
 def test_the_table_has_a_row_for_whatever_may_happen():
-    wanted = set(product(State, (Event.ACCEPTED, Event.REFUSED, Event.SILENT)))
-    wanted |= {(State.PROBE, Event.FAR), (State.REPLICATE, Event.FAR), (State.CATCH_UP, Event.NEAR)}
+    wanted = set(product(ReplicationState, (Event.ACCEPTED, Event.REFUSED, Event.SILENT)))
+    wanted |= {
+        (ReplicationState.PROBE, Event.FAR),
+        (ReplicationState.REPLICATE, Event.FAR),
+        (ReplicationState.CATCH_UP, Event.NEAR),
+    }
     assert set(TRANSITIONS) == wanted
 
 
 def test_a_probe_is_one_chunk_until_it_is_answered():
-    progress = Progress("n1", 50, 0)
+    progress = FollowerProgress("n1", 50, 0)
     assert progress.room(WINDOW) == WINDOW
     progress.ships(70, 1)
     assert progress.room(WINDOW) == 0
     assert progress.accepted(5, 1, 70, 50)
-    assert (progress.state, progress.room(WINDOW)) == (State.REPLICATE, WINDOW)
+    assert (progress.state, progress.room(WINDOW)) == (ReplicationState.REPLICATE, WINDOW)
 
 
 def test_chunks_are_sent_as_far_as_there_is_room():
@@ -63,7 +67,7 @@ def test_a_window_of_refusals_leads_to_one_chunk():
     for end in (60, 70, 80):
         progress.ships(end, 2)
     assert progress.refused(9, 2, 50, certain=True)
-    assert (progress.state, progress.next) == (State.PROBE, 50)
+    assert (progress.state, progress.next) == (ReplicationState.PROBE, 50)
     progress.ships(60, 2)
     assert not progress.refused(9, 2, 50, certain=True)
     assert not progress.refused(9, 2, 50, certain=True)
@@ -93,31 +97,31 @@ def test_who_is_silent_gets_no_bytes_until_it_answers():
     progress = replicating()
     progress.ships(120, 2)
     progress.silent()
-    assert (progress.state, progress.next, progress.room(WINDOW)) == (State.PROBE, 50, 0)
+    assert (progress.state, progress.next, progress.room(WINDOW)) == (ReplicationState.PROBE, 50, 0)
 
 
 def test_far_behind_it_fetches_and_near_it_is_served_again():
     progress = replicating()
     progress.judge_distance(end=400, first_position=0, catch_up_bytes=200)
-    assert (progress.state, progress.room(WINDOW)) == (State.CATCH_UP, 0)
+    assert (progress.state, progress.room(WINDOW)) == (ReplicationState.CATCH_UP, 0)
     progress.fetches(400)
     progress.accepted(9, 2, 250, 250)
     progress.judge_distance(end=400, first_position=0, catch_up_bytes=200)
-    assert progress.state is State.CATCH_UP
+    assert progress.state is ReplicationState.CATCH_UP
     progress.accepted(10, 2, 310, 310)
     progress.judge_distance(end=400, first_position=0, catch_up_bytes=200)
-    assert (progress.state, progress.next) == (State.PROBE, 310)
+    assert (progress.state, progress.next) == (ReplicationState.PROBE, 310)
 
 
-def test_below_the_leaders_first_byte_it_is_told_where_that_is():
-    progress = Progress("n1", 90, 0)
+def test_below_the_leaders_first_byte_it_is_reported_where_that_is():
+    progress = FollowerProgress("n1", 90, 0)
     progress.refused(5, 1, 10, certain=True)
     progress.judge_distance(end=100, first_position=60, catch_up_bytes=200)
-    assert (progress.state, progress.next) == (State.CATCH_UP, 60)
+    assert (progress.state, progress.next) == (ReplicationState.CATCH_UP, 60)
 
 
-@pytest.mark.parametrize("state", State)
-def test_it_is_heard_whatever_it_says(state: State):
+@pytest.mark.parametrize("state", ReplicationState)
+def test_it_is_heard_whatever_it_says(state: ReplicationState):
     progress = replicating()
     progress.state = state
     progress.refused(77, 9, 10, certain=True)

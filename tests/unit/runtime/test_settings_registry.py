@@ -153,12 +153,12 @@ def test_values_that_do_not_fit_are_refused_by_name(name: str, text: str):
 @pytest.mark.parametrize(
     ("name", "text"), [("fileReservedTime", "abc"), ("traceOn", "yes"), ("logLevel", "loud")]
 )
-def test_a_refused_value_is_told_what_to_write(name: str, text: str):
+def test_a_refused_value_is_reported_what_to_write(name: str, text: str):
     with pytest.raises(ConfigError, match=rf"^{name} is '{text}' \(use "):
         parse_value(spec(name), text)
 
 
-def test_what_a_key_may_be_is_told() -> None:
+def test_what_a_key_may_be_is_reported() -> None:
     told = {spec.name: REGISTRY.told(spec, "now") for spec in REGISTRY}
     hours = told["fileReservedTime"]
     assert (hours.value, hours.configured, hours.kind) == ("now", "72", "integer")

@@ -8,9 +8,7 @@ from typing import Any
 
 from kourou.errors import Code
 from kourou.protocol.messages.groups import HeartBeat, NotifyConsumerIdsChanged
-from kourou.runtime.effects import AskClient, Notify, Reply
-from kourou.runtime.inputs import Received, ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import AskClient, Notify, Peer, Received, Reply, ReplyTo
 from kourou.service.protocol_server import (
     BUSY,
     ProtocolServers,

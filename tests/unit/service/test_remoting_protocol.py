@@ -29,9 +29,7 @@ from kourou.protocol.wire.remoting import (
     encode_command,
     frame_lengths,
 )
-from kourou.runtime.effects import AskClient, Notify, Reply
-from kourou.runtime.inputs import ClientAnswered, Received, ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import AskClient, ClientAnswered, Notify, Peer, Received, Reply, ReplyTo
 from kourou.service.protocol_server import RequestObserver, TransportCallbacks
 from kourou.service.remoting_protocol import RemotingProtocol
 

@@ -8,15 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from kourou.model import limits
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou.transport.addresses import next_peer_id
-from kourou.transport.curve_server import (
-    Link,
-    LinkTable,
-    cut,
-    far_end,
-    server_assigned,
-)
+from kourou.transport.curve_server import Link, LinkTable, cut, far_end, server_assigned
 
 Connection = tuple[socketlib.socket, socketlib.socket]
 

@@ -55,7 +55,7 @@ async def test_a_frame_comes_whole_and_goes_back_whole(host: Host) -> None:
     assert await reader.readexactly(len(sent)) == sent
     (inbound,) = host.frames
     address = writer.get_extra_info("sockname")
-    assert (inbound.peer.carrier, inbound.peer.address) == ("tcp", address)
+    assert (inbound.peer.protocol, inbound.peer.address) == ("tcp", address)
     assert inbound.peer.listener == "internal"
 
 

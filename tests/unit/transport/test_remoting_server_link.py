@@ -10,7 +10,7 @@ import pytest
 
 from kourou.errors import DecodeError
 from kourou.protocol.wire.remoting import RemotingCommand, encode_command, read_lengths
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou.transport.remoting_server import RawFrame, RemotingLink
 from kourou.transport.tcp_link import QUEUED_OVERHEAD_BYTES
 

@@ -20,7 +20,7 @@ from kourou.errors import ConfigError
 from kourou.model import limits
 from kourou.protocol.messages.namesrv import GetKvConfig
 from kourou.protocol.wire.frames import encode_reply, encode_request
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou.transport import curve_server, tcp_link, tcp_server
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_server import ZmqServer

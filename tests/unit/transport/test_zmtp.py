@@ -11,7 +11,7 @@ import zmq
 
 from kourou.errors import DecodeError
 from kourou.model import limits
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmtp import (
     DEALER,

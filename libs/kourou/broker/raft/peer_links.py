@@ -51,9 +51,7 @@ from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.frames import NO_TRACE, decode_reply, encode_request
 from kourou.replication.raft import inputs as happened
 from kourou.replication.raft.inputs import Buffer, Message
-from kourou.runtime.effects import AskClient, Notify, Reply
-from kourou.runtime.inputs import Received, ReplyTo
-from kourou.runtime.peer import MEMBERS
+from kourou.runtime.core import MEMBERS, AskClient, Notify, Received, Reply, ReplyTo
 from kourou.telemetry.metrics import Family
 from kourou.transport.addresses import join_address, split_address
 from kourou.transport.curve_keys import ClientCurve
@@ -108,18 +106,18 @@ class LinkStatistics:
 
 def raft_messages(
     received: list[Received],
-) -> tuple[Sequence[happened.Received], list[Received]]:
+) -> tuple[Sequence[happened.MessageReceived], list[Received]]:
     """Split a burst into Raft messages and all other requests, which are for the core.
 
     A burst comes from one listener, so a single check suffices for bursts of clients.
     """
     if not received or received[0].to.peer.listener != MEMBERS:
         return (), received
-    said: list[happened.Received] = []
+    said: list[happened.MessageReceived] = []
     rest: list[Received] = []
     for one in received:
         if isinstance(one.request, MESSAGES):
-            said.append(happened.Received(one.request, _whole(one.body)))
+            said.append(happened.MessageReceived(one.request, _whole(one.body)))
         else:
             rest.append(one)
     return said, rest

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from kourou.broker.raft.peer_links import PeerLinks
 from kourou.broker.raft.repairs import DamagedLog, Repairs
 from kourou.broker.storage.store_runtime import StoreRuntime
+from kourou.replication.raft.node import RaftNode, RaftSettings
 
 from kourou.clock import Clock
 from kourou.engine import inputs as engine
@@ -34,12 +35,10 @@ from kourou.replication.epochs import Epochs
 from kourou.replication.raft import effects as wants
 from kourou.replication.raft import inputs as happened
 from kourou.replication.raft.effects import Effect, Role, RoleChanged
-from kourou.replication.raft.inputs import Buffer, Input
+from kourou.replication.raft.inputs import Buffer, Chance, Input
 from kourou.replication.raft.joining import must_join
-from kourou.replication.raft.leader import Leader
-from kourou.replication.raft.member import Boot, Member
-from kourou.replication.raft.ports import Chance
-from kourou.replication.raft.settings import RaftSettings
+from kourou.replication.raft.leader import RaftLeader
+from kourou.replication.raft.member import Boot
 from kourou.store.disk import Disk
 from kourou.store.paths import StorePaths
 from kourou.store.replica.chunks import StoredChunk
@@ -66,8 +65,8 @@ class GroupCallbacks:
     """
 
     role: Callable[[RoleChanged], None]
-    cut: Callable[[wants.CutLog], None]
-    begin: Callable[[wants.BeginLog], None]
+    cut: Callable[[wants.TruncateLog], None]
+    begin: Callable[[wants.DiscardLog], None]
     post: Callable[[engine.Input], None]
     failed: Callable[[BaseException], None]
 
@@ -101,7 +100,7 @@ class RaftGroup:
         self._callbacks = callbacks
         self._vote: VoteWriter | None = None
         self._store_runtime: StoreRuntime | None = None
-        self._core: Member | None = None
+        self._core: RaftNode | None = None
         self._inbox: deque[Input] = deque()
         self._takes_part = self._in_turn = self._soon = False
         self._appended: happened.Appended | None = None
@@ -137,7 +136,7 @@ class RaftGroup:
         self._copies = copies
         self._store_runtime, self._vote = store_runtime, vote
         boot = boot_of(store_runtime.store, epochs, vote.read(), born_anyway=self._born_anyway)
-        self._core = Member(
+        self._core = RaftNode(
             replace(self.settings, address=address),
             boot,
             chance=self._chance,
@@ -156,14 +155,14 @@ class RaftGroup:
         self._store_runtime = None
 
     def attach(
-        self, store_runtime: StoreRuntime, done: happened.LogCut | happened.LogRestarted
+        self, store_runtime: StoreRuntime, done: happened.LogTruncated | happened.LogRestarted
     ) -> None:
         """Attach the reopened store after the requested change.
 
         Raises Corrupt if the log is not as requested.
         """
         found = store_runtime.opened.recovered.control.replicas.epochs
-        if isinstance(done, happened.LogCut):
+        if isinstance(done, happened.LogTruncated):
             wanted, end = self._member.log.epochs, store_runtime.store.end
             pairs = [pair for pair in wanted.opened() if pair[1] < end]
             if end != wanted.end or found != pairs:
@@ -186,7 +185,7 @@ class RaftGroup:
 
     # -- inputs ------------------------------------------------------------------------------------
 
-    def received(self, messages: Sequence[happened.Received]) -> None:
+    def received(self, messages: Sequence[happened.MessageReceived]) -> None:
         """Handle messages of other replicas; ignored before `open`, as if lost on the network."""
         if not self._takes_part:
             return
@@ -211,7 +210,7 @@ class RaftGroup:
     def flushed(self, position: int) -> None:
         """Record that the log is on disk below `position`; ignored while no store is attached."""
         if self._store_runtime is not None:
-            self._enqueue(happened.Flushed(position))
+            self._enqueue(happened.LogFlushed(position))
 
     def vote_saved(self) -> None:
         """Record that the oldest pending vote is on disk."""
@@ -219,11 +218,11 @@ class RaftGroup:
 
     def hand_over(self, target: str) -> None:
         """Transfer leadership to `target`, for an operator; "" is the most up-to-date replica."""
-        self._enqueue(happened.HandOver(target))
+        self._enqueue(happened.TransferLeadership(target))
 
     def store_failed(self, reason: str) -> None:
         """Record a disk failure: the process ends, and acknowledges nothing until then."""
-        self._enqueue(happened.StoreFailed(reason))
+        self._enqueue(happened.DiskFailed(reason))
 
     def _enqueue(self, item: Input) -> None:
         self._inbox.append(item)
@@ -251,7 +250,7 @@ class RaftGroup:
         finally:
             self._in_turn = False
 
-    def _handle(self, core: Member) -> None:
+    def _handle(self, core: RaftNode) -> None:
         while self._takes_part:
             inputs = self._taken(core)
             for effect in core.handle(self._clock.monotonic_ms(), inputs):
@@ -261,7 +260,7 @@ class RaftGroup:
         if self._takes_part:
             self._wake_at(core.wake_at_ms)
 
-    def _taken(self, core: Member) -> list[Input]:
+    def _taken(self, core: RaftNode) -> list[Input]:
         """Return the pending inputs; appends come before messages that arrived later."""
         inputs: list[Input] = []
         if self._appended is not None:
@@ -271,7 +270,7 @@ class RaftGroup:
         if self._store_runtime is not None:
             first, _ = self._store_runtime.store.log_range()
             if first > core.log.first_position:
-                inputs.append(happened.Discarded(first))
+                inputs.append(happened.SegmentsDeleted(first))
         inputs += self._inbox
         self._inbox.clear()
         return inputs
@@ -319,7 +318,7 @@ class RaftGroup:
                 self._write(effect)
             case wants.FlushLog():
                 self._flush()
-            case wants.Confirmed(position):
+            case wants.Committed(position):
                 if self._copies:
                     self._copies.confirmed(position)
                 self._callbacks.post(engine.Confirmed(position))
@@ -331,15 +330,15 @@ class RaftGroup:
                 self._voter_status.written(joining=effect.joining)
             case wants.RoleChanged():
                 self._role_changed(effect)
-            case wants.CutLog():
+            case wants.TruncateLog():
                 self._callbacks.cut(effect)
-            case wants.BeginLog():
+            case wants.DiscardLog():
                 self._callbacks.begin(effect)
             case wants.Fetch():
                 self._fetch(effect)
             case wants.NeedsRepair():
                 self._repairs.look()
-            case wants.HandOverFailed(target, reason):
+            case wants.TransferFailed(target, reason):
                 _log.warning(
                     "the transfer of leadership to %s failed: %s",
                     target or "the most up-to-date replica",
@@ -400,11 +399,11 @@ class RaftGroup:
 
     def _damaged(self) -> DamagedLog | None:
         log = self._member.log
-        if self._store_runtime is None or log.cutting:
+        if self._store_runtime is None or log.truncating:
             return None
         return DamagedLog(self._store_runtime.store, log.epochs, log.confirmed)
 
-    # -- kourou.replication.raft.ports.PieceSource -------------------------------------------------
+    # -- kourou.replication.raft.inputs.PieceSource ------------------------------------------------
 
     def read_chunk(self, position: int, limit: int, max_bytes: int) -> StoredChunk:
         """Return whole records of the log; see kourou.store.replica.copies."""
@@ -414,7 +413,7 @@ class RaftGroup:
     # -- kourou.engine.ports.Quorum ----------------------------------------------------------------
 
     @property
-    def _member(self) -> Member:
+    def _member(self) -> RaftNode:
         assert self._core is not None
         return self._core
 
@@ -483,8 +482,8 @@ class RaftGroup:
 
     def may_append(self) -> bool:
         """May it append? A leader may, unless it is transferring leadership."""
-        part = self._member.part
-        return isinstance(part, Leader) and not part.handing_over.target
+        part = self._member.behavior
+        return isinstance(part, RaftLeader) and not part.handing_over.target
 
     def leads(self, epoch: int) -> bool:
         """Does it lead this epoch?"""
@@ -498,8 +497,8 @@ class RaftGroup:
 
     def followers(self) -> Sequence[QuorumMember]:
         """Return the other replicas as seen by the leader; empty on other replicas."""
-        part = self._member.part
-        if not isinstance(part, Leader):
+        part = self._member.behavior
+        if not isinstance(part, RaftLeader):
             return ()
         now_ms = self._clock.monotonic_ms()
         places = {name: number for number, name in enumerate(sorted(self.settings.members), 1)}

@@ -26,17 +26,17 @@ from kourou.broker.raft.peer_links import PeerLinks, raft_messages
 from kourou.broker.raft.raft_group import GroupCallbacks, RaftGroup, VoteWriter
 from kourou.broker.storage.bootstrap import RestartLog, RestartRequest
 from kourou.broker.storage.store_runtime import RuntimeCallbacks, StoreRuntime
+from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeaderRole
+
 from kourou.clock import Clock
 from kourou.engine.control import ControlState
 from kourou.engine.effects import ChangeRole, Effect, Forward, HandOver
 from kourou.engine.parts import Role
-from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
 from kourou.errors import Code, ConfigError, KourouError
 from kourou.protocol.messages.namesrv import RegisterBrokerResponse
 from kourou.replication.raft import effects as wants
-from kourou.replication.raft.inputs import LogCut, LogRestarted
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
+from kourou.replication.raft.inputs import LogRestarted, LogTruncated
+from kourou.runtime.core import Received, Reply
 from kourou.store.disk import Disk
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
@@ -51,7 +51,7 @@ LEAD_RETRY_MS = 1_000
 HAND_OVER_MS = 2_000
 POLL_S = 0.01
 
-LogChange = wants.CutLog | RestartLog
+LogChange = wants.TruncateLog | RestartLog
 
 
 class RaftService(BrokerService):
@@ -200,7 +200,7 @@ class RaftService(BrokerService):
             self._session.cease()
         self._settle()
 
-    def _request_restart(self, effect: wants.BeginLog) -> None:
+    def _request_restart(self, effect: wants.DiscardLog) -> None:
         confirmed = self._parts().confirmations.confirmed
         self._bootstrap.request(RestartRequest(effect.position, confirmed, effect.epoch))
 
@@ -254,7 +254,7 @@ class RaftService(BrokerService):
         assert session is not None
         assert store_runtime is not None
         self._end(CHANGING)
-        if isinstance(change, wants.CutLog):
+        if isinstance(change, wants.TruncateLog):
             await store_runtime.close(lambda store: store.cut(change.position, change.confirmed))
         else:
             await store_runtime.close(change.leave, settle=False)
@@ -262,7 +262,7 @@ class RaftService(BrokerService):
         await self._open()
         assert self._store_runtime is not None
         self._log_change = None
-        done: LogCut | LogRestarted = LogCut()
+        done: LogTruncated | LogRestarted = LogTruncated()
         if isinstance(change, RestartLog):
             done = LogRestarted(change.position, change.epoch)
         await self._begin()

@@ -20,10 +20,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kourou.broker.storage.config_mirror import ConfigTables
+
 from kourou.engine import control_log
 from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.control import CONTROL, ControlState, decide_import, evolve
-from kourou.engine.filters.filter_table import Filters, filters_of
+from kourou.engine.filters.filter_table import FilterAggregate, filters_of
 from kourou.engine.ports import StoreView
 from kourou.errors import Corrupt, KourouError, MetadataUnavailable
 from kourou.events.control_events import Event, EventLost, Recorded, TopicDeleted
@@ -101,10 +102,10 @@ def recover_control(
     return RecoveredControl(control, imported)
 
 
-def _filters(tables: ConfigTables, high: int) -> Filters:
+def _filters(tables: ConfigTables, high: int) -> FilterAggregate:
     """Return the filters of Kourou's own file; the log's newer events are applied later."""
     if tables.filters is None:
-        return Filters()
+        return FilterAggregate()
     filters = filters_of(tables.filters)
     if filters.next_offset > high:
         # A power loss removed events that the file already had; new events must be applied.

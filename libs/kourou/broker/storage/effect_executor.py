@@ -19,6 +19,7 @@ from typing import Any
 
 from kourou.broker.storage.retention_executor import RetentionExecutor
 from kourou.broker.telemetry.measurements import Measurements
+
 from kourou.clock import Clock
 from kourou.engine.effects import (
     Announce,
@@ -44,8 +45,7 @@ from kourou.engine.inputs import (
 )
 from kourou.errors import Corrupt, DiskFull, Rejected
 from kourou.model.limits import QUEUE_UNIT_BYTES
-from kourou.runtime.effects import LogWarning
-from kourou.runtime.inputs import Tick
+from kourou.runtime.core import LogWarning, Tick
 from kourou.service.protocol_server import ProtocolServers
 from kourou.store.flush_schedule import FlushPolicy, FlushSchedule
 from kourou.store.store import Store

@@ -22,8 +22,7 @@ from kourou.errors import Code
 from kourou.protocol.messages.transactions import EndTransaction
 from kourou.protocol.request import Action, Resource, Rule
 from kourou.protocol.table import REQUESTS
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import ReplyTo
+from kourou.runtime.core import Reply, ReplyTo
 from kourou.service.protocol_server import RequestObserver, TimedReplyTo
 from kourou.telemetry.metric_table import DISK_BOUNDS_MS, RPC_BOUNDS_MS
 from kourou.telemetry.metrics import NS_PER_MS, Durations, Histogram, Labels
@@ -86,7 +85,7 @@ class RpcLatency(RequestObserver):
         if not isinstance(to, TimedReplyTo) or to.oneway:
             return
         arrived_ns, request = to.arrived_ns, to.request_code
-        key = (to.peer.carrier, request, code, request == _PULL and arrived_ns != self._burst_ns)
+        key = (to.peer.protocol, request, code, request == _PULL and arrived_ns != self._burst_ns)
         row = self._rows.get(key) or self._new_row(key)
         elapsed_ns = self._now_ns() - arrived_ns
         row[bisect_left(_BOUNDS_NS, elapsed_ns)] += 1

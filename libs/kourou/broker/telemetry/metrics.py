@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import sub
 from typing import TYPE_CHECKING, Any
 
+from kourou.broker.telemetry.measurements import PROTOCOLS, PULLS, SENDS, Measurements
 from msgspec import to_builtins
 
-from kourou.broker.telemetry.measurements import PROTOCOLS, PULLS, SENDS, Measurements
 from kourou.clock import Clock
 from kourou.engine.delays.delivery import DELAY_GROUP, LATENESS_BOUNDS_MS
-from kourou.engine.groups.membership import Member, Membership
+from kourou.engine.groups.membership import GroupClient, GroupMembership
 from kourou.engine.parts import BrokerParts
 from kourou.engine.ports import StoreView
 from kourou.engine.roles.leader import SYNC_MASTER
@@ -41,7 +41,6 @@ from kourou.version import __version__
 
 if TYPE_CHECKING:
     from kourou.broker.telemetry.spans import BrokerSpans
-
 
 Base = Mapping[str, str]
 """The labels of every sample."""
@@ -77,7 +76,7 @@ def broker_metrics(
             *_delays(base, parts),
             *_disk(base, parts.view, store, wall_ms),
             *_retention(base, parts, store),
-            *replication_families(base, parts.replica_handler.told(now_ms)),
+            *replication_families(base, parts.replica_handler.status(now_ms)),
             *_measured(base, measurements),
             *protocols.families(base),
             *(() if spans is None else spans.families(base)),
@@ -244,7 +243,7 @@ def _topic(base: Base, topic: str, kind: str) -> dict[str, str]:
     return {"topic": topic, "message_type": kind, "is_system": system, **base}
 
 
-def _clients(base: Base, membership: Membership) -> Iterator[Family]:
+def _clients(base: Base, membership: GroupMembership) -> Iterator[Family]:
     """Return the connections by language, version and protocol of the client."""
     producers: Counter[tuple[str, str, str]] = Counter()
     everybody = [m for group in membership.producer_groups() for m in membership.producers(group)]
@@ -269,8 +268,8 @@ def _clients(base: Base, membership: Membership) -> Iterator[Family]:
     yield Family.gauge("rocketmq_consumer_connections", "", found)
 
 
-def _client(member: Member) -> tuple[str, str, str]:
-    protocol = PROTOCOLS.get(member.peer.carrier, member.peer.carrier)
+def _client(member: GroupClient) -> tuple[str, str, str]:
+    protocol = PROTOCOLS.get(member.peer.protocol, member.peer.protocol)
     return member.language.lower(), str(member.version), protocol
 
 

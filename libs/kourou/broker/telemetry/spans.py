@@ -37,9 +37,8 @@ from kourou.errors import Code
 from kourou.model.limits import COPIED_SPANS_MAX, REPLICATED_SPANS_MAX, SEND_CONTEXTS_MAX
 from kourou.protocol.messages.replication import ChunkAck, LogChunk
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Notify, Reply
-from kourou.runtime.inputs import Received, ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer, Received, Reply, ReplyTo
+from kourou.runtime.effects import Notify
 from kourou.telemetry import span_names as names
 from kourou.telemetry.metrics import Family, Labels
 from kourou.telemetry.tracing import SpanKind, TracedSpan, Tracing, current_context

@@ -9,13 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from kourou.engine.context import BrokerContext
+from kourou.protocol.bodies.broker_bodies import EventView, encode_event_views, encode_setting_views
 
-from kourou.engine.admin.history import told
-from kourou.engine.control import ControlState
+from kourou.engine.admin.history import event_view
 from kourou.engine.effects import Announce, Effect
-from kourou.engine.ports import StoreView
-from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.pending_replies import PendingReplies
 from kourou.errors import BadRequest, Corrupt, DecodeError, Rejected
 from kourou.events.control_events import (
     Event,
@@ -26,7 +24,6 @@ from kourou.events.control_events import (
 )
 from kourou.model.limits import PULL_SIZE_BYTES_MAX
 from kourou.model.names import CONTROL_TOPIC
-from kourou.protocol.bodies.broker_bodies import EventView, encode_event_views, encode_setting_views
 from kourou.protocol.bodies.route_bodies import encode_kv_table
 from kourou.protocol.messages.broker_admin import (
     GetBrokerConfig,
@@ -40,8 +37,7 @@ from kourou.protocol.record.message_record import CheckedRecord, check_record, d
 from kourou.protocol.request import Request
 from kourou.protocol.wire.properties_text import decode_properties_text, encode_properties_text
 from kourou.runtime.changed_settings import decide_change, effective
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received, Reply
 from kourou.runtime.settings_registry import SettingsRegistry
 
 EXPORTED: Mapping[str, str] = {"filterServerNums": "0", "useTLS": "false"}
@@ -53,7 +49,7 @@ Apply = Callable[[str, bool | int | str], None]
 Entailed = Callable[[Sequence[Event]], Sequence[Event]]
 """Returns the events that must be recorded together with these changes of settings."""
 
-_TOLD = frozenset({"brokerPermission"})
+_ADVERTISED = frozenset({"brokerPermission"})
 """Settings that the broker reports to name servers."""
 
 Figures = Callable[[], Mapping[str, str]]
@@ -65,26 +61,23 @@ class BrokerHandler:
 
     def __init__(
         self,
-        control: ControlState,
-        confirmations: Confirmations,
-        pending_replies: PendingReplies,
-        view: StoreView,
+        context: BrokerContext,
         registry: SettingsRegistry,
         apply: Apply,
         entailed: Entailed,
         figures: Figures,
     ) -> None:
-        self._control = control
-        self._confirmations = confirmations
-        self._pending_replies = pending_replies
-        self._view = view
+        self._control = context.control
+        self._confirmations = context.confirmations
+        self._pending_replies = context.pending_replies
+        self._view = context.view
         self._registry = registry
         self._apply = apply
         self._entailed = entailed
         self._figures = figures
         for spec in registry:
             if spec.dynamic:
-                apply(spec.name, effective(control.settings, spec))
+                apply(spec.name, effective(context.control.settings, spec))
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
         """Return the handler of each request type."""
@@ -122,7 +115,7 @@ class BrokerHandler:
         finally:
             # Recorded changes take effect even if the log had no room for all of them.
             self.put_into_force(events)
-        return effects + self.announced(events)
+        return effects + self.advertised(events)
 
     def entailed(self, events: Sequence[Event]) -> list[Event]:
         """Return the events that must be recorded together with these changes of settings."""
@@ -135,9 +128,11 @@ class BrokerHandler:
                 spec = self._registry.dynamic(event.name)
                 self._apply(event.name, effective(self._control.settings, spec))
 
-    def announced(self, events: Sequence[Event]) -> list[Effect]:
+    def advertised(self, events: Sequence[Event]) -> list[Effect]:
         """Register with the name servers again if these changes of settings concern them."""
-        concerned = any(isinstance(one, SettingChanged) and one.name in _TOLD for one in events)
+        concerned = any(
+            isinstance(one, SettingChanged) and one.name in _ADVERTISED for one in events
+        )
         return [Announce()] if concerned else []
 
     def runtime(
@@ -185,12 +180,12 @@ class BrokerHandler:
                 below=self._confirmations.confirmed,
             )
             offset = read.next_offset
-            events = [_told(record) for record in read.records]
+            events = [_view_of(record) for record in read.records]
         header = GetControlEventsResponse(next_offset=offset, max_offset=high, min_offset=low)
         return [Reply(received.to, header=header, body=(encode_event_views(events),))]
 
 
-def _told(record: memoryview) -> EventView:
+def _view_of(record: memoryview) -> EventView:
     """Decode one control event; an unreadable record becomes EventLost."""
     stored = decode_record(record)
     try:
@@ -205,7 +200,7 @@ def _told(record: memoryview) -> EventView:
             "",
             EventLost(str(error)),
         )
-    return told(recorded)
+    return event_view(recorded)
 
 
 def _text(value: bool | int | str) -> str:

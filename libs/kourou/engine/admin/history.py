@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from kourou.protocol.bodies.broker_bodies import EventView, encode_event_views
 
 from kourou.engine.control import ControlState
 from kourou.engine.groups.progress import Table, TopicTable
 from kourou.engine.roles import replicas
 from kourou.events.control_events import Event, GroupDeleted, Recorded, TopicDeleted, encode_event
-from kourou.protocol.bodies.broker_bodies import EventView, encode_event_views
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -49,7 +49,7 @@ class EventQuestion:
 
 @dataclass(frozen=True, slots=True)
 class BeginningQuestion:
-    """The state before the log's first position; see engine.log_beginning, GET_LOG_BEGINNING.
+    """The state before the log's first position; see engine.admin.log_bootstrap, GET_LOG_BEGINNING.
 
     `epochs` are those that start below that position.
     """
@@ -110,7 +110,7 @@ Found = HistoryFound | StateFound | EventFound | BeginningFound
 # -- encoding -------------------------------------------------------------------------------------
 
 
-def told(recorded: Recorded) -> EventView:
+def event_view(recorded: Recorded) -> EventView:
     """Return an event as it is encoded in a body."""
     return EventView(
         offset=recorded.offset,
@@ -126,7 +126,7 @@ def told(recorded: Recorded) -> EventView:
 
 def tell_events(recorded: Sequence[Recorded]) -> bytes:
     """Encode events as a body."""
-    return encode_event_views([told(each) for each in recorded])
+    return encode_event_views([event_view(each) for each in recorded])
 
 
 def tell_state(state: ControlState, aggregate: str) -> bytes:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kourou.engine.admin.bootstrap_handler import tell_beginning
+from kourou.engine.context import BrokerContext
+
 from kourou.engine.admin.broker_handler import BrokerHandler
 from kourou.engine.admin.history import (
     BeginningFound,
@@ -24,18 +25,14 @@ from kourou.engine.admin.history import (
     drops_progress,
     tell_events,
 )
+from kourou.engine.admin.log_handler import tell_beginning
 from kourou.engine.admin.topic_handler import TopicHandler
 from kourou.engine.admin.undo import UndoContext, decide_undo
-from kourou.engine.control import ControlState, time_of_next
+from kourou.engine.control import time_of_next
 from kourou.engine.effects import AskHistory, Effect
 from kourou.engine.groups.group_handler import GroupHandler
-from kourou.engine.groups.progress import Commits
 from kourou.engine.inputs import HistoryAnswered
-from kourou.engine.ports import StoreView
-from kourou.engine.pulls.pull_handler import Pulls
-from kourou.engine.sends.appends import Appends
-from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.pending_replies import PendingReplies
+from kourou.engine.pulls.pull_handler import PullHandler
 from kourou.errors import BadRequest, Code, DecodeError, Rejected
 from kourou.events.control_events import (
     Cause,
@@ -46,11 +43,7 @@ from kourou.events.control_events import (
     TopicPut,
     decode_record_body,
 )
-from kourou.model.limits import (
-    HISTORY_EVENTS_MAX,
-    HISTORY_WAIT_MS_MAX,
-    PULL_SIZE_BYTES_MAX,
-)
+from kourou.model.limits import HISTORY_EVENTS_MAX, HISTORY_WAIT_MS_MAX, PULL_SIZE_BYTES_MAX
 from kourou.model.names import CONTROL_TOPIC, check_aggregate, check_event_types, check_stateful
 from kourou.protocol.messages.broker_admin import (
     GetHistory,
@@ -62,8 +55,7 @@ from kourou.protocol.messages.broker_admin import (
 )
 from kourou.protocol.record.message_record import decode_record
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received, Reply
 from kourou.runtime.settings_registry import SettingsRegistry
 
 ANSWER_WAY_MS = 500
@@ -75,25 +67,20 @@ class HistoryHandler:
 
     def __init__(
         self,
-        control: ControlState,
-        commits: Commits,
-        confirmations: Confirmations,
-        appends: Appends,
-        pending_replies: PendingReplies,
-        pulls: Pulls,
-        view: StoreView,
+        context: BrokerContext,
+        pulls: PullHandler,
         registry: SettingsRegistry,
         topics: TopicHandler,
         groups: GroupHandler,
         broker: BrokerHandler,
     ) -> None:
-        self._control = control
-        self._commits = commits
-        self._confirmations = confirmations
-        self._appends = appends
-        self._pending_replies = pending_replies
+        self._control = context.control
+        self._commits = context.commits
+        self._confirmations = context.confirmations
+        self._appends = context.appends
+        self._pending_replies = context.pending_replies
         self._pulls = pulls
-        self._view = view
+        self._view = context.view
         self._registry = registry
         self._topics = topics
         self._groups = groups
@@ -226,7 +213,7 @@ class HistoryHandler:
         finally:
             # Recorded changes take effect even if the log had no room for all of them.
             self._broker.put_into_force(events)
-        effects += self._broker.announced(events)
+        effects += self._broker.advertised(events)
         for event in events:
             match event:
                 case TopicPut(topic):

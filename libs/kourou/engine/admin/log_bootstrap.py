@@ -22,7 +22,7 @@ import msgspec
 from kourou.engine.control import ControlState, decode_state, encode_state
 from kourou.engine.ports import StoreView
 from kourou.errors import DecodeError, Rejected
-from kourou.events.event_base import Count
+from kourou.events.control_events import Count
 from kourou.model.limits import LOG_BEGINNING_BYTES_MAX
 from kourou.model.names import CONTROL_TOPIC
 

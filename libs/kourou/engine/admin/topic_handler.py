@@ -1,13 +1,15 @@
-"""Clients' and operators' requests about topics.
+"""Clients' and operators' requests about topics, and replies that wait for a registration.
 
-State: none of its own.
+State: soft: the replies that wait until the name servers know a new topic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
+
+from kourou.engine.context import BrokerContext
 
 from kourou.engine.admin.topic_table import (
     TopicRules,
@@ -17,15 +19,9 @@ from kourou.engine.admin.topic_table import (
     decide_put,
     decide_start,
 )
-from kourou.engine.control import ControlState, decide_retry_topic
-from kourou.engine.effects import DropTopic, Effect
-from kourou.engine.groups.membership import Membership
-from kourou.engine.groups.progress import Commits
-from kourou.engine.ports import StoreView
-from kourou.engine.pulls.pull_handler import Pulls
-from kourou.engine.sends.appends import Appends
-from kourou.engine.sends.pending_replies import PendingReplies
-from kourou.engine.sends.recorder import Recorder
+from kourou.engine.control import decide_retry_topic
+from kourou.engine.effects import Announce, DropTopic, Effect
+from kourou.engine.pulls.pull_handler import PullHandler
 from kourou.errors import TopicNotFound
 from kourou.events.control_events import Cause, Event, SettingChanged
 from kourou.model.names import RETRY_PREFIX, is_system_topic
@@ -44,36 +40,23 @@ from kourou.protocol.messages.broker_admin import (
     UpdateAndCreateTopic,
 )
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Peer, Received, Reply, ReplyTo
 
 
 class TopicHandler:
     """Handles requests about topics; `rules` change with the settings that they come from."""
 
-    def __init__(
-        self,
-        control: ControlState,
-        commits: Commits,
-        members: Membership,
-        recorder: Recorder,
-        appends: Appends,
-        pending_replies: PendingReplies,
-        pulls: Pulls,
-        view: StoreView,
-        rules: TopicRules,
-        broker_name: str,
-    ) -> None:
-        self._control = control
-        self._commits = commits
-        self._members = members
-        self._recorder = recorder
-        self._appends = appends
-        self._pending_replies = pending_replies
+    def __init__(self, context: BrokerContext, pulls: PullHandler, rules: TopicRules) -> None:
+        self._control = context.control
+        self._commits = context.commits
+        self._members = context.members
+        self._recorder = context.recorder
+        self._appends = context.appends
+        self._pending_replies = context.pending_replies
         self._pulls = pulls
-        self._view = view
+        self._view = context.view
         self.rules = rules
-        self._broker_name = broker_name
+        self._broker_name = context.policy.broker_name
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
         """Return the handler of each request type."""
@@ -211,3 +194,90 @@ class TopicHandler:
                 if count > 0:
                     left.append(Unread(group, queue_id, count))
         return left
+
+
+ANNOUNCE_WAIT_MS = 6_000
+"""[RMQ] registerBrokerTimeoutMills"""
+
+_Name = tuple[int, int]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """The reply to one request, once it exists, and the registration that it waits for."""
+
+    number: int
+    deadline_ms: int
+    reply: Reply | None = None
+
+
+class TopicRegistration:
+    """The numbered registrations of one broker, and the replies that depend on them.
+
+    State: soft. After a restart the broker owes no replies and registers again.
+
+    RocketMQ registers before it replies to such a request, and clients rely on it: a client that
+    finds no route retries only after 10 or 30 s. The broker does not wait for a name server that is
+    unreachable, and waits at most ANNOUNCE_WAIT_MS for a slow one.
+    """
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._known = 0
+        self._waiting: dict[_Name, _Waiting] = {}
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests whose new topic is not known to all name servers yet."""
+        return len(self._waiting)
+
+    def number(self, now_ms: int, effects: Sequence[Effect], to: ReplyTo | None = None) -> None:
+        """Number the registrations in `effects`; the reply to the request `to` waits for them."""
+        for effect in effects:
+            if type(effect) is Announce:
+                self._number += 1
+                effect.number = self._number
+                if to is not None and not to.oneway:
+                    wait = _Waiting(self._number, now_ms + ANNOUNCE_WAIT_MS)
+                    self._waiting[_name(to)] = wait
+
+    def gate(self, effects: list[Effect]) -> list[Effect]:
+        """Return `effects` without the replies that must wait."""
+        if not self._waiting:
+            return effects
+        passed: list[Effect] = []
+        for effect in effects:
+            if type(effect) is Reply:
+                wait = self._waiting.get(_name(effect.to))
+                if wait is not None and wait.number > self._known and not effect.code:
+                    wait.reply = effect
+                    continue
+                if wait is not None:  # known by now, or the request failed
+                    del self._waiting[_name(effect.to)]
+            passed.append(effect)
+        return passed
+
+    def known(self, number: int) -> list[Effect]:
+        """Release replies: every reachable name server knows the registrations up to `number`."""
+        self._known = max(self._known, number)
+        return self._release([n for n, one in self._waiting.items() if one.number <= self._known])
+
+    def expire(self, now_ms: int) -> list[Effect]:
+        """Release replies that waited too long; their requests took effect all the same."""
+        if not self._waiting:
+            return []
+        return self._release([n for n, one in self._waiting.items() if one.deadline_ms <= now_ms])
+
+    def drop_peer(self, peer: Peer) -> None:
+        """Drop the waiting replies of a closed connection."""
+        for name in [name for name in self._waiting if name[0] == peer.id]:
+            del self._waiting[name]
+
+    def _release(self, names: Sequence[_Name]) -> list[Effect]:
+        """Return the replies that exist; a reply that comes later will not wait."""
+        waited = [self._waiting.pop(name) for name in names]
+        return [one.reply for one in waited if one.reply is not None]
+
+
+def _name(to: ReplyTo) -> _Name:
+    return to.peer.id, to.correlation

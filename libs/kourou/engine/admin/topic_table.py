@@ -1,7 +1,7 @@
 """The topics of this broker, their queues, and their permissions.
 
-State: projection of TopicPut and TopicDeleted. The owner of `Topics` evolves it: `evolve` changes
-it in place and costs the same with ten topics as with ten thousand (decision 0010).
+State: projection of TopicPut and TopicDeleted. The owner of `TopicAggregate` evolves it: `evolve`
+changes it in place and costs the same with ten topics as with ten thousand (decision 0010).
 
 Invariants:
 - `version.counter` grows by one with every event that changes the table
@@ -14,12 +14,54 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kourou.engine.admin.folded_names import FoldedNames
 from kourou.errors import BadRequest, Rejected, TopicNotFound
 from kourou.events.control_events import Event, TopicDeleted, TopicPut
 from kourou.model import names
 from kourou.model.limits import TOPIC_QUEUES_MAX
 from kourou.model.topic import DataVersion, Permission, TopicConfig
+
+
+class FoldedNames:
+    """Names by their lower-case form. The cost of an operation does not depend on their number.
+
+    State: projection; derived from the table that it belongs to, never stored.
+
+    Two such names would share files on a case-insensitive file system, and users confuse them. So
+    commands refuse to create them (decision 0011).
+    """
+
+    __slots__ = ("_by_form",)
+
+    def __init__(self) -> None:
+        self._by_form: dict[str, tuple[str, ...]] = {}
+
+    def add(self, name: str) -> None:
+        """Add `name`, which must not be present."""
+        form = name.lower()
+        self._by_form[form] = (*self._by_form.get(form, ()), name)
+
+    def remove(self, name: str) -> None:
+        """Remove `name`, which must be present."""
+        form = name.lower()
+        left = tuple(other for other in self._by_form[form] if other != name)
+        if left:
+            self._by_form[form] = left
+        else:
+            del self._by_form[form]
+
+    def clash(self, name: str) -> str | None:
+        """Return the oldest other name that differs from `name` only in case, or None."""
+        for other in self._by_form.get(name.lower(), ()):
+            if other != name:
+                return other
+        return None
+
+    def copy(self) -> FoldedNames:
+        """Return an independent copy."""
+        other = FoldedNames()
+        other._by_form = dict(self._by_form)
+        return other
+
 
 SCHEDULE_QUEUES = 18
 CLUSTER_TOPIC_QUEUES = 16
@@ -52,7 +94,7 @@ class TopicRules:
 
 
 @dataclass(slots=True)
-class Topics:
+class TopicAggregate:
     """The table; `folded` is derived from it.
 
     `retired` has the ends of deleted topics' queues (topic -> queue ID -> offset). An end is needed
@@ -77,17 +119,17 @@ class Topics:
     def __iter__(self) -> Iterator[TopicConfig]:
         return iter(self.table.values())
 
-    def copy(self) -> Topics:
+    def copy(self) -> TopicAggregate:
         """Return an independent copy: changes of one do not affect the other. O(topics)."""
         retired = {topic: dict(queues) for topic, queues in self.retired.items()}
-        return Topics(dict(self.table), self.version, retired, self.folded.copy())
+        return TopicAggregate(dict(self.table), self.version, retired, self.folded.copy())
 
 
 def topics_of(
     table: Collection[TopicConfig], version: DataVersion, retired: dict[str, dict[int, int]]
-) -> Topics:
+) -> TopicAggregate:
     """Return the state with these topics, as read from a snapshot."""
-    topics = Topics(version=version, retired=retired)
+    topics = TopicAggregate(version=version, retired=retired)
     for config in table:
         _place(topics, config)
     return topics
@@ -96,7 +138,7 @@ def topics_of(
 # -- evolve ---------------------------------------------------------------------------------------
 
 
-def evolve(topics: Topics, event: TopicPut | TopicDeleted, at_ms: int) -> None:
+def evolve(topics: TopicAggregate, event: TopicPut | TopicDeleted, at_ms: int) -> None:
     """Apply one event, in place."""
     if isinstance(event, TopicPut):
         _place(topics, event.topic)
@@ -107,13 +149,13 @@ def evolve(topics: Topics, event: TopicPut | TopicDeleted, at_ms: int) -> None:
     topics.version = DataVersion(at_ms, topics.version.counter + 1)
 
 
-def _place(topics: Topics, config: TopicConfig) -> None:
+def _place(topics: TopicAggregate, config: TopicConfig) -> None:
     if config.name not in topics.table:
         topics.folded.add(config.name)
     topics.table[config.name] = config
 
 
-def _remove(topics: Topics, name: str) -> None:
+def _remove(topics: TopicAggregate, name: str) -> None:
     if topics.table.pop(name, None) is not None:
         topics.folded.remove(name)
 
@@ -131,7 +173,7 @@ class Unread:
 
 
 def decide_put(
-    topics: Topics,
+    topics: TopicAggregate,
     rules: TopicRules,
     wanted: TopicConfig,
     *,
@@ -168,7 +210,10 @@ def decide_put(
 
 
 def decide_delete(
-    topics: Topics, rules: TopicRules, name: str, next_offsets: Mapping[int, int] | None = None
+    topics: TopicAggregate,
+    rules: TopicRules,
+    name: str,
+    next_offsets: Mapping[int, int] | None = None,
 ) -> list[Event]:
     """Delete a topic; a missing one is not an error, as in RocketMQ. Raises Rejected.
 
@@ -181,7 +226,7 @@ def decide_delete(
     return [] if before is None else [TopicDeleted(before, dict(next_offsets or {}))]
 
 
-def decide_order(topics: Topics, ordered: Collection[str]) -> list[Event]:
+def decide_order(topics: TopicAggregate, ordered: Collection[str]) -> list[Event]:
     """Set `order` for the topics of the name server's list of ordered topics."""
     return [
         TopicPut(replace(config, order=config.name in ordered), config)
@@ -204,7 +249,7 @@ def _check_queues(what: str, count: int) -> None:
         raise BadRequest(f"{what} is {count}; it must be between 1 and {TOPIC_QUEUES_MAX}")
 
 
-def _check_case(topics: Topics, name: str) -> None:
+def _check_case(topics: TopicAggregate, name: str) -> None:
     other = topics.folded.clash(name)
     if other is not None:
         raise Rejected(
@@ -249,7 +294,7 @@ def _check_shrink(
 
 
 def decide_auto_create(
-    topics: Topics,
+    topics: TopicAggregate,
     rules: TopicRules,
     name: str,
     *,
@@ -291,17 +336,17 @@ def decide_auto_create(
     return [TopicPut(created)]
 
 
-def decide_retry_topic(topics: Topics, group: str, retry_queue_nums: int) -> list[Event]:
+def decide_retry_topic(topics: TopicAggregate, group: str, retry_queue_nums: int) -> list[Event]:
     """Create the topic for a group's failed messages, when it is first needed."""
     return _decide_own(topics, names.retry_topic(names.check_group(group)), retry_queue_nums)
 
 
-def decide_dlq_topic(topics: Topics, group: str) -> list[Event]:
+def decide_dlq_topic(topics: TopicAggregate, group: str) -> list[Event]:
     """Create the topic for a group's dead letters: one queue, read and write as in 4.9.8."""
     return _decide_own(topics, names.dlq_topic(names.check_group(group)), 1)
 
 
-def decide_transaction_topics(topics: Topics) -> list[Event]:
+def decide_transaction_topics(topics: TopicAggregate) -> list[Event]:
     """Create the topics of transactions, on first use, as RocketMQ does."""
     return [
         event
@@ -310,7 +355,7 @@ def decide_transaction_topics(topics: Topics) -> list[Event]:
     ]
 
 
-def _decide_own(topics: Topics, name: str, queues: int) -> list[Event]:
+def _decide_own(topics: TopicAggregate, name: str, queues: int) -> list[Event]:
     if name in topics:
         return []
     # A group without retries still subscribes to its retry topic, so one queue must exist.
@@ -318,7 +363,7 @@ def _decide_own(topics: Topics, name: str, queues: int) -> list[Event]:
     return [TopicPut(TopicConfig(name, queues, queues))]
 
 
-def decide_start(topics: Topics, rules: TopicRules) -> list[Event]:
+def decide_start(topics: TopicAggregate, rules: TopicRules) -> list[Event]:
     """Create the broker's own topics at start, unless they exist, as RocketMQ does."""
     return [TopicPut(config) for config in start_topics(rules) if config.name not in topics]
 

@@ -20,21 +20,18 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kourou.engine.control import ControlState
-from kourou.engine.delays.clock import DelayClock
+from kourou.engine.context import BrokerContext
+
 from kourou.engine.delays.progress import (
     PROGRESS_TARGET,
-    Progress,
+    DelayClock,
+    DelayProgress,
     Run,
     find_progress,
     progress_draft,
 )
 from kourou.engine.effects import ConfigChanged, Effect, Wake
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.ports import StoreView
-from kourou.engine.retention.disk_pressure import DiskPressure
-from kourou.engine.sends.appends import Appends, Target
-from kourou.engine.sends.confirmations import Confirmations
+from kourou.engine.sends.appends import Target
 from kourou.errors import KourouError, MessageIllegal, Throttled
 from kourou.events.control_events import UnreadSpan
 from kourou.model.limits import DELIVERIES_MAX, DELIVERY_BYTES_MAX, SEGMENT_TAIL_BYTES
@@ -44,8 +41,7 @@ from kourou.protocol.bodies.config_bodies import encode_delay_offsets
 from kourou.protocol.messages.offsets import GetAllDelayOffset
 from kourou.protocol.record.layout import Parts, parts_of
 from kourou.protocol.record.message_record import moved_draft, real_target
-from kourou.runtime.effects import LogWarning, Reply
-from kourou.runtime.inputs import Received, Tick
+from kourou.runtime.core import LogWarning, Received, Reply, Tick
 
 MIRROR_INTERVAL_MS = 10_000
 """The shortest time between updates of delayOffset.json (RocketMQ: flushDelayOffsetInterval)."""
@@ -110,27 +106,16 @@ class Delays:
     `host` is the broker's own encoded address; `imported` is another broker's delayOffset.json.
     """
 
-    def __init__(
-        self,
-        view: StoreView,
-        control: ControlState,
-        appends: Appends,
-        confirmations: Confirmations,
-        pressure: DiskPressure,
-        policy: BrokerPolicy,
-        host: bytes,
-        segment_size: int,
-        imported: Mapping[int, int],
-    ) -> None:
-        self._view = view
-        self._control = control
-        self._appends = appends
-        self._confirmations = confirmations
-        self._pressure = pressure
-        self._levels_ms = policy.delay_levels_ms
-        self._host = host
-        self._size_max = segment_size - SEGMENT_TAIL_BYTES
-        found = find_progress(view, segment_size)
+    def __init__(self, context: BrokerContext, imported: Mapping[int, int]) -> None:
+        self._view = context.view
+        self._control = context.control
+        self._appends = context.appends
+        self._confirmations = context.confirmations
+        self._pressure = context.pressure
+        self._levels_ms = context.policy.delay_levels_ms
+        self._host = context.host
+        self._size_max = context.segment_size - SEGMENT_TAIL_BYTES
+        found = find_progress(context.view, context.segment_size)
         self._problems = found.problems
         self._imported = imported
         self._clock = DelayClock(found.steps)
@@ -140,7 +125,7 @@ class Delays:
         self._retry_ms = 0
         self._anybody = True
         self._forget_ms = 0
-        self._told = ""
+        self._reported = ""
         self._strangers: set[str] = set()
         self._unflushed: deque[tuple[int, dict[int, int]]] = deque()
         self._mirrored_ms = 0
@@ -244,7 +229,7 @@ class Delays:
             if not isinstance(error, Throttled):
                 effects += self._tell_once(f"delayed messages are delivered late: {error}")
             return effects
-        self._told = ""
+        self._reported = ""
         if due.is_full or due.left:
             effects.append(Wake(0))
         elif next_ms is not None and next_ms - tick.wall_ms < SOON_MS:
@@ -323,8 +308,8 @@ class Delays:
                 break  # the next tick checks again
             then_ms: int | None = self._head_ms(queue_id, offset)
             if then_ms is not None and then_ms <= wall_ms:
-                then_ms, told = self._collect_level(due, queue_id, offset, wall_ms)
-                warnings += told
+                then_ms, level_warnings = self._collect_level(due, queue_id, offset, wall_ms)
+                warnings += level_warnings
             if then_ms is not None:
                 next_ms = then_ms if next_ms is None else min(next_ms, then_ms)
         self._anybody = waiting
@@ -465,11 +450,11 @@ class Delays:
         self._unflushed.append((self._appends.end, dict(self._offsets)))
 
     def _progress(self, runs: list[Run], wall_ms: int) -> bytes:
-        progress = Progress(dict(self._offsets), runs, list(self._clock.steps))
+        progress = DelayProgress(dict(self._offsets), runs, list(self._clock.steps))
         return progress_draft(progress, wall_ms, self._host)
 
     def _tell_once(self, text: str) -> list[Effect]:
-        if text == self._told:
+        if text == self._reported:
             return []
-        self._told = text
+        self._reported = text
         return [LogWarning(text)]

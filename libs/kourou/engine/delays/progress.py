@@ -1,4 +1,4 @@
-"""Records of the delivered delayed messages, which are reliable after any crash.
+"""Records of the delivered delayed messages, reliable after any crash, and the clock for them.
 
 State: log. Each record has the whole table, so only the newest counts.
 
@@ -10,19 +10,78 @@ after them, truncation could leave deliveries that no record lists (decision 005
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
-from kourou.engine.delays.clock import Step
 from kourou.engine.ports import StoreView
 from kourou.errors import Corrupt, DecodeError, KourouError, Rejected
+from kourou.model.limits import CLOCK_STEPS_MAX
 from kourou.model.message import Property
 from kourou.model.names import DELAY_PROGRESS_TOPIC, SCHEDULE_TOPIC
 from kourou.protocol.record.layout import CRC_MARK, parts_of
 from kourou.protocol.record.message_record import decode_record, encode_draft, record_size
 from kourou.protocol.record.properties import encode_properties
+
+STEP_MS_MIN = 20
+"""How much two readings of two clocks, one after the other, may differ without a step."""
+
+Step = tuple[int, int]
+"""(position, ms): records below it were stamped by a clock that many ms behind the current one."""
+
+
+class DelayClock:
+    """Computes by how much due times move.
+
+    State: projection. The steps are in the records of kourou.engine.delays.progress.
+
+    A message is due when its delay has passed since it was stored, and its store time is wall time.
+    After the clock is set forward, a message would be due too early by wall time. So every step is
+    recorded with the log position where it happened: records before it have store times of the
+    former clock. After a step backwards such messages are due by wall time, later than necessary,
+    because a message must not be early by either clock. A step back that is reverted costs nothing.
+
+    Drift is not a step: between two readings, a clock that is being adjusted moves by less than a
+    thousandth.
+    """
+
+    __slots__ = ("_difference_ms", "steps")
+
+    def __init__(self, steps: Sequence[Step] = ()) -> None:
+        self.steps: list[Step] = list(steps)
+        self._difference_ms: int | None = None
+
+    def look(self, wall_ms: int, monotonic_ms: int, log_end: int) -> int:
+        """Compare both clocks, read together; return by how much wall time was set, else 0."""
+        difference_ms = wall_ms - monotonic_ms
+        before_ms, self._difference_ms = self._difference_ms, difference_ms
+        if before_ms is None:
+            return 0
+        step_ms = difference_ms - before_ms
+        if abs(step_ms) < STEP_MS_MIN:
+            return 0
+        self.steps.append((log_end, step_ms))
+        while len(self.steps) > CLOCK_STEPS_MAX:
+            # Merge the oldest two: messages between them may be due later.
+            (_, first_ms), (position, second_ms) = self.steps[:2]
+            self.steps[:2] = [(position, max(first_ms, 0) + second_ms)]
+        return step_ms
+
+    def forget(self) -> None:
+        """Forget the steps, because no waiting message was stored before now."""
+        self.steps.clear()
+
+    def due_ms(self, position: int, nominal_ms: int) -> int:
+        """Return the wall time from which a message at `position` is due.
+
+        By its own store time, its delay ends at `nominal_ms`.
+        """
+        if not self.steps:
+            return nominal_ms
+        ahead_ms = sum(ms for end, ms in self.steps if position < end)
+        return nominal_ms + max(0, ahead_ms)
+
 
 PROGRESS_TARGET = (DELAY_PROGRESS_TOPIC, 0)
 
@@ -30,7 +89,7 @@ Run = tuple[int, int, int]
 """(level, first offset, count): messages that follow each other in one level's queue."""
 
 
-class Progress(msgspec.Struct, frozen=True):
+class DelayProgress(msgspec.Struct, frozen=True):
     """The body of a progress record.
 
     `offsets` has the next offset to deliver of each level when this was written. `runs` has the
@@ -43,7 +102,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class Found:
+class FoundProgress:
     """The deliveries so far, from the log. `position` is that of the record, -1 for none."""
 
     offsets: dict[int, int] = field(default_factory=dict)
@@ -53,10 +112,10 @@ class Found:
 
 
 _ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(Progress)
+_DECODER = msgspec.json.Decoder(DelayProgress)
 
 
-def progress_draft(progress: Progress, at_ms: int, host: bytes) -> bytes:
+def progress_draft(progress: DelayProgress, at_ms: int, host: bytes) -> bytes:
     """Encode the record as a draft for `PROGRESS_TARGET`; `at_ms` is wall time.
 
     `host` is the broker's own encoded address.
@@ -71,7 +130,7 @@ def progress_draft(progress: Progress, at_ms: int, host: bytes) -> bytes:
     )
 
 
-def decode_progress(body: bytes) -> Progress:
+def decode_progress(body: bytes) -> DelayProgress:
     """Decode the body of such a record. Raises DecodeError."""
     try:
         return _DECODER.decode(body)
@@ -79,7 +138,7 @@ def decode_progress(body: bytes) -> Progress:
         raise DecodeError(f"the progress of the delay levels cannot be read: {error}") from error
 
 
-def find_progress(view: StoreView, segment_size: int) -> Found:
+def find_progress(view: StoreView, segment_size: int) -> FoundProgress:
     """Return the progress of each level. A damaged record is skipped and reported."""
     problems: list[str] = []
     low, high = view.queue_range(*PROGRESS_TARGET) or (0, 0)
@@ -100,15 +159,15 @@ def find_progress(view: StoreView, segment_size: int) -> Found:
             if taken:
                 offsets[level] = first + taken
             delivered -= taken
-        return Found(offsets, list(progress.steps), position, problems)
-    return Found(problems=problems)
+        return FoundProgress(offsets, list(progress.steps), position, problems)
+    return FoundProgress(problems=problems)
 
 
-def _delivered(view: StoreView, progress: Progress, position: int, segment_size: int) -> int:
+def _delivered(view: StoreView, progress: DelayProgress, position: int, segment_size: int) -> int:
     """Count the announced deliveries that are in the log from `position` on."""
     total = sum(count for _, _, count in progress.runs)
     found = 0
-    for level, offset in _announced(progress):
+    for level, offset in _listed(progress):
         end = view.log_range()[1]
         record: memoryview | None = None
         while record is None and position < end:
@@ -125,7 +184,7 @@ def _delivered(view: StoreView, progress: Progress, position: int, segment_size:
     return found
 
 
-def _announced(progress: Progress) -> Iterator[tuple[int, int]]:
+def _listed(progress: DelayProgress) -> Iterator[tuple[int, int]]:
     for level, first, count in progress.runs:
         for offset in range(first, first + count):
             yield level, offset

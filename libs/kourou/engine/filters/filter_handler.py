@@ -13,16 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kourou.engine.control import ControlState
+from kourou.engine.context import BrokerContext
+
 from kourou.engine.effects import Effect
 from kourou.engine.filters import filter_table as rules
-from kourou.engine.filters.filter_servers import FilterServers
+from kourou.engine.filters.filter_servers import FilterServerTable
 from kourou.engine.groups.member_handler import EnsureGroup
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.sends.pending_replies import PendingReplies
 from kourou.errors import BadRequest, Code, NoPermission, Rejected, TopicNotFound
-from kourou.events.control_events import Event
-from kourou.events.filter_events import FilterMessagesSkipped
+from kourou.events.control_events import Event, FilterMessagesSkipped
 from kourou.filtering.python_rules import CheckAllowance, check_source
 from kourou.model.filter import FilterAction, FilterState, check_filter_name
 from kourou.model.limits import (
@@ -43,8 +41,7 @@ from kourou.protocol.messages.filter_server import (
     RecordFilterSkip,
 )
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received, Reply
 
 _WHITE = frozenset("\t\n\r\f")
 
@@ -53,17 +50,12 @@ class FilterHandler:
     """Handles the requests about filters."""
 
     def __init__(
-        self,
-        control: ControlState,
-        pending_replies: PendingReplies,
-        servers: FilterServers,
-        policy: BrokerPolicy,
-        ensure_group: EnsureGroup,
+        self, context: BrokerContext, servers: FilterServerTable, ensure_group: EnsureGroup
     ) -> None:
-        self._control = control
-        self._pending_replies = pending_replies
+        self._control = context.control
+        self._pending_replies = context.pending_replies
         self._servers = servers
-        self._policy = policy
+        self._policy = context.policy
         self._ensure_group = ensure_group
         self._skips: dict[tuple[str, int, str, int, tuple[int, ...]], None] = {}
         self._allowance = CheckAllowance()
@@ -217,17 +209,20 @@ class FilterHandler:
             found = [filters.table[key] for key in sorted(filters.table)]
         if request.version is not None and not request.name:
             raise BadRequest("a version was given without the name of its filter")
-        told = [_told(one, request) for one in found]
+        states = [_for_request(one, request) for one in found]
         if request.with_source:
             size_bytes = sum(
-                each.size_bytes for one in told for each in one.versions if each.source is not None
+                each.size_bytes
+                for one in states
+                for each in one.versions
+                if each.source is not None
             )
-            if len(told) > 1 and 2 * size_bytes > STATE_BYTES_MAX:
+            if len(states) > 1 and 2 * size_bytes > STATE_BYTES_MAX:
                 raise BadRequest(
                     f"the sources have {size_bytes} bytes, more than one reply can carry",
                     hint="request one filter at a time",
                 )
-        body = encode_filters(told, self._servers.addresses_for(received.to.peer))
+        body = encode_filters(states, self._servers.addresses_for(received.to.peer))
         header = GetFiltersResponse(filters_version=filters.version)
         return [Reply(received.to, header=header, body=(body,))]
 
@@ -258,9 +253,9 @@ def _source(body: bytes, sha256: str) -> tuple[str, str]:
         source = body.decode()
     except UnicodeDecodeError as error:
         raise BadRequest(f"the source is not UTF-8: {error}") from error
-    for letter in set(source):
-        if (letter < " " and letter not in _WHITE) or letter == "\x7f":
-            raise BadRequest(f"the source contains the control character {letter!r}")
+    for char in set(source):
+        if (char < " " and char not in _WHITE) or char == "\x7f":
+            raise BadRequest(f"the source contains the control character {char!r}")
     return source, digest
 
 
@@ -272,7 +267,7 @@ def _line(what: str, text: str, length_max: int) -> str:
     return line
 
 
-def _told(one: FilterState, request: GetFilters) -> FilterState:
+def _for_request(one: FilterState, request: GetFilters) -> FilterState:
     """Return a filter for a reply: at most one of its versions has its source."""
     bare = one.bare()
     if not request.with_source:

@@ -1,4 +1,4 @@
-"""The filter servers next to this broker, and their addresses.
+"""The filter servers next to this broker: registration, addresses, and notification of changes.
 
 State: soft. A filter server registers every few seconds. One that is silent for too long, or whose
 connection is closed, is removed at once, so that consumers find another.
@@ -6,23 +6,33 @@ connection is closed, is removed at once, so that consumers find another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from kourou.engine.context import BrokerContext
+from kourou.engine.effects import Announce, Effect
 from kourou.errors import BadRequest, Throttled
 from kourou.model.limits import (
     FILTER_SERVER_ADDRESS_LENGTH_MAX,
     FILTER_SERVER_LISTENERS_MAX,
     FILTER_SERVERS_MAX,
 )
-from kourou.runtime.peer import Peer
+from kourou.protocol.messages.filter_server import (
+    NotifyFiltersChanged,
+    RegisterFilterServer,
+    RegisterFilterServerResponse,
+    UnregisterFilterServer,
+)
+from kourou.protocol.request import Request
+from kourou.runtime.core import LogWarning, Notify, Peer, Received, Reply
 
 
 @dataclass(slots=True)
 class FilterServer:
-    """One filter server. `listeners` has `carrier:listener` -> `host:port`; `heard_ms`: monotonic.
+    """One filter server. `listeners` has `protocol:listener` -> `host:port`; `heard_ms`: monotonic.
 
-    `told` is False for a filter server of RocketMQ, which does not understand Kourou's
+    `notified` is False for a filter server of RocketMQ, which does not understand Kourou's
     notifications.
     """
 
@@ -30,10 +40,10 @@ class FilterServer:
     listeners: Mapping[str, str]
     peer: Peer
     heard_ms: int
-    told: bool = True
+    notified: bool = True
 
 
-class FilterServers:
+class FilterServerTable:
     """The filter servers of one broker, by address. Times are monotonic ms."""
 
     __slots__ = ("_table",)
@@ -56,7 +66,7 @@ class FilterServers:
         Raises BadRequest or Throttled.
         """
         _check_address(address)
-        table = {f"{peer.carrier}:internal": address} if listeners is None else dict(listeners)
+        table = {f"{peer.protocol}:internal": address} if listeners is None else dict(listeners)
         if len(table) > FILTER_SERVER_LISTENERS_MAX:
             raise BadRequest(
                 f"a filter server can have at most {FILTER_SERVER_LISTENERS_MAX} listeners"
@@ -105,13 +115,13 @@ class FilterServers:
     def addresses_for(self, asker: Peer) -> list[str]:
         """Return the addresses that `asker` can connect to, in a stable order."""
         found = (
-            one.listeners.get(f"{asker.carrier}:{asker.listener}")
-            or one.listeners.get(f"{asker.carrier}:internal")
+            one.listeners.get(f"{asker.protocol}:{asker.listener}")
+            or one.listeners.get(f"{asker.protocol}:internal")
             for one in self._table.values()
         )
         return sorted({address for address in found if address is not None})
 
-    def told(self) -> tuple[dict[str, str], ...]:
+    def reported(self) -> tuple[dict[str, str], ...]:
         """Return the listeners of each, for registration with name servers, in a stable order."""
         return tuple(dict(self._table[address].listeners) for address in sorted(self._table))
 
@@ -121,3 +131,72 @@ def _check_address(text: str) -> None:
         raise BadRequest(
             f"an address must have 1 to {FILTER_SERVER_ADDRESS_LENGTH_MAX} printable characters"
         )
+
+
+class FilterServerHandler:
+    """Handles filter servers' requests about themselves.
+
+    State: none of its own.
+
+    Filter servers are notified of a change when it is committed, once for all changes of a batch. A
+    filter server that misses a notification sees the new version number in the reply to its next
+    registration.
+    """
+
+    def __init__(self, context: BrokerContext, servers: FilterServerTable) -> None:
+        self._servers = servers
+        self._control = context.control
+        self._recorder = context.recorder
+        self._confirmations = context.confirmations
+        self._policy = context.policy
+
+    def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
+        """Return the handler of each request type."""
+        return {RegisterFilterServer: self.register, UnregisterFilterServer: self.unregister}
+
+    def register(
+        self, now_ms: int, received: Received, request: RegisterFilterServer
+    ) -> list[Effect]:
+        """Register a filter server (301); the reply to a new one waits for the name servers."""
+        new = self._servers.register(
+            now_ms, request.filter_server_addr, request.listeners, received.to.peer
+        )
+        header = RegisterFilterServerResponse(
+            broker_name=self._policy.broker_name,
+            broker_id=self._policy.broker_id,
+            filters_version=self._control.filters.version,
+        )
+        registration: list[Effect] = [Announce()] if new else []
+        return [*registration, Reply(received.to, header=header)]
+
+    def unregister(
+        self, _now_ms: int, received: Received, request: UnregisterFilterServer
+    ) -> list[Effect]:
+        """Remove a filter server (30020)."""
+        gone = self._servers.unregister(request.filter_server_addr, received.to.peer)
+        registration: list[Effect] = [Announce()] if gone else []
+        return [*registration, Reply(received.to)]
+
+    def disconnected(self, peer: Peer) -> list[Effect]:
+        """Remove the filter servers of a closed connection."""
+        return self._gone(self._servers.drop_peer(peer), "its connection closed")
+
+    def expire(self, now_ms: int) -> list[Effect]:
+        """Remove the filter servers that were silent for too long."""
+        gone = self._servers.expire(now_ms, self._policy.filter_server_expiry_ms)
+        return self._gone(gone, "no heartbeat for too long")
+
+    def _gone(self, addresses: Sequence[str], why: str) -> list[Effect]:
+        if not addresses:
+            return []
+        lost = [LogWarning(f"filter server {address} is offline: {why}") for address in addresses]
+        return [*lost, Announce()]  # unnumbered: no reply waits for it
+
+    def tell(self) -> list[Effect]:
+        """Notify every filter server of changed filters, once the change is committed."""
+        end = self._recorder.filters_end
+        if not end or end > self._confirmations.confirmed:
+            return []
+        self._recorder.filters_end = 0
+        notice = NotifyFiltersChanged(filters_version=self._control.filters.version)
+        return [Notify(one.peer, notice) for one in self._servers if one.notified]

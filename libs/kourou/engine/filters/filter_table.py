@@ -1,6 +1,6 @@
 """The filters of consumer groups: their versions, which one is active, which are quarantined.
 
-State: projection of the events of kourou.events.filter_events; owned and changed in place by
+State: projection of the events of kourou.events.control_events; owned and changed in place by
 `evolve`. It survives the loss of its events, because `<root>/kourou/filters.json` mirrors it.
 
 Invariants:
@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from kourou.errors import BadRequest, Code, Rejected
-from kourou.events.control_events import Event
-from kourou.events.filter_events import (
+from kourou.events.control_events import (
+    Event,
     FilterDeleted,
     FilterDisabled,
     FilterEnabled,
@@ -44,7 +44,7 @@ from kourou.model.limits import (
 
 
 @dataclass(slots=True)
-class Filters:
+class FilterAggregate:
     """The table. Events below `next_offset` are in it; `source_bytes` is derived.
 
     `retired` has the next version of filters that were deleted, the oldest deletion first.
@@ -70,9 +70,9 @@ class Filters:
     def __iter__(self) -> Iterator[FilterState]:
         return iter(self.table.values())
 
-    def copy(self) -> Filters:
+    def copy(self) -> FilterAggregate:
         """Return an independent copy; the filters themselves never change. O(filters)."""
-        return Filters(
+        return FilterAggregate(
             dict(self.table),
             self.version,
             self.next_offset,
@@ -93,7 +93,7 @@ class FiltersTaken(msgspec.Struct, frozen=True):
     retired: tuple[tuple[str, str, int], ...] = ()
 
 
-def taken(filters: Filters) -> FiltersTaken:
+def taken(filters: FilterAggregate) -> FiltersTaken:
     """Return the state as it is now; later changes do not affect it. O(filters)."""
     return FiltersTaken(
         tuple(filters.table[key] for key in sorted(filters.table)),
@@ -103,9 +103,9 @@ def taken(filters: Filters) -> FiltersTaken:
     )
 
 
-def filters_of(read: FiltersTaken) -> Filters:
+def filters_of(read: FiltersTaken) -> FilterAggregate:
     """Return the state from a result of `taken`."""
-    filters = Filters(version=read.version, next_offset=read.next_offset)
+    filters = FilterAggregate(version=read.version, next_offset=read.next_offset)
     for one in read.filters:
         _place(filters, one)
     filters.retired = {(group, name): number for group, name, number in read.retired}
@@ -115,7 +115,7 @@ def filters_of(read: FiltersTaken) -> Filters:
 # -- evolve ---------------------------------------------------------------------------------------
 
 
-def evolve(filters: Filters, event: FilterEvent, offset: int, at_ms: int) -> None:
+def evolve(filters: FilterAggregate, event: FilterEvent, offset: int, at_ms: int) -> None:
     """Apply the event at this offset of its stream, in place."""
     if offset < filters.next_offset:
         return
@@ -145,7 +145,7 @@ def evolve(filters: Filters, event: FilterEvent, offset: int, at_ms: int) -> Non
                 _place(filters, _changed(before, event, at_ms))
 
 
-def _upload(filters: Filters, event: FilterUploaded, at_ms: int) -> None:
+def _upload(filters: FilterAggregate, event: FilterUploaded, at_ms: int) -> None:
     key = (event.group, event.name)
     before = filters.table.get(key) or FilterState(event.group, event.name)
     version = FilterVersion(
@@ -220,7 +220,7 @@ def _ran_before(before: FilterState, version: int) -> int | None:
     return max(ran)[1] if ran else None
 
 
-def _delete(filters: Filters, key: FilterKey) -> None:
+def _delete(filters: FilterAggregate, key: FilterKey) -> None:
     gone = filters.table.pop(key, None)
     if gone is None:
         return
@@ -231,12 +231,12 @@ def _delete(filters: Filters, key: FilterKey) -> None:
         del filters.retired[next(iter(filters.retired))]
 
 
-def _restore(filters: Filters, back: FilterState) -> None:
+def _restore(filters: FilterAggregate, back: FilterState) -> None:
     number = max(back.next_version, filters.retired.pop(back.key, 1))
     _place(filters, replace(back, next_version=number))
 
 
-def _place(filters: Filters, one: FilterState) -> None:
+def _place(filters: FilterAggregate, one: FilterState) -> None:
     before = filters.table.get(one.key)
     if before is None or before.versions is not one.versions:
         filters.source_bytes += _bytes_of(one) - (0 if before is None else _bytes_of(before))
@@ -250,7 +250,7 @@ def _bytes_of(one: FilterState) -> int:
 # -- decide ---------------------------------------------------------------------------------------
 
 
-def existing(filters: Filters, group: str, name: str) -> FilterState:
+def existing(filters: FilterAggregate, group: str, name: str) -> FilterState:
     """Return a filter; raises Rejected (22) if it does not exist."""
     found = filters.get(group, name)
     if found is None:
@@ -258,7 +258,7 @@ def existing(filters: Filters, group: str, name: str) -> FilterState:
     return found
 
 
-def version_of_source(filters: Filters, group: str, name: str, sha256: str) -> int | None:
+def version_of_source(filters: FilterAggregate, group: str, name: str, sha256: str) -> int | None:
     """Return the version that has this source, or None."""
     known = filters.get(group, name)
     for one in () if known is None else reversed(known.versions):
@@ -267,14 +267,14 @@ def version_of_source(filters: Filters, group: str, name: str, sha256: str) -> i
     return None
 
 
-def next_version(filters: Filters, group: str, name: str) -> int:
+def next_version(filters: FilterAggregate, group: str, name: str) -> int:
     """Return the version number that the next source of this filter gets."""
     known = filters.get(group, name)
     return filters.retired.get((group, name), 1) if known is None else known.next_version
 
 
 def decide_upload(
-    filters: Filters,
+    filters: FilterAggregate,
     group: str,
     name: str,
     source: str,
@@ -307,7 +307,9 @@ def decide_upload(
     return [uploaded, FilterEnabled(group, name, number, active)]
 
 
-def _check_room(filters: Filters, before: FilterState | None, group: str, source: str) -> None:
+def _check_room(
+    filters: FilterAggregate, before: FilterState | None, group: str, source: str
+) -> None:
     if before is None:
         if len(filters) >= FILTERS_MAX:
             raise Rejected(f"this broker stores {FILTERS_MAX} filters already, the maximum")
@@ -322,7 +324,7 @@ def _check_room(filters: Filters, before: FilterState | None, group: str, source
 
 
 def decide_enable(
-    filters: Filters, group: str, name: str, version: int | None = None
+    filters: FilterAggregate, group: str, name: str, version: int | None = None
 ) -> list[Event]:
     """Activate a version, the newest if None, and lift its quarantine. Raises Rejected."""
     one = existing(filters, group, name)
@@ -341,7 +343,7 @@ def decide_enable(
     return events
 
 
-def decide_rollback(filters: Filters, group: str, name: str) -> list[Event]:
+def decide_rollback(filters: FilterAggregate, group: str, name: str) -> list[Event]:
     """Activate the version that was active before. Raises Rejected."""
     one = existing(filters, group, name)
     number = one.before_active
@@ -359,13 +361,15 @@ def decide_rollback(filters: Filters, group: str, name: str) -> list[Event]:
     return [FilterEnabled(group, name, number, one.active)]
 
 
-def decide_disable(filters: Filters, group: str, name: str) -> list[Event]:
+def decide_disable(filters: FilterAggregate, group: str, name: str) -> list[Event]:
     """Deactivate the filter; pulls that use it wait. Raises Rejected."""
     one = existing(filters, group, name)
     return [] if one.active is None else [FilterDisabled(group, name, one.active)]
 
 
-def decide_policy(filters: Filters, group: str, name: str, policy: str | None) -> list[Event]:
+def decide_policy(
+    filters: FilterAggregate, group: str, name: str, policy: str | None
+) -> list[Event]:
     """Set the failure policy. Raises Rejected."""
     one = existing(filters, group, name)
     if policy is None or policy not in FilterPolicy._value2member_map_:
@@ -377,7 +381,12 @@ def decide_policy(filters: Filters, group: str, name: str, policy: str | None) -
 
 
 def decide_quarantine(
-    filters: Filters, group: str, name: str, version: int | None, reason: str, server: str = ""
+    filters: FilterAggregate,
+    group: str,
+    name: str,
+    version: int | None,
+    reason: str,
+    server: str = "",
 ) -> list[Event]:
     """Quarantine a version, the active one if None, for a reason.
 
@@ -394,17 +403,17 @@ def decide_quarantine(
     return [FilterQuarantined(group, name, number, why, server)]
 
 
-def decide_delete(filters: Filters, group: str, name: str) -> list[Event]:
+def decide_delete(filters: FilterAggregate, group: str, name: str) -> list[Event]:
     """Delete a filter with all its versions; pulls that use it wait. Raises Rejected."""
     return [FilterDeleted(existing(filters, group, name))]
 
 
-def decide_delete_of_group(filters: Filters, group: str) -> list[Event]:
+def decide_delete_of_group(filters: FilterAggregate, group: str) -> list[Event]:
     """Delete the filters of a deleted group."""
     return [FilterDeleted(one) for one in filters.of(group)]
 
 
-def decide_skip(filters: Filters, skip: FilterMessagesSkipped) -> list[Event]:
+def decide_skip(filters: FilterAggregate, skip: FilterMessagesSkipped) -> list[Event]:
     """Let a filter server skip messages. Raises Rejected if it must not.
 
     The filter server may not know of a change yet. After an error it must wait instead of skipping.
@@ -431,7 +440,7 @@ def check_reason(reason: str) -> str:
     """Return a reason as one line, truncated to the maximum length."""
     line = " ".join(reason.split())
     if not line.isprintable():
-        line = "".join(letter if letter.isprintable() else "?" for letter in line)
+        line = "".join(char if char.isprintable() else "?" for char in line)
     return line[:FILTER_REASON_LENGTH_MAX]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from kourou.engine.admin.folded_names import FoldedNames
+from kourou.engine.admin.topic_table import FoldedNames
 from kourou.errors import BadRequest, GroupNotFound, Rejected
 from kourou.events.control_events import Event, GroupDeleted, GroupPut
 from kourou.model import names
@@ -27,7 +27,7 @@ _INT32_MAX = 2**31 - 1
 
 
 @dataclass(slots=True)
-class Groups:
+class GroupAggregate:
     """The table. `folded` is derived from it."""
 
     table: dict[str, GroupConfig] = field(default_factory=dict)
@@ -47,14 +47,14 @@ class Groups:
     def __iter__(self) -> Iterator[GroupConfig]:
         return iter(self.table.values())
 
-    def copy(self) -> Groups:
+    def copy(self) -> GroupAggregate:
         """Return an independent copy. O(groups)."""
-        return Groups(dict(self.table), self.version, self.folded.copy())
+        return GroupAggregate(dict(self.table), self.version, self.folded.copy())
 
 
-def groups_of(table: Collection[GroupConfig], version: DataVersion) -> Groups:
+def groups_of(table: Collection[GroupConfig], version: DataVersion) -> GroupAggregate:
     """Return the state with these groups, as read from a snapshot."""
-    groups = Groups(version=version)
+    groups = GroupAggregate(version=version)
     for config in table:
         _place(groups, config)
     return groups
@@ -63,7 +63,7 @@ def groups_of(table: Collection[GroupConfig], version: DataVersion) -> Groups:
 # -- evolve ---------------------------------------------------------------------------------------
 
 
-def evolve(groups: Groups, event: GroupPut | GroupDeleted, at_ms: int) -> None:
+def evolve(groups: GroupAggregate, event: GroupPut | GroupDeleted, at_ms: int) -> None:
     """Apply one event, in place."""
     if isinstance(event, GroupPut):
         _place(groups, event.group)
@@ -72,13 +72,13 @@ def evolve(groups: Groups, event: GroupPut | GroupDeleted, at_ms: int) -> None:
     groups.version = DataVersion(at_ms, groups.version.counter + 1)
 
 
-def _place(groups: Groups, config: GroupConfig) -> None:
+def _place(groups: GroupAggregate, config: GroupConfig) -> None:
     if config.name not in groups.table:
         groups.folded.add(config.name)
     groups.table[config.name] = config
 
 
-def _remove(groups: Groups, name: str) -> None:
+def _remove(groups: GroupAggregate, name: str) -> None:
     if groups.table.pop(name, None) is not None:
         groups.folded.remove(name)
 
@@ -86,7 +86,7 @@ def _remove(groups: Groups, name: str) -> None:
 # -- decide ---------------------------------------------------------------------------------------
 
 
-def decide_put(groups: Groups, wanted: GroupConfig) -> list[Event]:
+def decide_put(groups: GroupAggregate, wanted: GroupConfig) -> list[Event]:
     """Create or change a group. Raises Rejected."""
     name = names.check_group(wanted.name)
     _check_range("retryQueueNums", wanted.retry_queue_nums, 0, TOPIC_QUEUES_MAX)
@@ -101,7 +101,7 @@ def decide_put(groups: Groups, wanted: GroupConfig) -> list[Event]:
     return [] if wanted == before else [GroupPut(wanted, before)]
 
 
-def decide_auto_create(groups: Groups, name: str, *, enabled: bool) -> list[Event]:
+def decide_auto_create(groups: GroupAggregate, name: str, *, enabled: bool) -> list[Event]:
     """Create a group that a consumer uses, if it does not exist and creation is allowed.
 
     `enabled` is autoCreateSubscriptionGroup; system groups are created in any case. Raises
@@ -119,7 +119,7 @@ def decide_auto_create(groups: Groups, name: str, *, enabled: bool) -> list[Even
     return [GroupPut(GroupConfig(name))]
 
 
-def decide_delete(groups: Groups, name: str, *, remove_offset: bool) -> list[Event]:
+def decide_delete(groups: GroupAggregate, name: str, *, remove_offset: bool) -> list[Event]:
     """Delete a group; a missing one is not an error, as in RocketMQ. Raises Rejected."""
     names.check_group(name)
     if names.is_system_group(name):
@@ -128,7 +128,7 @@ def decide_delete(groups: Groups, name: str, *, remove_offset: bool) -> list[Eve
     return [] if before is None else [GroupDeleted(before, remove_offset)]
 
 
-def decide_start(groups: Groups) -> list[Event]:
+def decide_start(groups: GroupAggregate) -> list[Event]:
     """Create the broker's own groups at start, unless they exist."""
     return [GroupPut(GroupConfig(name)) for name in START_GROUPS if name not in groups]
 
@@ -138,7 +138,7 @@ def _check_range(what: str, value: int, minimum: int, maximum: int) -> None:
         raise BadRequest(f"{what} is {value}; it must be between {minimum} and {maximum}")
 
 
-def _check_case(groups: Groups, name: str) -> None:
+def _check_case(groups: GroupAggregate, name: str) -> None:
     other = groups.folded.clash(name)
     if other is not None:
         raise Rejected(

@@ -32,7 +32,7 @@ from kourou.model.subscription import (
     MessageModel,
     Subscription,
 )
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Heartbeat:
 
 
 @dataclass(slots=True)
-class Member:
+class GroupClient:
     """One client in one group over one connection; times are monotonic ms."""
 
     client_id: str
@@ -89,7 +89,7 @@ class ConsumerGroup:
 
     def __init__(self, part: ConsumerPart) -> None:
         self.name = part.group
-        self.members: dict[MemberKey, Member] = {}
+        self.members: dict[MemberKey, GroupClient] = {}
         self.said = GroupSubscriptions()
         self.follow(part)
 
@@ -110,7 +110,7 @@ class ConsumerGroup:
 
 
 @dataclass(slots=True)
-class Change:
+class MembershipChange:
     """The result of a call.
 
     `notify`: consumer group -> connections of its members, which must rebalance (code 40, if the
@@ -134,7 +134,7 @@ _Kind = Literal["consumer", "producer"]
 _Key = tuple[_Kind, str, MemberKey]
 
 
-class Membership:
+class GroupMembership:
     """The table of all memberships. Times are monotonic ms."""
 
     __slots__ = (
@@ -157,23 +157,23 @@ class Membership:
         self.expiry_ms = expiry_ms
         self.policy = policy
         self._consumers: dict[str, ConsumerGroup] = {}
-        self._producers: dict[str, dict[MemberKey, Member]] = {}
+        self._producers: dict[str, dict[MemberKey, GroupClient]] = {}
         # Dicts and not sets, so that iteration is the same in every run. `_by_client` keeps its
         # keys, like `_order`, from the longest silent to the one heard last.
-        self._order: dict[_Key, Member] = {}
+        self._order: dict[_Key, GroupClient] = {}
         self._by_peer: dict[int, dict[_Key, None]] = {}
         self._by_client: dict[str, dict[_Key, None]] = {}
 
     # -- registration -------------------------------------------------------------------------
 
-    def heartbeat(self, now_ms: int, peer: Peer, beat: Heartbeat) -> Change:
+    def heartbeat(self, now_ms: int, peer: Peer, beat: Heartbeat) -> MembershipChange:
         """Register or refresh everything that the heartbeat names.
 
         Groups that it does not name stay until they expire. Raises BadRequest or Throttled; then
         nothing has changed.
         """
         self.check(peer, beat)
-        change = Change()
+        change = MembershipChange()
         member = (beat.client_id, peer.id)
         for group in beat.producer_groups:
             table = self._producers.setdefault(group, {})
@@ -183,7 +183,7 @@ class Membership:
         return change
 
     def _consume(
-        self, now_ms: int, peer: Peer, beat: Heartbeat, part: ConsumerPart, change: Change
+        self, now_ms: int, peer: Peer, beat: Heartbeat, part: ConsumerPart, change: MembershipChange
     ) -> None:
         member = (beat.client_id, peer.id)
         said = signature(part.message_model, part.subscriptions)
@@ -216,13 +216,13 @@ class Membership:
         now_ms: int,
         peer: Peer,
         beat: Heartbeat,
-        table: dict[MemberKey, Member],
+        table: dict[MemberKey, GroupClient],
         key: _Key,
     ) -> bool:
         member = table.get(key[2])
         new = member is None
         if member is None:
-            member = Member(beat.client_id, peer, beat.language, beat.version, now_ms, now_ms)
+            member = GroupClient(beat.client_id, peer, beat.language, beat.version, now_ms, now_ms)
             table[key[2]] = member
             self._by_peer.setdefault(peer.id, {})[key] = None
         else:
@@ -234,7 +234,9 @@ class Membership:
         self._by_client.setdefault(beat.client_id, {})[key] = None
         return new
 
-    def _note_shared_id(self, group: ConsumerGroup, member: MemberKey, change: Change) -> None:
+    def _note_shared_id(
+        self, group: ConsumerGroup, member: MemberKey, change: MembershipChange
+    ) -> None:
         """Report, once, that two processes with one client ID take the same queues."""
         mine = group.members[member]
         if mine.shares_id:
@@ -279,7 +281,7 @@ class Membership:
         *,
         producer_group: str | None = None,
         consumer_group: str | None = None,
-    ) -> Change:
+    ) -> MembershipChange:
         """Remove a client from a group at its request (35); unknown ones are not an error."""
         member = (client_id, peer.id)
         keys: list[_Key] = []
@@ -289,11 +291,11 @@ class Membership:
             keys.append(("consumer", consumer_group, member))
         return self._remove(key for key in keys if key in self._order)
 
-    def disconnect(self, peer: Peer) -> Change:
+    def disconnect(self, peer: Peer) -> MembershipChange:
         """Remove every membership of a closed connection."""
         return self._remove(list(self._by_peer.get(peer.id, ())))
 
-    def expire(self, now_ms: int) -> Change:
+    def expire(self, now_ms: int) -> MembershipChange:
         """Remove those silent for `expiry_ms`; the cost depends only on what expires."""
         silent: list[_Key] = []
         peers: dict[int, Peer] = {}
@@ -306,7 +308,7 @@ class Membership:
         change.expired = [peer for peer in peers.values() if peer.id not in self._by_peer]
         return change
 
-    def _remove(self, keys: Iterable[_Key]) -> Change:
+    def _remove(self, keys: Iterable[_Key]) -> MembershipChange:
         touched: dict[str, None] = {}
         for key in keys:
             kind, name, member = key
@@ -323,7 +325,7 @@ class Membership:
             if not group.members:
                 del self._consumers[name]
         left = [self._consumers[name] for name in touched if name in self._consumers]
-        return Change(notify={group.name: _peers(group) for group in left})
+        return MembershipChange(notify={group.name: _peers(group) for group in left})
 
     # -- queries ------------------------------------------------------------------------------
 
@@ -344,11 +346,11 @@ class Membership:
         """Return the producer groups with members, sorted."""
         return sorted(self._producers)
 
-    def producers(self, group: str) -> list[Member]:
+    def producers(self, group: str) -> list[GroupClient]:
         """Return the members of a producer group, the latest heartbeat last."""
         return sorted(self._producers.get(group, {}).values(), key=_seen)
 
-    def consumers(self, group: str) -> list[Member]:
+    def consumers(self, group: str) -> list[GroupClient]:
         """Return the members of a consumer group, the latest heartbeat last."""
         known = self._consumers.get(group)
         return [] if known is None else sorted(known.members.values(), key=_seen)
@@ -376,7 +378,7 @@ class Membership:
             "producer_groups": len(self._producers),
         }
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[GroupClient]:
         """Iterate over all memberships, the longest silent first."""
         return iter(self._order.values())
 
@@ -385,7 +387,7 @@ def _peers(group: ConsumerGroup) -> tuple[Peer, ...]:
     return tuple({member.peer.id: member.peer for member in group.members.values()}.values())
 
 
-def _seen(member: Member) -> int:
+def _seen(member: GroupClient) -> int:
     return member.seen_ms
 
 

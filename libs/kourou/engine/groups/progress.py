@@ -1,9 +1,9 @@
 """The offsets of each consumer group in each queue.
 
-State: `Progress.table` is a projection of ProgressRecorded, OffsetsReset, TopicDeleted and
-GroupDeleted, owned and changed in place by `evolve`. `Progress.unrecorded` is soft: what groups
-committed since. A crash loses it, at most one interval's worth, and the messages that it covered
-are delivered again.
+State: `ConsumerProgress.table` is a projection of ProgressRecorded, OffsetsReset, TopicDeleted and
+GroupDeleted, owned and changed in place by `evolve`. `ConsumerProgress.unrecorded` is soft: what
+groups committed since. A crash loses it, at most one interval's worth, and the messages that it
+covered are delivered again.
 
 Invariants:
 - an offset is the next one to consume, and never negative
@@ -38,7 +38,7 @@ Table = dict[str, TopicTable]
 
 
 @dataclass(slots=True)
-class Progress:
+class ConsumerProgress:
     """Next offsets: group -> topic -> queue ID -> offset. `unrecorded` overrides `table`."""
 
     table: Table = field(default_factory=dict)
@@ -49,9 +49,9 @@ class Progress:
         lately = _get(self.unrecorded, group, topic, queue_id)
         return _get(self.table, group, topic, queue_id) if lately is None else lately
 
-    def copy(self) -> Progress:
+    def copy(self) -> ConsumerProgress:
         """Return an independent copy of what is recorded. O(entries)."""
-        return Progress(
+        return ConsumerProgress(
             {
                 group: {topic: dict(queues) for topic, queues in topics.items()}
                 for group, topics in self.table.items()
@@ -69,7 +69,7 @@ def _get(table: Table, group: str, topic: str, queue_id: int) -> int | None:
 
 
 def evolve(
-    progress: Progress, event: ProgressRecorded | OffsetsReset | TopicDeleted | GroupDeleted
+    progress: ConsumerProgress, event: ProgressRecorded | OffsetsReset | TopicDeleted | GroupDeleted
 ) -> None:
     """Apply one event, in place; commits that it contains, resets or deletes are forgotten."""
     match event:
@@ -112,10 +112,10 @@ def _drop_topic(table: Table, group: str, topic: str) -> None:
         del table[group]
 
 
-def yield_to(progress: Progress, event: ProgressRecorded | OffsetsReset) -> None:
+def yield_to(progress: ConsumerProgress, event: ProgressRecorded | OffsetsReset) -> None:
     """Forget commits about the queues in another broker's event, which takes precedence."""
-    told = event.offsets if isinstance(event, ProgressRecorded) else {event.topic: event.offsets}
-    for topic, queues in told.items():
+    moved = event.offsets if isinstance(event, ProgressRecorded) else {event.topic: event.offsets}
+    for topic, queues in moved.items():
         if topic in progress.unrecorded.get(event.group, {}):
             _move(progress.unrecorded, event.group, topic, dict.fromkeys(queues))
 
@@ -131,7 +131,7 @@ class Commits:
 
     __slots__ = ("_next_record_ms", "_progress", "interval_ms")
 
-    def __init__(self, progress: Progress, interval_ms: int = 5_000) -> None:
+    def __init__(self, progress: ConsumerProgress, interval_ms: int = 5_000) -> None:
         assert interval_ms > 0, interval_ms
         self.interval_ms = interval_ms
         self._progress = progress

@@ -74,7 +74,7 @@ def evolve(owners: LockOwners, event: QueueLocksChanged) -> None:
 
 
 @dataclass(slots=True)
-class Lock:
+class QueueLock:
     """One queue's holder in one group, its last refresh, and the clients refused since."""
 
     client_id: str
@@ -89,7 +89,7 @@ class QueueLocks:
 
     def __init__(self, owners: LockOwners) -> None:
         self._restored: LockOwners | None = owners
-        self._locks: dict[tuple[str, Place], Lock] = {}
+        self._locks: dict[tuple[str, Place], QueueLock] = {}
         self._unrecorded: dict[str, dict[Place, str | None]] = {}
 
     def lock(self, now_ms: int, group: str, client_id: str, places: Iterable[Place]) -> list[Place]:
@@ -111,7 +111,7 @@ class QueueLocks:
                     raise Throttled(
                         f"this broker has {QUEUE_LOCKS_MAX} queue locks already, the maximum"
                     )
-                lock = Lock(client_id, now_ms)
+                lock = QueueLock(client_id, now_ms)
                 self._note(group, place, client_id)
             else:
                 del self._locks[key]
@@ -194,8 +194,8 @@ class QueueLocks:
         for group, topics in owners.table.items():
             for topic, queues in topics.items():
                 for queue_id, client_id in queues.items():
-                    self._locks[group, (topic, queue_id)] = Lock(client_id, now_ms)
+                    self._locks[group, (topic, queue_id)] = QueueLock(client_id, now_ms)
 
 
-def _lapsed(lock: Lock, now_ms: int) -> bool:
+def _lapsed(lock: QueueLock, now_ms: int) -> bool:
     return now_ms - lock.refreshed_ms > QUEUE_LOCK_MS

@@ -9,21 +9,19 @@ is recorded. The consumer gets its reply in any case: a record that cannot be st
 
 from __future__ import annotations
 
+from kourou.engine.context import BrokerContext
+from kourou.protocol.messages.pulls import PullMessage
+
 from kourou.engine.effects import Effect
-from kourou.engine.retention.disk_pressure import DiskPressure
-from kourou.engine.sends.appends import Appends
-from kourou.engine.sends.confirmations import Confirmations
 from kourou.errors import KourouError
 from kourou.model.limits import OFFSET_MOVED_QUEUES_MAX
 from kourou.model.message import Property
 from kourou.model.names import OFFSET_MOVED_TOPIC
 from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.status_bodies import OffsetMoved, encode_offset_moved
-from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
-from kourou.runtime.effects import LogWarning
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import LogWarning, Received
 
 AGAIN_AFTER_MS = 1_000
 """The shortest time between two records for the same group and queue."""
@@ -32,19 +30,12 @@ AGAIN_AFTER_MS = 1_000
 class MovedOffsets:
     """Stores the records; `host` is the broker's own encoded address."""
 
-    def __init__(
-        self,
-        appends: Appends,
-        confirmations: Confirmations,
-        pressure: DiskPressure,
-        broker_name: str,
-        host: bytes,
-    ) -> None:
-        self._appends = appends
-        self._confirmations = confirmations
-        self._pressure = pressure
-        self._broker_name = broker_name
-        self._host = host
+    def __init__(self, context: BrokerContext) -> None:
+        self._appends = context.appends
+        self._confirmations = context.confirmations
+        self._pressure = context.pressure
+        self._broker_name = context.policy.broker_name
+        self._host = context.host
         self._noted_ms: dict[tuple[str, str, int], int] = {}
         self._left_out = False
 
@@ -61,8 +52,8 @@ class MovedOffsets:
         try:
             self._store(received.wall_ms, request, offset_new)
         except KourouError as error:
-            told, self._left_out = self._left_out, True
-            return [] if told else [LogWarning(f"corrected offsets are not recorded: {error}")]
+            reported, self._left_out = self._left_out, True
+            return [] if reported else [LogWarning(f"corrected offsets are not recorded: {error}")]
         self._left_out = False
         return []
 

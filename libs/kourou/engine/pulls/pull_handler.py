@@ -14,37 +14,28 @@ offset reached. RocketMQ replies every time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import msgspec
-
-from kourou.engine.control import ControlState
-from kourou.engine.effects import Effect
-from kourou.engine.filters.filter_servers import FilterServers
-from kourou.engine.groups.member_handler import EnsureGroup
-from kourou.engine.groups.membership import Membership
-from kourou.engine.groups.progress import Commits
-from kourou.engine.groups.subscriptions import check_pull
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.ports import QueueRead, StoreView
-from kourou.engine.pulls.moved_offsets import MovedOffsets
-from kourou.engine.pulls.parked_pulls import Hold, Holds, Target
-from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.traffic import Traffic
-from kourou.errors import (
-    BadRequest,
-    Code,
-    KourouError,
-    NoPermission,
-    Rejected,
-    TopicNotFound,
-)
-from kourou.filtering.sql import Predicate
+from kourou.engine.context import BrokerContext
 from kourou.filtering.subscriptions import check_allowed, filter_of, heartbeat_subscription
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
+
+from kourou.engine.effects import Effect
+from kourou.engine.filters.filter_servers import FilterServerTable
+from kourou.engine.groups.member_handler import EnsureGroup
+from kourou.engine.groups.subscriptions import check_pull
+from kourou.engine.ports import QueueRead
+from kourou.engine.pulls.moved_offsets import MovedOffsets
+from kourou.errors import BadRequest, Code, KourouError, NoPermission, Rejected, TopicNotFound
+from kourou.filtering.sql import Predicate
 from kourou.filtering.tags import wanted_codes
 from kourou.model.limits import (
     FILTERS_REMEMBERED_MAX,
+    HOLDS_MAX,
     PULL_MESSAGES_MAX,
     PULL_SIZE_BYTES_MAX,
     REPAIR_MS,
@@ -52,10 +43,117 @@ from kourou.model.limits import (
 )
 from kourou.model.subscription import TAG, Subscription
 from kourou.model.topic import READ
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
-from kourou.runtime.effects import LogWarning, Reply
-from kourou.runtime.inputs import Received
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import LogWarning, Peer, Received, Reply
+
+Pull = TypeVar("Pull")
+Target = tuple[str, int]
+
+
+@dataclass(slots=True, eq=False)
+class ParkedPull(Generic[Pull]):
+    """A parked pull: it waits until `target` advances beyond `offset`, or `deadline_ms`."""
+
+    peer: Peer
+    target: Target
+    offset: int
+    deadline_ms: int
+    pull: Pull
+    live: bool = field(default=True)
+
+
+class ParkedPulls(Generic[Pull]):
+    """Parked pulls by queue; all operations are O(pulls touched), expiry O(log pulls).
+
+    State: soft. A client whose parked pull is lost retries when its own timeout fires.
+
+    Invariants:
+    - a parked pull is in the table exactly once, and in its peer's set
+    - the table never has more than limits.HOLDS_MAX entries
+    """
+
+    __slots__ = ("_by_deadline", "_by_peer", "_by_target", "_count", "_sequence")
+
+    def __init__(self) -> None:
+        self._by_target: dict[Target, list[ParkedPull[Pull]]] = {}
+        self._by_peer: dict[int, set[ParkedPull[Pull]]] = {}
+        self._by_deadline: list[tuple[int, int, ParkedPull[Pull]]] = []
+        self._sequence = 0
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def full(self) -> bool:
+        """Whether no further pull can be parked."""
+        return self._count >= HOLDS_MAX
+
+    def wait_for(self, targets: Sequence[Target]) -> bool:
+        """Return whether a pull waits for one of these queues to advance."""
+        waiting = self._by_target
+        return bool(waiting) and any(target in waiting for target in targets)
+
+    def add(self, hold: ParkedPull[Pull]) -> None:
+        """Park a pull; the caller has checked `full`."""
+        assert not self.full
+        self._sequence += 1
+        self._count += 1
+        self._by_target.setdefault(hold.target, []).append(hold)
+        self._by_peer.setdefault(hold.peer.id, set()).add(hold)
+        heapq.heappush(self._by_deadline, (hold.deadline_ms, self._sequence, hold))
+
+    def take_advanced(self, queues: Iterable[tuple[str, int, int]]) -> list[ParkedPull[Pull]]:
+        """Remove and return the pulls whose queue's maximum offset now exceeds their own."""
+        taken: list[ParkedPull[Pull]] = []
+        for topic, queue_id, max_offset in queues:
+            waiting = self._by_target.get((topic, queue_id))
+            if not waiting:
+                continue
+            ready = [hold for hold in waiting if hold.offset < max_offset]
+            for hold in ready:
+                self._remove(hold)
+            taken += ready
+        return taken
+
+    def take_topic(self, topic: str) -> list[ParkedPull[Pull]]:
+        """Remove and return all pulls of a topic (deleted, or its permission changed)."""
+        targets = [target for target in self._by_target if target[0] == topic]
+        taken = [hold for target in targets for hold in self._by_target[target]]
+        for hold in taken:
+            self._remove(hold)
+        return taken
+
+    def take_expired(self, now_ms: int) -> list[ParkedPull[Pull]]:
+        """Remove and return the pulls whose deadline has passed."""
+        taken: list[ParkedPull[Pull]] = []
+        while self._by_deadline and self._by_deadline[0][0] <= now_ms:
+            hold = heapq.heappop(self._by_deadline)[2]
+            if hold.live:
+                self._remove(hold)
+                taken.append(hold)
+        return taken
+
+    def drop_peer(self, peer: Peer) -> None:
+        """Remove the pulls of a closed connection."""
+        for hold in list(self._by_peer.get(peer.id, ())):
+            self._remove(hold)
+
+    def _remove(self, hold: ParkedPull[Pull]) -> None:
+        assert hold.live
+        hold.live = False
+        self._count -= 1
+        waiting = self._by_target[hold.target]
+        waiting.remove(hold)
+        if not waiting:
+            del self._by_target[hold.target]
+        mine = self._by_peer[hold.peer.id]
+        mine.discard(hold)
+        if not mine:
+            del self._by_peer[hold.peer.id]
+        if len(self._by_deadline) > 64 and len(self._by_deadline) > 4 * self._count:
+            # Dead entries would otherwise stay until their deadline, 20 s each.
+            self._by_deadline = [entry for entry in self._by_deadline if entry[2].live]
+            heapq.heapify(self._by_deadline)
 
 
 @dataclass(slots=True)
@@ -66,39 +164,33 @@ class _Waiting:
     request: PullMessage
 
 
-class Pulls:
+class PullHandler:
     """Replies to pulls, at once or when there is a result."""
 
     def __init__(
         self,
-        view: StoreView,
-        control: ControlState,
-        members: Membership,
-        commits: Commits,
-        confirmations: Confirmations,
-        policy: BrokerPolicy,
-        traffic: Traffic,
+        context: BrokerContext,
         ensure_group: EnsureGroup,
         moved: MovedOffsets,
-        filter_servers: FilterServers,
+        filter_servers: FilterServerTable,
     ) -> None:
-        self._view = view
-        self._control = control
-        self._members = members
-        self._commits = commits
-        self._confirmations = confirmations
-        self._policy = policy
-        self._traffic = traffic
+        self._view = context.view
+        self._control = context.control
+        self._members = context.members
+        self._commits = context.commits
+        self._confirmations = context.confirmations
+        self._policy = context.policy
+        self._traffic = context.traffic
         self._ensure_group = ensure_group
         self._moved = moved
         self._filter_servers = filter_servers
-        self._holds: Holds[_Waiting] = Holds()
-        self._told: set[tuple[str, str, str]] = set()
+        self._holds: ParkedPulls[_Waiting] = ParkedPulls()
+        self._reported: set[tuple[str, str, str]] = set()
         self.follows = False
         """A follower may lack what its leader has: an offset beyond its end is not an error."""
         self.heals = False
         """Other replicas have intact copies of bytes that are damaged here: pulls wait for them."""
-        self._healing: dict[tuple[str, int, int], int] = {}
+        self._repairing: dict[tuple[str, int, int], int] = {}
 
     @property
     def held(self) -> int:
@@ -126,9 +218,9 @@ class Pulls:
             )
         return effects
 
-    def grown(self, now_ms: int, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
+    def advanced(self, now_ms: int, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
         """Evaluate the parked pulls of queues with committed messages up to these maxima."""
-        return self._answer_again(now_ms, self._holds.take_grown(queues))
+        return self._answer_again(now_ms, self._holds.take_advanced(queues))
 
     def expire(self, now_ms: int) -> list[Effect]:
         """Reply to the parked pulls whose deadline has passed."""
@@ -145,7 +237,7 @@ class Pulls:
         """Remove the parked pulls of a closed connection."""
         self._holds.drop_peer(peer)
 
-    def _answer_again(self, now_ms: int, holds: list[Hold[_Waiting]]) -> list[Effect]:
+    def _answer_again(self, now_ms: int, holds: list[ParkedPull[_Waiting]]) -> list[Effect]:
         effects: list[Effect] = []
         for hold in holds:
             effects += self._attempt(
@@ -199,7 +291,7 @@ class Pulls:
     ) -> None:
         wait_ms = min(request.suspend_timeout_millis, self._policy.hold_ms_max)
         self._holds.add(
-            Hold(
+            ParkedPull(
                 received.to.peer,
                 (request.topic, request.queue_id),
                 request.queue_offset,
@@ -303,11 +395,11 @@ class Pulls:
         if left:
             self._traffic.passed_over(topic, group, left, failed)
         key = (group, topic, subscription.expression)
-        if predicate is None or not failed or key in self._told:
+        if predicate is None or not failed or key in self._reported:
             return []
-        if len(self._told) >= FILTERS_REMEMBERED_MAX:
-            self._told.clear()
-        self._told.add(key)
+        if len(self._reported) >= FILTERS_REMEMBERED_MAX:
+            self._reported.clear()
+        self._reported.add(key)
         return [
             LogWarning(
                 f"filter {subscription.expression[:200]!r} of group {group} cannot be "
@@ -354,8 +446,8 @@ class Pulls:
             return Code.SUCCESS, read
         if read.corrupt_offsets:
             # Kourou's client gets the error and decides; a RocketMQ client can only skip the gap.
-            told = request.max_msg_bytes is not None
-            return Code.MESSAGE_CORRUPT if told else Code.PULL_RETRY_IMMEDIATELY, read
+            states_budget = request.max_msg_bytes is not None
+            return Code.MESSAGE_CORRUPT if states_budget else Code.PULL_RETRY_IMMEDIATELY, read
         if read.next_offset > offset:
             return Code.PULL_RETRY_IMMEDIATELY, read
         return Code.PULL_NOT_FOUND, read
@@ -388,9 +480,9 @@ class Pulls:
             position = self._view.offset_position(request.topic, request.queue_id, offset)
             if position < 0:
                 continue
-            if len(self._healing) >= REPAIRS_MAX:
-                self._healing.clear()
-            since_ms = self._healing.setdefault((request.topic, request.queue_id, offset), now_ms)
+            if len(self._repairing) >= REPAIRS_MAX:
+                self._repairing.clear()
+            since_ms = self._repairing.setdefault((request.topic, request.queue_id, offset), now_ms)
             if now_ms < since_ms + REPAIR_MS:
                 return position
         return -1

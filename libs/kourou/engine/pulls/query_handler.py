@@ -1,4 +1,4 @@
-"""Queries for stored messages: by position, by key, by unique key; and reads of queue entries.
+"""Queries: the bounds and offsets of queues, and stored messages by position or by key.
 
 State: none. Uncommitted messages are not found.
 """
@@ -8,15 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kourou.engine.effects import Effect
-from kourou.engine.groups.membership import Membership
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.ports import StoreView
-from kourou.engine.sends.confirmations import Confirmations
-from kourou.errors import BadRequest, Code, Rejected
-from kourou.model.limits import PULL_SIZE_BYTES_MAX, QUERY_MESSAGES_MAX, QUEUE_LOOK_UNITS_MAX
-from kourou.model.subscription import TAG, Subscription
-from kourou.protocol.bodies.status_bodies import QueueLook, QueueUnit, encode_queue_look
+from kourou.engine.context import BrokerContext
 from kourou.protocol.messages.pulls import (
     QueryConsumeQueue,
     QueryMessage,
@@ -24,27 +16,139 @@ from kourou.protocol.messages.pulls import (
     ViewMessageById,
 )
 from kourou.protocol.record.hashes import tags_code
+
+from kourou.engine.effects import Effect
+from kourou.engine.groups.member_handler import EnsureGroup
+from kourou.errors import BadRequest, Code, Rejected, TopicNotFound
+from kourou.model.limits import PULL_SIZE_BYTES_MAX, QUERY_MESSAGES_MAX, QUEUE_LOOK_UNITS_MAX
+from kourou.model.subscription import TAG, Subscription
+from kourou.protocol.bodies.status_bodies import QueueLook, QueueUnit, encode_queue_look
+from kourou.protocol.messages.offsets import (
+    GetEarliestMsgStoreTime,
+    GetEarliestMsgStoreTimeResponse,
+    GetMaxOffset,
+    GetMaxOffsetResponse,
+    GetMinOffset,
+    GetMinOffsetResponse,
+    QueryConsumerOffset,
+    QueryConsumerOffsetResponse,
+    SearchOffsetByTimestamp,
+    SearchOffsetByTimestampResponse,
+    UpdateConsumerOffset,
+)
 from kourou.protocol.record.layout import parts_of
 from kourou.protocol.record.properties import labels
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received, Reply
+
+
+class OffsetHandler:
+    """Handles queries of offsets, and commits.
+
+    State: none of its own.
+    """
+
+    def __init__(self, context: BrokerContext, ensure_group: EnsureGroup) -> None:
+        self._view = context.view
+        self._confirmations = context.confirmations
+        self._control = context.control
+        self._commits = context.commits
+        self._ensure_group = ensure_group
+
+    def committed(
+        self, _now_ms: int, received: Received, request: QueryConsumerOffset
+    ) -> list[Effect]:
+        """Reply with a group's offset (14).
+
+        A group without an offset gets 0 while the queue still begins at 0 and message 0 is recent:
+        a young queue is read from its start. Otherwise the reply is QUERY_NOT_FOUND, and the client
+        decides by its consumeFromWhere.
+        """
+        offset = self._commits.offset(request.consumer_group, request.topic, request.queue_id)
+        if offset is None:
+            low, _ = self._view.queue_range(request.topic, request.queue_id) or (0, 0)
+            first = self._view.offset_position(request.topic, request.queue_id, 0)
+            if low > 0 or (first >= 0 and not self._view.is_recent(first)):
+                return [
+                    Reply(
+                        received.to,
+                        Code.QUERY_NOT_FOUND,
+                        f"group {request.consumer_group} has no offset in queue "
+                        f"{request.queue_id} of {request.topic}",
+                    )
+                ]
+            offset = 0
+        return [Reply(received.to, header=QueryConsumerOffsetResponse(offset=offset))]
+
+    def commit(
+        self, _now_ms: int, received: Received, request: UpdateConsumerOffset
+    ) -> list[Effect]:
+        """Commit a group's offset (15); it is recorded with the next ProgressRecorded event.
+
+        An unknown group is created, if that is allowed.
+        """
+        if request.topic not in self._control.topics:
+            raise TopicNotFound(f"topic {request.topic} does not exist")
+        if request.consumer_group not in self._control.groups:
+            self._ensure_group(request.consumer_group, received, "first commit of a consumer")
+        self._commits.commit(
+            request.consumer_group, request.topic, request.queue_id, request.commit_offset
+        )
+        return [Reply(received.to)]
+
+    def maximum(self, _now_ms: int, received: Received, request: GetMaxOffset) -> list[Effect]:
+        """Reply with the offset of the next message (30); 0 for a queue never written.
+
+        Only committed messages count. Another leader could assign a higher offset to another
+        message, and a consumer that began there would miss that message.
+        """
+        end = self._confirmed_end(request.topic, _queue(request.queue_id))
+        return [Reply(received.to, header=GetMaxOffsetResponse(offset=end))]
+
+    def _confirmed_end(self, topic: str, queue_id: int) -> int:
+        confirmed = self._confirmations.confirmed
+        if confirmed < self._confirmations.appended:
+            return self._view.offset_at(topic, queue_id, confirmed)
+        span = self._view.queue_range(topic, queue_id)
+        return span[1] if span else 0
+
+    def minimum(self, _now_ms: int, received: Received, request: GetMinOffset) -> list[Effect]:
+        """Reply with the first offset still stored (31); 0 for a queue never written."""
+        span = self._view.queue_range(request.topic, _queue(request.queue_id))
+        return [Reply(received.to, header=GetMinOffsetResponse(offset=span[0] if span else 0))]
+
+    def by_time(
+        self, _now_ms: int, received: Received, request: SearchOffsetByTimestamp
+    ) -> list[Effect]:
+        """Reply with the first offset stored at or after a time (29)."""
+        topic, queue_id = request.topic, _queue(request.queue_id)
+        found = self._view.offset_by_time(topic, queue_id, request.timestamp)
+        offset = min(found, self._confirmed_end(topic, queue_id))
+        return [Reply(received.to, header=SearchOffsetByTimestampResponse(offset=offset))]
+
+    def earliest(
+        self, _now_ms: int, received: Received, request: GetEarliestMsgStoreTime
+    ) -> list[Effect]:
+        """Reply with the store time of the queue's first message (32); -1 for an empty queue."""
+        span = self._view.queue_range(request.topic, _queue(request.queue_id))
+        at_ms = self._view.store_time(request.topic, request.queue_id, span[0]) if span else -1
+        return [Reply(received.to, header=GetEarliestMsgStoreTimeResponse(timestamp=at_ms))]
+
+
+def _queue(queue_id: int) -> int:
+    if queue_id < 0:
+        raise BadRequest(f"queue ID {queue_id} is negative")
+    return queue_id
 
 
 class QueryHandler:
     """Handles message queries."""
 
-    def __init__(
-        self,
-        view: StoreView,
-        confirmations: Confirmations,
-        members: Membership,
-        policy: BrokerPolicy,
-    ) -> None:
-        self._view = view
-        self._confirmations = confirmations
-        self._members = members
-        self._policy = policy
+    def __init__(self, context: BrokerContext) -> None:
+        self._view = context.view
+        self._confirmations = context.confirmations
+        self._members = context.members
+        self._policy = context.policy
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
         """Return the handler of each request type."""

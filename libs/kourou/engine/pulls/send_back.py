@@ -21,16 +21,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from kourou.engine.control import ControlState, decide_dlq_topic, decide_retry_topic
+from kourou.engine.context import BrokerContext
+from kourou.protocol.messages.sends import ConsumerSendMsgBack
+
+from kourou.engine.control import decide_dlq_topic, decide_retry_topic
 from kourou.engine.effects import Effect
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.ports import StoreView
-from kourou.engine.retention.disk_pressure import DiskPressure
-from kourou.engine.sends.appends import Appends, Target
-from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.recorder import Recorder
-from kourou.engine.sends.topic_rewrite import Redirects
-from kourou.engine.traffic import Traffic
+from kourou.engine.sends.appends import Target
 from kourou.errors import GroupNotFound, NoPermission, Rejected
 from kourou.events.control_events import Cause, Event, TopicPut
 from kourou.model.limits import FAILURE_REASON_LENGTH_MAX
@@ -38,14 +34,12 @@ from kourou.model.message import RETRY_LEVEL, Property
 from kourou.model.names import NOT_FOR_CLIENTS, RETRY_PREFIX, dlq_topic, retry_topic
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import WRITE
-from kourou.protocol.messages.sends import ConsumerSendMsgBack
 from kourou.protocol.record.layout import Parts, decode_host, parts_of
 from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.message_record import Changes, moved_draft
 from kourou.protocol.record.properties import decode_properties
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received, Reply
 
 UNIT_SUBSCRIPTION = 2
 """A topic's flag: a subscription within a unit created it (TopicSysFlag)."""
@@ -53,30 +47,19 @@ UNIT_SUBSCRIPTION = 2
 Counts = defaultdict[tuple[str, str], int]
 
 
-class SendBack:
+class SendBackHandler:
     """Stores failed messages again. `sent_back` and `dead` count by (topic, group)."""
 
-    def __init__(
-        self,
-        view: StoreView,
-        control: ControlState,
-        appends: Appends,
-        confirmations: Confirmations,
-        recorder: Recorder,
-        redirects: Redirects,
-        pressure: DiskPressure,
-        policy: BrokerPolicy,
-        traffic: Traffic,
-    ) -> None:
-        self._view = view
-        self._control = control
-        self._appends = appends
-        self._confirmations = confirmations
-        self._recorder = recorder
-        self._redirects = redirects
-        self._pressure = pressure
-        self._policy = policy
-        self._traffic = traffic
+    def __init__(self, context: BrokerContext) -> None:
+        self._view = context.view
+        self._control = context.control
+        self._appends = context.appends
+        self._confirmations = context.confirmations
+        self._recorder = context.recorder
+        self._redirects = context.redirects
+        self._pressure = context.pressure
+        self._policy = context.policy
+        self._traffic = context.traffic
         self._turn = 0
         self.sent_back: Counts = defaultdict(int)
         self.dead: Counts = defaultdict(int)
@@ -132,7 +115,7 @@ class SendBack:
         counts = self.dead if target[0] == dlq_topic(request.group) else self.sent_back
         counts[origin, request.group] += 1
         self._traffic.sent_back[origin, request.group] += 1
-        return self._confirmations.owe(now_ms, self._appends.end, Reply(received.to))
+        return self._confirmations.defer(now_ms, self._appends.end, Reply(received.to))
 
     def dead_target(
         self,

@@ -23,7 +23,7 @@ _LOW_OVER_BYTES = DISK_SIZE_WARN_BYTES * 9 // 8
 """Free space must rise to this before it can be reported as low again."""
 
 
-class Level(IntEnum):
+class DiskLevel(IntEnum):
     """The level of disk usage: by default the levels begin at 75, 85, 90 and 95 % in use.
 
     Refusing lasts until the usage is below FORCING, starving until it is below REFUSING.
@@ -45,7 +45,7 @@ class DiskPressure:
         self._policy = policy
         self.total_bytes = 0
         self.free_bytes = 0
-        self.level = Level.NORMAL
+        self.level = DiskLevel.NORMAL
         self.refusing = False
         self.starving = False
         self.low = False
@@ -71,9 +71,9 @@ class DiskPressure:
         force, refuse = self._force_percent, self._refuse_percent
         starve = max(STARVING_PERCENT, refuse)
         bounds = (self._policy.disk_clean_percent, force, refuse, starve)
-        self.level = Level(sum(self._reaches(percent) for percent in bounds))
+        self.level = DiskLevel(sum(self._reaches(percent) for percent in bounds))
         if full:
-            self.level = max(self.level, Level.FORCING)
+            self.level = max(self.level, DiskLevel.FORCING)
         return [
             *self._turn_refusing(force, refuse),
             *self._turn_starving(refuse, starve),
@@ -125,9 +125,9 @@ class DiskPressure:
 
     def _turn_low(self) -> list[str]:
         low = self.free_bytes < (_LOW_OVER_BYTES if self.low else DISK_SIZE_WARN_BYTES)
-        told = low and not self.low and self.total_bytes > 0
+        is_new = low and not self.low and self.total_bytes > 0
         self.low = low and self.total_bytes > 0
-        if not told:
+        if not is_new:
             return []
         return [
             (

@@ -18,15 +18,11 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kourou.engine.control import ControlState
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import CleanProjections, DeleteLogBefore, DiskStarving, Effect
-from kourou.engine.groups.progress import Commits
 from kourou.engine.inputs import ClosedSegment, DiskMeasured
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.ports import StoreView
 from kourou.engine.retention import plan as retention
-from kourou.engine.retention.disk_pressure import DiskPressure, Level
-from kourou.engine.sends.recorder import Recorder
+from kourou.engine.retention.disk_pressure import DiskLevel
 from kourou.errors import KourouError
 from kourou.events.control_events import Cause, Event, LogDeleted, UnreadExpiring, UnreadSpan
 from kourou.model.limits import UNREAD_SPANS_MAX
@@ -35,8 +31,7 @@ from kourou.protocol.messages.broker_admin import (
     DeleteExpiredCommitLog,
 )
 from kourou.protocol.request import Request
-from kourou.runtime.effects import LogWarning, Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import LogWarning, Received, Reply
 
 EXPIRED, DISK, FORCED, ASKED = "expired", "disk", "forced", "asked"
 """Why segments were deleted: expiry, an almost full disk, a full one, an operator's request."""
@@ -54,28 +49,21 @@ class RetentionHandler:
     """
 
     def __init__(
-        self,
-        view: StoreView,
-        control: ControlState,
-        commits: Commits,
-        recorder: Recorder,
-        policy: BrokerPolicy,
-        pressure: DiskPressure,
-        waiting_before: Callable[[int], list[UnreadSpan]],
+        self, context: BrokerContext, waiting_before: Callable[[int], list[UnreadSpan]]
     ) -> None:
-        self._view = view
-        self._control = control
-        self._commits = commits
-        self._recorder = recorder
-        self._policy = policy
-        self._pressure = pressure
+        self._view = context.view
+        self._control = context.control
+        self._commits = context.commits
+        self._recorder = context.recorder
+        self._policy = context.policy
+        self._pressure = context.pressure
         self._waiting_before = waiting_before
         self._deleting = False
         self._asked = False
         self._due = False
         self._hour = -1
         self._next_pass_ms = 0
-        self._told = ""
+        self._reported = ""
         self._unrecorded: list[Event] = []
         self._warned_to = 0
         self._looked_to = 0
@@ -112,8 +100,8 @@ class RetentionHandler:
         """Handle a measurement of disk and segments, once a second and after every ENOSPC."""
         pressure = self._pressure
         effects = self.watched(look)
-        if pressure.level < Level.FORCING and not self._due:
-            self._told = ""
+        if pressure.level < DiskLevel.FORCING and not self._due:
+            self._reported = ""
         self._record([], look.wall_ms)
         if look.hour != self._hour:
             self._hour = look.hour
@@ -157,9 +145,9 @@ class RetentionHandler:
         reserved_ms = self._policy.reserved_hours * retention.HOUR_MS
         expired = segments[: retention.older_than(segments, reserved_ms)]
         share = retention.pass_share(look.segments)
-        if expired and level >= Level.CLEANING:
+        if expired and level >= DiskLevel.CLEANING:
             return self._go(look, expired[:share], DISK)
-        if level >= Level.FORCING:
+        if level >= DiskLevel.FORCING:
             return self._force(look, segments)
         safe, warnings = self._projected_part(look, expired)
         if self._asked:
@@ -233,7 +221,7 @@ class RetentionHandler:
             [LogDeleted(start, end, reason, part) for part in _parts(unread)], look.wall_ms
         )
         self._deleting = True
-        self._told = ""
+        self._reported = ""
         self.deleted[reason] += len(chosen)
         for key, count in retention.by_group(unread).items():
             self.unread_deleted[key] += count
@@ -288,9 +276,9 @@ class RetentionHandler:
     def _tell_once(self, text: str) -> list[Effect]:
         """Return a warning about a lasting state once, when the state begins."""
         kind = text.partition(",")[2] or text
-        if kind == self._told:
+        if kind == self._reported:
             return []
-        self._told = kind
+        self._reported = kind
         return [LogWarning(text)]
 
 
@@ -302,9 +290,9 @@ def _parts(unread: Sequence[UnreadSpan]) -> list[tuple[UnreadSpan, ...]]:
 
 def _named(unread: Sequence[UnreadSpan]) -> str:
     counts = retention.by_group(unread)
-    told = [
+    named = [
         f"group {group} ({count} messages of {topic})"
         for (topic, group), count in sorted(counts.items())[:_NAMED_MAX]
     ]
-    more = len(counts) - len(told)
-    return ", ".join(told) + (f" and {more} more" if more > 0 else "")
+    more = len(counts) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more > 0 else "")

@@ -11,55 +11,47 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from kourou.engine.control import ControlState, evolve
-from kourou.engine.control_log import read_control_events
+from kourou.engine.context import BrokerContext
+from kourou.engine.control import evolve
 from kourou.engine.effects import DeleteLogBefore, Effect
 from kourou.engine.groups.progress import yield_to
-from kourou.engine.ports import StoreView
-from kourou.engine.sends.appends import Appends
-from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.recorder import entailed_by
+from kourou.engine.sends.confirmations import CommitStart, Confirmations
+from kourou.engine.sends.recorder import entailed_by, read_control_events
 from kourou.events.control_events import Event, LogDeleted, OffsetsReset, ProgressRecorded, Recorded
 from kourou.model.names import CONTROL_TOPIC
-from kourou.runtime.effects import LogWarning
+from kourou.runtime.core import LogWarning
 
 
 class FollowedConfirmations(Confirmations):
-    """The committed position of a follower; `told` is what the leader or the group reported."""
+    """The committed position of a follower; `reported` is what the leader or the group reported."""
 
-    __slots__ = ("told",)
+    __slots__ = ("reported",)
 
-    def __init__(self, *, end: int, flushed: int, told: int) -> None:
-        super().__init__(sync_flush=False, flush_timeout_ms=0, end=end, flushed=flushed)
-        self.told = told
+    def __init__(self, start: CommitStart, reported: int) -> None:
+        super().__init__(replace(start, sync_flush=False, flush_timeout_ms=0, staged=False))
+        self.reported = reported
 
     @property
     def confirmed(self) -> int:
         """The committed position: readers see the records below it."""
-        return min(super().confirmed, self.told)
+        return min(super().confirmed, self.reported)
 
     def confirmed_to(self, position: int) -> list[Effect]:
         """Note that the group has committed everything below `position`."""
-        self.told = max(self.told, position)
+        self.reported = max(self.reported, position)
         return []
 
 
 class CopiedLog:
     """The copy of one log; `apply` applies changed settings."""
 
-    def __init__(
-        self,
-        control: ControlState,
-        view: StoreView,
-        appends: Appends,
-        confirmations: Confirmations,
-        apply: Callable[[Sequence[Event]], None],
-    ) -> None:
-        self._control = control
-        self._view = view
-        self._appends = appends
-        self._confirmations = confirmations
+    def __init__(self, context: BrokerContext, apply: Callable[[Sequence[Event]], None]) -> None:
+        self._control = context.control
+        self._view = context.view
+        self._appends = context.appends
+        self._confirmations = context.confirmations
         self._apply = apply
         self._deletions: deque[tuple[int, int]] = deque()  # (position of the event, new log start)
 
@@ -68,7 +60,7 @@ class CopiedLog:
         self._appends.copied_to(end)
         self._confirmations.append(end)
 
-    def grown(self, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
+    def advanced(self, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
         """Apply new control events, if the queue of control events has advanced."""
         if not any(topic == CONTROL_TOPIC for topic, _, _ in queues):
             return []

@@ -19,13 +19,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kourou.engine.control import ControlState
+from kourou.engine.context import BrokerContext
+from kourou.replication.static_follower import (
+    BeginAt,
+    Copying,
+    CutTo,
+    FollowerIdentity,
+    FollowerStep,
+    Say,
+    Take,
+)
+from msgspec.structs import replace
+
 from kourou.engine.effects import BeginLog, CopyChunk, CutLog, Effect, Flush
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.ports import StoreView
 from kourou.engine.roles.copied_log import CopiedLog, FollowedConfirmations
-from kourou.engine.sends.appends import Appends
+from kourou.engine.sends.confirmations import CommitStart
 from kourou.errors import NotLeader
+from kourou.protocol.bodies.replicas_body import ReplicasView
 from kourou.protocol.messages import (
     broker_admin,
     filter_server,
@@ -36,11 +46,8 @@ from kourou.protocol.messages import (
 )
 from kourou.protocol.messages.replication import Attached, ChunkAck, LogChunk
 from kourou.protocol.request import Request
-from kourou.replication.copying import BeginAt, Copying, CutTo, Member, Say, Step, Take
 from kourou.replication.epochs import Epochs
-from kourou.runtime.effects import LogWarning, Notify
-from kourou.runtime.inputs import Received
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import LogWarning, Notify, Peer, Received
 
 REFUSED: tuple[type[Request], ...] = (
     sends.SendMessage,
@@ -73,13 +80,17 @@ REFUSED: tuple[type[Request], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class FollowerRole:
-    """The settings of a follower. `accept_cut_at`: see kourou.replication.copying.Member."""
+    """The settings of a follower. `accept_cut_at`: see FollowerIdentity."""
 
     leader_address: str = ""
     accept_cut_at: int | None = None
 
+    def confirmations(self, start: CommitStart) -> FollowedConfirmations:
+        """Create the committed position: at first, everything counts as committed."""
+        return FollowedConfirmations(start, start.end)
 
-class Following:
+
+class StaticFollower:
     """Follows one leader.
 
     After its start, a follower serves everything that it has, because its leader may be down. As
@@ -88,39 +99,31 @@ class Following:
 
     active = True
 
-    def __init__(
-        self,
-        role: FollowerRole,
-        policy: BrokerPolicy,
-        control: ControlState,
-        view: StoreView,
-        appends: Appends,
-        confirmations: FollowedConfirmations,
-        log: CopiedLog,
-    ) -> None:
+    def __init__(self, context: BrokerContext, role: FollowerRole, log: CopiedLog) -> None:
+        assert isinstance(context.confirmations, FollowedConfirmations)
         self._role = role
-        self._policy = policy
-        self._control = control
-        self._appends = appends
-        self._confirmations = confirmations
+        self._policy = context.policy
+        self._control = context.control
+        self._appends = context.appends
+        self._confirmations = context.confirmations
         self._log = log
-        replicas = control.replicas
-        member = Member(
-            policy.cluster_name,
-            policy.broker_name,
-            policy.broker_id,
+        replicas = context.control.replicas
+        member = FollowerIdentity(
+            context.policy.cluster_name,
+            context.policy.broker_name,
+            context.policy.broker_id,
             accept_cut_at=role.accept_cut_at,
         )
-        first, _ = view.log_range()
+        first, _ = context.view.log_range()
         self.copying = Copying(
-            member, Epochs(replicas.epochs, appends.end), first, promised=self._promised
+            member, Epochs(replicas.epochs, context.appends.end), first, promised=self._promised
         )
         self._peer: Peer | None = None
-        self._told = ""
+        self._reported = ""
         self._not_copied = ""
         self._leader_address = role.leader_address
         self._elsewhere = 0
-        appends.refuse(self._refusal, hint="send to the leader")
+        context.appends.refuse(self._refusal, hint="send to the leader")
 
     @property
     def leader_address(self) -> str:
@@ -156,9 +159,10 @@ class Following:
             self._appends.refuse(self._refusal, hint="send to the leader")
         return [self._said(self.copying.connected(now_ms))]
 
-    def heard_of(self, epoch: int) -> None:
+    def outdone(self, epoch: int) -> list[Effect]:
         """Note an epoch that a name server knows; the leader may not have had it."""
         self._elsewhere = max(self._elsewhere, epoch)
+        return []
 
     @property
     def heard(self) -> int:
@@ -200,7 +204,7 @@ class Following:
                     effects.append(CopyChunk(position, end, taken, damage))
                 case Say():
                     effects.append(self._said(each))
-        self._confirmations.told = max(self._confirmations.told, request.confirmed)
+        self._confirmations.reported = max(self._confirmations.reported, request.confirmed)
         return [*effects, *self._tell()]
 
     def _said(self, say: Say) -> Effect:
@@ -220,12 +224,24 @@ class Following:
 
     def _tell(self) -> list[Effect]:
         copying = self.copying
-        if copying.step is Step.REFUSED and copying.reason != self._told:
-            self._told = copying.reason
+        if copying.step is FollowerStep.REFUSED and copying.reason != self._reported:
+            self._reported = copying.reason
             return [LogWarning(copying.reason)]
-        if copying.step is Step.FOLLOWING:
-            self._told = ""
+        if copying.step is FollowerStep.FOLLOWING:
+            self._reported = ""
         return []
+
+    def describe(self, view: ReplicasView, now_ms: int) -> ReplicasView:
+        """Add where the leader is, and how far this follower lags."""
+        copying = self.copying
+        return replace(
+            view,
+            leader_address=self.leader_address,
+            state=copying.step.name,
+            reason=copying.reason,
+            lag_bytes=copying.lag_bytes,
+            lag_ms=copying.lag_ms(now_ms),
+        )
 
     # -- the copy ---------------------------------------------------------------------------------
 
@@ -243,9 +259,9 @@ class Following:
         self._not_copied = reason
         return [LogWarning(f"data from the leader was not stored: {reason}")]
 
-    def grown(self, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
+    def advanced(self, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
         """Apply new control events, if the queue of control events has advanced."""
-        effects = self._log.grown(queues)
+        effects = self._log.advanced(queues)
         self.copying.promised = self._promised
         return effects
 

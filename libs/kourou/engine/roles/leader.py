@@ -1,9 +1,9 @@
 """A static leader: followers attach, receive the log, and count (ASYNC_MASTER, SYNC_MASTER).
 
-State: soft, except EpochOpened and InSyncChanged, which are recorded (engine.replicas).
+State: soft, except EpochOpened and InSyncChanged, which are recorded (engine.roles.replicas).
 
 A log that has an epoch gets a new one at every start of its leader. A log that never had a follower
-gets one when the first follower attaches; see kourou.replication.epoch_numbers. Without followers
+gets one when the first follower attaches; see kourou.replication.epochs. Without followers
 this module does nothing: `active` is False.
 """
 
@@ -13,27 +13,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kourou.engine.control import ControlState
+from msgspec.structs import replace
+
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import ChangeRole, Effect, Flush
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.ports import StoreView
-from kourou.engine.roles.promotion import member_name
-from kourou.engine.sends.appends import Appends
-from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.copied_confirmations import CopiedConfirmations
-from kourou.engine.sends.recorder import Recorder
+from kourou.engine.roles.replicas import member_name
+from kourou.engine.sends.confirmations import (
+    CommitStart,
+    Confirmations,
+    CopiedConfirmations,
+)
 from kourou.errors import KourouError
-from kourou.events.control_events import Cause
-from kourou.events.replication_events import EpochOpened, InSyncChanged
+from kourou.events.control_events import Cause, EpochOpened, InSyncChanged
+from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView
 from kourou.protocol.messages.replication import Attach, Attached, ChunkAck
 from kourou.protocol.request import Request
-from kourou.replication.epoch_numbers import next_epoch
-from kourou.replication.epochs import Epochs
+from kourou.replication.epochs import Epochs, next_epoch
 from kourou.replication.in_sync import InSync, named
-from kourou.replication.shipping import Bounds, ChunkSource, Follower, Shipping
-from kourou.runtime.effects import LogWarning, Notify
-from kourou.runtime.inputs import Received
-from kourou.runtime.peer import Peer
+from kourou.replication.static_leader import AttachedFollower, Bounds, ChunkSource, Shipping
+from kourou.runtime.core import LogWarning, Notify, Peer, Received
 
 ASYNC_MASTER, SYNC_MASTER = "ASYNC_MASTER", "SYNC_MASTER"
 
@@ -54,35 +52,34 @@ class LeaderRole:
     epoch: int = 0
     may_follow: bool = False
 
+    def confirmations(self, start: CommitStart) -> Confirmations:
+        """Create the rule that decides when senders get their replies."""
+        if not self.sync:
+            return Confirmations(start)
+        return CopiedConfirmations(start, self.slave_timeout_ms)
 
-class Leading:
+
+class StaticLeader:
     """Leads one log."""
 
-    def __init__(
-        self,
-        role: LeaderRole,
-        policy: BrokerPolicy,
-        control: ControlState,
-        view: StoreView,
-        appends: Appends,
-        confirmations: Confirmations,
-        recorder: Recorder,
-    ) -> None:
+    def __init__(self, context: BrokerContext, role: LeaderRole) -> None:
         self._role = role
-        self._policy = policy
-        self._control = control
-        self._view = view
-        self._appends = appends
-        self._confirmations = confirmations
-        self._recorder = recorder
-        epochs = Epochs(control.replicas.epochs, appends.end)
-        self._shipping = Shipping(policy.cluster_name, policy.broker_name, role.chunks, epochs)
-        self._shipping.leader = member_name(policy.broker_name, policy.broker_id)
+        self._policy = context.policy
+        self._control = context.control
+        self._view = context.view
+        self._appends = context.appends
+        self._confirmations = context.confirmations
+        self._recorder = context.recorder
+        epochs = Epochs(context.control.replicas.epochs, context.appends.end)
+        self._shipping = Shipping(
+            context.policy.cluster_name, context.policy.broker_name, role.chunks, epochs
+        )
+        self._shipping.leader = member_name(context.policy.broker_name, context.policy.broker_id)
         self._in_sync = InSync(role.fallbehind_max, role.slave_timeout_ms)
         self._open = False
         self._reason = ""
         self._wall_ms = 0
-        self._told = ""
+        self._reported = ""
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
         """Return the handlers; their requests come in on the replicas' own listener only."""
@@ -94,7 +91,7 @@ class Leading:
         return bool(self._shipping) or bool(self._in_sync.members)
 
     @property
-    def followers(self) -> list[Follower]:
+    def followers(self) -> list[AttachedFollower]:
         """All attached followers."""
         return list(self._shipping.followers)
 
@@ -116,6 +113,23 @@ class Leading:
     def lag_ms(self, now_ms: int, broker_id: int) -> int | None:
         """Return how long ago a follower had the whole log; None if never since it attached."""
         return self._in_sync.lag_ms(now_ms, broker_id, self._view.log_range()[1])
+
+    def describe(self, view: ReplicasView, now_ms: int) -> ReplicasView:
+        """Add what this leader knows of its followers."""
+        followers = tuple(
+            FollowerView(
+                broker_id=one.broker_id,
+                address=str(one.to),
+                state=one.progress.state.name,
+                written=one.progress.written,
+                flushed=one.progress.flushed,
+                lag_bytes=one.progress.lag(view.end),
+                lag_ms=self.lag_ms(now_ms, one.broker_id),
+                in_sync=one.broker_id in view.in_sync,
+            )
+            for one in sorted(self.followers, key=lambda one: one.broker_id)
+        )
+        return replace(view, fenced=self.fenced, followers=followers)
 
     # -- epochs -----------------------------------------------------------------------------------
 
@@ -163,7 +177,7 @@ class Leading:
             if not answer.refusal:
                 self._in_sync.attached(request.broker_id)
         if answer.refusal:
-            effects += self._tell_once(
+            effects += self._report_once(
                 f"{peer} cannot replicate from this broker: {answer.refusal}"
             )
         return [*effects, Notify(peer, answer), *self._fence()]
@@ -192,9 +206,9 @@ class Leading:
     def _fence(self) -> list[Effect]:
         """If another broker leads this log, refuse writes and fail pending replies."""
         fenced = self._shipping.fenced
-        if not fenced or self._told == "fenced":
+        if not fenced or self._reported == "fenced":
             return []
-        self._told = "fenced"
+        self._reported = "fenced"
         text = (
             f"another broker is the leader of this log: it started epoch {fenced}, "
             "which ends the epoch of this broker"
@@ -243,7 +257,7 @@ class Leading:
         try:
             self._recorder.record([event], Cause("broker", self._reason), self._wall_ms)
         except KourouError as error:
-            return self._tell_once(f"the in-sync set is not recorded: {error}")
+            return self._report_once(f"the in-sync set is not recorded: {error}")
         return [
             LogWarning(f"acknowledgements wait for the replicas {named(members)}: {self._reason}")
         ]
@@ -253,8 +267,8 @@ class Leading:
         confirmations = self._confirmations
         return Bounds(first, end, confirmations.flushed, confirmations.confirmed)
 
-    def _tell_once(self, text: str) -> list[Effect]:
-        if text == self._told:
+    def _report_once(self, text: str) -> list[Effect]:
+        if text == self._reported:
             return []
-        self._told = text
+        self._reported = text
         return [LogWarning(text)]

@@ -9,20 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec.structs import replace
+from kourou.engine.context import BrokerContext
+from kourou.engine.roles.quorum import QuorumFollower, QuorumLeader
+from kourou.protocol.bodies.broker_bodies import ReplicasView, encode_replicas
 
-from kourou.engine.control import ControlState
 from kourou.engine.effects import ChangeRole, Effect, HandOver
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.ports import JOINING, Quorum, QuorumMember, StoreView
-from kourou.engine.roles.follower import Following
-from kourou.engine.roles.leader import Leading
-from kourou.engine.roles.promotion import check_promotion, quorum_leader_name
-from kourou.engine.roles.quorum_follower import QuorumFollowing
-from kourou.engine.roles.quorum_leader import QuorumLeading
-from kourou.engine.sends.confirmations import Confirmations
+from kourou.engine.ports import JOINING, Quorum, QuorumMember
+from kourou.engine.roles.follower import StaticFollower
+from kourou.engine.roles.leader import StaticLeader
+from kourou.engine.roles.replicas import check_promotion
 from kourou.errors import BadRequest, Rejected
-from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView, encode_replicas
 from kourou.protocol.messages.replication import (
     GetReplicas,
     PromoteReplica,
@@ -31,9 +27,8 @@ from kourou.protocol.messages.replication import (
     TransferLeaderResponse,
 )
 from kourou.protocol.request import Request
-from kourou.replication.epoch_numbers import next_epoch
-from kourou.runtime.effects import LogWarning, Reply
-from kourou.runtime.inputs import Received
+from kourou.replication.epochs import next_epoch
+from kourou.runtime.core import LogWarning, Received, Reply
 
 
 class ReplicaHandler:
@@ -41,17 +36,14 @@ class ReplicaHandler:
 
     def __init__(
         self,
-        policy: BrokerPolicy,
-        control: ControlState,
-        view: StoreView,
-        confirmations: Confirmations,
-        leading: Leading | QuorumLeading | None,
-        following: Following | QuorumFollowing | None,
+        context: BrokerContext,
+        leading: StaticLeader | QuorumLeader | None,
+        following: StaticFollower | QuorumFollower | None,
     ) -> None:
-        self._policy = policy
-        self._control = control
-        self._view = view
-        self._confirmations = confirmations
+        self._policy = context.policy
+        self._control = context.control
+        self._view = context.view
+        self._confirmations = context.confirmations
         self._leading = leading
         self._following = following
         self._promoting = False
@@ -68,14 +60,14 @@ class ReplicaHandler:
 
     def replicas(self, now_ms: int, received: Received, _request: GetReplicas) -> list[Effect]:
         """Reply with the leader, and how far the followers are (30050)."""
-        return [Reply(received.to, body=(encode_replicas(self.told(now_ms)),))]
+        return [Reply(received.to, body=(encode_replicas(self.status(now_ms)),))]
 
-    def told(self, now_ms: int) -> ReplicasView:
+    def status(self, now_ms: int) -> ReplicasView:
         """Return what this broker knows of the replicas of its log."""
         policy, known = self._policy, self._control.replicas
         first, end = self._view.log_range()
         leading, following = self._leading, self._following
-        told = ReplicasView(
+        view = ReplicasView(
             cluster=policy.cluster_name,
             broker_name=policy.broker_name,
             broker_id=policy.broker_id,
@@ -90,41 +82,8 @@ class ReplicaHandler:
             in_sync=known.in_sync,
             epochs=tuple(known.epochs),
         )
-        match leading, following:
-            case Leading(), _:
-                return replace(
-                    told,
-                    fenced=leading.fenced,
-                    followers=_attached(leading, now_ms, end, known.in_sync),
-                )
-            case QuorumLeading(), _:
-                return replace(
-                    told, member=leading.quorum.member, followers=_others(leading, now_ms, end)
-                )
-            case _, Following():
-                return replace(
-                    told,
-                    leader_address=following.leader_address,
-                    state=following.copying.step.name,
-                    reason=following.copying.reason,
-                    lag_bytes=following.copying.lag_bytes,
-                    lag_ms=following.copying.lag_ms(now_ms),
-                )
-            case _, QuorumFollowing():
-                quorum = following.quorum
-                leader = quorum.leader and quorum_leader_name(policy.broker_name, quorum.leader)
-                return replace(
-                    told,
-                    member=quorum.member,
-                    epoch=max(known.epoch, quorum.epoch),
-                    leader=leader,
-                    leader_address=following.leader_address,
-                    state=quorum.state,
-                    lag_bytes=max(0, quorum.leader_end - end),
-                    lag_ms=following.lag_ms(now_ms),
-                )
-            case _:
-                return told
+        role = leading or following
+        return view if role is None else role.describe(view, now_ms)
 
     # -- promotion --------------------------------------------------------------------------------
 
@@ -136,7 +95,7 @@ class ReplicaHandler:
         if self._promoting:
             raise Rejected("this broker is being promoted already")
         following = self._following
-        if isinstance(self._leading, QuorumLeading) or isinstance(following, QuorumFollowing):
+        if isinstance(self._leading, QuorumLeader) or isinstance(following, QuorumFollower):
             raise Rejected(
                 "this broker is a Raft group, which elects its leader",
                 hint="to transfer leadership: kourou admin transfer-leader",
@@ -159,10 +118,10 @@ class ReplicaHandler:
             "bytes more"
         )
         outdone = [] if following is None else following.outdo(epoch)
-        told = Reply(received.to, header=answer)
-        return [told, LogWarning(text), *outdone, ChangeRole(True, epoch)]
+        reply = Reply(received.to, header=answer)
+        return [reply, LogWarning(text), *outdone, ChangeRole(True, epoch)]
 
-    def _check(self, following: Following, now_ms: int, request: PromoteReplica) -> int:
+    def _check(self, following: StaticFollower, now_ms: int, request: PromoteReplica) -> int:
         if not request.force:
             check_promotion(
                 self._control.replicas,
@@ -178,7 +137,7 @@ class ReplicaHandler:
         Its own records then become the log.
         """
         leading = self._leading
-        if not isinstance(leading, Leading):
+        if not isinstance(leading, StaticLeader):
             raise Rejected(
                 "this broker cannot be promoted: it has no replicas",
                 hint="set replicationEnable=true to allow followers",
@@ -201,7 +160,7 @@ class ReplicaHandler:
         policy, leading = self._policy, self._leading
         if request.broker_name != policy.broker_name:
             raise BadRequest(f"this is {policy.broker_name}, not {request.broker_name}")
-        if not isinstance(leading, QuorumLeading):
+        if not isinstance(leading, QuorumLeader):
             raise Rejected(
                 f"broker {policy.broker_name} is not a Raft group",
                 hint="stop its leader, then promote a follower",
@@ -214,41 +173,6 @@ class ReplicaHandler:
             f"{received.to.peer} requests a transfer of leadership from {quorum.member} to {whom}"
         )
         return [Reply(received.to, header=answer), LogWarning(text), HandOver(target)]
-
-
-def _attached(
-    leading: Leading, now_ms: int, end: int, in_sync: Sequence[int]
-) -> tuple[FollowerView, ...]:
-    return tuple(
-        FollowerView(
-            broker_id=one.broker_id,
-            address=str(one.to),
-            state=one.progress.state.name,
-            written=one.progress.written,
-            flushed=one.progress.flushed,
-            lag_bytes=one.progress.lag(end),
-            lag_ms=leading.lag_ms(now_ms, one.broker_id),
-            in_sync=one.broker_id in in_sync,
-        )
-        for one in sorted(leading.followers, key=lambda one: one.broker_id)
-    )
-
-
-def _others(leading: QuorumLeading, now_ms: int, end: int) -> tuple[FollowerView, ...]:
-    return tuple(
-        FollowerView(
-            broker_id=one.broker_id,
-            address="",
-            state=one.state,
-            written=one.written,
-            flushed=one.flushed,
-            lag_bytes=max(0, end - one.written),
-            lag_ms=leading.lag_ms(now_ms, one),
-            in_sync=False,
-            member=one.member,
-        )
-        for one in sorted(leading.quorum.followers(), key=lambda one: one.broker_id)
-    )
 
 
 def _heir(quorum: Quorum, wanted: str) -> str:

@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kourou.engine.ports import ANYWHERE
-from kourou.events.event_base import Count
-from kourou.events.replication_events import EpochOpened, InSyncChanged, ReplicationEventBase
-from kourou.replication.epoch_numbers import promotion_of
+from kourou.errors import Rejected
+from kourou.events.control_events import Count, EpochOpened, InSyncChanged, ReplicationEventBase
+from kourou.replication.epochs import promotion_of
+from kourou.replication.in_sync import named
 
 
 @dataclass(slots=True)
-class Replicas:
+class ReplicaAggregate:
     """`epochs` are (epoch, position where it starts); `leader` is that of the last one.
 
     `left`: brokerId -> the position below which its copy counted, for those that no longer count.
@@ -45,16 +46,18 @@ class Replicas:
         """The epoch of its newest promotion; 0 if there was none."""
         return promotion_of(epoch for epoch, _ in self.epochs)
 
-    def copy(self) -> Replicas:
+    def copy(self) -> ReplicaAggregate:
         """Return an independent copy."""
-        return Replicas(list(self.epochs), self.leader, self.role, self.in_sync, dict(self.left))
+        return ReplicaAggregate(
+            list(self.epochs), self.leader, self.role, self.in_sync, dict(self.left)
+        )
 
     def promised_to(self, member: int) -> int:
         """Return the position below which senders may rely on this follower's copy, 0: nothing."""
         return ANYWHERE if member in self.in_sync else self.left.get(member, 0)
 
 
-def evolve(replicas: Replicas, event: ReplicationEventBase, position: int) -> None:
+def evolve(replicas: ReplicaAggregate, event: ReplicationEventBase, position: int) -> None:
     """Apply one event, in place; `position` is that of its record."""
     match event:
         case EpochOpened(epoch, start, leader, role):
@@ -67,7 +70,7 @@ def evolve(replicas: Replicas, event: ReplicationEventBase, position: int) -> No
             _set(replicas, members, position)
 
 
-def _set(replicas: Replicas, members: tuple[int, ...], position: int) -> None:
+def _set(replicas: ReplicaAggregate, members: tuple[int, ...], position: int) -> None:
     for member in replicas.in_sync:
         if member not in members:
             replicas.left[member] = position
@@ -84,7 +87,7 @@ class ReplicasTaken(msgspec.Struct, frozen=True):
     left: dict[Count, Count] = {}
 
 
-def taken(replicas: Replicas) -> ReplicasTaken:
+def taken(replicas: ReplicaAggregate) -> ReplicasTaken:
     """Return the state for a snapshot."""
     return ReplicasTaken(
         tuple(replicas.epochs),
@@ -95,6 +98,57 @@ def taken(replicas: Replicas) -> ReplicasTaken:
     )
 
 
-def replicas_of(found: ReplicasTaken) -> Replicas:
+def replicas_of(found: ReplicasTaken) -> ReplicaAggregate:
     """Return the state from a result of `taken`."""
-    return Replicas(list(found.epochs), found.leader, found.role, found.in_sync, dict(found.left))
+    return ReplicaAggregate(
+        list(found.epochs), found.leader, found.role, found.in_sync, dict(found.left)
+    )
+
+
+def member_name(broker_name: str, broker_id: int) -> str:
+    """Return the name of a leader in the log."""
+    return f"{broker_name}/{broker_id}"
+
+
+def quorum_leader_name(broker_name: str, member: str) -> str:
+    """Return the name of a Raft group's leader in the log."""
+    return f"{broker_name}/{member}"
+
+
+def leads(replicas: ReplicaAggregate, broker_name: str, broker_id: int) -> bool:
+    """Return whether that broker opened the newest epoch of this log; then it leads after a start.
+
+    So a promotion survives a restart, whatever brokerRole is in the settings.
+    """
+    return replicas.leader == member_name(broker_name, broker_id)
+
+
+def check_promotion(
+    replicas: ReplicaAggregate, broker_id: int, *, leader: str, silent_ms: int | None
+) -> None:
+    """Refuse a promotion that loses more than an operator may expect; `force` skips this check.
+
+    A promotion is refused while the leader is online: both would accept writes until a name server
+    informs the old leader, and what that one acknowledges in the meantime is truncated later. If
+    senders waited for replicas (SYNC_MASTER), a follower is also refused if its own log has others
+    in the in-sync set, but not itself: they have everything that was acknowledged, and this one may
+    not. A follower knows the in-sync set only as far as it has copied the log. So the operator
+    compares the ends of all followers first (docs/operating.md).
+
+    `silent_ms`: how long ago the leader was last heard, None if there is no connection to it.
+    Raises Rejected.
+    """
+    if silent_ms is not None:
+        where = f" at {leader}" if leader else ""
+        raise Rejected(
+            f"the leader{where} is online: its last message arrived {silent_ms} ms ago",
+            hint="stop it first; force replaces it, and messages that it still "
+            "acknowledges are lost",
+        )
+    others = tuple(member for member in replicas.in_sync if member != broker_id)
+    if others and broker_id not in replicas.in_sync:
+        raise Rejected(
+            f"acknowledged messages are on the in-sync replicas {named(others)}; "
+            f"{broker_id} may lack some of them",
+            hint="promote one of those; with force, the messages missing from this one are lost",
+        )

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import chain, takewhile
 from typing import NamedTuple, TypeAlias
 
-from kourou.engine.effects import Append, Blank, Effect
+from kourou.engine.effects import Append, Effect, SegmentFiller
 from kourou.engine.ports import ANYWHERE, StoreView
 from kourou.errors import (
     DiskFull,
@@ -37,7 +37,7 @@ from kourou.protocol.kernel_python import FIELDS, NARROW, NO_SPACE, TOO_LONG
 from kourou.protocol.record.columns import RecordColumns
 from kourou.protocol.record.layout import Host, encode_host
 from kourou.protocol.record.message_record import record_size
-from kourou.runtime.inputs import Buffer
+from kourou.runtime.core import Buffer
 
 Target = tuple[str, int]
 
@@ -57,7 +57,7 @@ class LogEnd:
     store_ms: int
 
 
-class Written(NamedTuple):
+class AppendResult(NamedTuple):
     """The result of a write. `end` is the end of the log after the records.
 
     `target_offsets` has the first offset for each queue. `runs` has (index of a record, its
@@ -231,7 +231,7 @@ class Appends:
 
     def write_drafts(
         self, drafts: Sequence[Buffer], targets: Sequence[Target], wall_ms: int
-    ) -> Written:
+    ) -> AppendResult:
         """Number and stamp separate drafts; `targets[i]` is the queue of draft i.
 
         Raises as `write`.
@@ -248,7 +248,7 @@ class Appends:
         targets: Sequence[Target],
         target_of: Numbers | None,
         wall_ms: int,
-    ) -> Written:
+    ) -> AppendResult:
         """Number and stamp checked drafts, which are back to back and become the records in place.
 
         `lane_of[i]` is the index in `targets` for draft i; None means that all drafts go to
@@ -286,10 +286,10 @@ class Appends:
             stamped = RecordColumns(records, table)
         else:
             pieces = _pieces(records, table, runs)
-        self._done.append(Append(pieces, [Blank(*one) for one in blanks], end, stamped))
+        self._done.append(Append(pieces, [SegmentFiller(*one) for one in blanks], end, stamped))
         last = targets[0 if target_of is None else target_of[-1]]
         self._keep(last, self._next_offsets[last] - 1, pieces, len(records))
-        return Written(end, firsts, [(first, position) for first, _, position in runs], table)
+        return AppendResult(end, firsts, [(first, position) for first, _, position in runs], table)
 
     def _keep(
         self,
@@ -317,10 +317,10 @@ class Appends:
         Queues follow the log, so all records that were appended before a projected record are
         projected too. The key index has every record that ends at or below position `indexed`.
         """
-        grown = {(topic, queue_id): high for topic, queue_id, high in queues}
+        advanced = {(topic, queue_id): high for topic, queue_id, high in queues}
         done = 0
         for count, one in enumerate(self._unprojected, 1):
-            high = grown.get(one.last_target)
+            high = advanced.get(one.last_target)
             if high is not None:
                 if one.last_offset >= high:
                     break

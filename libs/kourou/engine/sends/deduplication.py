@@ -31,7 +31,7 @@ from kourou.model.message import Property, StoredMessage
 from kourou.protocol import kernel
 from kourou.protocol.record.columns import RecordColumns
 from kourou.protocol.record.message_record import decode_record
-from kourou.runtime.inputs import Buffer
+from kourou.runtime.core import Buffer
 
 _UNIQUE_KEY = Property.UNIQ_KEY.encode()
 
@@ -45,7 +45,7 @@ class Original:
     position: int
 
 
-class Identity(NamedTuple):
+class MessageIdentity(NamedTuple):
     """What identifies a repeat; `key` is the unique key, "" if there is none."""
 
     topic: str
@@ -71,7 +71,7 @@ NO_REPEATS = Repeated({}, {})
 
 def identities_of(
     drafts: RecordColumns, targets: Sequence[Target], moved: Mapping[int, tuple[Buffer, Target]]
-) -> list[Identity]:
+) -> list[MessageIdentity]:
     """Return the identity of each of these drafts.
 
     Draft i is stored in `targets[i]`, unless `moved` has its stored form and queue.
@@ -79,7 +79,7 @@ def identities_of(
     keys = kernel.values(drafts.records(), (_UNIQUE_KEY,))
     places = [moved[row][1] if row in moved else target for row, target in enumerate(targets)]
     return [
-        Identity(topic, (key or b"").decode("ascii", "replace"), body_crc)
+        MessageIdentity(topic, (key or b"").decode("ascii", "replace"), body_crc)
         for (topic, _), (key,), body_crc in zip(
             places, keys, drafts.body_crcs.tolist(), strict=True
         )
@@ -107,7 +107,7 @@ class Repeats:
     def __init__(self, view: StoreView, appends: Unprojected) -> None:
         self._view = view
         self._appends = appends
-        self._lately: dict[Identity, Original] = {}
+        self._lately: dict[MessageIdentity, Original] = {}
         self._looked_to = 0
         self._remembered: OrderedDict[tuple[str, str], tuple[int, int, Original]] = OrderedDict()
 
@@ -116,12 +116,17 @@ class Repeats:
         """Whether first attempts must be compared, too."""
         return bool(self._remembered)
 
-    def remembers(self, identities: Iterable[Identity]) -> bool:
+    def remembers(self, identities: Iterable[MessageIdentity]) -> bool:
         """Return whether one of these is a retried send that was stored lately."""
         return any(self._lookup(who) is not None for who in identities)
 
     def among(
-        self, identities: Sequence[Identity], rows: Iterable[int], wall_ms: int, *, retried: bool
+        self,
+        identities: Sequence[MessageIdentity],
+        rows: Iterable[int],
+        wall_ms: int,
+        *,
+        retried: bool,
     ) -> Repeated:
         """Return which rows of a frame are stored already, or are twice in the frame.
 
@@ -129,7 +134,7 @@ class Repeats:
         """
         originals: dict[int, Original] = {}
         twins: dict[int, int] = {}
-        firsts: dict[Identity, int] = {}
+        firsts: dict[MessageIdentity, int] = {}
         for row in rows:
             who = identities[row]
             original = self.find(who, wall_ms, retried=retried)
@@ -139,7 +144,7 @@ class Repeats:
                 twins[row] = firsts[who]
         return Repeated(originals, twins)
 
-    def find(self, who: Identity, wall_ms: int, *, retried: bool) -> Original | None:
+    def find(self, who: MessageIdentity, wall_ms: int, *, retried: bool) -> Original | None:
         """Return the original of this message if it is stored already; `retried` as in `among`."""
         known = self._lookup(who)
         if known is not None or not retried or not who.key:
@@ -150,7 +155,7 @@ class Repeats:
                 return _original(stored)
         return self._find_lately(who)
 
-    def _lookup(self, who: Identity) -> Original | None:
+    def _lookup(self, who: MessageIdentity) -> Original | None:
         known = self._remembered.get((who.topic, who.key))
         return known[2] if known is not None and known[1] == who.body_crc else None
 
@@ -160,7 +165,7 @@ class Repeats:
         except Rejected:  # messageIndexEnable=false
             return []
 
-    def _find_lately(self, who: Identity) -> Original | None:
+    def _find_lately(self, who: MessageIdentity) -> Original | None:
         """Search the records that the key index does not have yet; each is decoded once."""
         for number, record in self._appends.unprojected(self._looked_to):
             self._looked_to = number
@@ -169,7 +174,7 @@ class Repeats:
                 self._lately.setdefault(_identity(stored), _original(stored))
         return self._lately.get(who)
 
-    def remember(self, now_ms: int, who: Identity, at: Original) -> None:
+    def remember(self, now_ms: int, who: MessageIdentity, at: Original) -> None:
         """Remember a retried send that was stored as new; its first attempt may still arrive."""
         if not who.key:
             return
@@ -199,8 +204,8 @@ def _sent(record: memoryview) -> StoredMessage | None:
     return None if again else stored
 
 
-def _identity(stored: StoredMessage) -> Identity:
-    return Identity(stored.topic, stored.message_id, stored.body_crc)
+def _identity(stored: StoredMessage) -> MessageIdentity:
+    return MessageIdentity(stored.topic, stored.message_id, stored.body_crc)
 
 
 def _original(stored: StoredMessage) -> Original:

@@ -1,4 +1,4 @@
-"""Records decisions: decided events are appended to the log, then applied to the state.
+"""Control events in the log: decided events are appended, applied to the state, and read back.
 
 State: soft, one position. This module owns the order "append, then evolve", which replay repeats.
 
@@ -12,16 +12,23 @@ committed beyond the event's record.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
 
 from kourou.engine.control import ControlState, evolve, time_of_next
 from kourou.engine.effects import Announce, ConfigChanged, DropTopic, Effect, SaveEpochs
+from kourou.engine.ports import StoreView
 from kourou.engine.sends.appends import Appends
 from kourou.engine.sends.confirmations import Confirmations
-from kourou.errors import KourouError
+from kourou.errors import Code, KourouError
 from kourou.events.control_events import (
     Cause,
+    EpochOpened,
     Event,
+    EventLost,
+    FilterEventBase,
+    FilterMessagesSkipped,
     GroupDeleted,
     GroupPut,
     OffsetsReset,
@@ -30,14 +37,14 @@ from kourou.events.control_events import (
     SettingChanged,
     TopicDeleted,
     TopicPut,
+    decode_record_body,
     encode_record_body,
     record_properties,
 )
-from kourou.events.filter_events import FilterEventBase, FilterMessagesSkipped
-from kourou.events.replication_events import EpochOpened
 from kourou.model.names import CONTROL_TOPIC
-from kourou.protocol.record.message_record import encode_draft
+from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.protocol.record.properties import encode_properties
+from kourou.runtime.core import Buffer, Received, Reply
 
 _TABLES: dict[type, tuple[str, ...]] = {
     TopicPut: ("topics",),
@@ -154,3 +161,88 @@ def entailed_by(event: Event, control: ControlState) -> list[Effect]:
     if isinstance(event, EpochOpened):
         entailed.append(SaveEpochs(tuple(control.replicas.epochs)))
     return entailed
+
+
+class PendingReplies:
+    """Records decided events, and replies when they are committed.
+
+    State: none of its own.
+    """
+
+    def __init__(self, recorder: Recorder, confirmations: Confirmations) -> None:
+        self._recorder = recorder
+        self._confirmations = confirmations
+
+    def decided(
+        self,
+        now_ms: int,
+        received: Received,
+        events: Sequence[Event],
+        *,
+        header: msgspec.Struct | Callable[[], msgspec.Struct] | None = None,
+        body: Sequence[Buffer] = (),
+        reason: str = "",
+        undoes: int | None = None,
+    ) -> list[Effect]:
+        """Record `events`, then reply SUCCESS with `header` and `body` when they are committed.
+
+        `undoes` is the offset of the event that they undo. A `header` that depends on the state
+        afterwards is a function.
+
+        Without events nothing changes now. But earlier changes may not be committed yet, and the
+        reply reflects them, so it waits too. Raises as recording does.
+        """
+        given = getattr(received.request, "reason", "")
+        why = reason or given or type(received.request).__name__
+        cause = self.cause(received, why, undoes)
+        self._recorder.record(events, cause, received.wall_ms)
+        fields = header() if callable(header) else header
+        reply = Reply(received.to, Code.SUCCESS, "", fields, body)
+        end = self._confirmations.appended
+        return self._confirmations.defer(now_ms, end, reply, decision=True)
+
+    def cause(self, received: Received, reason: str, undoes: int | None = None) -> Cause:
+        """Return who causes something, why, and under which trace. Raises BadRequest."""
+        trace_id = received.trace[:16].hex() if any(received.trace) else ""
+        return Cause(str(received.to.peer), reason, trace_id, undoes)
+
+
+BATCH_EVENTS = 500
+READ_BYTES = 1 << 20
+
+
+def read_control_events(
+    view: StoreView, offset: int, below: int, lost: Callable[[str], None]
+) -> list[Recorded]:
+    """Read up to `BATCH_EVENTS` events from `offset` on, with records below position `below`.
+
+    An unreadable event is returned as EventLost, so that offsets have no gap; `lost` gets the
+    reason.
+    """
+    read = view.read_queue(
+        CONTROL_TOPIC,
+        0,
+        offset,
+        max_messages=BATCH_EVENTS,
+        max_bytes=READ_BYTES,
+        codes=None,
+        below=below,
+    )
+    found: dict[int, Recorded] = {}
+    for record in read.records:
+        stored = decode_record(record)
+        try:
+            found[stored.offset] = decode_record_body(
+                stored.body, offset=stored.offset, position=stored.position
+            )
+        except KourouError as error:
+            lost(f"control event {stored.offset}: {error}")
+    batch: list[Recorded] = []
+    for at in range(offset, read.next_offset):
+        recorded = found.get(at)
+        if recorded is None:
+            lost(f"control event {at} is unreadable and is skipped")
+            event = EventLost("its record is unreadable")
+            recorded = Recorded(at, -1, 0, "broker", "", "", event)
+        batch.append(recorded)
+    return batch

@@ -9,31 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kourou.engine.effects import Effect
-from kourou.engine.groups.client_requests import Asking
-from kourou.engine.groups.membership import Membership
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.sends.appends import Appends
-from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.send_handler import Sending
-from kourou.engine.traffic import Traffic
-from kourou.errors import BadRequest, Code, KourouError, MessageIllegal, NoPermission, Throttled
-from kourou.model.limits import PROPERTIES_SIZE_BYTES_MAX
-from kourou.model.message import Property, SysFlag
-from kourou.model.topic import TopicConfig
+from kourou.engine.context import BrokerContext
 from kourou.protocol.messages.sends import (
     PushReplyMessageToClient,
     SendRefusal,
     SendReplyMessage,
     SendResponse,
 )
+
+from kourou.engine.effects import Effect
+from kourou.engine.groups.client_requests import ClientRequests
+from kourou.engine.sends.send_handler import SendHandler
+from kourou.errors import BadRequest, Code, KourouError, MessageIllegal, NoPermission, Throttled
+from kourou.model.limits import PROPERTIES_SIZE_BYTES_MAX
+from kourou.model.message import Property, SysFlag
+from kourou.model.topic import TopicConfig
 from kourou.protocol.record.layout import HOST_V4_BYTES, Host, encode_host
 from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import decode_properties, encode_properties
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import ClientAnswered, Received
+from kourou.runtime.core import ClientAnswered, Received, Reply
 
 PUSH_MS = 10_000
 """How long the client that waits has to accept a reply."""
@@ -46,24 +42,16 @@ class ReplyHandler:
     """Handles reply messages."""
 
     def __init__(
-        self,
-        sending: Sending,
-        appends: Appends,
-        confirmations: Confirmations,
-        members: Membership,
-        asking: Asking,
-        policy: BrokerPolicy,
-        traffic: Traffic,
-        store_host: Host,
+        self, context: BrokerContext, sending: SendHandler, asking: ClientRequests
     ) -> None:
         self._sending = sending
-        self._appends = appends
-        self._confirmations = confirmations
-        self._members = members
+        self._appends = context.appends
+        self._confirmations = context.confirmations
+        self._members = context.members
         self._asking = asking
-        self._policy = policy
-        self._traffic = traffic
-        self._store_host = store_host
+        self._policy = context.policy
+        self._traffic = context.traffic
+        self._store_host = context.store_host
         self._turn = 0
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
@@ -105,7 +93,7 @@ class ReplyHandler:
         def handed_over(later_ms: int, problem: str) -> list[Effect]:
             code = Code.SYSTEM_ERROR if problem else Code.SUCCESS
             reply = Reply(received.to, code, problem, header)
-            return self._confirmations.owe(later_ms, end, reply)
+            return self._confirmations.defer(later_ms, end, reply)
 
         return self._hand_over(now_ms, received, request, queue_id, body, handed_over)
 

@@ -8,29 +8,111 @@ records of refused queues are omitted, those of the others are stored together.
 
 from __future__ import annotations
 
+import struct
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import NamedTuple
 
-from kourou.engine.control import ControlState
+from kourou.engine.context import BrokerContext
+from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
+
 from kourou.engine.effects import Effect
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.retention.disk_pressure import DiskPressure
-from kourou.engine.sends.appends import Appends, Numbers, Target, Written
-from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.deduplication import NO_REPEATS, Identity, Original, Repeats, identities_of
-from kourou.engine.sends.send_frames import check_target_bytes, open_send, without_refused
-from kourou.engine.sends.topic_rewrite import Redirects
-from kourou.engine.traffic import Traffic
+from kourou.engine.sends.appends import AppendResult, Numbers, Target
+from kourou.engine.sends.deduplication import NO_REPEATS, MessageIdentity, Original, identities_of
 from kourou.engine.transactions.half_messages import HALF_TARGET
-from kourou.errors import BadRequest, Code, DiskFull, KourouError, NoPermission, Throttled
+from kourou.errors import (
+    BadRequest,
+    Code,
+    DiskFull,
+    KourouError,
+    MessageIllegal,
+    NoPermission,
+    Throttled,
+)
+from kourou.model.limits import BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
 from kourou.model.names import NOT_FOR_CLIENTS, check_topic
 from kourou.model.topic import WRITE, TopicConfig
-from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
+from kourou.protocol import kernel
+from kourou.protocol.kernel_python import OTHER_QUEUE
 from kourou.protocol.record.columns import RecordColumns, check_drafts
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Buffer, Received
+from kourou.runtime.core import Buffer, Received, Reply
+
+
+class FrameRecords(NamedTuple):
+    """The records of a send, back to back, and their sizes.
+
+    `target_of` has the index of each record's queue, None if there is only one queue.
+    """
+
+    records: Buffer
+    sizes: Numbers
+    target_of: Numbers | None
+
+
+def open_send(received: Received, request: SendRecords) -> FrameRecords:
+    """Return the records of a send. Raises BadRequest if the header contradicts itself.
+
+    The records are not checked.
+    """
+    if len(received.body) != 1:
+        raise BadRequest(f"a send must have one body part, this one has {len(received.body)}")
+    if not request.targets:
+        raise BadRequest("a send must name at least one queue")
+    sizes = _numbers(request.sizes, "I", 4, "sizes")
+    count, targets = len(sizes), len(request.targets)
+    if not 0 < count <= BATCH_MESSAGES_MAX:
+        raise BadRequest(
+            f"a send must have 1 to {BATCH_MESSAGES_MAX} records, this one has {count}"
+        )
+    if targets > count or (targets > 1 and len(set(request.targets)) < targets):
+        # Each queue is numbered separately: one listed twice would assign offsets twice.
+        raise BadRequest("a send must name each of its queues once, and only queues with records")
+    if request.target_of:
+        target_of = _numbers(request.target_of, "H", 2, "lane_of")
+        if len(target_of) != count or max(target_of) >= targets:
+            raise BadRequest("lane_of must assign each record to one of the queues")
+        return FrameRecords(received.body[0], sizes, target_of)
+    if targets != 1:
+        raise BadRequest(
+            "a send to several queues must have lane_of, which assigns each record to a queue"
+        )
+    return FrameRecords(received.body[0], sizes, None)
+
+
+def check_target_bytes(
+    drafts: RecordColumns, targets: Sequence[Target], target_of: Numbers | None
+) -> None:
+    """Raise MessageIllegal if a record's topic or queue ID differs from its queue's."""
+    topics = [topic.encode() for topic, _ in targets]
+    queue_ids = array("q", [queue_id for _, queue_id in targets])
+    problem = kernel.check_targets(drafts.raw, drafts.raw_table, topics, queue_ids, target_of)
+    if problem:
+        what = "queue id" if problem == OTHER_QUEUE else "topic"
+        raise MessageIllegal(
+            f"the {what} of a record differs from that of its queue; nothing was stored"
+        )
+
+
+def _numbers(raw: bytes, kind: str, size: int, name: str) -> Numbers:
+    if len(raw) % size:
+        raise BadRequest(f"{name} is not a whole number of {size}-byte integers")
+    return array("q", struct.unpack(f"<{len(raw) // size}{kind}", raw))
+
+
+def without_refused(
+    drafts: RecordColumns, target_of: Numbers | None, codes: Sequence[int]
+) -> FrameRecords | None:
+    """Return only the records of accepted queues, back to back; None if there are none."""
+    if target_of is None:
+        return None
+    kept = [row for row, number in enumerate(target_of) if not codes[number]]
+    if not kept:
+        return None
+    pieces = [drafts.record(row) for row in kept]
+    targets = array("q", [target_of[row] for row in kept])
+    return FrameRecords(b"".join(pieces), array("q", map(len, pieces)), targets)
+
 
 Ensure = Callable[[str, str, int, Received], TopicConfig]
 """(topic, default topic, default queue numbers, request) -> the topic, created if allowed."""
@@ -58,30 +140,19 @@ class _Checked(NamedTuple):
         return [0] * len(self.drafts) if self.target_of is None else self.target_of
 
 
-class Sending:
+class SendHandler:
     """Handles sends."""
 
-    def __init__(
-        self,
-        control: ControlState,
-        appends: Appends,
-        confirmations: Confirmations,
-        repeats: Repeats,
-        policy: BrokerPolicy,
-        traffic: Traffic,
-        ensure_topic: Ensure,
-        pressure: DiskPressure,
-        redirects: Redirects,
-    ) -> None:
-        self._control = control
-        self._appends = appends
-        self._confirmations = confirmations
-        self._repeats = repeats
-        self._policy = policy
-        self._traffic = traffic
+    def __init__(self, context: BrokerContext, ensure_topic: Ensure) -> None:
+        self._control = context.control
+        self._appends = context.appends
+        self._confirmations = context.confirmations
+        self._repeats = context.repeats
+        self._policy = context.policy
+        self._traffic = context.traffic
         self._ensure_topic = ensure_topic
-        self._pressure = pressure
-        self._redirects = redirects
+        self._pressure = context.pressure
+        self._redirects = context.redirects
 
     def topic_for_send(
         self, name: str, default_topic: str, default_nums: int, received: Received
@@ -144,7 +215,7 @@ class Sending:
             runs=written.runs,
         )
         reply = Reply(received.to, Code.SUCCESS, "", header)
-        return self._confirmations.owe(now_ms, written.end, reply, wait=request.wait)
+        return self._confirmations.defer(now_ms, written.end, reply, wait=request.wait)
 
     def _check_target(
         self, received: Received, request: SendRecords, target: Target
@@ -189,7 +260,7 @@ class Sending:
         targets = [send.targets[number] for number in send.numbers]
         rows = [row for row, number in enumerate(send.numbers) if not send.codes[number]]
         repeats = NO_REPEATS
-        identities: list[Identity] = []
+        identities: list[MessageIdentity] = []
         if watched:
             identities = identities_of(drafts, targets, moved)
             repeats = self._repeats.among(
@@ -282,7 +353,7 @@ class Sending:
         reply = Reply(send.received.to, Code.SUCCESS, "", header)
         # A repeat gets its reply when its original is committed; the log's end covers both.
         end = self._confirmations.appended
-        return self._confirmations.owe(now_ms, end, reply, wait=send.request.wait)
+        return self._confirmations.defer(now_ms, end, reply, wait=send.request.wait)
 
     def store_some(
         self,
@@ -291,7 +362,7 @@ class Sending:
         targets: Sequence[Target],
         moved: Mapping[int, tuple[Buffer, Target]],
         wall_ms: int,
-    ) -> Written:
+    ) -> AppendResult:
         """Store these rows of checked drafts in one append, those of `moved` in other queues.
 
         `targets[row]` is where a row was sent to. Raises as Appends.write; then nothing has
@@ -327,3 +398,172 @@ def _none_stored(received: Received, codes: list[int], remarks: list[str]) -> Re
         target_codes=codes, target_remarks=remarks, target_offsets=[-1] * len(codes), runs=[]
     )
     return Reply(received.to, Code.SUCCESS, "", header)
+
+
+class JointSends:
+    """Combines several sends into one append.
+
+    Most of the cost of a small send does not depend on its number of messages. So the sends of one
+    batch share it: their records are checked, numbered, stamped and written together.
+
+    Invariants:
+    - records are stored in the order in which their sends arrived
+    - every sender gets the reply that it would get separately
+    - if anything is wrong with one of them, nothing is stored, and each is handled separately
+
+    State: none of its own.
+    """
+
+    def __init__(self, context: BrokerContext, sending: SendHandler) -> None:
+        self._sending = sending
+        self._appends = context.appends
+        self._confirmations = context.confirmations
+        self._repeats = context.repeats
+        self._policy = context.policy
+        self._redirects = context.redirects
+
+    def groups(self, now_ms: int, sends: Sequence[Received]) -> Iterator[list[Received]]:
+        """Yield the sends in order, split into groups that may be stored together."""
+        group: list[Received] = []
+        room_count = room_bytes = 0
+        for received in sends:
+            request = received.request
+            assert isinstance(request, SendRecords)
+            count = len(request.sizes) // 4
+            size = len(received.body[0]) if len(received.body) == 1 else 0
+            alone = (
+                not size
+                or request.attempt != 1
+                or received.to.traced
+                or 0 < received.deadline_ms <= now_ms
+            )
+            if group and (alone or count > room_count or size > room_bytes):
+                yield group
+                group = []
+            if alone:
+                yield [received]
+                continue
+            if not group:
+                room_count, room_bytes = BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
+            group.append(received)
+            room_count -= count
+            room_bytes -= size
+        if group:
+            yield group
+
+    def store(self, now_ms: int, group: Sequence[Received]) -> list[Effect] | None:
+        """Store a group in one append and reply to each; None if they must go separately."""
+        if len(group) < 2:
+            return None
+        try:
+            return self._store(now_ms, group)
+        except KourouError:
+            return None  # handling each separately finds the one at fault
+
+    def _store(self, now_ms: int, group: Sequence[Received]) -> list[Effect] | None:
+        numbers: dict[Target, int] = {}
+        parts = [_part(received, numbers) for received in group]
+        targets = list(numbers)
+        if not all(self._sending.knows(topic) for topic, _ in targets):
+            return None  # the first of them creates the topic, in its place in the order
+        sizes, target_of = array("q"), array("q")
+        for part in parts:
+            sizes += part.frame.sizes
+            target_of += part.target_of
+        records = bytearray().join([part.frame.records for part in parts])
+        drafts = check_drafts(records, sizes, self._policy.body_size_max)
+        check_target_bytes(drafts, targets, target_of)
+        for target in targets:
+            self._sending.require_target(group[0], parts[0].request, target)
+        wall_ms = max(received.wall_ms for received in group)
+        own_targets = [targets[number] for number in target_of]
+        moved: dict[int, tuple[Buffer, Target]] = {}
+        if drafts.elsewhere:
+            single = drafts.records()
+            if not self._redirects.are_ready(single[row] for row in drafts.elsewhere):
+                return None
+            for row in drafts.elsewhere:
+                moved[row] = self._redirects.moved(single[row], own_targets[row], wall_ms)
+        if self._watching and self._repeats.remembers(identities_of(drafts, own_targets, moved)):
+            return None
+        if moved:
+            written = self._sending.store_some(
+                drafts, range(len(drafts)), own_targets, moved, wall_ms
+            )
+        else:
+            written = self._appends.write(records, sizes, targets, target_of, wall_ms)
+            self._confirmations.append(written.end)
+            self._sending.count(targets, target_of, sizes)
+        effects = self._appends.take_done()
+        for part, header in zip(parts, _headers(parts, written, moved.keys()), strict=True):
+            reply = Reply(part.received.to, Code.SUCCESS, "", header)
+            wait = part.request.wait
+            effects += self._confirmations.defer(now_ms, written.end, reply, wait=wait)
+        return effects
+
+    @property
+    def _watching(self) -> bool:
+        return self._policy.deduplicate_retried_sends and self._repeats.watching
+
+
+class _Part(NamedTuple):
+    """One send of a group. `target_of` has the index of each record's queue in the group."""
+
+    received: Received
+    request: SendRecords
+    frame: FrameRecords
+    target_of: Numbers
+
+
+def _part(received: Received, numbers: dict[Target, int]) -> _Part:
+    request = received.request
+    assert isinstance(request, SendRecords)
+    frame = open_send(received, request)
+    targets = [
+        numbers.setdefault((target.topic, target.queue_id), len(numbers))
+        for target in request.targets
+    ]
+    if frame.target_of is None:
+        target_of = array("q", targets) * len(frame.sizes)
+    else:
+        target_of = array("q", [targets[number] for number in frame.target_of])
+    return _Part(received, request, frame, target_of)
+
+
+def _headers(
+    parts: Sequence[_Part], written: AppendResult, moved: Set[int]
+) -> Iterator[SendRecordsResponse]:
+    """Yield each sender's response: its part of the append, counted from its first record.
+
+    A part that includes `moved` records lists the offset and position of each record.
+    """
+    offsets, positions = written.offsets.tolist(), written.positions.tolist()
+    first = 0
+    for part in parts:
+        end = first + len(part.target_of)
+        targets = part.request.targets
+        if moved and not moved.isdisjoint(range(first, end)):
+            queue_ids = [target.queue_id for target in targets]
+            numbers = part.frame.target_of or [0] * (end - first)
+            yield SendRecordsResponse(
+                target_codes=[int(Code.SUCCESS)] * len(targets),
+                target_remarks=[""] * len(targets),
+                target_offsets=[-1] * len(targets),
+                runs=[],
+                offsets=offsets[first:end],
+                positions=positions[first:end],
+                queue_ids=[queue_ids[number] for number in numbers],
+            )
+        else:
+            own = part.frame.target_of
+            rows = [0] if own is None else map(own.index, range(len(targets)))
+            runs = [(0, positions[first])]
+            if len(written.runs) > 1:
+                runs += [(at - first, place) for at, place in written.runs if first < at < end]
+            yield SendRecordsResponse(
+                target_codes=[int(Code.SUCCESS)] * len(targets),
+                target_remarks=[""] * len(targets),
+                target_offsets=[offsets[first + row] for row in rows],
+                runs=runs,
+            )
+        first = end

@@ -6,33 +6,22 @@ State: none. After the checks, a message is handled like any other.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from kourou.engine.context import BrokerContext
+from kourou.protocol.messages.sends import SendMessage, SendRefusal, SendResponse
+
 from kourou.engine.effects import Effect
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.pulls.send_back import SendBack
-from kourou.engine.sends.appends import Appends, Numbers, Target
-from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.send_handler import Sending
-from kourou.engine.sends.topic_rewrite import (
-    Redirects,
-    delay_level,
-    is_transactional,
-    may_go_elsewhere,
-)
-from kourou.engine.traffic import Traffic
-from kourou.errors import (
-    BadRequest,
-    Code,
-    DiskFull,
-    KourouError,
-    MessageIllegal,
-    NoPermission,
-)
+from kourou.engine.pulls.send_back import SendBackHandler
+from kourou.engine.sends.appends import Numbers, Target
+from kourou.engine.sends.send_handler import SendHandler
+from kourou.engine.sends.topic_rewrite import delay_level, is_transactional, may_go_elsewhere
+from kourou.errors import BadRequest, Code, DiskFull, KourouError, MessageIllegal, NoPermission
 from kourou.model.limits import (
     BATCH_MESSAGES_MAX,
     BATCH_RECORD_BYTES_MAX,
+    FRAME_RECORD_BYTES_MAX,
     PROPERTIES_SIZE_BYTES_MAX,
 )
 from kourou.model.message import Property, SysFlag
@@ -40,12 +29,10 @@ from kourou.model.names import RETRY_PREFIX
 from kourou.model.topic import TopicConfig
 from kourou.protocol import kernel
 from kourou.protocol.kernel_python import LONG_PROPERTIES, TOO_MANY
-from kourou.protocol.messages.sends import SendMessage, SendRefusal, SendResponse
-from kourou.protocol.record.layout import Host, encode_host, split_batch
+from kourou.protocol.record.layout import encode_host, split_batch
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import decode_properties, encode_properties, find_property
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Buffer, Received
+from kourou.runtime.core import Buffer, Received, Reply
 
 Changes = tuple[tuple[bytes, bytes | None], ...]
 
@@ -80,26 +67,18 @@ class SingleSends:
     """Handles sends of single messages and of RocketMQ's encoded batches."""
 
     def __init__(
-        self,
-        sending: Sending,
-        appends: Appends,
-        confirmations: Confirmations,
-        policy: BrokerPolicy,
-        traffic: Traffic,
-        store_host: Host,
-        redirects: Redirects,
-        send_back: SendBack,
+        self, context: BrokerContext, sending: SendHandler, send_back: SendBackHandler
     ) -> None:
         self._sending = sending
-        self._appends = appends
-        self._confirmations = confirmations
-        self._policy = policy
-        self._traffic = traffic
-        self._host_id = encode_host(store_host).hex().upper()
-        self._redirects = redirects
+        self._appends = context.appends
+        self._confirmations = context.confirmations
+        self._policy = context.policy
+        self._traffic = context.traffic
+        self._host_id = encode_host(context.store_host).hex().upper()
+        self._redirects = context.redirects
         self._send_back = send_back
         self._turn = 0
-        cluster = (Property.CLUSTER.value.encode(), policy.cluster_name.encode())
+        cluster = (Property.CLUSTER.value.encode(), context.policy.cluster_name.encode())
         self._cluster: Changes = (cluster,)
         self._cluster_without_wait: Changes = (cluster, (_WAIT, None))
 
@@ -237,7 +216,7 @@ class SingleSends:
             trace_on=_text(self._policy.trace_on),
         )
         reply = Reply(received.to, Code.SUCCESS, "", header)
-        return self._confirmations.owe(now_ms, self._appends.end, reply, wait=wait)
+        return self._confirmations.defer(now_ms, self._appends.end, reply, wait=wait)
 
     def _batch(
         self, received: Received, request: SendMessage, target: Target, body: bytes
@@ -265,9 +244,9 @@ class SingleSends:
             raise MessageIllegal(f"a number does not fit into its field: {error}") from error
         if problem or 1 in moves or not number:
             refuse_batch(body, shared, problem, number)
-        told = array("q")
-        told.frombytes(sizes)
-        return drafts, told
+        numbers = array("q")
+        numbers.frombytes(sizes)
+        return drafts, numbers
 
     def _draft(
         self,
@@ -344,3 +323,109 @@ def _goes_elsewhere(properties: bytes) -> bool:
 
 def _text(flag: bool) -> str:
     return "true" if flag else "false"
+
+
+Alone = Callable[[int, Received], Sequence[Effect]]
+_Waiting = tuple[Received, Prepared | PreparedBatch]
+
+
+class JointSingles:
+    """Combines several single sends into one append.
+
+    A RocketMQ producer that does not wait for replies fills a batch with requests of one message
+    each. Each is checked separately; then all of them are numbered, stamped, written and projected
+    together, which is most of what a send costs. RocketMQ's encoded batches are combined with all
+    their messages.
+
+    Invariants:
+    - messages are stored in the order in which they were sent
+    - every sender gets the reply that it would get separately
+    - a message that cannot be combined is handled separately, in its place between the others: the
+      half message that creates the topics of transactions, a refused message, a traced one
+
+    State: none of its own.
+    """
+
+    def __init__(self, context: BrokerContext, single_sends: SingleSends) -> None:
+        self._single_sends = single_sends
+        self._appends = context.appends
+        self._redirects = context.redirects
+
+    def store(self, now_ms: int, sends: Sequence[Received], alone: Alone) -> list[Effect]:
+        """Store these and reply, in their order; `alone` handles one separately."""
+        effects: list[Effect] = []
+        group: list[_Waiting] = []
+        room, room_bytes = BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
+        for received in sends:
+            one = self._prepared(now_ms, received)
+            if one is None:
+                effects += self._store(now_ms, group, alone)
+                effects += alone(now_ms, received)
+                group, room, room_bytes = [], BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
+                continue
+            if isinstance(one, Prepared):
+                count, size_bytes = 1, len(one.draft)
+            else:
+                count, size_bytes = len(one.sizes), len(one.drafts)
+            if room_bytes < size_bytes or room < count:
+                effects += self._store(now_ms, group, alone)
+                group, room, room_bytes = [], BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
+            room -= count
+            room_bytes -= size_bytes
+            group.append((received, one))
+        return effects + self._store(now_ms, group, alone)
+
+    def _prepared(self, now_ms: int, received: Received) -> Prepared | PreparedBatch | None:
+        """Return what is stored; None if it is handled separately."""
+        request = received.request
+        assert isinstance(request, SendMessage)
+        if received.to.traced or 0 < received.deadline_ms <= now_ms:
+            return None
+        try:
+            if request.batch:
+                return self._single_sends.prepare_batch(received, request)
+            one = self._single_sends.prepare(received, request)
+            if one.elsewhere:
+                ready = self._redirects.are_ready((one.draft,))
+                return self._single_sends.moved(one, received.wall_ms) if ready else None
+        except KourouError:
+            return None  # handled separately, it gets the error as a reply
+        return one
+
+    def _store(self, now_ms: int, group: Sequence[_Waiting], alone: Alone) -> list[Effect]:
+        if not group:
+            return []
+        numbers: dict[Target, int] = {}
+        sizes, target_of = array("q"), array("q")
+        for _, one in group:
+            if isinstance(one, Prepared):
+                sizes.append(len(one.draft))
+                target_of.append(numbers.setdefault(one.place, len(numbers)))
+            else:
+                sizes += one.sizes
+                number = numbers.setdefault(one.target, len(numbers))
+                target_of += array("q", (number,)) * len(one.sizes)
+        records = bytearray().join(
+            [one.draft if isinstance(one, Prepared) else one.drafts for _, one in group]
+        )
+        wall_ms = max(received.wall_ms for received, _ in group)
+        try:
+            written = self._appends.write(records, sizes, list(numbers), target_of, wall_ms)
+        except KourouError:  # no space, or a failed store: each gets its own error
+            return [effect for received, _ in group for effect in alone(now_ms, received)]
+        effects = self._appends.take_done()
+        offsets, positions = written.offsets.tolist(), written.positions.tolist()
+        at = 0
+        for received, one in group:
+            if isinstance(one, Prepared):
+                effects += self._single_sends.stored(
+                    now_ms, received, one, offsets[at], positions[at]
+                )
+                at += 1
+            else:
+                end = at + len(one.sizes)
+                effects += self._single_sends.stored_batch(
+                    now_ms, received, one, offsets[at], positions[at:end]
+                )
+                at = end
+        return effects

@@ -1,6 +1,6 @@
 """Decides whether a message is stored where it was sent, or in another topic first.
 
-State: none; the implementation of `Halves` has its own.
+State: none; the implementation of `HalfStore` has its own.
 
     the message has                   is stored in                   its new properties
     TRAN_MSG=true                     RMQ_SYS_TRANS_HALF_TOPIC 0     REAL_TOPIC, REAL_QID
@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from kourou.engine.sends.appends import Numbers, Target, Written
+from kourou.engine.sends.appends import AppendResult, Numbers, Target
 from kourou.engine.transactions.half_messages import HALF_TARGET
 from kourou.errors import MessageIllegal
 from kourou.model.message import Property
@@ -27,7 +27,7 @@ from kourou.protocol.record.columns import RecordColumns
 from kourou.protocol.record.layout import parts_of
 from kourou.protocol.record.message_record import Changes, moved_draft
 from kourou.protocol.record.properties import find_property
-from kourou.runtime.inputs import Buffer
+from kourou.runtime.core import Buffer
 
 _DELAY = Property.DELAY.encode()
 _TRANSACTION = Property.TRAN_MSG.encode()
@@ -39,7 +39,7 @@ _REAL_QID = Property.REAL_QID.encode()
 _LEVEL = re.compile(rb"[+-]?[0-9]{1,10}")
 
 
-class Halves(Protocol):
+class HalfStore(Protocol):
     """Accepts half messages."""
 
     @property
@@ -65,7 +65,7 @@ class HalfFrames(Protocol):
         targets: Sequence[Target],
         target_of: Numbers | None,
         wall_ms: int,
-    ) -> Written | None:
+    ) -> AppendResult | None:
         """Store checked drafts that are all half messages; None if they must go separately."""
         ...
 
@@ -73,7 +73,7 @@ class HalfFrames(Protocol):
 class Redirects:
     """Decides where drafts are stored; `delay_levels_ms` has the delays from level 1 on."""
 
-    def __init__(self, delay_levels_ms: tuple[int, ...], halves: Halves | None = None) -> None:
+    def __init__(self, delay_levels_ms: tuple[int, ...], halves: HalfStore | None = None) -> None:
         self._levels = len(delay_levels_ms)
         self.halves = halves
         self.half_frames: HalfFrames | None = None
@@ -88,7 +88,7 @@ class Redirects:
     def moved(self, draft: Buffer, target: Target, wall_ms: int) -> tuple[Buffer, Target]:
         """Return the draft to store and its queue; unchanged if it is stored where it was sent.
 
-        Raises MessageIllegal if the message requests what is impossible, and as `Halves.half`.
+        Raises MessageIllegal if the message requests what is impossible, and as `HalfStore.half`.
         """
         ((delay, transaction),) = kernel.values((draft,), _REASONS)
         level = _level_of(delay)

@@ -1,6 +1,6 @@
 """The open half messages of batch transactions.
 
-State: projection of the half queue, in memory, rebuilt at start (engine.half_recovery). Each takes
+State: projection of the half queue, in memory, rebuilt at start (open_halves). Each takes
 16 bytes, because a batch may have a million.
 
 The broker sends no check-backs for these half messages and does not put them back. They stay where

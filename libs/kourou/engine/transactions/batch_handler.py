@@ -9,24 +9,33 @@ twice) are accepted, and discarded at a tick.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from kourou.engine.control import ControlState
-from kourou.engine.effects import Effect
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.retention.disk_pressure import DiskPressure
-from kourou.engine.sends.pending_replies import PendingReplies
-from kourou.engine.sends.recorder import Recorder
-from kourou.engine.transactions import batches as rules
-from kourou.engine.transactions.batch_ends import BatchEnds
-from kourou.engine.transactions.batch_halves import BatchPart
-from kourou.engine.transactions.transaction_handler import Transactions
-from kourou.errors import BadRequest, KourouError, Rejected
-from kourou.events.control_events import Cause, Event
-from kourou.model.limits import BATCH_STEP_MESSAGES_MAX
-from kourou.model.transaction import NONE, BatchQuery, check_attempt, check_query
+import numpy as np
+from kourou.engine.context import BrokerContext
 from kourou.protocol.bodies.broker_bodies import decode_attempts, decode_decision, encode_decision
+
+from kourou.engine.effects import Effect
+from kourou.engine.sends.appends import Target
+from kourou.engine.transactions import batches as rules
+from kourou.engine.transactions.batch_halves import BatchPart
+from kourou.engine.transactions.batch_log import BatchLog
+from kourou.engine.transactions.half_messages import (
+    COMMIT,
+    OP_TARGET,
+    ROLLBACK,
+    HalfRecord,
+    committed,
+    operation,
+)
+from kourou.engine.transactions.transaction_handler import TransactionHandler
+from kourou.errors import BadRequest, Corrupt, KourouError, Rejected
+from kourou.events.control_events import Cause, Event
+from kourou.model.limits import BATCH_STEP_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
+from kourou.model.names import SCHEDULE_TOPIC
+from kourou.model.transaction import NONE, BatchQuery, check_attempt, check_query
 from kourou.protocol.messages.transactions import (
     AbortBatch,
     BatchStateResponse,
@@ -37,8 +46,7 @@ from kourou.protocol.messages.transactions import (
     ResolveBatch,
 )
 from kourou.protocol.request import Request
-from kourou.runtime.effects import LogWarning
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import LogWarning, Received
 
 LOOK_MS = 1_000
 """The time between two cleanups."""
@@ -50,22 +58,15 @@ class BatchHandler:
     """Handles the requests about batches of one broker."""
 
     def __init__(
-        self,
-        control: ControlState,
-        transactions: Transactions,
-        ends: BatchEnds,
-        pending_replies: PendingReplies,
-        recorder: Recorder,
-        pressure: DiskPressure,
-        policy: BrokerPolicy,
+        self, context: BrokerContext, transactions: TransactionHandler, ends: BatchEnds
     ) -> None:
-        self._control = control
+        self._control = context.control
         self._transactions = transactions
         self._ends = ends
-        self._pending_replies = pending_replies
-        self._recorder = recorder
-        self._pressure = pressure
-        self._policy = policy
+        self._pending_replies = context.pending_replies
+        self._recorder = context.recorder
+        self._pressure = context.pressure
+        self._policy = context.policy
         self._next_look_ms = 0
         self._troubled = False
 
@@ -86,7 +87,7 @@ class BatchHandler:
         query = check_query(request.query)
         known = self._known(query)
         return self._pending_replies.decided(
-            now_ms, received, [], header=lambda: self._told(query), body=_winners(known)
+            now_ms, received, [], header=lambda: self._state_response(query), body=_winners(known)
         )
 
     def prepare(self, now_ms: int, received: Received, request: PrepareBatch) -> list[Effect]:
@@ -115,7 +116,7 @@ class BatchHandler:
             )
         events = rules.decide_prepare(batches, query, batch, request.coordinator, messages)
         return self._pending_replies.decided(
-            now_ms, received, events, header=lambda: self._told(query)
+            now_ms, received, events, header=lambda: self._state_response(query)
         )
 
     def decide(self, now_ms: int, received: Received, request: DecideBatch) -> list[Effect]:
@@ -133,9 +134,13 @@ class BatchHandler:
             wanted.counts,
         )
         known = BatchQuery("", decided=batch, winners=wanted.winners, counts=wanted.counts)
-        told = known if events else self._known(query)
+        state = known if events else self._known(query)
         return self._pending_replies.decided(
-            now_ms, received, events, header=lambda: self._told(query), body=_winners(told)
+            now_ms,
+            received,
+            events,
+            header=lambda: self._state_response(query),
+            body=_winners(state),
         )
 
     def resolve(self, now_ms: int, received: Received, request: ResolveBatch) -> list[Effect]:
@@ -187,8 +192,8 @@ class BatchHandler:
             self._recorder.record(forgotten, Cause("broker", "no longer used"), wall_ms)
         except KourouError as error:
             # Nothing is lost: the next cleanup retries it.
-            told = f"the remains of batches cannot be discarded: {error}"
-            warnings = [] if self._troubled else [LogWarning(told)]
+            text = f"the remains of batches cannot be discarded: {error}"
+            warnings = [] if self._troubled else [LogWarning(text)]
             self._troubled = True
             return warnings
         self._troubled = False
@@ -241,7 +246,7 @@ class BatchHandler:
     def _known(self, query: str) -> BatchQuery:
         return self._control.batches.table.get(query) or BatchQuery("")
 
-    def _told(self, query: str) -> BatchStateResponse:
+    def _state_response(self, query: str) -> BatchStateResponse:
         known = self._known(query)
         return BatchStateResponse(
             broker_name=self._policy.broker_name,
@@ -262,3 +267,107 @@ def _winners(known: BatchQuery) -> list[bytes]:
     if known.decided <= known.resolved:
         return []
     return [encode_decision(known.winners, known.counts)]
+
+
+class BatchEnds:
+    """Ends half messages of one broker; `host` is the broker's encoded address.
+
+    As in any transaction, a message precedes the op record that ends its half message, and a step
+    is one append. Truncating the log keeps the order. So of one part, at most the first open half
+    message can have its message stored already. The broker looks for that message by its key, once.
+    """
+
+    def __init__(
+        self, context: BrokerContext, transactions: TransactionHandler, log: BatchLog
+    ) -> None:
+        self._transactions = transactions
+        self._redirects = context.redirects
+        self._log = log
+        self._host = context.host
+
+    def commit(self, part: BatchPart, count_max: int, wall_ms: int) -> int:
+        """Store the messages of the first half messages of a part; return how many.
+
+        At least one is stored if `count_max` allows one. Raises TopicNotFound, DiskFull, Throttled,
+        Corrupt; half messages that could not be committed stay as they were.
+        """
+        done = self._commit_many(part, count_max, wall_ms) if part.proven else 0
+        return done or self._commit_singly(part, count_max, wall_ms)
+
+    def _commit_many(self, part: BatchPart, count_max: int, wall_ms: int) -> int:
+        """Like `commit`, in one pass; return 0 and change nothing if a special case occurs."""
+        transactions = self._transactions
+        stored = self._log.read(part, count_max)
+        if stored is None:
+            return 0
+        targets = [transactions.target_now(*target) for target in stored.real]
+        messages = stored.committed(targets)
+        fitting = np.cumsum(list(map(len, messages))).searchsorted(FRAME_RECORD_BYTES_MAX, "right")
+        done = max(1, int(fitting))
+        born_ms = max(transactions.store_ms, wall_ms)
+        offsets = [offset for offset, _ in part.first(done)]
+        ops = [operation(offset, born_ms, self._host) for offset in offsets]
+        self._log.append_pairs(messages[:done], targets, stored.real_of[:done], ops, part, wall_ms)
+        transactions.count_batch(COMMIT, done, stored.topics(done))
+        return done
+
+    def _commit_singly(self, part: BatchPart, count_max: int, wall_ms: int) -> int:
+        """Like `commit`, message by message."""
+        transactions = self._transactions
+        born_ms = max(transactions.store_ms, wall_ms)
+        drafts: list[tuple[Target, bytes]] = []
+        topics: Counter[str] = Counter()
+        size_bytes = done = 0
+        for offset, position in part.first(count_max):
+            try:
+                record = transactions.read(position)
+            except Rejected as error:
+                raise Corrupt(
+                    f"the half message at queue offset {offset} of a committed batch is "
+                    f"missing: {error}"
+                ) from error
+            proven, part.proven = part.proven, True
+            if proven or not self._was_committed(record):
+                target, draft = self._final(record)
+                if done and size_bytes + len(draft) > FRAME_RECORD_BYTES_MAX:
+                    break
+                size_bytes += len(draft)
+                drafts.append((target, draft))
+            topics[record.real_target[0]] += 1
+            drafts.append((OP_TARGET, operation(offset, born_ms, self._host)))
+            done += 1
+        if done:
+            self._log.append_ends(drafts, part, done, wall_ms)
+            transactions.count_batch(COMMIT, done, topics)
+        return done
+
+    def discard(self, part: BatchPart, count_max: int, wall_ms: int) -> int:
+        """Discard the first half messages of a part; return how many."""
+        transactions = self._transactions
+        born_ms = max(transactions.store_ms, wall_ms)
+        drafts = [
+            (OP_TARGET, operation(offset, born_ms, self._host))
+            for offset, _ in part.first(count_max)
+        ]
+        if drafts:
+            self._log.append_ends(drafts, part, len(drafts), wall_ms)
+            transactions.count_batch(ROLLBACK, len(drafts), {})
+        return len(drafts)
+
+    def _final(self, record: HalfRecord) -> tuple[Target, bytes]:
+        """Return the final message and its queue: the message's own queue, or a delay queue."""
+        target = self._transactions.final_target(record)
+        mark = record.mark
+        level = 0 if mark is None else mark.delay_level
+        draft = committed(record, target[1])
+        if not level:
+            return target, draft
+        moved, place = self._redirects.delayed(draft, target, level)
+        return place, moved
+
+    def _was_committed(self, record: HalfRecord) -> bool:
+        mark = record.mark
+        if mark is not None and mark.delay_level:
+            waiting = self._transactions.has_copy(record, SCHEDULE_TOPIC, COMMIT)
+            return waiting or self._transactions.committed_copy(record)
+        return self._transactions.committed_copy(record)

@@ -21,14 +21,14 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kourou.errors import BadRequest, Rejected
-from kourou.events.batch_events import (
+from kourou.events.control_events import (
     BatchDecided,
     BatchEventBase,
     BatchPrepared,
     BatchQueryForgotten,
     BatchResolved,
+    Event,
 )
-from kourou.events.control_events import Event
 from kourou.model.limits import BATCH_PARTITIONS_MAX, BATCH_QUERIES_MAX
 from kourou.model.transaction import BatchQuery
 

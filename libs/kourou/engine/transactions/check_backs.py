@@ -23,10 +23,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kourou.engine.context import BrokerContext
+
 from kourou.engine.effects import Effect
-from kourou.engine.groups.membership import Membership
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.retention.disk_pressure import DiskPressure
 from kourou.engine.sends.appends import Target
 from kourou.engine.transactions.half_messages import (
     COMMIT,
@@ -39,12 +38,12 @@ from kourou.engine.transactions.half_messages import (
     still_immune,
 )
 from kourou.engine.transactions.open_halves import OpenHalf
-from kourou.engine.transactions.transaction_handler import Ending, Transactions
+from kourou.engine.transactions.transaction_handler import TransactionEnd, TransactionHandler
 from kourou.errors import Corrupt, KourouError, Rejected
 from kourou.protocol.messages.transactions import CheckTransactionState
-from kourou.protocol.record.layout import Host, encode_host
+from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import encode_offset_id
-from kourou.runtime.effects import LogWarning, Notify
+from kourou.runtime.core import LogWarning, Notify
 
 HALVES_PER_TICK = 256
 """The most half messages that a round handles in one tick, so that other requests do not wait."""
@@ -64,20 +63,13 @@ class _Step:
 class CheckBacks:
     """Asks producers about their open half messages."""
 
-    def __init__(
-        self,
-        transactions: Transactions,
-        members: Membership,
-        policy: BrokerPolicy,
-        pressure: DiskPressure,
-        store_host: Host,
-    ) -> None:
+    def __init__(self, context: BrokerContext, transactions: TransactionHandler) -> None:
         self._transactions = transactions
-        self._members = members
-        self._policy = policy
-        self._pressure = pressure
-        self._store_host = store_host
-        self._host = encode_host(store_host)
+        self._members = context.members
+        self._policy = context.policy
+        self._pressure = context.pressure
+        self._store_host = context.store_host
+        self._host = encode_host(context.store_host)
         self._next_round_ms = 0
         self._round_end = 0
         self._turn = 0
@@ -138,7 +130,7 @@ class CheckBacks:
             self._transactions.forget(half)
             return True
         if self._transactions.is_committed(half, record):
-            self._transactions.resolve([Ending(half, record, COMMIT, None)], wall_ms)
+            self._transactions.resolve([TransactionEnd(half, record, COMMIT, None)], wall_ms)
             return True
         expired = wall_ms - record.born_ms > policy.reserved_hours * _HOUR_MS
         if last or expired:

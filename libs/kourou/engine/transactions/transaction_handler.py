@@ -7,7 +7,7 @@ A commit appends the message and the op record that ends its half message in one
 first. So a log that is truncated anywhere has neither, or both, or the message alone. To detect the
 last case, the broker searches for the message by its unique key before it resolves or checks a half
 message that was open at start; if it finds one, it writes only the op record. So nothing is stored
-twice, and nothing committed is lost. Ends that share an append (engine.joint_ends) follow one
+twice, and nothing committed is lost. Ends that share an append (class JointEnds) follow one
 another in it, so this holds for each of them.
 
 A position in a request proves nothing, because a body may have bytes that look like a half message.
@@ -20,16 +20,11 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kourou.engine.context import BrokerContext
+
 from kourou.engine.admin.topic_table import decide_transaction_topics
-from kourou.engine.control import ControlState
 from kourou.engine.effects import Effect
-from kourou.engine.groups.progress import Commits
-from kourou.engine.policy import BrokerPolicy
-from kourou.engine.ports import StoreView
-from kourou.engine.retention.disk_pressure import DiskPressure
-from kourou.engine.sends.appends import Appends, Target, Written
-from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.recorder import Recorder
+from kourou.engine.sends.appends import AppendResult, Target
 from kourou.engine.transactions.half_messages import (
     COMMIT,
     GIVEN_UP_TARGET,
@@ -45,19 +40,22 @@ from kourou.engine.transactions.half_messages import (
     read_draft,
     read_half,
 )
-from kourou.engine.transactions.half_recovery import open_halves
-from kourou.engine.transactions.open_halves import TRANSACTION_GROUP, OpenHalf, OpenHalves
-from kourou.errors import Corrupt, NoPermission, Rejected, TopicNotFound
+from kourou.engine.transactions.open_halves import (
+    TRANSACTION_GROUP,
+    OpenHalf,
+    OpenHalves,
+    open_halves,
+)
+from kourou.errors import Corrupt, KourouError, NoPermission, Rejected, TopicNotFound
 from kourou.events.control_events import Cause
-from kourou.model.limits import RESOLVED_REMEMBERED_MAX
+from kourou.model.limits import BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX, RESOLVED_REMEMBERED_MAX
 from kourou.model.message import Property, SysFlag
 from kourou.model.names import HALF_TOPIC
 from kourou.protocol.messages.transactions import EndTransaction, ResumeCheckHalfMessage
 from kourou.protocol.record.layout import parts_of
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Buffer, Received
+from kourou.runtime.core import Buffer, Received, Reply
 
 GIVEN_UP = 0
 """The outcome of a half message that was not resolved; the others are COMMIT and ROLLBACK."""
@@ -72,7 +70,7 @@ _SAME_KEY_MAX = 32
 """The most messages of one unique key that are examined; a producer's keys differ."""
 
 
-class Ending(NamedTuple):
+class TransactionEnd(NamedTuple):
     """The end of an open half message: `final` is the message, if it is to be stored now."""
 
     half: OpenHalf
@@ -86,30 +84,19 @@ class Ending(NamedTuple):
         return len(self.final[1]) if self.final is not None else 0
 
 
-class Transactions:
+class TransactionHandler:
     """The half messages of one broker. `host` is the broker's own encoded address."""
 
-    def __init__(
-        self,
-        view: StoreView,
-        control: ControlState,
-        commits: Commits,
-        appends: Appends,
-        confirmations: Confirmations,
-        recorder: Recorder,
-        pressure: DiskPressure,
-        policy: BrokerPolicy,
-        host: bytes,
-    ) -> None:
-        self._view = view
-        self._control = control
-        self._commits = commits
-        self._appends = appends
-        self._confirmations = confirmations
-        self._recorder = recorder
-        self._pressure = pressure
-        self._policy = policy
-        self._host = host
+    def __init__(self, context: BrokerContext) -> None:
+        self._view = context.view
+        self._control = context.control
+        self._commits = context.commits
+        self._appends = context.appends
+        self._confirmations = context.confirmations
+        self._recorder = context.recorder
+        self._pressure = context.pressure
+        self._policy = context.policy
+        self._host = context.host
         # Not a dict: to find its first entry, Python passes over all that were deleted before.
         self._ended: OrderedDict[int, int] = OrderedDict()
         self._touched = False
@@ -132,7 +119,7 @@ class Transactions:
         """Note both clocks; the age of a half message that comes later counts from here."""
         self._now_ms, self._wall_ms = now_ms, wall_ms
 
-    def settle(self) -> None:
+    def commit_progress(self) -> None:
         """Commit the progress in the queues of transactions; recorded like any group's.
 
         Cheap if nothing has changed.
@@ -206,7 +193,7 @@ class Transactions:
             self._resolve_again(record, wanted, received.wall_ms)
         return self.answer(now_ms, received, record)
 
-    def prepare(self, request: EndTransaction) -> Ending | None:
+    def prepare(self, request: EndTransaction) -> TransactionEnd | None:
         """Return what this end appends if it can share an append; changes nothing.
 
         None if it appends nothing, or if the log must be searched for the outcome. Raises as `end`.
@@ -217,12 +204,14 @@ class Transactions:
         half, record = self._asked_about(request)
         if half is None or not half.proven:
             return None
-        return Ending(half, record, wanted, self._final(record) if wanted == COMMIT else None)
+        return TransactionEnd(
+            half, record, wanted, self._final(record) if wanted == COMMIT else None
+        )
 
     def answer(self, now_ms: int, received: Received, record: HalfRecord) -> list[Effect]:
         """Reply to the request that ended a half message, once everything appended is safe."""
         end = self._confirmations.appended
-        return self._confirmations.owe(now_ms, end, Reply(received.to), wait=record.wait)
+        return self._confirmations.defer(now_ms, end, Reply(received.to), wait=record.wait)
 
     def _asked_about(self, request: EndTransaction) -> tuple[OpenHalf | None, HalfRecord]:
         """Return the open half message that a request names (or None), and its record."""
@@ -288,7 +277,7 @@ class Transactions:
     def _resolve(self, half: OpenHalf, record: HalfRecord, wanted: int, wall_ms: int) -> None:
         found = COMMIT if self.is_committed(half, record) else None
         final = self._final(record) if wanted == COMMIT and found is None else None
-        self.resolve([Ending(half, record, found or wanted, final)], wall_ms)
+        self.resolve([TransactionEnd(half, record, found or wanted, final)], wall_ms)
         if found is not None:
             _require_same(found, wanted)
 
@@ -302,7 +291,7 @@ class Transactions:
         half.proven = True
         return self.committed_copy(record)
 
-    def resolve(self, endings: Sequence[Ending], wall_ms: int) -> None:
+    def resolve(self, endings: Sequence[TransactionEnd], wall_ms: int) -> None:
         """Append messages and op records in one piece, and close the half messages.
 
         The half messages are all different. Each message precedes its op record. Raises as
@@ -326,10 +315,10 @@ class Transactions:
     def remember(self, half_offset: int, outcome: int, record: HalfRecord | None) -> None:
         """Remember an outcome for repeated requests; `record` is None if it is lost."""
         self._touched = True
-        told = _OUTCOMES[outcome]
-        self.resolved[told] += 1
+        result = _OUTCOMES[outcome]
+        self.resolved[result] += 1
         if record is not None:
-            self.resolved_by_topic[record.real_target[0], told] += 1
+            self.resolved_by_topic[record.real_target[0], result] += 1
         ended = self._ended
         if len(ended) >= RESOLVED_REMEMBERED_MAX:
             ended.popitem(last=False)
@@ -338,10 +327,10 @@ class Transactions:
     def count_batch(self, outcome: int, count: int, topics: Mapping[str, int]) -> None:
         """Count outcomes of a batch's half messages; `topics` are those of committed ones."""
         self._touched = True
-        told = _OUTCOMES[outcome]
-        self.resolved[told] += count
+        result = _OUTCOMES[outcome]
+        self.resolved[result] += count
         for topic, number in topics.items():
-            self.resolved_by_topic[topic, told] += number
+            self.resolved_by_topic[topic, result] += number
 
     def put_back(self, half: OpenHalf, offset: int, position: int, record: HalfRecord) -> None:
         """Note that an open half message was appended again, and is now open there."""
@@ -448,11 +437,11 @@ class Transactions:
         one = OpenHalf(half_offset, half_position, now_ms)
         self.halves.open_copy(one, record.identity)
         self._touched = True
-        return self._confirmations.owe(now_ms, self._confirmations.appended, Reply(received.to))
+        return self._confirmations.defer(now_ms, self._confirmations.appended, Reply(received.to))
 
     # -- appending ------------------------------------------------------------------------------
 
-    def append_placed(self, drafts: Sequence[tuple[Target, bytes]], wall_ms: int) -> Written:
+    def append_placed(self, drafts: Sequence[tuple[Target, bytes]], wall_ms: int) -> AppendResult:
         """Append drafts in one piece. Raises as Appends.write; then nothing has changed."""
         written = self._appends.write_drafts(
             [draft for _, draft in drafts], [target for target, _ in drafts], wall_ms
@@ -470,3 +459,74 @@ def _require_same(outcome: int, wanted: int) -> None:
     if outcome == COMMIT:
         raise Rejected("the transaction is committed already; it cannot be rolled back")
     raise Rejected("the transaction is rolled back already; it cannot be committed")
+
+
+Alone = Callable[[int, Received], Sequence[Effect]]
+_Group = dict[int, tuple[Received, TransactionEnd]]
+"""By the queue offsets of the half messages, in the order of the requests."""
+
+_ENDS_MAX = BATCH_MESSAGES_MAX // 2
+"""Each end appends two records at most."""
+
+
+class JointEnds:
+    """Combines several ends into one append.
+
+    A producer with many open transactions fills a batch with requests that resolve one half message
+    each. Each is checked separately; then all their records are numbered, written and projected at
+    once.
+
+    Invariants:
+    - records are in the order of the requests, and a committed message precedes its op record, so
+      a log that is truncated anywhere has what it could have if the requests had come separately
+    - every producer gets the reply that it would get separately
+    - a request that cannot be combined is handled separately, in its place between the others: an
+      end that is refused or whose outcome is unknown yet, one whose half message is not open or was
+      open when the broker started, a traced request, one that names a half message of the group
+    """
+
+    def __init__(self, context: BrokerContext, transactions: TransactionHandler) -> None:
+        self._transactions = transactions
+        self._appends = context.appends
+
+    def store(self, now_ms: int, ends: Sequence[Received], alone: Alone) -> list[Effect]:
+        """Resolve these and reply, in their order; `alone` handles one separately."""
+        effects: list[Effect] = []
+        group: _Group = {}
+        room_bytes = FRAME_RECORD_BYTES_MAX
+        for received in ends:
+            one = self._prepared(now_ms, received)
+            goes_alone = one is None or one.half.offset in group
+            if one is None or goes_alone or room_bytes < one.size_bytes or len(group) == _ENDS_MAX:
+                effects += self._store(now_ms, group, alone)
+                group, room_bytes = {}, FRAME_RECORD_BYTES_MAX
+            if one is None or goes_alone:
+                effects += alone(now_ms, received)
+                continue
+            room_bytes -= one.size_bytes
+            group[one.half.offset] = received, one
+        return effects + self._store(now_ms, group, alone)
+
+    def _prepared(self, now_ms: int, received: Received) -> TransactionEnd | None:
+        """Return what the end appends; None if it is handled separately."""
+        request = received.request
+        assert isinstance(request, EndTransaction)
+        if received.to.traced or 0 < received.deadline_ms <= now_ms:
+            return None
+        try:
+            return self._transactions.prepare(request)
+        except KourouError:
+            return None  # handled separately, it gets the error as a reply
+
+    def _store(self, now_ms: int, group: _Group, alone: Alone) -> list[Effect]:
+        if not group:
+            return []
+        wall_ms = max(received.wall_ms for received, _ in group.values())
+        try:
+            self._transactions.resolve([one for _, one in group.values()], wall_ms)
+        except KourouError:  # no space, or a failed store: each gets its own error
+            return [effect for received, _ in group.values() for effect in alone(now_ms, received)]
+        effects = self._appends.take_done()
+        for received, one in group.values():
+            effects += self._transactions.answer(now_ms, received, one.record)
+        return effects

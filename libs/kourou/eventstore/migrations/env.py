@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from kourou.eventstore.schema import VERSION_TABLE
-from kourou.eventstore.tables import metadata
+from kourou.eventstore.schema import VERSION_TABLE, metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -32,7 +32,7 @@ class Send:
 class SaveVote:
     """Write epoch and vote ("" for none) to disk, then report VoteSaved; on failure, exit.
 
-    `joining` and `lived` are stored with them (ballot.py).
+    `joining` and `lived` are stored with them (class Ballot).
     """
 
     epoch: int
@@ -53,12 +53,12 @@ class WriteChunk:
 
 @dataclass(frozen=True, slots=True)
 class FlushLog:
-    """Flush written bytes, then report Flushed; flushes may be combined."""
+    """Flush written bytes, then report LogFlushed; flushes may be combined."""
 
 
 @dataclass(frozen=True, slots=True)
-class CutLog:
-    """Save aside and remove everything from `position` on, durably, then report LogCut.
+class TruncateLog:
+    """Save aside and remove everything from `position` on, durably; report LogTruncated.
 
     The store refuses to remove anything below `confirmed`.
     """
@@ -68,12 +68,12 @@ class CutLog:
 
 
 @dataclass(frozen=True, slots=True)
-class BeginLog:
+class DiscardLog:
     """The leader has no data below `position` any more, and this log ends before it.
 
-    Request the state at the position from another replica, then call `Member.may_begin`. If that
-    returns True, discard the log and start an empty one there, durably, then report LogBegun. Until
-    then the log stays unchanged. `epoch` is that of the byte before.
+    Request the state at the position from another replica, then call `RaftNode.may_begin`. If that
+    returns True, discard the log and start an empty one there, durably, then report LogRestarted.
+    Until then the log stays unchanged. `epoch` is that of the byte before.
     """
 
     position: int
@@ -94,7 +94,7 @@ class RoleChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class Confirmed:
+class Committed:
     """Everything below `position` is committed: a majority has it, so it may be read."""
 
     position: int
@@ -119,7 +119,7 @@ class NeedsRepair:
 
 
 @dataclass(frozen=True, slots=True)
-class HandOverFailed:
+class TransferFailed:
     """The leader stays, because `target` did not take over."""
 
     target: str
@@ -138,12 +138,12 @@ Effect: TypeAlias = (
     | SaveVote
     | WriteChunk
     | FlushLog
-    | CutLog
-    | BeginLog
+    | TruncateLog
+    | DiscardLog
     | RoleChanged
-    | Confirmed
+    | Committed
     | Fetch
     | NeedsRepair
-    | HandOverFailed
+    | TransferFailed
     | Halt
 )

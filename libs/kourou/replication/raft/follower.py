@@ -16,71 +16,72 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kourou.protocol.messages.replication import ChunkAck, LogChunk, StandNow
-from kourou.replication.raft.catch_up import CatchUp
 from kourou.replication.raft.effects import (
-    BeginLog,
-    Confirmed,
-    CutLog,
+    Committed,
+    DiscardLog,
+    Fetch,
     FlushLog,
     Role,
+    TruncateLog,
     WriteChunk,
 )
 from kourou.replication.raft.own_log import Fit
-from kourou.replication.raft.part import Cause, Part
+from kourou.replication.raft.role import RoleBehavior, TransitionCause
 
 if TYPE_CHECKING:
     from kourou.replication.raft.inputs import Buffer, Fetched
-    from kourou.replication.raft.member import Member
+    from kourou.replication.raft.node import RaftNode
+
 
 NOTHING = -1
 
 
-class Follower(Part):
+class RaftFollower(RoleBehavior):
     """The follower role of a replica."""
 
     role = Role.FOLLOWER
     __slots__ = (
+        "_acknowledged",
         "_answering",
         "_beginning",
         "_blocked_until_ms",
         "_catch_up",
-        "_late_told_ms",
-        "_told_flushed",
+        "_late_refused_ms",
         "confirmable",
         "matched",
     )
 
-    def __init__(self, member: Member) -> None:
-        super().__init__(member)
+    def __init__(self, node: RaftNode) -> None:
+        super().__init__(node)
         #: This log equals the leader's up to here.
         self.matched = 0
         #: The leader's committed position, as far as it is known.
         self.confirmable = 0
         self._answering = NOTHING  # the round to be acknowledged in this batch
-        self._told_flushed = NOTHING
-        self._blocked_until_ms = member.now
-        self._catch_up = CatchUp(member)
+        self._acknowledged = NOTHING
+        self._blocked_until_ms = node.now
+        self._catch_up = CatchUp(node)
         self._beginning = NOTHING  # the position where the log is to restart
-        self._late_told_ms = NOTHING
+        self._late_refused_ms = NOTHING
 
     def begin(self) -> None:
         """Wait for a leader."""
-        if self.member.joining is None:
+        if self.node.joining is None:
             self._wait()
         else:
-            self.deadline_ms = self.member.now
+            self.deadline_ms = self.node.now
 
     def _wait(self) -> None:
-        self.deadline_ms = self.member.now + self.member.election_timeout_ms()
+        self.deadline_ms = self.node.now + self.node.election_timeout_ms()
 
     def tick(self) -> None:
         """No leader was heard from: find out whether an election would succeed."""
-        member = self.member
+        node = self.node
         if self._may_stand():
-            member.become(Cause.TIMEOUT)
-        elif member.joining is not None:
-            member.joining.ask()
-            self.deadline_ms = member.now + member.settings.heartbeat_ms
+            node.become(TransitionCause.TIMEOUT)
+        elif node.joining is not None:
+            node.joining.ask()
+            self.deadline_ms = node.now + node.settings.heartbeat_ms
         else:
             self._wait()
 
@@ -90,17 +91,19 @@ class Follower(Part):
         A leader reads and writes at once, and a truncation takes a while. Standing later is always
         safe; the end of the truncation, or a restart, makes it possible again.
         """
-        return not self.member.log.cutting and self.member.joining is None
+        return not self.node.log.truncating and self.node.joining is None
 
     # -- chunks ----------------------------------------------------------------------------------
 
     def chunk(self, chunk: LogChunk, body: Buffer) -> None:
         """Handle a chunk or a heartbeat of this epoch's leader."""
         self._wait()
-        log = self.member.log
-        if log.cutting or (chunk.end > chunk.position and self.member.now < self._blocked_until_ms):
+        log = self.node.log
+        if log.truncating or (
+            chunk.end > chunk.position and self.node.now < self._blocked_until_ms
+        ):
             return
-        joining = self.member.joining
+        joining = self.node.joining
         if joining is not None and not joining.is_marked:
             return
         self.confirmable = max(self.confirmable, chunk.confirmed)
@@ -110,8 +113,8 @@ class Follower(Part):
         self._beginning = NOTHING
         if self._take(chunk.position, chunk.end, chunk.previous_epoch, chunk.data_epoch, body):
             self._answering = max(self._answering, chunk.round)
-        elif not log.cutting:
-            self.member.send(chunk.leader, self.member.refusal(chunk.round, chunk.position))
+        elif not log.truncating:
+            self.node.send(chunk.leader, self.node.refusal(chunk.round, chunk.position))
         if chunk.catch_up:
             self._catch_up.go_on(self.matched, min(chunk.confirmed, chunk.leader_end))
         if joining is not None:
@@ -121,16 +124,16 @@ class Follower(Part):
         self, position: int, end: int, previous_epoch: int, data_epoch: int, body: Buffer
     ) -> bool:
         """Write the new bytes; False if they do not fit, and then nothing was written."""
-        member = self.member
-        log = member.log
+        node = self.node
+        log = node.log
         fit, agreed = log.compare(position, end, previous_epoch, data_epoch)
         if fit is Fit.NEXT:
             if data_epoch != previous_epoch and data_epoch <= log.epochs.newest:
                 return False  # an epoch opens once
             log.append(end, data_epoch)
-            member.out += (WriteChunk(position, end, data_epoch, body), FlushLog())
+            node.out += (WriteChunk(position, end, data_epoch, body), FlushLog())
         elif fit is Fit.DIVERGED:
-            self._cut(agreed)
+            self._truncate(agreed)
             return False
         elif fit is not Fit.HAVE:
             self.matched = max(self.matched, agreed)  # of an overlap; 0 for a gap
@@ -143,25 +146,25 @@ class Follower(Part):
         """Commit only what is on this disk: a write may still fail, and a power loss must not undo
         it.
         """
-        log = self.member.log
+        log = self.node.log
         if log.confirm(min(self.confirmable, self.matched, log.flushed)):
-            self.member.out.append(Confirmed(log.confirmed))
+            self.node.out.append(Committed(log.confirmed))
 
     # -- truncation -------------------------------------------------------------------------------
 
-    def _cut(self, position: int) -> None:
-        log = self.member.log
-        if not log.may_cut(position):
-            self.member.halt(f"a cut at {position}, and all is confirmed up to {log.confirmed}")
+    def _truncate(self, position: int) -> None:
+        log = self.node.log
+        if not log.may_truncate(position):
+            self.node.halt(f"a cut at {position}, and all is confirmed up to {log.confirmed}")
             return
-        ballot = self.member.ballot
+        ballot = self.node.ballot
         if position == 0 and ballot.lived:
-            self.member.out.append(ballot.lives_no_more())
+            self.node.out.append(ballot.lives_no_more())
         if position == 0 and not ballot.saved:
             return  # an empty log with a vote that has `lived` counts as lost: write the vote first
-        self.member.out.append(CutLog(position, log.confirmed))
-        log.cut(position)
-        log.cutting = True
+        self.node.out.append(TruncateLog(position, log.confirmed))
+        log.truncate(position)
+        log.truncating = True
 
     def _must_restart(self, chunk: LogChunk) -> bool:
         """True if no replica has the data that this log lacks.
@@ -173,7 +176,7 @@ class Follower(Part):
         first = chunk.first_position
         if not chunk.catch_up or chunk.position != first or chunk.confirmed < first:
             return False
-        log = self.member.log
+        log = self.node.log
         return first > log.first_position and not log.fits(first, chunk.previous_epoch)
 
     def _restart_log(self, chunk: LogChunk) -> None:
@@ -183,18 +186,18 @@ class Follower(Part):
         to get replies from this replica, one per heartbeat interval: a refusal of every chunk would
         make it probe again each time.
         """
-        member = self.member
+        node = self.node
         position = chunk.first_position
-        if member.log.confirmed > position:
-            confirmed = member.log.confirmed
-            member.halt(f"the log should restart at {position}, but is committed up to {confirmed}")
+        if node.log.confirmed > position:
+            confirmed = node.log.confirmed
+            node.halt(f"the log should restart at {position}, but is committed up to {confirmed}")
             return
         if position != self._beginning:
             self._beginning = position
-            member.out.append(BeginLog(position, chunk.previous_epoch))
-        if member.now >= self._late_told_ms + member.settings.heartbeat_ms:
-            self._late_told_ms = member.now
-            member.send(chunk.leader, member.refusal(chunk.round, chunk.position))
+            node.out.append(DiscardLog(position, chunk.previous_epoch))
+        if node.now >= self._late_refused_ms + node.settings.heartbeat_ms:
+            self._late_refused_ms = node.now
+            node.send(chunk.leader, node.refusal(chunk.round, chunk.position))
 
     def wants_to_begin(self, position: int | None = None) -> bool:
         """True if the log is to restart; `position`: where it could, given the available state."""
@@ -203,18 +206,18 @@ class Follower(Part):
 
     def log_changed(self) -> None:
         """Report the new end of the log, so that the leader continues from there."""
-        member = self.member
+        node = self.node
         self._beginning = NOTHING
-        self.matched = min(self.matched, member.log.end)
-        self._told_flushed = min(self._told_flushed, self.matched)
-        if member.leader:
-            member.send(member.leader, member.refusal(member.round_heard, member.log.end))
+        self.matched = min(self.matched, node.log.end)
+        self._acknowledged = min(self._acknowledged, self.matched)
+        if node.leader:
+            node.send(node.leader, node.refusal(node.round_heard, node.log.end))
 
     def write_failed(self) -> None:
         """Accept no bytes for a heartbeat interval and stay silent, or both sides would loop."""
-        member = self.member
-        self._blocked_until_ms = member.now + member.settings.heartbeat_ms
-        self.matched = min(self.matched, member.log.end)
+        node = self.node
+        self._blocked_until_ms = node.now + node.settings.heartbeat_ms
+        self.matched = min(self.matched, node.log.end)
         self._answering = NOTHING
 
     # -- acknowledgements -------------------------------------------------------------------------
@@ -222,30 +225,30 @@ class Follower(Part):
     def flushed(self) -> None:
         """More can be acknowledged and committed."""
         self._confirm()
-        if self.member.leader and min(self.matched, self.member.log.flushed) > self._told_flushed:
-            self._answering = max(self._answering, self.member.round_heard)
+        if self.node.leader and min(self.matched, self.node.log.flushed) > self._acknowledged:
+            self._answering = max(self._answering, self.node.round_heard)
 
-    def settle(self) -> None:
+    def end_batch(self) -> None:
         """Acknowledge all chunks of this batch at once."""
-        member = self.member
-        if self._answering != NOTHING and not member.log.cutting:
-            flushed = min(self.matched, member.log.flushed)
+        node = self.node
+        if self._answering != NOTHING and not node.log.truncating:
+            flushed = min(self.matched, node.log.flushed)
             if flushed:
-                member.lives()
-            member.send(
-                member.leader,
+                node.lives()
+            node.send(
+                node.leader,
                 ChunkAck(
-                    group=member.settings.group,
-                    epoch=member.epoch,
-                    member=member.settings.member,
+                    group=node.settings.group,
+                    epoch=node.epoch,
+                    member=node.settings.member,
                     accepted=True,
                     written=self.matched,
                     flushed=flushed,
                     round=self._answering,
-                    joining=member.joining_start,
+                    joining=node.joining_start,
                 ),
             )
-            self._told_flushed = flushed
+            self._acknowledged = flushed
         self._answering = NOTHING
         self._catch_up.check_time()
 
@@ -255,23 +258,23 @@ class Follower(Part):
         """The leader resigns; if this replica cannot stand now, the leader continues."""
         if not self._may_stand():
             return
-        self.member.transfer = order.round
-        self.member.become(Cause.STAND_NOW)
+        self.node.transfer = order.round
+        self.node.become(TransitionCause.STAND_NOW)
 
     def fetched(self, item: Fetched) -> None:
         """Handle bytes from another replica: they are committed, so they equal the leader's."""
         answer = item.answer
-        blocked = self.member.now < self._blocked_until_ms
+        blocked = self.node.now < self._blocked_until_ms
         if not self._catch_up.is_awaited(item.serial) or blocked:
             return
-        log, out = self.member.log, self.member.out
+        log, out = self.node.log, self.node.out
         limit = min(self.confirmable, answer.confirmed)
         before, ahead = self.matched, len(out)
         if (
-            not log.cutting
+            not log.truncating
             and answer.position == before
             and answer.position < answer.end <= limit
-            and answer.previous_epoch <= answer.data_epoch <= self.member.epoch
+            and answer.previous_epoch <= answer.data_epoch <= self.node.epoch
         ):
             self._take(
                 answer.position, answer.end, answer.previous_epoch, answer.data_epoch, item.body
@@ -280,12 +283,12 @@ class Follower(Part):
             # A restart would discard what is acknowledged here; the leader repeats its request if
             # necessary.
             self._beginning = NOTHING
-            self._answering = max(self._answering, self.member.round_heard)
-            told = len(out)
+            self._answering = max(self._answering, self.node.round_heard)
+            requests = len(out)
             self._catch_up.go_on(self.matched, self.confirmable)
             # Send the next request before these bytes are written: its source works in the
             # meantime.
-            out[ahead:] = out[told:] + out[ahead:told]
+            out[ahead:] = out[requests:] + out[ahead:requests]
         else:
             self._catch_up.turn_to_another()
 
@@ -293,3 +296,62 @@ class Follower(Part):
         """Try another replica."""
         if self._catch_up.is_awaited(serial):
             self._catch_up.turn_to_another()
+
+
+NONE_AWAITED = 0
+
+
+class CatchUp:
+    """The requests of one follower under one leader.
+
+    Committed bytes are the same at every replica, so any of them can supply them: other followers
+    are asked first, the leader last. There is one request at a time. If a replica does not reply in
+    time, or has nothing, the next one is asked when the leader reports again that there is data to
+    fetch.
+    """
+
+    __slots__ = ("_awaited", "_deadline_ms", "_limit", "_node", "_turn")
+
+    def __init__(self, node: RaftNode) -> None:
+        self._node = node
+        self._awaited = NONE_AWAITED
+        self._deadline_ms = 0
+        self._limit = 0
+        self._turn = 0
+
+    def go_on(self, position: int, limit: int) -> None:
+        """Everything below `position` is here: request what follows, if it is below `limit`."""
+        self._limit = max(self._limit, limit)
+        if self._awaited == NONE_AWAITED and position < self._limit:
+            self._ask(position)
+
+    def turn_to_another(self) -> None:
+        """The last request had no result: send the next one to another replica."""
+        self._turn += 1
+
+    def is_awaited(self, serial: int) -> bool:
+        """True if this replies to the last request; afterwards no reply is pending."""
+        if serial != self._awaited:
+            return False
+        self._awaited = NONE_AWAITED
+        return True
+
+    def check_time(self) -> None:
+        """Give up on a request after a timeout."""
+        if self._awaited != NONE_AWAITED and self._node.now >= self._deadline_ms:
+            self._awaited = NONE_AWAITED
+            self.turn_to_another()
+
+    def _ask(self, position: int) -> None:
+        node = self._node
+        self._awaited = node.next_serial()
+        self._deadline_ms = node.now + node.settings.fetch_timeout_ms
+        size = min(node.settings.fetch_bytes, self._limit - position)
+        node.out.append(Fetch(self._awaited, self._source(), position, size))
+
+    def _source(self) -> str:
+        node = self._node
+        others = [name for name in node.settings.peers if name != node.leader]
+        if node.leader:
+            others.append(node.leader)
+        return others[self._turn % len(others)]

@@ -7,7 +7,7 @@ any message that arrived after the append.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from kourou.protocol.messages.replication import (
     AskVote,
@@ -18,12 +18,51 @@ from kourou.protocol.messages.replication import (
     Vote,
 )
 
+
+class Chance(Protocol):
+    """A source of random numbers, seeded by the caller (`random.Random`)."""
+
+    def randint(self, a: int, b: int) -> int:
+        """An integer from `a` to `b`, both included."""
+        ...
+
+
+class LogPiece(Protocol):
+    """Bytes of the log that are sent together, such as `kourou.store.replica.chunks.Chunk`."""
+
+    @property
+    def data(self) -> bytes | memoryview:
+        """Whole records and fillers, as they are in the log."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """The position after them: beyond the last byte if a filler closes a segment."""
+        ...
+
+    @property
+    def damage(self) -> str:
+        """Why these bytes may not be sent; "" for good ones."""
+        ...
+
+
+class PieceSource(Protocol):
+    """The log as a leader reads it."""
+
+    def read_chunk(self, position: int, limit: int, max_bytes: int) -> LogPiece:
+        """Whole records from `position`, a record boundary, up to `limit`, at most `max_bytes`.
+
+        One record is returned whatever its size. An empty piece has `position` as its end.
+        """
+        ...
+
+
 Message: TypeAlias = LogChunk | ChunkAck | AskVote | Vote | StandNow
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class MessageReceived:
     """A message of another replica; `body` belongs to a LogChunk."""
 
     message: Message
@@ -39,7 +78,7 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
-class Flushed:
+class LogFlushed:
     """All bytes below `end` that were written before the flush began are on disk.
 
     A flush that began before a truncation is not reported after it.
@@ -54,13 +93,13 @@ class VoteSaved:
 
 
 @dataclass(frozen=True, slots=True)
-class LogCut:
-    """The CutLog is done: none of the removed data can come back."""
+class LogTruncated:
+    """The TruncateLog is done: none of the removed data can come back."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogRestarted:
-    """The BeginLog is done: the log is empty and starts at the requested position.
+    """The DiscardLog is done: the log is empty and starts at the requested position.
 
     Or at `position`, if that is higher, because others have deleted more of theirs in the meantime;
     the byte before it was of `epoch`.
@@ -94,7 +133,7 @@ class FetchFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Discarded:
+class SegmentsDeleted:
     """This replica's log now starts at `first_position`: retention deleted the data before.
 
     All of that was committed, and on this replica's own disk.
@@ -104,30 +143,30 @@ class Discarded:
 
 
 @dataclass(frozen=True, slots=True)
-class HandOver:
+class TransferLeadership:
     """An operator wants `target` to lead; "" selects the most up-to-date replica."""
 
     target: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class StoreFailed:
+class DiskFailed:
     """The disk failed: this replica stops participating."""
 
     reason: str
 
 
 Input: TypeAlias = (
-    Received
+    MessageReceived
     | Appended
-    | Flushed
+    | LogFlushed
     | VoteSaved
-    | LogCut
+    | LogTruncated
     | LogRestarted
     | WriteFailed
     | Fetched
     | FetchFailed
-    | Discarded
-    | HandOver
-    | StoreFailed
+    | SegmentsDeleted
+    | TransferLeadership
+    | DiskFailed
 )

@@ -28,7 +28,7 @@ class Fit(Enum):
 class OwnLog:
     """The log of one replica."""
 
-    __slots__ = ("confirmed", "cutting", "epochs", "first_position", "flushed")
+    __slots__ = ("confirmed", "epochs", "first_position", "flushed", "truncating")
 
     def __init__(
         self, epochs: Epochs, *, first_position: int, flushed: int, confirmed: int
@@ -39,7 +39,7 @@ class OwnLog:
         self.flushed = flushed
         self.confirmed = confirmed
         #: A truncation or a restart is in progress; nothing is written until it is durable.
-        self.cutting = False
+        self.truncating = False
 
     @property
     def end(self) -> int:
@@ -99,13 +99,13 @@ class OwnLog:
         self.confirmed = max(self.confirmed, position)
         return news
 
-    def may_cut(self, position: int) -> bool:
+    def may_truncate(self, position: int) -> bool:
         """True if nothing committed would be removed."""
         return position >= self.confirmed
 
-    def cut(self, position: int) -> None:
+    def truncate(self, position: int) -> None:
         """Remove everything from `position` on."""
-        self.epochs.cut(position)
+        self.epochs.truncate(position)
         self.flushed = min(self.flushed, position)
 
     def begin(self, position: int, epoch: int) -> None:

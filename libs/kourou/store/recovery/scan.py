@@ -37,7 +37,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kourou.engine.effects import Blank
+from kourou.engine.effects import SegmentFiller
 from kourou.errors import Corrupt
 from kourou.model.limits import RECORD_FIXED_BYTES
 from kourou.protocol.record.columns import RecordColumns, ScanStop, scan
@@ -63,7 +63,7 @@ class LogScan:
     records: int = 0
     store_ms: int = 0
     regions: list[Region] = field(default_factory=list)
-    lost_fillers: list[Blank] = field(default_factory=list)
+    lost_fillers: list[SegmentFiller] = field(default_factory=list)
     lost_at: int | None = None
 
 
@@ -192,7 +192,7 @@ class _Walk:
         if rules.replicated:
             good = min(good, rules.flushed)
         if at >= rules.flushed and self._is_lost_filler(at, good):
-            self._found.lost_fillers.append(Blank(at, good - at))
+            self._found.lost_fillers.append(SegmentFiller(at, good - at))
         else:
             reason = "no readable record" if claimed is None else "the record fails its check"
             self._found.regions.append(Region(at, good, reason))

@@ -33,7 +33,7 @@ class StoredVote(NamedTuple):
     """The newest epoch this replica knows, and the candidate it voted for; "" for none.
 
     `joining`: it must not vote yet; `lived`: others may rely on bytes that it has
-    (kourou.replication.raft.joining).
+    (kourou.replication.raft.election).
     """
 
     epoch: int

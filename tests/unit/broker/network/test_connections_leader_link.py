@@ -13,9 +13,7 @@ from kourou.protocol.messages.broker_admin import DeleteTopicInBroker
 from kourou.protocol.messages.replication import Attach, Attached, LogChunk
 from kourou.protocol.request import Request
 from kourou.protocol.wire.frames import FrameKind, decode_request, encode_request
-from kourou.runtime.effects import Notify
-from kourou.runtime.inputs import Received
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Notify, Peer, Received
 from kourou.service.protocol_server import ProtocolServers, TransportCallbacks
 from kourou.transport.zmq_server import Inbound, ZmqServer
 
@@ -85,7 +83,7 @@ async def test_what_either_says_arrives(leaders) -> None:
     bench.link.follow(leader.address)
     peer = await bench.connected(1)
     assert bench.link.connected
-    assert (peer.carrier, bench.found[0][1]) == ("leader", "127.0.0.1:10911")
+    assert (peer.protocol, bench.found[0][1]) == ("leader", "127.0.0.1:10911")
     await bench.hello(leader, peer)
     assert decode_request(leader.heard[0].frame) == ATTACH
     chunk = LogChunk(

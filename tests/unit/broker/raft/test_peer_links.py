@@ -28,9 +28,7 @@ from kourou.protocol.messages.replication import (
 from kourou.protocol.request import Request
 from kourou.protocol.wire.frames import FrameKind, decode_request, encode_reply
 from kourou.replication.raft import inputs as happened
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received, ReplyTo
-from kourou.runtime.peer import MEMBERS, Peer
+from kourou.runtime.core import MEMBERS, Peer, Received, Reply, ReplyTo
 from kourou.service.processes import free_port
 from kourou.service.protocol_server import ProtocolServers
 from kourou.telemetry.metric_table import METRICS
@@ -424,9 +422,9 @@ def test_a_burst_is_split_into_what_members_say_and_what_is_asked() -> None:
         ]
     )
     assert said == [
-        happened.Received(chunk(b"abc"), b"abc"),
-        happened.Received(ask),
-        happened.Received(chunk(), b"ab"),
+        happened.MessageReceived(chunk(b"abc"), b"abc"),
+        happened.MessageReceived(ask),
+        happened.MessageReceived(chunk(), b"ab"),
     ]
     assert rest == [attach, fetch]
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from kourou.broker.raft.raft_group import GroupCallbacks, RaftGroup
+from kourou.replication.raft.node import RaftSettings
 
 from kourou.engine import inputs as engine
 from kourou.errors import Rejected
 from kourou.protocol.messages.replication import LogChunk
 from kourou.replication.raft import inputs as happened
-from kourou.replication.raft.effects import CutLog, RoleChanged, Send
-from kourou.replication.raft.settings import RaftSettings
+from kourou.replication.raft.effects import RoleChanged, Send, TruncateLog
 from kourou.store.replica.vote_file import StoredVote
 from kourou_rigs.clock import ManualClock
 
@@ -47,7 +47,7 @@ class Bench:
         self.said: list[tuple[str, Any]] = []
         self.roles: list[RoleChanged] = []
         self.posted: list[Any] = []
-        self.cuts: list[CutLog] = []
+        self.cuts: list[TruncateLog] = []
         self.flushes = self.copies = 0
         self.failures: list[BaseException] = []
         self.log = Log()
@@ -83,7 +83,7 @@ class Bench:
             previous_epoch=1 if position else 0, data_epoch=1, confirmed=confirmed, leader_end=end,
             first_position=0, round=1, flush=True, catch_up=False, address="n1:1",
         )  # fmt: skip
-        self.group.received([happened.Received(message, data)])
+        self.group.received([happened.MessageReceived(message, data)])
 
 
 async def turn() -> None:
@@ -132,7 +132,7 @@ async def test_appends_of_the_broker_core_are_handled_before_a_later_message(
     bench.group.hand_over("n1")
     assert handled == [], "not within a turn of the engine"
     await turn()
-    assert handled == [happened.Appended(0, 20), happened.HandOver("n1")]
+    assert handled == [happened.Appended(0, 20), happened.TransferLeadership("n1")]
     assert bench.flushes == 1, "its own disk counts for the majority"
 
 
@@ -152,7 +152,7 @@ async def test_a_log_that_was_not_truncated_as_requested_is_refused() -> None:
     bench.store_runtime.opened = SimpleNamespace(recovered=recovered)
     bench.group.detach()
     with pytest.raises(Exception, match="should have been truncated to"):
-        bench.group.attach(bench.store_runtime, happened.LogCut())
+        bench.group.attach(bench.store_runtime, happened.LogTruncated())
 
 
 async def test_an_error_of_the_member_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

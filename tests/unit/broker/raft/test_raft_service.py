@@ -18,7 +18,7 @@ from kourou.broker.role_session import RoleSession
 from kourou.engine.core import BrokerCore
 from kourou.errors import Code, ConfigError, Corrupt, DiskFull
 from kourou.model.names import CONTROL_TOPIC
-from kourou.replication.raft.effects import CutLog, Role, RoleChanged
+from kourou.replication.raft.effects import Role, RoleChanged, TruncateLog
 from kourou.service.local_cluster import GroupPorts
 from kourou.store.paths import StorePaths
 from kourou.transport.zmq_client import WireReply
@@ -113,7 +113,7 @@ class Group:
         """Let a replica detect that there is no leader."""
         for one in self.members.values():
             one.group._member.heard_ms = -(1 << 60)
-        self.members[name].group._member.part.deadline_ms = 0
+        self.members[name].group._member.behavior.deadline_ms = 0
         self.members[name].group._turn_soon()
 
     def is_free(self, name: str) -> bool:
@@ -330,7 +330,7 @@ async def test_a_stop_in_the_middle_of_a_change_leaves_a_store_that_opens(
         one = group.members["n0"]
         if step == "_open_again":
             end = one.store.end
-            one.service._change_log(CutLog(end, end))
+            one.service._change_log(TruncateLog(end, end))
         else:
             one.service._session.cease()
             one.service._settle()
@@ -361,7 +361,7 @@ async def test_a_change_of_the_log_that_failed_is_not_tried_on_a_closed_store(
             raise Corrupt("cannot be cut")
 
         monkeypatch.setattr(one.service, "_open_again", fails)
-        one.service._change_log(CutLog(0, 0))
+        one.service._change_log(TruncateLog(0, 0))
         await until(lambda: one.group.state == Role.STOPPED.value)
         while one.service._renewing is not None:  # noqa: ASYNC110 - as in `until`
             await asyncio.sleep(0)

@@ -11,8 +11,13 @@ from kourou.broker.storage.config_mirror import ConfigMirror
 
 from kourou.engine.filters.filter_table import filters_of
 from kourou.errors import Corrupt
-from kourou.events.control_events import GroupPut, TopicPut
-from kourou.events.filter_events import FilterDeleted, FilterEnabled, FilterUploaded
+from kourou.events.control_events import (
+    FilterDeleted,
+    FilterEnabled,
+    FilterUploaded,
+    GroupPut,
+    TopicPut,
+)
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.protocol.wire.lenient_json import loads

@@ -11,15 +11,19 @@ from kourou.broker.storage.control_recovery import read_control_events, recover_
 
 from kourou.engine.control import CONTROL, ControlState, encode_state, evolve
 from kourou.engine.filters import filter_table as filters
-from kourou.engine.filters.filter_table import Filters, taken
+from kourou.engine.filters.filter_table import FilterAggregate, taken
 from kourou.errors import Corrupt, MetadataUnavailable
-from kourou.events.control_events import GroupPut, Recorded, SettingChanged, TopicDeleted, TopicPut
-from kourou.events.filter_events import (
+from kourou.events.control_events import (
     FilterEnabled,
     FilterMessagesSkipped,
     FilterPolicySet,
     FilterQuarantined,
     FilterUploaded,
+    GroupPut,
+    Recorded,
+    SettingChanged,
+    TopicDeleted,
+    TopicPut,
 )
 from kourou.model.filter import FilterPolicy
 from kourou.model.names import CONTROL_TOPIC
@@ -227,7 +231,7 @@ def test_a_file_of_filters_that_is_ahead_of_the_log_does_not_hide_what_comes(
 ) -> None:
     """Power went off under ASYNC_FLUSH: the file has the effect of events that the log lost."""
     site.record(TopicPut(TOPIC), GroupPut(GROUP))
-    ahead = Filters()
+    ahead = FilterAggregate()
     filters.evolve(ahead, FilterUploaded("g", "f", 1, "one", "00"), 7, 100)
     tables = ConfigTables({"orders": TOPIC}, {}, {}, taken(ahead))
     view = hide_log_below(site, 1)

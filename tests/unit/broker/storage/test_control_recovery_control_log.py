@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kourou.broker.storage.control_recovery import read_control_events
 
-from kourou.engine.control_log import BATCH_EVENTS
+from kourou.engine.sends.recorder import BATCH_EVENTS
 from kourou.events.control_events import EventLost, GroupPut
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.subscription import GroupConfig

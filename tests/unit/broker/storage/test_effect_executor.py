@@ -14,14 +14,12 @@ from kourou.protocol.messages.sends import SendMessage
 
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import Announce, ConfigChanged, DropTopic, Flush, Project, Wake
-from kourou.engine.inputs import Announced, Dispatched, Flushed, SpaceChanged, StoreFailed
+from kourou.engine.inputs import Dispatched, Flushed, RegistrationDone, SpaceChanged, StoreFailed
 from kourou.errors import Code, StoreFaulted
 from kourou.protocol.messages.groups import NotifyConsumerIdsChanged
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
-from kourou.runtime.effects import AskClient, LogWarning, Notify, Reply
-from kourou.runtime.inputs import Received, ReplyTo, Tick
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import AskClient, LogWarning, Notify, Peer, Received, Reply, ReplyTo, Tick
 from kourou.service.loop import SingleWriterLoop
 from kourou.store.flush_schedule import WOKEN_PAUSE_MS, FlushPolicy
 from kourou_rigs.kept_carriers import KeptCarriers
@@ -75,7 +73,7 @@ class Rig:
     def _announce(self, number: int) -> None:
         self.completed += number
         if number:
-            self._post(Announced(number))
+            self._post(RegistrationDone(number))
 
     def _fail(self, error) -> None:
         self.failures.append(error)

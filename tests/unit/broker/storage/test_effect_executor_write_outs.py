@@ -14,13 +14,11 @@ from kourou.protocol.messages.sends import SendMessage
 
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import DropTopic
-from kourou.engine.inputs import Announced, Dispatched, Flushed, Written
+from kourou.engine.inputs import Dispatched, Flushed, LogWritten, RegistrationDone
 from kourou.errors import Code, StoreFaulted
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.record.message_record import decode_record
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received, ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer, Received, Reply, ReplyTo
 from kourou.store.flush_schedule import FlushPolicy
 from kourou_rigs.kept_carriers import KeptCarriers
 
@@ -53,7 +51,7 @@ class Broker:
             protocols=KeptCarriers(),
             post=self._post,
             config_changed=lambda _table: None,
-            register_now=lambda number: self._post(Announced(number)) if number else None,
+            register_now=lambda number: self._post(RegistrationDone(number)) if number else None,
             failed=self.failures.append,
         )
         self.performers = {**self.executor.performers(), Reply: self.replies.append}
@@ -139,7 +137,7 @@ class Broker:
         return found
 
     def kinds(self) -> list[type]:
-        about = (Written, Dispatched, Flushed)
+        about = (LogWritten, Dispatched, Flushed)
         return [type(item) for item in self.said if isinstance(item, about)]
 
 
@@ -186,7 +184,7 @@ async def test_async_flush_without_a_pool_writes_at_once_and_flushes_by_the_cloc
     assert one.store.flushed == flushed
     await one.pass_ms(1)
     assert one.store.flushed == one.store.end
-    assert Written not in one.kinds()
+    assert LogWritten not in one.kinds()
 
 
 @pytest.mark.feature("F092", "F102", "F103", "F106")
@@ -203,7 +201,7 @@ async def test_async_flush_with_a_pool_writes_by_one_clock_and_flushes_by_the_ot
     assert one.store.flushed == before
     await one.pass_ms(300)
     assert one.store.flushed == one.store.end
-    assert one.kinds() == [Written, Dispatched, Flushed]
+    assert one.kinds() == [LogWritten, Dispatched, Flushed]
 
 
 @pytest.mark.feature("F098", "F102", "F106")
@@ -214,7 +212,7 @@ async def test_writing_wakes_the_flush_that_is_not_timed(broker) -> None:
     await one.settled()
     assert one.kinds() == [], "what is in memory only cannot be flushed"
     await one.pass_ms(200)
-    assert one.kinds().index(Written) < one.kinds().index(Flushed)
+    assert one.kinds().index(LogWritten) < one.kinds().index(Flushed)
     assert one.store.flushed == one.store.end
 
 
@@ -259,7 +257,7 @@ async def test_a_full_pool_is_written_before_its_time(broker) -> None:
         await one.send(bytes(PAGE))
         await one.settled()
         count += 1
-    assert one.kinds()[0] is Written, "a finished segment has one buffer, the newest the other"
+    assert one.kinds()[0] is LogWritten, "a finished segment has one buffer, the newest the other"
     assert 13 <= count < 20
     assert (one.readable, one.store.unwritten_bytes) == (count, 0)
     await one.send(b"x")

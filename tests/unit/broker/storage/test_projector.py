@@ -10,7 +10,7 @@ import pytest
 from kourou.broker.storage.projector import Projector
 
 from kourou.engine.control import CONTROL, encode_state
-from kourou.engine.control_log import BATCH_EVENTS
+from kourou.engine.sends.recorder import BATCH_EVENTS
 from kourou.errors import MetadataUnavailable
 from kourou.events.control_events import Cause, GroupPut, Recorded, TopicPut
 from kourou.model.subscription import GroupConfig

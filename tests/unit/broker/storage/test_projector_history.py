@@ -18,8 +18,7 @@ from kourou.events.control_events import TopicPut
 from kourou.model.limits import HISTORY_QUESTIONS_MAX
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.broker_admin import GetHistory
-from kourou.runtime.inputs import Received, ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer, Received, ReplyTo
 
 PATIENT_MS = 30_000
 

@@ -12,7 +12,7 @@ from kourou.broker.storage.effect_executor import EffectExecutor
 from kourou.engine.control import decide_start
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import CleanProjections, DeleteLogBefore, DiskStarving
-from kourou.engine.inputs import Announced, DiskMeasured, LogShrunk, SpaceChanged
+from kourou.engine.inputs import DiskMeasured, LogShrunk, RegistrationDone, SpaceChanged
 from kourou.errors import DiskFull
 from kourou.events.control_events import Cause, GroupPut, TopicPut
 from kourou.model.subscription import GroupConfig
@@ -44,7 +44,7 @@ class Rig:
             protocols=KeptCarriers(),
             post=self._post,
             config_changed=lambda _table: None,
-            register_now=lambda number: self._post(Announced(number)) if number else None,
+            register_now=lambda number: self._post(RegistrationDone(number)) if number else None,
             failed=self.failures.append,
         )
         self.parts = site.parts()

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 from kourou.broker.storage.store_runtime import StoreRuntime
-from kourou.engine.roles.quorum_roles import QuorumLeaderRole
+from kourou.engine.roles.quorum import QuorumLeaderRole
+
 from kourou_rigs.engine import Engine
 from kourou_rigs.quorum import GivenQuorum
 

@@ -16,8 +16,7 @@ from kourou.engine.inputs import Input
 from kourou.errors import Code
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.protocol.messages.groups import GetConsumerRunningInfo
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received, ReplyTo
+from kourou.runtime.core import Received, Reply, ReplyTo
 from kourou.testing.cluster import Cluster
 from kourou_rigs.clock import ManualClock
 

@@ -9,9 +9,7 @@ from kourou.protocol.messages.sends import SendRecords
 
 from kourou.errors import Code
 from kourou.protocol.messages.offsets import GetMaxOffset
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer, Reply, ReplyTo
 from kourou.telemetry.metric_table import RPC_BOUNDS_MS
 
 PEER = Peer(1, "zmq", ("127.0.0.1", 5))

@@ -14,14 +14,20 @@ from kourou.engine.delays.delivery import DELAY_GROUP
 from kourou.engine.groups.membership import ConsumerPart, Heartbeat
 from kourou.engine.transactions.open_halves import TRANSACTION_GROUP, OpenHalf
 from kourou.errors import Code, StoreFaulted
-from kourou.events.control_events import GroupPut, ProgressRecorded, TopicPut
-from kourou.events.filter_events import FilterMessagesSkipped, FilterQuarantined, FilterUploaded
+from kourou.events.control_events import (
+    FilterMessagesSkipped,
+    FilterQuarantined,
+    FilterUploaded,
+    GroupPut,
+    ProgressRecorded,
+    TopicPut,
+)
 from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC, retry_topic
 from kourou.model.subscription import ConsumeType, GroupConfig, Subscription
 from kourou.model.topic import TopicConfig
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.request import Answerer
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou.service.protocol_server import ProtocolServers, TransportCallbacks
 from kourou.service.zmq_protocol import ZmqProtocol
 from kourou.telemetry.metric_table import METRICS

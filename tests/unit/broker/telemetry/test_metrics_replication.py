@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
+from kourou.broker.telemetry.metrics import replication_families
 from msgspec.structs import replace
 
-from kourou.broker.telemetry.metrics import replication_families
 from kourou.engine.inputs import Fenced
 from kourou.engine.roles.leader import SYNC_MASTER
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
@@ -21,7 +21,7 @@ BASE = {"cluster": "C", "node_type": "broker", "node_id": "broker-a"}
 
 def shown(engine: Engine) -> dict[str, float]:
     """Samples by name and brokerId."""
-    view = engine.core.parts.replica_handler.told(engine.now_ms)
+    view = engine.core.parts.replica_handler.status(engine.now_ms)
     found = {}
     for line in expose(list(replication_families(BASE, view))).decode().splitlines():
         if not line.startswith("#"):
@@ -71,7 +71,7 @@ def test_no_in_sync_set_is_reported_where_senders_wait_for_no_replica() -> None:
 
 
 def test_a_raft_group_counts_by_majority_and_keeps_no_such_set() -> None:
-    view = Engine().core.parts.replica_handler.told(0)
+    view = Engine().core.parts.replica_handler.status(0)
     member = replace(view, broker_role=SYNC_MASTER, member="n0")
     names = [family.name for family in replication_families(BASE, member)]
     assert "kourou_replication_followers" in names

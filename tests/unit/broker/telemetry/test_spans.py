@@ -20,9 +20,7 @@ from kourou.errors import Code
 from kourou.protocol.messages.offsets import GetMaxOffset
 from kourou.protocol.messages.replication import ChunkAck, LogChunk
 from kourou.protocol.wire.frames import NO_TRACE
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received, ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer, Received, Reply, ReplyTo
 from kourou.telemetry.metrics import expose
 from kourou.telemetry.tracing import Tracing, pack
 from kourou.telemetry.tracing_setup import SpanCounts

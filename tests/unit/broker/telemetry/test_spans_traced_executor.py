@@ -19,13 +19,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from kourou.engine.control import decide_start
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import CopyChunk
-from kourou.engine.inputs import Announced, Flushed
+from kourou.engine.inputs import Flushed, RegistrationDone
 from kourou.engine.parts import Role
 from kourou.engine.roles.leader import LeaderRole
 from kourou.errors import Code
 from kourou.protocol.messages.replication import Attach, ChunkAck, LogChunk
-from kourou.runtime.inputs import Received, ReplyTo
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer, Received, ReplyTo
 from kourou.service.loop import SingleWriterLoop
 from kourou.store.flush_schedule import FlushPolicy
 from kourou.telemetry.logs import LogFormat, configure_logs
@@ -59,7 +58,7 @@ class Rig:
             protocols=self.protocols,
             post=self._post,
             config_changed=lambda table: None,
-            register_now=lambda number: self._post(Announced(number)) if number else None,
+            register_now=lambda number: self._post(RegistrationDone(number)) if number else None,
             failed=pytest.fail,
         )
         core = BrokerCore(site.parts(sync_flush=sync_flush, role=role))

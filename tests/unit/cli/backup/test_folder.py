@@ -10,8 +10,7 @@ from kourou.cli.backup.folder import BackupFolder
 from kourou.engine.admin.log_bootstrap import LogBeginning, encode_beginning
 from kourou.engine.control import ControlState, evolve
 from kourou.errors import ConfigError, Corrupt
-from kourou.events.control_events import Recorded
-from kourou.events.replication_events import EpochOpened
+from kourou.events.control_events import EpochOpened, Recorded
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.replication import FetchLogResponse
 

@@ -9,15 +9,15 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from kourou.protocol.messages.sends import SendRecords
 
 from kourou import ClientSettings, ProducerSettings, SendStatus
 from kourou.client.producer import direct_sends, silent_leaders
 from kourou.errors import MessageIllegal, Rejected, TimedOut, Unavailable
-from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.messages.transactions import EndTransaction
 from kourou.protocol.request import Request
 from kourou.protocol.wire.frames import FrameKind, decode_request, encode_reply, encode_request
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 from kourou.sync import Client
 from kourou.transport import blocking_wire
 from kourou.transport.zmq_server import Inbound, ZmqServer

@@ -133,14 +133,14 @@ def test_where_the_half_message_is_not_stored_nothing_is_executed(broker):
 
 def test_a_half_message_without_the_full_promise_is_rolled_back(broker, topic, sent, monkeypatch):
     """As RocketMQ does at FLUSH_DISK_TIMEOUT: the executor is not called."""
-    owe = Confirmations.owe
+    defer = Confirmations.defer
 
     def late(self, now_ms, end, reply, *, wait=True):
         if type(reply.header).__name__ == "SendRecordsResponse":
             reply.code = 10
-        return owe(self, now_ms, end, reply, wait=wait)
+        return defer(self, now_ms, end, reply, wait=wait)
 
-    monkeypatch.setattr(Confirmations, "owe", late)
+    monkeypatch.setattr(Confirmations, "defer", late)
     called = []
     with (
         broker.client("other") as mq,

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from kourou.protocol.bodies.broker_bodies import decode_setting_views
 
 from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.effects import Announce
@@ -12,7 +13,6 @@ from kourou.errors import Code
 from kourou.events.control_events import GroupPut, SettingChanged, decode_record_body
 from kourou.model.names import AUTO_CREATE_TOPIC, CONTROL_TOPIC
 from kourou.model.subscription import GroupConfig
-from kourou.protocol.bodies.broker_bodies import decode_setting_views
 from kourou.protocol.messages.broker_admin import (
     GetBrokerConfig,
     GetBrokerRuntimeInfo,
@@ -80,7 +80,7 @@ def test_what_the_log_had_room_for_is_in_force(engine) -> None:
     assert (engine.policy.body_size_max, engine.policy.trace_on) == (2_000, True)
 
 
-def test_name_servers_are_told_of_another_permission(engine) -> None:
+def test_name_servers_are_notified_of_another_permission(engine) -> None:
     engine.effects.clear()
     change(engine, "traceOn=false")
     assert Announce() not in engine.effects
@@ -197,11 +197,11 @@ def test_a_record_that_is_no_event_does_not_hide_the_others(engine) -> None:
 def test_settings_are_described_to_whoever_asks_so(engine) -> None:
     change(engine, "maxMessageSize=2000\n")
     reply = engine.ask(GetBrokerConfig(described=True))
-    told = {one.name: one for one in decode_setting_views(b"".join(reply.body))}
-    size = told["maxMessageSize"]
+    views = {one.name: one for one in decode_setting_views(b"".join(reply.body))}
+    size = views["maxMessageSize"]
     assert (size.value, size.configured, size.changeable) == ("2000", "1000", True)
     assert (size.minimum, size.maximum) == (1, 4_000)
-    assert told["listenPort"].why_not
+    assert views["listenPort"].why_not
     assert header_of(reply).described
     assert not header_of(engine.ask(GetBrokerConfig())).described
 
@@ -209,11 +209,11 @@ def test_settings_are_described_to_whoever_asks_so(engine) -> None:
 def test_the_reason_of_a_change_is_recorded(engine) -> None:
     engine.ask(UpdateBrokerConfig(reason="larger orders"), b"maxMessageSize=2000\n")
     engine.ask(UpdateBrokerConfig(), b"maxMessageSize=3000\n")
-    told = [
+    reply = [
         decode_record_body(one.body, offset=one.offset, position=0).reason
         for one in engine.events()[-2:]
     ]
-    assert told == ["larger orders", "UpdateBrokerConfig"]
+    assert reply == ["larger orders", "UpdateBrokerConfig"]
     assert (
         engine.ask(UpdateBrokerConfig(reason="x" * 10_000), b"traceOn=false\n").code != Code.SUCCESS
     )

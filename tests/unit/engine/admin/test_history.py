@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 
+from kourou.protocol.bodies.broker_bodies import decode_event_views
+
 from kourou.engine.admin.history import dropped_progress, drops_progress, tell_events, tell_state
 from kourou.engine.control import ControlState, evolve
 from kourou.events.control_events import (
     Event,
+    FilterEnabled,
+    FilterUploaded,
     GroupDeleted,
     GroupPut,
     ProgressRecorded,
@@ -16,10 +20,8 @@ from kourou.events.control_events import (
     TopicDeleted,
     TopicPut,
 )
-from kourou.events.filter_events import FilterEnabled, FilterUploaded
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
-from kourou.protocol.bodies.broker_bodies import decode_event_views
 
 TOPIC, GROUP = TopicConfig("orders", 4, 4), GroupConfig("till")
 
@@ -44,7 +46,7 @@ def held(aggregate: str) -> object:
     return json.loads(tell_state(FULL, aggregate))
 
 
-def test_an_event_is_told_with_who_when_why_and_what_it_takes_back():
+def test_an_event_is_reported_with_who_when_why_and_what_it_takes_back():
     recorded = Recorded(7, 300, 1_000, "ann", "too many", "0af7", TopicPut(TOPIC), 5)
     plain = Recorded(8, 600, 1_001, "bob", "", "", SettingChanged("traceOn", None, True))
     first, second = decode_event_views(tell_events([recorded, plain]))
@@ -60,7 +62,7 @@ def test_an_event_is_told_with_who_when_why_and_what_it_takes_back():
     }
 
 
-def test_the_state_of_one_aggregate_is_told_and_null_where_there_is_none():
+def test_the_state_of_one_aggregate_is_reported_and_null_where_there_is_none():
     orders, till = held("topic/orders"), held("group/till")
     assert isinstance(orders, dict)
     assert isinstance(till, dict)
@@ -71,7 +73,7 @@ def test_the_state_of_one_aggregate_is_told_and_null_where_there_is_none():
     assert held("progress/x") == {}
 
 
-def test_everything_is_told_at_once():
+def test_everything_is_reported_at_once():
     everything = held("")
     assert isinstance(everything, dict)
     assert set(everything) == {"topics", "groups", "settings", "progress", "filters"}
@@ -89,7 +91,7 @@ def test_everything_is_told_at_once():
     }
 
 
-def test_a_filter_is_told_with_its_source_and_all_of_them_without():
+def test_a_filter_is_reported_with_its_source_and_all_of_them_without():
     late = FilterUploaded("till", "late", 1, "def match(m, c): ...", "00", "ann", "first")
     filtered = state(late, FilterEnabled("till", "late", 1))
     told = json.loads(tell_state(filtered, "filter/till/late"))

@@ -44,7 +44,7 @@ from kourou.protocol.messages.offsets import (
     UpdateConsumerOffset,
 )
 from kourou.protocol.request import Request
-from kourou.runtime.effects import Reply
+from kourou.runtime.core import Reply
 from kourou.runtime.settings_registry import SettingSpec
 from kourou_rigs.engine import Engine, header_of
 
@@ -275,7 +275,7 @@ def test_progress_itself_cannot_be_undone(engine: Engine):
 
 
 @pytest.mark.feature("F267", "F364")
-def test_a_reset_is_undone_queue_by_queue_and_members_are_told(engine: Engine):
+def test_a_reset_is_undone_queue_by_queue_and_members_are_notified(engine: Engine):
     topic(engine)
     group(engine)
     for queue in range(4):

@@ -18,8 +18,7 @@ from kourou.engine.admin.log_bootstrap import (
 )
 from kourou.engine.control import ControlState, encode_state, evolve
 from kourou.errors import DecodeError, Rejected
-from kourou.events.control_events import Recorded, TopicPut
-from kourou.events.replication_events import EpochOpened
+from kourou.events.control_events import EpochOpened, Recorded, TopicPut
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.topic import TopicConfig
 from kourou.store.store import Store
@@ -68,13 +67,13 @@ def test_what_cannot_be_is_refused(field: str, value: object, said: str) -> None
         decode_beginning(b"\xff" * 9)
 
 
-def test_one_that_fits_into_no_file_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_fits_into_no_file_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_beginning, "LOG_BEGINNING_BYTES_MAX", 100)
     with pytest.raises(Rejected, match="at most 100 can be sent"):
         encode_beginning(beginning())
 
 
-def test_queues_that_lost_messages_are_told_with_where_they_go_on() -> None:
+def test_queues_that_lost_messages_are_reported_with_where_they_go_on() -> None:
     store = Store.open(small_settings(Path("/store"), segment_size_bytes=2048), SimDisk())
     StoreWriter(store).write([Draft("Old", 0, bytes(100))])
     StoreWriter(store).write([Draft("TopicA", n % 2, bytes(300)) for n in range(20)])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
+from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeaderRole
 from kourou.errors import Code
 from kourou.model.limits import FETCH_BYTES_MAX
 from kourou.protocol.messages.replication import FetchLog, FetchLogResponse
 from kourou.replication.epochs import Epochs
-from kourou.runtime.effects import Reply
+from kourou.runtime.core import Reply
 from kourou_rigs.engine import Engine, MemoryChunk, MemoryStore
 from kourou_rigs.pair import Pair
 from kourou_rigs.quorum import GivenQuorum
@@ -134,7 +134,7 @@ def test_damaged_bytes_are_given_only_to_whoever_wants_them_too() -> None:
     )  # fmt: skip
 
 
-def test_who_asks_for_what_is_gone_is_told_where_the_log_begins() -> None:
+def test_who_asks_for_what_is_gone_is_reported_where_the_log_begins() -> None:
     header, body = got(Engine(left=Damaged()).ask(fetch(20)))
     assert (header.position, header.end, header.first_position, body) == (50, 50, 50, b"")
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kourou.engine.admin import topic_table as topics
-from kourou.engine.admin.topic_table import TopicRules, Topics, Unread
+from kourou.engine.admin.topic_table import TopicAggregate, TopicRules, Unread
 from kourou.errors import BadRequest, Code, Rejected, TopicNotFound
 from kourou.events.control_events import Event, TopicDeleted, TopicPut
 from kourou.model.limits import TOPIC_QUEUES_MAX
@@ -16,18 +16,18 @@ from kourou.model.topic import DataVersion, TopicConfig
 RULES = TopicRules()
 
 
-def apply(state: Topics, events: list[Event], at_ms: int = 1) -> Topics:
+def apply(state: TopicAggregate, events: list[Event], at_ms: int = 1) -> TopicAggregate:
     for event in events:
         assert isinstance(event, TopicPut | TopicDeleted)
         topics.evolve(state, event, at_ms)
     return state
 
 
-def started(rules: TopicRules = RULES) -> Topics:
-    return apply(Topics(), topics.decide_start(Topics(), rules))
+def started(rules: TopicRules = RULES) -> TopicAggregate:
+    return apply(TopicAggregate(), topics.decide_start(TopicAggregate(), rules))
 
 
-def with_topic(config: TopicConfig) -> Topics:
+def with_topic(config: TopicConfig) -> TopicAggregate:
     return apply(started(), [TopicPut(config)])
 
 
@@ -80,7 +80,7 @@ def test_transaction_topics_are_made_on_first_use():
 # -- made by sending ----------------------------------------------------------------------------
 
 
-def auto(state: Topics, name: str, default: str = "TBW102", nums: int = 4) -> list[Event]:
+def auto(state: TopicAggregate, name: str, default: str = "TBW102", nums: int = 4) -> list[Event]:
     return topics.decide_auto_create(
         state, RULES, name, default_topic=default, default_queue_nums=nums
     )
@@ -257,7 +257,7 @@ def test_order_topics_follow_the_name_server():
 
 
 def test_every_change_makes_a_new_data_version():
-    state = Topics()
+    state = TopicAggregate()
     apply(state, [TopicPut(TopicConfig("A"))], at_ms=10)
     assert state.version == DataVersion(10, 1)
     apply(state, [TopicDeleted(TopicConfig("A"))], at_ms=12)

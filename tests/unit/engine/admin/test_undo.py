@@ -34,7 +34,7 @@ REGISTRY = SettingsRegistry(
 TOPIC = TopicConfig("TopicA", 4, 4)
 
 
-class Desk:
+class Handler:
     """A state with what surrounds it."""
 
     def __init__(self) -> None:
@@ -52,8 +52,8 @@ class Desk:
         return decide_undo(self.state, event, replace(self.context, **changes))
 
 
-def decisions(desk: Desk) -> dict[str, list[Event]]:
-    state, commits = desk.state, desk.commits
+def decisions(handler: Handler) -> dict[str, list[Event]]:
+    state, commits = handler.state, handler.commits
     return {
         "topic changed": topics.decide_put(state.topics, RULES, replace(TOPIC, perm=4)),
         "topic grown": topics.decide_put(state.topics, RULES, TopicConfig("TopicA", 8, 8)),
@@ -66,22 +66,22 @@ def decisions(desk: Desk) -> dict[str, list[Event]]:
     }
 
 
-@pytest.mark.parametrize("what", list(decisions(Desk())))
+@pytest.mark.parametrize("what", list(decisions(Handler())))
 def test_undoing_restores_the_value_and_can_be_undone(what: str):
-    desk = Desk()
-    before = desk.state.copy()
-    event = desk.apply(decisions(desk)[what])
-    after = desk.state.copy()
+    handler = Handler()
+    before = handler.state.copy()
+    event = handler.apply(decisions(handler)[what])
+    after = handler.state.copy()
     assert (before.topics.table, before.groups.table, before.settings.values) != (
         after.topics.table,
         after.groups.table,
         after.settings.values,
     ) or before.progress != after.progress
-    undone = desk.apply(desk.undo(event))
-    assert values(desk.state) == values(before)
+    undone = handler.apply(handler.undo(event))
+    assert values(handler.state) == values(before)
     # What was deleted counts as created again, which only force takes back.
-    desk.apply(desk.undo(undone, forced=what == "topic deleted"))
-    assert values(desk.state) == values(after)
+    handler.apply(handler.undo(undone, forced=what == "topic deleted"))
+    assert values(handler.state) == values(after)
 
 
 def values(state: ControlState) -> tuple[object, ...]:
@@ -89,38 +89,40 @@ def values(state: ControlState) -> tuple[object, ...]:
 
 
 def test_a_setting_goes_back_to_the_value_it_had_before():
-    desk = Desk()
-    desk.apply(settings.decide_change(desk.state.settings, REGISTRY, {"hours": "24"}))
-    event = desk.apply(settings.decide_change(desk.state.settings, REGISTRY, {"hours": "48"}))
-    desk.apply(desk.undo(event))
-    assert desk.state.settings.values == {"hours": 24}
+    handler = Handler()
+    handler.apply(settings.decide_change(handler.state.settings, REGISTRY, {"hours": "24"}))
+    event = handler.apply(settings.decide_change(handler.state.settings, REGISTRY, {"hours": "48"}))
+    handler.apply(handler.undo(event))
+    assert handler.state.settings.values == {"hours": 24}
 
 
-@pytest.mark.parametrize("what", list(decisions(Desk())))
+@pytest.mark.parametrize("what", list(decisions(Handler())))
 def test_what_has_changed_since_is_not_undone(what: str):
-    desk = Desk()
-    event = desk.apply(decisions(desk)[what])
-    desk.apply(desk.undo(event))
+    handler = Handler()
+    event = handler.apply(decisions(handler)[what])
+    handler.apply(handler.undo(event))
     with pytest.raises(Rejected, match="has changed since"):
-        desk.undo(event)
+        handler.undo(event)
 
 
 def test_a_creation_is_undone_only_by_force_since_messages_go_with_it():
-    desk = Desk()
-    event = desk.apply(topics.decide_put(desk.state.topics, RULES, TopicConfig("New")))
+    handler = Handler()
+    event = handler.apply(topics.decide_put(handler.state.topics, RULES, TopicConfig("New")))
     with pytest.raises(Rejected, match="delete its messages"):
-        desk.undo(event)
-    desk.apply(desk.undo(event, forced=True))
-    assert "New" not in desk.state.topics
+        handler.undo(event)
+    handler.apply(handler.undo(event, forced=True))
+    assert "New" not in handler.state.topics
 
 
 @pytest.mark.feature("F051")
 def test_undoing_a_growth_waits_until_the_new_queues_are_consumed():
-    desk = Desk()
-    event = desk.apply(topics.decide_put(desk.state.topics, RULES, TopicConfig("TopicA", 8, 8)))
+    handler = Handler()
+    event = handler.apply(
+        topics.decide_put(handler.state.topics, RULES, TopicConfig("TopicA", 8, 8))
+    )
     with pytest.raises(Rejected, match="queue 6"):
-        desk.undo(event, unread=[Unread("g", 6, 1)])
-    assert desk.undo(event, unread=[Unread("g", 3, 1)])
+        handler.undo(event, unread=[Unread("g", 6, 1)])
+    assert handler.undo(event, unread=[Unread("g", 3, 1)])
 
 
 @pytest.mark.parametrize(
@@ -128,55 +130,57 @@ def test_undoing_a_growth_waits_until_the_new_queues_are_consumed():
 )
 def test_some_events_cannot_be_undone(event: Event):
     with pytest.raises(Rejected, match="cannot be undone"):
-        Desk().undo(event)
+        Handler().undo(event)
 
 
 def test_progress_that_was_deleted_comes_back_where_nothing_replaced_it():
     """Of topics that are there; what a group committed since stays."""
-    desk = Desk()
-    event = desk.apply(groups.decide_delete(desk.state.groups, "g", remove_offset=True))
-    desk.commits.commit("g", "TopicA", 1, 9)
+    handler = Handler()
+    event = handler.apply(groups.decide_delete(handler.state.groups, "g", remove_offset=True))
+    handler.commits.commit("g", "TopicA", 1, 9)
     dropped = {"g": {"TopicA": {0: 5, 1: 6}, "Gone": {0: 1}}}
-    for each in desk.undo(event, dropped=dropped):
-        desk.apply([each])
-    assert "g" in desk.state.groups
-    assert desk.commits.queues("g", "TopicA") == {0: 5, 1: 9}
-    assert desk.commits.topics("g") == ["TopicA"]
+    for each in handler.undo(event, dropped=dropped):
+        handler.apply([each])
+    assert "g" in handler.state.groups
+    assert handler.commits.queues("g", "TopicA") == {0: 5, 1: 9}
+    assert handler.commits.topics("g") == ["TopicA"]
 
 
 def test_a_topic_comes_back_with_progress_and_as_it_was():
     """Even with more write than read queues, which nobody could create now (F048)."""
-    desk = Desk()
+    handler = Handler()
     odd = TopicConfig("Odd", 2, 4)
-    desk.apply([TopicPut(odd)])
-    event = desk.apply(topics.decide_delete(desk.state.topics, RULES, "Odd"))
-    for each in desk.undo(event, dropped={"g": {"Odd": {0: 5}, "Gone": {0: 1}}}):
-        desk.apply([each])
-    assert desk.state.topics.table["Odd"] == odd
-    assert desk.commits.topics("g") == ["Odd"]
+    handler.apply([TopicPut(odd)])
+    event = handler.apply(topics.decide_delete(handler.state.topics, RULES, "Odd"))
+    for each in handler.undo(event, dropped={"g": {"Odd": {0: 5}, "Gone": {0: 1}}}):
+        handler.apply([each])
+    assert handler.state.topics.table["Odd"] == odd
+    assert handler.commits.topics("g") == ["Odd"]
 
 
 def test_deleting_a_created_topic_keeps_where_its_queues_ended():
-    desk = Desk()
-    event = desk.apply(topics.decide_put(desk.state.topics, RULES, TopicConfig("New")))
-    desk.apply(desk.undo(event, forced=True, ends={0: 7}))
-    assert desk.state.topics.retired["New"] == {0: 7}
+    handler = Handler()
+    event = handler.apply(topics.decide_put(handler.state.topics, RULES, TopicConfig("New")))
+    handler.apply(handler.undo(event, forced=True, ends={0: 7}))
+    assert handler.state.topics.retired["New"] == {0: 7}
 
 
 def test_what_is_already_undone_is_refused_even_by_force():
-    desk = Desk()
-    event = desk.apply(topics.decide_put(desk.state.topics, RULES, TopicConfig("TopicA", 8, 8)))
-    desk.apply(desk.undo(event))
+    handler = Handler()
+    event = handler.apply(
+        topics.decide_put(handler.state.topics, RULES, TopicConfig("TopicA", 8, 8))
+    )
+    handler.apply(handler.undo(event))
     with pytest.raises(Rejected, match="already has the state before"):
-        desk.undo(event, forced=True)
+        handler.undo(event, forced=True)
 
 
 def test_a_reset_is_not_undone_under_a_group_that_went_on():
-    desk = Desk()
-    desk.commits.commit("g", "TopicA", 0, 50)
-    event = desk.apply(progress.decide_reset(desk.commits, "g", "TopicA", {0: 5}))
-    desk.commits.commit("g", "TopicA", 0, 8)
+    handler = Handler()
+    handler.commits.commit("g", "TopicA", 0, 50)
+    event = handler.apply(progress.decide_reset(handler.commits, "g", "TopicA", {0: 5}))
+    handler.commits.commit("g", "TopicA", 0, 8)
     with pytest.raises(Rejected, match="progress of group g in topic TopicA has changed since"):
-        desk.undo(event)
-    desk.apply(desk.undo(event, forced=True))
-    assert desk.commits.offset("g", "TopicA", 0) == 50
+        handler.undo(event)
+    handler.apply(handler.undo(event, forced=True))
+    assert handler.commits.offset("g", "TopicA", 0) == 50

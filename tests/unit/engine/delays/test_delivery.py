@@ -1,6 +1,7 @@
 """Delayed messages are delivered once, when they are due, whatever happens meanwhile."""
 
 import pytest
+from kourou.protocol.messages.sends import SendMessage
 
 from kourou.engine.delays.delivery import LATENESS_BOUNDS_MS
 from kourou.engine.effects import ConfigChanged, Wake
@@ -11,9 +12,7 @@ from kourou.model.message import DELAY_LEVELS_MS, SysFlag, parse_delay_levels
 from kourou.model.names import SCHEDULE_TOPIC
 from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.messages.offsets import GetAllDelayOffset
-from kourou.protocol.messages.sends import SendMessage
-from kourou.runtime.effects import LogWarning
-from kourou.runtime.inputs import Tick
+from kourou.runtime.core import LogWarning, Tick
 from kourou_rigs.engine import Engine
 from kourou_rigs.records import delayed_draft as delayed
 
@@ -240,7 +239,7 @@ def test_a_queue_that_is_read_no_more_is_not_where_it_goes(engine, records) -> N
     assert bodies(engine, queue_id=1) == ["U"]  # perm 4: it was accepted when it was sent
 
 
-def test_what_says_nothing_of_its_origin_is_told_and_passed_over(engine, records) -> None:
+def test_what_says_nothing_of_its_origin_is_reported_and_passed_over(engine, records) -> None:
     target = (SCHEDULE_TOPIC, 0)
     for properties in ({}, {"REAL_TOPIC": "orders", "REAL_QID": "-1"}, {"REAL_TOPIC": target[0]}):
         stray = delayed(1, "a", *target, {"REAL_QID": "0", **properties})
@@ -318,13 +317,13 @@ def test_lateness_is_counted(engine, records) -> None:
 
 @pytest.mark.feature("F061")
 def test_the_file_follows_what_is_flushed(engine, records) -> None:
-    desk = engine.core.parts.delays
+    handler = engine.core.parts.delays
     engine.ask(*records([delayed(1), delayed(3)]))
     engine.advance(1_000)
-    assert desk.safe_offsets() == {}
+    assert handler.safe_offsets() == {}
     engine.flush()
     engine.advance(1)
-    assert desk.safe_offsets() == {1: 1}
+    assert handler.safe_offsets() == {1: 1}
     assert ConfigChanged("delays") in engine.effects
     assert engine.ask(GetAllDelayOffset()).body[0] == b'{"offsetTable":{"1":1}}'
 
@@ -355,7 +354,7 @@ def test_the_newest_announcement_is_not_deleted_with_old_segments(engine, record
     assert bodies(again) == ["U"]
 
 
-def test_messages_deleted_before_they_were_due_are_told(engine, records) -> None:
+def test_messages_deleted_before_they_were_due_are_reported(engine, records) -> None:
     engine.ask(*records([delayed(1, "gone"), delayed(1, "there"), delayed(2)]))
     engine.core.parts.delays._announce(engine.wall_ms)
     del engine.store.queues[SCHEDULE_TOPIC, 0][0]

@@ -4,7 +4,7 @@ import pytest
 
 from kourou.engine.delays.progress import (
     PROGRESS_TARGET,
-    Progress,
+    DelayProgress,
     decode_progress,
     find_progress,
     progress_draft,
@@ -55,7 +55,7 @@ def test_other_records_behind_a_cut_are_no_deliveries(records) -> None:
     assert sum(find_progress(again.store, 1 << 20).offsets.values()) == 1
 
 
-def test_a_damaged_announcement_is_passed_over_and_told(records) -> None:
+def test_a_damaged_announcement_is_passed_over_and_reported(records) -> None:
     engine = with_waiting(records, 2)
     engine.advance(1_000)
     good = find_progress(engine.store, 1 << 20)
@@ -76,7 +76,7 @@ def test_a_log_without_announcements_says_nothing(records) -> None:
 
 
 def test_the_body() -> None:
-    progress = Progress({1: 5, 3: 7}, [(1, 5, 2)], [(100, -3)])
+    progress = DelayProgress({1: 5, 3: 7}, [(1, 5, 2)], [(100, -3)])
     draft = progress_draft(progress, 1, bytes(8))
     body = b'{"offsets":{"1":5,"3":7},"runs":[[1,5,2]],"steps":[[100,-3]]}'
     assert body in draft

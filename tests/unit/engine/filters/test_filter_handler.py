@@ -285,7 +285,7 @@ def test_a_decision_about_a_filter_is_undone(engine: Engine) -> None:
     deletion = engine.control.next_offset - 1
     assert engine.ask(GetFilters(consumer_group="till", name="late")).code == Code.QUERY_NOT_FOUND
     assert engine.ask(Undo(offset=deletion, reason="it is needed")).code == Code.SUCCESS
-    [back] = filters_told(engine)
+    [back] = filters_reported(engine)
     assert (back.active, back.before_active, back.newest) == (2, 1, 2)
     assert decided(engine)[-1] == "FilterRestored"
     assert engine.ask(Undo(offset=deletion)).code == Code.SYSTEM_ERROR
@@ -294,7 +294,7 @@ def test_a_decision_about_a_filter_is_undone(engine: Engine) -> None:
 def test_a_groups_filters_go_with_it(engine: Engine) -> None:
     put(engine)
     assert engine.ask(DeleteSubscriptionGroup(group_name="till")).code == Code.SUCCESS
-    assert filters_told(engine) == []
+    assert filters_reported(engine) == []
     header = header_of(put(engine))
     assert (header.version, header.created) == (2, True)
 
@@ -309,7 +309,7 @@ def test_a_restart_finds_every_filter_in_the_log(engine: Engine) -> None:
     change(engine, "quarantine", version=1, reason="it died")
     again = Engine(left=engine.store)
     assert again.control.filters == engine.control.filters
-    [late] = filters_told(again)
+    [late] = filters_reported(again)
     assert (late.active, late.policy, late.skipped) == (2, FilterPolicy.SKIP, 1)
 
 
@@ -380,33 +380,35 @@ def test_so_many_skips_are_remembered(engine: Engine) -> None:
 # -- telling ---------------------------------------------------------------------------------------
 
 
-def filters_told(engine: Engine, **fields: Any):
+def filters_reported(engine: Engine, **fields: Any):
     reply = engine.ask(GetFilters(**fields))
     assert header_of(reply).filters_version == engine.control.filters.version
     return decode_filters(b"".join(reply.body))
 
 
 @pytest.mark.feature("F240")
-def test_filters_are_told_of_all_of_a_group_or_one(engine: Engine) -> None:
-    assert filters_told(engine) == []
+def test_filters_are_reported_of_all_of_a_group_or_one(engine: Engine) -> None:
+    assert filters_reported(engine) == []
     put(engine, name="b")
     put(engine, name="a")
     put(engine, consumer_group="desk", name="c")
-    assert [one.key for one in filters_told(engine)] == [
+    assert [one.key for one in filters_reported(engine)] == [
         ("desk", "c"),
         ("till", "a"),
         ("till", "b"),
     ]
-    assert [one.name for one in filters_told(engine, consumer_group="till")] == ["a", "b"]
-    assert filters_told(engine, consumer_group="nobody") == []
-    [one] = filters_told(engine, consumer_group="till", name="a")
+    assert [one.name for one in filters_reported(engine, consumer_group="till")] == ["a", "b"]
+    assert filters_reported(engine, consumer_group="nobody") == []
+    [one] = filters_reported(engine, consumer_group="till", name="a")
     assert one.versions[0].source is None
     assert engine.ask(GetFilters(consumer_group="till", name="x")).code == Code.QUERY_NOT_FOUND
 
 
-def test_one_version_is_told_with_its_source(engine: Engine) -> None:
+def test_one_version_is_reported_with_its_source(engine: Engine) -> None:
     def sources(**fields: Any) -> list[str | None]:
-        [one] = filters_told(engine, consumer_group="till", name="late", with_source=True, **fields)
+        [one] = filters_reported(
+            engine, consumer_group="till", name="late", with_source=True, **fields
+        )
         return [each.source for each in one.versions]
 
     put(engine)
@@ -428,10 +430,10 @@ def test_more_sources_than_an_answer_holds_are_asked_for_one_by_one(engine: Engi
         engine.advance(4_000)  # else they are too many to be checked at once
     reply = engine.ask(GetFilters(with_source=True))
     assert (reply.code, "one filter at a time" in reply.remark) == (Code.SYSTEM_ERROR, True)
-    assert len(filters_told(engine, consumer_group="till0", with_source=True)) == 16
+    assert len(filters_reported(engine, consumer_group="till0", with_source=True)) == 16
 
 
-def test_the_filter_servers_are_told_as_the_asker_dials_them(engine: Engine) -> None:
+def test_the_filter_servers_are_reported_with_the_address_of_the_request(engine: Engine) -> None:
     for number in (9, 8):
         table = {"local:internal": f"f{number}:1", "zmq:internal": f"z{number}:1"}
         engine.ask(

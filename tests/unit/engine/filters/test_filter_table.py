@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from kourou.engine.admin import undo as filter_undo
 from kourou.engine.control import (
     ControlState,
     decide_delete_group,
@@ -15,19 +16,12 @@ from kourou.engine.control import (
     evolve,
 )
 from kourou.engine.filters import filter_table as filters
-from kourou.engine.filters import undo as filter_undo
-from kourou.engine.filters.filter_table import Filters, filters_of, taken
+from kourou.engine.filters.filter_table import FilterAggregate, filters_of, taken
 from kourou.engine.groups.progress import Commits
 from kourou.errors import BadRequest, Code, Rejected
 from kourou.events.control_events import (
     Cause,
     Event,
-    GroupPut,
-    Recorded,
-    decode_record_body,
-    encode_record_body,
-)
-from kourou.events.filter_events import (
     FilterDeleted,
     FilterDisabled,
     FilterEnabled,
@@ -36,6 +30,10 @@ from kourou.events.filter_events import (
     FilterQuarantined,
     FilterReleased,
     FilterUploaded,
+    GroupPut,
+    Recorded,
+    decode_record_body,
+    encode_record_body,
 )
 from kourou.model.filter import FilterPolicy, FilterState
 from kourou.model.limits import (
@@ -53,7 +51,7 @@ from kourou.model.subscription import GroupConfig
 G, F = "g", "f"
 
 
-class Desk:
+class Table:
     """A control state and its events."""
 
     def __init__(self) -> None:
@@ -61,7 +59,7 @@ class Desk:
         self.log: list[Recorded] = []
 
     @property
-    def filters(self) -> Filters:
+    def filters(self) -> FilterAggregate:
         return self.state.filters
 
     @property
@@ -85,8 +83,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def table() -> Table:
+    return Table()
 
 
 def types(events: list[Event]) -> list[str]:
@@ -97,10 +95,10 @@ def types(events: list[Event]) -> list[str]:
 
 
 @pytest.mark.feature("F240")
-def test_an_upload_is_a_new_version_and_runs(desk: Desk) -> None:
-    assert types(desk.upload("one")) == ["FilterUploaded", "FilterEnabled"]
-    assert types(desk.upload("zwei")) == ["FilterUploaded", "FilterEnabled"]
-    one = desk.one
+def test_an_upload_is_a_new_version_and_runs(table: Table) -> None:
+    assert types(table.upload("one")) == ["FilterUploaded", "FilterEnabled"]
+    assert types(table.upload("zwei")) == ["FilterUploaded", "FilterEnabled"]
+    one = table.one
     assert [(each.version, each.source, each.size_bytes) for each in one.versions] == [
         (1, "one", 3),
         (2, "zwei", 4),
@@ -109,156 +107,158 @@ def test_an_upload_is_a_new_version_and_runs(desk: Desk) -> None:
     assert [each.enabled_ms for each in one.versions] == [1_001, 1_003]
     assert (one.active, one.before_active, one.next_version) == (2, 1, 3)
     assert (one.policy, one.quarantined, one.skipped) == (FilterPolicy.HOLD, {}, 0)
-    assert (desk.filters.source_bytes, desk.filters.version) == (7, 4)
+    assert (table.filters.source_bytes, table.filters.version) == (7, 4)
 
 
-def test_a_source_that_is_known_is_no_new_version(desk: Desk) -> None:
-    desk.upload("one")
-    desk.upload("two")
-    assert desk.upload("two") == []
-    assert desk.upload("one") == [], "what an operator or a newer consumer decided stays"
-    assert desk.one.active == 2
+def test_a_source_that_is_known_is_no_new_version(table: Table) -> None:
+    table.upload("one")
+    table.upload("two")
+    assert table.upload("two") == []
+    assert table.upload("one") == [], "what an operator or a newer consumer decided stays"
+    assert table.one.active == 2
 
 
-def test_a_version_that_never_ran_is_enabled_by_the_upload_that_wants_it(desk: Desk) -> None:
-    assert types(desk.upload("one", enable=False)) == ["FilterUploaded"]
-    assert desk.one.active is None
-    assert desk.upload("one", enable=False) == []
-    assert desk.upload("one") == [FilterEnabled(G, F, 1, None)]
-    desk.apply(filters.decide_disable(desk.filters, G, F))
-    assert desk.upload("one") == [], "it was disabled on purpose"
+def test_a_version_that_never_ran_is_enabled_by_the_upload_that_wants_it(table: Table) -> None:
+    assert types(table.upload("one", enable=False)) == ["FilterUploaded"]
+    assert table.one.active is None
+    assert table.upload("one", enable=False) == []
+    assert table.upload("one") == [FilterEnabled(G, F, 1, None)]
+    table.apply(filters.decide_disable(table.filters, G, F))
+    assert table.upload("one") == [], "it was disabled on purpose"
 
 
-def test_an_upload_lifts_no_quarantine(desk: Desk) -> None:
-    desk.upload("one", enable=False)
-    desk.apply(filters.decide_quarantine(desk.filters, G, F, 1, "it died"))
-    assert desk.upload("one") == []
-    assert types(desk.upload("two")) == ["FilterUploaded", "FilterEnabled"]
-    assert desk.one.quarantined == {1: "it died"}, "returns with a mended version"
+def test_an_upload_lifts_no_quarantine(table: Table) -> None:
+    table.upload("one", enable=False)
+    table.apply(filters.decide_quarantine(table.filters, G, F, 1, "it died"))
+    assert table.upload("one") == []
+    assert types(table.upload("two")) == ["FilterUploaded", "FilterEnabled"]
+    assert table.one.quarantined == {1: "it died"}, "returns with a mended version"
 
 
-def test_too_many_versions_lose_the_oldest_that_neither_run_nor_ran_before(desk: Desk) -> None:
+def test_too_many_versions_lose_the_oldest_that_neither_run_nor_ran_before(table: Table) -> None:
     for number in range(1, 3):
-        desk.upload(f"source {number}")
-    desk.apply(filters.decide_rollback(desk.filters, G, F))
-    assert (desk.one.active, desk.one.before_active) == (1, 2)
-    desk.apply(filters.decide_quarantine(desk.filters, G, F, 2, "it lied"))
-    desk.upload("three", enable=False)
-    desk.apply(filters.decide_quarantine(desk.filters, G, F, 3, "it died"))
+        table.upload(f"source {number}")
+    table.apply(filters.decide_rollback(table.filters, G, F))
+    assert (table.one.active, table.one.before_active) == (1, 2)
+    table.apply(filters.decide_quarantine(table.filters, G, F, 2, "it lied"))
+    table.upload("three", enable=False)
+    table.apply(filters.decide_quarantine(table.filters, G, F, 3, "it died"))
     for number in range(4, FILTER_VERSIONS_MAX + 2):
-        desk.upload(f"source {number}", enable=False)
-    numbers = [each.version for each in desk.one.versions]
+        table.upload(f"source {number}", enable=False)
+    numbers = [each.version for each in table.one.versions]
     assert numbers == [1, 2, *range(4, FILTER_VERSIONS_MAX + 2)]
-    assert desk.one.quarantined == {2: "it lied"}, "of versions that are kept"
-    assert desk.filters.source_bytes == sum(each.size_bytes for each in desk.one.versions)
+    assert table.one.quarantined == {2: "it lied"}, "of versions that are kept"
+    assert table.filters.source_bytes == sum(each.size_bytes for each in table.one.versions)
 
 
-def test_a_broker_a_group_and_its_memory_have_room_for_so_many(desk: Desk) -> None:
+def test_a_broker_a_group_and_its_memory_have_room_for_so_many(table: Table) -> None:
     for number in range(FILTERS_GROUP_MAX):
-        desk.upload("s", f"f{number}")
+        table.upload("s", f"f{number}")
     with pytest.raises(Rejected, match="group g has 32 filters"):
-        desk.upload("s", "another")
-    assert desk.upload("two", "f0"), "another version is no other filter"
+        table.upload("s", "another")
+    assert table.upload("two", "f0"), "another version is no other filter"
     for number in range(FILTERS_MAX - FILTERS_GROUP_MAX):
-        desk.apply(filters.decide_upload(desk.filters, f"h{number}", F, "s", "0", enable=True))
+        table.apply(filters.decide_upload(table.filters, f"h{number}", F, "s", "0", enable=True))
     with pytest.raises(Rejected, match="this broker stores 256 filters"):
-        filters.decide_upload(desk.filters, "i", F, "s", "0", enable=True)
+        filters.decide_upload(table.filters, "i", F, "s", "0", enable=True)
 
 
-def test_the_sources_of_all_filters_are_bounded(desk: Desk) -> None:
+def test_the_sources_of_all_filters_are_bounded(table: Table) -> None:
     source = "x" * (FILTER_SOURCE_BYTES_MAX - 4)
     for number in range(FILTER_SOURCES_BYTES_MAX // FILTER_SOURCE_BYTES_MAX):
-        desk.upload(f"{number:04}{source}", f"f{number // FILTER_VERSIONS_MAX}")
+        table.upload(f"{number:04}{source}", f"f{number // FILTER_VERSIONS_MAX}")
     with pytest.raises(Rejected, match="have 16777216 bytes"):
-        desk.upload("x", "more")
-    desk.apply(filters.decide_delete(desk.filters, G, "f0"))
-    assert desk.upload("x", "more")
+        table.upload("x", "more")
+    table.apply(filters.decide_delete(table.filters, G, "f0"))
+    assert table.upload("x", "more")
 
 
 # -- deciding --------------------------------------------------------------------------------------
 
 
 @pytest.mark.feature("F240")
-def test_enabling_rolling_back_and_disabling(desk: Desk) -> None:
+def test_enabling_rolling_back_and_disabling(table: Table) -> None:
     for source in ("one", "two", "three"):
-        desk.upload(source)
-    assert desk.apply(filters.decide_enable(desk.filters, G, F, 1)) == [FilterEnabled(G, F, 1, 3)]
-    assert filters.decide_enable(desk.filters, G, F, 1) == []
-    assert desk.apply(filters.decide_rollback(desk.filters, G, F)) == [FilterEnabled(G, F, 3, 1)]
-    assert desk.apply(filters.decide_rollback(desk.filters, G, F)) == [FilterEnabled(G, F, 1, 3)]
-    assert desk.apply(filters.decide_enable(desk.filters, G, F)) == [FilterEnabled(G, F, 3, 1)]
-    assert desk.apply(filters.decide_disable(desk.filters, G, F)) == [FilterDisabled(G, F, 3)]
-    assert (desk.one.active, desk.one.before_active) == (None, 3)
-    assert filters.decide_disable(desk.filters, G, F) == []
-    assert desk.apply(filters.decide_rollback(desk.filters, G, F)) == [FilterEnabled(G, F, 3, None)]
-    assert desk.one.before_active == 1, "the other one that ran last"
+        table.upload(source)
+    assert table.apply(filters.decide_enable(table.filters, G, F, 1)) == [FilterEnabled(G, F, 1, 3)]
+    assert filters.decide_enable(table.filters, G, F, 1) == []
+    assert table.apply(filters.decide_rollback(table.filters, G, F)) == [FilterEnabled(G, F, 3, 1)]
+    assert table.apply(filters.decide_rollback(table.filters, G, F)) == [FilterEnabled(G, F, 1, 3)]
+    assert table.apply(filters.decide_enable(table.filters, G, F)) == [FilterEnabled(G, F, 3, 1)]
+    assert table.apply(filters.decide_disable(table.filters, G, F)) == [FilterDisabled(G, F, 3)]
+    assert (table.one.active, table.one.before_active) == (None, 3)
+    assert filters.decide_disable(table.filters, G, F) == []
+    assert table.apply(filters.decide_rollback(table.filters, G, F)) == [
+        FilterEnabled(G, F, 3, None)
+    ]
+    assert table.one.before_active == 1, "the other one that ran last"
 
 
-def test_what_cannot_be_enabled_or_rolled_back(desk: Desk) -> None:
-    desk.upload("one")
+def test_what_cannot_be_enabled_or_rolled_back(table: Table) -> None:
+    table.upload("one")
     with pytest.raises(Rejected, match="has no version 7") as found:
-        filters.decide_enable(desk.filters, G, F, 7)
+        filters.decide_enable(table.filters, G, F, 7)
     assert found.value.wire_code == Code.QUERY_NOT_FOUND
     with pytest.raises(Rejected, match="has no earlier version"):
-        filters.decide_rollback(desk.filters, G, F)
-    desk.upload("two")
-    desk.apply(filters.decide_quarantine(desk.filters, G, F, 1, "it died"))
+        filters.decide_rollback(table.filters, G, F)
+    table.upload("two")
+    table.apply(filters.decide_quarantine(table.filters, G, F, 1, "it died"))
     with pytest.raises(Rejected, match=r"version 1 .* is quarantined: it died"):
-        filters.decide_rollback(desk.filters, G, F)
+        filters.decide_rollback(table.filters, G, F)
 
 
-def test_a_filter_that_is_not_there(desk: Desk) -> None:
+def test_a_filter_that_is_not_there(table: Table) -> None:
     for decide in (
-        lambda: filters.decide_enable(desk.filters, G, F),
-        lambda: filters.decide_rollback(desk.filters, G, F),
-        lambda: filters.decide_disable(desk.filters, G, F),
-        lambda: filters.decide_policy(desk.filters, G, F, "hold"),
-        lambda: filters.decide_quarantine(desk.filters, G, F, 1, ""),
-        lambda: filters.decide_delete(desk.filters, G, F),
-        lambda: filters.decide_skip(desk.filters, skip()),
+        lambda: filters.decide_enable(table.filters, G, F),
+        lambda: filters.decide_rollback(table.filters, G, F),
+        lambda: filters.decide_disable(table.filters, G, F),
+        lambda: filters.decide_policy(table.filters, G, F, "hold"),
+        lambda: filters.decide_quarantine(table.filters, G, F, 1, ""),
+        lambda: filters.decide_delete(table.filters, G, F),
+        lambda: filters.decide_skip(table.filters, skip()),
     ):
         with pytest.raises(Rejected, match="group g has no filter f") as found:
             decide()
         assert found.value.wire_code == Code.QUERY_NOT_FOUND
 
 
-def test_a_policy(desk: Desk) -> None:
-    desk.upload("one")
-    wanted = filters.decide_policy(desk.filters, G, F, "skip")
-    assert desk.apply(wanted) == [FilterPolicySet(G, F, FilterPolicy.SKIP, FilterPolicy.HOLD)]
-    assert filters.decide_policy(desk.filters, G, F, "skip") == []
+def test_a_policy(table: Table) -> None:
+    table.upload("one")
+    wanted = filters.decide_policy(table.filters, G, F, "skip")
+    assert table.apply(wanted) == [FilterPolicySet(G, F, FilterPolicy.SKIP, FilterPolicy.HOLD)]
+    assert filters.decide_policy(table.filters, G, F, "skip") == []
     for wrong in ("drop", "", None):
         with pytest.raises(BadRequest, match="is not a filter policy"):
-            filters.decide_policy(desk.filters, G, F, wrong)
+            filters.decide_policy(table.filters, G, F, wrong)
 
 
-def test_quarantine_and_return(desk: Desk) -> None:
-    desk.upload("one")
+def test_quarantine_and_return(table: Table) -> None:
+    table.upload("one")
     reason = "it\ndied " + "x" * FILTER_REASON_LENGTH_MAX
-    [event] = desk.apply(filters.decide_quarantine(desk.filters, G, F, 1, reason, "h:1"))
+    [event] = table.apply(filters.decide_quarantine(table.filters, G, F, 1, reason, "h:1"))
     assert isinstance(event, FilterQuarantined)
     assert (event.reason[:9], len(event.reason)) == ("it died x", FILTER_REASON_LENGTH_MAX)
     assert event.server == "h:1"
-    assert desk.one.active == 1, "it still is the group's choice, and must not run"
-    assert filters.decide_quarantine(desk.filters, G, F, 1, "again") == []
-    assert desk.apply(filters.decide_enable(desk.filters, G, F, 1)) == [
+    assert table.one.active == 1, "it still is the group's choice, and must not run"
+    assert filters.decide_quarantine(table.filters, G, F, 1, "again") == []
+    assert table.apply(filters.decide_enable(table.filters, G, F, 1)) == [
         FilterReleased(G, F, 1, event.reason)
     ]
-    assert desk.one.quarantined == {}
+    assert table.one.quarantined == {}
 
 
-def test_a_quarantine_that_comes_too_late_is_harmless(desk: Desk) -> None:
-    desk.upload("one")
-    desk.upload("two")
-    assert types(desk.apply(filters.decide_quarantine(desk.filters, G, F, 1, "it died"))) == [
+def test_a_quarantine_that_comes_too_late_is_harmless(table: Table) -> None:
+    table.upload("one")
+    table.upload("two")
+    assert types(table.apply(filters.decide_quarantine(table.filters, G, F, 1, "it died"))) == [
         "FilterQuarantined"
     ]
-    assert desk.one.active == 2
-    assert 2 not in desk.one.quarantined
-    assert filters.decide_quarantine(desk.filters, G, F, 9, "it died") == [], "it is gone"
-    desk.apply(filters.decide_disable(desk.filters, G, F))
+    assert table.one.active == 2
+    assert 2 not in table.one.quarantined
+    assert filters.decide_quarantine(table.filters, G, F, 9, "it died") == [], "it is gone"
+    table.apply(filters.decide_disable(table.filters, G, F))
     with pytest.raises(BadRequest, match="give a version"):
-        filters.decide_quarantine(desk.filters, G, F, None, "which?")
+        filters.decide_quarantine(table.filters, G, F, None, "which?")
 
 
 def skip(*offsets: int, version: int = 1) -> FilterMessagesSkipped:
@@ -266,81 +266,81 @@ def skip(*offsets: int, version: int = 1) -> FilterMessagesSkipped:
 
 
 @pytest.mark.feature("F243")
-def test_messages_are_passed_over_only_as_the_policy_says(desk: Desk) -> None:
-    desk.upload("one")
+def test_messages_are_passed_over_only_as_the_policy_says(table: Table) -> None:
+    table.upload("one")
     with pytest.raises(Rejected, match="is hold, so messages must not be skipped"):
-        filters.decide_skip(desk.filters, skip(7))
-    desk.apply(filters.decide_policy(desk.filters, G, F, "skip"))
+        filters.decide_skip(table.filters, skip(7))
+    table.apply(filters.decide_policy(table.filters, G, F, "skip"))
     for wrong in (skip(), skip(-1), skip(*range(FILTER_SKIP_OFFSETS_MAX + 1))):
         with pytest.raises(BadRequest, match="between 1 and 1024"):
-            filters.decide_skip(desk.filters, wrong)
-    version = desk.filters.version
-    desk.apply(filters.decide_skip(desk.filters, skip(7, 9)))
-    assert desk.one.skipped == 2
-    assert desk.filters.version == version, "how filters run has not changed"
+            filters.decide_skip(table.filters, wrong)
+    version = table.filters.version
+    table.apply(filters.decide_skip(table.filters, skip(7, 9)))
+    assert table.one.skipped == 2
+    assert table.filters.version == version, "how filters run has not changed"
     with pytest.raises(Rejected, match="is no longer active"):
-        filters.decide_skip(desk.filters, skip(7, version=2))
-    desk.apply(filters.decide_quarantine(desk.filters, G, F, 1, "it died"))
+        filters.decide_skip(table.filters, skip(7, version=2))
+    table.apply(filters.decide_quarantine(table.filters, G, F, 1, "it died"))
     with pytest.raises(Rejected, match="is no longer active"):
-        filters.decide_skip(desk.filters, skip(10))
+        filters.decide_skip(table.filters, skip(10))
 
 
-def test_a_version_number_never_comes_again(desk: Desk) -> None:
-    desk.upload("one")
-    desk.upload("two")
-    desk.apply(filters.decide_delete(desk.filters, G, F))
-    assert (len(desk.filters), desk.filters.source_bytes) == (0, 0)
-    desk.upload("three")
-    assert desk.one.active == 3
-    assert desk.filters.retired == {}
+def test_a_version_number_never_comes_again(table: Table) -> None:
+    table.upload("one")
+    table.upload("two")
+    table.apply(filters.decide_delete(table.filters, G, F))
+    assert (len(table.filters), table.filters.source_bytes) == (0, 0)
+    table.upload("three")
+    assert table.one.active == 3
+    assert table.filters.retired == {}
 
 
-def test_names_of_deleted_filters_are_remembered_for_long_and_not_for_ever(desk: Desk) -> None:
+def test_names_of_deleted_filters_are_remembered_for_long_and_not_for_ever(table: Table) -> None:
     for number in range(FILTER_NAMES_REMEMBERED_MAX + 1):
-        desk.apply(filters.decide_upload(desk.filters, G, f"f{number}", "s", "0", enable=False))
-        desk.apply(filters.decide_delete(desk.filters, G, f"f{number}"))
-    assert len(desk.filters.retired) == FILTER_NAMES_REMEMBERED_MAX
-    assert (G, "f0") not in desk.filters.retired
+        table.apply(filters.decide_upload(table.filters, G, f"f{number}", "s", "0", enable=False))
+        table.apply(filters.decide_delete(table.filters, G, f"f{number}"))
+    assert len(table.filters.retired) == FILTER_NAMES_REMEMBERED_MAX
+    assert (G, "f0") not in table.filters.retired
 
 
-def test_a_groups_filters_go_with_it(desk: Desk) -> None:
-    desk.apply([GroupPut(GroupConfig(G))])
-    desk.upload("one", "b")
-    desk.upload("one", "a")
-    commits = Commits(desk.state.progress)
-    gone = decide_delete_group(desk.state, commits, G, remove_offset=False)
+def test_a_groups_filters_go_with_it(table: Table) -> None:
+    table.apply([GroupPut(GroupConfig(G))])
+    table.upload("one", "b")
+    table.upload("one", "a")
+    commits = Commits(table.state.progress)
+    gone = decide_delete_group(table.state, commits, G, remove_offset=False)
     assert types(gone) == ["FilterDeleted", "FilterDeleted", "GroupDeleted"]
     assert [event.aggregate for event in gone] == ["filter/g/a", "filter/g/b", "group/g"]
-    desk.apply(gone)
-    assert len(desk.filters) == 0
+    table.apply(gone)
+    assert len(table.filters) == 0
 
 
 # -- as bytes, and rebuilt -------------------------------------------------------------------------
 
 
-def test_events_that_the_state_has_already_change_nothing(desk: Desk) -> None:
-    desk.upload("one")
-    desk.apply(filters.decide_policy(desk.filters, G, F, "skip"))
-    mirrored = filters_of(taken(desk.filters))
-    desk.apply(filters.decide_skip(desk.filters, skip(7)))
-    for recorded in desk.log:
+def test_events_that_the_state_has_already_change_nothing(table: Table) -> None:
+    table.upload("one")
+    table.apply(filters.decide_policy(table.filters, G, F, "skip"))
+    mirrored = filters_of(taken(table.filters))
+    table.apply(filters.decide_skip(table.filters, skip(7)))
+    for recorded in table.log:
         filters.evolve(mirrored, recorded.event, recorded.offset, recorded.at_ms)
-    assert mirrored == desk.filters
-    assert mirrored.source_bytes == desk.filters.source_bytes == 3
+    assert mirrored == table.filters
+    assert mirrored.source_bytes == table.filters.source_bytes == 3
 
 
-def test_events_of_filters_that_are_not_there_change_nothing_but_the_version(desk: Desk) -> None:
+def test_events_of_filters_that_are_not_there_change_nothing_but_the_version(table: Table) -> None:
     """A stream whose beginning is lost."""
-    desk.apply([FilterEnabled(G, F, 1), FilterQuarantined(G, F, 1, "x"), skip(3)])
-    desk.apply([FilterDeleted(FilterState(G, F))])
-    assert (len(desk.filters), desk.filters.version) == (0, 3)
+    table.apply([FilterEnabled(G, F, 1), FilterQuarantined(G, F, 1, "x"), skip(3)])
+    table.apply([FilterDeleted(FilterState(G, F))])
+    assert (len(table.filters), table.filters.version) == (0, 3)
 
 
-def decide_something(desk: Desk, chance: random.Random) -> list[Event]:
+def decide_something(table: Table, chance: random.Random) -> list[Event]:
     """Any command, wise or not; what is refused is no event."""
     group, name = chance.choice("gh"), chance.choice("abc")
     version = chance.choice([None, *range(1, 8)])
-    state = desk.filters
+    state = table.filters
     try:
         match chance.randrange(10):
             case 0 | 1 | 2:
@@ -364,11 +364,11 @@ def decide_something(desk: Desk, chance: random.Random) -> list[Event]:
                 passed = FilterMessagesSkipped(group, name, number, "T", 0, (1, 2), "x")
                 return filters.decide_skip(state, passed)
             case _:
-                if not desk.log:
+                if not table.log:
                     return []
-                event = chance.choice(desk.log).event
+                event = chance.choice(table.log).event
                 forced = chance.random() < 0.5
-                return filter_undo.decide_undo(state, event, forced=forced)
+                return filter_undo.decide_filter_undo(state, event, forced=forced)
     except Rejected:
         return []
 
@@ -376,32 +376,32 @@ def decide_something(desk: Desk, chance: random.Random) -> list[Event]:
 @pytest.mark.feature("F240")
 @pytest.mark.parametrize("seed", range(12))
 def test_rebuilt_from_its_events_the_state_is_the_live_one(seed: int) -> None:
-    desk, chance = Desk(), random.Random(seed)
+    table, chance = Table(), random.Random(seed)
     snapshots: list[bytes] = []
     given: set[tuple[str, str, int]] = set()
     for _ in range(400):
-        for event in desk.apply(decide_something(desk, chance)):
+        for event in table.apply(decide_something(table, chance)):
             if isinstance(event, FilterUploaded):
                 version = (event.group, event.name, event.version)
                 assert version not in given, "a version number came again"
                 given.add(version)
-        for one in desk.filters:
+        for one in table.filters:
             assert one.active is None or one.version(one.active) is not None
             assert all(one.version(number) is not None for number in one.quarantined)
             assert len(one.versions) <= FILTER_VERSIONS_MAX
             assert all(each.version < one.next_version for each in one.versions)
-        kept = sum(each.size_bytes for one in desk.filters for each in one.versions)
-        assert desk.filters.source_bytes == kept
+        kept = sum(each.size_bytes for one in table.filters for each in one.versions)
+        assert table.filters.source_bytes == kept
         if chance.random() < 0.05:
-            snapshots.append(encode_state(desk.state))
-    live = encode_state(desk.state)
-    assert len(desk.log) > 200
+            snapshots.append(encode_state(table.state))
+    live = encode_state(table.state)
+    assert len(table.log) > 200
     for start in [encode_state(ControlState()), *snapshots]:
         again = decode_state(start)
-        for recorded in desk.log[again.next_offset :]:
+        for recorded in table.log[again.next_offset :]:
             cause = Cause("t")
             body = encode_record_body(recorded.event, at_ms=recorded.at_ms, cause=cause)
             evolve(again, decode_record_body(body, offset=recorded.offset, position=-1))
         assert encode_state(again) == live
-        assert again.filters == desk.filters
-        assert again.filters.source_bytes == desk.filters.source_bytes
+        assert again.filters == table.filters
+        assert again.filters.source_bytes == table.filters.source_bytes

@@ -7,23 +7,21 @@ from collections.abc import Sequence
 import pytest
 
 from kourou.engine.effects import Effect
-from kourou.engine.groups.client_requests import TOKENS, Asking
+from kourou.engine.groups.client_requests import TOKENS, ClientRequests
 from kourou.errors import MessageIllegal, Throttled, TimedOut, UnknownOutcome
 from kourou.model import limits
 from kourou.protocol.messages.groups import GetConsumerRunningInfo
-from kourou.runtime.effects import AskClient, LogWarning
-from kourou.runtime.inputs import ClientAnswered
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import AskClient, ClientAnswered, LogWarning, Peer
 
 REQUEST = GetConsumerRunningInfo(consumer_group="g", client_id="c")
 
 
 class Asker:
-    """Notes what it is told."""
+    """Notes what it is replies."""
 
     def __init__(self) -> None:
-        self.asking = Asking()
-        self.told: list[tuple[int, ClientAnswered]] = []
+        self.asking = ClientRequests()
+        self.replies: list[tuple[int, ClientAnswered]] = []
 
     def ask(self, peer: Peer, *, now_ms: int = 0, timeout_ms: int = 1_000) -> AskClient:
         (effect,) = self.asking.ask(
@@ -33,7 +31,7 @@ class Asker:
         return effect
 
     def _hear(self, now_ms: int, item: ClientAnswered) -> Sequence[Effect]:
-        self.told.append((now_ms, item))
+        self.replies.append((now_ms, item))
         return [LogWarning("heard")]
 
 
@@ -47,19 +45,19 @@ def test_an_answer_ends_a_question() -> None:
     assert (asked.request, asked.body, asked.timeout_ms) == (REQUEST, (b"body",), 1_000)
     answer = ClientAnswered(asked.token, peer(1), code=0, body=(b"{}",))
     assert asker.asking.answered(5, answer) == [LogWarning("heard")]
-    assert asker.told == [(5, answer)]
+    assert asker.replies == [(5, answer)]
     assert len(asker.asking) == 0
     assert asker.asking.answered(6, answer) == []
     assert asker.asking.expire(10_000) == []
     assert asker.asking.drop_peer(11_000, peer(1)) == []
-    assert len(asker.told) == 1
+    assert len(asker.replies) == 1
 
 
 def test_nobody_answers_for_another_peer() -> None:
     asker = Asker()
     asked = asker.ask(peer(1))
     assert asker.asking.answered(5, ClientAnswered(asked.token, peer(2))) == []
-    assert asker.told == []
+    assert asker.replies == []
     assert len(asker.asking) == 1
 
 
@@ -68,20 +66,20 @@ def test_waiting_ends_at_the_deadline_and_not_before() -> None:
     late, early = asker.ask(peer(1), timeout_ms=500), asker.ask(peer(2), timeout_ms=100)
     assert asker.asking.expire(99) == []
     asker.asking.expire(100)
-    assert [item.token for _, item in asker.told] == [early.token]
+    assert [item.token for _, item in asker.replies] == [early.token]
     asker.asking.expire(500)
-    assert [item.token for _, item in asker.told] == [early.token, late.token]
-    assert all(isinstance(item.error, TimedOut) for _, item in asker.told)
+    assert [item.token for _, item in asker.replies] == [early.token, late.token]
+    assert all(isinstance(item.error, TimedOut) for _, item in asker.replies)
 
 
 def test_a_lost_connection_ends_its_questions_only() -> None:
     asker = Asker()
     first, other, second = asker.ask(peer(1)), asker.ask(peer(2)), asker.ask(peer(1))
     asker.asking.drop_peer(7, peer(1))
-    assert [item.token for _, item in asker.told] == [first.token, second.token]
-    assert all(type(item.error) is UnknownOutcome for _, item in asker.told)
+    assert [item.token for _, item in asker.replies] == [first.token, second.token]
+    assert all(type(item.error) is UnknownOutcome for _, item in asker.replies)
     asker.asking.answered(8, ClientAnswered(other.token, peer(2)))
-    assert asker.told[-1][1].error is None
+    assert asker.replies[-1][1].error is None
 
 
 def test_tokens_fit_into_31_bits_and_are_not_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +104,7 @@ def test_what_an_answer_cannot_do_is_a_warning() -> None:
     def fail(_now_ms: int, _item: ClientAnswered) -> Sequence[Effect]:
         raise MessageIllegal("too large")
 
-    asking = Asking()
+    asking = ClientRequests()
     (asked,) = asking.ask(0, peer(1), REQUEST, timeout_ms=10, answered=fail)
     assert isinstance(asked, AskClient)
     (said,) = asking.answered(1, ClientAnswered(asked.token, peer(1)))

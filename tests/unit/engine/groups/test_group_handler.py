@@ -24,7 +24,7 @@ from kourou.protocol.messages.offsets import (
     UpdateConsumerOffset,
 )
 from kourou.protocol.wire.lenient_json import loads
-from kourou.runtime.effects import Notify
+from kourou.runtime.core import Notify
 from kourou_rigs.engine import Engine, header_of
 
 
@@ -102,7 +102,7 @@ def test_each_member_gets_offsets_in_the_form_of_its_own_language(filled) -> Non
     assert decode_offset_table(bodies[5]) == decode_offset_table(bodies[6])
 
 
-def test_members_are_told_only_after_the_reset_is_in_the_log(filled) -> None:
+def test_members_are_notified_only_after_the_reset_is_in_the_log(filled) -> None:
     body = encode_heartbeat(HeartbeatBody("c1", consumers=(ConsumerData("g"),)))
     filled.ask(HeartBeat(), body, peer=5)
     commit(filled, 9)
@@ -161,7 +161,7 @@ def test_groups_are_listed_changed_and_deleted(engine) -> None:
         assert engine.ask(UpdateAndCreateSubscriptionGroup(), bad).code != Code.SUCCESS
 
 
-def test_progress_outlives_its_group_unless_told_otherwise(filled) -> None:
+def test_progress_outlives_its_group_unless_requested_otherwise(filled) -> None:
     commit(filled, 5)
     filled.ask(DeleteSubscriptionGroup(group_name="g", remove_offset=False))
     make(filled)
@@ -173,7 +173,7 @@ def test_progress_outlives_its_group_unless_told_otherwise(filled) -> None:
 
 
 @pytest.mark.feature("F191")
-def test_all_offsets_are_told_recorded_or_not(filled) -> None:
+def test_all_offsets_are_reported_recorded_or_not(filled) -> None:
     commit(filled, 5)
     body = b"".join(filled.ask(GetAllConsumerOffset()).body)
     assert loads(body)["offsetTable"]["orders@g"] == {"0": 5}

@@ -3,9 +3,10 @@
 import json
 
 import pytest
+from kourou.protocol.messages.pulls import PullMessage
 
 from kourou.engine.effects import Append
-from kourou.engine.inputs import Announced, SpaceChanged
+from kourou.engine.inputs import RegistrationDone, SpaceChanged
 from kourou.errors import Code
 from kourou.model.subscription import MessageModel, Subscription
 from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
@@ -20,9 +21,7 @@ from kourou.protocol.messages.groups import (
     UnregisterClient,
     UpdateAndCreateSubscriptionGroup,
 )
-from kourou.protocol.messages.pulls import PullMessage
-from kourou.runtime.effects import LogWarning, Reply
-from kourou.runtime.inputs import Disconnected
+from kourou.runtime.core import Disconnected, LogWarning, Reply
 from kourou_rigs.engine import Engine
 
 
@@ -128,12 +127,15 @@ def test_an_answer_waits_for_the_groups_it_made() -> None:
 
 def test_the_group_is_written_before_the_client_is_answered(engine) -> None:
     _, received = engine.received(HeartBeat(), beat("c1", "g"))
-    kinds = [type(effect) for effect in engine.core.handle(engine.now_ms, [received, Announced(1)])]
+    kinds = [
+        type(effect)
+        for effect in engine.core.handle(engine.now_ms, [received, RegistrationDone(1)])
+    ]
     assert kinds.index(Append) < kinds.index(Reply)
 
 
-def test_members_are_told_to_rebalance_when_one_comes_goes_or_falls_silent(engine) -> None:
-    def told() -> set[int]:
+def test_members_are_notified_to_rebalance_when_one_comes_goes_or_falls_silent(engine) -> None:
+    def notified() -> set[int]:
         peers = {note.peer.id for note in engine.notices}
         assert all(
             note.request == NotifyConsumerIdsChanged(consumer_group="g") for note in engine.notices
@@ -142,23 +144,23 @@ def test_members_are_told_to_rebalance_when_one_comes_goes_or_falls_silent(engin
         return peers
 
     say(engine, beat("c1", "g"), peer=1)
-    told()
+    notified()
     say(engine, beat("c2", "g"), peer=2)
-    assert told() == {1, 2}
+    assert notified() == {1, 2}
     say(engine, beat("c2", "g"), peer=2)
-    assert told() == set(), "nothing changed"
+    assert notified() == set(), "nothing changed"
     say(engine, beat("c3", "g"), peer=3)
-    told()
+    notified()
     engine.handle(Disconnected(engine.peer(3)))
-    assert told() == {1, 2}
+    assert notified() == {1, 2}
     engine.ask(UnregisterClient(client_id="c2", consumer_group="g"), peer=2)
-    assert told() == {1}
+    assert notified() == {1}
     say(engine, beat("c4", "g"), peer=4)
-    told()
+    notified()
     engine.advance(60_000)
     say(engine, beat("c1", "g"), peer=1)
     engine.advance(60_000)
-    assert told() == {1}
+    assert notified() == {1}
     assert members(engine) == ["c1"]
 
 
@@ -174,7 +176,7 @@ def test_notices_can_be_switched_off(engine, by) -> None:
     assert engine.notices == []
 
 
-def test_pulls_by_heartbeat_are_told_what_is_missing(engine, draft, records) -> None:
+def test_pulls_by_heartbeat_are_reported_what_is_missing(engine, draft, records) -> None:
     engine.ask(*records([draft()]))
     engine.ask(UpdateAndCreateSubscriptionGroup(), b'{"groupName":"g"}')
     assert pull(engine) == Code.SUBSCRIPTION_NOT_EXIST, "nobody of the group is here"
@@ -195,7 +197,7 @@ def test_the_own_retry_topic_is_read_by_an_older_heartbeat(engine) -> None:
 
 
 @pytest.mark.feature("F014")
-def test_a_group_that_may_not_broadcast_is_told_so(engine, draft, records) -> None:
+def test_a_group_that_may_not_broadcast_is_reported_so(engine, draft, records) -> None:
     engine.ask(*records([draft()]))
     body = b'{"groupName":"g","consumeBroadcastEnable":false}'
     engine.ask(UpdateAndCreateSubscriptionGroup(), body)

@@ -6,12 +6,17 @@ import random
 
 import pytest
 
-from kourou.engine.groups.membership import Change, ConsumerPart, Heartbeat, Membership
+from kourou.engine.groups.membership import (
+    ConsumerPart,
+    GroupMembership,
+    Heartbeat,
+    MembershipChange,
+)
 from kourou.engine.groups.subscriptions import SubscriptionPolicy
 from kourou.errors import BadRequest, Throttled
 from kourou.model.limits import CLIENT_GROUPS_MAX, CLIENTS_MAX, GROUP_SUBSCRIPTIONS_MAX
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Peer
 
 MINUTE = 60_000
 
@@ -31,35 +36,35 @@ def beat(client: str, *consumers: ConsumerPart, producers: tuple[str, ...] = ())
     return Heartbeat(client, producers, consumers, "JAVA", 409)
 
 
-def told(change: Change) -> dict[str, list[int]]:
+def notified(change: MembershipChange) -> dict[str, list[int]]:
     return {group: [each.id for each in peers] for group, peers in change.notify.items()}
 
 
 @pytest.mark.feature("F202")
-def test_every_change_of_members_is_told_to_all_members():
-    members = Membership()
-    assert told(members.heartbeat(0, peer(1), beat("b", part("g", "T")))) == {"g": [1]}
-    assert told(members.heartbeat(0, peer(2), beat("a", part("g", "T")))) == {"g": [1, 2]}
+def test_every_change_of_members_is_sent_to_all_members():
+    members = GroupMembership()
+    assert notified(members.heartbeat(0, peer(1), beat("b", part("g", "T")))) == {"g": [1]}
+    assert notified(members.heartbeat(0, peer(2), beat("a", part("g", "T")))) == {"g": [1, 2]}
     assert members.consumer_ids("g") == ["a", "b"]
-    assert told(members.heartbeat(30_000, peer(1), beat("b", part("g", "T")))) == {}
+    assert notified(members.heartbeat(30_000, peer(1), beat("b", part("g", "T")))) == {}
     # A newer version of the same topics moves nobody's queues; another topic does.
     again = beat("b", part("g", "T", version=2))
-    assert told(members.heartbeat(30_001, peer(1), again)) == {}
+    assert notified(members.heartbeat(30_001, peer(1), again)) == {}
     more = beat("b", part("g", "T", "U"))
-    assert told(members.heartbeat(30_002, peer(1), more)) == {"g": [1, 2]}
-    assert told(members.unregister(peer(2), "a", consumer_group="g")) == {"g": [1]}
+    assert notified(members.heartbeat(30_002, peer(1), more)) == {"g": [1, 2]}
+    assert notified(members.unregister(peer(2), "a", consumer_group="g")) == {"g": [1]}
     assert members.consumer_ids("g") == ["b"]
 
 
 @pytest.mark.feature("F202")
 def test_a_lost_connection_ends_every_membership_on_it():
-    members = Membership()
+    members = GroupMembership()
     members.heartbeat(0, peer(1), beat("a", part("g", "T"), part("h", "T"), producers=("p",)))
     members.heartbeat(0, peer(2), beat("b", part("g", "T")))
-    assert told(members.disconnect(peer(1))) == {"g": [2]}
+    assert notified(members.disconnect(peer(1))) == {"g": [2]}
     assert members.consumer_group("h") is None
     assert members.producer_groups() == []
-    assert told(members.disconnect(peer(1))) == {}
+    assert notified(members.disconnect(peer(1))) == {}
     assert members.statistics() == {
         "connections": 1,
         "memberships": 1,
@@ -69,12 +74,12 @@ def test_a_lost_connection_ends_every_membership_on_it():
 
 
 def test_who_is_silent_for_two_minutes_is_forgotten_and_its_connection_named():
-    members = Membership()
+    members = GroupMembership()
     members.heartbeat(0, peer(1), beat("a", part("g", "T"), producers=("p",)))
     members.heartbeat(MINUTE, peer(2), beat("b", part("g", "T")))
-    assert told(members.expire(2 * MINUTE - 1)) == {}
+    assert notified(members.expire(2 * MINUTE - 1)) == {}
     change = members.expire(2 * MINUTE)
-    assert told(change) == {"g": [2]}
+    assert notified(change) == {"g": [2]}
     assert [each.id for each in change.expired] == [1]
     members.heartbeat(2 * MINUTE, peer(2), beat("b", part("g", "T")))
     assert members.expire(3 * MINUTE).expired == []
@@ -83,7 +88,7 @@ def test_who_is_silent_for_two_minutes_is_forgotten_and_its_connection_named():
 
 
 def test_a_group_left_out_of_heartbeats_expires_while_its_connection_stays():
-    members = Membership()
+    members = GroupMembership()
     members.heartbeat(0, peer(1), beat("a", part("g", "T"), part("h", "T")))
     members.heartbeat(MINUTE, peer(1), beat("a", part("g", "T")))
     change = members.expire(2 * MINUTE)
@@ -92,7 +97,7 @@ def test_a_group_left_out_of_heartbeats_expires_while_its_connection_stays():
 
 
 def test_a_client_that_reconnects_is_named_once_and_outlives_its_old_connection():
-    members = Membership()
+    members = GroupMembership()
     members.heartbeat(0, peer(1), beat("a", part("g", "T")))
     members.heartbeat(1, peer(2), beat("a", part("g", "T")))
     assert members.consumer_ids("g") == ["a"]
@@ -103,7 +108,7 @@ def test_a_client_that_reconnects_is_named_once_and_outlives_its_old_connection(
 
 
 def test_two_processes_under_one_client_id_are_noticed_once():
-    members = Membership()
+    members = GroupMembership()
     members.heartbeat(0, peer(1), beat("a", part("g", "T")))
     assert members.heartbeat(10, peer(2), beat("a", part("g", "T"))).clashes == []
     # The first one still beats after the second came: it is no old connection.
@@ -115,14 +120,14 @@ def test_two_processes_under_one_client_id_are_noticed_once():
 
 
 def test_a_reconnect_is_not_taken_for_two_processes():
-    members = Membership()
+    members = GroupMembership()
     members.heartbeat(0, peer(1), beat("a", part("g", "T")))
     members.heartbeat(10, peer(2), beat("a", part("g", "T")))
     assert members.heartbeat(20, peer(2), beat("a", part("g", "T"))).clashes == []
 
 
 def test_members_that_differ_are_reported_and_each_pulls_what_it_said():
-    members = Membership()
+    members = GroupMembership()
     members.heartbeat(0, peer(1), beat("a", part("g", "T", tags="x")))
     change = members.heartbeat(0, peer(2), beat("b", part("g", "T", tags="y", version=2)))
     [text] = change.clashes
@@ -140,7 +145,7 @@ def test_members_that_differ_are_reported_and_each_pulls_what_it_said():
 
 
 def test_members_that_differ_are_refused_if_the_operator_wants_it_so():
-    members = Membership(policy=SubscriptionPolicy.REFUSE)
+    members = GroupMembership(policy=SubscriptionPolicy.REFUSE)
     members.heartbeat(0, peer(1), beat("a", part("g", "T", tags="x")))
     wrong = beat("b", part("g", "T", tags="y"), part("h", "T"))
     change = members.heartbeat(0, peer(2), wrong)
@@ -155,7 +160,7 @@ def test_members_that_differ_are_refused_if_the_operator_wants_it_so():
 
 
 def test_the_group_table_shows_what_the_latest_member_said():
-    members = Membership()
+    members = GroupMembership()
     members.heartbeat(0, peer(1), beat("a", part("g", "T")))
     pulls = ConsumerPart(
         "g",
@@ -175,7 +180,7 @@ def test_the_group_table_shows_what_the_latest_member_said():
 
 @pytest.mark.feature("F363")
 def test_producers_are_listed_with_address_language_and_version():
-    members = Membership()
+    members = GroupMembership()
     members.heartbeat(5, peer(1), beat("a", producers=("p", "q")))
     members.heartbeat(7, peer(2), beat("b", producers=("p",)))
     members.heartbeat(9, peer(1), Heartbeat("a", ("p",), language="GO", version=410))
@@ -192,11 +197,11 @@ def test_producers_are_listed_with_address_language_and_version():
 
 
 def test_leaving_a_group_one_is_not_in_changes_nothing():
-    members = Membership()
+    members = GroupMembership()
     members.heartbeat(0, peer(1), beat("a", part("g", "T")))
-    assert told(members.unregister(peer(2), "a", consumer_group="g")) == {}
-    assert told(members.unregister(peer(1), "b", consumer_group="g")) == {}
-    assert told(members.unregister(peer(1), "a", producer_group="g")) == {}
+    assert notified(members.unregister(peer(2), "a", consumer_group="g")) == {}
+    assert notified(members.unregister(peer(1), "b", consumer_group="g")) == {}
+    assert notified(members.unregister(peer(1), "a", producer_group="g")) == {}
     assert members.consumer_ids("g") == ["a"]
 
 
@@ -213,7 +218,7 @@ def test_leaving_a_group_one_is_not_in_changes_nothing():
     ],
 )
 def test_a_bad_heartbeat_changes_nothing(bad: Heartbeat):
-    members = Membership()
+    members = GroupMembership()
     with pytest.raises(BadRequest):
         members.heartbeat(
             0, peer(1), Heartbeat(bad.client_id, ("ok", *bad.producer_groups), bad.consumers)
@@ -224,7 +229,7 @@ def test_a_bad_heartbeat_changes_nothing(bad: Heartbeat):
 def test_there_is_a_limit_to_clients(monkeypatch: pytest.MonkeyPatch):
     assert CLIENTS_MAX > 2
     monkeypatch.setattr("kourou.engine.groups.membership.CLIENTS_MAX", 2)
-    members = Membership()
+    members = GroupMembership()
     for number in (1, 2):
         members.heartbeat(0, peer(number), beat(f"c{number}", producers=("p",)))
     with pytest.raises(Throttled):
@@ -234,7 +239,7 @@ def test_there_is_a_limit_to_clients(monkeypatch: pytest.MonkeyPatch):
 
 def test_nothing_is_left_behind_after_any_history():
     chance = random.Random(11)
-    members = Membership(expiry_ms=50)
+    members = GroupMembership(expiry_ms=50)
     now = 0
     for _ in range(5_000):
         now += chance.randrange(4)

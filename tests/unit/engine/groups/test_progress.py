@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.engine.groups import progress
-from kourou.engine.groups.progress import Commits, Progress
+from kourou.engine.groups.progress import Commits, ConsumerProgress
 from kourou.errors import BadRequest, Rejected
 from kourou.events.control_events import (
     Event,
@@ -21,19 +21,21 @@ from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 
 
-def apply(state: Progress, events: list[Event]) -> None:
+def apply(state: ConsumerProgress, events: list[Event]) -> None:
     for event in events:
         assert isinstance(event, ProgressRecorded | OffsetsReset | TopicDeleted | GroupDeleted)
         progress.evolve(state, event)
 
 
-def desk(table: dict[str, dict[str, dict[int, int]]] | None = None) -> tuple[Progress, Commits]:
-    state = Progress(table or {})
+def progress_and_commits(
+    table: dict[str, dict[str, dict[int, int]]] | None = None,
+) -> tuple[ConsumerProgress, Commits]:
+    state = ConsumerProgress(table or {})
     return state, Commits(state, 5_000)
 
 
 def test_commits_are_in_force_at_once_and_recorded_once_per_group_and_interval():
-    state, commits = desk()
+    state, commits = progress_and_commits()
     commits.commit("g", "T", 0, 5)
     commits.commit("g", "T", 1, 7)
     commits.commit("h", "T", 0, 1)
@@ -54,7 +56,7 @@ def test_commits_are_in_force_at_once_and_recorded_once_per_group_and_interval()
 
 
 def test_only_what_moved_is_recorded():
-    state, commits = desk({"g": {"T": {0: 6, 1: 7}}})
+    state, commits = progress_and_commits({"g": {"T": {0: 6, 1: 7}}})
     commits.commit("g", "T", 1, 7)
     assert commits.record() == []
     commits.commit("g", "T", 1, 8)
@@ -63,7 +65,7 @@ def test_only_what_moved_is_recorded():
 
 
 def test_a_lower_offset_replaces_a_higher_one():
-    state, commits = desk({"g": {"T": {0: 6}}})
+    state, commits = progress_and_commits({"g": {"T": {0: 6}}})
     commits.commit("g", "T", 0, 2)
     assert commits.offset("g", "T", 0) == 2
     apply(state, commits.record())
@@ -72,14 +74,14 @@ def test_a_lower_offset_replaces_a_higher_one():
 
 @pytest.mark.parametrize(("queue", "offset"), [(0, -1), (0, 2**63), (-1, 0), (2**31, 0)])
 def test_what_is_no_offset_is_refused_and_changes_nothing(queue: int, offset: int):
-    _, commits = desk()
+    _, commits = progress_and_commits()
     with pytest.raises(BadRequest):
         commits.commit("g", "T", queue, offset)
     assert commits.unrecorded_groups == 0
 
 
 def test_commits_that_the_log_did_not_take_are_recorded_again():
-    state, commits = desk()
+    state, commits = progress_and_commits()
     commits.commit("g", "T", 0, 5)
     assert commits.due(0) == []
     lost = commits.due(5_000)
@@ -93,7 +95,7 @@ def test_commits_that_the_log_did_not_take_are_recorded_again():
 
 
 def test_a_reset_also_removes_what_was_not_recorded_yet():
-    state, commits = desk({"g": {"T": {0: 10, 1: 10}}})
+    state, commits = progress_and_commits({"g": {"T": {0: 10, 1: 10}}})
     commits.commit("g", "T", 0, 12)
     commits.commit("g", "T", 2, 1)
     events = progress.decide_reset(commits, "g", "T", {0: 3, 1: None, 5: None})
@@ -111,13 +113,15 @@ def test_a_reset_also_removes_what_was_not_recorded_yet():
     [("a b", "T", {0: 1}), ("g", "a b", {0: 1}), ("g", "T", {-1: 1}), ("g", "T", {0: -5})],
 )
 def test_a_bad_reset_is_refused(group: str, topic: str, offsets: dict[int, int | None]):
-    _, commits = desk()
+    _, commits = progress_and_commits()
     with pytest.raises(BadRequest):
         progress.decide_reset(commits, group, topic, offsets)
 
 
 def test_cloning_gives_another_group_the_offsets_in_force():
-    state, commits = desk({"a": {"T": {0: 4, 1: 5}, "U": {0: 1}, "%RETRY%a": {0: 9}}})
+    state, commits = progress_and_commits(
+        {"a": {"T": {0: 4, 1: 5}, "U": {0: 1}, "%RETRY%a": {0: 9}}}
+    )
     commits.commit("a", "T", 1, 6)
     commits.commit("b", "T", 0, 4)
     apply(state, progress.decide_clone(commits, "a", "b", "T"))
@@ -130,7 +134,7 @@ def test_cloning_gives_another_group_the_offsets_in_force():
 
 
 def test_a_deleted_topic_takes_all_progress_in_it():
-    state, commits = desk({"g": {"T": {0: 1}, "U": {0: 1}}, "h": {"T": {0: 2}}})
+    state, commits = progress_and_commits({"g": {"T": {0: 1}, "U": {0: 1}}, "h": {"T": {0: 2}}})
     commits.commit("i", "T", 0, 3)
     apply(state, [TopicDeleted(TopicConfig("T"))])
     assert state.table == {"g": {"U": {0: 1}}}
@@ -138,7 +142,7 @@ def test_a_deleted_topic_takes_all_progress_in_it():
 
 
 def test_a_deleted_group_keeps_its_progress_unless_asked():
-    state, commits = desk({"g": {"T": {0: 1}}})
+    state, commits = progress_and_commits({"g": {"T": {0: 1}}})
     commits.commit("g", "T", 0, 2)
     apply(state, [GroupDeleted(GroupConfig("g"))])
     assert commits.offset("g", "T", 0) == 2
@@ -147,7 +151,7 @@ def test_a_deleted_group_keeps_its_progress_unless_asked():
 
 
 def test_questions_see_recorded_and_unrecorded_progress():
-    _, commits = desk({"g": {"T": {0: 1}}})
+    _, commits = progress_and_commits({"g": {"T": {0: 1}}})
     commits.commit("h", "U", 0, 2)
     commits.commit("g", "U", 1, 3)
     assert commits.groups() == ["g", "h"]
@@ -161,7 +165,7 @@ def test_questions_see_recorded_and_unrecorded_progress():
 
 
 def test_a_group_with_very_many_queues_is_recorded_in_several_events():
-    state, commits = desk()
+    state, commits = progress_and_commits()
     for queue in range(PROGRESS_EVENT_ENTRIES_MAX):
         commits.commit("g", "T", queue, queue)
     commits.commit("g", "U", 0, 1)
@@ -175,7 +179,7 @@ def test_a_group_with_very_many_queues_is_recorded_in_several_events():
 
 
 def test_a_copy_stays_behind_and_knows_only_what_is_recorded():
-    state, commits = desk({"g": {"T": {0: 1}}})
+    state, commits = progress_and_commits({"g": {"T": {0: 1}}})
     commits.commit("g", "T", 0, 2)
     copy = state.copy()
     assert copy == state

@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
 
 from kourou.engine.effects import Append
 from kourou.engine.inputs import Dispatched, Flushed, SpaceChanged
@@ -11,9 +12,7 @@ from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.status_bodies import OffsetMoved, decode_offset_moved
 from kourou.protocol.messages.broker_admin import DeleteTopicInBroker
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
-from kourou.protocol.messages.pulls import PullFlag, PullMessage
-from kourou.runtime.effects import LogWarning, Reply
-from kourou.runtime.inputs import Tick
+from kourou.runtime.core import LogWarning, Reply, Tick
 from kourou_rigs.engine import Engine
 
 TOPIC = "OFFSET_MOVED_EVENT"

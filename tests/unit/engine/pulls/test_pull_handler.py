@@ -1,24 +1,19 @@
 """What is a pull answered, and when?"""
 
 import pytest
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
 
 from kourou.engine.effects import Append, Project
-from kourou.engine.inputs import Announced, SpaceChanged
-from kourou.engine.pulls import parked_pulls as holds
+from kourou.engine.inputs import RegistrationDone, SpaceChanged
+from kourou.engine.pulls import pull_handler as holds
 from kourou.engine.pulls import pull_handler as pulls
 from kourou.errors import Code
 from kourou.model.limits import REPAIR_MS
 from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
-from kourou.protocol.messages.offsets import (
-    GetMaxOffset,
-    QueryConsumerOffset,
-    UpdateConsumerOffset,
-)
-from kourou.protocol.messages.pulls import PullFlag, PullMessage
+from kourou.protocol.messages.offsets import GetMaxOffset, QueryConsumerOffset, UpdateConsumerOffset
 from kourou.protocol.record.message_record import decode_many, decode_record
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Disconnected
+from kourou.runtime.core import Disconnected, Reply
 from kourou_rigs.engine import Engine, MemoryStore, header_of
 
 
@@ -120,7 +115,7 @@ class Damaged(MemoryStore):
         return read
 
 
-def test_only_our_own_client_is_told_of_a_hole(engine, draft, records, group) -> None:
+def test_only_our_own_client_is_reported_of_a_hole(engine, draft, records, group) -> None:
     """A RocketMQ client knows no such answer: it can only be led past the hole."""
     engine.ask(*records([draft(body=bytes([n])) for n in range(3)]))
     engine.store.__class__ = Damaged
@@ -177,7 +172,7 @@ def test_offsets_outside_the_queue_are_corrected(
     assert reply.header.next_begin_offset == following
 
 
-def test_an_empty_queue_is_told_as_such(engine, draft, records, group) -> None:
+def test_an_empty_queue_is_reported_as_such(engine, draft, records, group) -> None:
     engine.ask(*records([draft()]))
     assert engine.ask(pull(queue_id=1)).code == Code.PULL_NOT_FOUND
     moved = engine.ask(pull(queue_id=1, queue_offset=7))
@@ -348,7 +343,7 @@ def test_write_queues_hold_messages_and_read_queues_hold_progress(
     assert engine.core.parts.view.queue_ids("orders") == [0, 1, 2], "and has no files"
 
 
-def test_who_may_not_read_is_told_why(engine, draft, records, group) -> None:
+def test_who_may_not_read_is_reported_why(engine, draft, records, group) -> None:
     engine.ask(*records([draft()]))
     assert engine.ask(pull(topic="nowhere")).code == Code.TOPIC_NOT_EXIST
     assert engine.ask(pull(sys_flag=0)).code == Code.SUBSCRIPTION_NOT_EXIST
@@ -380,7 +375,7 @@ def test_a_group_that_may_not_consume_is_refused(engine, draft, records, group) 
 def test_a_pull_makes_its_group_as_a_heartbeat_does(engine, draft, records) -> None:
     engine.ask(*records([draft()]))
     _, received = engine.received(pull(consumer_group="new"))
-    effects = engine.core.handle(engine.now_ms, [received, Announced(9)])
+    effects = engine.core.handle(engine.now_ms, [received, RegistrationDone(9)])
     kinds = [type(effect) for effect in effects if isinstance(effect, Append | Reply)]
     assert kinds == [Append, Reply], "the group and its retry topic, then the answer"
     assert effects[-1].code == Code.SUCCESS
@@ -467,7 +462,7 @@ def test_a_group_without_progress_begins_a_young_queue_at_its_start(
 
 
 @pytest.mark.feature("F273", "F274")
-def test_who_is_far_behind_is_told_to_pull_from_a_follower_and_back_again(
+def test_who_is_far_behind_is_redirected_to_pull_from_a_follower_and_back_again(
     engine, draft, records, group
 ) -> None:
     request, body = records([draft()] * 3)

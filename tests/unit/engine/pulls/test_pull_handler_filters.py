@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
 
 from kourou.engine.pulls import pull_handler as pulls
 from kourou.errors import Code
@@ -24,11 +25,9 @@ from kourou.protocol.messages.groups import (
     HeartBeat,
     UpdateAndCreateSubscriptionGroup,
 )
-from kourou.protocol.messages.pulls import PullFlag, PullMessage
 from kourou.protocol.record.message_record import decode_many, encode_draft
 from kourou.protocol.record.properties import encode_properties
-from kourou.runtime.effects import LogWarning, Reply
-from kourou.runtime.inputs import Disconnected
+from kourou.runtime.core import Disconnected, LogWarning, Reply
 from kourou_rigs import engine as testing_engine
 from kourou_rigs.engine import Engine, header_of
 
@@ -120,7 +119,7 @@ def test_the_budget_counts_what_is_given(engine, send, group) -> None:
     assert found(engine.ask(pull("a <> 3", max_msg_bytes=2_500))) == [0, 1]
 
 
-def test_nothing_that_matches_is_told_with_the_place_to_go_on(engine, send, group) -> None:
+def test_nothing_that_matches_is_reported_with_the_place_to_go_on(engine, send, group) -> None:
     send({"a": "1"}, {"a": "2"})
     reply = engine.ask(pull("a > 5"))
     assert (reply.code, reply.remark) == (Code.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE")
@@ -180,7 +179,9 @@ def test_a_lost_connection_ends_its_wait(engine, send, group) -> None:
     assert engine.core.parts.pulls.held == 0
 
 
-def test_what_cannot_be_compared_is_not_given_counted_and_told_once(engine, send, group) -> None:
+def test_what_cannot_be_compared_is_not_given_counted_and_reported_once(
+    engine, send, group
+) -> None:
     send({"a": "7"}, {"a": "seven"}, {"a": "8"})
     warnings = []
     for _ in range(2):
@@ -194,14 +195,14 @@ def test_what_cannot_be_compared_is_not_given_counted_and_told_once(engine, send
     assert engine.core.parts.traffic.filter_failures["orders", "g"] == 2
 
 
-def test_what_is_told_once_is_forgotten_in_the_end(
+def test_what_is_reported_once_is_forgotten_in_the_end(
     engine, send, group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pulls, "FILTERS_REMEMBERED_MAX", 2)
     send({"a": "x"})
     for number in range(5):
         engine.ask(pull(f"a > {number}"))
-    assert len(engine.core.parts.pulls._told) <= 2
+    assert len(engine.core.parts.pulls._reported) <= 2
 
 
 @pytest.mark.feature("F234")

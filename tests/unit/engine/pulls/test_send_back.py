@@ -1,6 +1,7 @@
 """What consumers could not process comes again, or is kept as a dead letter."""
 
 import pytest
+from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 
 from kourou.engine.inputs import DiskMeasured
 from kourou.errors import Code
@@ -11,7 +12,6 @@ from kourou.model.topic import TopicConfig
 from kourou.protocol.bodies.config_bodies import encode_group_config
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
-from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.message_record import decode_record
 from kourou.protocol.record.properties import encode_properties
@@ -84,8 +84,11 @@ def test_the_whole_way_of_a_message_that_never_succeeds(failing) -> None:
     item = failing.core.parts.statistics.item("SNDBCK_PUT_NUMS", "orders@g")
     assert item is not None
     assert item.stats_day.sum == 17
-    desk = failing.core.parts.send_back
-    assert (dict(desk.sent_back), dict(desk.dead)) == ({("orders", "g"): 16}, {("orders", "g"): 1})
+    handler = failing.core.parts.send_back
+    assert (dict(handler.sent_back), dict(handler.dead)) == (
+        {("orders", "g"): 16},
+        {("orders", "g"): 1},
+    )
 
 
 @pytest.mark.feature("F216")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.retention.disk_pressure import DiskPressure, Level
+from kourou.engine.retention.disk_pressure import DiskLevel, DiskPressure
 from kourou.errors import Code, DiskFull
 
 TB = 10**12
@@ -29,18 +29,18 @@ def use(pressure: DiskPressure, percent: float, *, full: bool = False) -> list[s
 @pytest.mark.parametrize(
     ("percent", "level"),
     [
-        (0, Level.NORMAL),
-        (74.9, Level.NORMAL),
-        (75, Level.CLEANING),
-        (84.9, Level.CLEANING),
-        (85, Level.FORCING),
-        (90, Level.REFUSING),
-        (94.9, Level.REFUSING),
-        (95, Level.STARVING),
-        (100, Level.STARVING),
+        (0, DiskLevel.NORMAL),
+        (74.9, DiskLevel.NORMAL),
+        (75, DiskLevel.CLEANING),
+        (84.9, DiskLevel.CLEANING),
+        (85, DiskLevel.FORCING),
+        (90, DiskLevel.REFUSING),
+        (94.9, DiskLevel.REFUSING),
+        (95, DiskLevel.STARVING),
+        (100, DiskLevel.STARVING),
     ],
 )
-def test_levels(pressure: DiskPressure, percent: float, level: Level) -> None:
+def test_levels(pressure: DiskPressure, percent: float, level: DiskLevel) -> None:
     use(pressure, percent)
     assert pressure.level is level
 
@@ -71,10 +71,10 @@ def test_the_index_rests_from_95_until_below_90(pressure: DiskPressure) -> None:
 
 def test_a_disk_that_refuses_space_is_full_whatever_its_figures_say(pressure: DiskPressure) -> None:
     use(pressure, 10, full=True)
-    assert pressure.level is Level.FORCING
+    assert pressure.level is DiskLevel.FORCING
     assert not pressure.refusing
     use(pressure, 10)
-    assert pressure.level is Level.NORMAL
+    assert pressure.level is DiskLevel.NORMAL
 
 
 def test_thresholds_change_while_it_runs_and_never_cross(
@@ -82,13 +82,13 @@ def test_thresholds_change_while_it_runs_and_never_cross(
 ) -> None:
     policy.disk_clean_percent = 50
     use(pressure, 55)
-    assert pressure.level is Level.CLEANING
+    assert pressure.level is DiskLevel.CLEANING
     policy.disk_clean_percent = 95
     use(pressure, 94)
-    assert pressure.level is Level.NORMAL, "85 and 90 may not come before the first threshold"
+    assert pressure.level is DiskLevel.NORMAL, "85 and 90 may not come before the first threshold"
     policy.disk_clean_percent, policy.disk_force_percent, policy.disk_refuse_percent = 10, 100, 100
     use(pressure, 99)
-    assert pressure.level is Level.CLEANING
+    assert pressure.level is DiskLevel.CLEANING
     assert not pressure.refusing
 
 
@@ -98,7 +98,7 @@ def test_how_much_must_go(pressure: DiskPressure) -> None:
     pressure.measured(1_000, 151, full=False)
     assert pressure.bytes_over() == 0
     pressure.measured(1_000, 150, full=False)
-    assert pressure.level is Level.FORCING
+    assert pressure.level is DiskLevel.FORCING
     assert pressure.bytes_over() == 1
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
+from kourou.protocol.messages.sends import SendMessage
 
 from kourou.engine.effects import CleanProjections, DeleteLogBefore, DiskStarving
 from kourou.engine.inputs import ClosedSegment, DiskMeasured, LogShrunk, SpaceChanged
@@ -21,13 +23,8 @@ from kourou.events.control_events import (
 )
 from kourou.model.names import SCHEDULE_TOPIC
 from kourou.model.subscription import GroupConfig
-from kourou.protocol.messages.broker_admin import (
-    CleanExpiredConsumeQueue,
-    DeleteExpiredCommitLog,
-)
-from kourou.protocol.messages.pulls import PullFlag, PullMessage
-from kourou.protocol.messages.sends import SendMessage
-from kourou.runtime.effects import LogWarning
+from kourou.protocol.messages.broker_admin import CleanExpiredConsumeQueue, DeleteExpiredCommitLog
+from kourou.runtime.core import LogWarning
 from kourou_rigs.engine import Engine, header_of
 
 HOUR = 3_600_000
@@ -43,7 +40,7 @@ class Site:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.policy = engine.policy
-        self.desk = engine.core.parts.retention
+        self.handler = engine.core.parts.retention
         self.hour = 12
         self.ages: list[int] = []
         self.start = 0
@@ -133,7 +130,7 @@ def test_what_is_older_than_file_reserved_time_goes_at_the_hour(site: Site) -> N
     site.hour = 4
     assert site.look() == [DeleteLogBefore(2 * SEGMENT)]
     assert site.recorded(LogDeleted) == [LogDeleted(0, 2 * SEGMENT, "expired")]
-    assert site.desk.deleted == {"expired": 2}
+    assert site.handler.deleted == {"expired": 2}
 
 
 @pytest.mark.feature("F120")
@@ -318,7 +315,7 @@ def test_whom_force_costs_what_is_recorded_before(site: Site) -> None:
     last_append = max(n for n, kind in enumerate(kinds) if kind == "Append")
     assert last_append < kinds.index("DeleteLogBefore")
     assert "group slow (2 messages of orders)" in site.warnings()[-1]
-    assert site.desk.unread_deleted == {("orders", "slow"): 2}
+    assert site.handler.unread_deleted == {("orders", "slow"): 2}
 
 
 def test_what_a_group_has_not_read_stays_if_that_is_not_allowed(site: Site) -> None:
@@ -363,13 +360,13 @@ def test_what_waits_for_its_time_or_its_outcome_is_named_and_kept_like_the_unrea
     site.policy.lose_unconsumed = True
     assert site.look() == [DeleteLogBefore(3 * SEGMENT)]
     assert site.recorded(LogDeleted)[-1].unread == event.unread
-    assert site.desk.unread_deleted == {
+    assert site.handler.unread_deleted == {
         (SCHEDULE_TOPIC, "SCHEDULE_CONSUMER"): 1,
         (HALF_TARGET[0], "CID_RMQ_SYS_TRANS"): 1,
     }
 
 
-def test_very_many_losses_are_told_in_several_events(site: Site) -> None:
+def test_very_many_losses_are_reported_in_several_events(site: Site) -> None:
     site.group("slow", 0)
     for queue in range(1_500):
         site.engine.store.queues["many", queue] = [10]
@@ -461,14 +458,14 @@ def test_who_has_not_read_is_named_before_it_expires(site: Site) -> None:
     (event,) = site.recorded(UnreadExpiring)
     assert event == UnreadExpiring(SEGMENT, 6 * HOUR - 1, (UnreadSpan("slow", "orders", 0, 0, 1),))
     assert "group slow (1 messages of orders)" in site.warnings()[-1]
-    assert site.desk.unread_expiring == {("orders", "slow"): 1}
+    assert site.handler.unread_expiring == {("orders", "slow"): 1}
     site.tick(HOUR)
     site.look()
     assert len(site.recorded(UnreadExpiring)) == 1, "told once"
     site.engine.core.parts.commits.commit("slow", "orders", 0, 1)
     site.tick(HOUR)
     site.look()
-    assert site.desk.unread_expiring == {}, "it has caught up"
+    assert site.handler.unread_expiring == {}, "it has caught up"
 
 
 def test_nobody_is_warned_of_what_everybody_has_read(site: Site) -> None:
@@ -477,7 +474,7 @@ def test_nobody_is_warned_of_what_everybody_has_read(site: Site) -> None:
     site.ages = [71 * HOUR, 0]
     site.look()
     assert site.recorded(UnreadExpiring) == []
-    assert site.desk.unread_expiring == {}
+    assert site.handler.unread_expiring == {}
 
 
 # -- asked --------------------------------------------------------------------------------------

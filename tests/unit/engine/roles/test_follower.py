@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
 
 from kourou.engine.effects import Append, ConfigChanged, CutLog, DeleteLogBefore
 from kourou.engine.inputs import DiskMeasured, LeaderConnected, NotCopied
@@ -13,11 +14,9 @@ from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.offsets import QueryConsumerOffset, UpdateConsumerOffset
-from kourou.protocol.messages.pulls import PullFlag, PullMessage
 from kourou.protocol.request import Action
 from kourou.protocol.table import REQUESTS
-from kourou.runtime.effects import LogWarning
-from kourou.runtime.inputs import Tick
+from kourou.runtime.core import LogWarning, Tick
 from kourou_rigs.engine import Engine
 from kourou_rigs.pair import Pair
 
@@ -239,7 +238,7 @@ def test_writes_are_refused_with_the_address_that_came_with_the_connection(pair)
     assert "10.0.0.9:10911" in reply.remark
 
 
-def test_why_bytes_are_not_stored_is_told_once(pair) -> None:
+def test_why_bytes_are_not_stored_is_reported_once(pair) -> None:
     following = pair.follower.core.parts.following
     told = [
         effect.text

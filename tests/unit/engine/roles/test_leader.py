@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.engine.control_log import read_control_events
 from kourou.engine.effects import Flush, SaveEpochs
 from kourou.engine.inputs import Flushed
+from kourou.engine.sends.recorder import read_control_events
 from kourou.errors import Code
-from kourou.events.replication_events import EpochOpened, InSyncChanged
+from kourou.events.control_events import EpochOpened, InSyncChanged
 from kourou.protocol.messages.replication import Attach, Attached, ChunkAck, LogChunk
-from kourou.runtime.effects import LogWarning, Notify
+from kourou.runtime.core import LogWarning, Notify
 from kourou_rigs.engine import Engine
 from kourou_rigs.pair import Pair
 
@@ -64,7 +64,7 @@ def test_a_leader_that_starts_again_opens_the_next_epoch_at_once(leader) -> None
     assert again.control.replicas.role == "ASYNC_MASTER"
 
 
-def test_who_may_not_follow_is_told_and_so_is_the_operator_once(leader) -> None:
+def test_who_may_not_follow_is_reported_and_so_is_the_operator_once(leader) -> None:
     for _ in range(2):
         leader.send(attach(cluster="other"))
     first, second = said(leader)

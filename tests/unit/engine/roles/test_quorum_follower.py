@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from kourou.engine.roles.quorum import KEPT, QuorumFollowerRole, QuorumLeaderRole
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
+from kourou.protocol.messages.sends import SendReplyMessage
 
 from kourou.engine.effects import Append, DeleteLogBefore, Forward
 from kourou.engine.inputs import Copied, Dispatched
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.roles.follower import REFUSED
-from kourou.engine.roles.quorum_follower import KEPT
-from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
 from kourou.errors import Code
 from kourou.events.control_events import Cause, LogDeleted, TopicPut
 from kourou.model.topic import TopicConfig
@@ -20,11 +21,8 @@ from kourou.protocol.messages.groups import (
     UnlockBatchMq,
     UpdateAndCreateSubscriptionGroup,
 )
-from kourou.protocol.messages.pulls import PullFlag, PullMessage
 from kourou.protocol.messages.replication import TransferLeader
-from kourou.protocol.messages.sends import SendReplyMessage
-from kourou.runtime.inputs import Received, ReplyTo, Tick
-from kourou.runtime.peer import MEMBERS, Peer
+from kourou.runtime.core import MEMBERS, Peer, Received, ReplyTo, Tick
 from kourou_rigs.engine import Engine
 from kourou_rigs.quorum import GivenQuorum
 
@@ -114,7 +112,7 @@ def test_what_hangs_on_a_connection_is_not_passed_on(group, request_) -> None:
     assert forwards(group.follower) == []
 
 
-def test_while_nobody_leads_the_asker_is_told_so(group) -> None:
+def test_while_nobody_leads_the_asker_is_reported_so(group) -> None:
     group.theirs.leader = ""
     reply = group.follower.ask(TOPIC)
     assert reply.code == Code.SERVICE_NOT_AVAILABLE
@@ -216,7 +214,7 @@ def test_a_follower_writes_nothing_whatever_the_clock_says(group) -> None:
     assert follower.store.end == end
 
 
-def test_its_lag_is_told_in_time(group, draft, records) -> None:
+def test_its_lag_is_reported_in_time(group, draft, records) -> None:
     follower = group.follower
     following = follower.core.parts.following
     assert following.lag_ms(follower.now_ms) == 0

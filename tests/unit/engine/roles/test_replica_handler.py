@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeaderRole
+from kourou.protocol.bodies.broker_bodies import ReplicasView, decode_replicas
 
 from kourou.engine.effects import ChangeRole, Effect, Forward, HandOver
 from kourou.engine.inputs import Fenced
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import QuorumMember
 from kourou.engine.roles.leader import LeaderRole
-from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
 from kourou.errors import Code
-from kourou.protocol.bodies.broker_bodies import ReplicasView, decode_replicas
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.replication import (
     GetReplicas,
@@ -38,7 +38,7 @@ def pair() -> Pair:
     return found
 
 
-def told(engine: Engine) -> ReplicasView:
+def status(engine: Engine) -> ReplicasView:
     return decode_replicas(engine.ask(GetReplicas()).body[0])
 
 
@@ -54,7 +54,7 @@ def promote(*, force: bool = False) -> PromoteReplica:
 
 
 def test_a_leader_tells_of_its_follower(pair) -> None:
-    found = told(pair.leader)
+    found = status(pair.leader)
     assert (found.leads, found.broker_role, found.leader) == (True, "SYNC_MASTER", "broker-a/0")
     assert (found.epoch, found.in_sync) == (64, (1,))
     (follower,) = found.followers
@@ -63,29 +63,29 @@ def test_a_leader_tells_of_its_follower(pair) -> None:
     assert follower.written == found.end
 
 
-def test_what_a_follower_lacks_is_told_in_bytes_and_in_time(pair, draft, records) -> None:
+def test_what_a_follower_lacks_is_reported_in_bytes_and_in_time(pair, draft, records) -> None:
     before = pair.leader.store.end
     pair.leader.send(*records([draft(body=b"x" * 1_000)]))
     pair.leader.advance(1_500)
-    (follower,) = told(pair.leader).followers
+    (follower,) = status(pair.leader).followers
     assert follower.lag_bytes == pair.leader.store.end - before > 1_000
     assert follower.lag_ms >= 1_500
 
 
 def test_a_follower_tells_of_itself_and_of_a_silent_leader(pair, draft, records) -> None:
-    found = told(pair.follower)
+    found = status(pair.follower)
     assert (found.leads, found.broker_id, found.state) == (False, 1, "FOLLOWING")
     assert (found.lag_bytes, found.lag_ms, found.leader_address) == (0, 0, "10.0.0.1:10911")
-    assert found.epochs == told(pair.leader).epochs
+    assert found.epochs == status(pair.leader).epochs
     pair.disconnect()
     pair.follower.advance(7_000)
-    found = told(pair.follower)
+    found = status(pair.follower)
     assert (found.state, found.lag_bytes) == ("DETACHED", 0)
     assert found.lag_ms >= 7_000
 
 
 def test_a_broker_that_nobody_may_follow_leads_alone() -> None:
-    found = told(Engine())
+    found = status(Engine())
     assert (found.leads, found.epoch, found.followers, found.leader) == (True, 0, (), "")
 
 
@@ -157,8 +157,8 @@ def test_a_leader_that_is_reached_hears_first_that_it_is_outdone(pair) -> None:
     pair.follower.ask(promote(force=True))
     pair.take()
     pair.deliver()
-    assert told(pair.leader).fenced == PROMOTED
-    assert told(pair.leader).leads, "it has no other role"
+    assert status(pair.leader).fenced == PROMOTED
+    assert status(pair.leader).leads, "it has no other role"
 
 
 def test_a_leader_that_stands_still_is_taken_for_dead(pair) -> None:
@@ -187,15 +187,15 @@ def test_a_leader_that_is_outdone_stores_nothing_more_and_says_so(pair) -> None:
     reply = leader.ask(topic)
     assert reply.code != Code.SUCCESS
     assert f"it started epoch {PROMOTED}" in reply.remark
-    assert told(leader).fenced == PROMOTED
+    assert status(leader).fenced == PROMOTED
     assert changes(leader) == [], "services/broker only leads"
 
 
 def test_an_old_epoch_fences_nobody(pair) -> None:
     pair.leader.handle(Fenced(64))
-    assert told(pair.leader).fenced == 0
+    assert status(pair.leader).fenced == 0
     pair.follower.handle(Fenced(PROMOTED))
-    assert told(pair.follower).fenced == 0, "a follower leads nothing"
+    assert status(pair.follower).fenced == 0, "a follower leads nothing"
 
 
 def test_an_outdone_leader_that_may_follow_does(pair) -> None:
@@ -261,7 +261,7 @@ def transfer(target: str = "", name: str = "broker-a") -> TransferLeader:
 def test_an_elected_leader_tells_of_the_other_members() -> None:
     engine = elected()
     engine.advance(500)
-    found, end = told(engine), engine.store.end
+    found, end = status(engine), engine.store.end
     assert (found.leads, found.member, found.leader) == (True, "n1", "broker-a/n1")
     assert (found.epoch, found.epochs, found.broker_role) == (7, ((7, 0),), "SYNC_MASTER")
     assert [(one.member, one.broker_id, one.state) for one in found.followers] == [
@@ -276,11 +276,11 @@ def test_an_elected_leader_tells_of_the_other_members() -> None:
 
 @pytest.mark.feature("F150")
 def test_another_member_tells_who_leads_and_what_it_is() -> None:
-    found = told(following(leader="n0", leader_address="10.0.0.1:20911", leader_end=500))
+    found = status(following(leader="n0", leader_address="10.0.0.1:20911", leader_end=500))
     assert (found.leads, found.member, found.state) == (False, "n1", "follower")
     assert (found.leader, found.leader_address) == ("broker-a/n0", "10.0.0.1:20911")
     assert (found.epoch, found.lag_bytes, found.lag_ms) == (8, 500, None)
-    alone = told(following(state="candidate"))
+    alone = status(following(state="candidate"))
     assert (alone.leader, alone.state) == ("", "candidate")
 
 
@@ -326,7 +326,7 @@ def test_one_hand_over_waits_for_the_end_of_another() -> None:
     assert not handed_over(engine)
 
 
-def test_a_follower_passes_the_wish_on_to_its_leader() -> None:
+def test_a_follower_forwards_the_request_to_its_leader() -> None:
     engine = following(leader="n0")
     engine.send(transfer())
     assert [one.member for one in engine.effects if isinstance(one, Forward)] == ["n0"]

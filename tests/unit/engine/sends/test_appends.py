@@ -26,8 +26,8 @@ def joined(drafts: list[bytes]) -> tuple[bytearray, array]:
     return bytearray().join(drafts), array("q", map(len, drafts))
 
 
-def state(desk: Appends) -> tuple:
-    return desk.end, desk.store_ms, desk.next_offset(LANE), list(desk._done)
+def state(numbers: Appends) -> tuple:
+    return numbers.end, numbers.store_ms, numbers.next_offset(LANE), list(numbers._done)
 
 
 @pytest.mark.feature("F107")
@@ -51,21 +51,21 @@ def test_one_by_one_and_at_once_give_the_same_bytes(draft) -> None:
 
 
 def test_what_was_numbered_is_taken_once_and_in_order(draft) -> None:
-    desk = appends()
-    desk.write_one(draft(), LANE, 70)
-    desk.also([Flush()])
-    desk.write_one(draft(), LANE, 70)
-    kinds = [type(effect) for effect in desk.take_done()]
+    numbers = appends()
+    numbers.write_one(draft(), LANE, 70)
+    numbers.also([Flush()])
+    numbers.write_one(draft(), LANE, 70)
+    kinds = [type(effect) for effect in numbers.take_done()]
     assert kinds == [Append, Flush, Append]
-    assert desk.take_done() == []
+    assert numbers.take_done() == []
 
 
 def test_store_times_never_go_back(draft) -> None:
-    desk = appends()
+    numbers = appends()
     times = []
     for wall_ms in (70, 60, 40, 90):
-        desk.write_one(draft(), LANE, wall_ms)
-        (effect,) = desk.take_done()
+        numbers.write_one(draft(), LANE, wall_ms)
+        (effect,) = numbers.take_done()
         times.append(decode_record(effect.pieces[0][1]).store_timestamp)
     assert times == [70, 70, 70, 90]
 
@@ -73,42 +73,42 @@ def test_store_times_never_go_back(draft) -> None:
 @pytest.mark.parametrize("batch", [True, False])
 @pytest.mark.parametrize("why", ["full", "allocating", "failed", "too big"])
 def test_what_is_refused_changes_nothing(draft, why, batch) -> None:
-    desk = appends(allocated=2_000)
-    desk.write_one(draft(), LANE, 70)
-    desk.take_done()
+    numbers = appends(allocated=2_000)
+    numbers.write_one(draft(), LANE, 70)
+    numbers.take_done()
     expected = {
         "full": DiskFull,
         "allocating": Throttled,
         "failed": StoreFaulted,
         "too big": MessageIllegal,
     }[why]
-    desk.space(0, full=why == "full")
+    numbers.space(0, full=why == "full")
     if why == "failed":
-        desk.fail("EIO")
+        numbers.fail("EIO")
     drafts = [draft(body=bytes(16_384 if why == "too big" else 3_000)) for _ in range(1 + batch)]
-    before = state(desk)
+    before = state(numbers)
     blob, sizes = joined(drafts)
     if batch:
         with pytest.raises(expected):
-            desk.write(blob, sizes, [LANE], None, 99)
+            numbers.write(blob, sizes, [LANE], None, 99)
     else:
         with pytest.raises(expected):
-            desk.write_one(drafts[0], LANE, 99)
-    assert state(desk) == before
+            numbers.write_one(drafts[0], LANE, 99)
+    assert state(numbers) == before
 
 
 def test_no_record_is_placed_beyond_what_is_allocated(draft) -> None:
     one = len(draft())
-    desk = appends(allocated=3 * one)
+    numbers = appends(allocated=3 * one)
     for _ in range(3):
-        desk.write_one(draft(), LANE, 1)
+        numbers.write_one(draft(), LANE, 1)
     with pytest.raises(Throttled):
-        desk.write_one(draft(), LANE, 1)
-    desk.space(2 * one, full=False)
+        numbers.write_one(draft(), LANE, 1)
+    numbers.space(2 * one, full=False)
     with pytest.raises(Throttled):
-        desk.write_one(draft(), LANE, 1)
-    desk.space(4 * one, full=False)
-    assert desk.write_one(draft(), LANE, 1) == (3, 3 * one)
+        numbers.write_one(draft(), LANE, 1)
+    numbers.space(4 * one, full=False)
+    assert numbers.write_one(draft(), LANE, 1) == (3, 3 * one)
 
 
 def test_a_queue_goes_on_where_the_store_or_the_retired_topic_ended(draft) -> None:
@@ -118,91 +118,93 @@ def test_a_queue_goes_on_where_the_store_or_the_retired_topic_ended(draft) -> No
     assert Appends(store, log, ("127.0.0.1", 1), {}).next_offset(LANE) == 3
     assert Appends(store, log, ("127.0.0.1", 1), {"orders": {0: 9}}).next_offset(LANE) == 9
     assert Appends(store, log, ("127.0.0.1", 1), {"orders": {0: 2}}).next_offset(LANE) == 3
-    desk = Appends(store, log, ("127.0.0.1", 1), {"orders": {1: 4}})
-    desk.write_one(draft(queue_id=2), ("orders", 2), 1)
-    desk.next_offset(("orders", 5))
-    assert desk.ends("orders") == {0: 3, 2: 1}, "written ones only, projected or not"
+    numbers = Appends(store, log, ("127.0.0.1", 1), {"orders": {1: 4}})
+    numbers.write_one(draft(queue_id=2), ("orders", 2), 1)
+    numbers.next_offset(("orders", 5))
+    assert numbers.ends("orders") == {0: 3, 2: 1}, "written ones only, projected or not"
 
 
 def test_unprojected_records_are_kept_until_their_queue_has_them(draft) -> None:
-    desk = appends()
+    numbers = appends()
     for number in range(3):
-        desk.write_one(draft(body=bytes([number])), LANE, 1)
+        numbers.write_one(draft(body=bytes([number])), LANE, 1)
     blob, sizes = joined([draft(queue_id=1, body=bytes([n])) for n in (3, 4)])
-    desk.write(blob, sizes, [("orders", 1)], None, 1)
+    numbers.write(blob, sizes, [("orders", 1)], None, 1)
 
     def left(after: int = 0) -> list[int]:
-        return [decode_record(raw).body[0] for _, raw in desk.unprojected(after)]
+        return [decode_record(raw).body[0] for _, raw in numbers.unprojected(after)]
 
     assert left() == [0, 1, 2, 3, 4]
     assert left(after=3) == [3, 4]
-    desk.projected([("elsewhere", 0, 9)])
+    numbers.projected([("elsewhere", 0, 9)])
     assert left() == [0, 1, 2, 3, 4]
-    desk.projected([("orders", 0, 2)])
+    numbers.projected([("orders", 0, 2)])
     assert left() == [2, 3, 4]
-    desk.projected([("orders", 0, 3), ("orders", 1, 1)])
+    numbers.projected([("orders", 0, 3), ("orders", 1, 1)])
     assert left() == [3, 4], "a batch goes when all of it is there"
-    desk.projected([("orders", 1, 2)])
+    numbers.projected([("orders", 1, 2)])
     assert left() == []
 
 
 def test_what_the_index_does_not_have_yet_is_kept_too(draft) -> None:
-    desk = appends()
+    numbers = appends()
     for number in range(3):
-        desk.write_one(draft(body=bytes([number])), LANE, 1)
-    one = desk.end // 3
+        numbers.write_one(draft(body=bytes([number])), LANE, 1)
+    one = numbers.end // 3
 
     def left(after: int = 0) -> list[int]:
-        return [decode_record(raw).body[0] for _, raw in desk.unprojected(after)]
+        return [decode_record(raw).body[0] for _, raw in numbers.unprojected(after)]
 
-    desk.projected([("orders", 0, 2)], indexed=one - 1)
+    numbers.projected([("orders", 0, 2)], indexed=one - 1)
     assert left() == [0, 1, 2]
     assert left(after=1) == [1, 2]
-    assert desk.oldest_unprojected == 1
-    desk.projected([("elsewhere", 0, 9)], indexed=one)
+    assert numbers.oldest_unprojected == 1
+    numbers.projected([("elsewhere", 0, 9)], indexed=one)
     assert left() == [1, 2]
-    desk.projected([], indexed=3 * one)
+    numbers.projected([], indexed=3 * one)
     assert left() == [2], "the queue does not have it yet"
-    desk.projected([("orders", 0, 3)], indexed=3 * one)
+    numbers.projected([("orders", 0, 3)], indexed=3 * one)
     assert left() == []
-    assert desk.oldest_unprojected == 4
+    assert numbers.oldest_unprojected == 4
 
 
 def test_what_is_not_projected_is_found_by_its_position(draft) -> None:
-    desk = appends()
-    places = [desk.write_one(draft(body=bytes([65 + number])), LANE, 1)[1] for number in range(3)]
-    found = [desk.unprojected_at(place) for place in places]
+    numbers = appends()
+    places = [
+        numbers.write_one(draft(body=bytes([65 + number])), LANE, 1)[1] for number in range(3)
+    ]
+    found = [numbers.unprojected_at(place) for place in places]
     assert [decode_record(raw).body for raw in found if raw is not None] == [b"A", b"B", b"C"]
-    assert desk.unprojected_at(places[1] + 1) is None, "no record begins there"
-    assert desk.unprojected_at(desk.end) is None
-    desk.projected([("orders", 0, 3)], indexed=desk.end)
-    assert desk.unprojected_at(places[0]) is None
+    assert numbers.unprojected_at(places[1] + 1) is None, "no record begins there"
+    assert numbers.unprojected_at(numbers.end) is None
+    numbers.projected([("orders", 0, 3)], indexed=numbers.end)
+    assert numbers.unprojected_at(places[0]) is None
 
 
 def test_what_is_kept_for_an_index_is_bounded(draft, monkeypatch) -> None:
     monkeypatch.setattr("kourou.engine.sends.appends.UNPROJECTED_BYTES_MAX", 2_500)
-    desk = appends()
+    numbers = appends()
     for number in range(10):
-        desk.write_one(draft(body=bytes(900)), LANE, 1)
-        desk.projected([("orders", 0, number + 1)], indexed=0)
-    assert len(list(desk.unprojected(0))) == 2
+        numbers.write_one(draft(body=bytes(900)), LANE, 1)
+        numbers.projected([("orders", 0, number + 1)], indexed=0)
+    assert len(list(numbers.unprojected(0))) == 2
 
 
 def test_what_is_kept_for_repeats_is_bounded(draft, monkeypatch) -> None:
     monkeypatch.setattr("kourou.engine.sends.appends.UNPROJECTED_BYTES_MAX", 2_500)
-    desk = appends()
+    numbers = appends()
     for _ in range(10):
-        desk.write_one(draft(body=bytes(900)), LANE, 1)
-    assert len(list(desk.unprojected(0))) == 2
+        numbers.write_one(draft(body=bytes(900)), LANE, 1)
+    assert len(list(numbers.unprojected(0))) == 2
 
 
 def test_a_lane_without_records_gets_no_offset(draft) -> None:
-    desk = appends()
+    numbers = appends()
     blob, sizes = joined([draft(queue_id=1), draft(), draft(queue_id=1)])
     targets = [LANE, ("orders", 1)]
-    written = desk.write(blob, sizes, targets, array("q", [1, 0, 1]), 1)
+    written = numbers.write(blob, sizes, targets, array("q", [1, 0, 1]), 1)
     assert written.target_offsets == [0, 0]
-    assert (desk.next_offset(LANE), desk.next_offset(("orders", 1))) == (1, 2)
+    assert (numbers.next_offset(LANE), numbers.next_offset(("orders", 1))) == (1, 2)
 
 
 SEVERAL = [1, 2, 3, 6, 7, 4, 2, 2, 30, 2, 5]
@@ -241,19 +243,19 @@ def test_several_at_once_get_the_places_that_they_get_one_by_one(draft, segment)
 
 @pytest.mark.parametrize("why", ["full", "allocating", "failed", "no room for an address"])
 def test_of_several_none_is_stored_if_one_cannot_be(draft, why) -> None:
-    desk = appends(allocated=2_000)
-    desk.write_one(draft(), LANE, 70)
-    desk.take_done()
-    desk.space(0, full=why == "full")
+    numbers = appends(allocated=2_000)
+    numbers.write_one(draft(), LANE, 70)
+    numbers.take_done()
+    numbers.space(0, full=why == "full")
     body = bytes(10 if why == "no room for an address" else 1_500)
     expected: type[Exception] = DiskFull if why == "full" else Throttled
     if why == "failed":
-        desk.fail("EIO")
+        numbers.fail("EIO")
         expected = StoreFaulted
     elif why == "no room for an address":
-        desk._store_host = encode_host(("::1", 10911))
+        numbers._store_host = encode_host(("::1", 10911))
         expected = MessageIllegal
-    before = state(desk)
+    before = state(numbers)
     with pytest.raises(expected):
-        desk.write_drafts([draft(body=body)] * 2, [LANE] * 2, 99)
-    assert state(desk) == before
+        numbers.write_drafts([draft(body=body)] * 2, [LANE] * 2, 99)
+    assert state(numbers) == before

@@ -209,13 +209,13 @@ def test_the_same_key_in_another_topic_is_another_message(engine, draft, records
 def test_remembered_keys_are_bounded_and_expire(monkeypatch) -> None:
     monkeypatch.setattr(repeats, "RETRIED_KEYS_MAX", 3)
     engine = Engine()
-    desk = repeats.Repeats(engine.store, engine.core.parts.appends)
+    lookup = repeats.Repeats(engine.store, engine.core.parts.appends)
     for number in range(5):
-        who = repeats.Identity("t", f"K{number}", 1)
-        desk.remember(0, who, repeats.Original(0, number, 0))
-    assert desk.find(repeats.Identity("t", "K1", 1), 0, retried=False) is None
-    assert desk.find(repeats.Identity("t", "K2", 1), 0, retried=False).offset == 2
-    desk.expire(DEADLINE_MS_MAX - 1)
-    assert desk.watching
-    desk.expire(DEADLINE_MS_MAX)
-    assert not desk.watching
+        who = repeats.MessageIdentity("t", f"K{number}", 1)
+        lookup.remember(0, who, repeats.Original(0, number, 0))
+    assert lookup.find(repeats.MessageIdentity("t", "K1", 1), 0, retried=False) is None
+    assert lookup.find(repeats.MessageIdentity("t", "K2", 1), 0, retried=False).offset == 2
+    lookup.expire(DEADLINE_MS_MAX - 1)
+    assert lookup.watching
+    lookup.expire(DEADLINE_MS_MAX)
+    assert not lookup.watching

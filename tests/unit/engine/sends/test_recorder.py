@@ -59,7 +59,7 @@ def test_an_event_is_appended_and_then_has_its_consequences(engine, event, entai
     assert rest == entailed
 
 
-def test_the_record_says_who_why_and_when_and_stands_where_it_is_told(engine) -> None:
+def test_the_record_says_who_why_and_when_and_stands_where_it_is_reported(engine) -> None:
     engine._perform(record(engine, TopicPut(TOPIC)))
     last = engine.events()[-1]
     told = decode_record_body(last.body, offset=last.offset, position=last.position)

@@ -1,17 +1,16 @@
 """Replies are handed to the client that waits, and stored whether or not it is there."""
 
 import pytest
+from kourou.protocol.messages.sends import SendReplyMessage
 
 from kourou.engine.effects import Append
 from kourou.errors import Code
 from kourou.protocol.bodies.heartbeat_body import HeartbeatBody, encode_heartbeat
 from kourou.protocol.messages.broker_admin import UpdateBrokerConfig
 from kourou.protocol.messages.groups import HeartBeat
-from kourou.protocol.messages.sends import SendReplyMessage
 from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.properties import decode_properties, encode_properties
-from kourou.runtime.effects import AskClient
-from kourou.runtime.inputs import ClientAnswered
+from kourou.runtime.core import AskClient, ClientAnswered
 from kourou.runtime.settings_registry import SettingSpec
 from kourou_rigs.engine import Engine
 
@@ -100,7 +99,7 @@ def test_what_is_stored_is_written_before_the_client_is_asked(waiting) -> None:
         ),
     ],
 )
-def test_without_anybody_who_waits_it_is_stored_and_the_replier_is_told(
+def test_without_anybody_who_waits_it_is_stored_and_the_replier_is_reported(
     waiting, properties, remark
 ) -> None:
     reply = waiting.ask(sending(properties), b"pong", peer=REPLIER)
@@ -111,7 +110,7 @@ def test_without_anybody_who_waits_it_is_stored_and_the_replier_is_told(
     assert asked(waiting) == []
 
 
-def test_silence_and_refusal_are_told_to_the_replier(waiting) -> None:
+def test_silence_and_refusal_are_reported_to_the_replier(waiting) -> None:
     silent = waiting.send(sending(), b"1", peer=REPLIER)
     waiting.advance(10_000)
     assert waiting.replies[silent].code == Code.SYSTEM_ERROR

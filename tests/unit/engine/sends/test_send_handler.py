@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from kourou.engine.effects import Append
-from kourou.engine.inputs import Announced, SpaceChanged, StoreFailed
+from kourou.engine.inputs import RegistrationDone, SpaceChanged, StoreFailed
 from kourou.engine.policy import BrokerPolicy
 from kourou.errors import Code
 from kourou.model.names import CONTROL_TOPIC
@@ -95,7 +95,7 @@ def test_a_broker_that_takes_no_writes_stores_nothing(engine, draft, records, pe
         assert header.target_codes == [Code.NO_PERMISSION]
         assert "broker-a does not accept messages" in header.target_remarks[0]
     turn = [engine.received(*records([draft() for _ in range(20)])) for _ in range(2)]
-    engine.handle(*[*(received for _, received in turn), Announced(9)])
+    engine.handle(*[*(received for _, received in turn), RegistrationDone(9)])
     for name, _ in turn:
         assert header_of(engine.replies[name]).target_codes == [Code.NO_PERMISSION]
     assert len(bodies(engine, "orders")) == 1
@@ -249,7 +249,9 @@ def test_many_at_once_fail_as_a_whole_when_there_is_no_room(engine, draft, recor
 
 def test_requests_of_one_turn_are_stored_in_order_before_any_answer(engine, draft, records) -> None:
     turn = [engine.received(*records([draft(body=bytes([n]))])) for n in range(3)]
-    effects = engine.core.handle(engine.now_ms, [*(received for _, received in turn), Announced(9)])
+    effects = engine.core.handle(
+        engine.now_ms, [*(received for _, received in turn), RegistrationDone(9)]
+    )
     kinds = [type(effect).__name__ for effect in effects]
     for number, kind in enumerate(kinds):
         if kind == "Reply":

@@ -7,6 +7,8 @@ import random
 from collections.abc import Mapping
 
 import pytest
+from kourou.protocol.bodies.broker_bodies import decode_decision, encode_attempts, encode_decision
+from kourou.protocol.messages.sends import SendRecords, Target
 
 from kourou.engine.admin.history import tell_state
 from kourou.engine.control import decode_state, encode_state
@@ -14,8 +16,6 @@ from kourou.engine.policy import BrokerPolicy
 from kourou.errors import Code
 from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
 from kourou.model.transaction import BatchMark
-from kourou.protocol.bodies.broker_bodies import decode_decision, encode_attempts, encode_decision
-from kourou.protocol.messages.sends import SendRecords, Target
 from kourou.protocol.messages.transactions import (
     AbortBatch,
     DecideBatch,
@@ -151,7 +151,7 @@ def test_each_step_may_be_asked_again_and_answers_as_before() -> None:
     assert visible(engine) == [b"one"]
 
 
-def test_missing_messages_are_told_before_anything_is_decided() -> None:
+def test_missing_messages_are_reported_before_anything_is_decided() -> None:
     engine = transacting()
     write(engine, ["one"])
     for attempts in ({0: ("a", 2)}, {0: ("a", 0)}, {1: ("a", 1)}, {0: ("b", 1)}):

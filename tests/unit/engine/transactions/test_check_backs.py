@@ -11,8 +11,7 @@ from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from kourou.protocol.messages.transactions import CheckTransactionState
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.record.message_record import check_record, decode_record
-from kourou.runtime.effects import LogWarning
-from kourou.runtime.inputs import Disconnected
+from kourou.runtime.core import Disconnected, LogWarning
 from kourou_rigs.engine import Engine
 from kourou_rigs.transacting import (
     half,

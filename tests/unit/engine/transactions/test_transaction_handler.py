@@ -1,6 +1,7 @@
 """Half messages: stored aside, resolved by their place, never visible before, never twice."""
 
 import pytest
+from kourou.protocol.messages.sends import SendMessage, SendRecords, Target
 
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.roles.follower import FollowerRole
@@ -10,7 +11,6 @@ from kourou.errors import Code
 from kourou.events.control_events import TopicDeleted
 from kourou.model.message import SysFlag
 from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
-from kourou.protocol.messages.sends import SendMessage, SendRecords, Target
 from kourou.protocol.messages.transactions import ResumeCheckHalfMessage
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import decode_offset_id, encode_offset_id
@@ -392,8 +392,8 @@ def test_of_ends_only_the_latest_are_remembered_and_the_log_knows_the_others(mon
     places = [half(engine, key=f"U{number}") for number in range(4)]
     for place in places:
         assert resolved(engine, place, COMMIT) == Code.SUCCESS
-    desk = engine.core.parts.transactions
-    assert list(desk._ended) == [places[2][0], places[3][0]]
+    handler = engine.core.parts.transactions
+    assert list(handler._ended) == [places[2][0], places[3][0]]
     assert resolved(engine, places[0], COMMIT) == Code.SUCCESS
     assert resolved(engine, places[0], ROLLBACK) == FAILED
     assert len(engine.stored("orders", 3)) == 4

@@ -4,22 +4,24 @@ from kourou.protocol.messages.replication import AskVote, ChunkAck, FetchLogResp
 from kourou.replication.epochs import Epochs
 from kourou.replication.raft import inputs as happened
 from kourou.replication.raft.effects import (
-    BeginLog,
-    Confirmed,
-    CutLog,
+    Committed,
+    DiscardLog,
     Fetch,
     FlushLog,
     Halt,
     Role,
+    TruncateLog,
     WriteChunk,
 )
-from kourou.replication.raft.member import Boot
+from kourou.replication.raft.node import PersistentState
 from kourou_rigs.raft_member import GROUP, MemberKit, chunk
 
 
 def booted(*, confirmed: int = 0, disk: bool = True) -> MemberKit:
     """Its log is of epochs 1 and 3."""
-    boot = Boot(Epochs([(1, 0), (3, 100)], 150), epoch=3, confirmed=confirmed, flushed=150)
+    boot = PersistentState(
+        Epochs([(1, 0), (3, 100)], 150), epoch=3, confirmed=confirmed, flushed=150
+    )
     return MemberKit(boot=boot, disk=disk)
 
 
@@ -27,18 +29,18 @@ def ack(kit: MemberKit) -> ChunkAck:
     return kit.sent(ChunkAck)[-1]
 
 
-def test_bytes_are_written_then_flushed_and_each_is_told():
+def test_bytes_are_written_then_flushed_and_each_is_reported():
     kit = MemberKit(disk=False).hears(chunk(1, 0, 40), bytes(40))
     assert kit.wanted(WriteChunk) == [WriteChunk(0, 40, 1, bytes(40))]
     kit.at(0, happened.VoteSaved())
     assert (ack(kit).written, ack(kit).flushed) == (40, 0)
-    kit.at(5, happened.Flushed(40))
+    kit.at(5, happened.LogFlushed(40))
     assert (ack(kit).written, ack(kit).flushed) == (40, 40)
 
 
 def test_many_chunks_get_one_answer():
     kit = MemberKit().hears(chunk(1, 0, 0))
-    kit.at(1, *(happened.Received(chunk(1, at, at + 10, previous=1 if at else 0), bytes(10))
+    kit.at(1, *(happened.MessageReceived(chunk(1, at, at + 10, previous=1 if at else 0), bytes(10))
                 for at in (0, 10, 20)))  # fmt: skip
     assert next(each.written for each in kit.sent(ChunkAck)) == 30
     assert len(kit.sent(ChunkAck)) == 2, "one for the batch, one for the flush"
@@ -60,9 +62,9 @@ def test_a_gap_or_another_epoch_is_refused_with_what_it_has():
 
 def test_a_tail_of_another_leader_is_cut_before_anything_is_written():
     kit = booted(disk=False).hears(chunk(4, 120, 140, previous=3))
-    assert kit.wanted(CutLog) == [CutLog(120, 0)]
+    assert kit.wanted(TruncateLog) == [TruncateLog(120, 0)]
     assert not kit.hears(chunk(4, 120, 140, previous=3)).effects
-    kit.at(9, happened.VoteSaved(), happened.LogCut())
+    kit.at(9, happened.VoteSaved(), happened.LogTruncated())
     assert (ack(kit).accepted, ack(kit).end) == (False, 120)
     kit.hears(chunk(4, 120, 140, previous=3))
     assert kit.wanted(WriteChunk)
@@ -70,35 +72,35 @@ def test_a_tail_of_another_leader_is_cut_before_anything_is_written():
 
 def test_a_late_chunk_cuts_nothing():
     kit = booted().hears(chunk(3, 100, 120, previous=1))
-    assert not kit.wanted(CutLog)
+    assert not kit.wanted(TruncateLog)
     assert kit.member.log.end == 150
 
 
 def test_nobody_stands_while_its_log_is_cut():
     kit = booted(disk=False).hears(chunk(4, 120, 140, previous=3))
-    assert kit.wanted(CutLog)
+    assert kit.wanted(TruncateLog)
     kit.at(9, happened.VoteSaved()).hears(StandNow(group=GROUP, epoch=4, leader="n1", round=1))
     assert kit.member.role is Role.FOLLOWER
     assert not kit.at(60_000).sent(AskVote)
-    kit.at(60_001, happened.LogCut())
+    kit.at(60_001, happened.LogTruncated())
     assert kit.at(120_000).sent(AskVote)
 
 
 def test_what_is_confirmed_is_never_cut():
     kit = booted(confirmed=130).hears(chunk(4, 120, 140, previous=3))
     assert kit.wanted(Halt)
-    assert not kit.wanted(CutLog)
+    assert not kit.wanted(TruncateLog)
     assert kit.member.role is Role.STOPPED
 
 
 def test_confirmed_is_what_is_compared_and_on_this_disk():
     kit = booted().hears(chunk(4, 60, 60, previous=1, confirmed=140))
-    assert kit.wanted(Confirmed) == [Confirmed(60)]
+    assert kit.wanted(Committed) == [Committed(60)]
     kit.disk = False
     kit.hears(chunk(4, 150, 170, previous=3, confirmed=170))
-    assert kit.wanted(Confirmed) == [Confirmed(150)]
-    kit.at(3, happened.Flushed(170))
-    assert kit.wanted(Confirmed) == [Confirmed(170)]
+    assert kit.wanted(Committed) == [Committed(150)]
+    kit.at(3, happened.LogFlushed(170))
+    assert kit.wanted(Committed) == [Committed(170)]
 
 
 def test_a_write_that_failed_is_not_there_and_not_answered_for_a_while():
@@ -172,7 +174,7 @@ def test_what_it_has_already_of_a_fetch_is_agreed_upon():
 def test_what_nobody_has_any_longer_is_not_waited_for():
     kit = booted(disk=False)
     kit.hears(chunk(4, 500, 500, previous=3, confirmed=600, first=500, catch_up=True))
-    assert kit.wanted(BeginLog) == [BeginLog(500, 3)]
+    assert kit.wanted(DiscardLog) == [DiscardLog(500, 3)]
     assert kit.member.may_begin(500, 3)
     kit.at(1, happened.VoteSaved(), happened.LogRestarted())
     assert ack(kit).end == 500
@@ -198,7 +200,7 @@ def test_an_order_to_begin_anew_that_comes_late_is_none():
     assert kit.member.may_begin(500, 3)
     kit.at(1, happened.VoteSaved(), happened.LogRestarted())
     kit.hears(chunk(4, 400, 400, previous=3, confirmed=450, first=400, catch_up=True))
-    assert not kit.wanted(BeginLog)
+    assert not kit.wanted(DiscardLog)
     assert kit.member.role is Role.FOLLOWER
 
 
@@ -209,7 +211,7 @@ def test_a_chunk_of_before_the_log_began_that_comes_late_cuts_nothing():
     kit.at(1, happened.VoteSaved(), happened.LogRestarted())
     for position, end in ((0, 40), (460, 500), (460, 540), (0, 0)):
         kit.hears(chunk(4, position, end, data=1), bytes(end - position))
-        assert not kit.wanted(CutLog)
+        assert not kit.wanted(TruncateLog)
         assert kit.member.role is Role.FOLLOWER
         assert kit.member.log.end == 500
 
@@ -233,8 +235,8 @@ def test_what_was_fetched_while_it_waits_for_a_beginning_is_not_thrown_away():
     kit.hears(chunk(4, 150, 150, previous=3, confirmed=800, catch_up=True))
     late = chunk(4, 500, 500, previous=3, confirmed=800, first=500, catch_up=True)
     kit.at(1, happened.VoteSaved()).hears(late)
-    assert kit.wanted(BeginLog) == [BeginLog(500, 3)]
-    kit.at(2, fetched(1, 150, 700), happened.Flushed(700))
+    assert kit.wanted(DiscardLog) == [DiscardLog(500, 3)]
+    kit.at(2, fetched(1, 150, 700), happened.LogFlushed(700))
     assert ack(kit).flushed == 700
     assert not kit.member.may_begin(500, 3)
     assert kit.member.log.end == kit.member.log.confirmed == 700
@@ -246,7 +248,7 @@ def test_bytes_that_came_too_late_leave_the_beginning_to_be_asked_for_again():
     late = chunk(4, 500, 500, previous=3, confirmed=800, first=500, catch_up=True)
     kit.at(1, happened.VoteSaved()).hears(late)
     kit.at(2, fetched(1, 150, 300)).hears(late)
-    assert kit.wanted(BeginLog) == [BeginLog(500, 3)]
+    assert kit.wanted(DiscardLog) == [DiscardLog(500, 3)]
     assert kit.member.may_begin(500, 3)
 
 
@@ -257,5 +259,5 @@ def test_who_waits_for_a_beginning_is_heard_and_asks_for_no_more_than_heartbeats
     answers = 0
     for now in range(2, 302):
         answers += len(kit.at(now).hears(wanted).sent(ChunkAck))
-        assert not kit.wanted(BeginLog)
+        assert not kit.wanted(DiscardLog)
     assert answers == 2

@@ -40,9 +40,9 @@ def test_bytes_of_a_newer_epoch_open_it():
 
 def test_a_cut_takes_what_was_flushed_and_never_what_is_confirmed():
     log = own(confirmed=270)
-    assert log.may_cut(270)
-    assert not log.may_cut(269)
-    log.cut(280)
+    assert log.may_truncate(270)
+    assert not log.may_truncate(269)
+    log.truncate(280)
     assert (log.end, log.flushed) == (280, 280)
 
 

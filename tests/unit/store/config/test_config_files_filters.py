@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kourou.engine.filters import filter_table as filters
-from kourou.engine.filters.filter_table import Filters, FiltersTaken, filters_of, taken
+from kourou.engine.filters.filter_table import FilterAggregate, FiltersTaken, filters_of, taken
 from kourou.errors import Corrupt, StoreFaulted
-from kourou.events.filter_events import FilterEnabled, FilterQuarantined, FilterUploaded
+from kourou.events.control_events import FilterEnabled, FilterQuarantined, FilterUploaded
 from kourou.model import limits
 from kourou.store.config import config_files as filter_file
 from kourou.store.config.config_files import read_filters, write_filters
@@ -27,8 +27,8 @@ def disk() -> SimDisk:
     return made
 
 
-def some() -> Filters:
-    made = Filters()
+def some() -> FilterAggregate:
+    made = FilterAggregate()
     for offset, event in enumerate(
         (
             FilterUploaded("till", "late", 1, "def match(“m”):\n\t…\f", "00", "ann", "why"),

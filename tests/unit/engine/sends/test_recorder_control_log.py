@@ -1,0 +1,33 @@
+"""Reading control events back, and who is told of those that are lost."""
+
+from __future__ import annotations
+
+from kourou.engine.sends.recorder import read_control_events
+from kourou.events.control_events import Cause, EventLost, GroupPut
+from kourou.model.names import CONTROL_TOPIC
+from kourou.model.subscription import GroupConfig
+from kourou.protocol.record.message_record import encode_draft
+
+
+def test_an_event_that_is_no_event_is_reported_and_stands_as_lost(engine) -> None:
+    parts = engine.core.parts
+    first = engine.control.next_offset
+    draft = encode_draft(
+        topic=CONTROL_TOPIC.encode(),
+        queue_id=0,
+        body=b"no event",
+        properties=b"",
+        born_timestamp=1,
+        born_host=bytes(8),
+    )
+    parts.appends.write_one(draft, (CONTROL_TOPIC, 0), engine.wall_ms)
+    parts.confirmations.append(parts.appends.end)
+    parts.recorder.record([GroupPut(GroupConfig("b"))], Cause("me"), engine.wall_ms)
+    engine.perform(parts.appends.take_done())
+    lost: list[str] = []
+    batch = read_control_events(engine.store, first, engine.store.end, lost.append)
+    assert [each.offset for each in batch] == [first, first + 1]
+    assert isinstance(batch[0].event, EventLost)
+    assert batch[1].event == GroupPut(GroupConfig("b"))
+    assert len(lost) == 2
+    assert lost[1] == f"control event {first} is unreadable and is skipped"
