@@ -33,13 +33,12 @@ from kourou.client.introspection.consume_log import ConsumeLog
 from kourou.client.ordered.consumer import OrderedConsumer
 from kourou.client.producer.producer_core import ProducerCore
 from kourou.client.session import io_thread
-from kourou.client.session.client_id import client_id
 from kourou.client.session.client_keys import client_curve
 from kourou.client.session.client_session import Session
 from kourou.client.session.connections import Dial, zmq_dial
 from kourou.client.session.discovery import NameServers, discover, host_of, zmq_endpoint
+from kourou.client.session.heartbeats import Standby
 from kourou.client.session.io_thread import ClientClosed, Io, IoLoop
-from kourou.client.session.standby import Standby
 from kourou.client.settings.client_settings import (
     ClientSettings,
     ConsumerSettings,
@@ -49,7 +48,7 @@ from kourou.client.settings.client_settings import (
 from kourou.client.tracing.message_trace import TRACE_GROUP, ConsumeTrace, SendTrace, TraceWriter
 from kourou.client.tracing.spans import ClientTracing, client_tracing
 from kourou.clock import Clock, SystemClock
-from kourou.model.names import check_group
+from kourou.model.names import check_client_id, check_group
 from kourou.model.refused_settings import promises_nothing
 
 _numbers = count(1)
@@ -364,3 +363,17 @@ def local_address(found: NameServers) -> str:
 
 def _key(found: NameServers) -> str:
     return ";".join(sorted(found.addresses)) or found.list_url
+
+
+DEFAULT_INSTANCE = "DEFAULT"
+
+
+def client_id(
+    client_ip: str, instance_name: str, *, pid: int, number: int, unit_name: str = ""
+) -> str:
+    """Return the ID of a client; `number` distinguishes the clients of one process."""
+    instance = f"{pid}#{number}" if instance_name == DEFAULT_INSTANCE else instance_name
+    parts = [client_ip, instance]
+    if unit_name:
+        parts.append(unit_name)
+    return check_client_id("@".join(parts))

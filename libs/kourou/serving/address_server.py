@@ -16,7 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from kourou.client.session.discovery import LIST_REFRESH_MS, zmq_endpoint
-from kourou.client.session.name_server_list import NameServerList
+from kourou.client.session.name_servers import NameServerList
 
 _log = logging.getLogger("kourou.broker")
 

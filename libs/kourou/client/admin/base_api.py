@@ -13,9 +13,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection
 
-from kourou.client.producer.pauses import Pauses, nobody_leads, was_lost
 from kourou.client.session.client_session import Session
-from kourou.client.session.connections import body_of
+from kourou.client.session.connections import Pauses, body_of, nobody_leads, was_lost
 from kourou.errors import BadRequest, KourouError, TopicNotFound, Unavailable
 from kourou.model.route import BrokerData
 from kourou.protocol.all_bodies import ClusterInfo, decode_cluster_info

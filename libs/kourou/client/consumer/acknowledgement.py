@@ -37,8 +37,7 @@ from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.consumer.send_back import SendBack
 from kourou.client.introspection.consume_statistics import ConsumeStatistics
 from kourou.client.introspection.stuck import StuckWatch
-from kourou.client.session.background import background
-from kourou.client.session.thread_queue import ThreadQueue
+from kourou.client.session.io_thread import ThreadQueue, background
 from kourou.client.settings.consumer_settings import ConsumerSettings
 from kourou.errors import KourouError
 from kourou.model.limits import FAILURE_REASON_LENGTH_MAX

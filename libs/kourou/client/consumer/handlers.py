@@ -34,7 +34,7 @@ from typing import Any, Protocol, TypeAlias
 
 from kourou.client.consumer.outcomes import failure_in
 from kourou.client.introspection.consume_log import SELDOM, ConsumeLog
-from kourou.client.session.thread_queue import ThreadQueue
+from kourou.client.session.io_thread import ThreadQueue
 from kourou.errors import BadRequest
 
 Item: TypeAlias = Any

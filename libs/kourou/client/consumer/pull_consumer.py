@@ -17,8 +17,7 @@ from typing import Any
 from kourou.client.codecs import body_decoder
 from kourou.client.consumer.allocation import share_of
 from kourou.client.consumer.offsets import OffsetStore, RemoteOffsets
-from kourou.client.consumer.pull_plan import FULL_PAUSE_MS, SWIFT_MS
-from kourou.client.consumer.puller import Pulled, Puller, PullWish
+from kourou.client.consumer.puller import FULL_PAUSE_MS, SWIFT_MS, Pulled, Puller, PullWish
 from kourou.client.consumer.received import ReceivedMessage, tag_filter
 from kourou.client.consumer.send_back import SendBack
 from kourou.client.filters.expressions import Wanted, check_wanted, says, subscription_of

@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from kourou.client.codecs import Decode
 from kourou.client.consumer.acknowledgement import Settling
@@ -27,20 +27,21 @@ from kourou.client.consumer.handlers import Report, Runner
 from kourou.client.consumer.offsets import (
     LocalOffsets,
     OffsetStore,
+    QueueFacts,
     RemoteOffsets,
     local_offsets_path,
 )
+from kourou.client.consumer.outcomes import ConsumeRefused, reason_of
 from kourou.client.consumer.puller import Puller
 from kourou.client.consumer.queue_consumption import (
     ConsumeCounts,
     ConsumedQueue,
     ConsumptionContext,
 )
+from kourou.client.consumer.received import ReceivedMessage, from_record
 from kourou.client.consumer.send_back import SendBack
-from kourou.client.consumer.start_offsets import StartOffsets
 from kourou.client.filters.python_filter import Filter
 from kourou.client.introspection.consume_statistics import LOOK_MS, ConsumeStatistics
-from kourou.client.introspection.direct import called_directly
 from kourou.client.introspection.running_info import (
     DirectResult,
     RunningInfo,
@@ -48,18 +49,107 @@ from kourou.client.introspection.running_info import (
     properties_of,
     standing_properties,
 )
-from kourou.client.session.background import background
 from kourou.client.session.client_session import Session
 from kourou.client.session.heartbeats import Membership
-from kourou.client.settings.client_settings import ConsumerSettings
+from kourou.client.session.io_thread import background
+from kourou.client.settings.client_settings import ConsumerSettings, consume_timestamp_ms
+from kourou.clock import Clock
 from kourou.errors import BadRequest, FilterFailed
+from kourou.model.limits import FAILURE_REASON_LENGTH_MAX
 from kourou.model.names import RETRY_PREFIX, retry_topic
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import (
+    ConsumeFromWhere,
     ConsumeType,
     MessageModel,
     Subscription,
 )
+
+SUCCESS = "CR_SUCCESS"
+LATER = "CR_LATER"
+RAISED = "CR_THROW_EXCEPTION"
+
+
+class _OneCall:
+    """The lease of such a message: keeps the outcome that its handler reports."""
+
+    def __init__(self) -> None:
+        self.said: list[BaseException | None] = []
+
+    def ask(self, offset: int, failure: BaseException | None) -> None:
+        """Record what the handler reports for its message."""
+        self.said.append(failure)
+
+
+async def called_directly(
+    runner: Runner,
+    record: bytes,
+    decode: Decode | None,
+    clock: Clock,
+    *,
+    batched: bool,
+    order: bool = False,
+) -> DirectResult:
+    """Call the handler with this record and return the result."""
+    message = from_record(record, "", decode)
+    lease = message.lease = _OneCall()
+    item: ReceivedMessage | list[ReceivedMessage] = [message] if batched else message
+    begun_ms = clock.monotonic_ms()
+    failure = await runner.call(item)
+    if lease.said:
+        failure = lease.said[0]
+    spent_ms = clock.monotonic_ms() - begun_ms
+    if failure is None:
+        return DirectResult(SUCCESS, "", spent_ms, order)
+    result = LATER if isinstance(failure, ConsumeRefused) else RAISED
+    reason = reason_of(failure, FAILURE_REASON_LENGTH_MAX)
+    return DirectResult(result, reason, spent_ms, order)
+
+
+QUEUES_AT_ONCE = 32
+"""The number of queues per round of concurrent requests.
+
+A slow broker delays only one round at a time, and does not get thousands of requests at once.
+"""
+
+
+class StartOffsets:
+    """The start offsets of one group. `at_once` is the number of queues to request concurrently.
+
+    It is 1 for an application's own offset store, whose `load` may not support concurrent calls.
+    """
+
+    def __init__(
+        self, settings: ConsumerSettings, offsets: OffsetStore, facts: QueueFacts, clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._offsets = offsets
+        self._facts = facts
+        self._clock = clock
+        ours = isinstance(offsets, RemoteOffsets | LocalOffsets)
+        self.at_once = QUEUES_AT_ONCE if ours else 1
+
+    async def of(self, queues: Sequence[MessageQueue]) -> list[int | BaseException]:
+        """Return for each queue, requested concurrently, its start offset or the error."""
+        return await asyncio.gather(*map(self._of, queues), return_exceptions=True)
+
+    async def _of(self, queue: MessageQueue) -> int:
+        stored = await self._offsets.load(queue)
+        if stored is not None and stored >= 0:
+            return stored
+        facts = self._facts
+        if queue.topic.startswith(RETRY_PREFIX):
+            return await facts.min_offset(queue)  # all failed messages of the group must be retried
+        match self._settings.consume_from_where:
+            case ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
+                return await facts.min_offset(queue)
+            case ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+                now_ms = self._clock.now_ms()
+                timestamp_ms = consume_timestamp_ms(self._settings.consume_timestamp, now_ms)
+                return await facts.offset_by_time(queue, timestamp_ms)
+            case _:
+                return await facts.max_offset(queue)
+
 
 AGAIN_MS = 1_000
 """The delay before an incomplete rebalance is repeated."""

@@ -12,8 +12,8 @@ import asyncio
 import logging
 
 from kourou.client.consumer.received import ReceivedMessage
-from kourou.client.producer.pauses import Pauses, nobody_leads
 from kourou.client.session.client_session import Session
+from kourou.client.session.connections import Pauses, nobody_leads
 from kourou.errors import KourouError, Unavailable
 from kourou.model.delay import RETRY_LEVEL
 from kourou.model.limits import FAILURE_REASON_LENGTH_MAX

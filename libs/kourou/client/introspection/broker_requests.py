@@ -14,7 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from kourou.client.session.background import background
+from kourou.client.session.io_thread import background
 from kourou.errors import BadRequest, Code, DecodeError, KourouError
 from kourou.protocol.request import Request, Response
 from kourou.protocol.wire.frames import Frame, Kind, decode_request, encode_reply

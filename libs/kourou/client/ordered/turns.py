@@ -25,10 +25,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from kourou.client.consumer.handlers import TURNS_PER_YIELD, Item, call_plain
+from kourou.client.consumer.outcomes import ConsumeOrderlyStatus, ordered_failure_in
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.introspection.consume_log import NOT_MEASURED, SELDOM, ConsumeLog
 from kourou.client.ordered.locks import Hold
-from kourou.client.ordered.outcomes import ConsumeOrderlyStatus, failure_of
 from kourou.clock import Clock
 
 TURN_ITEMS = 256
@@ -100,7 +100,7 @@ class Turn:
             self.done += 1
             return
         if result is not None:
-            failure = failure_of(result)
+            failure = ordered_failure_in(result)
             if failure is not None:
                 raise failure
             if result is ConsumeOrderlyStatus.COMMIT:

@@ -26,14 +26,88 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kourou.client.producer.drafts import moved_to_queue
-from kourou.client.producer.pauses import Pauses
 from kourou.client.producer.pending_sends import Outcome, PendingSend, Target
-from kourou.client.session.background import background
-from kourou.client.session.connections import Connections
+from kourou.client.producer.send_frames import SendFrame
+from kourou.client.session.connections import Connections, Pauses
+from kourou.client.session.io_thread import background
 from kourou.client.session.route_table import RouteTable
 from kourou.client.session.routes import QueueMap
 from kourou.clock import Clock
 from kourou.errors import KourouError, Unavailable, UnknownOutcome
+
+SILENT_MS = 1_000
+"""After this time without a reply the client starts to refresh the route."""
+
+REFRESH_MS = 500
+"""The interval of the refreshes, and their timeout."""
+
+Abandon = Callable[[SendFrame, list[Outcome], int], None]
+
+
+class SilentLeaders:
+    """The unanswered frames of one producer. `abandon` receives those that are abandoned."""
+
+    def __init__(self, routes: RouteTable, clock: Clock, abandon: Abandon) -> None:
+        self._routes = routes
+        self._clock = clock
+        self._abandon = abandon
+        self._out: dict[int, tuple[int, SendFrame]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def watch(self, frame: SendFrame, now_ms: int) -> None:
+        """Start monitoring a frame that is sent now."""
+        self._out[id(frame)] = now_ms, frame
+        if self._task is None:
+            self._task = background(self._look_now_and_then(), "looking for silent leaders")
+
+    def ended(self, frame: SendFrame) -> bool:
+        """Stop monitoring a frame; returns False if it was abandoned before."""
+        return self._out.pop(id(frame), None) is not None
+
+    def close(self) -> None:
+        """Stop all monitoring."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _look_now_and_then(self) -> None:
+        try:
+            while self._out:
+                await asyncio.sleep(REFRESH_MS / 1000)
+                since_ms = self._clock.monotonic_ms() - SILENT_MS
+                silent = [frame for sent_ms, frame in self._out.values() if sent_ms <= since_ms]
+                if silent:
+                    await self._look(silent)
+        finally:
+            self._task = None
+
+    async def _look(self, silent: list[SendFrame]) -> None:
+        """Refresh the routes of these frames' topics, and abandon frames whose leader changed."""
+        for topic in sorted({target.queue.topic for frame in silent for target in frame.targets}):
+            try:
+                await asyncio.wait_for(self._routes.refresh(topic), REFRESH_MS / 1000)
+            except (KourouError, TimeoutError) as error:
+                _log.info("route of %s not refreshed: %r", topic, error)
+        for frame in silent:
+            if id(frame) in self._out and self._has_another_leader(frame):
+                self._give_up(frame)
+
+    def _has_another_leader(self, frame: SendFrame) -> bool:
+        queue = frame.targets[0].queue
+        known = self._routes.known(queue.topic)
+        leader = None if known is None else known.leader_address(queue.broker_name)
+        return leader not in (None, "", frame.address)
+
+    def _give_up(self, frame: SendFrame) -> None:
+        del self._out[id(frame)]
+        broker = frame.targets[0].broker_name
+        _log.warning("%s does not respond; %s has a new leader", frame.address, broker)
+        error = UnknownOutcome(
+            f"{frame.address} did not respond for {SILENT_MS} ms and is no "
+            f"longer the leader of {broker}"
+        )
+        outcomes: list[Outcome] = [error] * len(frame.messages)
+        self._abandon(frame, outcomes, self._clock.monotonic_ms())
+
 
 ROUTE_WAIT_MS = 1_000
 """How long a refresh waits for a name server; without a reply the route stays the same."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import msgspec
 
 from kourou.client.producer.drafts import Place
-from kourou.client.session.thread_queue import ThreadQueue
+from kourou.client.session.io_thread import ThreadQueue
 from kourou.errors import KourouError
 from kourou.model.message import SendResult
 from kourou.model.queue import MessageQueue

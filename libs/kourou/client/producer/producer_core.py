@@ -19,9 +19,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from kourou.client.codecs import encode_body
-from kourou.client.producer.delayed import delay_property
-from kourou.client.producer.drafts import Drafting, joined_keys
-from kourou.client.producer.pauses import Pauses
+from kourou.client.producer.drafts import Drafting, delay_property, joined_keys
 from kourou.client.producer.pending_sends import (
     Gathering,
     LoopPort,
@@ -41,8 +39,9 @@ from kourou.client.producer.selectors import (
 from kourou.client.producer.sender import ProducerSender, target_to
 from kourou.client.requests.replies import Replier
 from kourou.client.session.client_session import Session
+from kourou.client.session.connections import Pauses
+from kourou.client.session.io_thread import ThreadQueue
 from kourou.client.session.routes import QueueMap
-from kourou.client.session.thread_queue import ThreadQueue
 from kourou.client.settings.client_settings import ProducerSettings
 from kourou.client.transactions.checks import TransactionChecks
 from kourou.client.transactions.ends import TransactionEnds

@@ -28,16 +28,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kourou.client.producer.drafts import Place
-from kourou.client.producer.fault_latency import FaultLatency
-from kourou.client.producer.leader_wait import LeaderWait, given_up, move
-from kourou.client.producer.pauses import nobody_leads, was_lost
+from kourou.client.producer.leader_wait import LeaderWait, SilentLeaders, given_up, move
 from kourou.client.producer.pending_sends import Outcome, Outcomes, PendingSend, Target, Terms
-from kourou.client.producer.selectors import RoundRobin
+from kourou.client.producer.selectors import FaultLatency, RoundRobin
 from kourou.client.producer.send_frames import SendFrame, frames, gather, outcomes_of, request_of
-from kourou.client.producer.silent_leaders import SilentLeaders
-from kourou.client.session.background import background
 from kourou.client.session.client_session import Session
+from kourou.client.session.connections import nobody_leads, was_lost
 from kourou.client.session.discovery import store_host_of
+from kourou.client.session.io_thread import background
 from kourou.client.session.routes import QueueMap
 from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import (

@@ -24,7 +24,7 @@ from kourou.client.producer.batches import (
     unsent_batch,
     unsent_many,
 )
-from kourou.client.producer.delayed import delay_property
+from kourou.client.producer.drafts import delay_property
 from kourou.client.producer.pending_sends import Gathering, LoopPort, Outcome
 from kourou.client.producer.producer_core import (
     ROUND_ROBIN,

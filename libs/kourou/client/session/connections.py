@@ -9,6 +9,7 @@ State: soft. Used on the I/O thread only.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
@@ -16,7 +17,15 @@ from typing import Protocol, TypeVar
 from kourou.client.session import io_thread
 from kourou.client.session.discovery import zmq_endpoint
 from kourou.clock import Clock
-from kourou.errors import Code, DecodeError, Unavailable, error_from_code
+from kourou.errors import (
+    Code,
+    DecodeError,
+    KourouError,
+    TimedOut,
+    Unavailable,
+    UnknownOutcome,
+    error_from_code,
+)
 from kourou.protocol.request import Request, Response
 from kourou.protocol.wire.frames import NO_TRACE, Frame
 from kourou.transport.curve import ClientCurve
@@ -233,3 +242,40 @@ def header_of(reply: Reply, kind: type[ResponseT]) -> ResponseT:
 def body_of(reply: Reply) -> memoryview:
     """Return the reply's body, empty if there is none."""
     return memoryview(reply.body[0]) if reply.body else memoryview(b"")
+
+
+PAUSE_MS_MIN = 20
+PAUSE_MS_MAX = 500
+
+
+class Pauses:
+    """Pauses that double from `first_ms` to `longest_ms`, each randomized between half and all."""
+
+    __slots__ = ("_chance", "_longest_ms", "_span_ms")
+
+    def __init__(
+        self, chance: random.Random, *, first_ms: int = PAUSE_MS_MIN, longest_ms: int = PAUSE_MS_MAX
+    ) -> None:
+        self._chance = chance
+        self._span_ms = first_ms
+        self._longest_ms = longest_ms
+
+    def grow(self, times: int) -> None:
+        """Continue as if this many pauses had been made."""
+        self._span_ms = min(self._span_ms << min(times, 16), self._longest_ms)
+
+    def next_ms(self) -> int:
+        """Return the length of the next pause in ms."""
+        span_ms = self._span_ms
+        self.grow(1)
+        return int(span_ms * (0.5 + 0.5 * self._chance.random()))
+
+
+def nobody_leads(error: KourouError) -> bool:
+    """Return whether nothing was changed, because no leader was available."""
+    return isinstance(error, Unavailable) and error.wire_code == Code.SERVICE_NOT_AVAILABLE
+
+
+def was_lost(error: KourouError) -> bool:
+    """Return whether the outcome is unknown, but there is time left for a retry."""
+    return isinstance(error, UnknownOutcome) and not isinstance(error, TimedOut)

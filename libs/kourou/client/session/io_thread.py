@@ -3,7 +3,7 @@
 An asynchronous client uses the loop that opened it, so its messages cross no threads. Orderly
 consumption, and everything in a blocking client, uses the I/O thread. Locks are renewed and
 heartbeats sent there, so a handler that blocks its own loop or thread never costs a group its
-queues. Unordered consumption only needs heartbeats (kourou.client.session.standby).
+queues. Unordered consumption only needs heartbeats (kourou.client.session.heartbeats).
 
 Fork: threads do not survive a fork. In the child every inherited `Io` is marked `orphaned`; its
 clients then raise `ForkedClient`, and a client opened in the child gets a new one. The parent's
@@ -17,13 +17,16 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
+import contextvars
 import logging
 import os
 import threading
 import weakref
+from asyncio import _get_running_loop
+from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 import uvloop
 
@@ -304,3 +307,68 @@ def _forked() -> None:
 
 os.register_at_fork(after_in_child=_forked)
 atexit.register(_registry.stop_all)
+
+
+def background(work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
+    """Run `work` on the running loop; `what` names it in the log if it fails."""
+    # In an empty context: what is current at the start (a span, above all) ends soon.
+    task = asyncio.get_running_loop().create_task(work, context=contextvars.Context())
+    task.set_name(what)
+    task.add_done_callback(_ended)
+    return task
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    if task.cancelled():
+        return
+    error = task.exception()
+    if error is not None:
+        _log.error("background task failed unexpectedly: %s", task.get_name(), exc_info=error)
+
+
+ItemT = TypeVar("ItemT")
+
+
+class ThreadQueue(Generic[ItemT]):
+    """Passes items to `take`, which runs on `loop` with all items since its last call."""
+
+    __slots__ = ("_coming", "_items", "_loop", "_take")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, take: Callable[[list[ItemT]], None]
+    ) -> None:
+        self._loop = loop
+        self._take = take
+        self._items: deque[ItemT] = deque()
+        self._coming = False
+
+    def put(self, item: ItemT) -> bool:
+        """Add one item; returns False if the loop is closed and the item will not be taken."""
+        self._items.append(item)
+        return self._coming or self._ring()
+
+    def put_many(self, items: list[ItemT]) -> bool:
+        """Add several items at once."""
+        self._items.extend(items)
+        return self._coming or self._ring()
+
+    def _ring(self) -> bool:
+        self._coming = True
+        try:
+            if _get_running_loop() is self._loop:
+                self._loop.call_soon(self._run)
+            else:
+                self._loop.call_soon_threadsafe(self._run)
+        except RuntimeError:  # the loop is closed
+            self._coming = False
+            return False
+        return True
+
+    def _run(self) -> None:
+        self._coming = False
+        items = self._items
+        burst: list[ItemT] = []
+        while items:
+            burst.append(items.popleft())
+        if burst:
+            self._take(burst)

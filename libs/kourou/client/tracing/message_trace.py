@@ -27,9 +27,8 @@ from kourou.client.consumer.handlers import is_coroutine_handler
 from kourou.client.consumer.outcomes import failure_in
 from kourou.client.producer.pending_sends import LoopPort
 from kourou.client.producer.producer_core import ROUND_ROBIN, ProducerCore
-from kourou.client.session.background import background
 from kourou.client.session.discovery import store_host_of
-from kourou.client.session.thread_queue import ThreadQueue
+from kourou.client.session.io_thread import ThreadQueue, background
 from kourou.errors import KourouError
 from kourou.model.limits import TRACE_KEYS_BYTES_MAX, TRACE_MESSAGE_BYTES_MAX, TRACE_RECORDS_MAX
 from kourou.model.message import Message, Property, SendResult, SendStatus

@@ -29,8 +29,8 @@ from kourou.client.codecs import body_decoder
 from kourou.client.consumer.handlers import is_coroutine_handler
 from kourou.client.consumer.received import ReceivedMessage, from_record
 from kourou.client.introspection.broker_requests import Answer, Asked
-from kourou.client.session.background import background
 from kourou.client.session.client_session import Session
+from kourou.client.session.io_thread import background
 from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import KourouError
 from kourou.model.message import Property

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kourou.client.session.client_session import Session
-from kourou.client.session.io_thread import running_loop
-from kourou.client.session.thread_queue import ThreadQueue
+from kourou.client.session.io_thread import ThreadQueue, running_loop
 from kourou.errors import (
     Code,
     DecodeError,

@@ -23,7 +23,7 @@ from kourou.client.client import Client
 from kourou.client.consumer.handlers import Report, Runner
 from kourou.client.consumer.lease_consumer import LeaseRunner
 from kourou.client.filters.expressions import Wanted
-from kourou.client.session.background import background
+from kourou.client.session.io_thread import background
 from kourou.client.settings.client_settings import ConsumerSettings
 from kourou.clock import Clock
 from kourou.errors import BadRequest, KourouError, UnknownOutcome

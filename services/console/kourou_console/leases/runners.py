@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from kourou.client.consumer.handlers import Report
+from kourou.client.consumer.outcomes import Suspend
 from kourou.client.consumer.received import ReceivedMessage
-from kourou.client.ordered.outcomes import Suspend
 from kourou.client.ordered.turns import Turn
-from kourou.client.session.thread_queue import ThreadQueue
+from kourou.client.session.io_thread import ThreadQueue
 from kourou.errors import BadRequest
 
 

@@ -9,8 +9,7 @@ import os
 import random
 from typing import NamedTuple
 
-from kourou.client.producer.delayed import delay_property
-from kourou.client.producer.drafts import Drafting, Place, joined_keys
+from kourou.client.producer.drafts import Drafting, Place, delay_property, joined_keys
 from kourou.client.producer.pending_sends import Terms
 from kourou.client.producer.sender import target_to
 from kourou.client.session.routes import QueueMap

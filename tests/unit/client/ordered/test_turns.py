@@ -7,10 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from kourou.client.consumer.outcomes import ConsumeResult, RetryLater
+from kourou.client.consumer.outcomes import (
+    ConsumeOrderlyStatus,
+    ConsumeResult,
+    RetryLater,
+    RolledBack,
+    Suspend,
+)
 from kourou.client.introspection.consume_log import ConsumeLog
 from kourou.client.ordered.locks import HOLD_MS, Hold
-from kourou.client.ordered.outcomes import ConsumeOrderlyStatus, RolledBack, Suspend
 from kourou.client.ordered.turns import (
     TURN_MS,
     LoneTurn,

@@ -11,8 +11,7 @@ import pytest
 from kourou.client.session import name_servers
 from kourou.client.session.connections import Connections
 from kourou.client.session.discovery import NameServers
-from kourou.client.session.name_server_list import fetch_list
-from kourou.client.session.name_servers import NameServerChoice
+from kourou.client.session.name_servers import NameServerChoice, fetch_list
 from kourou.errors import Code, TopicNotFound, Unavailable, UnknownOutcome
 from kourou.protocol.messages.namesrv import DeleteTopicInNamesrv, GetRouteInfoByTopic
 from kourou_rigs.list_server import BAD_ANSWERS, PAGES, ListServer, answer_of

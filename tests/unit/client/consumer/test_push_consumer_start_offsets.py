@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kourou.client.consumer.offsets import RemoteOffsets
-from kourou.client.consumer.start_offsets import QUEUES_AT_ONCE, StartOffsets
+from kourou.client.consumer.push_consumer import QUEUES_AT_ONCE, StartOffsets
 from kourou.client.settings.client_settings import ConsumerSettings
 from kourou.errors import Unavailable
 from kourou.model.queue import MessageQueue

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from kourou.client.producer.delayed import delay_property, level_of
+from kourou.client.producer.drafts import delay_property, level_of
 from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import BadRequest, ConfigError
 from kourou.model.delay import DELAY_LEVELS_MS

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from kourou.client.filters.servers import SHUN_MS, FilterServers, shared_out
+from kourou.client.filters.pulls import SHUN_MS, FilterServerChoice, shared_out
 from kourou.client.session.routes import queue_map
 from kourou.model.queue import MessageQueue
 from kourou.model.route import BrokerData, QueueData, TopicRoute
@@ -35,8 +35,8 @@ class Wires:
         self.lost: set[str] = set()
         self.clock = ManualClock()
 
-    def servers(self) -> FilterServers:
-        return FilterServers(self.clock, self.standing.__contains__, self.lost.__contains__)
+    def servers(self) -> FilterServerChoice:
+        return FilterServerChoice(self.clock, self.standing.__contains__, self.lost.__contains__)
 
 
 @pytest.mark.feature("F239")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.client.consumer.pull_plan import Action, Step, step_after
+from kourou.client.consumer.puller import PullAction, PullStep, step_after
 from kourou.errors import Code
 
 
@@ -22,21 +22,21 @@ def step(code, *, progressed=True, elapsed_ms=100, pull_interval_ms=0):
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        (Code.SUCCESS, Step()),
-        (Code.PULL_NOT_FOUND, Step()),
-        (Code.PULL_RETRY_IMMEDIATELY, Step()),
-        (Code.PULL_OFFSET_MOVED, Step(Action.CORRECT_OFFSET)),
-        (Code.MESSAGE_CORRUPT, Step(Action.SKIP_CORRUPT)),
-        (Code.FILTER_FAILED, Step(Action.FILTER_FAILED, 1000)),
-        (Code.FLOW_CONTROL, Step(pause_ms=20)),
-        (Code.SYSTEM_BUSY, Step(pause_ms=20)),
-        (Code.POLLING_FULL, Step(pause_ms=20)),
-        (Code.SUBSCRIPTION_NOT_EXIST, Step(Action.HEARTBEAT, 200)),
-        (Code.SUBSCRIPTION_NOT_LATEST, Step(Action.HEARTBEAT, 200)),
-        (Code.SUBSCRIPTION_GROUP_NOT_EXIST, Step(Action.HEARTBEAT, 200)),
-        (Code.SYSTEM_ERROR, Step(Action.FIND_ROUTE, 1000)),
-        (Code.TOPIC_NOT_EXIST, Step(Action.FIND_ROUTE, 1000)),
-        (9_999, Step(Action.FIND_ROUTE, 1000)),
+        (Code.SUCCESS, PullStep()),
+        (Code.PULL_NOT_FOUND, PullStep()),
+        (Code.PULL_RETRY_IMMEDIATELY, PullStep()),
+        (Code.PULL_OFFSET_MOVED, PullStep(PullAction.CORRECT_OFFSET)),
+        (Code.MESSAGE_CORRUPT, PullStep(PullAction.SKIP_CORRUPT)),
+        (Code.FILTER_FAILED, PullStep(PullAction.FILTER_FAILED, 1000)),
+        (Code.FLOW_CONTROL, PullStep(pause_ms=20)),
+        (Code.SYSTEM_BUSY, PullStep(pause_ms=20)),
+        (Code.POLLING_FULL, PullStep(pause_ms=20)),
+        (Code.SUBSCRIPTION_NOT_EXIST, PullStep(PullAction.HEARTBEAT, 200)),
+        (Code.SUBSCRIPTION_NOT_LATEST, PullStep(PullAction.HEARTBEAT, 200)),
+        (Code.SUBSCRIPTION_GROUP_NOT_EXIST, PullStep(PullAction.HEARTBEAT, 200)),
+        (Code.SYSTEM_ERROR, PullStep(PullAction.FIND_ROUTE, 1000)),
+        (Code.TOPIC_NOT_EXIST, PullStep(PullAction.FIND_ROUTE, 1000)),
+        (9_999, PullStep(PullAction.FIND_ROUTE, 1000)),
     ],
 )
 def test_the_table(code, expected):
@@ -45,8 +45,8 @@ def test_the_table(code, expected):
 
 @pytest.mark.feature("F200", "F312")
 def test_the_pull_interval_slows_pulls_that_bring_messages():
-    assert step(Code.SUCCESS, pull_interval_ms=70) == Step(pause_ms=70)
-    assert step(Code.PULL_RETRY_IMMEDIATELY, pull_interval_ms=70) == Step()
+    assert step(Code.SUCCESS, pull_interval_ms=70) == PullStep(pause_ms=70)
+    assert step(Code.PULL_RETRY_IMMEDIATELY, pull_interval_ms=70) == PullStep()
 
 
 @pytest.mark.parametrize("code", [Code.PULL_NOT_FOUND, Code.PULL_RETRY_IMMEDIATELY])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kourou import ClientSettings, ProducerSettings, SendStatus
-from kourou.client.producer import direct_sends, silent_leaders
+from kourou.client.producer import blocking_sends, leader_wait
 from kourou.errors import MessageIllegal, Rejected, TimedOut, Unavailable
 from kourou.protocol.messages.sending import SendRecords
 from kourou.protocol.messages.transactions import EndTransaction
@@ -205,7 +205,7 @@ def test_a_batch_leaves_as_one_frame(door, broker, mq, monkeypatch) -> None:
 
 @pytest.mark.parametrize("first", ["oneway", "callback"])
 def test_what_was_handed_over_before_is_not_overtaken(broker, mq, first, monkeypatch) -> None:
-    monkeypatch.setattr(direct_sends, "BlockingWire", None)
+    monkeypatch.setattr(blocking_sends, "BlockingWire", None)
     if first == "oneway":
         mq.send_oneway("T", b"1", order_key="k")
     else:
@@ -262,8 +262,8 @@ def test_a_frozen_leader_is_left_as_soon_as_another_leads(
     place, broker, door, mq, monkeypatch
 ) -> None:
     quick(monkeypatch)
-    monkeypatch.setattr(silent_leaders, "SILENT_MS", 20)
-    monkeypatch.setattr(silent_leaders, "LOOK_MS", 20)
+    monkeypatch.setattr(leader_wait, "SILENT_MS", 20)
+    monkeypatch.setattr(leader_wait, "REFRESH_MS", 20)
     mq.send("T", b"1")
     follower = place.call(place.cluster.follower, broker)
     other = place.door(follower)
@@ -322,7 +322,7 @@ def test_ctrl_c_while_waiting_gives_the_connection_up(door, broker, mq, monkeypa
 def test_whoever_wants_to_hear_of_every_send_goes_the_usual_way(
     place, door, client, producer, monkeypatch, caplog
 ) -> None:
-    monkeypatch.setattr(direct_sends, "BlockingWire", None)
+    monkeypatch.setattr(blocking_sends, "BlockingWire", None)
     caplog.set_level("INFO", "kourou.client.send")
     with Client(f"tcp://{place.namesrv.port}", settings=client, producer=producer) as mq:
         mq.send("T", b"1")
@@ -402,4 +402,4 @@ def test_ctrl_c_while_an_end_is_told_leaves_the_rest_to_the_other_way(
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a thread look up often, so that a test need not wait."""
     monkeypatch.setattr(blocking_wire, "WAIT_MS", 10)
-    monkeypatch.setattr(direct_sends, "SHARED_MS", 0)
+    monkeypatch.setattr(blocking_sends, "SHARED_MS", 0)

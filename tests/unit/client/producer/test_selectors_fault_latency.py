@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.client.producer.fault_latency import FaultLatency, avoid_for_ms
+from kourou.client.producer.selectors import FaultLatency, avoid_for_ms
 
 
 @pytest.mark.parametrize(

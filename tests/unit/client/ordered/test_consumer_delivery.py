@@ -8,8 +8,13 @@ import threading
 import pytest
 
 from kourou import ConsumerSettings, MessageQueue
-from kourou.client.consumer.outcomes import ConsumedFirst, ConsumeResult, DeadLetter
-from kourou.client.ordered.outcomes import ConsumeOrderlyStatus, Suspend
+from kourou.client.consumer.outcomes import (
+    ConsumedFirst,
+    ConsumeOrderlyStatus,
+    ConsumeResult,
+    DeadLetter,
+    Suspend,
+)
 from kourou.client.ordered.turns import TURN_ITEMS
 from kourou.errors import BadRequest
 from kourou.model.subscription import ConsumeFromWhere

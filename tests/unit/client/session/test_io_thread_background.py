@@ -7,7 +7,7 @@ import contextvars
 
 import pytest
 
-from kourou.client.session.background import background
+from kourou.client.session.io_thread import background
 
 
 async def test_a_failure_is_logged_with_its_name(caplog):

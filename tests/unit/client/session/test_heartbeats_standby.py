@@ -8,14 +8,14 @@ import threading
 import pytest
 
 from kourou import Client
-from kourou.client.session import standby
+from kourou.client.session import heartbeats
 from kourou.protocol.messages.membership import HeartBeat
 
 
 @pytest.fixture
 def heard(broker, monkeypatch) -> threading.Event:
     """Set by each heartbeat that does not come from the test's own thread."""
-    monkeypatch.setattr(standby, "LOOK_MS", 20)
+    monkeypatch.setattr(heartbeats, "LOOP_CHECK_MS", 20)
     heard, here = threading.Event(), threading.get_ident()
 
     def intercept(request):

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kourou.client.producer import silent_leaders
+from kourou.client.producer import leader_wait
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
 from kourou.protocol.messages.sending import SendRecords
 
@@ -14,8 +14,8 @@ from kourou.protocol.messages.sending import SendRecords
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for a second here."""
-    monkeypatch.setattr(silent_leaders, "SILENT_MS", 0)
-    monkeypatch.setattr(silent_leaders, "LOOK_MS", 20)
+    monkeypatch.setattr(leader_wait, "SILENT_MS", 0)
+    monkeypatch.setattr(leader_wait, "REFRESH_MS", 20)
 
 
 async def until(condition) -> None:

@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from kourou.client.session.name_server_list import LIST_WHOLE_MS, NameServerList, fetch_list
+from kourou.client.session.name_servers import LIST_WHOLE_MS, NameServerList, fetch_list
 from kourou.errors import Unavailable
 from kourou_rigs.clock import ManualClock
 from kourou_rigs.list_server import BAD_ANSWERS, PAGES, ListServer, answer_of

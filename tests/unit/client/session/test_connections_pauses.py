@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kourou.client.producer.pauses import Pauses, nobody_leads, was_lost
+from kourou.client.session.connections import Pauses, nobody_leads, was_lost
 from kourou.errors import (
     Code,
     DiskFull,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from kourou.client.session.thread_queue import ThreadQueue
+from kourou.client.session.io_thread import ThreadQueue
 
 
 class CountingLoop:

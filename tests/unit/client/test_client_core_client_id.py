@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.client.session.client_id import client_id
+from kourou.client.client_core import client_id
 from kourou.errors import BadRequest
 
 

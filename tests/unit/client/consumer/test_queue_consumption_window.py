@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kourou.client.consumer.window import Window, WindowLimits
+from kourou.client.consumer.queue_consumption import Window, WindowLimits
 
 
 def window_of(*offsets: int) -> Window:
