@@ -29,7 +29,7 @@ from kourou.client.consumer.pull_consumer import PullConsumer
 from kourou.client.consumer.push_consumer import PushConsumer
 from kourou.client.filters.expressions import ask_brokers, subscription_of
 from kourou.client.filters.python_filter import Filter
-from kourou.client.introspection.consume_log import ConsumeLog
+from kourou.client.introspection.consume_statistics import ConsumeLog
 from kourou.client.ordered.consumer import OrderedConsumer
 from kourou.client.producer.producer_core import ProducerCore
 from kourou.client.session import io_thread
@@ -51,6 +51,7 @@ from kourou.clock import Clock, SystemClock
 from kourou.model.names import check_client_id, check_group
 from kourou.model.refused_settings import promises_nothing
 
+DEFAULT_INSTANCE = "DEFAULT"
 _numbers = count(1)
 _log = logging.getLogger("kourou.client")
 
@@ -365,13 +366,16 @@ def _key(found: NameServers) -> str:
     return ";".join(sorted(found.addresses)) or found.list_url
 
 
-DEFAULT_INSTANCE = "DEFAULT"
-
-
 def client_id(
     client_ip: str, instance_name: str, *, pid: int, number: int, unit_name: str = ""
 ) -> str:
-    """Return the ID of a client; `number` distinguishes the clients of one process."""
+    """Return the ID of a client: `ip@instanceName[@unitName]`.
+
+    The client ID identifies the consumers of a group, and queues are allocated in its order.
+    RocketMQ's default instance name `DEFAULT` is therefore replaced by `pid#number`, where `number`
+    distinguishes the clients of one process. Otherwise two clients in one process, or two processes
+    on one machine, would be the same consumer.
+    """
     instance = f"{pid}#{number}" if instance_name == DEFAULT_INSTANCE else instance_name
     parts = [client_ip, instance]
     if unit_name:

@@ -15,7 +15,7 @@ from kourou.client.admin.name_servers import NameServers
 from kourou.client.admin.reading import Reading
 from kourou.client.admin.replicas import Replicas
 from kourou.client.admin.topics import Topics
-from kourou.client.explain.gather import Explain
+from kourou.client.explain.api import Explain
 from kourou.client.session.client_session import Session
 from kourou.client.session.connections import body_of
 from kourou.client.session.io_thread import on_io_thread

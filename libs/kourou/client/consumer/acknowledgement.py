@@ -35,8 +35,7 @@ from kourou.client.consumer.outcomes import (
 from kourou.client.consumer.queue_consumption import ConsumeCounts, Lease
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.consumer.send_back import SendBack
-from kourou.client.introspection.consume_statistics import ConsumeStatistics
-from kourou.client.introspection.stuck import StuckWatch
+from kourou.client.introspection.consume_statistics import ConsumeStatistics, StuckWatch
 from kourou.client.session.io_thread import ThreadQueue, background
 from kourou.client.settings.consumer_settings import ConsumerSettings
 from kourou.errors import KourouError

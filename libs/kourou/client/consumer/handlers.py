@@ -33,7 +33,7 @@ from types import CoroutineType
 from typing import Any, Protocol, TypeAlias
 
 from kourou.client.consumer.outcomes import failure_in
-from kourou.client.introspection.consume_log import SELDOM, ConsumeLog
+from kourou.client.introspection.consume_statistics import SELDOM, ConsumeLog
 from kourou.client.session.io_thread import ThreadQueue
 from kourou.errors import BadRequest
 

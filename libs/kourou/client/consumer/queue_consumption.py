@@ -47,7 +47,22 @@ class Limit(Enum):
 
 
 class Window:
-    """One queue's unfinished messages. Not thread-safe: used on the client's I/O thread only."""
+    """The cached, unfinished messages of one queue (RocketMQ `ProcessQueue`).
+
+        committed          unfinished (3, 5, 6)          pulled up to
+            |                 |                              |
+        0 1 2 3 4 5 6 7 8     finished out of order: 4, 7   next_offset = 8
+
+    Invariants:
+
+    - `commit_offset` is the smallest unfinished offset, or `next_offset` if nothing is unfinished;
+      so a crash may repeat messages and never skips one.
+    - `commit_offset` never decreases, because offsets are added in increasing order and only once.
+    - `count` and `size_bytes` cover the unfinished messages.
+    - After `drop()` nothing changes any more: the queue may belong to another consumer.
+
+    Not thread-safe: used on the client's I/O thread only.
+    """
 
     __slots__ = ("_dropped", "_next_offset", "_order", "_size_bytes", "_sizes")
 

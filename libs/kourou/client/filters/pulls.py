@@ -2,7 +2,7 @@
 
 A pull changes no state, so after a lost reply it is sent to another server.
 
-State: soft.
+State: soft: which servers did not reply recently.
 """
 
 from __future__ import annotations
@@ -32,7 +32,12 @@ ALIKE_QUEUES_MAX = 1_024
 
 
 class FilterServerChoice:
-    """The assignment for one consumer.
+    """One consumer's assignment of queues to filter servers, with failover.
+
+    Every consumer of a group computes the same assignment from the same route. A queue goes to the
+    server that a hash of both ranks highest among those with capacity; the number of queues per
+    server is balanced. So the load is even, and few queues move when a server starts or stops. A
+    server keeps the worker of a filter, so a queue stays with its server as long as possible.
 
     `stands(address)` returns whether a connection exists, `lost(address)` whether one was lost.
     """

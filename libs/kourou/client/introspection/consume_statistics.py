@@ -1,16 +1,22 @@
-"""Pull and consume rates of a consumer (RocketMQ's `ConsumeStatus`).
+"""Measurement of consumption: rates (RocketMQ's `ConsumeStatus`), handler times, stuck handlers.
 
 Sums are updated once a pull and once a burst of finished messages. Handler times are measured for
-some messages only (kourou.client.introspection.consume_log).
+some messages only (`ConsumeLog`).
 
-State: soft.
+State: soft: samples, and the measured times that were not collected yet.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, field
+from typing import Any
+
+from kourou.clock import Clock
+
+_log = logging.getLogger("kourou.client.consume")
 
 LOOK_MS = 10_000
 _MINUTE_LOOKS = 60_000 // LOOK_MS
@@ -97,3 +103,80 @@ def _status(looks: deque[tuple[int, TopicSums]], consume_rt: float) -> ConsumeSt
         consume_failed_tps=(last.failed - first.failed) / seconds,
         consume_failed_msgs=last.failed - looks[0][1].failed,
     )
+
+
+NOT_MEASURED = -1
+MEASURED_KEPT = 1_024
+"""The number of times kept for the average; if they are not collected, older ones are dropped."""
+SELDOM = 63
+"""A busy worker measures one message in 64: those whose count has these bits 0."""
+
+
+class ConsumeLog:
+    """Log lines and processing times of one consumer; callable from any thread.
+
+    The line's level is DEBUG, or INFO with the setting `log_messages`. While that level is
+    disabled, only the messages that a runner selects are measured, for the average.
+    """
+
+    __slots__ = ("_clock", "_level", "_times")
+
+    def __init__(self, clock: Clock, level: int) -> None:
+        self._clock = clock
+        self._level = level
+        self._times: deque[int] = deque(maxlen=MEASURED_KEPT)
+
+    def begin(self, measured: bool = False) -> int:
+        """Return the start in monotonic ms, or NOT_MEASURED if no log line is written.
+
+        With `measured` the start is always returned.
+        """
+        if measured or _log.isEnabledFor(self._level):
+            return self._clock.monotonic_ms()
+        return NOT_MEASURED
+
+    def consumed(self, item: Any, begun_ms: int) -> None:
+        """Record that `item`, a message or a list, was consumed; `begun_ms` is from `begin`."""
+        if begun_ms == NOT_MEASURED:
+            return
+        elapsed_ms = self._clock.monotonic_ms() - begun_ms
+        self._times.append(elapsed_ms)
+        if _log.isEnabledFor(self._level):
+            for message in item if isinstance(item, list) else (item,):
+                _log.log(self._level, "consumed %s in %d ms", message, elapsed_ms)
+
+    def collect(self) -> list[int]:
+        """Return the times in ms that were measured since the last call."""
+        times, found = self._times, list[int]()
+        while times:
+            found.append(times.popleft())
+        return found
+
+
+class StuckWatch:
+    """Detects items that have been in a handler for `timeout_ms`, each once.
+
+    Nothing is recorded when a handler is called: each check compares the running items with those
+    of earlier checks. So calls cost nothing, and an item is detected late by at most the time
+    between two checks.
+    """
+
+    def __init__(self, timeout_ms: int) -> None:
+        self._timeout_ms = timeout_ms
+        # The items are kept, so that no other object can get the id of a monitored one.
+        self._since: dict[tuple[int, int], tuple[Any, int, bool]] = {}
+
+    def look(self, running: Iterable[Any], now_ms: int) -> list[Any]:
+        """Return the items in `running` that exceed the time limit now; `now_ms` is monotonic."""
+        seen: dict[tuple[int, int], tuple[Any, int, bool]] = {}
+        late: list[Any] = []
+        for item in running:
+            first = item[0] if type(item) is list else item
+            key = (id(item), first.attempt)  # a redelivered item counts as new
+            _, since_ms, told = self._since.get(key, (item, now_ms, False))
+            if not told and now_ms - since_ms >= self._timeout_ms:
+                late.append(item)
+                told = True
+            seen[key] = (item, since_ms, told)
+        self._since = seen
+        return late

@@ -13,7 +13,8 @@ Guarantees, in addition to those of kourou.client.consumer.push_consumer:
 - at close, a queue whose handler still runs after `await_termination_ms` keeps its lock, until the
   lock expires at the broker
 
-State: soft. Used on the I/O thread.
+State: soft. Everything runs on the I/O thread except `finished`, `failed` and `wanted` of
+`OrderedDelivery`.
 """
 
 from __future__ import annotations
@@ -102,7 +103,19 @@ class _Target:
 
 
 class OrderedDelivery:
-    """The targets of one consumer."""
+    """Delivers the messages of one consumer: one handler call at a time for each queue.
+
+        ConsumedQueue --hand--> target --Turn--> runner       (this is the queue's runner ...)
+        Window <--finish-- target <--report-- runner          (... and the runner's report)
+
+    Guarantees:
+
+    - the next message of a queue is delivered only when the previous one is finished
+    - a message that failed is redelivered first, after a pause during which its queue is blocked;
+      after `max_reconsume_times` it is sent to the dead-letter queue and the queue continues
+      (-1: never)
+    - a target that is ended starts no handler call; `idle` waits for the running one
+    """
 
     def __init__(
         self,

@@ -2,6 +2,21 @@
 
 Any number of threads may send concurrently. Messages that are passed at the same time share frames.
 
+A thread that sends alone does without the I/O thread: it sends on its own connection to the broker
+and waits on the socket, because each switch between threads costs a wake-up, and a send that waits
+for its reply needs two. So are sent a message, a batch, a half message, and the end of a
+transaction. The I/O thread handles everything else: sends of several threads, which share frames;
+sends that are not awaited; and each send that did not succeed at the first attempt, so that all
+retries follow the same rules (kourou.client.producer.sender, kourou.client.transactions.ends).
+
+Invariants:
+
+- order: a message is sent directly only if the producer has nothing in flight on the I/O thread,
+  and passed nothing to it within SHARED_MS; while a direct send is in flight, only other threads
+  pass messages to the I/O thread
+- each message gets one outcome: from the direct send if it was stored as requested, otherwise from
+  the I/O thread; the same holds for the end of a transaction
+
 State: soft.
 """
 

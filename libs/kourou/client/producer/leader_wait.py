@@ -13,6 +13,8 @@ Invariants:
 - a pinned message stays in its queue, and messages of one queue are sent in their original order
 - an address that just refused is used again only if its connection is established
 
+`SilentLeaders` detects leaders that do not reply although their connection is established.
+
 State: soft. Used on the I/O thread.
 """
 
@@ -45,7 +47,18 @@ Abandon = Callable[[SendFrame, list[Outcome], int], None]
 
 
 class SilentLeaders:
-    """The unanswered frames of one producer. `abandon` receives those that are abandoned."""
+    """The unanswered frames of one producer. `abandon` receives those that are abandoned.
+
+    A stopped process, or a machine that is swapping, keeps its connections; its group has a new
+    leader long before the connection is lost. So if a send has no reply after a second, its client
+    refreshes the route repeatedly until the reply arrives. When the broker has a new leader, the
+    send to the old one is abandoned as after a lost connection: its outcome is unknown, and it is
+    sent to the new leader with the same key and the next attempt number.
+
+    While all replies arrive within a second, nothing is refreshed; a frame costs one entry in a
+    table. If the leader is only slow, the route is refreshed every half second and the send
+    continues.
+    """
 
     def __init__(self, routes: RouteTable, clock: Clock, abandon: Abandon) -> None:
         self._routes = routes

@@ -6,7 +6,10 @@ There are three methods:
     order key     the same key goes to the same queue while the number of queues stays the same
     selector      a function of the application
 
-State: soft. Each round robin has its own counter; after a restart it starts at a random queue.
+A round robin may also avoid brokers for a while that were slow or failed (`FaultLatency`).
+
+State: soft. Each round robin has its own counter; after a restart it starts at a random queue, and
+a restarted producer avoids no broker.
 """
 
 from __future__ import annotations
@@ -40,7 +43,10 @@ class _Fault:
 
 
 class FaultLatency:
-    """Latency memory of one producer; times are monotonic milliseconds."""
+    """Latency memory of one producer, as in RocketMQ; times are monotonic milliseconds.
+
+    Invariant: a broker is available when the monotonic time has reached `_Fault.until_ms`.
+    """
 
     __slots__ = ("_faults",)
 

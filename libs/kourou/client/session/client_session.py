@@ -12,8 +12,7 @@ from typing import Protocol
 
 from kourou.client.consumer.offsets import QueueFacts
 from kourou.client.filters.pulls import FilterPulls
-from kourou.client.introspection.broker_requests import Answering, Asked, Buffer
-from kourou.client.introspection.member_answers import MemberAnswers
+from kourou.client.introspection.broker_requests import Answering, Asked, Buffer, MemberAnswers
 from kourou.client.requests.replies import Requests
 from kourou.client.session.connections import Connections, Dial, body_of
 from kourou.client.session.discovery import NameServers

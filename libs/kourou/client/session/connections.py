@@ -249,7 +249,13 @@ PAUSE_MS_MAX = 500
 
 
 class Pauses:
-    """Pauses that double from `first_ms` to `longest_ms`, each randomized between half and all."""
+    """Pauses between attempts while a broker has no leader.
+
+    A broker name has one leader at a time. When it dies another one takes over (an election, an
+    operator who promotes a follower, a restart), and until then there is none. All clients notice
+    this at the same time, so pauses double from `first_ms` to `longest_ms`, and each is randomized
+    between half and all.
+    """
 
     __slots__ = ("_chance", "_longest_ms", "_span_ms")
 
@@ -272,10 +278,16 @@ class Pauses:
 
 
 def nobody_leads(error: KourouError) -> bool:
-    """Return whether nothing was changed, because no leader was available."""
+    """Return whether nothing was changed, because no leader was available: a retry is harmless.
+
+    The request was refused by a replica that is not the leader, or was not sent.
+    """
     return isinstance(error, Unavailable) and error.wire_code == Code.SERVICE_NOT_AVAILABLE
 
 
 def was_lost(error: KourouError) -> bool:
-    """Return whether the outcome is unknown, but there is time left for a retry."""
+    """Return whether the outcome is unknown, but there is time left for a retry.
+
+    The connection was lost during the request, or the leader lost its leadership.
+    """
     return isinstance(error, UnknownOutcome) and not isinstance(error, TimedOut)

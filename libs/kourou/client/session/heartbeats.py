@@ -212,7 +212,15 @@ LOOP_CHECK_MS = 2_000
 
 
 class Standby:
-    """Sends heartbeats with a client's groups from `thread` while `loop` is blocked."""
+    """Sends heartbeats from `thread` while the application blocks the `loop` on which it consumes.
+
+    A broker receives nothing from a blocked loop. After some seconds it closes the connection and
+    assigns the consumer's queues to others, which process its messages again. So a thread checks
+    every two seconds whether the loop runs. If it does not, the thread sends the last heartbeat on
+    its own connections; brokers identify a consumer by its client ID, whatever the connection. When
+    the loop runs again, the client first sends a heartbeat itself; then the thread's connections
+    are closed.
+    """
 
     def __init__(
         self, heartbeats: Heartbeats, loop: asyncio.AbstractEventLoop, thread: Io, dial: Dial

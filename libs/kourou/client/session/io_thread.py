@@ -9,6 +9,8 @@ Fork: threads do not survive a fork. In the child every inherited `Io` is marked
 clients then raise `ForkedClient`, and a client opened in the child gets a new one. The parent's
 sockets are left untouched in the child: they are neither closed nor freed.
 
+`background` starts tasks on a loop; `ThreadQueue` passes items from any thread to a loop.
+
 State: soft. `_threads` is this process's registry.
 """
 
@@ -35,6 +37,7 @@ from kourou.errors import Rejected
 
 P = ParamSpec("P")
 T = TypeVar("T")
+ItemT = TypeVar("ItemT")
 _log = logging.getLogger("kourou.client")
 JOIN_S_MAX = 10.0
 
@@ -310,7 +313,11 @@ atexit.register(_registry.stop_all)
 
 
 def background(work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
-    """Run `work` on the running loop; `what` names it in the log if it fails."""
+    """Run `work` on the running loop as a task that is not awaited; `what` names it in the log.
+
+    A loop that ends with an unexpected error would leave a client that looks alive but sends no
+    heartbeats and no pulls. So every error that ends such a task, except cancellation, is logged.
+    """
     # In an empty context: what is current at the start (a span, above all) ends soon.
     task = asyncio.get_running_loop().create_task(work, context=contextvars.Context())
     task.set_name(what)
@@ -326,11 +333,17 @@ def _ended(task: asyncio.Task[None]) -> None:
         _log.error("background task failed unexpectedly: %s", task.get_name(), exc_info=error)
 
 
-ItemT = TypeVar("ItemT")
-
-
 class ThreadQueue(Generic[ItemT]):
-    """Passes items to `take`, which runs on `loop` with all items since its last call."""
+    """Passes items to `take`, which runs on `loop` with all items since its last call.
+
+    Waking a loop from another thread costs a system call and often a thread switch. So the loop is
+    woken only if no wakeup is pending; items that are added while one is pending join the same
+    burst.
+
+    Invariants: every item added before `close` is taken exactly once, in the order of its thread;
+    `_coming` is reset before the items are taken, so an item added in the meantime wakes the loop
+    again.
+    """
 
     __slots__ = ("_coming", "_items", "_loop", "_take")
 

@@ -1,6 +1,7 @@
 """Selection of a name server, and failover when it does not reply.
 
-Name servers do not know each other, and a client needs only one that replies.
+Name servers do not know each other, and a client needs only one that replies. Their addresses may
+come from an HTTP server (`NameServerList`); the last valid list is kept.
 
 State: soft. Used on the I/O thread only.
 """

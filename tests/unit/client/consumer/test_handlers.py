@@ -12,7 +12,7 @@ import pytest
 from kourou.client.consumer import handlers
 from kourou.client.consumer.handlers import CoroutineRunner, ThreadRunner
 from kourou.client.consumer.outcomes import ConsumeResult
-from kourou.client.introspection.consume_log import ConsumeLog
+from kourou.client.introspection.consume_statistics import ConsumeLog
 from kourou.clock import SystemClock
 
 

@@ -14,7 +14,7 @@ from kourou.client.consumer.outcomes import (
     RolledBack,
     Suspend,
 )
-from kourou.client.introspection.consume_log import ConsumeLog
+from kourou.client.introspection.consume_statistics import ConsumeLog
 from kourou.client.ordered.locks import HOLD_MS, Hold
 from kourou.client.ordered.turns import (
     TURN_MS,

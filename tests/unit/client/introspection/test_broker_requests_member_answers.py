@@ -2,9 +2,14 @@
 
 import pytest
 
-from kourou.client.introspection.broker_requests import Answer, Answering, Asked
+from kourou.client.introspection.broker_requests import (
+    Answer,
+    Answering,
+    Asked,
+    MemberAnswers,
+    stacks,
+)
 from kourou.client.introspection.consume_statistics import ConsumeStatus
-from kourou.client.introspection.member_answers import MemberAnswers, stacks
 from kourou.client.introspection.running_info import DirectResult, QueueInfo, RunningInfo
 from kourou.client.session.heartbeats import Membership
 from kourou.errors import BadRequest, GroupNotFound

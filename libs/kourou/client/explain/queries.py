@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from kourou.client.admin.replicas import LogMember
 from kourou.client.consumer.received import ReceivedMessage, from_records
-from kourou.client.explain.facts import Missing
+from kourou.client.explain.facts import MissingFact
 from kourou.client.session.client_session import Session
 from kourou.client.session.connections import body_of, header_of
 from kourou.errors import Code, Corrupt, KourouError
@@ -44,7 +44,7 @@ _NONE = frozenset({int(Code.QUERY_NOT_FOUND)})
 
 
 @dataclass(slots=True)
-class Voice:
+class Responder:
     """The replica that replies for one broker, and its topics; `leads`: it is the leader."""
 
     broker: str
@@ -54,60 +54,60 @@ class Voice:
     topics: Mapping[str, TopicConfig] = field(default_factory=dict)
 
 
-class Asking:
+class Queries:
     """Sends the requests for one explanation. Used on the I/O thread."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.missing: list[Missing] = []
-        self.voices: dict[str, Voice] = {}
-        self.away: list[str] = []
+        self.missing: list[MissingFact] = []
+        self.responders: dict[str, Responder] = {}
+        self.unreachable: list[str] = []
         self._room = asyncio.Semaphore(EXPLAIN_QUESTIONS_MAX)
 
     # -- brokers ----------------------------------------------------------------------------------
 
-    async def begin(self, members: Iterable[LogMember]) -> None:
+    async def start(self, members: Iterable[LogMember]) -> None:
         """Choose the replica that replies for each broker, and request its topics."""
         by_name: dict[str, list[LogMember]] = {}
         for one in members:
             by_name.setdefault(one.broker_name, []).append(one)
         for name, known in sorted(by_name.items()):
-            voice = voice_of(name, known)
+            responder = responder_of(name, known)
             for one in known:
                 if one.error is not None and not _answers(one):
-                    self.lack(f"{name} (brokerId {one.registered_id})", one.error)
-            if voice is None:
-                self.away.append(name)
+                    self.add_missing(f"{name} (brokerId {one.registered_id})", one.error)
+            if responder is None:
+                self.unreachable.append(name)
             else:
-                self.voices[name] = voice
-        await self.each(self._topics, self.voices.values())
+                self.responders[name] = responder
+        await self.each(self._topics, self.responders.values())
 
-    async def _topics(self, voice: Voice) -> None:
-        reply = await self.ask(f"topics of {voice.broker}", voice, GetAllTopicConfig())
+    async def _topics(self, responder: Responder) -> None:
+        reply = await self.ask(f"topics of {responder.broker}", responder, GetAllTopicConfig())
         if reply is not None:
             configs, _ = decode_topic_configs(body_of(reply))
-            voice.topics = {one.name: one for one in configs}
+            responder.topics = {one.name: one for one in configs}
 
-    def having(self, topic: str) -> list[Voice]:
+    def having(self, topic: str) -> list[Responder]:
         """Return the replicas of the brokers that have this topic."""
-        return [voice for voice in self.voices.values() if topic in voice.topics]
+        return [responder for responder in self.responders.values() if topic in responder.topics]
 
     # -- requests ---------------------------------------------------------------------------------
 
-    def lack(self, what: str, why: object) -> None:
+    def add_missing(self, what: str, why: object) -> None:
         """Record missing information, each entry once."""
-        missing = Missing(what, str(why))
+        missing = MissingFact(what, str(why))
         if missing not in self.missing:
             self.missing.append(missing)
 
     async def ask(
-        self, what: str, voice: Voice, request: Request, *, also: Collection[int] = ()
+        self, what: str, responder: Responder, request: Request, *, also: Collection[int] = ()
     ) -> Reply | None:
         """Return the reply, or None after an error, which is recorded under `what`."""
         try:
-            return await self.reply(voice.address, request, also=also)
+            return await self.reply(responder.address, request, also=also)
         except KourouError as error:
-            self.lack(what, error)
+            self.add_missing(what, error)
             return None
 
     async def reply(self, address: str, request: Request, *, also: Collection[int] = ()) -> Reply:
@@ -122,7 +122,7 @@ class Asking:
         try:
             return await question
         except KourouError as error:
-            self.lack(what, error)
+            self.add_missing(what, error)
             return None
 
     @staticmethod
@@ -132,7 +132,7 @@ class Asking:
 
     # -- shared requests --------------------------------------------------------------------------
 
-    async def by_key(self, voice: Voice, topic: str, key: str) -> list[ReceivedMessage]:
+    async def by_key(self, responder: Responder, topic: str, key: str) -> list[ReceivedMessage]:
         """Return the newest messages of a topic that have this unique or business key."""
         request = QueryMessage(
             topic=topic,
@@ -141,50 +141,52 @@ class Asking:
             begin_timestamp=0,
             end_timestamp=FOR_EVER_MS,
         )
-        what = f"messages of {topic} at {voice.broker}"
-        reply = await self.ask(what, voice, request, also=_NONE)
+        what = f"messages of {topic} at {responder.broker}"
+        reply = await self.ask(what, responder, request, also=_NONE)
         if reply is None or reply.code != Code.SUCCESS:
             return []
         try:
-            found = from_records(body_of(reply), voice.broker)
+            found = from_records(body_of(reply), responder.broker)
         except Corrupt as error:
-            self.lack(what, error)
+            self.add_missing(what, error)
             return []
         return [one for one in found if one.message_id == key or key in one.keys]
 
     async def everywhere(self, topics: Iterable[str], key: str) -> list[ReceivedMessage]:
         """Return such messages of several topics, from all brokers that have them."""
-        pairs = [(voice, topic) for topic in topics for voice in self.having(topic)]
+        pairs = [(responder, topic) for topic in topics for responder in self.having(topic)]
         found = await self.each(lambda pair: self.by_key(*pair, key), pairs)
         return [one for some in found for one in some]
 
-    async def committed(self, voice: Voice, group: str, topic: str, queue_id: int) -> int | None:
+    async def committed(
+        self, responder: Responder, group: str, topic: str, queue_id: int
+    ) -> int | None:
         """Return a group's committed offset in a queue; None if there is none or it is unknown."""
         request = QueryConsumerOffset(consumer_group=group, topic=topic, queue_id=queue_id)
-        what = f"progress of {group} in {topic}/{voice.broker}/{queue_id}"
-        reply = await self.ask(what, voice, request, also=_NONE)
+        what = f"progress of {group} in {topic}/{responder.broker}/{queue_id}"
+        reply = await self.ask(what, responder, request, also=_NONE)
         if reply is None or reply.code != Code.SUCCESS:
             return None
         return header_of(reply, QueryConsumerOffsetResponse).offset
 
     async def history(
-        self, voice: Voice, aggregate: str, types: list[str], count_max: int
+        self, responder: Responder, aggregate: str, types: list[str], count_max: int
     ) -> list[EventView]:
         """Return the control events of an aggregate, newest first."""
-        what = f"history of {aggregate} at {voice.broker}"
+        what = f"history of {aggregate} at {responder.broker}"
         request = GetHistory(aggregate=aggregate, types=types, max_count=count_max)
-        reply = await self.ask(what, voice, request)
+        reply = await self.ask(what, responder, request)
         return [] if reply is None else decode_event_views(body_of(reply))
 
 
-def voice_of(name: str, members: list[LogMember]) -> Voice | None:
+def responder_of(name: str, members: list[LogMember]) -> Responder | None:
     """Return the leader if it replies, else the most up-to-date replica; None if none replies."""
     answering = [one for one in members if _answers(one)]
     if not answering:
         return None
     leading = [one for one in answering if one.told is None or one.told.leads]
     chosen = max(leading or answering, key=_end)
-    return Voice(name, chosen.address, bool(leading), members)
+    return Responder(name, chosen.address, bool(leading), members)
 
 
 def _answers(member: LogMember) -> bool:

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from kourou.client.introspection.consume_log import NOT_MEASURED, ConsumeLog
+from kourou.client.introspection.consume_statistics import NOT_MEASURED, ConsumeLog
 from kourou_rigs.clock import ManualClock
 
 NAME = "kourou.client.consume"

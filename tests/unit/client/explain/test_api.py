@@ -6,12 +6,11 @@ import msgspec
 import pytest
 
 from kourou.client.admin.replicas import LogMember
-from kourou.client.explain import finding, gather, group_facts
-from kourou.client.explain.asking import voice_of
-from kourou.client.explain.copies import ended_by
-from kourou.client.explain.explanation import Explanation
-from kourou.client.explain.group_facts import deliveries_of, member_of
-from kourou.client.explain.text import WIDTH, lines_of
+from kourou.client.explain import api, lookup
+from kourou.client.explain.api import deliveries_of, member_of
+from kourou.client.explain.explanation import WIDTH, Explanation, lines_of
+from kourou.client.explain.lookup import ended_by
+from kourou.client.explain.queries import responder_of
 from kourou.errors import BadRequest, Code, Rejected, Unavailable
 from kourou.protocol.all_bodies import ConsumerRunningInfo, ProcessQueueInfo
 from kourou.protocol.bodies.replicas_body import ReplicasView
@@ -46,32 +45,32 @@ def test_names_of_topic_and_group_are_checked(mq):
 
 
 def test_too_many_topics_are_cut_and_that_is_said(mq, cluster, monkeypatch):
-    monkeypatch.setattr(finding, "EXPLAIN_TOPICS_MAX", 1)
+    monkeypatch.setattr(lookup, "EXPLAIN_TOPICS_MAX", 1)
     topics = [cluster.create_topic(queues=1) for _ in range(2)]
     sent = mq.send(topics[1], b"x")
-    told = mq.admin.explain.message(sent.message_id)
-    assert "topics" in told.missing[0].what
+    explanation = mq.admin.explain.message(sent.message_id)
+    assert "topics" in explanation.missing[0].what
     assert mq.admin.explain.message(sent.message_id, topic=topics[1]).message is not None
 
 
-def test_too_many_groups_are_cut_and_that_is_told(mq, cluster, monkeypatch):
-    monkeypatch.setattr(gather, "EXPLAIN_GROUPS_MAX", 1)
+def test_too_many_groups_are_cut_and_that_is_reported(mq, cluster, monkeypatch):
+    monkeypatch.setattr(api, "EXPLAIN_GROUPS_MAX", 1)
     topic = cluster.create_topic(queues=1)
     sent = mq.send(topic, b"x")
     for group in ("one", "two"):
         mq.admin.offsets.commit(group, {sent.queue: 1})
-    told = mq.admin.explain.message(sent.message_id, topic=topic)
-    assert ([one.group for one in told.groups], told.truncated) == (["one"], True)
-    assert "select one with --group" in "\n".join(lines_of(told))
+    explanation = mq.admin.explain.message(sent.message_id, topic=topic)
+    assert ([one.group for one in explanation.groups], explanation.truncated) == (["one"], True)
+    assert "select one with --group" in "\n".join(lines_of(explanation))
 
 
 def test_members_beyond_the_limit_are_said_to_be_missing(mq, cluster, monkeypatch):
-    monkeypatch.setattr(group_facts, "EXPLAIN_MEMBERS_MAX", 0)
+    monkeypatch.setattr(api, "EXPLAIN_MEMBERS_MAX", 0)
     topic = cluster.create_topic(queues=1)
     sent = mq.send(topic, b"x")
     with mq.listen(topic, lambda message: None, group="many"):
-        told = mq.admin.explain.message(sent.message_id, topic=topic, group="many")
-    assert [one.what for one in told.missing] == ["1 members of many"]
+        explanation = mq.admin.explain.message(sent.message_id, topic=topic, group="many")
+    assert [one.what for one in explanation.missing] == ["1 members of many"]
 
 
 def test_a_question_that_fails_leaves_its_name_and_the_others_go_on(mq, cluster):
@@ -80,11 +79,11 @@ def test_a_question_that_fails_leaves_its_name_and_the_others_go_on(mq, cluster)
     mq.admin.offsets.commit("deaf", {sent.queue: 1})
     cluster.chaos.drop_requests(GetHistory, times=None, cut=True)
     try:
-        told = mq.admin.explain.message(sent.message_id, topic=topic, group="deaf")
+        explanation = mq.admin.explain.message(sent.message_id, topic=topic, group="deaf")
     finally:
         cluster.chaos.heal()
-    assert told.groups[0].causes[0].code == "consumed"
-    assert "history of progress/deaf at broker-a" in [one.what for one in told.missing]
+    assert explanation.groups[0].causes[0].code == "consumed"
+    assert "history of progress/deaf at broker-a" in [one.what for one in explanation.missing]
 
 
 def test_a_queue_that_the_topic_does_not_have(mq, cluster):
@@ -103,21 +102,21 @@ def test_a_dead_letter_may_be_all_that_is_left(mq, cluster):
     mq.admin.offsets.commit("other", {sent.queue: 0})
     with mq.listen(topic, lambda message: message.dead_letter("no"), group="gave-up"):
         for _ in range(300):
-            told = mq.admin.explain.message(sent.message_id, topic=topic, group="gave-up")
-            if told.groups[0].causes[0].code == "dead_lettered":
+            explanation = mq.admin.explain.message(sent.message_id, topic=topic, group="gave-up")
+            if explanation.groups[0].causes[0].code == "dead_lettered":
                 break
             cluster.clock.advance(0.1)
     mq.admin.topics.delete(topic)
-    told = mq.admin.explain.message(sent.message_id, topic=topic)
-    assert (told.message.topic, [one.kind for one in told.places]) == (
+    explanation = mq.admin.explain.message(sent.message_id, topic=topic)
+    assert (explanation.message.topic, [one.kind for one in explanation.places]) == (
         "%DLQ%gave-up",
         ["dead_letter"],
     )
-    assert [(one.group, one.causes[0].code) for one in told.groups] == [
+    assert [(one.group, one.causes[0].code) for one in explanation.groups] == [
         ("gave-up", "dead_lettered")
     ]
-    told = mq.admin.explain.message(sent.message_id, topic=topic, group="other")
-    assert [one.code for one in told.groups[0].causes] == ["undecided"]
+    explanation = mq.admin.explain.message(sent.message_id, topic=topic, group="other")
+    assert [one.code for one in explanation.groups[0].causes] == ["undecided"]
     assert mq.admin.explain.message(sent.message_id, topic="elsewhere").message is None
 
 
@@ -125,11 +124,11 @@ def test_it_travels_as_json_and_as_lines(mq, cluster):
     topic = cluster.create_topic(queues=1)
     sent = mq.send(topic, b"x", keys="A-7")
     mq.admin.offsets.commit("done", {sent.queue: 1})
-    told = mq.admin.explain.message("A-7", topic=topic)
+    explanation = mq.admin.explain.message("A-7", topic=topic)
     # Tuples travel as lists, which is what programs read.
-    raw = msgspec.json.encode(told)
+    raw = msgspec.json.encode(explanation)
     assert msgspec.json.encode(msgspec.json.decode(raw, type=Explanation)) == raw
-    lines = list(lines_of(told))
+    lines = list(lines_of(explanation))
     assert lines[0] == f"{sent.message_id}  {topic}/broker-a/0@0"
     assert any(line.startswith("stored: ") for line in lines)
     assert "group done" in lines
@@ -140,9 +139,9 @@ def test_it_travels_as_json_and_as_lines(mq, cluster):
 
 
 def member(number, *, leads=False, end=0, error=None) -> LogMember:
-    told = None
+    explanation = None
     if error is None:
-        told = ReplicasView(
+        explanation = ReplicasView(
             cluster="C",
             broker_name="b",
             broker_id=number,
@@ -155,21 +154,21 @@ def member(number, *, leads=False, end=0, error=None) -> LogMember:
             flushed=0,
             confirmed=0,
         )
-    return LogMember("b", number, f"h:{number}", told, error)
+    return LogMember("b", number, f"h:{number}", explanation, error)
 
 
 def test_a_leader_answers_or_whoever_has_most():
-    away = member(0, error=Unavailable("gone"))
-    leader = voice_of("b", [member(1, end=9), member(0, leads=True, end=5)])
+    unreachable = member(0, error=Unavailable("gone"))
+    leader = responder_of("b", [member(1, end=9), member(0, leads=True, end=5)])
     assert (leader.address, leader.leads) == ("h:0", True)
-    follower = voice_of("b", [away, member(1, end=5), member(2, end=9)])
+    follower = responder_of("b", [unreachable, member(1, end=5), member(2, end=9)])
     assert (follower.address, follower.leads) == ("h:2", False)
-    assert voice_of("b", [away]) is None
+    assert responder_of("b", [unreachable]) is None
 
 
 def test_a_broker_of_another_make_knows_nothing_of_copies_and_answers():
     other = member(0, error=Rejected("what?", code=Code.REQUEST_CODE_NOT_SUPPORTED))
-    assert voice_of("b", [other]).leads is True
+    assert responder_of("b", [other]).leads is True
 
 
 # -- what is read ---------------------------------------------------------------------------------
@@ -218,6 +217,6 @@ def test_the_lock_is_whose_the_newest_event_says(message):
         {"owners": {"orders": {"1": "m2"}}},
         {"owners": {"orders": {"1": "m1"}}},
     ]
-    assert group_facts._owner(events, message) == "m2"
+    assert api._owner(events, message) == "m2"
     freed = [{"owners": {"orders": {"1": None}}}, *events]
-    assert group_facts._owner(freed, message) is None
+    assert api._owner(freed, message) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from kourou.client.introspection.stuck import StuckWatch
+from kourou.client.introspection.consume_statistics import StuckWatch
 
 
 def item(attempt: int = 1) -> SimpleNamespace:
