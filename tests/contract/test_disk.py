@@ -9,8 +9,7 @@ import pytest
 
 from kourou.store.disk import Disk, read_whole, write_atomically
 from kourou.store.real_disk import RealDisk
-from kourou.testing.disk import SimDisk
-from kourou.testing.memory_disk import MemoryDisk
+from kourou.testing.disk import MemoryDisk, SimDisk
 from kourou_rigs.failing_disk import FailingDisk, Faults
 
 

@@ -39,11 +39,10 @@ from kourou.service.local_group import LEADER, GroupPorts
 from kourou.serving.config import BrokerSettings
 from kourou.sync import Client
 from kourou.testing.chaos import Chaos
-from kourou.testing.cluster_broker import ClusterBroker
+from kourou.testing.cluster_broker import ClusterBroker, ClusterFilterServer
 from kourou.testing.cluster_clock import STEP_MS_MAX, ClusterClock
-from kourou.testing.cluster_filter_server import ClusterFilterServer
 from kourou.testing.cluster_thread import ClusterThread
-from kourou.testing.memory_disk import MemoryDisk
+from kourou.testing.disk import MemoryDisk
 from kourou.testing.sent import AsyncSent, Ledger, Sent
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_ha_replica.config import ReplicaSettings

@@ -28,7 +28,7 @@ from kourou.model.limits import PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
 from kourou.model.queue import MessageQueue
 from kourou.testing.cluster_thread import ClusterThread
 
-PATIENCE_S = 20.0
+WAIT_S = 20.0
 SHOWN_MAX = 10
 SHOWN_BODY_BYTES = 60
 _ANY: Any = msgspec.UNSET
@@ -132,7 +132,7 @@ class Ledger:
         for name, broker_parts in self._brokers.each().items():
             self._since[name] = broker_parts.view.log_range()[1], len(found[name])
 
-    def _begun(self, name: str) -> int:
+    def _start_of(self, name: str) -> int:
         """The position from which on a broker's messages are new.
 
         If a power loss has shortened the log since `begin`, the messages after its new end are new
@@ -148,7 +148,7 @@ class Ledger:
         """
         found: list[ReceivedMessage] = []
         for name, broker_parts in self._brokers.each().items():
-            since = self._begun(name)
+            since = self._start_of(name)
             for queue_id in broker_parts.view.queue_ids(topic):
                 found += _read(broker_parts, MessageQueue(topic, name, queue_id), since, decode)
         return sorted(
@@ -268,7 +268,7 @@ class Sent:
             raise error.with_traceback(None) from None
 
     def one(
-        self, topic: str, *, within_s: float = PATIENCE_S, **which: Unpack[Which]
+        self, topic: str, *, within_s: float = WAIT_S, **which: Unpack[Which]
     ) -> ReceivedMessage:
         """Wait for exactly one matching message; raises AssertionError for none or several."""
         __tracebackhide__ = True
@@ -279,7 +279,7 @@ class Sent:
         topic: str,
         count: int | None = None,
         *,
-        within_s: float = PATIENCE_S,
+        within_s: float = WAIT_S,
         **which: Unpack[Which],
     ) -> list[ReceivedMessage]:
         """All matching messages that are stored now; with `count`, wait for exactly so many."""
@@ -295,13 +295,13 @@ class Sent:
         self._answer(self._ledger.exactly(Wanted(topic, which), 0, 0))
 
     def eventually(
-        self, topic: str, count: int = 1, *, within_s: float = PATIENCE_S, **which: Unpack[Which]
+        self, topic: str, count: int = 1, *, within_s: float = WAIT_S, **which: Unpack[Which]
     ) -> list[ReceivedMessage]:
         """Wait until at least `count` messages match; returns all of them."""
         __tracebackhide__ = True
         return self._answer(self._ledger.at_least(Wanted(topic, which), count, within_s))
 
-    def consumed(self, topic: str, group: str, *, within_s: float = PATIENCE_S) -> None:
+    def consumed(self, topic: str, group: str, *, within_s: float = WAIT_S) -> None:
         """Wait until `group` has committed all messages of the topic."""
         __tracebackhide__ = True
         self._answer(self._ledger.consumed(topic, group, within_s))
@@ -324,7 +324,7 @@ class AsyncSent:
             raise error.with_traceback(None) from None
 
     async def one(
-        self, topic: str, *, within_s: float = PATIENCE_S, **which: Unpack[Which]
+        self, topic: str, *, within_s: float = WAIT_S, **which: Unpack[Which]
     ) -> ReceivedMessage:
         """See Sent.one."""
         __tracebackhide__ = True
@@ -336,7 +336,7 @@ class AsyncSent:
         topic: str,
         count: int | None = None,
         *,
-        within_s: float = PATIENCE_S,
+        within_s: float = WAIT_S,
         **which: Unpack[Which],
     ) -> list[ReceivedMessage]:
         """See Sent.all."""
@@ -352,14 +352,14 @@ class AsyncSent:
         await self._answer(self._ledger.exactly(Wanted(topic, which), 0, 0))
 
     async def eventually(
-        self, topic: str, count: int = 1, *, within_s: float = PATIENCE_S, **which: Unpack[Which]
+        self, topic: str, count: int = 1, *, within_s: float = WAIT_S, **which: Unpack[Which]
     ) -> list[ReceivedMessage]:
         """See Sent.eventually."""
         __tracebackhide__ = True
         work = self._ledger.at_least(Wanted(topic, which), count, within_s)
         return await self._answer(work)
 
-    async def consumed(self, topic: str, group: str, *, within_s: float = PATIENCE_S) -> None:
+    async def consumed(self, topic: str, group: str, *, within_s: float = WAIT_S) -> None:
         """See Sent.consumed."""
         __tracebackhide__ = True
         await self._answer(self._ledger.consumed(topic, group, within_s))

@@ -154,7 +154,7 @@ def test_a_full_disk_refuses_messages_until_it_is_mended(
     kourou_chaos.fill_disk()
     with pytest.raises(DiskFull):
         once.send(kourou_topic, b"1")
-    kourou_chaos.mend_disk()
+    kourou_chaos.repair_disk()
     once.send(kourou_topic, b"2")
     assert kourou_sent.one(kourou_topic).body == b"2"
 
@@ -170,7 +170,7 @@ def test_a_retried_send_is_stored_once_after_a_full_disk_too(kourou_cluster):
         with client.listen(topic, lambda message: None):
             sent.consumed(topic, "g")
         cluster.clock.advance(seconds=6)  # the broker records commits every 5 s
-        chaos.mend_disk()
+        chaos.repair_disk()
         chaos.drop_answers("send", cut=True)
         client.send(topic, b"2")
     sent.one(topic, body=b"2")
@@ -187,7 +187,7 @@ def test_a_broker_whose_disk_fails_ends_and_what_it_promised_is_there(kourou_clu
             client.send(topic, b"in doubt")
         chaos.wait_for_end()
         assert not cluster.is_up("broker-a")
-        chaos.mend_disk()
+        chaos.repair_disk()
         chaos.restart()
         assert sent.eventually(topic)[0].body == b"promised"
 

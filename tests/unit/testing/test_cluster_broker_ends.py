@@ -10,10 +10,9 @@ from kourou.protocol.messages.namesrv import UnregisterBroker
 from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.service.settings import load_settings
 from kourou.serving.config import BrokerSettings
-from kourou.testing.cluster_broker import SMALL
-from kourou.testing.memory_disk import MemoryDisk
-from kourou.testing.mortal_broker import MortalBroker
-from kourou.testing.travel import TravelClock
+from kourou.testing.cluster_broker import SMALL, MortalBroker
+from kourou.testing.cluster_thread import TravelClock
+from kourou.testing.disk import MemoryDisk
 
 
 class Home:

@@ -10,10 +10,9 @@ import pytest
 from kourou.service.local_group import GroupPorts
 from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.service.settings import load_settings
-from kourou.testing.cluster_broker import SMALL, until_free
-from kourou.testing.memory_disk import MemoryDisk
-from kourou.testing.mortal_member import MortalMember
-from kourou.testing.travel import TravelClock
+from kourou.testing.cluster_broker import SMALL, MortalRaftBroker, until_free
+from kourou.testing.cluster_thread import TravelClock
+from kourou.testing.disk import MemoryDisk
 from kourou_ha_replica.config import ReplicaSettings
 
 
@@ -33,11 +32,11 @@ class Home:
             inert=BROKER_KEYS,
         ).settings
 
-    async def born(self) -> MortalMember:
+    async def born(self) -> MortalRaftBroker:
         """A member that leads."""
         assert self.settings.raft_port is not None
         await until_free(self.settings.raft_port)
-        member = MortalMember(self.settings, TravelClock(), self.disk, [], self._moved.set)
+        member = MortalRaftBroker(self.settings, TravelClock(), self.disk, [], self._moved.set)
         await member.recover(no_failure)
         await member.serve()
         while not member.leads:

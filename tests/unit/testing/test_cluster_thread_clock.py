@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kourou.clock import SystemClock
-from kourou.testing.travel import TravelClock, TravelLoop
+from kourou.testing.cluster_thread import TravelClock, TravelLoop
 
 
 @pytest.fixture

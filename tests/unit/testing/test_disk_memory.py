@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou.testing.memory_disk import CAPACITY_BYTES, MemoryDisk
+from kourou.testing.disk import CAPACITY_BYTES, MemoryDisk
 
 ROOT = Path("/store")
 
@@ -35,7 +35,7 @@ def test_a_broken_disk_makes_nothing_durable_until_it_is_mended(disk):
         with pytest.raises(OSError, match="Input/output") as failed:
             sync()
         assert failed.value.errno == errno.EIO
-    disk.mend()
+    disk.repair()
     assert not disk.ailing
     file.fdatasync()
 
@@ -53,7 +53,7 @@ def test_a_full_disk_takes_nothing_until_it_is_mended(disk):
     with pytest.raises(OSError, match="No space") as full:
         disk.open(ROOT / "other", create_size=1, allocate=True)
     assert full.value.errno == errno.ENOSPC
-    disk.mend()
+    disk.repair()
     disk.open(ROOT / "other", create_size=1, allocate=True)
 
 
