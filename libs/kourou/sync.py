@@ -24,7 +24,12 @@ from kourou.client.consumer.consumption import (
     consumption,
     group_defaults,
 )
-from kourou.client.consumer.handlers import Report, Runner, ThreadRunner, is_coroutine_handler
+from kourou.client.consumer.handlers import (
+    HandlerReport,
+    HandlerRunner,
+    ThreadRunner,
+    is_coroutine_handler,
+)
 from kourou.client.consumer.offsets import OffsetStore
 from kourou.client.consumer.pull_consumer import PullConsumer
 from kourou.client.consumer.push_consumer import PushConsumer
@@ -90,7 +95,7 @@ class BlockingRequests(BlockingSends):
             own = waiting.properties
             port.add_all(
                 [
-                    core.unsent(
+                    core.pending_send(
                         targets, port, sent, body, tag, keys, properties, flag, terms, choice, own
                     )
                 ]
@@ -225,7 +230,7 @@ class Client(BlockingRequests, BlockingTransactions):
         settings: ConsumerSettings | None = None,
         offsets: OffsetStore | None = None,
         auto_ack: bool = True,
-    ) -> Subscribed:
+    ) -> BlockingSubscribed:
         """Return messages as an iterator for one thread: use `with`, then `for`.
 
         The arguments are those of `kourou.Client.subscribe`.
@@ -238,7 +243,7 @@ class Client(BlockingRequests, BlockingTransactions):
             body_type=body_type,
             offsets=offsets,
         )
-        return Subscribed(self._client, wanted, auto_ack=auto_ack)
+        return BlockingSubscribed(self._client, wanted, auto_ack=auto_ack)
 
     def listen(
         self,
@@ -254,7 +259,7 @@ class Client(BlockingRequests, BlockingTransactions):
         replies: bool = False,
         ordered: bool = False,
         auto_commit: bool = True,
-    ) -> Listener:
+    ) -> BlockingListener:
         """Call `handler` in threads with every message; see `kourou.Client.listen`."""
         handler = chosen_handler(settings or self._consuming, handler)
         if is_coroutine_handler(handler):
@@ -275,7 +280,7 @@ class Client(BlockingRequests, BlockingTransactions):
         )
         if replies:
             handler = replying(handler, self._producer_core)
-        return Listener(self._client, wanted, handler)
+        return BlockingListener(self._client, wanted, handler)
 
     def pull_consumer(
         self,
@@ -350,7 +355,7 @@ class Blocking:
         return blocking
 
 
-class _Consuming:
+class _BlockingConsumer:
     """A push consumer on the I/O thread; may be started and closed from any thread."""
 
     def __init__(self, client: ClientCore, wanted: Consumption) -> None:
@@ -358,7 +363,7 @@ class _Consuming:
         self._wanted = wanted
         self._consumer: PushConsumer | None = None
 
-    def _make_runner(self, report: Report) -> Runner:
+    def _make_runner(self, report: HandlerReport) -> HandlerRunner:
         raise AssertionError(f"{type(self).__name__} makes no runner")
 
     def start(self) -> Self:
@@ -411,7 +416,7 @@ class _Consuming:
         self._client.io.submit(self._started.commit()).result()
 
 
-class Listener(_Consuming):
+class BlockingListener(_BlockingConsumer):
     """Calls a handler with every message, in a thread pool."""
 
     def __init__(
@@ -420,7 +425,7 @@ class Listener(_Consuming):
         super().__init__(client, wanted)
         self._handler = handler
 
-    def _make_runner(self, report: Report) -> Runner:
+    def _make_runner(self, report: HandlerReport) -> HandlerRunner:
         settings, handler = self._wanted.settings, self._handler
         log = self._client.consume_log
         message_trace = self._client.message_trace(settings)
@@ -440,7 +445,7 @@ class Listener(_Consuming):
         )
 
 
-class Subscribed(_Consuming):
+class BlockingSubscribed(_BlockingConsumer):
     """An iterator over messages, for one thread."""
 
     def __init__(self, client: ClientCore, wanted: Consumption, *, auto_ack: bool) -> None:
@@ -448,7 +453,7 @@ class Subscribed(_Consuming):
         self._auto_ack = auto_ack
         self._stream: BlockingStreamRunner | None = None
 
-    def _make_runner(self, report: Report) -> Runner:
+    def _make_runner(self, report: HandlerReport) -> HandlerRunner:
         if self._client.tracing is not None:
             group = self._wanted.settings.consumer_group
             report = self._client.tracing.stream_report(group, report)

@@ -24,7 +24,7 @@ from typing import Protocol
 
 from kourou.client.codecs import body_decoder
 from kourou.client.consumer.consumption import Consumption
-from kourou.client.consumer.handlers import Report, Runner
+from kourou.client.consumer.handlers import HandlerReport, HandlerRunner
 from kourou.client.consumer.pull_consumer import PullConsumer
 from kourou.client.consumer.push_consumer import PushConsumer
 from kourou.client.filters.expressions import ask_brokers, subscription_of
@@ -286,7 +286,7 @@ class ClientCore:
     async def push_consumer(
         self,
         wanted: Consumption,
-        make_runner: Callable[[Report], Runner],
+        make_runner: Callable[[HandlerReport], HandlerRunner],
         *,
         free: type[PushConsumer] = PushConsumer,
         ordered: type[OrderedConsumer] = OrderedConsumer,

@@ -28,7 +28,7 @@ LOOK_S = 1.1
 WAIT_S = 20.0
 
 
-class Chaotic(Protocol):
+class FaultyCluster(Protocol):
     """The part of the cluster that faults need."""
 
     @property
@@ -48,7 +48,7 @@ class Chaotic(Protocol):
 class Chaos:
     """Injects faults into one cluster."""
 
-    def __init__(self, thread: ClusterThread, cluster: Chaotic, clock: ClusterClock) -> None:
+    def __init__(self, thread: ClusterThread, cluster: FaultyCluster, clock: ClusterClock) -> None:
         self._thread = thread
         self._cluster = cluster
         self._clock = clock

@@ -189,7 +189,7 @@ class Cluster:
         """Start everything; returns when clients can connect."""
         try:
             self._thread.run(self._start())
-            self._thread.lend(self._address)
+            self._thread.register_thread(self._address)
         except BaseException:
             self.stop()
             raise

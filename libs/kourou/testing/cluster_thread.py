@@ -67,18 +67,18 @@ class TravelLoop(asyncio.SelectorEventLoop):
 
 
 class ClusterThread:
-    """A thread with its own event loop; `lend` lets clients run on it."""
+    """A thread with its own event loop; `register_thread` lets clients run on it."""
 
     def __init__(self) -> None:
         self.clock = TravelClock()
         self._io = IoThread("cluster", TravelLoop(self.clock), self.clock)
-        self._lent = False
+        self._registered = False
 
-    def lend(self, address: str) -> None:
+    def register_thread(self, address: str) -> None:
         """Let every client of this name server address run on this thread."""
         self._io.key = address
-        io_thread.lend(self._io)
-        self._lent = True
+        io_thread.register_thread(self._io)
+        self._registered = True
 
     def run(self, work: Coroutine[Any, Any, T], within_s: float = WORK_S_MAX) -> T:
         """Run a coroutine on the thread and wait; raises TimeoutError, and cancels it, after a
@@ -111,7 +111,7 @@ class ClusterThread:
 
     def stop(self) -> None:
         """Stop the thread. Clients that are still open are closed with a warning."""
-        left = io_thread.reclaim(self._io) if self._lent else 0
+        left = io_thread.unregister_thread(self._io) if self._registered else 0
         self._io.stop()
         if left:
             warnings.warn(

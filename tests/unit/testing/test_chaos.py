@@ -148,7 +148,7 @@ def test_what_was_flushed_survives_a_power_loss(kourou_cluster):
     sent.all(topic, 2)
 
 
-def test_a_full_disk_refuses_messages_until_it_is_mended(
+def test_a_full_disk_refuses_messages_until_it_is_repaired(
     kourou_topic, once, kourou_chaos, kourou_sent
 ):
     kourou_chaos.fill_disk()

@@ -146,7 +146,7 @@ class AdminApi:
                 leader = one.master_addr()
                 if one.broker_name != name or leader is None:
                     continue
-                if leader == address and not self._session.connections.knock(leader):
+                if leader == address and not self._session.connections.try_connect(leader):
                     continue  # it is known to be offline
                 try:
                     return await self._ask(leader, request, body=body)

@@ -122,7 +122,7 @@ _CLASS_FILTER = int(PullFlag.CLASS_FILTER)
 
 
 @dataclass(frozen=True, slots=True)
-class PullWish:
+class PullParams:
     """The size of a pull, and how long the broker may wait.
 
     With `bytes_max` 0 the pull is limited by `count_max` and RocketMQ's limits only. `timeout_ms`
@@ -188,7 +188,7 @@ class Puller:
         queue: MessageQueue,
         offset: int,
         subscription: Subscription,
-        wish: PullWish,
+        params: PullParams,
         decode: Decode | None = None,
     ) -> Pulled:
         """Send one pull, and a second one if the first replica is offline. Returns any reply code.
@@ -203,7 +203,7 @@ class Puller:
         if self._connections.lost(address) or self._failed.get(queue) == address:
             address = self._another(known, queue, address) or address
         flags = PullFlag.SUBSCRIPTION
-        if wish.hold_ms > 0:
+        if params.hold_ms > 0:
             flags |= PullFlag.SUSPEND
         ask = self._ask
         if subscription.class_filter_mode:
@@ -214,16 +214,16 @@ class Puller:
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=offset,
-            max_msg_nums=wish.count_max,
+            max_msg_nums=params.count_max,
             sys_flag=int(flags),
-            suspend_timeout_millis=wish.hold_ms,
+            suspend_timeout_millis=params.hold_ms,
             subscription=subscription.expression,
             sub_version=subscription.version,
             expression_type=subscription.expression_type,
-            max_msg_bytes=wish.bytes_max or None,
+            max_msg_bytes=params.bytes_max or None,
         )
         try:
-            pulled = await self._asked(ask, address, queue, request, wish, subscription, decode)
+            pulled = await self._asked(ask, address, queue, request, params, subscription, decode)
         except (Unavailable, UnknownOutcome) as error:
             if isinstance(error, (FilterFailed, TimedOut)):
                 raise
@@ -234,7 +234,7 @@ class Puller:
                 raise
             _log.info("%s: retrying at %s after: %s", queue, another, error)
             address = another
-            pulled = await self._asked(ask, address, queue, request, wish, subscription, decode)
+            pulled = await self._asked(ask, address, queue, request, params, subscription, decode)
         if self._failed.get(queue) == address:
             del self._failed[queue]
         moved_back = pulled.code == Code.PULL_OFFSET_MOVED and pulled.next_offset < offset
@@ -244,7 +244,7 @@ class Puller:
 
     def _another(self, known: QueueMap, queue: MessageQueue, address: str) -> str | None:
         """Return another replica of the queue's broker while this one is not connected."""
-        if self._connections.stands(address):
+        if self._connections.is_connected(address):
             return None
         for _, other in sorted(known.brokers[queue.broker_name].broker_addrs.items()):
             if other != address and not self._connections.lost(other):
@@ -257,7 +257,7 @@ class Puller:
         address: str,
         queue: MessageQueue,
         request: PullMessage,
-        wish: PullWish,
+        params: PullParams,
         subscription: Subscription,
         decode: Decode | None,
     ) -> Pulled:
@@ -266,9 +266,9 @@ class Puller:
         if self._tracing is not None:
             span = self._tracing.receiving(self._group, queue)
         if self._tracing is None or span is None:
-            return await ask(address, queue, request, wish.timeout_ms, NO_TRACE, decode)
+            return await ask(address, queue, request, params.timeout_ms, NO_TRACE, decode)
         try:
-            pulled = await ask(address, queue, request, wish.timeout_ms, span.context, decode)
+            pulled = await ask(address, queue, request, params.timeout_ms, span.context, decode)
         except BaseException as error:
             span.end(error_type=type(error).__qualname__, error=str(error))
             raise

@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from kourou.client.codecs import Decode
 from kourou.client.consumer.acknowledgement import Settling
 from kourou.client.consumer.allocation import share_of
-from kourou.client.consumer.handlers import Report, Runner
+from kourou.client.consumer.handlers import HandlerReport, HandlerRunner
 from kourou.client.consumer.offsets import (
     LocalOffsets,
     OffsetStore,
@@ -39,18 +39,18 @@ from kourou.client.consumer.queue_consumption import (
     ConsumptionContext,
 )
 from kourou.client.consumer.received import ReceivedMessage, from_record
-from kourou.client.consumer.send_back import SendBack
+from kourou.client.consumer.send_back import SendBackRequests
 from kourou.client.filters.python_filter import Filter
-from kourou.client.introspection.consume_statistics import LOOK_MS, ConsumeStatistics
+from kourou.client.introspection.consume_statistics import SAMPLE_MS, ConsumeStatistics
 from kourou.client.introspection.running_info import (
-    DirectResult,
+    HandlerResult,
     RunningInfo,
     filter_properties,
     properties_of,
-    standing_properties,
+    stalled_properties,
 )
 from kourou.client.session.client_session import Session
-from kourou.client.session.heartbeats import Membership
+from kourou.client.session.heartbeats import GroupMembership
 from kourou.client.session.io_thread import background
 from kourou.client.settings.client_settings import ConsumerSettings, consume_timestamp_ms
 from kourou.clock import Clock
@@ -82,28 +82,28 @@ class _OneCall:
 
 
 async def called_directly(
-    runner: Runner,
+    runner: HandlerRunner,
     record: bytes,
     decode: Decode | None,
     clock: Clock,
     *,
     batched: bool,
     order: bool = False,
-) -> DirectResult:
+) -> HandlerResult:
     """Call the handler with this record and return the result."""
     message = from_record(record, "", decode)
     lease = message.lease = _OneCall()
     item: ReceivedMessage | list[ReceivedMessage] = [message] if batched else message
-    begun_ms = clock.monotonic_ms()
+    started_ms = clock.monotonic_ms()
     failure = await runner.call(item)
     if lease.said:
         failure = lease.said[0]
-    spent_ms = clock.monotonic_ms() - begun_ms
+    spent_ms = clock.monotonic_ms() - started_ms
     if failure is None:
-        return DirectResult(SUCCESS, "", spent_ms, order)
+        return HandlerResult(SUCCESS, "", spent_ms, order)
     result = LATER if isinstance(failure, ConsumeRefused) else RAISED
     reason = reason_of(failure, FAILURE_REASON_LENGTH_MAX)
-    return DirectResult(result, reason, spent_ms, order)
+    return HandlerResult(result, reason, spent_ms, order)
 
 
 QUEUES_AT_ONCE = 32
@@ -168,7 +168,7 @@ class PushConsumer:
         session: Session,
         settings: ConsumerSettings,
         subscriptions: Mapping[str, Subscription],
-        make_runner: Callable[[Report], Runner],
+        make_runner: Callable[[HandlerReport], HandlerRunner],
         *,
         decode: Decode | None = None,
         batched: bool = False,
@@ -188,7 +188,7 @@ class PushConsumer:
             )
         self._offsets = self._default_offsets() if offsets is None else offsets
         self._starts = StartOffsets(settings, self._offsets, session.facts, session.clock)
-        self._send_back = SendBack(session, self.group, settings.max_reconsume_times)
+        self._send_back = SendBackRequests(session, self.group, settings.max_reconsume_times)
         self.counts = ConsumeCounts()
         self._statistics = ConsumeStatistics()
         self._filters = session.filter_pulls(self.group, settings.filter_failover)
@@ -232,7 +232,7 @@ class PushConsumer:
         self._closing = False
         self._started_ms = session.clock.now_ms()
 
-    def _make_runner(self, make_runner: Callable[[Report], Runner]) -> Runner:
+    def _make_runner(self, make_runner: Callable[[HandlerReport], HandlerRunner]) -> HandlerRunner:
         """Return the runner that calls the handler."""
         return make_runner(self._settling)
 
@@ -243,9 +243,9 @@ class PushConsumer:
         return LocalOffsets(local_offsets_path(root, self._session.client_id, self.group))
 
     @property
-    def membership(self) -> Membership:
+    def membership(self) -> GroupMembership:
         """The group membership for heartbeats."""
-        return Membership(
+        return GroupMembership(
             group=self.group,
             consume_type=ConsumeType.CONSUME_PASSIVELY,
             message_model=self.settings.message_model,
@@ -524,7 +524,7 @@ class PushConsumer:
 
     async def _keep_looking(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_MS / 1000)
+            await asyncio.sleep(SAMPLE_MS / 1000)
             self.look()
 
     def look(self) -> None:
@@ -556,14 +556,14 @@ class PushConsumer:
         return RunningInfo(
             properties=properties_of(self.settings)
             | filter_properties(self.counts.filter_failures, self.waiting)
-            | standing_properties(queues, self._session.clock.now_ms()),
+            | stalled_properties(queues, self._session.clock.now_ms()),
             subscriptions=tuple(self._subscriptions.values()),
             queues=queues,
-            statuses=self._statistics.statuses(),
+            rates=self._statistics.rates(),
             started_ms=self._started_ms,
         )
 
-    async def consume_directly(self, record: bytes) -> DirectResult:
+    async def consume_directly(self, record: bytes) -> HandlerResult:
         """Call the handler with a stored message on an operator's request (request code 309).
 
         Queues and offsets are not affected. Raises BadRequest if there is only an iterator.

@@ -13,8 +13,15 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from kourou.client.codecs import Decode
-from kourou.client.consumer.handlers import Runner
-from kourou.client.consumer.puller import PullAction, Pulled, Puller, PullStep, PullWish, step_after
+from kourou.client.consumer.handlers import HandlerRunner
+from kourou.client.consumer.puller import (
+    PullAction,
+    Pulled,
+    Puller,
+    PullParams,
+    PullStep,
+    step_after,
+)
 from kourou.client.consumer.received import ReceivedMessage, tag_filter
 from kourou.client.filters.pulls import failure_of
 from kourou.client.introspection.consume_statistics import ConsumeStatistics
@@ -229,7 +236,7 @@ class ConsumptionContext:
     settings: ConsumerSettings
     puller: Puller
     decode: Decode | None
-    runner: Runner
+    runner: HandlerRunner
     batch_size: int
     batched: bool
     heartbeat_soon: Callable[[], None]
@@ -252,10 +259,10 @@ class ConsumptionContext:
         span = NO_SPAN if self.ordered else settings.consume_concurrently_max_span
         return WindowLimits(count, size_mib * MIB, span)
 
-    def wish(self, limits: WindowLimits) -> PullWish:
+    def pull_params(self, limits: WindowLimits) -> PullParams:
         """Return the size of one pull: limited by bytes, or by messages if a number is set."""
         settings = self.settings
-        return PullWish(
+        return PullParams(
             count_max=min(settings.pull_batch_size or limits.count_max, PULL_MESSAGES_MAX),
             bytes_max=settings.pull_size_bytes,
             hold_ms=settings.broker_suspend_max_time_ms,
@@ -263,7 +270,7 @@ class ConsumptionContext:
         )
 
 
-class Lease:
+class MessageLease:
     """Links a delivered message to its queue and to the window that it came from.
 
     After an offset correction the queue has a new window, and messages of the old one have no
@@ -310,7 +317,7 @@ class ConsumedQueue:
     ) -> None:
         self.queue = queue
         self.window = Window(start_offset)
-        self._lease = Lease(self, self.window)
+        self._lease = MessageLease(self, self.window)
         self.committed: int | None = None
         self.clock = around.clock
         self.last_pull_ms = 0
@@ -323,7 +330,7 @@ class ConsumedQueue:
         self._subscription = subscription
         self._wanted = tag_filter(subscription)
         self._limits = around.limits(queue_count)
-        self._wish = around.wish(self._limits)
+        self._pull_params = around.pull_params(self._limits)
         self.filter_failure: FilterFailed | None = None
         self._refusal: tuple[int, str] | None = None
         """Code and remark of the last refused pull, or None if the last pull was not refused."""
@@ -363,7 +370,7 @@ class ConsumedQueue:
             dropped=window.dropped,
             last_pull_ms=self.last_pull_ms,
             last_consume_ms=self.last_consume_ms,
-            stands_since_ms=self.moved_ms if window.count else 0,
+            stalled_since_ms=self.moved_ms if window.count else 0,
         )
 
     def pause(self) -> None:
@@ -375,7 +382,7 @@ class ConsumedQueue:
     def divide(self, queue_count: int) -> None:
         """Adapt the limits: this consumer now has `queue_count` queues of the topic."""
         self._limits = self._around.limits(queue_count)
-        self._wish = self._around.wish(self._limits)
+        self._pull_params = self._around.pull_params(self._limits)
         self.may_go_on()
 
     def may_go_on(self) -> None:
@@ -400,7 +407,7 @@ class ConsumedQueue:
         offset = self.window.next_offset
         try:
             pulled = await around.puller.pull(
-                self.queue, offset, self._subscription, self._wish, around.decode
+                self.queue, offset, self._subscription, self._pull_params, around.decode
             )
         except FilterFailed as error:
             self._filter_failed(error, str(error))
@@ -438,7 +445,7 @@ class ConsumedQueue:
         """Handle a pull reply; returns the step that remains to be done."""
         around = self._around
         if self.filter_failure is not None and pulled.code in _JUDGED:
-            self._filter_mended(pulled)
+            self._filter_recovered(pulled)
         if pulled.code in _JUDGED:
             self._refusal = None
         if step.action is PullAction.NONE:
@@ -524,7 +531,7 @@ class ConsumedQueue:
         )
         self.window.drop()
         self.window = Window(max(0, pulled.next_offset))
-        self._lease = Lease(self, self.window)
+        self._lease = MessageLease(self, self.window)
         self.committed = None  # so that the correction is committed, even if it is lower
 
     def _filter_failed(self, error: FilterFailed, why: str) -> None:
@@ -547,7 +554,7 @@ class ConsumedQueue:
             why,
         )
 
-    def _filter_mended(self, pulled: Pulled) -> None:
+    def _filter_recovered(self, pulled: Pulled) -> None:
         self.filter_failure = None
         self._around.filters_said.clear()
         version = pulled.filter_version  # None: there was no message to evaluate

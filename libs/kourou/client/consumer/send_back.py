@@ -42,7 +42,7 @@ _NOT_TAKEN_ALONG = (
 _log = logging.getLogger("kourou.client.consume")
 
 
-class SendBack:
+class SendBackRequests:
     """Sends messages of one group back. Used on the I/O thread.
 
     With `max_reconsume_times` -1 the group's setting at the broker applies.

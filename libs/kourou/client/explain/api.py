@@ -40,7 +40,7 @@ from kourou.client.explain.lookup import (
 )
 from kourou.client.explain.queries import Queries, Responder
 from kourou.client.explain.rules import conclude
-from kourou.client.introspection.running_info import ordered_waits, standing_since
+from kourou.client.introspection.running_info import ordered_waits, stalled_since
 from kourou.client.session.connections import body_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import Code, ConfigError, KourouError, Unavailable
@@ -329,7 +329,7 @@ def member_of(client_id: str, info: ConsumerRunningInfo, message: StoredCopy) ->
             at.cached_msg_max_offset if full else None,
             at.cached_msg_size_in_mi_b,
             at.locked,
-            standing_since(said).get(str(message.queue)),
+            stalled_since(said).get(str(message.queue)),
         )
     return ConsumerFacts(
         client_id,

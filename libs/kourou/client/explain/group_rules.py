@@ -348,10 +348,10 @@ def exclusions_of(message: StoredCopy, group: GroupFacts) -> Iterator[StatusCaus
         return
     if subscription.expression_type == TAG:
         tag = message.properties.get(Property.TAGS)
-        told = "no tag" if tag is None else f"the tag {tag!r}"
+        tag_text = "no tag" if tag is None else f"the tag {tag!r}"
         yield StatusCause(
             CauseCode.FILTERED_BY_TAG,
-            f"Skipped: the message has {told}; the subscription of {group.name} is "
+            f"Skipped: the message has {tag_text}; the subscription of {group.name} is "
             f"{subscription.expression!r}.",
             {"tag": tag, "expression": subscription.expression},
         )
@@ -425,8 +425,8 @@ def _held_by_state(group: GroupFacts, name: str, state: FilterState) -> Iterator
     elif active in state.quarantined and state.policy is FilterPolicy.HOLD:
         why = state.quarantined[active]
         text = f"Version {active} of the filter {name} is quarantined and the policy is hold: "
-        told: Values = {**base, "version": active, "reason": why}
-        yield StatusCause(CauseCode.FILTER_QUARANTINED, text + why, told)
+        values: Values = {**base, "version": active, "reason": why}
+        yield StatusCause(CauseCode.FILTER_QUARANTINED, text + why, values)
 
 
 def let_through(group: GroupFacts) -> Iterator[StatusCause]:
@@ -550,8 +550,8 @@ def _pace(
 ) -> Iterator[StatusCause]:
     limit = _exceeded(holder, queue)
     here = queue.first is not None and queue.last is not None
-    in_hands = here and queue.first <= message.offset <= queue.last  # type: ignore[operator]  # here: both are numbers
-    stands_ms = 0 if queue.since_ms is None else facts.as_of_ms - queue.since_ms
+    is_cached = here and queue.first <= message.offset <= queue.last  # type: ignore[operator]  # here: both are numbers
+    stalled_ms = 0 if queue.since_ms is None else facts.as_of_ms - queue.since_ms
     known: Values = {
         "member": holder.client_id,
         "next_offset": group.next_offset,
@@ -559,20 +559,20 @@ def _pace(
         "cached": queue.cached,
         "ahead": max(0, message.offset - max(queue.commit_offset, group.next_offset or 0)),
     }
-    if here and stands_ms >= STUCK_MS and holder.waits is None:
+    if here and stalled_ms >= STUCK_MS and holder.waits is None:
         yield StatusCause(
             CauseCode.MEMBER_STUCK,
             f"{holder.client_id} has {count(queue.cached, 'message')} of {message.queue!s}; the "
-            f"oldest unfinished, {queue.first}, has been processed for {duration(stands_ms)}.",
-            {**known, "stands_ms": stands_ms},
+            f"oldest unfinished, {queue.first}, has been processed for {duration(stalled_ms)}.",
+            {**known, "stands_ms": stalled_ms},
         )
-    if limit and not in_hands:
+    if limit and not is_cached:
         yield StatusCause(
             CauseCode.FLOW_CONTROLLED,
             f"{holder.client_id} paused pulling {message.queue!s}: {limit}.",
             {**known, "limit": limit},
         )
-    if in_hands and message.offset >= queue.commit_offset:
+    if is_cached and message.offset >= queue.commit_offset:
         text = f"{holder.client_id} of {group.name} received it; "
         if message.offset == queue.first:
             text += "it is being processed."

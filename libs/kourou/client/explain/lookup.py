@@ -137,11 +137,11 @@ async def _at(queries: Queries, queue: MessageQueue, offset: int) -> Found:
 
 def _unconfirmed(lookup: Lookup, responder: Responder) -> Lookup:
     """Add what the commit waits for: the disk, or followers."""
-    told = next((one.told for one in responder.members if one.address == responder.address), None)
-    if told is None:
+    view = next((one.told for one in responder.members if one.address == responder.address), None)
+    if view is None:
         return lookup
-    behind = tuple(f"brokerId {one.broker_id}" for one in told.followers if one.lag_bytes)
-    return replace(lookup, behind=behind, flushed=told.flushed >= told.end)
+    behind = tuple(f"brokerId {one.broker_id}" for one in view.followers if one.lag_bytes)
+    return replace(lookup, behind=behind, flushed=view.flushed >= view.end)
 
 
 async def _record(queries: Queries, responder: Responder, position: int) -> ReceivedMessage | None:
@@ -346,16 +346,16 @@ def main_of(asked: StoredCopy, places: Sequence[StoredCopy], *, exact: bool) -> 
 def storage_of(place: StoredCopy, responder: Responder) -> Storage:
     """Return which replicas have the message, and how durably, from the replicas' replies."""
     spoke = next((one for one in responder.members if one.address == responder.address), None)
-    told = None if spoke is None else spoke.told
-    if told is None:
+    view = None if spoke is None else spoke.told
+    if view is None:
         return Storage(place.position, place.end, None, None, (), responder.leads)
-    seen = {one.broker_id: one for one in told.followers} if told.leads else {}
+    seen = {one.broker_id: one for one in view.followers} if view.leads else {}
     copies: list[ReplicaCopy] = []
     for member in responder.members:
         number = member.registered_id if member.told is None else member.told.broker_id
         follower = seen.pop(number, None)
         if member.told is not None:
-            copies.append(_own_copy(place, member.address, member.told, told.in_sync, follower))
+            copies.append(_own_copy(place, member.address, member.told, view.in_sync, follower))
         elif follower is not None:
             copies.append(_seen_copy(place, follower, str(member.error)))
         else:
@@ -366,8 +366,8 @@ def storage_of(place: StoredCopy, responder: Responder) -> Storage:
     return Storage(
         place.position,
         place.end,
-        told.flushed >= place.end,
-        told.confirmed >= place.end,
+        view.flushed >= place.end,
+        view.confirmed >= place.end,
         tuple(sorted(copies, key=lambda one: (not one.leads, one.broker_id))),
         responder.leads,
     )
@@ -376,21 +376,21 @@ def storage_of(place: StoredCopy, responder: Responder) -> Storage:
 def _own_copy(
     place: StoredCopy,
     address: str,
-    told: ReplicasView,
+    view: ReplicasView,
     in_sync: Sequence[int],
     follower: FollowerView | None,
 ) -> ReplicaCopy:
     """Return a replica's own report, with the lag as its leader knows it, if the leader does."""
     return ReplicaCopy(
-        told.broker_id,
+        view.broker_id,
         address,
-        told.leads,
-        told.state,
-        told.end >= place.end,
-        told.flushed >= place.end,
-        None if told.leads or not in_sync else told.broker_id in in_sync,
-        told.lag_bytes if follower is None else follower.lag_bytes,
-        told.lag_ms if follower is None else follower.lag_ms,
+        view.leads,
+        view.state,
+        view.end >= place.end,
+        view.flushed >= place.end,
+        None if view.leads or not in_sync else view.broker_id in in_sync,
+        view.lag_bytes if follower is None else follower.lag_bytes,
+        view.lag_ms if follower is None else follower.lag_ms,
     )
 
 

@@ -39,14 +39,15 @@ class FilterServerChoice:
     server is balanced. So the load is even, and few queues move when a server starts or stops. A
     server keeps the worker of a filter, so a queue stays with its server as long as possible.
 
-    `stands(address)` returns whether a connection exists, `lost(address)` whether one was lost.
+    `is_connected(address)` returns whether a connection exists, `lost(address)` whether one was
+    lost.
     """
 
     def __init__(
-        self, clock: Clock, stands: Callable[[str], bool], lost: Callable[[str], bool]
+        self, clock: Clock, is_connected: Callable[[str], bool], lost: Callable[[str], bool]
     ) -> None:
         self._clock = clock
-        self._stands = stands
+        self._is_connected = is_connected
         self._lost = lost
         self._silent: dict[str, int] = {}
         self._orders: dict[tuple[str, str], _Order] = {}
@@ -81,7 +82,7 @@ class FilterServerChoice:
         until_ms = self._silent.get(server)
         if until_ms is None:
             return not self._lost(server)
-        return self._clock.monotonic_ms() >= until_ms and self._stands(server)
+        return self._clock.monotonic_ms() >= until_ms and self._is_connected(server)
 
     def silent(self, server: str) -> None:
         """Record that a server did not reply."""
@@ -167,7 +168,7 @@ class FilterPulls:
         failover: FilterFailover = FilterFailover.ANOTHER,
     ) -> None:
         self.uploads = FilterUploads(group, client_id, connections, timeout_ms)
-        self._servers = FilterServerChoice(clock, connections.stands, connections.lost)
+        self._servers = FilterServerChoice(clock, connections.is_connected, connections.lost)
         self._route_stale = route_stale
         self._failover = failover
 

@@ -1,4 +1,4 @@
-"""Measurement of consumption: rates (RocketMQ's `ConsumeStatus`), handler times, stuck handlers.
+"""Measurement of consumption: rates (RocketMQ's `TopicRates`), handler times, stuck handlers.
 
 Sums are updated once a pull and once a burst of finished messages. Handler times are measured for
 some messages only (`ConsumeLog`).
@@ -18,13 +18,13 @@ from kourou.clock import Clock
 
 _log = logging.getLogger("kourou.client.consume")
 
-LOOK_MS = 10_000
-_MINUTE_LOOKS = 60_000 // LOOK_MS
-_HOUR_LOOKS = 3_600_000 // LOOK_MS
+SAMPLE_MS = 10_000
+_MINUTE_SAMPLES = 60_000 // SAMPLE_MS
+_HOUR_SAMPLES = 3_600_000 // SAMPLE_MS
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumeStatus:
+class TopicRates:
     """The last minute of one topic: rates are messages per second, `_rt` values are average ms.
 
     `consume_rt` covers all topics of the consumer. `consume_failed_msgs` counts the last hour. All
@@ -53,8 +53,8 @@ class TopicSums:
 @dataclass(slots=True)
 class _Topic:
     sums: TopicSums = field(default_factory=TopicSums)
-    looks: deque[tuple[int, TopicSums]] = field(
-        default_factory=lambda: deque(maxlen=_HOUR_LOOKS + 1)
+    samples: deque[tuple[int, TopicSums]] = field(
+        default_factory=lambda: deque(maxlen=_HOUR_SAMPLES + 1)
     )
 
 
@@ -63,7 +63,7 @@ class ConsumeStatistics:
 
     def __init__(self) -> None:
         self._topics: dict[str, _Topic] = {}
-        self._handlers: deque[list[int]] = deque(maxlen=_MINUTE_LOOKS)
+        self._handlers: deque[list[int]] = deque(maxlen=_MINUTE_SAMPLES)
 
     def of(self, topic: str) -> TopicSums:
         """Return the totals of a topic, for the caller to add to."""
@@ -79,29 +79,29 @@ class ConsumeStatistics:
         """
         self._handlers.append(list(handler_ms))
         for topic in self._topics.values():
-            topic.looks.append((now_ms, TopicSums(*astuple(topic.sums))))
+            topic.samples.append((now_ms, TopicSums(*astuple(topic.sums))))
 
-    def statuses(self) -> dict[str, ConsumeStatus]:
+    def rates(self) -> dict[str, TopicRates]:
         """Return the statistics of each topic, computed from the samples."""
         handlers = [one for look in self._handlers for one in look]
         consume_rt = sum(handlers) / len(handlers) if handlers else 0.0
-        return {name: _status(topic.looks, consume_rt) for name, topic in self._topics.items()}
+        return {name: _rates_of(topic.samples, consume_rt) for name, topic in self._topics.items()}
 
 
-def _status(looks: deque[tuple[int, TopicSums]], consume_rt: float) -> ConsumeStatus:
-    if len(looks) < 2:
-        return ConsumeStatus()
-    last_ms, last = looks[-1]
-    first_ms, first = looks[max(0, len(looks) - 1 - _MINUTE_LOOKS)]
+def _rates_of(samples: deque[tuple[int, TopicSums]], consume_rt: float) -> TopicRates:
+    if len(samples) < 2:
+        return TopicRates()
+    last_ms, last = samples[-1]
+    first_ms, first = samples[max(0, len(samples) - 1 - _MINUTE_SAMPLES)]
     seconds = max(1, last_ms - first_ms) / 1_000
     pulls = last.pulls - first.pulls
-    return ConsumeStatus(
+    return TopicRates(
         pull_rt=(last.pull_ms - first.pull_ms) / pulls if pulls else 0.0,
         pull_tps=(last.pulled - first.pulled) / seconds,
         consume_rt=consume_rt,
         consume_ok_tps=(last.consumed - first.consumed) / seconds,
         consume_failed_tps=(last.failed - first.failed) / seconds,
-        consume_failed_msgs=last.failed - looks[0][1].failed,
+        consume_failed_msgs=last.failed - samples[0][1].failed,
     )
 
 
@@ -135,11 +135,11 @@ class ConsumeLog:
             return self._clock.monotonic_ms()
         return NOT_MEASURED
 
-    def consumed(self, item: Any, begun_ms: int) -> None:
-        """Record that `item`, a message or a list, was consumed; `begun_ms` is from `begin`."""
-        if begun_ms == NOT_MEASURED:
+    def consumed(self, item: Any, started_ms: int) -> None:
+        """Record that `item`, a message or a list, was consumed; `started_ms` is from `begin`."""
+        if started_ms == NOT_MEASURED:
             return
-        elapsed_ms = self._clock.monotonic_ms() - begun_ms
+        elapsed_ms = self._clock.monotonic_ms() - started_ms
         self._times.append(elapsed_ms)
         if _log.isEnabledFor(self._level):
             for message in item if isinstance(item, list) else (item,):
@@ -173,10 +173,10 @@ class StuckWatch:
         for item in running:
             first = item[0] if type(item) is list else item
             key = (id(item), first.attempt)  # a redelivered item counts as new
-            _, since_ms, told = self._since.get(key, (item, now_ms, False))
-            if not told and now_ms - since_ms >= self._timeout_ms:
+            _, since_ms, is_reported = self._since.get(key, (item, now_ms, False))
+            if not is_reported and now_ms - since_ms >= self._timeout_ms:
                 late.append(item)
-                told = True
-            seen[key] = (item, since_ms, told)
+                is_reported = True
+            seen[key] = (item, since_ms, is_reported)
         self._since = seen
         return late

@@ -29,7 +29,7 @@ from enum import Enum, auto
 from typing import Any, Protocol
 
 from kourou.client.consumer.acknowledgement import BROKEN_OFF
-from kourou.client.consumer.handlers import Item, Report, Runner
+from kourou.client.consumer.handlers import HandlerReport, HandlerRunner, Item
 from kourou.client.consumer.outcomes import (
     ConsumeRefused,
     DeadLetter,
@@ -41,16 +41,16 @@ from kourou.client.consumer.outcomes import (
     reason_of,
 )
 from kourou.client.consumer.push_consumer import PushConsumer
-from kourou.client.consumer.queue_consumption import ConsumeCounts, ConsumedQueue, Lease
+from kourou.client.consumer.queue_consumption import ConsumeCounts, ConsumedQueue, MessageLease
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.introspection.consume_statistics import ConsumeStatistics
 from kourou.client.introspection.running_info import OrderedWait, RunningInfo, ordered_properties
-from kourou.client.ordered.locks import RENEW_AGAIN_MS, RENEW_MS, Hold, OrderedLocks, unlocked
+from kourou.client.ordered.locks import RENEW_AGAIN_MS, RENEW_MS, HeldLock, OrderedLocks, unlocked
 from kourou.client.ordered.turns import (
     TURN_ITEMS,
-    LoneTurn,
+    DeliveryTurn,
     OneRefused,
-    Turn,
+    SingleTurn,
     first_of,
     messages_of,
 )
@@ -91,10 +91,10 @@ class _Target:
     """
 
     queue: MessageQueue
-    hold: Hold
+    hold: HeldLock
     items: deque[Item] = field(default_factory=deque)
     uncommitted: list[Item] = field(default_factory=list)
-    turn: Turn | None = None
+    turn: DeliveryTurn | None = None
     aside: bool = False
     pause: asyncio.TimerHandle | None = None
     pause_until_ms: int = 0
@@ -105,8 +105,8 @@ class _Target:
 class OrderedDelivery:
     """Delivers the messages of one consumer: one handler call at a time for each queue.
 
-        ConsumedQueue --hand--> target --Turn--> runner       (this is the queue's runner ...)
-        Window <--finish-- target <--report-- runner          (... and the runner's report)
+        ConsumedQueue --hand--> target --DeliveryTurn--> runner  (this is the queue's runner ...)
+        Window <--finish-- target <--report-- runner            (... and the runner's report)
 
     Guarantees:
 
@@ -137,28 +137,28 @@ class OrderedDelivery:
         self._auto_commit = auto_commit
         loop = asyncio.get_running_loop()
         self._loop = loop
-        self._reports: ThreadQueue[tuple[Turn, BaseException | None]] = ThreadQueue(
+        self._reports: ThreadQueue[tuple[DeliveryTurn, BaseException | None]] = ThreadQueue(
             loop, self._take
         )
         self._targets: dict[MessageQueue, _Target] = {}
-        self._by_turn: dict[Turn, _Target] = {}
+        self._by_turn: dict[DeliveryTurn, _Target] = {}
         self._away: set[asyncio.Task[None]] = set()
-        self._runner: Runner | None = None
+        self._runner: HandlerRunner | None = None
         self._closing = False
 
-    def over(self, make_runner: Callable[[Report], Runner]) -> OrderedDelivery:
+    def over(self, make_runner: Callable[[HandlerReport], HandlerRunner]) -> OrderedDelivery:
         """Create the runner that runs the turns; returns this object, as the queues' runner."""
         self._runner = make_runner(self)
         return self
 
     @property
-    def _inner(self) -> Runner:
+    def _inner(self) -> HandlerRunner:
         assert self._runner is not None, "over comes first"
         return self._runner
 
     # -- queues -----------------------------------------------------------------------------------
 
-    def open(self, queue: MessageQueue, hold: Hold) -> None:
+    def open(self, queue: MessageQueue, hold: HeldLock) -> None:
         """Start a target for a queue that is now locked; its previous target must be idle."""
         target = self._targets.get(queue)
         if target is not None and target.hold is hold and not target.ended:
@@ -240,7 +240,7 @@ class OrderedDelivery:
         if not waiting or not target.hold.valid(self._clock.monotonic_ms()):
             return
         items = [waiting.popleft() for _ in range(min(len(waiting), TURN_ITEMS))]
-        turn = target.turn = Turn(items, target.hold, self._clock)
+        turn = target.turn = DeliveryTurn(items, target.hold, self._clock)
         self._by_turn[turn] = target
         self._inner.hand([turn])
 
@@ -269,25 +269,25 @@ class OrderedDelivery:
 
     async def call(self, item: Item) -> BaseException | None:
         """Call the handler with an item from outside the consumer, independent of all queues."""
-        return await self._inner.call(LoneTurn([item], unlocked(), self._clock))
+        return await self._inner.call(SingleTurn([item], unlocked(), self._clock))
 
     # -- the runner's report, from any thread -----------------------------------------------------
 
-    def finished(self, item: Turn) -> None:
+    def finished(self, item: DeliveryTurn) -> None:
         """Report the end of a turn, perhaps before its last item."""
         self._reports.put((item, None))
 
-    def failed(self, item: Turn, error: BaseException) -> None:
+    def failed(self, item: DeliveryTurn, error: BaseException) -> None:
         """Report that the handler failed at the turn's first unfinished item."""
         self._reports.put((item, error))
 
-    def wanted(self, item: Turn) -> bool:
+    def wanted(self, item: DeliveryTurn) -> bool:
         """Return True: a turn that was stopped ends by itself and is reported."""
         return True
 
     # -- outcomes of turns ------------------------------------------------------------------------
 
-    def _take(self, reports: list[tuple[Turn, BaseException | None]]) -> None:
+    def _take(self, reports: list[tuple[DeliveryTurn, BaseException | None]]) -> None:
         for turn, error in reports:
             target = self._by_turn.pop(turn, None)
             if target is None:
@@ -304,7 +304,7 @@ class OrderedDelivery:
             else:
                 self._next(target)
 
-    def _count(self, target: _Target, turn: Turn) -> None:
+    def _count(self, target: _Target, turn: DeliveryTurn) -> None:
         """Finish the completed items, or keep them until they are committed; can be repeated."""
         done, first = turn.done, turn.taken
         turn.taken = done
@@ -318,7 +318,7 @@ class OrderedDelivery:
         target.uncommitted += turn.items[max(first, committed) : done]
 
     def _finish(self, items: Sequence[Item]) -> None:
-        by_lease: dict[Lease, list[int]] = {}
+        by_lease: dict[MessageLease, list[int]] = {}
         for item in items:
             for message in messages_of(item):
                 offsets = by_lease.get(message.lease)
@@ -451,7 +451,7 @@ class OrderedDelivery:
 _log = logging.getLogger("kourou.client.consume")
 
 
-class Lock(Enum):
+class LockEnd(Enum):
     """What happens to the lock of a queue that is released."""
 
     GIVE_BACK = auto()
@@ -464,11 +464,11 @@ class _Leaving:
     """A queue that is no longer consumed, but whose handler may still run."""
 
     consumed: ConsumedQueue
-    lock: Lock
+    lock: LockEnd
 
     @property
     def commits(self) -> bool:
-        return self.lock is Lock.GIVE_BACK
+        return self.lock is LockEnd.GIVE_BACK
 
 
 class OrderedConsumer(PushConsumer):
@@ -492,7 +492,7 @@ class OrderedConsumer(PushConsumer):
         super().__init__(session, settings, *args, **more)
         self._around.ordered = True
 
-    def _make_runner(self, make_runner: Callable[[Report], Runner]) -> Runner:
+    def _make_runner(self, make_runner: Callable[[HandlerReport], HandlerRunner]) -> HandlerRunner:
         self._delivery = OrderedDelivery(
             self.group,
             self.settings,
@@ -542,7 +542,7 @@ class OrderedConsumer(PushConsumer):
     async def _beginnable(self, queues: Collection[MessageQueue]) -> Collection[MessageQueue]:
         """Return the queues to start now: those that are locked, and not still being released."""
         fresh = [queue for queue in queues if queue not in self._leaving]
-        holds: Mapping[MessageQueue, Hold]
+        holds: Mapping[MessageQueue, HeldLock]
         if self._locks is None:
             holds = {queue: unlocked() for queue in fresh}
         else:
@@ -559,7 +559,7 @@ class OrderedConsumer(PushConsumer):
         ]
         if lost:
             _log.info("group %s: released %s", self.group, ", ".join(map(str, lost)))
-            await self._leave(lost, Lock.GIVE_BACK)
+            await self._leave(lost, LockEnd.GIVE_BACK)
         if self._locks is not None:
             # Locked for an assignment that changed before the queue was started.
             wanted = {*share, *self._queues, *self._leaving}
@@ -568,7 +568,7 @@ class OrderedConsumer(PushConsumer):
                 self._delivery.end(queue)
             await self._locks.unlock(needless)
 
-    async def _leave(self, queues: Iterable[MessageQueue], lock: Lock) -> None:
+    async def _leave(self, queues: Iterable[MessageQueue], lock: LockEnd) -> None:
         """Stop consuming these queues; those with a running handler are released when it ends."""
         idle: list[_Leaving] = []
         for queue in queues:
@@ -605,9 +605,11 @@ class OrderedConsumer(PushConsumer):
             except Exception as error:  # noqa: BLE001 - an application's offset store may raise anything
                 _log.warning("group %s: the last offsets were not committed: %r", self.group, error)
         if self._locks is not None:
-            by = {kind: [one.consumed.queue for one in left if one.lock is kind] for kind in Lock}
-            self._locks.forget(by[Lock.FORGET])
-            await self._locks.unlock(by[Lock.GIVE_BACK])
+            by = {
+                kind: [one.consumed.queue for one in left if one.lock is kind] for kind in LockEnd
+            }
+            self._locks.forget(by[LockEnd.FORGET])
+            await self._locks.unlock(by[LockEnd.GIVE_BACK])
         for leaving in left:
             self._leaving.pop(leaving.consumed.queue, None)
 
@@ -658,8 +660,8 @@ class OrderedConsumer(PushConsumer):
             for queue in lost:
                 leaving = self._leaving.get(queue)
                 if leaving is not None:
-                    leaving.lock = Lock.FORGET
-            await self._leave([queue for queue in lost if queue in self._queues], Lock.FORGET)
+                    leaving.lock = LockEnd.FORGET
+            await self._leave([queue for queue in lost if queue in self._queues], LockEnd.FORGET)
             gone = {*self._queues, *self._leaving}
             locks.forget([queue for queue in lost if queue not in gone])
         self.rebalance_soon()
@@ -679,6 +681,6 @@ class OrderedConsumer(PushConsumer):
             if self._closing or not moved:
                 return
             _log.warning("group %s: offsets were reset to %s", self.group, moved)
-            await self._leave(moved, Lock.KEEP)
+            await self._leave(moved, LockEnd.KEEP)
             await self._offsets.save(moved)
         self.rebalance_soon()

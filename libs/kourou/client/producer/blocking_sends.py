@@ -35,10 +35,10 @@ from kourou.client.client_core import ClientCore
 from kourou.client.producer.batches import (
     PARTS_UNDER_WAY,
     as_messages,
+    pending_batch,
+    pending_many,
     results,
     results_of_batch,
-    unsent_batch,
-    unsent_many,
 )
 from kourou.client.producer.drafts import delay_property
 from kourou.client.producer.pending_sends import (
@@ -53,7 +53,7 @@ from kourou.client.producer.selectors import Selector
 from kourou.client.producer.send_frames import SendFrame
 from kourou.client.producer.sender import read_outcomes
 from kourou.client.session.io_thread import ClientClosed
-from kourou.client.transactions.ends import ATTEMPT_MS, End, read_end
+from kourou.client.transactions.ends import ATTEMPT_MS, TransactionEnd, read_end
 from kourou.errors import KourouError, Unavailable, UnknownOutcome
 from kourou.model.limits import FRAME_RECORDS_MAX
 from kourou.model.message import Message, SendResult, SendStatus
@@ -136,7 +136,7 @@ class DirectSends:
             self._lock.release()
         return True
 
-    def end(self, end: End) -> bool:
+    def end(self, end: TransactionEnd) -> bool:
         """Send the end of a transaction to the broker; `end.settle` receives the result.
 
         Returns False, with nothing sent, if the I/O thread must send it.
@@ -384,10 +384,10 @@ class BlockingSends:
         choice = Choice(order_key, queue, selector, argument)
         terms = core.terms(timeout_ms=timeout_ms, wait=wait_store_ok, pinned=choice.pinned)
         waiter = Waiter()
-        unsent = core.unsent(
+        pending_send = core.pending_send(
             targets, port, waiter, body, tag, keys, properties, flag, terms, choice, own
         )
-        self._send_waiting(port, [unsent], waiter)
+        self._send_waiting(port, [pending_send], waiter)
         return waiter.wait()
 
     def _send_waiting(
@@ -431,7 +431,7 @@ class BlockingSends:
         if delay_level or delay is not None:
             own = delay_property(core.settings.delay_levels_ms, delay_level, delay)
         port.add(
-            core.unsent(
+            core.pending_send(
                 targets, port, waiter, body, tag, keys, properties, flag, terms, choice, own
             )
         )
@@ -457,10 +457,10 @@ class BlockingSends:
         own = None
         if delay_level or delay is not None:
             own = delay_property(core.settings.delay_levels_ms, delay_level, delay)
-        unsent = core.unsent(
+        pending_send = core.pending_send(
             targets, port, None, body, tag, keys, properties, flag, terms, choice, own
         )
-        port.add_all([unsent])
+        port.add_all([pending_send])
 
     @overload
     def send_many(
@@ -499,7 +499,7 @@ class BlockingSends:
             for topic in dict.fromkeys(message.topic for message in part):
                 core, port, targets[topic] = self._ready(topic)
             waiter = _ManyWaiter()
-            port.add_all(unsent_many(core, port, targets, part, timeout_ms, waiter.gathering))
+            port.add_all(pending_many(core, port, targets, part, timeout_ms, waiter.gathering))
             under_way.append(waiter)
             if len(under_way) == PARTS_UNDER_WAY:
                 outcomes += under_way.popleft().wait()
@@ -528,6 +528,6 @@ class BlockingSends:
         waiter = _ManyWaiter()
         choice = Choice(order_key, queue, selector, argument)
         make = waiter.gathering
-        unsent = unsent_batch(core, port, targets, messages, choice, timeout_ms, make)
-        self._send_waiting(port, unsent, waiter)
+        pending = pending_batch(core, port, targets, messages, choice, timeout_ms, make)
+        self._send_waiting(port, pending, waiter)
         return results_of_batch(waiter.wait())

@@ -4,7 +4,7 @@ A draft has placeholders for the fields that the broker writes (queue offset, po
 store host, record CRC). The broker copies the draft once and does not encode it again. The order of
 properties is UNIQ_KEY, TAGS, KEYS, the application's, CLUSTER, CRC.
 
-State: soft: encoded properties, cached in the `Place` that they belong to.
+State: soft: encoded properties, cached in the `DraftDestination` that they belong to.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ QUEUE_ID_AT = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DraftDestination:
     """The destination of a draft: what its bytes contain of the queue and the broker.
 
     `endings` is a cache of `Drafting`. It maps a tag to the encoded properties that follow the
@@ -127,7 +127,7 @@ class Drafting:
 
     def draft(
         self,
-        place: Place,
+        place: DraftDestination,
         body: bytes,
         unique_key: str,
         born_ms: int,
@@ -167,7 +167,7 @@ class Drafting:
 
     def _properties(
         self,
-        place: Place,
+        place: DraftDestination,
         unique_key: str,
         tag: str | None,
         keys: str,
@@ -189,7 +189,7 @@ class Drafting:
             named[_CLUSTER] = place.cluster
         return encode_properties(named)
 
-    def _ending(self, place: Place, tag: str | None) -> bytes:
+    def _ending(self, place: DraftDestination, tag: str | None) -> bytes:
         """Return the encoded properties after the unique key, for messages with only this tag.
 
         The unique key is ASCII.

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kourou.client.producer.drafts import moved_to_queue
-from kourou.client.producer.pending_sends import Outcome, PendingSend, Target
+from kourou.client.producer.pending_sends import Outcome, PendingSend, SendTarget
 from kourou.client.producer.send_frames import SendFrame
 from kourou.client.session.connections import Connections, Pauses
 from kourou.client.session.io_thread import background
@@ -128,7 +128,7 @@ ROUTE_WAIT_MS = 1_000
 SAME_DEADLINE_MS = 250
 """Messages whose deadlines differ by at most this may share a frame, which has one deadline."""
 
-Choose = Callable[[QueueMap, Target, Callable[[str], bool]], Target | None]
+Choose = Callable[[QueueMap, SendTarget, Callable[[str], bool]], SendTarget | None]
 """(route, target, may this address be used?) -> the target to send by now; None: keep waiting."""
 
 Resend = Callable[[list[PendingSend], int, int], None]
@@ -221,7 +221,7 @@ class LeaderWait:
         late: list[tuple[PendingSend, Outcome | None]] = []
         going: list[_Party] = []
         staying: list[_Party] = []
-        ways: dict[tuple[Target, str], Target | None] = {}
+        ways: dict[tuple[SendTarget, str], SendTarget | None] = {}
         for party in self._parties.pop(topic):
             go: list[PendingSend] = []
             stay: list[PendingSend] = []
@@ -252,10 +252,10 @@ class LeaderWait:
         if late:
             self._settle(late)
 
-    def _way(self, known: QueueMap, target: Target, refused_by: str) -> Target | None:
+    def _way(self, known: QueueMap, target: SendTarget, refused_by: str) -> SendTarget | None:
         def may_be_asked(address: str) -> bool:
             if address == refused_by:
-                return self._connections.knock(address)
+                return self._connections.try_connect(address)
             return not self._connections.lost(address)
 
         return self._choose(known, target, may_be_asked)
@@ -284,7 +284,7 @@ class LeaderWait:
         )
 
 
-def move(message: PendingSend, target: Target) -> None:
+def move(message: PendingSend, target: SendTarget) -> None:
     """Assign the message to this target."""
     if message.target is target:
         return

@@ -26,7 +26,7 @@ from uuid import uuid4
 
 from kourou.client.codecs import Decode, body_decoder, encode_body
 from kourou.client.consumer.received import ReceivedMessage
-from kourou.client.introspection.broker_requests import Answer, Asked
+from kourou.client.introspection.broker_requests import BrokerRequest, RequestReply
 from kourou.client.session.routes import QueueMap
 from kourou.errors import (
     BadRequest,
@@ -78,7 +78,7 @@ def reply_topic(cluster: str) -> str:
     return f"{cluster}_REPLY_TOPIC"
 
 
-class Waiting:
+class AwaitedReply:
     """One request that waits for its reply. `properties` are added to its message."""
 
     __slots__ = ("correlation_id", "decode", "future", "properties", "timeout_ms")
@@ -104,13 +104,13 @@ class Requests:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._waiting: dict[str, Waiting] = {}
+        self._waiting: dict[str, AwaitedReply] = {}
         self._prepared: dict[tuple[str, str], QueueMap] = {}
         self._introduced: set[tuple[str, str]] = set()
         self._closed = False
         self._quiet_log = RateLimitedLog(_log, session.clock)
         self.late = 0
-        session.answering.on(PushReplyMessageToClient, self._arrived)
+        session.request_handlers.on(PushReplyMessageToClient, self._arrived)
 
     def __len__(self) -> int:
         """Return the number of waiting requests."""
@@ -144,7 +144,7 @@ class Requests:
             self._introduced |= wanted
         self._prepared[group, topic] = known
 
-    def open(self, timeout_ms: int, body_type: Any = None) -> Waiting:
+    def open(self, timeout_ms: int, body_type: Any = None) -> AwaitedReply:
         """Start waiting for a new request. Raises Throttled if too many requests are waiting."""
         if self._closed:
             raise Unavailable("the client is closed; nothing was sent")
@@ -153,11 +153,11 @@ class Requests:
                 f"{REQUESTS_WAITING_MAX} requests of this client are already waiting for a reply"
             )
         decode = None if body_type is None else body_decoder(body_type)
-        waiting = Waiting(self._session.client_id, timeout_ms, decode)
+        waiting = AwaitedReply(self._session.client_id, timeout_ms, decode)
         self._waiting[waiting.correlation_id] = waiting
         return waiting
 
-    def close(self, waiting: Waiting) -> None:
+    def close(self, waiting: AwaitedReply) -> None:
         """Stop waiting for a request, for whatever reason."""
         self._waiting.pop(waiting.correlation_id, None)
 
@@ -171,7 +171,7 @@ class Requests:
                     Unavailable("the client was closed before the reply came")
                 )
 
-    async def _arrived(self, asked: Asked) -> Answer:
+    async def _arrived(self, asked: BrokerRequest) -> RequestReply:
         """Handle a reply that a broker pushes (request code 326).
 
         A reply to a request that is not waiting is counted and dropped.
@@ -189,7 +189,7 @@ class Requests:
                 correlation_id,
                 request.born_host,
             )
-            return Answer()
+            return RequestReply()
         if waiting.future.set_running_or_notify_cancel():
             try:
                 message = _message(request, properties, asked, waiting.decode)
@@ -197,13 +197,13 @@ class Requests:
                 waiting.future.set_exception(error)
             else:
                 waiting.future.set_result(message)
-        return Answer()
+        return RequestReply()
 
 
 def _message(
     request: PushReplyMessageToClient,
     properties: dict[str, str],
-    asked: Asked,
+    asked: BrokerRequest,
     decode: Decode | None,
 ) -> ReceivedMessage:
     body = b"".join(asked.body)

@@ -127,7 +127,8 @@ def zmq_dial(clock: Clock, curve: ClientCurve | None = None, *, busy_poll_us: in
 class Connections:
     """Open connections by address. `on_notify(address, frame)` receives unsolicited frames.
 
-    `on_again(address)`, if set, is called when the connection to a server is established again.
+    `on_reconnected(address)`, if set, is called when the connection to a server is established
+    again.
     """
 
     def __init__(self, dial: Dial, on_notify: Callable[[str, Frame], None]) -> None:
@@ -135,9 +136,9 @@ class Connections:
         self._on_notify = on_notify
         self._open: dict[str, Wire] = {}
         self._name_servers: set[str] = set()
-        self._stood: set[str] = set()
+        self._connected_before: set[str] = set()
         self._closed = False
-        self.on_again: Callable[[str], None] | None = None
+        self.on_reconnected: Callable[[str], None] | None = None
 
     def to(self, address: str) -> Wire:
         """Return the connection to a broker's address as in its route; opens it if necessary."""
@@ -154,10 +155,10 @@ class Connections:
         return wire
 
     def _connected(self, address: str) -> None:
-        if address not in self._stood:
-            self._stood.add(address)
-        elif self.on_again is not None:
-            self.on_again(address)
+        if address not in self._connected_before:
+            self._connected_before.add(address)
+        elif self.on_reconnected is not None:
+            self.on_reconnected(address)
 
     def to_name_server(self, address: str) -> Wire:
         """Return the connection to a name server, with its address in the form that users write."""
@@ -182,12 +183,12 @@ class Connections:
         once.
         """
         if hurried:
-            if not self.stands(address):
+            if not self.is_connected(address):
                 raise Unavailable(f"not connected to {address}")
             timeout_ms = min(timeout_ms, HURRIED_MS)
         return await asked(self.to(address), request, body=body, timeout_ms=timeout_ms, also=also)
 
-    def stands(self, address: str) -> bool:
+    def is_connected(self, address: str) -> bool:
         """Return whether a connection to this broker is established; opens none."""
         wire = self._open.get(address)
         return wire is not None and wire.connected
@@ -197,9 +198,9 @@ class Connections:
 
         It may be established again.
         """
-        return address in self._stood and not self.stands(address)
+        return address in self._connected_before and not self.is_connected(address)
 
-    def knock(self, address: str) -> bool:
+    def try_connect(self, address: str) -> bool:
         """Return whether a connection to this broker is established; opens one for later if not."""
         return self.to(address).connected
 
@@ -208,7 +209,7 @@ class Connections:
         for address in list(self._open):
             if address not in addresses and address not in self._name_servers:
                 self._open.pop(address).close()
-                self._stood.discard(address)
+                self._connected_before.discard(address)
 
     def close(self) -> None:
         """Close all connections, and refuse to open new ones."""

@@ -30,7 +30,7 @@ _log = logging.getLogger("kourou.client")
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class GroupMembership:
     """The client's membership in one consumer group."""
 
     group: str
@@ -48,7 +48,7 @@ class Heartbeats:
         client_id: str,
         connections: Connections,
         routes: RouteTable,
-        memberships: Callable[[], Iterable[Membership]],
+        memberships: Callable[[], Iterable[GroupMembership]],
         *,
         interval_ms: int,
         timeout_ms: int,
@@ -60,7 +60,7 @@ class Heartbeats:
         self._interval_ms = interval_ms
         self._timeout_ms = timeout_ms
         self._producer_groups: dict[str, int] = {}
-        self._told: set[str] = set()
+        self._reached: set[str] = set()
         self._differing: dict[str, list[str]] = {}
         """Address -> the texts in its last reply about consumers with other subscriptions."""
 
@@ -76,8 +76,8 @@ class Heartbeats:
         """Start sending heartbeats."""
         self._routes.listen(self._route_changed)
         self._routes.listen_leaders(self._leader_changed)
-        self._connections.on_again = self._came_back
-        self._task = background(self._keep_telling(), "heartbeats")
+        self._connections.on_reconnected = self._came_back
+        self._task = background(self._keep_sending(), "heartbeats")
 
     def close(self) -> None:
         """Stop sending heartbeats."""
@@ -89,21 +89,21 @@ class Heartbeats:
         self._wanted.set()
 
     def _route_changed(self, _topic: str) -> None:
-        if not self._routes.addresses() <= self._told:
+        if not self._routes.addresses() <= self._reached:
             self.soon()
 
     def _leader_changed(self, _name: str, address: str) -> None:
-        self._told.discard(address)
+        self._reached.discard(address)
         self.soon()
 
     def _came_back(self, address: str) -> None:
         # Nothing else may reveal it: an idle producer sends no requests to the broker, but the
         # broker may send it a check-back for a transaction.
-        if address in self._told:
-            self._told.discard(address)
+        if address in self._reached:
+            self._reached.discard(address)
             self.soon()
 
-    async def _keep_telling(self) -> None:
+    async def _keep_sending(self) -> None:
         while True:
             try:
                 # Not wait_for: before Python 3.12 it ignores a cancellation at the moment of the
@@ -152,24 +152,24 @@ class Heartbeats:
         )
         addresses = self._routes.addresses()
         self.last = body, sorted(addresses)
-        self._told &= addresses
+        self._reached &= addresses
         for gone in self._differing.keys() - addresses:
             del self._differing[gone]
-        await asyncio.gather(*(self._tell(address, body) for address in self.last[1]))
+        await asyncio.gather(*(self._send(address, body) for address in self.last[1]))
 
     async def reach(self, addresses: Iterable[str]) -> None:
         """Send a heartbeat now if one of these brokers has not received one yet."""
-        if not self._told.issuperset(addresses):
+        if not self._reached.issuperset(addresses):
             await self.beat()
 
-    async def _tell(self, address: str, body: bytes) -> None:
-        self._told.add(address)
+    async def _send(self, address: str, body: bytes) -> None:
+        self._reached.add(address)
         try:
             reply = await self._connections.ask(
                 address, HeartBeat(), body=body, timeout_ms=self._timeout_ms
             )
         except KourouError as error:
-            self._told.discard(address)
+            self._reached.discard(address)
             _log.warning("heartbeat to broker %s failed: %s", address, error)
         else:
             self._warn(address, reply.remark.splitlines())
@@ -198,9 +198,9 @@ class Heartbeats:
             producer_group=producer_group or None,
             consumer_group=consumer_group or None,
         )
-        await asyncio.gather(*(self._say(address, request) for address in self._told))
+        await asyncio.gather(*(self._unregister(address, request) for address in self._reached))
 
-    async def _say(self, address: str, request: UnregisterClient) -> None:
+    async def _unregister(self, address: str, request: UnregisterClient) -> None:
         try:
             await self._connections.ask(address, request, timeout_ms=self._timeout_ms, hurried=True)
         except KourouError as error:
@@ -263,26 +263,26 @@ class Standby:
                             "the event loop is blocked: messages wait; a thread sends heartbeats"
                         )
                         connections = Connections(self._dial, _ignore)
-                    await self._tell(connections)
-                elif connections is not None and await self._told():
+                    await self._send_last(connections)
+                elif connections is not None and await self._client_sends():
                     connections.close()
                     connections = None
         finally:
             if connections is not None:
                 connections.close()
 
-    async def _tell(self, connections: Connections) -> None:
+    async def _send_last(self, connections: Connections) -> None:
         body, addresses = self._heartbeats.last
 
-        async def tell(address: str) -> None:
+        async def send(address: str) -> None:
             try:
                 await connections.ask(address, HeartBeat(), body=body, timeout_ms=LOOP_CHECK_MS)
             except KourouError as error:
                 _log.warning("heartbeat to broker %s failed: %s", address, error)
 
-        await asyncio.gather(*map(tell, addresses))
+        await asyncio.gather(*map(send, addresses))
 
-    async def _told(self) -> bool:
+    async def _client_sends(self) -> bool:
         """Return whether the client sent a heartbeat itself; False if its loop is blocked again."""
         beat = asyncio.run_coroutine_threadsafe(self._heartbeats.beat(), self._loop)
         try:

@@ -73,15 +73,15 @@ class LoopEnded(ClientClosed):
 class Io:
     """The loop that runs a client's connections.
 
-    `seats` contains client ID and group of each consumer that clients of this process and these
-    name servers (`key`) have. Two consumers with the same ID and group would both be assigned the
-    same queues.
+    `identities` contains client ID and group of each consumer that clients of this process and
+    these name servers (`key`) have. Two consumers with the same ID and group would both be assigned
+    the same queues.
     """
 
     def __init__(self, key: str, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self.key = key
         self.orphaned = False
-        self.seats: set[tuple[str, str]] = _registry.seats.setdefault(key, set())
+        self.identities: set[tuple[str, str]] = _registry.identities.setdefault(key, set())
         self.clock = clock
         self.loop = loop
 
@@ -140,7 +140,7 @@ class IoThread(Io):
         clock: Clock | None = None,
     ) -> None:
         super().__init__(key, loop or uvloop.new_event_loop(), clock or SystemClock())
-        self.lent = False
+        self.registered = False
         self._thread = threading.Thread(target=self._run, name=f"kourou-io-{key}", daemon=True)
         self._thread.start()
 
@@ -209,7 +209,7 @@ class _Registry:
         self.lock = threading.Lock()
         self.threads: dict[str, IoThread] = {}
         self.users: dict[str, int] = {}
-        self.seats: dict[str, set[tuple[str, str]]] = {}
+        self.identities: dict[str, set[tuple[str, str]]] = {}
 
     def acquire(self, key: str) -> IoThread:
         with self.lock:
@@ -230,24 +230,24 @@ class _Registry:
             del self.threads[thread.key]
         thread.stop()
 
-    def lend(self, thread: IoThread) -> None:
+    def register_thread(self, thread: IoThread) -> None:
         with self.lock:
             assert thread.key not in self.threads, thread.key
             self.threads[thread.key] = thread
             self.users[thread.key] = 1
-            thread.lent = True
+            thread.registered = True
 
-    def reclaim(self, thread: IoThread) -> int:
+    def unregister_thread(self, thread: IoThread) -> int:
         with self.lock:
             if self.threads.get(thread.key) is not thread:
                 return 0
             del self.threads[thread.key]
             return self.users.pop(thread.key) - 1
 
-    def lent(self, key: str) -> IoThread | None:
+    def registered(self, key: str) -> IoThread | None:
         with self.lock:
             thread = self.threads.get(key)
-            return thread if thread is not None and thread.lent else None
+            return thread if thread is not None and thread.registered else None
 
     def stop_all(self) -> None:
         with self.lock:
@@ -267,9 +267,9 @@ _orphans: list[Io] = []
 def acquire(key: str, loop: asyncio.AbstractEventLoop | None = None) -> Io:
     """Return `loop`, or the shared thread for this set of name servers; pair with `release`.
 
-    If a thread was registered by `lend`, it is returned whatever `loop` is.
+    If a thread was registered by `register_thread`, it is returned whatever `loop` is.
     """
-    if loop is not None and _registry.lent(key) is None:
+    if loop is not None and _registry.registered(key) is None:
         return IoLoop(key, loop)
     return _registry.acquire(key)
 
@@ -280,14 +280,14 @@ def release(io: Io) -> None:
         _registry.release(io)
 
 
-def lend(thread: IoThread) -> None:
+def register_thread(thread: IoThread) -> None:
     """Let clients of the name servers `thread.key` run on an existing thread."""
-    _registry.lend(thread)
+    _registry.register_thread(thread)
 
 
-def reclaim(thread: IoThread) -> int:
-    """Undo `lend`; returns how many clients still use the thread. Its owner stops it."""
-    return _registry.reclaim(thread)
+def unregister_thread(thread: IoThread) -> int:
+    """Undo `register_thread`; returns how many clients still use the thread. Its owner stops it."""
+    return _registry.unregister_thread(thread)
 
 
 def is_network_thread(loop: asyncio.AbstractEventLoop) -> bool:
@@ -297,7 +297,7 @@ def is_network_thread(loop: asyncio.AbstractEventLoop) -> bool:
 
 def clock_at(key: str) -> Clock:
     """Return the clock for clients of this set of name servers."""
-    thread = _registry.lent(key)
+    thread = _registry.registered(key)
     return SystemClock() if thread is None else thread.clock
 
 

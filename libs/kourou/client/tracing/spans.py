@@ -42,7 +42,7 @@ from kourou.telemetry.tracing_setup import (
 )
 
 if TYPE_CHECKING:
-    from kourou.client.consumer.handlers import Item, Report
+    from kourou.client.consumer.handlers import HandlerReport, Item
     from kourou.client.consumer.received import ReceivedMessage
     from kourou.client.producer.pending_sends import Outcome, PendingSend
     from kourou.client.settings.client_settings import ClientSettings
@@ -118,7 +118,7 @@ class ClientTracing:
         if span is None:
             return None, properties
         return span, _with(
-            properties, {**span.carrier(), TRACEPARENT: traceparent_of(span.context)}
+            properties, {**span.headers(), TRACEPARENT: traceparent_of(span.context)}
         )
 
     def frame_contexts(self, messages: Sequence[PendingSend]) -> tuple[bytes, bytes]:
@@ -177,8 +177,8 @@ class ClientTracing:
     @contextmanager
     def processing(self, group: str, item: Item) -> Iterator[None]:
         """Trace a handler call; spans that the handler creates are its children."""
-        carrier = {} if isinstance(item, list) else _protocol_of(item)
-        with self._spans.continued(carrier):
+        headers = {} if isinstance(item, list) else _protocol_of(item)
+        with self._spans.continued(headers):
             span = self._process_span(group, item)
             if span is None:
                 yield
@@ -238,7 +238,7 @@ class ClientTracing:
 
         return traced
 
-    def stream_report(self, group: str, report: Report) -> Report:
+    def stream_report(self, group: str, report: HandlerReport) -> HandlerReport:
         """Return a traced report for an iterator: from delivery of a message to its outcome."""
         return _StreamReport(self, group, report)
 
@@ -251,7 +251,7 @@ class ClientTracing:
 class _StreamReport:
     """Starts a span when an iterator asks whether a message is wanted, its last step."""
 
-    def __init__(self, tracing: ClientTracing, group: str, report: Report) -> None:
+    def __init__(self, tracing: ClientTracing, group: str, report: HandlerReport) -> None:
         self._tracing = tracing
         self._group = group
         self._report = report
@@ -325,12 +325,12 @@ def _failed(span: TracedSpan, error: BaseException) -> None:
     span.end(error_type=type(error).__qualname__, error=str(error), exception=error)
 
 
-def _with(properties: Mapping[str, str] | None, carrier: dict[str, str]) -> Mapping[str, str]:
+def _with(properties: Mapping[str, str] | None, headers: dict[str, str]) -> Mapping[str, str]:
     """Return the properties with the trace context, unless the application has set one."""
     if properties and (TRACEPARENT in properties or TRACE_CONTEXT in properties):
         return properties
-    carrier[TRACE_CONTEXT] = carrier[TRACEPARENT]
-    return {**carrier, **(properties or {})}
+    headers[TRACE_CONTEXT] = headers[TRACEPARENT]
+    return {**headers, **(properties or {})}
 
 
 def _context_in(properties: Mapping[str, str]) -> bytes | None:

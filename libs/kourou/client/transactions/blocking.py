@@ -35,7 +35,7 @@ from kourou.model.queue import MessageQueue
 from kourou.model.transaction import TransactionState
 
 
-class _Told:
+class _EndWaiter:
     """Lets one thread wait until the broker has received the end of a transaction."""
 
     __slots__ = ("_done", "_error")
@@ -54,7 +54,7 @@ class _Told:
         return self._error
 
 
-class Transaction(Ending):
+class BlockingTransaction(Ending):
     """One transaction of the blocking API; use it in a `with` statement."""
 
     def __init__(self, sends: BlockingTransactions, half: HalfMessage) -> None:
@@ -86,7 +86,7 @@ class Transaction(Ending):
             return
         core = self._sends._core
         if core is None or not end_in_background(core, self):
-            self.judge(self._sends._end_half(self.result, self.state, self.half.timeout_ms))
+            self.complete(self._sends._end_half(self.result, self.state, self.half.timeout_ms))
 
 
 class BlockingTransactions(BlockingSends):
@@ -112,10 +112,10 @@ class BlockingTransactions(BlockingSends):
         wait_store_ok: bool = True,
         timeout_ms: int | None = None,
         check_immunity_s: int | None = None,
-    ) -> Transaction:
+    ) -> BlockingTransaction:
         """Return a transaction for `with`; the message is delivered if the block succeeds."""
         choice = Choice(order_key, queue, selector, argument)
-        return Transaction(
+        return BlockingTransaction(
             self,
             HalfMessage(
                 topic,
@@ -166,7 +166,7 @@ class BlockingTransactions(BlockingSends):
             timeout_ms=half.timeout_ms, wait=half.wait_store_ok, pinned=choice.pinned
         )
         waiter = Waiter()
-        unsent = core.unsent(
+        pending_send = core.pending_send(
             targets,
             port,
             waiter,
@@ -179,7 +179,7 @@ class BlockingTransactions(BlockingSends):
             choice,
             own,
         )
-        self._send_waiting(port, [unsent], waiter)
+        self._send_waiting(port, [pending_send], waiter)
         return waiter.wait()
 
     def _end_half(
@@ -189,8 +189,8 @@ class BlockingTransactions(BlockingSends):
         core = self._core
         if core is None:
             raise ClientClosed
-        told = _Told()
-        end, direct = ending(core, half, state, timeout_ms, told.settle), self._direct
+        waiter = _EndWaiter()
+        end, direct = ending(core, half, state, timeout_ms, waiter.settle), self._direct
         if direct is None or not direct.end(end):
             core.ends.put(end)
-        return told.wait()
+        return waiter.wait()

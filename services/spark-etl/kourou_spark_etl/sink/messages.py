@@ -9,7 +9,7 @@ import os
 import random
 from typing import NamedTuple
 
-from kourou.client.producer.drafts import Drafting, Place, delay_property, joined_keys
+from kourou.client.producer.drafts import DraftDestination, Drafting, delay_property, joined_keys
 from kourou.client.producer.pending_sends import Terms
 from kourou.client.producer.sender import target_to
 from kourou.client.session.routes import QueueMap
@@ -39,7 +39,7 @@ class Target(NamedTuple):
     address: str
     topic: str
     queue_id: int
-    place: Place
+    place: DraftDestination
 
 
 class Messages:
@@ -158,7 +158,7 @@ class Messages:
         """New unique keys for `count` messages."""
         return self._keys.next_many(count, self._now_ms)
 
-    def empty_draft(self, place: Place) -> bytes:
+    def empty_draft(self, place: DraftDestination) -> bytes:
         """A draft for this queue, without body and properties."""
         return encode_draft(
             topic=place.topic,

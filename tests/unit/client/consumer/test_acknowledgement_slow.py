@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from kourou.client.introspection.consume_statistics import LOOK_MS
+from kourou.client.introspection.consume_statistics import SAMPLE_MS
 from kourou.model.subscription import MessageModel
 from kourou.protocol.messages.sending import ConsumerSendMsgBack
 from kourou_rigs.clock import ManualClock
@@ -78,10 +78,10 @@ async def test_what_takes_too_long_is_sent_back_and_leaves_the_window(
     async with mq, mq.listen("T", handle_plain if threads else handle_async) as listener:
         await started.wait()
         await look(mq, listener)
-        clock.advance(2 * MINUTE_MS - LOOK_MS)
+        clock.advance(2 * MINUTE_MS - SAMPLE_MS)
         await look(mq, listener)
         assert backs(one_queue) == []
-        clock.advance(LOOK_MS)
+        clock.advance(SAMPLE_MS)
         await look(mq, listener)
         await second.full.wait()
         await listener.commit()

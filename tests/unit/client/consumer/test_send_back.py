@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.client.consumer import send_back
-from kourou.client.consumer.send_back import SendBack
+from kourou.client.consumer.send_back import SendBackRequests
 from kourou.errors import Code, Unavailable, UnknownOutcome
 from kourou.model.queue import MessageQueue
 from kourou.model.sysflag import SysFlag
@@ -30,7 +30,7 @@ async def failed(broker, cluster, producing):
 
 def back(mq, message, *, max_times=-1, resend=False, **wish):
     session = mq._client.session
-    way = SendBack(session, "g", max_times)
+    way = SendBackRequests(session, "g", max_times)
     work = way.resend(message, **wish) if resend else way.send_back(message, **wish)
     return session.io.run(work)
 
@@ -158,7 +158,7 @@ async def test_when_nobody_takes_it_the_last_failure_is_told(broker, cluster, fa
 async def test_it_waits_for_the_next_leader(broker, cluster, failed, monkeypatch):
     mq, message = failed
     follower = cluster.follower(broker)
-    look, looks = SendBack._look, []
+    look, looks = SendBackRequests._look, []
 
     async def elected(self, *topics):
         if not looks:  # neither way was open, so it waits, and meanwhile there is a leader
@@ -166,7 +166,7 @@ async def test_it_waits_for_the_next_leader(broker, cluster, failed, monkeypatch
         looks.append(topics)
         await look(self, *topics)
 
-    monkeypatch.setattr(SendBack, "_look", elected)
+    monkeypatch.setattr(SendBackRequests, "_look", elected)
     mq._client.io.loop.call_soon_threadsafe(lambda: cluster.nobody_leads(broker, down=False))
     await back(mq, message)
     assert len(looks) == 1

@@ -31,12 +31,12 @@ def queue(number: int) -> MessageQueue:
 
 class Wires:
     def __init__(self) -> None:
-        self.standing: set[str] = set()
+        self.stalled: set[str] = set()
         self.lost: set[str] = set()
         self.clock = ManualClock()
 
     def servers(self) -> FilterServerChoice:
-        return FilterServerChoice(self.clock, self.standing.__contains__, self.lost.__contains__)
+        return FilterServerChoice(self.clock, self.stalled.__contains__, self.lost.__contains__)
 
 
 @pytest.mark.feature("F239")
@@ -89,11 +89,11 @@ def test_who_was_silent_is_passed_over_until_it_stands_again():
     order = servers.order(known(), queue(0), LEADER)
     servers.silent(order[0])
     assert servers.order(known(), queue(0), LEADER) == list(order[1:])
-    wires.standing.add(order[0])
+    wires.stalled.add(order[0])
     assert servers.order(known(), queue(0), LEADER) == list(order[1:])  # not so soon
     wires.clock.advance(SHUN_MS)
     assert servers.order(known(), queue(0), LEADER) == list(order)
-    wires.standing.clear()
+    wires.stalled.clear()
     assert servers.order(known(), queue(0), LEADER) == list(order[1:])
     servers.answered(order[0])
     assert servers.order(known(), queue(0), LEADER) == order

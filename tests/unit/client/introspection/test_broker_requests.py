@@ -7,7 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from kourou.client.introspection.broker_requests import Answer, Answering, Asked, Buffer
+from kourou.client.introspection.broker_requests import (
+    BrokerRequest,
+    Buffer,
+    RequestHandlers,
+    RequestReply,
+)
 from kourou.errors import Code, Rejected, Unavailable
 from kourou.protocol.messages.membership import GetConsumerRunningInfo, NotifyConsumerIdsChanged
 from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
@@ -23,7 +28,7 @@ class Desk:
         self.sent: list[tuple[str, Frame]] = []
         self.changed = asyncio.Event()
         self.gone = False
-        self.answering = Answering(self._send)
+        self.request_handlers = RequestHandlers(self._send)
 
     def _send(self, address: str, parts: Sequence[Buffer]) -> bool:
         if self.gone:
@@ -50,14 +55,14 @@ async def idle() -> None:
 
 async def test_the_answer_of_whoever_registered_goes_back() -> None:
     desk = Desk()
-    seen: list[Asked] = []
+    seen: list[BrokerRequest] = []
 
-    async def answer(asked: Asked) -> Answer:
+    async def answer(asked: BrokerRequest) -> RequestReply:
         seen.append(asked)
-        return Answer(0, "well", GetMaxOffsetResponse(offset=9), (b"a", b"b"))
+        return RequestReply(0, "well", GetMaxOffsetResponse(offset=9), (b"a", b"b"))
 
-    desk.answering.on(GetMaxOffset, answer)
-    desk.answering.heard("broker:1", frame(ASK, b"q"))
+    desk.request_handlers.on(GetMaxOffset, answer)
+    desk.request_handlers.heard("broker:1", frame(ASK, b"q"))
     address, reply = await desk.answer()
     assert (address, reply.kind, reply.correlation) == ("broker:1", Kind.REPLY, 5)
     assert decode_reply(reply, GetMaxOffsetResponse) == (0, "well", GetMaxOffsetResponse(offset=9))
@@ -70,11 +75,11 @@ async def test_the_answer_of_whoever_registered_goes_back() -> None:
 async def test_nothing_to_say_is_success() -> None:
     desk = Desk()
 
-    async def answer(_asked: Asked) -> None:
+    async def answer(_asked: BrokerRequest) -> None:
         return
 
-    desk.answering.on(GetMaxOffset, answer)
-    desk.answering.heard("broker:1", frame())
+    desk.request_handlers.on(GetMaxOffset, answer)
+    desk.request_handlers.heard("broker:1", frame())
     _, reply = await desk.answer()
     assert reply.code == Code.SUCCESS
 
@@ -83,13 +88,13 @@ async def test_a_notice_is_heard_and_not_answered() -> None:
     desk = Desk()
     heard = asyncio.Event()
 
-    async def listen(_asked: Asked) -> Answer:
+    async def listen(_asked: BrokerRequest) -> RequestReply:
         heard.set()
-        return Answer(Code.SYSTEM_ERROR)
+        return RequestReply(Code.SYSTEM_ERROR)
 
-    desk.answering.on(NotifyConsumerIdsChanged, listen)
+    desk.request_handlers.on(NotifyConsumerIdsChanged, listen)
     notice = NotifyConsumerIdsChanged(consumer_group="g")
-    desk.answering.heard("broker:1", frame(notice, kind=Kind.NOTIFY))
+    desk.request_handlers.heard("broker:1", frame(notice, kind=Kind.NOTIFY))
     await heard.wait()
     await idle()
     assert desk.sent == []
@@ -98,13 +103,13 @@ async def test_a_notice_is_heard_and_not_answered() -> None:
 async def test_what_nobody_registered_for_is_declined() -> None:
     desk = Desk()
 
-    async def answer(_asked: Asked) -> None:
+    async def answer(_asked: BrokerRequest) -> None:
         raise AssertionError("it was taken away")
 
-    desk.answering.on(GetConsumerRunningInfo, answer)
-    desk.answering.off(GetConsumerRunningInfo)
-    desk.answering.off(GetConsumerRunningInfo)
-    desk.answering.heard(
+    desk.request_handlers.on(GetConsumerRunningInfo, answer)
+    desk.request_handlers.off(GetConsumerRunningInfo)
+    desk.request_handlers.off(GetConsumerRunningInfo)
+    desk.request_handlers.heard(
         "broker:1", frame(GetConsumerRunningInfo(consumer_group="g", client_id=""))
     )
     _, reply = await desk.answer()
@@ -123,11 +128,11 @@ async def test_a_failure_is_told_and_logged(
 ) -> None:
     desk = Desk()
 
-    async def answer(_asked: Asked) -> Answer:
+    async def answer(_asked: BrokerRequest) -> RequestReply:
         raise failure
 
-    desk.answering.on(GetMaxOffset, answer)
-    desk.answering.heard("broker:1", frame())
+    desk.request_handlers.on(GetMaxOffset, answer)
+    desk.request_handlers.heard("broker:1", frame())
     _, reply = await desk.answer()
     await idle()
     assert reply.code == code
@@ -139,7 +144,7 @@ async def test_what_cannot_be_understood_is_declined(caplog: pytest.LogCaptureFi
     desk = Desk()
     malformed = frame()
     malformed.header = memoryview(b"\x80")
-    desk.answering.heard("broker:1", malformed)
+    desk.request_handlers.heard("broker:1", malformed)
     _, reply = await desk.answer()
     assert reply.code == Code.SYSTEM_ERROR
     assert "sent a request that cannot be decoded:" in caplog.text
@@ -149,21 +154,21 @@ async def test_one_that_waits_holds_up_nobody_and_ends_with_the_client() -> None
     desk = Desk()
     ended: list[str] = []
 
-    async def wait(_asked: Asked) -> None:
+    async def wait(_asked: BrokerRequest) -> None:
         try:
             await asyncio.Event().wait()
         finally:
             ended.append("cancelled")
 
-    async def answer(_asked: Asked) -> None:
+    async def answer(_asked: BrokerRequest) -> None:
         return
 
-    desk.answering.on(GetMaxOffset, wait)
-    desk.answering.on(NotifyConsumerIdsChanged, answer)
-    desk.answering.heard("broker:1", frame())
-    desk.answering.heard("broker:1", frame(NotifyConsumerIdsChanged(consumer_group="g")))
+    desk.request_handlers.on(GetMaxOffset, wait)
+    desk.request_handlers.on(NotifyConsumerIdsChanged, answer)
+    desk.request_handlers.heard("broker:1", frame())
+    desk.request_handlers.heard("broker:1", frame(NotifyConsumerIdsChanged(consumer_group="g")))
     await desk.answer()
-    desk.answering.close()
+    desk.request_handlers.close()
     await idle()
     assert ended == ["cancelled"]
     assert len(desk.sent) == 1
@@ -172,7 +177,7 @@ async def test_one_that_waits_holds_up_nobody_and_ends_with_the_client() -> None
 async def test_a_connection_that_is_gone_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
     desk = Desk()
     desk.gone = True
-    desk.answering.heard(
+    desk.request_handlers.heard(
         "broker:1", frame(GetConsumerRunningInfo(consumer_group="g", client_id=""))
     )
     assert "reply to broker broker:1 failed" in caplog.text

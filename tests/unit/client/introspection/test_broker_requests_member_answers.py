@@ -3,15 +3,15 @@
 import pytest
 
 from kourou.client.introspection.broker_requests import (
-    Answer,
-    Answering,
-    Asked,
-    MemberAnswers,
+    BrokerRequest,
+    ConsumerRequests,
+    RequestHandlers,
+    RequestReply,
     stacks,
 )
-from kourou.client.introspection.consume_statistics import ConsumeStatus
-from kourou.client.introspection.running_info import DirectResult, QueueInfo, RunningInfo
-from kourou.client.session.heartbeats import Membership
+from kourou.client.introspection.consume_statistics import TopicRates
+from kourou.client.introspection.running_info import HandlerResult, QueueInfo, RunningInfo
+from kourou.client.session.heartbeats import GroupMembership
 from kourou.errors import BadRequest, GroupNotFound
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
@@ -33,7 +33,7 @@ WANTED = Subscription("T", "a || b", tags=frozenset({"a", "b"}), version=3)
 class Pulling:
     """A consumer that asks for itself."""
 
-    membership = Membership(
+    membership = GroupMembership(
         "g",
         ConsumeType.CONSUME_PASSIVELY,
         MessageModel.CLUSTERING,
@@ -45,7 +45,7 @@ class Pulling:
         return {QUEUE: 7} if topic == "T" else {}
 
 
-class Pushed(Pulling):
+class HandlingConsumer(Pulling):
     """A consumer with a handler."""
 
     def __init__(self) -> None:
@@ -68,24 +68,24 @@ class Pushed(Pulling):
                 ),
                 MessageQueue("T", "broker-a", 2): QueueInfo(commit_offset=0),
             },
-            {"T": ConsumeStatus(pull_rt=1.5, consume_ok_tps=2.5, consume_failed_msgs=4)},
+            {"T": TopicRates(pull_rt=1.5, consume_ok_tps=2.5, consume_failed_msgs=4)},
             started_ms=1_000,
         )
 
-    async def consume_directly(self, record: bytes) -> DirectResult:
+    async def consume_directly(self, record: bytes) -> HandlerResult:
         self.records.append(record)
-        return DirectResult("CR_LATER", "not now", 15)
+        return HandlerResult("CR_LATER", "not now", 15)
 
 
 def answers(member: Pulling | None) -> dict:
     """The answerers that were registered, by request."""
     found = {}
 
-    class Noting(Answering):
+    class Noting(RequestHandlers):
         def on(self, request, answerer):
             found[request] = answerer
 
-    made = MemberAnswers(
+    made = ConsumerRequests(
         lambda group: member if group == "g" else None, lambda: "ns1:9876;ns2:9876", "c1"
     )
     made.register(Noting(lambda address, parts: True))
@@ -93,8 +93,8 @@ def answers(member: Pulling | None) -> dict:
 
 
 async def ask(member: Pulling | None, request, body: tuple[bytes, ...] = ()) -> bytes:
-    answer = await answers(member)[type(request)](Asked("broker:1", request, body))
-    assert isinstance(answer, Answer)
+    answer = await answers(member)[type(request)](BrokerRequest("broker:1", request, body))
+    assert isinstance(answer, RequestReply)
     assert answer.code == 0
     return b"".join(answer.body)
 
@@ -105,7 +105,7 @@ async def test_where_it_stands() -> None:
 
 
 async def test_how_it_runs_in_rocketmqs_form() -> None:
-    body = await ask(Pushed(), GetConsumerRunningInfo(consumer_group="g", client_id="c1"))
+    body = await ask(HandlingConsumer(), GetConsumerRunningInfo(consumer_group="g", client_id="c1"))
     info = decode_consumer_running_info(body)
     assert info.properties["PROP_NAMESERVER_ADDR"] == "ns1:9876;ns2:9876"
     assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
@@ -126,7 +126,7 @@ async def test_how_it_runs_in_rocketmqs_form() -> None:
 
 async def test_its_threads_when_asked_for() -> None:
     request = GetConsumerRunningInfo(consumer_group="g", client_id="c1", jstack_enable=True)
-    info = decode_consumer_running_info(await ask(Pushed(), request))
+    info = decode_consumer_running_info(await ask(HandlingConsumer(), request))
     assert info.jstack is not None
     assert "MainThread TID: " in info.jstack
     assert "test_its_threads_when_asked_for" in info.jstack
@@ -134,7 +134,7 @@ async def test_its_threads_when_asked_for() -> None:
 
 
 async def test_consuming_one_message() -> None:
-    member = Pushed()
+    member = HandlingConsumer()
     request = ConsumeMessageDirectly(consumer_group="g", client_id="c1", msg_id="X")
     result = decode_direct_result(await ask(member, request, (b"rec", b"ord")))
     assert member.records == [b"record"]

@@ -18,10 +18,10 @@ def test_a_line_for_each_message_with_its_time(level, caplog):
     caplog.set_level(level, NAME)
     clock = ManualClock()
     log = ConsumeLog(clock, level)
-    begun_ms = log.begin()
+    started_ms = log.begin()
     clock.advance(7)
-    log.consumed("one", begun_ms)
-    log.consumed(["two", "three"], begun_ms)
+    log.consumed("one", started_ms)
+    log.consumed(["two", "three"], started_ms)
     assert [(one.levelno, one.getMessage()) for one in caplog.records] == [
         (level, f"consumed {name} in 7 ms") for name in ("one", "two", "three")
     ]

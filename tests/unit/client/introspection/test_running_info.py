@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kourou.client.introspection.running_info import (
-    STANDS_MS,
+    STALLED_MS,
     WAITS_MAX,
     OrderedWait,
     QueueInfo,
@@ -11,8 +11,8 @@ from kourou.client.introspection.running_info import (
     ordered_properties,
     ordered_waits,
     properties_of,
-    standing_properties,
-    standing_since,
+    stalled_properties,
+    stalled_since,
 )
 from kourou.client.settings.client_settings import ConsumerSettings
 from kourou.errors import FilterFailed
@@ -73,11 +73,11 @@ def test_ordered_queues_that_stand_still_are_told_and_read_again():
 
 def test_queues_whose_smallest_message_stands_for_long_are_told_the_longest_first():
     queues = {
-        MessageQueue("T", "b", number): QueueInfo(0, cached_min_offset=5, stands_since_ms=since_ms)
+        MessageQueue("T", "b", number): QueueInfo(0, cached_min_offset=5, stalled_since_ms=since_ms)
         for number, since_ms in enumerate((0, 100_000, 50_000, 100_001))
     }
-    told = standing_properties(queues, 100_000 + STANDS_MS)
+    told = stalled_properties(queues, 100_000 + STALLED_MS)
     assert told == {"PROP_STANDING_QUEUES": "T/b/2@5 since=50000; T/b/1@5 since=100000"}
-    assert standing_since(told) == {"T/b/2": 50_000, "T/b/1": 100_000}
-    assert standing_properties(queues, 60_000 - 1) == {}
-    assert standing_since({}) == {}
+    assert stalled_since(told) == {"T/b/2": 50_000, "T/b/1": 100_000}
+    assert stalled_properties(queues, 60_000 - 1) == {}
+    assert stalled_since({}) == {}

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kourou.client.session.heartbeats import Membership
+from kourou.client.session.heartbeats import GroupMembership
 from kourou.errors import Code, Unavailable
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel
@@ -31,7 +31,7 @@ class Member:
 
     @property
     def membership(self):
-        return Membership(
+        return GroupMembership(
             self.group,
             ConsumeType.CONSUME_PASSIVELY,
             MessageModel.CLUSTERING,

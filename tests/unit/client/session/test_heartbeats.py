@@ -9,7 +9,7 @@ import pytest
 
 from kourou.client.session.connections import Connections
 from kourou.client.session.discovery import NameServers
-from kourou.client.session.heartbeats import Heartbeats, Membership
+from kourou.client.session.heartbeats import GroupMembership, Heartbeats
 from kourou.client.session.name_servers import NameServerChoice
 from kourou.client.session.route_table import RouteTable
 from kourou.errors import Code
@@ -18,7 +18,7 @@ from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageMode
 from kourou.protocol.messages.membership import HeartBeat
 from kourou_rigs.wire_broker import Answer
 
-GROUP = Membership(
+GROUP = GroupMembership(
     "g",
     ConsumeType.CONSUME_PASSIVELY,
     MessageModel.CLUSTERING,
