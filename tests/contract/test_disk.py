@@ -200,7 +200,7 @@ def test_a_cleared_directory_stays_and_so_does_its_lock(disk: Disk, root: Path) 
     assert not disk.exists(root / "missing")
 
 
-def test_usage_is_told(disk: Disk, root: Path) -> None:
+def test_usage_is_reported(disk: Disk, root: Path) -> None:
     total, free = disk.usage(root)
     assert 0 < free <= total
 

@@ -565,7 +565,7 @@ def test_a_record_of_another_queue_topic_or_offset_is_not_the_wanted_one(made: M
 
 
 @both
-def test_a_record_with_a_checksum_of_its_body_alone_is_told_apart(made: ModuleType) -> None:
+def test_a_record_with_a_checksum_of_its_body_alone_is_recognized(made: ModuleType) -> None:
     draft = encode_draft(
         topic=b"T",
         queue_id=0,

@@ -43,10 +43,10 @@ class Both:
         """One append of both, projected."""
         written = self.writer.stamp(drafts)
         self.writer.append(written)
-        grown = self.store.dispatch()
+        advanced = self.store.dispatch()
         pieces = [(item.position, item.record) for item in written]
         self.memory.append(Append(pieces, [], self.store.end))
-        expected = {(one.topic, one.queue_id): one.max_offset for one in grown}
+        expected = {(one.topic, one.queue_id): one.max_offset for one in advanced}
         assert {
             (topic, queue_id): high for topic, queue_id, high in self.memory.dispatch()
         } == expected

@@ -195,12 +195,12 @@ def slowly(listener, gate=None):
     way = listener._started._send_back
     quickly = way.send_back
 
-    async def send_back(message, **wish):
+    async def send_back(message, **params):
         for _ in range(20):
             await asyncio.sleep(0)
         if gate is not None:
             await gate.wait()
-        await quickly(message, **wish)
+        await quickly(message, **params)
 
     way.send_back = send_back
 

@@ -56,15 +56,15 @@ def test_a_silent_loss_is_learnt_by_the_deadline_which_need_not_be_waited_for(
 ):
     once.send(kourou_topic, b"the route is known")
     fault = kourou_chaos.drop_requests("send")
-    outcome, told = [], threading.Event()
+    outcome, notified = [], threading.Event()
 
     def heard(result) -> None:
         outcome.append(result)
-        told.set()
+        notified.set()
 
     once.send_async(kourou_topic, b"lost", heard)
     kourou_clock.advance(seconds=11)
-    told.wait()
+    notified.wait()
     assert isinstance(outcome[0], TimedOut)
     assert fault.met == 1
     kourou_sent.one(kourou_topic)
@@ -76,12 +76,12 @@ def test_late_requests_and_answers_come_when_the_clock_says_so(
     once.send(kourou_topic, b"the route is known")
     kourou_chaos.delay_requests("send", seconds=3)
     kourou_chaos.delay_answers("send", seconds=4)
-    told = threading.Event()
+    notified = threading.Event()
     outcome = []
     before_ms = kourou_clock.now_ms
-    once.send_async(kourou_topic, b"late", lambda result: (outcome.append(result), told.set()))
+    once.send_async(kourou_topic, b"late", lambda result: (outcome.append(result), notified.set()))
     kourou_clock.advance(seconds=8)
-    told.wait()
+    notified.wait()
     assert outcome[0].queue.topic == kourou_topic
     late = kourou_sent.one(kourou_topic, body=b"late")
     assert late.store_timestamp - before_ms >= 3_000
@@ -103,7 +103,7 @@ def test_a_type_of_request_can_be_meant(kourou_topic, kourou_client, kourou_chao
     assert fault.met == 1
 
 
-def test_a_killed_broker_is_missed_and_comes_back_with_all_it_was_told(
+def test_a_killed_broker_comes_back_with_all_acknowledged_messages(
     kourou_topic, once, kourou_chaos, kourou_broker, kourou_sent
 ):
     once.send(kourou_topic, b"1")

@@ -87,7 +87,7 @@ async def refuse(_self) -> None:
     raise ConfigError("not today")
 
 
-async def test_its_failure_is_told_to_who_asks_it_next(make):
+async def test_its_failure_is_raised_at_the_next_use(make):
     broker = make(flushDiskType="SYNC_FLUSH")
     await broker.start(NOBODY)
     broker._failed(OSError("the disk is gone"))

@@ -61,7 +61,7 @@ async def test_a_stopped_broker_closes_its_store_and_a_dead_one_does_not(home):
     await again.stop()
 
 
-async def test_who_waits_is_told_whenever_something_was_handled(home):
+async def test_waiters_are_notified_whenever_something_was_handled(home):
     broker = await home.born()
     await asyncio.sleep(0)
     before = home.moves

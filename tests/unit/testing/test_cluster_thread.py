@@ -69,7 +69,7 @@ async def running_loop() -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
 
 
-def test_a_client_that_was_left_open_is_told_of():
+def test_a_client_that_was_left_open_is_reported():
     thread = ClusterThread()
     thread.register_thread(ADDRESS)
     io_thread.acquire(ADDRESS)

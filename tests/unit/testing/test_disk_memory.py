@@ -27,7 +27,7 @@ def test_directories_that_were_there_for_long_survive_every_power_loss():
         assert disk.lose_power().exists(ROOT / "a" / "b")
 
 
-def test_a_broken_disk_makes_nothing_durable_until_it_is_mended(disk):
+def test_a_broken_disk_makes_nothing_durable_until_it_is_repaired(disk):
     file = disk.open(ROOT / "file", create_size=4_096)
     disk.broken = True
     assert disk.ailing
@@ -40,7 +40,7 @@ def test_a_broken_disk_makes_nothing_durable_until_it_is_mended(disk):
     file.fdatasync()
 
 
-def test_a_full_disk_takes_nothing_until_it_is_mended(disk):
+def test_a_full_disk_takes_nothing_until_it_is_repaired(disk):
     file = disk.open(ROOT / "file", create_size=4_096, allocate=True)
     disk.make_dirs(ROOT / "deleted")
     disk.open(ROOT / "deleted" / "file", create_size=4_096, allocate=True)

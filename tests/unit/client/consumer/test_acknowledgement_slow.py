@@ -107,15 +107,15 @@ async def test_what_is_going_back_does_not_go_twice(one_queue, slow_client, cons
             raise ValueError("too late")
 
     async with mq, mq.listen("T", handler) as listener:
-        told = asyncio.Event()
-        tools.slowly(listener, told)
+        notified = asyncio.Event()
+        tools.slowly(listener, notified)
         await started.wait()
         await look(mq, listener)
         clock.advance(15 * MINUTE_MS)
         await look(mq, listener)
         fail.set()
         await tools.until(one_queue, lambda: listener.counts.failed == 1)
-        (mq._client._twin or mq._client).io.loop.call_soon_threadsafe(told.set)
+        (mq._client._twin or mq._client).io.loop.call_soon_threadsafe(notified.set)
         await tools.until(one_queue, lambda: listener.counts.sent_back == 1)
     assert len(backs(one_queue)) == 1
 

@@ -280,7 +280,7 @@ async def test_any_thread_may_ask_what_is_assigned_while_that_changes(consuming,
         listener._started._queues = true
 
 
-async def test_a_queue_whose_pulling_ended_by_itself_is_begun_anew(
+async def test_a_queue_whose_pulling_ended_by_itself_is_started_again(
     broker, consuming, tools, caplog
 ):
     await tools.fill(consuming, 4)
@@ -309,11 +309,11 @@ async def test_a_member_tells_of_itself(broker, consuming, cluster, tools):
         await tools.until(broker, lambda: listener.counts.consumed == 3)
         consumer = listener._started
 
-        async def told():
+        async def state():
             consumer.look()
             return consumer.status("T"), consumer.running_info()
 
-        status, info = await (mq._client._twin or mq._client).io.run(told())
+        status, info = await (mq._client._twin or mq._client).io.run(state())
     queue = MessageQueue("T", "broker-a", 0)
     assert status == {queue: 3}
     assert [one.topic for one in info.subscriptions] == ["T", "%RETRY%g"]
@@ -356,7 +356,7 @@ async def test_one_client_is_one_member(broker, consuming, tools):
             await mq.listen("T", tools.Inbox(1).handle).start()
 
 
-async def test_leaving_is_told(broker, consuming, tools):
+async def test_leaving_unregisters_the_consumer(broker, consuming, tools):
     async with consuming() as mq:
         async with mq.listen("T", tools.Inbox(1).handle):
             assert mq.client_id in broker.members["g"]

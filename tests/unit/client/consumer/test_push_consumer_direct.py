@@ -27,7 +27,7 @@ async def one(broker, cluster, consuming):
 @pytest.mark.parametrize("batch", [False, 8], ids=["one", "batch"])
 @pytest.mark.parametrize("threads", [False, True], ids=["async", "threads"])
 @pytest.mark.parametrize(
-    ("verdict", "result", "remark"),
+    ("returned", "result", "remark"),
     [
         (None, "CR_SUCCESS", ""),
         (ConsumeResult.RECONSUME_LATER, "CR_LATER", "the handler returned RECONSUME_LATER"),
@@ -36,14 +36,16 @@ async def one(broker, cluster, consuming):
     ],
     ids=["success", "later", "dead", "raised"],
 )
-async def test_verdicts(one, broker, consuming, batch, threads, verdict, result, remark):
+async def test_results_of_a_direct_call(
+    one, broker, consuming, batch, threads, returned, result, remark
+):
     seen = []
 
     def handle(item):
         seen.extend((message.body, message.tag) for message in (item if batch else [item]))
-        if isinstance(verdict, Exception):
-            raise verdict
-        return verdict
+        if isinstance(returned, Exception):
+            raise returned
+        return returned
 
     async def handle_async(item):
         return handle(item)
@@ -53,9 +55,9 @@ async def test_verdicts(one, broker, consuming, batch, threads, verdict, result,
         consuming() as mq,
         mq.listen("T", handler, batch=batch, body_type=int) as listener,
     ):
-        told = await direct(listener, broker)
-        assert (told.result, told.remark, told.order) == (result, remark, False)
-        assert told.spent_ms >= 0
+        answer = await direct(listener, broker)
+        assert (answer.result, answer.remark, answer.order) == (result, remark, False)
+        assert answer.spent_ms >= 0
         assert seen == [(5, "x")]
         assert (listener.counts.consumed, listener.counts.failed) == (0, 0)
     assert broker.committed["g", "T", 0] == 1
@@ -68,8 +70,8 @@ async def test_words_of_the_message_count(one, broker, consuming):
         message.ack()
 
     async with consuming() as mq, mq.listen("T", handler) as listener:
-        told = await direct(listener, broker)
-    assert told.result == "CR_LATER"
+        answer = await direct(listener, broker)
+    assert answer.result == "CR_LATER"
 
 
 async def test_an_iteration_cannot_be_called(one, broker, consuming):

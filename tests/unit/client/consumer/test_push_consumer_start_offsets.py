@@ -63,11 +63,11 @@ async def test_an_applications_store_is_asked_for_one_queue_after_the_other() ->
     assert await asked.of(QUEUES[:1]) == [0]
 
 
-async def test_more_queues_than_are_asked_for_at_once_are_begun_in_order(
+async def test_more_queues_than_are_requested_at_once_are_started_in_order(
     broker, consuming, cluster, tools
 ):
     count = 2 * QUEUES_AT_ONCE + 1
     cluster.topics["T"] = (count, count)
     async with consuming() as mq, mq.listen("T", tools.Inbox(1).handle) as listener:
-        begun = [queue.queue_id for queue in listener._started._queues if queue.topic == "T"]
-        assert begun == list(range(count))
+        started = [queue.queue_id for queue in listener._started._queues if queue.topic == "T"]
+        assert started == list(range(count))

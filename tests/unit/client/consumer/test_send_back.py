@@ -28,10 +28,10 @@ async def failed(broker, cluster, producing):
         yield mq, result.messages[0]
 
 
-def back(mq, message, *, max_times=-1, resend=False, **wish):
+def back(mq, message, *, max_times=-1, resend=False, **params):
     session = mq._client.session
     way = SendBackRequests(session, "g", max_times)
-    work = way.resend(message, **wish) if resend else way.send_back(message, **wish)
+    work = way.resend(message, **params) if resend else way.send_back(message, **params)
     return session.io.run(work)
 
 
@@ -69,13 +69,13 @@ async def test_the_broker_copies_what_it_has(broker, failed):
     assert copy.properties["ORIGIN_MESSAGE_ID"] == (message.offset_message_id)
 
 
-@pytest.mark.parametrize(("max_times", "told"), [(-1, None), (0, 0), (20, 20)])
+@pytest.mark.parametrize(("max_times", "sent_max"), [(-1, None), (0, 0), (20, 20)])
 @pytest.mark.feature("F315", "F217")
-async def test_how_often_is_told_only_if_it_is_set(broker, failed, max_times, told):
+async def test_the_number_of_retries_is_sent_only_if_it_is_set(broker, failed, max_times, sent_max):
     mq, message = failed
     await back(mq, message, max_times=max_times)
     [request] = asked(broker, ConsumerSendMsgBack)
-    assert request.max_reconsume_times == told
+    assert request.max_reconsume_times == sent_max
 
 
 @pytest.mark.fault
@@ -140,7 +140,9 @@ async def test_another_broker_is_asked_first(broker, cluster, failed):
 
 
 @pytest.mark.fault
-async def test_when_nobody_takes_it_the_last_failure_is_told(broker, cluster, failed, monkeypatch):
+async def test_when_no_broker_accepts_it_the_last_failure_is_raised(
+    broker, cluster, failed, monkeypatch
+):
     monkeypatch.setattr(send_back, "SEND_BACK_TIMEOUT_MS", 100)
     mq, message = failed
     cluster.down.add(broker.address)

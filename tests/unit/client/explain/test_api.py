@@ -179,13 +179,13 @@ def test_ends_of_transactions_name_one_half_or_several():
 
 
 def test_calls_of_handlers_are_joined_with_their_ends():
-    begun = [
+    started = [
         Consuming(1_000, "", "g", "r1", "ID", 0, ""),
         Consuming(2_000, "", "g", "r2", "ID", 1, ""),
         Consuming(3_000, "", "other", "r3", "ID", 0, ""),
     ]
     ends = [Consumed("r1", "ID", 50, False, "", ContextCode.EXCEPTION)]
-    first, second = deliveries_of([*begun, *ends], "g")
+    first, second = deliveries_of([*started, *ends], "g")
     assert (first.attempt, first.ended_ms, first.ok, first.how) == (1, 1_050, False, "exception")
     assert (second.attempt, second.ended_ms, second.ok) == (2, None, None)
 

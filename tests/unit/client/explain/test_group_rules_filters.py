@@ -56,7 +56,7 @@ def test_a_message_without_a_tag_is_only_for_who_wants_all(message):
     ("expression", "denied"),
     [("price > 5", False), ("price > 7", True), ("TAGS = 'paid'", False), ("nobody = 1", True)],
 )
-def test_properties_are_judged_as_brokers_do(message, expression, denied):
+def test_properties_are_evaluated_as_brokers_do(message, expression, denied):
     found = said(exclusions_of(message, wanting(Subscription("orders", expression, SQL92))))
     assert found == ([CauseCode.FILTERED_BY_SQL] if denied else [])
 

@@ -83,7 +83,7 @@ def test_a_changed_route_changes_the_choice():
             assert servers.order(more, one, LEADER)[0] == wanted[one]
 
 
-def test_who_was_silent_is_passed_over_until_it_stands_again():
+def test_a_silent_server_is_skipped_until_it_is_connected_again():
     wires = Wires()
     servers = wires.servers()
     order = servers.order(known(), queue(0), LEADER)

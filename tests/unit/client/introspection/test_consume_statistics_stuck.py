@@ -27,7 +27,7 @@ def test_what_ended_meanwhile_is_forgotten():
     assert watch.look([one], 200) == [one]
 
 
-def test_the_next_attempt_begins_anew():
+def test_the_next_attempt_starts_again():
     watch, one = StuckWatch(100), item()
     watch.look([one], 0)
     one.attempt += 1

@@ -130,26 +130,24 @@ async def test_what_is_pulled_while_a_handler_runs_waits_for_its_end(
     consuming, broker, tools
 ) -> None:
     await put(consuming, 1)
-    gate, begun = asyncio.Event(), []
+    gate, started = asyncio.Event(), []
 
     async def handler(message):
-        begun.append(message.body)
+        started.append(message.body)
         await gate.wait()
 
     async with consuming() as mq, mq.listen("T", handler, ordered=True) as listener:
-        await tools.until(broker, lambda: begun)
+        await tools.until(broker, lambda: started)
         await mq.send("T", b"later", queue=Q[0])
         await tools.until(broker, lambda: listener.counts.pulled == 2)
         for _ in range(20):  # all turns of the loop that a second handler would need
             await (mq._client._twin or mq._client).io.run(asyncio.sleep(0))
-        assert begun == [b"0"]
+        assert started == [b"0"]
         gate.set()
-        await tools.until(broker, lambda: len(begun) == 2)
+        await tools.until(broker, lambda: len(started) == 2)
 
 
-async def test_a_queue_that_stands_still_is_told_and_one_that_goes_on_is_not(
-    consuming, broker, tools
-) -> None:
+async def test_a_blocked_queue_is_listed_and_a_running_one_is_not(consuming, broker, tools) -> None:
     await put(consuming, 2)
 
     def say(message):
@@ -163,8 +161,8 @@ async def test_a_queue_that_stands_still_is_told_and_one_that_goes_on_is_not(
         assert (queue, wait.offset, wait.attempts) == (Q[0], 1, 1)
         left_ms = wait.until_ms - listener._started._session.clock.now_ms()
         assert 0 < left_ms <= 30_000
-        told = listener._started.running_info().properties["PROP_ORDERED_WAITS"]
-        assert told == f"T/broker-a/0@1 attempts=1 until={wait.until_ms}"
+        text = listener._started.running_info().properties["PROP_ORDERED_WAITS"]
+        assert text == f"T/broker-a/0@1 attempts=1 until={wait.until_ms}"
 
 
 async def test_a_pause_of_its_own(consuming, broker, tools) -> None:
@@ -205,7 +203,7 @@ async def test_after_so_many_attempts_it_is_a_dead_letter(consuming, broker, tim
     assert [each.body for each in broker.stored("%DLQ%g")] == [b"1"]
 
 
-async def test_a_dead_letter_that_nobody_takes_is_tried_again(consuming, broker, tools) -> None:
+async def test_a_dead_letter_that_no_broker_accepts_is_sent_again(consuming, broker, tools) -> None:
     refusing = True
 
     def refuse(request):

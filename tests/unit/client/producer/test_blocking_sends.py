@@ -83,7 +83,7 @@ def test_callbacks(broker, mq, tools, caplog):
     assert all(name.startswith("kourou-callback") for name in threads)
 
 
-def test_closing_runs_the_callbacks_that_are_owed(cluster, broker, tools):
+def test_closing_runs_the_pending_callbacks(cluster, broker, tools):
     outcomes = []
     with Client(tools.NAMESRV, dial=cluster.dial) as client:
         for _ in range(20):
@@ -138,8 +138,8 @@ def test_every_way_to_send_can_delay(broker, mq):
     done.wait()
     mq.send_oneway("T", b"x", delay_level=4)
     mq.send_many([Message("T", b"x", delay_level=5)])
-    told = [one.properties["DELAY"] for one in broker.stored("T")]
-    assert sorted(told) == ["1", "18", "3", "4", "5"]
+    levels = [one.properties["DELAY"] for one in broker.stored("T")]
+    assert sorted(levels) == ["1", "18", "3", "4", "5"]
 
 
 def test_another_producer(broker, mq):

@@ -24,7 +24,7 @@ from kourou.transport.zmq_server import Inbound, ZmqServer
 from kourou_rigs.wire_broker import Answer, Cut, Silence, WireBroker
 from kourou_rigs.wire_cluster import WireCluster
 
-PATIENT_S = 20
+WAIT_S = 20
 
 
 class Door:
@@ -106,7 +106,7 @@ class Place:
                 done.set_exception(error)
 
         self.loop.call_soon_threadsafe(run)
-        return done.result(PATIENT_S)
+        return done.result(WAIT_S)
 
     def door(self, broker: WireBroker | None) -> Door:
         door: Door = self.call(Door, self.cluster, broker)
@@ -117,7 +117,7 @@ class Place:
         for door in self.doors:
             self.call(door.stop)
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(PATIENT_S)
+        self.thread.join(WAIT_S)
         self.loop.close()
 
 
@@ -180,7 +180,7 @@ def test_threads_at_once_lose_and_double_nothing(door, broker, mq) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(PATIENT_S)
+        thread.join(WAIT_S)
     stored = broker.stored("T")
     assert len({one.message_id for one in stored}) == len(stored) == 400
     assert len({peer for peer, _ in door.sends()}) == 2, "some shared the I/O thread's"
@@ -349,7 +349,7 @@ def test_half_message_and_end_take_the_connection_of_the_thread(door, broker, mq
     with mq.transaction("T", b"1") as tx:
         assert len(door.sends()) == 1
         assert not door.ends()
-    assert tx.told
+    assert tx.reported
     assert [peer for peer, _ in door.sends()] == door.ends()
 
 
@@ -362,17 +362,17 @@ def test_an_end_that_the_broker_refuses_is_raised(door, broker, mq) -> None:
 
 
 @pytest.mark.parametrize("first", [Cut, Answer(14, remark="not the leader")])
-def test_an_end_that_was_not_taken_is_told_again(door, broker, mq, first) -> None:
+def test_an_end_that_was_not_accepted_is_sent_again(door, broker, mq, first) -> None:
     mq.transaction_check("T")(lambda _: None)
     broker.intercept = ended_with([first])
     with mq.transaction("T", b"1") as tx:
         pass
-    assert tx.told
+    assert tx.reported
     direct, again = door.ends()
     assert direct != again
 
 
-def test_ctrl_c_while_an_end_is_told_leaves_the_rest_to_the_other_way(
+def test_ctrl_c_while_an_end_is_sent_leaves_the_rest_to_the_io_thread(
     door, broker, mq, monkeypatch
 ) -> None:
     mq.transaction_check("T")(lambda _: None)
@@ -395,7 +395,7 @@ def test_ctrl_c_while_an_end_is_told_leaves_the_rest_to_the_other_way(
         mq.transaction("T", b"1"),
     ):
         patched.setattr(blocking_wire.BlockingWire, "_read", interrupted)
-    assert heard.wait(PATIENT_S)
+    assert heard.wait(WAIT_S)
     assert len(door.ends()) == 2
 
 

@@ -15,9 +15,9 @@ def test_a_level_or_its_time() -> None:
     assert delay_property(DELAY_LEVELS_MS, 0) is None
     assert delay_property(DELAY_LEVELS_MS, 0, timedelta()) is None
     for level, ms in enumerate(DELAY_LEVELS_MS, 1):
-        told = {"DELAY": str(level)}
-        assert delay_property(DELAY_LEVELS_MS, level) == told
-        assert delay_property(DELAY_LEVELS_MS, 0, timedelta(milliseconds=ms)) == told
+        expected = {"DELAY": str(level)}
+        assert delay_property(DELAY_LEVELS_MS, level) == expected
+        assert delay_property(DELAY_LEVELS_MS, 0, timedelta(milliseconds=ms)) == expected
     assert delay_property(DELAY_LEVELS_MS, 99) == {"DELAY": "99"}  # as the highest, brokers say
 
 
@@ -48,7 +48,7 @@ def test_both_at_once_are_refused() -> None:
         delay_property(DELAY_LEVELS_MS, 1, timedelta(seconds=1))
 
 
-def test_a_producer_is_told_other_levels() -> None:
+def test_a_producer_uses_the_configured_levels() -> None:
     settings = ProducerSettings(delay_levels="2s 1d")
     assert settings.delay_levels_ms == (2_000, 86_400_000)
     with pytest.raises(ConfigError, match="level 2"):

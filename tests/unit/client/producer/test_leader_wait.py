@@ -13,7 +13,7 @@ from kourou.protocol.messages.sending import SendRecords
 from kourou.sync import Client as BlockingClient
 from kourou_rigs.wire_broker import Answer, Cut
 
-PATIENCE_S = 20.0
+WAIT_S = 20.0
 
 
 @pytest.fixture
@@ -229,7 +229,7 @@ async def test_an_unknown_topic_is_looked_for_no_longer_than_a_send_may_take(
     cluster.nobody_leads(broker)
     async with producing(send_timeout_ms=300, create_topic_key="UNKNOWN") as mq:
         sending = asyncio.ensure_future(mq.send("New", b"x"))
-        await asyncio.wait([sending], timeout=PATIENCE_S)
+        await asyncio.wait([sending], timeout=WAIT_S)
         assert sending.done()
         with pytest.raises(TopicNotFound):
             await sending

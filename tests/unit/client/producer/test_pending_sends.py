@@ -23,7 +23,7 @@ from kourou.model.message import SendResult, SendStatus
 from kourou.model.queue import MessageQueue
 
 QUEUE = MessageQueue("T", "b", 0)
-LANE = SendTarget(QUEUE, "a:1", DraftDestination(b"T", 0, "c"), Terms(1_000, 3))
+TARGET = SendTarget(QUEUE, "a:1", DraftDestination(b"T", 0, "c"), Terms(1_000, 3))
 RESULT = SendResult(SendStatus.SEND_OK, "id", QUEUE, 7)
 
 
@@ -39,7 +39,7 @@ class Outgoing:
 
 
 def pending_send(port, waiter=None, size=10):
-    return PendingSend(bytes(size), "id", LANE, port, waiter, 0)
+    return PendingSend(bytes(size), "id", TARGET, port, waiter, 0)
 
 
 def loop_port(outgoing, count_max=100, size_bytes_max=10_000):

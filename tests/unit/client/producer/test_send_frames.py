@@ -46,7 +46,7 @@ def response(frame, **changes) -> SendRecordsResponse:
     return SendRecordsResponse(**{**fields, **changes})
 
 
-def test_messages_of_one_burst_share_a_frame_lane_by_lane():
+def test_messages_of_one_burst_share_a_frame_grouped_by_queue():
     first, second = target(0), target(1)
     messages = [pending_send(first, b"1"), pending_send(second, b"22"), pending_send(first, b"333")]
     frame = one_frame(messages)
@@ -64,7 +64,7 @@ def test_messages_of_one_burst_share_a_frame_lane_by_lane():
     assert first.bucket == second.bucket == []
 
 
-def test_one_lane_needs_no_numbers():
+def test_one_queue_needs_no_numbers():
     frame = one_frame([pending_send(target(0))])
     request, _ = request_of(frame, producer_group="g", default_topic="", default_topic_queue_nums=0)
     assert request.target_of == b""
@@ -90,7 +90,7 @@ def test_brokers_and_terms_are_kept_apart():
     ]
 
 
-def test_a_queue_has_one_lane_in_a_frame_even_if_its_route_was_renewed_meanwhile():
+def test_a_queue_has_one_target_in_a_frame_even_after_a_route_change():
     before, after = target(0), target(0)
     frame = one_frame(
         [pending_send(before, b"1"), pending_send(after, b"2"), pending_send(before, b"3")]
@@ -173,7 +173,7 @@ def test_four_answers_mean_stored(status):
     assert outcome.status is status
 
 
-def test_a_refused_lane_does_not_touch_the_others():
+def test_a_refused_queue_does_not_affect_the_others():
     first, second = target(0), target(1)
     frame = one_frame(
         [pending_send(first, b"1"), pending_send(first, b"22"), pending_send(second, b"333")]

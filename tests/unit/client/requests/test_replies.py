@@ -62,11 +62,11 @@ async def test_a_request_and_its_reply(asked, producing, tools) -> None:
         ((sent, body),) = asked.replies
         assert body == b'{"said":"pong"}'
         assert (sent.topic, sent.queue_id, sent.producer_group) == (REPLIES, 0, "p")
-        told = decode_properties(sent.properties.encode())
-        assert told["MSG_TYPE"] == "reply"
+        sent_properties = decode_properties(sent.properties.encode())
+        assert sent_properties["MSG_TYPE"] == "reply"
         for name in ("CORRELATION_ID", "REPLY_TO_CLIENT", "TTL"):
-            assert told[name] == properties[name]
-        assert reply.message_id == told["UNIQ_KEY"]
+            assert sent_properties[name] == properties[name]
+        assert reply.message_id == sent_properties["UNIQ_KEY"]
         assert len(mq._core.requests) == 0
 
 
@@ -121,7 +121,7 @@ async def test_a_late_reply_is_counted_and_dropped(asked, producing, tools, capl
         assert message.properties["CORRELATION_ID"] in caplog.text
 
 
-async def test_a_send_that_fails_is_told_at_once(asked, producing, tools) -> None:
+async def test_a_send_that_fails_is_raised_at_once(asked, producing, tools) -> None:
     asked.intercept = tools.on_send(Answer(Code.MESSAGE_ILLEGAL, remark="no"))
     async with producing() as mq:
         with pytest.raises(KourouError, match="no"):
@@ -173,7 +173,9 @@ async def test_a_reply_that_cannot_be_read_is_the_requesters_affair(
         assert reply.raw_body == b"no json"
 
 
-async def test_who_is_told_by_a_broker_says_that_it_heard(asked, producing, cluster, tools) -> None:
+async def test_a_requester_acknowledges_the_reply_to_the_broker(
+    asked, producing, cluster, tools
+) -> None:
     async with producing() as mq:
         await mq.send("T", b"to connect")
         wire = cluster.wires_to(asked)[0]

@@ -61,7 +61,7 @@ def test_what_comes_while_taking_is_taken_next():
     assert taken == [["first"], ["again"]]
 
 
-def test_a_closed_loop_is_told():
+def test_a_closed_loop_is_reported():
     loop = CountingLoop()
     loop.closed = True
     assert ThreadQueue(loop, print).put(1) is False

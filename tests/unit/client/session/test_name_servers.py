@@ -104,7 +104,7 @@ async def test_a_refusal_is_an_answer(cluster, choose):
 
 
 @pytest.mark.feature("F022")
-async def test_changes_are_told_to_every_name_server(cluster, choose):
+async def test_changes_are_sent_to_every_name_server(cluster, choose):
     choice = choose()
     await choice.tell_all(DeleteTopicInNamesrv(topic="TBW102"))
     assert {address for address, _ in cluster.asked} == set(THREE)
@@ -168,7 +168,7 @@ async def test_no_answer_of_a_list_server_ends_the_refreshing(choose, caplog):
     assert "is readable again" in said[1]
 
 
-async def test_the_outcome_of_each_is_told(cluster, choose):
+async def test_the_outcome_of_each_is_returned(cluster, choose):
     choice = choose()
     cluster.down.add("n2:19876")
     found = await choice.outcomes(ASK)

@@ -82,7 +82,7 @@ async def reported(broker: Broker, state=TransactionState.COMMIT, *, timeout_ms=
 @pytest.mark.parametrize(
     ("state", "number"), [(TransactionState.COMMIT, 8), (TransactionState.ROLLBACK, 12)]
 )
-async def test_the_place_of_the_half_message_is_told(state, number):
+async def test_the_position_of_the_half_message_is_sent(state, number):
     broker = Broker([Code.SUCCESS])
     assert await reported(broker, state) is None
     [request] = broker.heard
@@ -101,7 +101,7 @@ async def test_the_place_of_the_half_message_is_told(state, number):
         Code.OUTCOME_UNKNOWN,
     ],
 )
-async def test_it_is_told_again_while_that_may_help(trouble):
+async def test_it_is_sent_again_while_that_may_help(trouble):
     broker = Broker([trouble, trouble, Code.SUCCESS])
     assert await reported(broker) is None
     assert len(broker.heard) == 3
@@ -114,7 +114,7 @@ async def test_a_broker_without_a_leader_is_waited_for():
     assert await reported(broker) is None
 
 
-async def test_stored_without_the_full_promise_is_told():
+async def test_stored_without_the_full_durability_is_reported():
     assert await reported(Broker([Code.FLUSH_DISK_TIMEOUT])) is None
 
 

@@ -75,7 +75,7 @@ def test_the_block_ends_and_the_message_is_there(broker, topic, sent):
 
 
 @pytest.mark.feature("F252")
-def test_the_end_is_told_in_the_background(broker, topic, sent):
+def test_the_end_is_sent_in_the_background(broker, topic, sent):
     """The block is over before the broker has replied; closing the client waits for it."""
 
     async def story():
