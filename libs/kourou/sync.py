@@ -51,7 +51,7 @@ from kourou.client.settings.client_settings import (
     ProducerSettings,
     PullConsumerSettings,
 )
-from kourou.client.transactions.blocking import BlockingTransactions
+from kourou.client.transactions.blocking_transactions import BlockingTransactions
 from kourou.client.transactions.checks import Checker
 from kourou.client.transactions.producer import BlockingExecuting, Executor
 from kourou.errors import BadRequest, FilterFailed, KourouError

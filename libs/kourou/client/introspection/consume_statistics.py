@@ -1,4 +1,4 @@
-"""Measurement of consumption: rates (RocketMQ's `TopicRates`), handler times, stuck handlers.
+"""Measurement of consumption: rates (RocketMQ's `ConsumeRates`), handler times, stuck handlers.
 
 Sums are updated once a pull and once a burst of finished messages. Handler times are measured for
 some messages only (`ConsumeLog`).
@@ -24,7 +24,7 @@ _HOUR_SAMPLES = 3_600_000 // SAMPLE_MS
 
 
 @dataclass(frozen=True, slots=True)
-class TopicRates:
+class ConsumeRates:
     """The last minute of one topic: rates are messages per second, `_rt` values are average ms.
 
     `consume_rt` covers all topics of the consumer. `consume_failed_msgs` counts the last hour. All
@@ -81,21 +81,21 @@ class ConsumeStatistics:
         for topic in self._topics.values():
             topic.samples.append((now_ms, TopicSums(*astuple(topic.sums))))
 
-    def rates(self) -> dict[str, TopicRates]:
+    def rates(self) -> dict[str, ConsumeRates]:
         """Return the statistics of each topic, computed from the samples."""
         handlers = [one for look in self._handlers for one in look]
         consume_rt = sum(handlers) / len(handlers) if handlers else 0.0
         return {name: _rates_of(topic.samples, consume_rt) for name, topic in self._topics.items()}
 
 
-def _rates_of(samples: deque[tuple[int, TopicSums]], consume_rt: float) -> TopicRates:
+def _rates_of(samples: deque[tuple[int, TopicSums]], consume_rt: float) -> ConsumeRates:
     if len(samples) < 2:
-        return TopicRates()
+        return ConsumeRates()
     last_ms, last = samples[-1]
     first_ms, first = samples[max(0, len(samples) - 1 - _MINUTE_SAMPLES)]
     seconds = max(1, last_ms - first_ms) / 1_000
     pulls = last.pulls - first.pulls
-    return TopicRates(
+    return ConsumeRates(
         pull_rt=(last.pull_ms - first.pull_ms) / pulls if pulls else 0.0,
         pull_tps=(last.pulled - first.pulled) / seconds,
         consume_rt=consume_rt,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from kourou.client.introspection.consume_statistics import TopicRates
+from kourou.client.introspection.consume_statistics import ConsumeRates
 from kourou.client.settings.declaration import Settings
 from kourou.errors import KourouError
 from kourou.model.queue import MessageQueue
@@ -53,7 +53,7 @@ class RunningInfo:
     properties: Mapping[str, str]
     subscriptions: tuple[Subscription, ...]
     queues: Mapping[MessageQueue, QueueInfo]
-    rates: Mapping[str, TopicRates]
+    rates: Mapping[str, ConsumeRates]
     started_ms: int
 
 

@@ -199,7 +199,7 @@ class ProducerSender:
             contexts=contexts,
         )
 
-    # -- frames that a thread of the application sends (direct_sends) -----------------------------
+    # -- frames that a thread of the application sends (DirectSends) ------------------------------
 
     @property
     def may_be_bypassed(self) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from kourou.client.consumer.handlers import is_coroutine_handler
-from kourou.client.transactions.blocking import BlockingTransactions
+from kourou.client.transactions.blocking_transactions import BlockingTransactions
 from kourou.client.transactions.checks import Check, Checker
 from kourou.client.transactions.transaction import AsyncTransactions, Ending, Transaction
 from kourou.errors import BadRequest, Rejected, Unavailable

@@ -9,7 +9,7 @@ from kourou.client.introspection.broker_requests import (
     RequestReply,
     stacks,
 )
-from kourou.client.introspection.consume_statistics import TopicRates
+from kourou.client.introspection.consume_statistics import ConsumeRates
 from kourou.client.introspection.running_info import HandlerResult, QueueInfo, RunningInfo
 from kourou.client.session.heartbeats import GroupMembership
 from kourou.errors import BadRequest, GroupNotFound
@@ -68,7 +68,7 @@ class HandlingConsumer(Pulling):
                 ),
                 MessageQueue("T", "broker-a", 2): QueueInfo(commit_offset=0),
             },
-            {"T": TopicRates(pull_rt=1.5, consume_ok_tps=2.5, consume_failed_msgs=4)},
+            {"T": ConsumeRates(pull_rt=1.5, consume_ok_tps=2.5, consume_failed_msgs=4)},
             started_ms=1_000,
         )
 

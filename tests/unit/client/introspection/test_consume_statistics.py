@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.client.introspection.consume_statistics import SAMPLE_MS, ConsumeStatistics, TopicRates
+from kourou.client.introspection.consume_statistics import (
+    SAMPLE_MS,
+    ConsumeRates,
+    ConsumeStatistics,
+)
 
 
 def test_nothing_is_known_before_two_looks():
     statistics = ConsumeStatistics()
     statistics.of("T").consumed += 5
-    assert statistics.rates() == {"T": TopicRates()}
+    assert statistics.rates() == {"T": ConsumeRates()}
     statistics.look(0)
-    assert statistics.rates() == {"T": TopicRates()}
+    assert statistics.rates() == {"T": ConsumeRates()}
 
 
 def test_the_figures_of_a_minute():
@@ -22,7 +26,7 @@ def test_the_figures_of_a_minute():
     sums = statistics.of("T")
     sums.pulls, sums.pull_ms, sums.pulled, sums.consumed, sums.failed = 4, 10, 200, 100, 20
     statistics.look(SAMPLE_MS, [2, 4])
-    assert statistics.rates()["T"] == TopicRates(
+    assert statistics.rates()["T"] == ConsumeRates(
         pull_rt=2.5,
         pull_tps=20.0,
         consume_rt=3.0,
