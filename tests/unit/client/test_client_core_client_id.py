@@ -1,4 +1,4 @@
-"""Client ids tell members apart."""
+"""Client IDs are unique for consumers of a group."""
 
 from __future__ import annotations
 
@@ -6,11 +6,6 @@ import pytest
 
 from kourou.client.client_core import client_id
 from kourou.errors import BadRequest
-
-
-@pytest.mark.feature("F212", "F284")
-def test_it_is_built_from_the_address_and_the_instance():
-    assert client_id("IDC1-CID-0", "blue", pid=1, number=1) == "IDC1-CID-0@blue"
 
 
 @pytest.mark.feature("F285")

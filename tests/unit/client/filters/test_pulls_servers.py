@@ -31,12 +31,12 @@ def queue(number: int) -> MessageQueue:
 
 class Wires:
     def __init__(self) -> None:
-        self.stalled: set[str] = set()
+        self.connected: set[str] = set()
         self.lost: set[str] = set()
         self.clock = ManualClock()
 
     def servers(self) -> FilterServerChoice:
-        return FilterServerChoice(self.clock, self.stalled.__contains__, self.lost.__contains__)
+        return FilterServerChoice(self.clock, self.connected.__contains__, self.lost.__contains__)
 
 
 @pytest.mark.feature("F239")
@@ -89,11 +89,11 @@ def test_a_silent_server_is_skipped_until_it_is_connected_again():
     order = servers.order(known(), queue(0), LEADER)
     servers.silent(order[0])
     assert servers.order(known(), queue(0), LEADER) == list(order[1:])
-    wires.stalled.add(order[0])
+    wires.connected.add(order[0])
     assert servers.order(known(), queue(0), LEADER) == list(order[1:])  # not so soon
     wires.clock.advance(SHUN_MS)
     assert servers.order(known(), queue(0), LEADER) == list(order)
-    wires.stalled.clear()
+    wires.connected.clear()
     assert servers.order(known(), queue(0), LEADER) == list(order[1:])
     servers.answered(order[0])
     assert servers.order(known(), queue(0), LEADER) == order
