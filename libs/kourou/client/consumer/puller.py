@@ -42,6 +42,31 @@ STALE_PAUSE_MS = 200
 SWIFT_MS = 10
 """An empty reply faster than this did not wait; pulling again at once would be a busy loop."""
 
+_BUSY = frozenset({Code.SYSTEM_BUSY, Code.FLOW_CONTROL, Code.POLLING_FULL})
+_STALE = frozenset(
+    {
+        Code.SUBSCRIPTION_NOT_EXIST,
+        Code.SUBSCRIPTION_NOT_LATEST,
+        Code.SUBSCRIPTION_GROUP_NOT_EXIST,
+        Code.FILTER_DATA_NOT_EXIST,
+        Code.FILTER_DATA_NOT_LATEST,
+    }
+)
+_WITH_PLACE = frozenset(
+    {
+        Code.SUCCESS,
+        Code.PULL_NOT_FOUND,
+        Code.PULL_RETRY_IMMEDIATELY,
+        Code.PULL_OFFSET_MOVED,
+        Code.MESSAGE_CORRUPT,
+    }
+)
+"""Replies that contain the next offset; in other replies the header's numbers are undefined."""
+
+_Ask = Callable[[str, MessageQueue, PullMessage, int, bytes, "Decode | None"], Awaitable["Pulled"]]
+_log = logging.getLogger("kourou.client.consume")
+_CLASS_FILTER = int(PullFlag.CLASS_FILTER)
+
 
 class PullAction(Enum):
     """What else must be done before the next pull."""
@@ -60,18 +85,6 @@ class PullStep:
 
     action: PullAction = PullAction.NONE
     pause_ms: int = 0
-
-
-_BUSY = frozenset({Code.SYSTEM_BUSY, Code.FLOW_CONTROL, Code.POLLING_FULL})
-_STALE = frozenset(
-    {
-        Code.SUBSCRIPTION_NOT_EXIST,
-        Code.SUBSCRIPTION_NOT_LATEST,
-        Code.SUBSCRIPTION_GROUP_NOT_EXIST,
-        Code.FILTER_DATA_NOT_EXIST,
-        Code.FILTER_DATA_NOT_LATEST,
-    }
-)
 
 
 def step_after(
@@ -102,23 +115,6 @@ def step_after(
     if code in _STALE:
         return PullStep(PullAction.HEARTBEAT, STALE_PAUSE_MS)
     return PullStep(PullAction.FIND_ROUTE, exception_pause_ms)
-
-
-_WITH_PLACE = frozenset(
-    {
-        Code.SUCCESS,
-        Code.PULL_NOT_FOUND,
-        Code.PULL_RETRY_IMMEDIATELY,
-        Code.PULL_OFFSET_MOVED,
-        Code.MESSAGE_CORRUPT,
-    }
-)
-"""Replies that contain the next offset; in other replies the header's numbers are undefined."""
-
-_Ask = Callable[[str, MessageQueue, PullMessage, int, bytes, "Decode | None"], Awaitable["Pulled"]]
-
-_log = logging.getLogger("kourou.client.consume")
-_CLASS_FILTER = int(PullFlag.CLASS_FILTER)
 
 
 @dataclass(frozen=True, slots=True)

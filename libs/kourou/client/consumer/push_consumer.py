@@ -69,6 +69,20 @@ SUCCESS = "CR_SUCCESS"
 LATER = "CR_LATER"
 RAISED = "CR_THROW_EXCEPTION"
 
+QUEUES_AT_ONCE = 32
+"""The number of queues per round of concurrent requests.
+
+A slow broker delays only one round at a time, and does not get thousands of requests at once.
+"""
+
+AGAIN_MS = 1_000
+"""The delay before an incomplete rebalance is repeated."""
+
+SEND_BACKS_END_MS = 1_000
+"""How long `close` waits for messages that are being sent back to the brokers."""
+
+_log = logging.getLogger("kourou.client.consume")
+
 
 class _OneCall:
     """The lease of such a message: keeps the outcome that its handler reports."""
@@ -104,13 +118,6 @@ async def called_directly(
     result = LATER if isinstance(failure, ConsumeRefused) else RAISED
     reason = reason_of(failure, FAILURE_REASON_LENGTH_MAX)
     return HandlerResult(result, reason, spent_ms, order)
-
-
-QUEUES_AT_ONCE = 32
-"""The number of queues per round of concurrent requests.
-
-A slow broker delays only one round at a time, and does not get thousands of requests at once.
-"""
 
 
 class StartOffsets:
@@ -149,15 +156,6 @@ class StartOffsets:
                 return await facts.offset_by_time(queue, timestamp_ms)
             case _:
                 return await facts.max_offset(queue)
-
-
-AGAIN_MS = 1_000
-"""The delay before an incomplete rebalance is repeated."""
-
-SEND_BACKS_END_MS = 1_000
-"""How long `close` waits for messages that are being sent back to the brokers."""
-
-_log = logging.getLogger("kourou.client.consume")
 
 
 class PushConsumer:

@@ -35,6 +35,18 @@ from kourou.model.names import RETRY_PREFIX
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import Subscription
 
+MIB = 1024 * 1024
+NO_SPAN = 1 << 62
+"""No span limit, for orderly consumption: there the span is as large as the message count."""
+
+_JUDGED = frozenset({Code.SUCCESS, Code.PULL_NOT_FOUND, Code.PULL_RETRY_IMMEDIATELY})
+"""Reply codes that show that the filter was evaluated."""
+
+FILTER_REASONS_SAID_MAX = 64
+"""The number of distinct filter failure reasons that are kept, so that each is logged once."""
+
+_log = logging.getLogger("kourou.client.consume")
+
 
 @dataclass(frozen=True, slots=True)
 class WindowLimits:
@@ -177,19 +189,6 @@ class Window:
                 return f"offsets span {self.span}, limit {limits.span_max}"
             case None:
                 return ""
-
-
-MIB = 1024 * 1024
-NO_SPAN = 1 << 62
-"""No span limit, for orderly consumption: there the span is as large as the message count."""
-
-_JUDGED = frozenset({Code.SUCCESS, Code.PULL_NOT_FOUND, Code.PULL_RETRY_IMMEDIATELY})
-"""Reply codes that show that the filter was evaluated."""
-
-FILTER_REASONS_SAID_MAX = 64
-"""The number of distinct filter failure reasons that are kept, so that each is logged once."""
-
-_log = logging.getLogger("kourou.client.consume")
 
 
 @dataclass(slots=True)

@@ -36,6 +36,9 @@ _CHANGEABLE = frozenset(
 )
 """Causes that keep a message from every group now, but may not have done so earlier."""
 
+DELIVERY_SLACK_MS = 2_000
+"""How late a delayed message may be before it counts as overdue; deliveries take turns."""
+
 
 @dataclass(frozen=True, slots=True)
 class GroupConclusion:
@@ -271,10 +274,6 @@ def _delay(facts: MessageFacts) -> StatusCause:
         return StatusCause(CauseCode.DELAYED, text, known)
     text = f"It was due {duration(-left_ms)} ago, at {when(delay.due_ms)}, and is not delivered."
     return StatusCause(CauseCode.DELAY_OVERDUE, text, known)
-
-
-DELIVERY_SLACK_MS = 2_000
-"""How late a delayed message may be before it counts as overdue; deliveries take turns."""
 
 
 # -- 6 and 7 --------------------------------------------------------------------------------------

@@ -30,6 +30,9 @@ SHUN_MS = 1_000
 ALIKE_QUEUES_MAX = 1_024
 """With more queues than this, the hash alone balances well enough."""
 
+UNSERVED = "unserved"
+"""The failure kind if a broker has no filter server (kinds: docs/filters.md)."""
+
 
 class FilterServerChoice:
     """One consumer's assignment of queues to filter servers, with failover.
@@ -147,10 +150,6 @@ def shared_out(queues: Sequence[MessageQueue], servers: Sequence[str]) -> dict[M
 
 def _rank(queue: MessageQueue, server: str) -> bytes:
     return blake2b(f"{queue!s} {server}".encode(), digest_size=8).digest()
-
-
-UNSERVED = "unserved"
-"""The failure kind if a broker has no filter server (kinds: docs/filters.md)."""
 
 
 class FilterPulls:

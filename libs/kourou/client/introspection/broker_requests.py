@@ -44,6 +44,7 @@ from kourou.version import __version__
 
 _log = logging.getLogger("kourou.client")
 
+MIB = 1024 * 1024
 Buffer = bytes | bytearray | memoryview
 
 
@@ -142,9 +143,6 @@ class RequestHandlers:
             _log.warning("reply to broker %s failed: %s", address, error)
 
 
-MIB = 1024 * 1024
-
-
 class AnyConsumer(Protocol):
     """The part of a consumer that these requests need. A pull consumer has no more than this."""
 
@@ -205,7 +203,7 @@ class ConsumerRequests:
         member = self._member(group)
         if not hasattr(member, "running_info"):
             raise BadRequest(f"a pull consumer {what}", hint="choose a push consumer")
-        return member  # type: ignore[return-value]  # what has running_info has all of Pushed
+        return member  # type: ignore[return-value]  # then it is a HandlingConsumer
 
     async def _status(self, asked: BrokerRequest) -> RequestReply:
         request = asked.request

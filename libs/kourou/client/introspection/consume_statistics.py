@@ -22,6 +22,13 @@ SAMPLE_MS = 10_000
 _MINUTE_SAMPLES = 60_000 // SAMPLE_MS
 _HOUR_SAMPLES = 3_600_000 // SAMPLE_MS
 
+NOT_MEASURED = -1
+MEASURED_KEPT = 1_024
+"""The number of times kept for the average; if they are not collected, older ones are dropped."""
+
+SELDOM = 63
+"""A busy worker measures one message in 64: those whose count has these bits 0."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConsumeRates:
@@ -103,13 +110,6 @@ def _rates_of(samples: deque[tuple[int, TopicSums]], consume_rt: float) -> Consu
         consume_failed_tps=(last.failed - first.failed) / seconds,
         consume_failed_msgs=last.failed - samples[0][1].failed,
     )
-
-
-NOT_MEASURED = -1
-MEASURED_KEPT = 1_024
-"""The number of times kept for the average; if they are not collected, older ones are dropped."""
-SELDOM = 63
-"""A busy worker measures one message in 64: those whose count has these bits 0."""
 
 
 class ConsumeLog:

@@ -448,9 +448,6 @@ class OrderedDelivery:
         target.pause = self._loop.call_later(pause_ms / 1000, over)
 
 
-_log = logging.getLogger("kourou.client.consume")
-
-
 class LockEnd(Enum):
     """What happens to the lock of a queue that is released."""
 

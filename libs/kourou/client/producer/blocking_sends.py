@@ -71,6 +71,8 @@ By then earlier messages have been sent, and threads that send concurrently keep
 DIAL_MS = 300
 """The limit for opening a connection; then the I/O thread sends, which waits longer."""
 
+_log = logging.getLogger("kourou.client")
+
 
 class SendWaiter(Protocol):
     """A thread that waits for the outcomes of its sends."""
@@ -237,9 +239,6 @@ def _stored(frame: SendFrame, answer: Frame | KourouError) -> list[SendResult]:
             return []
         results.append(outcome)
     return results
-
-
-_log = logging.getLogger("kourou.client")
 
 
 class Waiter:

@@ -25,6 +25,23 @@ from kourou.protocol.record.properties import encode_properties
 
 _LEVELS = {level: {Property.DELAY.value: str(level)} for level in range(1, 33)}
 
+_KINDS = {
+    CompressionKind.ZLIB: Compression.ZLIB,
+    CompressionKind.LZ4: Compression.LZ4,
+    CompressionKind.ZSTD: Compression.ZSTD,
+}
+_UNIQ_KEY = Property.UNIQ_KEY.value
+_TAGS = Property.TAGS.value
+_KEYS = Property.KEYS.value
+_CLUSTER = Property.CLUSTER.value
+_ENDINGS_MAX = 64
+"""The number of tags that are cached per queue."""
+
+_UNIQ_KEY_IS = _UNIQ_KEY.encode() + b"\x01"
+_checked_tag = lru_cache(maxsize=1_024)(check_tag)  # few tags, many messages
+QUEUE_ID_AT = 12
+"""The offset of the queue ID in a record."""
+
 
 def delay_property(
     levels_ms: Sequence[int], delay_level: int, delay: timedelta | None = None
@@ -69,25 +86,6 @@ def level_of(levels_ms: Sequence[int], delay: timedelta) -> int:
         f"{delay} is not a delay level of the brokers",
         hint=f"nearest: {named}; the producer setting delay_levels lists them all",
     )
-
-
-_KINDS = {
-    CompressionKind.ZLIB: Compression.ZLIB,
-    CompressionKind.LZ4: Compression.LZ4,
-    CompressionKind.ZSTD: Compression.ZSTD,
-}
-_UNIQ_KEY = Property.UNIQ_KEY.value
-_TAGS = Property.TAGS.value
-_KEYS = Property.KEYS.value
-_CLUSTER = Property.CLUSTER.value
-_ENDINGS_MAX = 64
-"""The number of tags that are cached per queue."""
-
-_UNIQ_KEY_IS = _UNIQ_KEY.encode() + b"\x01"
-_checked_tag = lru_cache(maxsize=1_024)(check_tag)  # few tags, many messages
-
-QUEUE_ID_AT = 12
-"""The offset of the queue ID in a record."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,21 @@ REFRESH_MS = 500
 
 Abandon = Callable[[SendFrame, list[Outcome], int], None]
 
+ROUTE_WAIT_MS = 1_000
+"""How long a refresh waits for a name server; without a reply the route stays the same."""
+
+SAME_DEADLINE_MS = 250
+"""Messages whose deadlines differ by at most this may share a frame, which has one deadline."""
+
+Choose = Callable[[QueueMap, SendTarget, Callable[[str], bool]], SendTarget | None]
+"""(route, target, may this address be used?) -> the target to send by now; None: keep waiting."""
+
+Resend = Callable[[list[PendingSend], int, int], None]
+"""(messages with their targets, attempt number, attempts that do not count)."""
+
+Settle = Callable[[list[tuple[PendingSend, Outcome | None]]], None]
+_log = logging.getLogger("kourou.client.send")
+
 
 class SilentLeaders:
     """The unanswered frames of one producer. `abandon` receives those that are abandoned.
@@ -120,23 +135,6 @@ class SilentLeaders:
         )
         outcomes: list[Outcome] = [error] * len(frame.messages)
         self._abandon(frame, outcomes, self._clock.monotonic_ms())
-
-
-ROUTE_WAIT_MS = 1_000
-"""How long a refresh waits for a name server; without a reply the route stays the same."""
-
-SAME_DEADLINE_MS = 250
-"""Messages whose deadlines differ by at most this may share a frame, which has one deadline."""
-
-Choose = Callable[[QueueMap, SendTarget, Callable[[str], bool]], SendTarget | None]
-"""(route, target, may this address be used?) -> the target to send by now; None: keep waiting."""
-
-Resend = Callable[[list[PendingSend], int, int], None]
-"""(messages with their targets, attempt number, attempts that do not count)."""
-
-Settle = Callable[[list[tuple[PendingSend, Outcome | None]]], None]
-
-_log = logging.getLogger("kourou.client.send")
 
 
 @dataclass(slots=True)

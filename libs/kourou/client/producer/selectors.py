@@ -29,6 +29,11 @@ AVOID_MS = (0, 0, 30_000, 60_000, 120_000, 180_000, 600_000)
 ISOLATED_LATENCY_MS = 30_000
 """The latency that a failed attempt counts as."""
 
+Selector: TypeAlias = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
+"""(writable queues in order, message, argument of the call) -> one of the queues."""
+
+_COUNTER_MASK = 0x7FFFFFFF
+
 
 def avoid_for_ms(latency_ms: int) -> int:
     """Return how long to avoid a broker that took `latency_ms` for its last reply."""
@@ -76,12 +81,6 @@ class FaultLatency:
         if fault is None:
             return (0, 0)
         return (max(0, fault.until_ms - now_ms), fault.latency_ms)
-
-
-Selector: TypeAlias = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
-"""(writable queues in order, message, argument of the call) -> one of the queues."""
-
-_COUNTER_MASK = 0x7FFFFFFF
 
 
 class AtBroker(Protocol):

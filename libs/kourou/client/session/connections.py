@@ -42,6 +42,9 @@ HURRIED_MS = 1_000
 
 ResponseT = TypeVar("ResponseT", bound=Response)
 
+PAUSE_MS_MIN = 20
+PAUSE_MS_MAX = 500
+
 
 class Wire(Protocol):
     """The operations of a connection; ZmqConnection implements it.
@@ -243,10 +246,6 @@ def header_of(reply: Reply, kind: type[ResponseT]) -> ResponseT:
 def body_of(reply: Reply) -> memoryview:
     """Return the reply's body, empty if there is none."""
     return memoryview(reply.body[0]) if reply.body else memoryview(b"")
-
-
-PAUSE_MS_MIN = 20
-PAUSE_MS_MAX = 500
 
 
 class Pauses:

@@ -28,6 +28,9 @@ SOON_MS = 20
 
 _log = logging.getLogger("kourou.client")
 
+LOOP_CHECK_MS = 2_000
+"""The interval of the checks: three of them before a broker considers the client silent."""
+
 
 @dataclass(frozen=True, slots=True)
 class GroupMembership:
@@ -205,10 +208,6 @@ class Heartbeats:
             await self._connections.ask(address, request, timeout_ms=self._timeout_ms, hurried=True)
         except KourouError as error:
             _log.info("unregistering from broker %s failed: %s", address, error)
-
-
-LOOP_CHECK_MS = 2_000
-"""The interval of the checks: three of them before a broker considers the client silent."""
 
 
 class Standby:

@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("kourou.client")
 
+LIST_TIMEOUT_S = 3.0
+"""The timeout of the connection, of the headers, and of each later read."""
+
+LIST_WHOLE_MS = 10_000
+"""The limit for the whole response, so that a slow body does not block a thread for long."""
+
 
 class NameServerChoice:
     """Sends requests to one name server, the same one as long as it replies."""
@@ -156,12 +162,6 @@ class NameServerChoice:
             fresh = list(listed.addresses)
             self._chance.shuffle(fresh)
             self._addresses = fresh
-
-
-LIST_TIMEOUT_S = 3.0
-"""The timeout of the connection, of the headers, and of each later read."""
-LIST_WHOLE_MS = 10_000
-"""The limit for the whole response, so that a slow body does not block a thread for long."""
 
 
 class NameServerList:
