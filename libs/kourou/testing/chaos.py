@@ -22,7 +22,7 @@ from kourou.testing.cluster_thread import ClusterThread
 from kourou.testing.disk import MemoryDisk
 from kourou.testing.faulty_server import Fault, FaultKind, What, codes_of
 
-LOOK_S = 1.1
+DISK_CHECK_S = 1.1
 """A broker checks its disk once a second."""
 
 WAIT_S = 20.0
@@ -188,7 +188,7 @@ class Chaos:
             running = [one.service.parts.pressure for one in brokers if one.is_up]
             return all(pressure.refusing is refusing for pressure in running)
 
-        self._clock.advance(LOOK_S)
+        self._clock.advance(DISK_CHECK_S)
         if not self._thread.run(self._cluster.until(seen, WAIT_S)):
             names = ", ".join(one.name for one in brokers)
             raise AssertionError(f"{names}: the disk's state was not noticed in {WAIT_S:g} s")

@@ -63,7 +63,7 @@ GROUP_STEP_MS_MAX = 100
 SETTLE_ROUNDS = 2
 SETTLE_MS_MAX = 60_000
 NAME_LENGTH_MAX = 60
-LOOK_S = 0.02
+POLL_S = 0.02
 
 Storage = Literal["memory", "disk"]
 _numbers = count(1)
@@ -288,7 +288,7 @@ class Cluster:
             leading = self._leading(name)
             if leading is not None and await self._is_registered(name, leading):
                 return leading.name
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         raise Unavailable(f"no name server knows the leader of {name} after {ELECTION_S_MAX:g} s")
 
     async def _is_registered(self, name: str, leading: ClusterBroker) -> bool:

@@ -256,10 +256,10 @@ class Settling:
 
     # -- too slow ---------------------------------------------------------------------------------
 
-    def look_for_stuck(self, now_ms: int) -> None:
+    def check_stuck(self, now_ms: int) -> None:
         """Send back messages whose handlers exceed the time limit; `now_ms` is monotonic."""
         assert self._runner is not None, "serve comes first"
-        for item in self._stuck.look(self._runner.running(), now_ms):
+        for item in self._stuck.check(self._runner.running(), now_ms):
             for message in item if type(item) is list else (item,):
                 lease: MessageLease = message.lease
                 if not lease.window.holds(message.offset):

@@ -523,13 +523,13 @@ class PushConsumer:
     async def _keep_looking(self) -> None:
         while True:
             await asyncio.sleep(SAMPLE_MS / 1000)
-            self.look()
+            self.sample()
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Sample the consume rates, and send back messages whose handlers exceed the time limit."""
         now_ms = self._session.clock.monotonic_ms()
-        self._statistics.look(now_ms, self._around.runner.times())
-        self._settling.look_for_stuck(now_ms)
+        self._statistics.sample(now_ms, self._around.runner.times())
+        self._settling.check_stuck(now_ms)
 
     def status(self, topic: str) -> dict[MessageQueue, int]:
         """Return the next offset to commit for each queue of a topic (request code 221)."""

@@ -84,9 +84,9 @@ class SendBackRequests:
                     raise
                 _log.info("%s waits for a broker with a leader: %s", message, error)
             await asyncio.sleep(pause_ms / 1000)
-            await self._look(message.queue.topic, retry_topic(self._group))
+            await self._refresh_routes(message.queue.topic, retry_topic(self._group))
 
-    async def _look(self, *topics: str) -> None:
+    async def _refresh_routes(self, *topics: str) -> None:
         """Refresh these routes; if no name server replies, they stay the same."""
         for topic in topics:
             try:

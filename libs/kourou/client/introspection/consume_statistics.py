@@ -79,7 +79,7 @@ class ConsumeStatistics:
             found = self._topics[topic] = _Topic()
         return found.sums
 
-    def look(self, now_ms: int, handler_ms: Sequence[int] = ()) -> None:
+    def sample(self, now_ms: int, handler_ms: Sequence[int] = ()) -> None:
         """Take a sample of the totals, with the handler times since the previous sample.
 
         `now_ms` is monotonic.
@@ -166,7 +166,7 @@ class StuckWatch:
         # The items are kept, so that no other object can get the id of a monitored one.
         self._since: dict[tuple[int, int], tuple[Any, int, bool]] = {}
 
-    def look(self, running: Iterable[Any], now_ms: int) -> list[Any]:
+    def check(self, running: Iterable[Any], now_ms: int) -> list[Any]:
         """Return the items in `running` that exceed the time limit now; `now_ms` is monotonic."""
         seen: dict[tuple[int, int], tuple[Any, int, bool]] = {}
         late: list[Any] = []

@@ -86,7 +86,7 @@ class SilentLeaders:
         """Start monitoring a frame that is sent now."""
         self._out[id(frame)] = now_ms, frame
         if self._task is None:
-            self._task = background(self._look_now_and_then(), "looking for silent leaders")
+            self._task = background(self._refresh_periodically(), "looking for silent leaders")
 
     def ended(self, frame: SendFrame) -> bool:
         """Stop monitoring a frame; returns False if it was abandoned before."""
@@ -97,18 +97,18 @@ class SilentLeaders:
         if self._task is not None:
             self._task.cancel()
 
-    async def _look_now_and_then(self) -> None:
+    async def _refresh_periodically(self) -> None:
         try:
             while self._out:
                 await asyncio.sleep(REFRESH_MS / 1000)
                 since_ms = self._clock.monotonic_ms() - SILENT_MS
                 silent = [frame for sent_ms, frame in self._out.values() if sent_ms <= since_ms]
                 if silent:
-                    await self._look(silent)
+                    await self._check(silent)
         finally:
             self._task = None
 
-    async def _look(self, silent: list[SendFrame]) -> None:
+    async def _check(self, silent: list[SendFrame]) -> None:
         """Refresh the routes of these frames' topics, and abandon frames whose leader changed."""
         for topic in sorted({target.queue.topic for frame in silent for target in frame.targets}):
             try:
@@ -138,7 +138,7 @@ class SilentLeaders:
 
 
 @dataclass(slots=True)
-class _Party:
+class _WaitingBatch:
     """Messages that arrived together. They were sent `sent` times; `address` refused them."""
 
     messages: list[PendingSend]
@@ -168,7 +168,7 @@ class LeaderWait:
         self._choose = choose
         self._resend = resend
         self._settle = settle
-        self._parties: dict[str, list[_Party]] = {}
+        self._batches: dict[str, list[_WaitingBatch]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.awaited: Counter[str] = Counter()
         """The number of waiting messages by broker name; empty if none wait."""
@@ -184,7 +184,7 @@ class LeaderWait:
             by_topic.setdefault(message.target.queue.topic, []).append(message)
             self.awaited[message.target.broker_name] += 1
         for topic, some in by_topic.items():
-            self._parties.setdefault(topic, []).append(_Party(some, sent, spared, address))
+            self._batches.setdefault(topic, []).append(_WaitingBatch(some, sent, spared, address))
             if topic not in self._tasks:
                 names = ", ".join(sorted({message.target.broker_name for message in some}))
                 _log.info("messages for %s wait for a leader of broker %s", topic, names)
@@ -196,39 +196,39 @@ class LeaderWait:
         pauses = Pauses(self._chance)
         pauses.grow(spared)
         try:
-            while parties := self._parties.get(topic):
-                left_ms = _first_deadline(parties) - self._clock.monotonic_ms()
+            while batches := self._batches.get(topic):
+                left_ms = _first_deadline(batches) - self._clock.monotonic_ms()
                 await asyncio.sleep(max(min(pauses.next_ms(), left_ms), 0) / 1000)
-                await self._look(topic)
-                self._go_on(topic)
+                await self._refresh_route(topic)
+                self._send_ready(topic)
         finally:
             del self._tasks[topic]
 
-    async def _look(self, topic: str) -> None:
-        left_ms = _first_deadline(self._parties[topic]) - self._clock.monotonic_ms()
+    async def _refresh_route(self, topic: str) -> None:
+        left_ms = _first_deadline(self._batches[topic]) - self._clock.monotonic_ms()
         wait_ms = max(min(ROUTE_WAIT_MS, left_ms), 0)
         try:
             await asyncio.wait_for(self._routes.refresh(topic), wait_ms / 1000)
         except (KourouError, TimeoutError) as error:
             _log.info("route of %s not refreshed: %r", topic, error)
 
-    def _go_on(self, topic: str) -> None:
+    def _send_ready(self, topic: str) -> None:
         """Send the messages that can be sent now, complete the late ones, keep the rest."""
         known = self._routes.known(topic)
         now_ms = self._clock.monotonic_ms()
         late: list[tuple[PendingSend, Outcome | None]] = []
-        going: list[_Party] = []
-        staying: list[_Party] = []
+        going: list[_WaitingBatch] = []
+        staying: list[_WaitingBatch] = []
         ways: dict[tuple[SendTarget, str], SendTarget | None] = {}
-        for party in self._parties.pop(topic):
+        for batch in self._batches.pop(topic):
             go: list[PendingSend] = []
             stay: list[PendingSend] = []
-            for message in party.messages:
+            for message in batch.messages:
                 if message.deadline_ms <= now_ms:
                     self._leave(message)
-                    late.append((message, message.stored or too_late(message, party.sent)))
+                    late.append((message, message.stored or too_late(message, batch.sent)))
                     continue
-                way = (message.target, party.address)
+                way = (message.target, batch.address)
                 if way not in ways:
                     ways[way] = None if known is None else self._way(known, *way)
                 target = ways[way]
@@ -239,14 +239,14 @@ class LeaderWait:
                     move(message, target)
                     go.append(message)
             if go:
-                _add(going, _Party(go, party.sent, party.spared, party.address))
+                _add(going, _WaitingBatch(go, batch.sent, batch.spared, batch.address))
             if stay:
-                party.messages = stay
-                staying.append(party)
+                batch.messages = stay
+                staying.append(batch)
         if staying:
-            self._parties[topic] = staying
-        for party in going:
-            self._resend(party.messages, party.sent + 1, party.spared)
+            self._batches[topic] = staying
+        for batch in going:
+            self._resend(batch.messages, batch.sent + 1, batch.spared)
         if late:
             self._settle(late)
 
@@ -270,14 +270,14 @@ class LeaderWait:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        left = [party for parties in self._parties.values() for party in parties]
-        self._parties.clear()
+        left = [batch for batches in self._batches.values() for batch in batches]
+        self._batches.clear()
         self.awaited.clear()
         self._settle(
             [
                 (message, message.stored or given_up(message, "the client was closed"))
-                for party in left
-                for message in party.messages
+                for batch in left
+                for message in batch.messages
             ]
         )
 
@@ -316,17 +316,17 @@ def given_up(message: PendingSend, why: str) -> KourouError:
     return Unavailable(text, hint=failure.hint)
 
 
-def _first_deadline(parties: Iterable[_Party]) -> int:
-    return min(message.deadline_ms for party in parties for message in party.messages)
+def _first_deadline(batches: Iterable[_WaitingBatch]) -> int:
+    return min(message.deadline_ms for batch in batches for message in batch.messages)
 
 
-def _add(parties: list[_Party], party: _Party) -> None:
+def _add(batches: list[_WaitingBatch], batch: _WaitingBatch) -> None:
     """Append the messages, or merge them with the last ones if they may share frames."""
-    if parties:
-        last = parties[-1]
-        apart_ms = party.messages[0].deadline_ms - last.messages[0].deadline_ms
-        alike = (last.sent, last.spared) == (party.sent, party.spared)
+    if batches:
+        last = batches[-1]
+        apart_ms = batch.messages[0].deadline_ms - last.messages[0].deadline_ms
+        alike = (last.sent, last.spared) == (batch.sent, batch.spared)
         if alike and abs(apart_ms) <= SAME_DEADLINE_MS:
-            last.messages += party.messages
+            last.messages += batch.messages
             return
-    parties.append(party)
+    batches.append(batch)

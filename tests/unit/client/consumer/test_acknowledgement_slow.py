@@ -43,7 +43,7 @@ async def look(mq, listener):
     """What happens every ten seconds."""
 
     async def now():
-        listener._started.look()
+        listener._started.sample()
 
     await (mq._client._twin or mq._client).io.run(now())
 

@@ -310,7 +310,7 @@ async def test_a_member_tells_of_itself(broker, consuming, cluster, tools):
         consumer = listener._started
 
         async def state():
-            consumer.look()
+            consumer.sample()
             return consumer.status("T"), consumer.running_info()
 
         status, info = await (mq._client._twin or mq._client).io.run(state())

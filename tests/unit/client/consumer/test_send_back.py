@@ -160,7 +160,7 @@ async def test_when_no_broker_accepts_it_the_last_failure_is_raised(
 async def test_it_waits_for_the_next_leader(broker, cluster, failed, monkeypatch):
     mq, message = failed
     follower = cluster.follower(broker)
-    look, looks = SendBackRequests._look, []
+    look, looks = SendBackRequests._refresh_routes, []
 
     async def elected(self, *topics):
         if not looks:  # neither way was open, so it waits, and meanwhile there is a leader
@@ -168,7 +168,7 @@ async def test_it_waits_for_the_next_leader(broker, cluster, failed, monkeypatch
         looks.append(topics)
         await look(self, *topics)
 
-    monkeypatch.setattr(SendBackRequests, "_look", elected)
+    monkeypatch.setattr(SendBackRequests, "_refresh_routes", elected)
     mq._client.io.loop.call_soon_threadsafe(lambda: cluster.nobody_leads(broker, down=False))
     await back(mq, message)
     assert len(looks) == 1

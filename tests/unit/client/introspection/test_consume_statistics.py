@@ -15,17 +15,17 @@ def test_nothing_is_known_before_two_looks():
     statistics = ConsumeStatistics()
     statistics.of("T").consumed += 5
     assert statistics.rates() == {"T": ConsumeRates()}
-    statistics.look(0)
+    statistics.sample(0)
     assert statistics.rates() == {"T": ConsumeRates()}
 
 
 def test_the_figures_of_a_minute():
     statistics = ConsumeStatistics()
     statistics.of("T")
-    statistics.look(0)
+    statistics.sample(0)
     sums = statistics.of("T")
     sums.pulls, sums.pull_ms, sums.pulled, sums.consumed, sums.failed = 4, 10, 200, 100, 20
-    statistics.look(SAMPLE_MS, [2, 4])
+    statistics.sample(SAMPLE_MS, [2, 4])
     assert statistics.rates()["T"] == ConsumeRates(
         pull_rt=2.5,
         pull_tps=20.0,
@@ -40,10 +40,10 @@ def test_the_figures_of_a_minute():
 def test_what_is_older_than_a_minute_leaves_the_rates_and_later_the_hour(samples, failed):
     statistics = ConsumeStatistics()
     statistics.of("T")
-    statistics.look(0)
+    statistics.sample(0)
     statistics.of("T").failed += 3
     for number in range(1, samples + 1):
-        statistics.look(number * SAMPLE_MS)
+        statistics.sample(number * SAMPLE_MS)
     status = statistics.rates()["T"]
     assert status.consume_failed_tps == 0.0
     assert status.consume_failed_msgs == failed

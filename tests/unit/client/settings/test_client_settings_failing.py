@@ -61,7 +61,7 @@ async def test_how_long_a_handler_may_take(one_queue, cluster, consumer, tools):
     mq._client.clock = clock = ManualClock()
 
     async def look():
-        messages._started.look()
+        messages._started.sample()
 
     async with mq, mq.subscribe("T") as messages:
         await anext(aiter(messages))
