@@ -27,7 +27,7 @@ import uvloop
 from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
 
 from kourou import Client, ConsumerSettings, ReceivedMessage
-from kourou.client.producer.drafts import Drafting, Place
+from kourou.client.producer.drafts import DraftDestination, Drafting
 from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import Code
 from kourou.model.subscription import ConsumeFromWhere
@@ -133,7 +133,12 @@ def prepared(queue_id: int, first: int, count: int) -> bytes:
     for number in range(count):
         record = bytearray(
             drafting.draft(
-                Place(b"T", queue_id, "c"), BODY, keys.next(now_ms), now_ms, tag="A", keys="k"
+                DraftDestination(b"T", queue_id, "c"),
+                BODY,
+                keys.next(now_ms),
+                now_ms,
+                tag="A",
+                keys="k",
             )
         )
         stamp(
@@ -199,7 +204,7 @@ async def measure(
 def encode_alone(count: int, report: list[dict[str, Any]]) -> None:
     drafting = Drafting(ProducerSettings(), encode_host(HOST))
     keys = UniqKeyGenerator(b"\x7f\0\0\1", 1, 1)
-    place = Place(b"T", 0, "c")
+    place = DraftDestination(b"T", 0, "c")
     cpu = time.thread_time()
     for _ in range(count):
         now_ms = time.time_ns() // 1_000_000

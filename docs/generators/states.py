@@ -10,7 +10,7 @@ from pathlib import Path
 
 from generators.tables import code, document, head, link, paragraph, table
 
-from kourou.client.consumer.pull_plan import SWIFT_MS, Action, step_after
+from kourou.client.consumer.puller import SWIFT_MS, PullAction, step_after
 from kourou.client.settings.client_settings import ConsumerSettings
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.retention.disk_pressure import DiskLevel, DiskPressure
@@ -20,7 +20,7 @@ from kourou.service.lifecycle import STEPS, ExitCode, Phase
 
 LIFE = "libs/kourou/service/lifecycle.py"
 DISK = "libs/kourou/engine/retention/disk_pressure.py"
-PULL = "libs/kourou/client/consumer/pull_plan.py"
+PULL = "libs/kourou/client/consumer/puller.py"
 
 ABOUT = """\
 State machines: the lifecycle of a service, the disk usage of a broker, the pull loop of a consumer.
@@ -169,7 +169,7 @@ def _pulls() -> Iterator[str]:
         "pause before the next pull, with the default settings:"
     )
     yield ""
-    said = remarks(Action)
+    said = remarks(PullAction)
 
     def pause_ms(number: int, *, progressed: bool, elapsed_ms: int) -> str:
         step = step_after(

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from kourou.client.client import Client as Client
     from kourou.client.client import Producer as Producer
     from kourou.client.consumer.outcomes import ConsumedFirst as ConsumedFirst
+    from kourou.client.consumer.outcomes import ConsumeOrderlyStatus as ConsumeOrderlyStatus
     from kourou.client.consumer.outcomes import ConsumeResult as ConsumeResult
     from kourou.client.consumer.outcomes import DeadLetter as DeadLetter
     from kourou.client.consumer.outcomes import RetryLater as RetryLater
+    from kourou.client.consumer.outcomes import Suspend as Suspend
     from kourou.client.consumer.received import ReceivedMessage as ReceivedMessage
     from kourou.client.filters.expressions import Sql as Sql
     from kourou.client.filters.python_filter import Filter as Filter
-    from kourou.client.ordered.outcomes import ConsumeOrderlyStatus as ConsumeOrderlyStatus
-    from kourou.client.ordered.outcomes import Suspend as Suspend
     from kourou.client.settings.client_settings import ClientSettings as ClientSettings
     from kourou.client.settings.client_settings import ConsumerSettings as ConsumerSettings
     from kourou.client.settings.client_settings import ProducerSettings as ProducerSettings
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 _HOMES = {
     "Client": "kourou.client.client",
     "Producer": "kourou.client.client",
-    "ConsumeOrderlyStatus": "kourou.client.ordered.outcomes",
+    "ConsumeOrderlyStatus": "kourou.client.consumer.outcomes",
     "ConsumeResult": "kourou.client.consumer.outcomes",
     "ConsumedFirst": "kourou.client.consumer.outcomes",
     "DeadLetter": "kourou.client.consumer.outcomes",
     "RetryLater": "kourou.client.consumer.outcomes",
-    "Suspend": "kourou.client.ordered.outcomes",
+    "Suspend": "kourou.client.consumer.outcomes",
     "Sql": "kourou.client.filters.expressions",
     "Filter": "kourou.client.filters.python_filter",
     "ReceivedMessage": "kourou.client.consumer.received",

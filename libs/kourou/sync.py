@@ -13,32 +13,124 @@ State: soft.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 from kourou.client.client_core import ClientCore
-from kourou.client.consumer.blocking import Blocking, Listener, Subscribed
-from kourou.client.consumer.consumption import Topics, chosen_handler, consumption, group_defaults
-from kourou.client.consumer.handlers import is_coroutine_handler
+from kourou.client.consumer.consumption import (
+    Consumption,
+    Topics,
+    chosen_handler,
+    consumption,
+    group_defaults,
+)
+from kourou.client.consumer.handlers import (
+    HandlerReport,
+    HandlerRunner,
+    ThreadRunner,
+    is_coroutine_handler,
+)
 from kourou.client.consumer.offsets import OffsetStore
 from kourou.client.consumer.pull_consumer import PullConsumer
+from kourou.client.consumer.push_consumer import PushConsumer
+from kourou.client.consumer.queue_consumption import ConsumeCounts
+from kourou.client.consumer.received import ReceivedMessage
+from kourou.client.consumer.streams import BlockingStreamRunner
 from kourou.client.filters.expressions import Wanted
-from kourou.client.producer.producer_core import ProducerCore
-from kourou.client.requests.blocking import BlockingRequests
+from kourou.client.ordered.consumer import OrderedConsumer
+from kourou.client.ordered.turns import TurnLog, plain_turns
+from kourou.client.producer.blocking_sends import BlockingSends, Waiter
+from kourou.client.producer.drafts import joined_keys
+from kourou.client.producer.producer_core import Choice, ProducerCore
 from kourou.client.requests.requester import replying
 from kourou.client.session.connections import Dial
-from kourou.client.session.io_thread import ClientClosed
+from kourou.client.session.io_thread import ClientClosed, Io
 from kourou.client.settings.client_settings import (
     ClientSettings,
     ConsumerSettings,
     ProducerSettings,
     PullConsumerSettings,
 )
-from kourou.client.transactions.blocking import BlockingTransactions
+from kourou.client.transactions.blocking_transactions import BlockingTransactions
 from kourou.client.transactions.checks import Checker
 from kourou.client.transactions.producer import BlockingExecuting, Executor
-from kourou.errors import BadRequest
+from kourou.errors import BadRequest, FilterFailed, KourouError
+from kourou.model.queue import MessageQueue
 from kourou.model.subscription import MATCH_ALL
+
+
+class BlockingRequests(BlockingSends):
+    """Sending of requests and replies.
+
+    `Client` and `Producer` of kourou.sync have these methods.
+    """
+
+    def request(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        order_key: str | None = None,
+        queue: MessageQueue | None = None,
+        flag: int = 0,
+        body_type: Any = None,
+        timeout_ms: int | None = None,
+    ) -> ReceivedMessage:
+        """Send a request and wait for its reply; see `kourou.Client.request`."""
+        core, port, targets = self._ready(topic)
+        requests, group = core.requests, core.settings.producer_group
+        if timeout_ms is None:
+            timeout_ms = core.settings.send_timeout_ms
+        choice = Choice(order_key, queue)
+        terms = core.terms(timeout_ms=timeout_ms, wait=True, pinned=choice.pinned)
+        until_ms = core.clock.monotonic_ms() + timeout_ms
+        if not requests.is_prepared(group, topic):
+            core.io.submit(requests.prepare(group, topic)).result()
+        waiting = requests.open(timeout_ms, body_type)
+        try:
+            sent = Waiter()
+            own = waiting.properties
+            port.add_all(
+                [
+                    core.pending_send(
+                        targets, port, sent, body, tag, keys, properties, flag, terms, choice, own
+                    )
+                ]
+            )
+            try:
+                sent.wait()
+            except KourouError:
+                if not waiting.future.done():  # a received reply outweighs a lost send result
+                    raise
+            left_ms = until_ms - core.clock.monotonic_ms()
+            try:
+                return waiting.future.result(max(left_ms, 0) / 1000)
+            except TimeoutError:
+                raise waiting.late() from None
+        finally:
+            requests.close(waiting)
+
+    def reply(
+        self,
+        message: ReceivedMessage,
+        body: Any,
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+    ) -> None:
+        """Reply to a request that was received; see `kourou.Client.reply`."""
+        core = self._core
+        if core is None:
+            raise ClientClosed
+        work = core.replier.reply(
+            message, body, tag=tag, keys=joined_keys(keys), properties=properties, flag=flag
+        )
+        core.io.submit(work).result()
 
 
 class Client(BlockingRequests, BlockingTransactions):
@@ -138,7 +230,7 @@ class Client(BlockingRequests, BlockingTransactions):
         settings: ConsumerSettings | None = None,
         offsets: OffsetStore | None = None,
         auto_ack: bool = True,
-    ) -> Subscribed:
+    ) -> BlockingSubscribed:
         """Return messages as an iterator for one thread: use `with`, then `for`.
 
         The arguments are those of `kourou.Client.subscribe`.
@@ -151,7 +243,7 @@ class Client(BlockingRequests, BlockingTransactions):
             body_type=body_type,
             offsets=offsets,
         )
-        return Subscribed(self._client, wanted, auto_ack=auto_ack)
+        return BlockingSubscribed(self._client, wanted, auto_ack=auto_ack)
 
     def listen(
         self,
@@ -167,7 +259,7 @@ class Client(BlockingRequests, BlockingTransactions):
         replies: bool = False,
         ordered: bool = False,
         auto_commit: bool = True,
-    ) -> Listener:
+    ) -> BlockingListener:
         """Call `handler` in threads with every message; see `kourou.Client.listen`."""
         handler = chosen_handler(settings or self._consuming, handler)
         if is_coroutine_handler(handler):
@@ -188,7 +280,7 @@ class Client(BlockingRequests, BlockingTransactions):
         )
         if replies:
             handler = replying(handler, self._producer_core)
-        return Listener(self._client, wanted, handler)
+        return BlockingListener(self._client, wanted, handler)
 
     def pull_consumer(
         self,
@@ -242,3 +334,138 @@ class TransactionProducer(BlockingExecuting, Producer):
     ) -> None:
         super().__init__(client, settings)
         self._executes(execute, check)
+
+
+class Blocking:
+    """Wraps an object whose coroutines run on the I/O thread; its methods block until they end."""
+
+    def __init__(self, inner: Any, io: Io) -> None:
+        self._inner = inner
+        self._io = io
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        work = getattr(found, "__wrapped__", None)
+        if work is None:
+            return found if not hasattr(found, "_io") else Blocking(found, self._io)
+
+        def blocking(*args: Any, **kwargs: Any) -> Any:
+            return self._io.submit(work(self._inner, *args, **kwargs)).result()
+
+        return blocking
+
+
+class _BlockingConsumer:
+    """A push consumer on the I/O thread; may be started and closed from any thread."""
+
+    def __init__(self, client: ClientCore, wanted: Consumption) -> None:
+        self._client = client
+        self._wanted = wanted
+        self._consumer: PushConsumer | None = None
+
+    def _make_runner(self, report: HandlerReport) -> HandlerRunner:
+        raise AssertionError(f"{type(self).__name__} makes no runner")
+
+    def start(self) -> Self:
+        """Join the group and start consuming."""
+        work = self._client.push_consumer(self._wanted, self._make_runner)
+        self._consumer = self._client.io.submit(work).result()
+        return self
+
+    def close(self) -> None:
+        """Wait for running handlers, commit offsets and leave the group."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None and self._client.is_open:
+            self._client.io.submit(self._client.close_consumer(consumer)).result()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _started(self) -> PushConsumer:
+        if self._consumer is None:
+            raise ClientClosed("consumer")
+        return self._consumer
+
+    @property
+    def assigned(self) -> list[MessageQueue]:
+        """The queues that are assigned to this consumer now."""
+        return self._started.assigned
+
+    @property
+    def locked(self) -> list[MessageQueue]:
+        """The queues that this consumer has locked; empty unless it consumes in order."""
+        consumer = self._started
+        return consumer.locked if isinstance(consumer, OrderedConsumer) else []
+
+    @property
+    def counts(self) -> ConsumeCounts:
+        """The numbers of messages pulled, consumed, failed, filtered, corrected and unreadable."""
+        return self._started.counts
+
+    @property
+    def waiting(self) -> dict[MessageQueue, FilterFailed]:
+        """The queues that are blocked because their filter cannot be evaluated, with the error."""
+        return self._started.waiting
+
+    def commit(self) -> None:
+        """Commit the consumed offsets now, without waiting for the next interval."""
+        self._client.io.submit(self._started.commit()).result()
+
+
+class BlockingListener(_BlockingConsumer):
+    """Calls a handler with every message, in a thread pool."""
+
+    def __init__(
+        self, client: ClientCore, wanted: Consumption, handler: Callable[[Any], Any]
+    ) -> None:
+        super().__init__(client, wanted)
+        self._handler = handler
+
+    def _make_runner(self, report: HandlerReport) -> HandlerRunner:
+        settings, handler = self._wanted.settings, self._handler
+        log = self._client.consume_log
+        message_trace = self._client.message_trace(settings)
+        if message_trace is not None:
+            handler = message_trace.handler(handler)
+        if self._client.tracing is not None:
+            handler = self._client.tracing.plain_handler(settings.consumer_group, handler)
+        if self._wanted.ordered:
+            handler, log = plain_turns(handler, log), TurnLog(log)
+        return ThreadRunner(
+            handler,
+            report,
+            log,
+            threads_min=settings.consume_threads_min,
+            threads_max=settings.consume_threads_max,
+            name=f"kourou-{settings.consumer_group}",
+        )
+
+
+class BlockingSubscribed(_BlockingConsumer):
+    """An iterator over messages, for one thread."""
+
+    def __init__(self, client: ClientCore, wanted: Consumption, *, auto_ack: bool) -> None:
+        super().__init__(client, wanted)
+        self._auto_ack = auto_ack
+        self._stream: BlockingStreamRunner | None = None
+
+    def _make_runner(self, report: HandlerReport) -> HandlerRunner:
+        if self._client.tracing is not None:
+            group = self._wanted.settings.consumer_group
+            report = self._client.tracing.stream_report(group, report)
+        message_trace = self._client.message_trace(self._wanted.settings)
+        if message_trace is not None:
+            report = message_trace.report(report)
+        self._stream = BlockingStreamRunner(
+            report, self._client.consume_log, auto_ack=self._auto_ack
+        )
+        return self._stream
+
+    def __iter__(self) -> BlockingStreamRunner:
+        if self._stream is None:
+            raise ClientClosed("subscription")
+        return self._stream

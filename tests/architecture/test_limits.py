@@ -25,7 +25,7 @@ OWN_AFFAIRS = {
     "libs/kourou/transport/zmq_socket.py": "sockets of one process",
     "libs/kourou/client/admin/topics.py": "how long we wait for our own topic",
     "libs/kourou/client/consumer/queue_consumption.py": "log lines that are not repeated",
-    "libs/kourou/client/filters/servers.py": "where chance is even enough",
+    "libs/kourou/client/filters/pulls.py": "where chance is even enough",
     "libs/kourou/client/introspection/running_info.py": "how much of our own waiting we tell",
     "libs/kourou/client/session/io_thread.py": "how long we wait for our own thread",
     "libs/kourou/service/os_processes.py": "the kernel's own bound",

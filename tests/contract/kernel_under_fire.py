@@ -103,14 +103,14 @@ class Fire:
                         found.append(draw.choice(LONGS))
         return array("q", found)
 
-    def told(self, name: str, *arguments: object) -> object:
+    def outcome_of(self, name: str, *arguments: object) -> object:
         """What a function of the compiled kernel gives or refuses; a crash ends this program."""
         return outcome(getattr(self.made, name), *arguments)
 
     def same(self, name: str, data: bytes | list[bytes], *rest: object) -> None:
         """The same, compared with the kernel in Python."""
         given = list(map(exact, data)) if isinstance(data, list) else exact(data)
-        ours = self.told(name, given, *rest)
+        ours = self.outcome_of(name, given, *rest)
         if ours is None:
             return  # it leaves this to the other one
         theirs = outcome(getattr(kernel_python, name), given, *rest)
@@ -131,7 +131,7 @@ class Fire:
         if len(starts) == len(sizes):
             self.same("read", raw, starts, sizes)
             self.same("verify", raw, starts, sizes)
-            self.told("verify", exact(raw), starts, sizes, starts, exact(b"orders"), 1, sizes)
+            self.outcome_of("verify", exact(raw), starts, sizes, starts, exact(b"orders"), 1, sizes)
         for one in (raw, *map(self.damaged, drafts)):
             self.same("values", [one], tuple(draw.sample(NAMES, 2)))
             self.same("move", one, b"other", 3, changes, 4, 8, draw.choice((-1, 6)), 2**40)
@@ -169,8 +169,8 @@ class Fire:
                 ("project",),
                 ("check_targets", [b"orders", b"T"], array("q", (1, 2)), numbers),
             ):
-                self.told(name, exact(raw), hostile, *rest)
-            self.told("queue_units", hostile, codes, draw.choice((None, numbers)))
+                self.outcome_of(name, exact(raw), hostile, *rest)
+            self.outcome_of("queue_units", hostile, codes, draw.choice((None, numbers)))
 
     def append(self, drafts: list[bytes], raw: bytes, sizes: array[int]) -> None:
         """Places for drafts, most of which are none."""
@@ -179,7 +179,7 @@ class Fire:
         ends = self.numbers([5, 7])
         segment = draw.choice((10_000, 300, 8, 9, 0, -1))
         end = draw.choice((0, 290, 9_990, -5))
-        self.told(
+        self.outcome_of(
             *("append", exact(raw) or bytearray(), sizes, draw.choice((None, targets)), ends, end),
             *(draw.choice((10**6, 0)), segment, 99, draw.choice((*HOSTS, b"x"))),
         )
@@ -192,9 +192,9 @@ class Fire:
         longs = [self.numbers([draw.choice(LONGS) for _ in range(count)]) for _ in range(2)]
         slots = array("i", [0] * draw.choice((1, 3, 8)))
         number = draw.choice((1, 2, 2**31 - 4, 0))
-        self.told("index_entries", hashes, *longs, slots, number, draw.choice(LONGS))
+        self.outcome_of("index_entries", hashes, *longs, slots, number, draw.choice(LONGS))
         pages = bytearray(draw.choice((1, 3)))
-        self.told("link_slots", hashes, number, slots, pages, draw.choice((1, 4, 0)))
+        self.outcome_of("link_slots", hashes, number, slots, pages, draw.choice((1, 4, 0)))
 
 
 def outcome(call: Callable[..., Any], *arguments: object) -> object:

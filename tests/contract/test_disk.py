@@ -9,8 +9,7 @@ import pytest
 
 from kourou.store.disk import Disk, read_whole, write_atomically
 from kourou.store.real_disk import RealDisk
-from kourou.testing.disk import SimDisk
-from kourou.testing.memory_disk import MemoryDisk
+from kourou.testing.disk import MemoryDisk, SimDisk
 from kourou_rigs.failing_disk import FailingDisk, Faults
 
 
@@ -201,7 +200,7 @@ def test_a_cleared_directory_stays_and_so_does_its_lock(disk: Disk, root: Path) 
     assert not disk.exists(root / "missing")
 
 
-def test_usage_is_told(disk: Disk, root: Path) -> None:
+def test_usage_is_reported(disk: Disk, root: Path) -> None:
     total, free = disk.usage(root)
     assert 0 < free <= total
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kourou.protocol.bodies.broker_bodies import EventView, decode_event_views
 
 from kourou.engine.admin.history import (
     EventFound,
@@ -37,7 +38,6 @@ from kourou.eventstore.event_store import EventStore
 from kourou.eventstore.history_reader import answer
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
-from kourou.protocol.bodies.broker_bodies import EventView, decode_event_views
 from kourou_rigs.postgres import PostgresServer
 
 ORDERS = TopicConfig("orders", 4, 4)
@@ -122,7 +122,7 @@ def test_the_history_of_one_aggregate_and_of_all(filled: EventStore):
     assert offsets(filled, "progress/till", types=frozenset({"OffsetsReset"})) == [5]
 
 
-def test_locks_are_told_when_they_are_asked_for(store: EventStore):
+def test_locks_are_returned_when_they_are_requested(store: EventStore):
     store.append([recorded(0, TopicPut(ORDERS)), recorded(1, LOCKED), recorded(2, TopicPut(WIDER))])
     assert offsets(store) == [2, 0], "nobody decides them"
     assert offsets(store, "locks/till") == [1]
@@ -240,7 +240,7 @@ def test_an_event_comes_with_the_progress_that_it_took_away(filled: EventStore):
     assert found(8).dropped == {"late": {"orders": {1: 9}}}
 
 
-def test_what_is_not_there_yet_is_not_told_as_if_it_were_all(filled: EventStore):
+def test_an_incomplete_history_is_not_returned_as_complete(filled: EventStore):
     questions: list[Question] = [HistoryQuestion("", 1), StateQuestion(""), EventQuestion(1)]
     for question in questions:
         with pytest.raises(MetadataUnavailable, match="below 9, but not yet those below 10"):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kourou.protocol.record.hashes import index_hash, java_hash
 
 from kourou.errors import ConfigError, MessageIllegal
 from kourou.model.limits import BODY_SIZE_BYTES_MAX, PROPERTIES_SIZE_BYTES_MAX, SEGMENT_TAIL_BYTES
@@ -30,7 +31,6 @@ from kourou.protocol.kernel_python import (
     TOO_MANY_BYTES,
     WHOLE,
 )
-from kourou.protocol.record.hashes import index_hash, java_hash
 from kourou.protocol.record.layout import (
     STORE_V6,
     encode_batch,
@@ -571,7 +571,7 @@ def test_a_record_of_another_queue_topic_or_offset_is_not_the_wanted_one(made: M
 
 
 @both
-def test_a_record_with_a_checksum_of_its_body_alone_is_told_apart(made: ModuleType) -> None:
+def test_a_record_with_a_checksum_of_its_body_alone_is_recognized(made: ModuleType) -> None:
     draft = encode_draft(
         topic=b"T",
         queue_id=0,

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kourou.protocol.record.hashes import tags_code
 
 from kourou.engine.effects import Append
 from kourou.engine.ports import QueueRead, StoreView
 from kourou.errors import Rejected
 from kourou.filtering.sql import sql_filter
-from kourou.protocol.record.hashes import tags_code
 from kourou.protocol.record.message_record import decode_record
 from kourou.store.log import reads as store_reads
 from kourou.store.store import Store
@@ -43,10 +43,10 @@ class Both:
         """One append of both, projected."""
         written = self.writer.stamp(drafts)
         self.writer.append(written)
-        grown = self.store.dispatch()
+        advanced = self.store.dispatch()
         pieces = [(item.position, item.record) for item in written]
         self.memory.append(Append(pieces, [], self.store.end))
-        expected = {(one.topic, one.queue_id): one.max_offset for one in grown}
+        expected = {(one.topic, one.queue_id): one.max_offset for one in advanced}
         assert {
             (topic, queue_id): high for topic, queue_id, high in self.memory.dispatch()
         } == expected

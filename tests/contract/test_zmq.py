@@ -191,7 +191,7 @@ async def test_a_server_may_ask_its_client(host: Host, connect: Connect) -> None
     assert (host.frames[1].frame.kind, host.frames[1].frame.correlation) == (FrameKind.REPLY, 77)
 
 
-async def test_the_peer_is_told_from_others_by_id_and_address(host: Host, connect: Connect) -> None:
+async def test_the_peer_is_distinguished_by_id_and_address(host: Host, connect: Connect) -> None:
     for _ in range(3):
         await connect(host.address).request(ASK, timeout_ms=PATIENT_MS)
     peers = [inbound.peer for inbound in host.frames]

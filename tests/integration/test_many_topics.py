@@ -31,9 +31,8 @@ from kourou.store.config.config_json import GroupTable, TopicTable, encode_group
 from kourou.store.real_disk import RealDisk, RealFile
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
-from kourou.testing.disk import SimFile
-from kourou.testing.memory_disk import MemoryDisk
-from kourou.testing.mortal_broker import MortalBroker
+from kourou.testing.cluster_broker import MortalBroker
+from kourou.testing.disk import MemoryDisk, SimFile
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_rigs.store import Draft, StoreWriter
 

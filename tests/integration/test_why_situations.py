@@ -10,14 +10,14 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from kourou.client.explain.causes import Code
+from kourou.client.explain.causes import CauseCode
 
 HERE = Path(__file__).resolve()
 WANTED = 25
 """So many are promised, each with its cause's code."""
 
 ASKING = frozenset({"why", "until"})
-CODES = frozenset(code.value for code in Code)
+CODES = frozenset(code.value for code in CauseCode)
 
 
 def codes_in(node: ast.AST) -> Iterator[str]:

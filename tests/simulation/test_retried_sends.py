@@ -134,7 +134,7 @@ class Life:
         async def run(work):
             return await work
 
-        io = SimpleNamespace(loop=self.loop, check=lambda: None, run=run, seats=set())
+        io = SimpleNamespace(loop=self.loop, check=lambda: None, run=run, identities=set())
         session = Session(
             io,
             ClientSettings(request_timeout_ms=3_000),
@@ -406,7 +406,7 @@ class Life:
         terms = core.terms(timeout_ms=SEND_MS, wait=True)
         waiter = self.loop.create_future()
         given = (targets, port, waiter, name, None, (), None, 0, terms, ROUND_ROBIN, own)
-        port.add(core.unsent(*given))
+        port.add(core.pending_send(*given))
         return await waiter
 
     async def name(self, sends: Sends, topic: str, name: str) -> None:

@@ -83,22 +83,22 @@ def test_after_a_fork_the_old_one_says_so_and_a_new_one_works(cluster):
         read_end, write_end = os.pipe()
         child = os.fork()
         if child == 0:
-            verdict = b"nothing"
+            outcome = b"nothing"
             try:
                 try:
                     mq.send("T", b"child")
                 except ForkedClient:
-                    verdict = b"told"
+                    outcome = b"told"
                 mq.close()
                 with client(cluster) as own:
                     own.send("T", b"child")
-                    verdict += b" and sent"
+                    outcome += b" and sent"
             finally:
-                os.write(write_end, verdict)
+                os.write(write_end, outcome)
                 os._exit(0)
         os.close(write_end)
-        verdict = os.read(read_end, 100)
+        outcome = os.read(read_end, 100)
         os.close(read_end)
         os.waitpid(child, 0)
-        assert verdict == b"told and sent"
+        assert outcome == b"told and sent"
         assert mq.send("T", b"parent").offset >= 0

@@ -15,8 +15,8 @@ from itertools import groupby
 
 import msgspec
 
+from kourou.client.consumer.outcomes import Suspend
 from kourou.client.consumer.received import ReceivedMessage
-from kourou.client.ordered.outcomes import Suspend
 from kourou_demo.flights import Flight
 from kourou_demo.stage import Stage
 from kourou_demo.terms import CALLS_GROUP, CALLS_TOPIC

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Self
 from kourou.client.client_core import ClientCore
 from kourou.client.consumer.consumers import Listener, Subscribed
 from kourou.client.consumer.consumption import Topics, chosen_handler, consumption, group_defaults
-from kourou.client.consumer.handlers import Report, Runner
-from kourou.client.consumer.lease_consumer import LeaseRunner
+from kourou.client.consumer.handlers import HandlerReport, HandlerRunner
+from kourou.client.consumer.lease_consumer import LeaseConsumer
 from kourou.client.consumer.offsets import OffsetStore
 from kourou.client.consumer.pull_consumer import PullConsumer
 from kourou.client.filters.expressions import Wanted
@@ -35,14 +35,14 @@ from kourou.client.settings.client_settings import (
 )
 from kourou.client.transactions.checks import Checker
 from kourou.client.transactions.producer import Executing, Executor
-from kourou.client.transactions.transaction import Transactions
+from kourou.client.transactions.transaction import AsyncTransactions
 from kourou.model.subscription import MATCH_ALL
 
 if TYPE_CHECKING:
     from kourou.client.admin.api import Admin
 
 
-class Client(Requesting, Transactions):
+class Client(Requesting, AsyncTransactions):
     """An application's connection to a cluster. Use `async with`, or `open` and `close`.
 
     `group` is the default group of producers and consumers; settings that are passed explicitly
@@ -208,14 +208,14 @@ class Client(Requesting, Transactions):
             handler = replying(handler, self._producer_core)
         return Listener(self._client, wanted, handler)
 
-    def lend(
+    def lease_consumer(
         self,
         topics: Topics,
-        make_runner: Callable[[asyncio.AbstractEventLoop, Report], Runner],
+        make_runner: Callable[[asyncio.AbstractEventLoop, HandlerReport], HandlerRunner],
         *,
         settings: ConsumerSettings,
         ordered: bool = False,
-    ) -> LeaseRunner:
+    ) -> LeaseConsumer:
         """Consume messages with the caller's own runner, which may hold them for other processes.
 
         Gateways build on this (kourou.client.consumer.lease_consumer); applications use `subscribe`
@@ -230,7 +230,7 @@ class Client(Requesting, Transactions):
             offsets=None,
             ordered=ordered,
         )
-        return LeaseRunner(self._client, wanted, make_runner)
+        return LeaseConsumer(self._client, wanted, make_runner)
 
     async def pull_consumer(
         self,
@@ -246,7 +246,7 @@ class Client(Requesting, Transactions):
         return await client.io.run(client.pull_consumer(settings, body_type=body_type))
 
 
-class Producer(Requesting, Transactions):
+class Producer(Requesting, AsyncTransactions):
     """An additional producer of a client. Use `async with`; the client must be open."""
 
     def __init__(self, client: ClientCore, settings: ProducerSettings) -> None:

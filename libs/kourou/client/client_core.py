@@ -24,22 +24,21 @@ from typing import Protocol
 
 from kourou.client.codecs import body_decoder
 from kourou.client.consumer.consumption import Consumption
-from kourou.client.consumer.handlers import Report, Runner
+from kourou.client.consumer.handlers import HandlerReport, HandlerRunner
 from kourou.client.consumer.pull_consumer import PullConsumer
 from kourou.client.consumer.push_consumer import PushConsumer
 from kourou.client.filters.expressions import ask_brokers, subscription_of
 from kourou.client.filters.python_filter import Filter
-from kourou.client.introspection.consume_log import ConsumeLog
+from kourou.client.introspection.consume_statistics import ConsumeLog
 from kourou.client.ordered.consumer import OrderedConsumer
 from kourou.client.producer.producer_core import ProducerCore
 from kourou.client.session import io_thread
-from kourou.client.session.client_id import client_id
 from kourou.client.session.client_keys import client_curve
 from kourou.client.session.client_session import Session
 from kourou.client.session.connections import Dial, zmq_dial
 from kourou.client.session.discovery import NameServers, discover, host_of, zmq_endpoint
+from kourou.client.session.heartbeats import Standby
 from kourou.client.session.io_thread import ClientClosed, Io, IoLoop
-from kourou.client.session.standby import Standby
 from kourou.client.settings.client_settings import (
     ClientSettings,
     ConsumerSettings,
@@ -49,9 +48,10 @@ from kourou.client.settings.client_settings import (
 from kourou.client.tracing.message_trace import TRACE_GROUP, ConsumeTrace, SendTrace, TraceWriter
 from kourou.client.tracing.spans import ClientTracing, client_tracing
 from kourou.clock import Clock, SystemClock
-from kourou.model.names import check_group
+from kourou.model.names import check_client_id, check_group
 from kourou.model.refused_settings import promises_nothing
 
+DEFAULT_INSTANCE = "DEFAULT"
 _numbers = count(1)
 _log = logging.getLogger("kourou.client")
 
@@ -286,7 +286,7 @@ class ClientCore:
     async def push_consumer(
         self,
         wanted: Consumption,
-        make_runner: Callable[[Report], Runner],
+        make_runner: Callable[[HandlerReport], HandlerRunner],
         *,
         free: type[PushConsumer] = PushConsumer,
         ordered: type[OrderedConsumer] = OrderedConsumer,
@@ -364,3 +364,20 @@ def local_address(found: NameServers) -> str:
 
 def _key(found: NameServers) -> str:
     return ";".join(sorted(found.addresses)) or found.list_url
+
+
+def client_id(
+    client_ip: str, instance_name: str, *, pid: int, number: int, unit_name: str = ""
+) -> str:
+    """Return the ID of a client: `ip@instanceName[@unitName]`.
+
+    The client ID identifies the consumers of a group, and queues are allocated in its order.
+    RocketMQ's default instance name `DEFAULT` is therefore replaced by `pid#number`, where `number`
+    distinguishes the clients of one process. Otherwise two clients in one process, or two processes
+    on one machine, would be the same consumer.
+    """
+    instance = f"{pid}#{number}" if instance_name == DEFAULT_INSTANCE else instance_name
+    parts = [client_ip, instance]
+    if unit_name:
+        parts.append(unit_name)
+    return check_client_id("@".join(parts))

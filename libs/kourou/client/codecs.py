@@ -57,12 +57,12 @@ def body_decoder(wanted: Any) -> Decode:
         return _as_text
     validate = getattr(wanted, "model_validate_json", None)
     if validate is not None:
-        return _foreign(validate, wanted)
+        return _decoding(validate, wanted)
     try:
         decode = msgspec.json.Decoder(wanted).decode
     except (TypeError, NameError) as error:
         raise BadRequest(f"bodies cannot be decoded as {wanted!r}: {error}") from error
-    return _foreign(decode, wanted)
+    return _decoding(decode, wanted)
 
 
 def _as_bytes(body: bytes) -> bytes:
@@ -76,7 +76,7 @@ def _as_text(body: bytes) -> str:
         raise DecodeError(f"the body is not UTF-8 text: {error}") from error
 
 
-def _foreign(decode: Callable[[bytes], Any], wanted: Any) -> Decode:
+def _decoding(decode: Callable[[bytes], Any], wanted: Any) -> Decode:
     name = getattr(wanted, "__name__", str(wanted))
 
     def decoded(body: bytes) -> Any:

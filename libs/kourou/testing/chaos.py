@@ -2,7 +2,7 @@
 
     kourou_chaos.drop_answers("send")      the message is stored, but its producer gets no reply
     kourou_chaos.kill()                    the broker ends; restart() starts it again
-    kourou_chaos.fill_disk()               sends are rejected until mend_disk()
+    kourou_chaos.fill_disk()               sends are rejected until repair_disk()
 
 Network faults are injected on the broker's side and affect all clients alike. Without a broker
 name, faults apply to all brokers; `kill` and `restart` require a name if there are several.
@@ -19,16 +19,16 @@ from kourou.errors import BadRequest
 from kourou.testing.cluster_broker import ClusterBroker
 from kourou.testing.cluster_clock import ClusterClock
 from kourou.testing.cluster_thread import ClusterThread
-from kourou.testing.faulty_server import Fate, Fault, What, codes_of
-from kourou.testing.memory_disk import MemoryDisk
+from kourou.testing.disk import MemoryDisk
+from kourou.testing.faulty_server import Fault, FaultKind, What, codes_of
 
-LOOK_S = 1.1
+DISK_CHECK_S = 1.1
 """A broker checks its disk once a second."""
 
-PATIENCE_S = 20.0
+WAIT_S = 20.0
 
 
-class Chaotic(Protocol):
+class FaultyCluster(Protocol):
     """The part of the cluster that faults need."""
 
     @property
@@ -48,7 +48,7 @@ class Chaotic(Protocol):
 class Chaos:
     """Injects faults into one cluster."""
 
-    def __init__(self, thread: ClusterThread, cluster: Chaotic, clock: ClusterClock) -> None:
+    def __init__(self, thread: ClusterThread, cluster: FaultyCluster, clock: ClusterClock) -> None:
         self._thread = thread
         self._cluster = cluster
         self._clock = clock
@@ -91,7 +91,7 @@ class Chaos:
         broker: str | None = None,
     ) -> Fault:
         """Delay requests to the broker by `seconds` of the cluster's clock, until `heal`."""
-        return self._order(Fault(Fate.LATE, codes_of(what), False, times, seconds), broker)
+        return self._order(Fault(FaultKind.LATE, codes_of(what), False, times, seconds), broker)
 
     def delay_answers(
         self,
@@ -102,14 +102,14 @@ class Chaos:
         broker: str | None = None,
     ) -> Fault:
         """Delay replies of the broker by `seconds` of the cluster's clock, until `heal`."""
-        return self._order(Fault(Fate.LATE, codes_of(what), True, times, seconds), broker)
+        return self._order(Fault(FaultKind.LATE, codes_of(what), True, times, seconds), broker)
 
     def cut_connections(self, broker: str | None = None) -> int:
         """Close all connections now and return their number; clients reconnect automatically."""
 
         async def cut() -> int:
-            standing = [one for one in self._named(broker) if one.is_up]
-            return sum(one.service.server.cut_connections() for one in standing)
+            running = [one for one in self._named(broker) if one.is_up]
+            return sum(one.service.server.cut_connections() for one in running)
 
         return self._thread.run(cut())
 
@@ -144,7 +144,7 @@ class Chaos:
 
         self._thread.run(lose())
 
-    def wait_for_end(self, broker: str | None = None, *, within_s: float = PATIENCE_S) -> None:
+    def wait_for_end(self, broker: str | None = None, *, within_s: float = WAIT_S) -> None:
         """Wait until a broker ends by itself, as it does when its disk fails."""
         one = self._only(broker)
         if not self._thread.run(self._cluster.until(lambda: not one.is_up, within_s)):
@@ -174,22 +174,24 @@ class Chaos:
 
         self._disks(broker, break_it)
 
-    def mend_disk(self, broker: str | None = None) -> None:
+    def repair_disk(self, broker: str | None = None) -> None:
         """Undo `fill_disk` and `break_disk`. A broker that has ended also needs `restart`."""
-        self._disks(broker, MemoryDisk.mend)
+        self._disks(broker, MemoryDisk.repair)
         self._until_seen(self._named(broker), refusing=False)
+
+    mend_disk = repair_disk  # the former name
 
     def _until_seen(self, brokers: Sequence[ClusterBroker], *, refusing: bool) -> None:
         """Wait until every running broker has checked its disk, which happens in a thread."""
 
         def seen() -> bool:
-            standing = [one.service.parts.pressure for one in brokers if one.is_up]
-            return all(pressure.refusing is refusing for pressure in standing)
+            running = [one.service.parts.pressure for one in brokers if one.is_up]
+            return all(pressure.refusing is refusing for pressure in running)
 
-        self._clock.advance(LOOK_S)
-        if not self._thread.run(self._cluster.until(seen, PATIENCE_S)):
+        self._clock.advance(DISK_CHECK_S)
+        if not self._thread.run(self._cluster.until(seen, WAIT_S)):
             names = ", ".join(one.name for one in brokers)
-            raise AssertionError(f"{names}: the disk's state was not noticed in {PATIENCE_S:g} s")
+            raise AssertionError(f"{names}: the disk's state was not noticed in {WAIT_S:g} s")
 
     def _disks(self, broker: str | None, work: Callable[[MemoryDisk], None]) -> None:
         for one in self._named(broker):
@@ -201,7 +203,7 @@ class Chaos:
         """End all faults: repair connections and disks, and start brokers that are down."""
         ailing = [one for one in self._cluster.everyone if one.disk and one.disk.ailing]
         for one in ailing:
-            _memory(one).mend()
+            _memory(one).repair()
 
         async def heal() -> None:
             for one in self._cluster.everyone:
@@ -227,8 +229,8 @@ class Chaos:
         return found[0]
 
 
-def _lost(*, cut: bool) -> Fate:
-    return Fate.CUT if cut else Fate.LOST
+def _lost(*, cut: bool) -> FaultKind:
+    return FaultKind.CUT if cut else FaultKind.LOST
 
 
 def _memory(broker: ClusterBroker) -> MemoryDisk:

@@ -40,11 +40,10 @@ from kourou.protocol.messages.namesrv import GetAllTopicListFromNamesrv, GetBrok
 from kourou.service.local_cluster import LEADER, GroupPorts
 from kourou.sync import Client
 from kourou.testing.chaos import Chaos
-from kourou.testing.cluster_broker import ClusterBroker
+from kourou.testing.cluster_broker import ClusterBroker, ClusterFilterServer
 from kourou.testing.cluster_clock import STEP_MS_MAX, ClusterClock
-from kourou.testing.cluster_filter_server import ClusterFilterServer
 from kourou.testing.cluster_thread import ClusterThread
-from kourou.testing.memory_disk import MemoryDisk
+from kourou.testing.disk import MemoryDisk
 from kourou.testing.sent import AsyncSent, Ledger, Sent
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_ha_replica.config import ReplicaSettings
@@ -65,7 +64,7 @@ GROUP_STEP_MS_MAX = 100
 SETTLE_ROUNDS = 2
 SETTLE_MS_MAX = 60_000
 NAME_LENGTH_MAX = 60
-LOOK_S = 0.02
+POLL_S = 0.02
 
 Storage = Literal["memory", "disk"]
 _numbers = count(1)
@@ -191,7 +190,7 @@ class Cluster:
         """Start everything; returns when clients can connect."""
         try:
             self._thread.run(self._start())
-            self._thread.lend(self._address)
+            self._thread.register_thread(self._address)
         except BaseException:
             self.stop()
             raise
@@ -290,7 +289,7 @@ class Cluster:
             leading = self._leading(name)
             if leading is not None and await self._is_registered(name, leading):
                 return leading.name
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         raise Unavailable(f"no name server knows the leader of {name} after {ELECTION_S_MAX:g} s")
 
     async def _is_registered(self, name: str, leading: ClusterBroker) -> bool:

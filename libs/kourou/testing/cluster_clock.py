@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
-from kourou.testing.cluster_thread import WORK_S_MAX, ClusterThread
-from kourou.testing.travel import TravelClock
+from kourou.testing.cluster_thread import WORK_S_MAX, ClusterThread, TravelClock
 
 STEPS = 50
 STEP_MS_MIN = 20
@@ -73,8 +72,8 @@ class ClusterClock:
         """
         way_ms = _milliseconds(seconds, minutes, hours, days)
         step_ms = min(max(way_ms // STEPS, STEP_MS_MIN), self._step_ms_max)
-        patience_s = WORK_S_MAX + STEP_S_MAX * (way_ms // step_ms)
-        self._thread.run(self._advance(way_ms, step_ms), patience_s)
+        timeout_s = WORK_S_MAX + STEP_S_MAX * (way_ms // step_ms)
+        self._thread.run(self._advance(way_ms, step_ms), timeout_s)
 
     def leap(
         self,

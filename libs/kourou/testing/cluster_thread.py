@@ -2,7 +2,12 @@
 
 It is the I/O thread that clients would otherwise create themselves
 (kourou.client.session.io_thread), with an event loop whose time can be advanced. Services and
-clients therefore share one clock.
+clients therefore share one clock. Every timer of the loop (`call_later`, `asyncio.sleep`,
+`asyncio.timeout`) uses it: a timer of one hour is due as soon as the clock has been advanced by one
+hour. Between advances time passes normally. Sleeps in other threads or on other loops are not
+affected.
+
+Invariant: neither the wall time nor the monotonic time goes backwards.
 
 State: soft.
 """
@@ -12,32 +17,68 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
+import time
 import warnings
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from kourou.client.session import io_thread
 from kourou.client.session.io_thread import IoThread
-from kourou.testing.travel import TravelClock, TravelLoop
+from kourou.clock import SystemClock
 
 T = TypeVar("T")
 WORK_S_MAX = 60.0
 """Time limit of one piece of work; exceeding it is a bug, so the test fails instead of hanging."""
 
 
+class TravelClock:
+    """The machine's clocks, advanced by `ahead_ms`; readable from any thread."""
+
+    __slots__ = ("_machine", "ahead_ms")
+
+    def __init__(self) -> None:
+        self._machine = SystemClock()
+        self.ahead_ms = 0
+
+    def now_ms(self) -> int:
+        """Wall time in milliseconds since the epoch."""
+        return self._machine.now_ms() + self.ahead_ms
+
+    def monotonic_ms(self) -> int:
+        """Monotonic time in milliseconds."""
+        return self._machine.monotonic_ms() + self.ahead_ms
+
+    def move(self, milliseconds: int) -> None:
+        """Advance the clock; call it on the loop whose timers use it."""
+        assert milliseconds >= 0, milliseconds
+        self.ahead_ms += milliseconds
+
+
+class TravelLoop(asyncio.SelectorEventLoop):
+    """An event loop that uses a TravelClock."""
+
+    def __init__(self, clock: TravelClock) -> None:
+        super().__init__()
+        self._travel = clock
+
+    def time(self) -> float:
+        """Monotonic time in seconds."""
+        return time.monotonic() + self._travel.ahead_ms / 1_000
+
+
 class ClusterThread:
-    """A thread with its own event loop; `lend` lets clients run on it."""
+    """A thread with its own event loop; `register_thread` lets clients run on it."""
 
     def __init__(self) -> None:
         self.clock = TravelClock()
         self._io = IoThread("cluster", TravelLoop(self.clock), self.clock)
-        self._lent = False
+        self._registered = False
 
-    def lend(self, address: str) -> None:
+    def register_thread(self, address: str) -> None:
         """Let every client of this name server address run on this thread."""
         self._io.key = address
-        io_thread.lend(self._io)
-        self._lent = True
+        io_thread.register_thread(self._io)
+        self._registered = True
 
     def run(self, work: Coroutine[Any, Any, T], within_s: float = WORK_S_MAX) -> T:
         """Run a coroutine on the thread and wait; raises TimeoutError, and cancels it, after a
@@ -70,7 +111,7 @@ class ClusterThread:
 
     def stop(self) -> None:
         """Stop the thread. Clients that are still open are closed with a warning."""
-        left = io_thread.reclaim(self._io) if self._lent else 0
+        left = io_thread.unregister_thread(self._io) if self._registered else 0
         self._io.stop()
         if left:
             warnings.warn(

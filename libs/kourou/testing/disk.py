@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import errno
 import random
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,6 +26,9 @@ from kourou.store.disk import Buffer
 
 SECTOR = 512
 BLOCK = 4096
+
+CAPACITY_BYTES = 64 << 30
+"""Too large to be filled by accident, or to be considered small by a broker."""
 
 
 class PowerLost(Exception):
@@ -242,11 +246,11 @@ class SimDisk:
             _put(data, at, piece)
         if keep == 1.0:
             return
-        fate = rng.random()
-        if kept < len(versions) and fate < 0.15:
+        chance = rng.random()
+        if kept < len(versions) and chance < 0.15:
             at, piece = versions[kept]
             _put(data, at, piece[: rng.randrange(len(piece) + 1)])
-        elif fate > 0.95:
+        elif chance > 0.95:
             at, piece = versions[-1]
             _put(data, at, rng.randbytes(len(piece)))
 
@@ -455,3 +459,110 @@ def _put(target: bytearray, at: int, data: bytes) -> None:
     if at > len(target):
         target.extend(bytes(at - len(target)))
     target[at : at + len(data)] = data
+
+
+class MemoryDisk(SimDisk):
+    """A SimDisk with serialized calls, for a broker and its threads.
+
+    While `broken`, every sync fails with EIO. While `full`, there is no free space, even after
+    files are deleted. Both last until the disk is repaired.
+    """
+
+    def __init__(self, seed: int = 0, *, capacity_bytes: int = CAPACITY_BYTES) -> None:
+        super().__init__(seed, capacity_bytes=capacity_bytes)
+        self._mutex = threading.RLock()
+        self.broken = False
+        self.full = False
+
+    def have(self, path: Path) -> None:
+        """Create this directory and its parents; they survive a power loss."""
+        self.make_dirs(path)
+        for directory in (path, *path.parents):
+            self.sync_dir(directory)
+
+    def repair(self) -> None:
+        """End both kinds of failure."""
+        self.broken = self.full = False
+
+    @property
+    def ailing(self) -> bool:
+        """True if it is broken or full."""
+        return self.broken or self.full
+
+    def lose_power(self) -> MemoryDisk:
+        """Cut the power now; returns the disk as it is found afterwards, without faults."""
+        with self._mutex:
+            after = MemoryDisk(self._rng.getrandbits(64), capacity_bytes=self.capacity_bytes)
+            after.take_over(self.crash())
+        return after
+
+    def take_over(self, disk: SimDisk) -> None:
+        """Take over the files of another disk, which is then no longer used."""
+        self._names, self._durable = disk._names, disk._durable
+        self._children, self._changed = disk._children, disk._changed
+        self._used = disk._used
+
+    # -- what files and the store call ------------------------------------------------------------
+
+    def write(self, inode: _Inode, data: bytes, at: int) -> None:
+        """Write to the page cache, if there is space."""
+        with self._mutex:
+            super().write(inode, data, at)
+
+    def sync(self, inode: _Inode) -> None:
+        """Make the pending writes durable."""
+        with self._mutex:
+            super().sync(inode)
+
+    def _count_sync(self) -> None:
+        if self.broken:
+            self.syncs += 1
+            raise OSError(errno.EIO, "Input/output error")
+        super()._count_sync()
+
+    def _take(self, space: int) -> None:
+        if self.full and space:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super()._take(space)
+
+    def usage(self, path: Path) -> tuple[int, int]:
+        """(total, free) bytes."""
+        total, free = super().usage(path)
+        return total, 0 if self.full else free
+
+    def open(
+        self, path: Path, *, create_size: int | None = None, allocate: bool = False
+    ) -> SimFile:
+        """Open for reading and writing; a missing file is created if `create_size` is given."""
+        with self._mutex:
+            return super().open(path, create_size=create_size, allocate=allocate)
+
+    def list_dir(self, path: Path) -> list[str]:
+        """Names in a directory, sorted; empty if there is no such directory."""
+        with self._mutex:
+            return super().list_dir(path)
+
+    def make_dirs(self, path: Path) -> None:
+        """Create a directory and its parents."""
+        with self._mutex:
+            super().make_dirs(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename `source` to `target` atomically, replacing it."""
+        with self._mutex:
+            super().rename(source, target)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file if it exists."""
+        with self._mutex:
+            super().unlink(path)
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove a directory with its content."""
+        with self._mutex:
+            super().remove_tree(path)
+
+    def sync_dir(self, path: Path) -> None:
+        """Make the names in this directory durable."""
+        with self._mutex:
+            super().sync_dir(path)

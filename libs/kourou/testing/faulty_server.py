@@ -52,7 +52,7 @@ def codes_of(what: What) -> frozenset[int] | None:
     return frozenset((what.code,))
 
 
-class Fate(Enum):
+class FaultKind(Enum):
     """What happens to a frame."""
 
     LOST = "lost"
@@ -67,7 +67,7 @@ class Fault:
     With `answers` False it affects incoming requests, with True the replies to them.
     """
 
-    fate: Fate
+    kind: FaultKind
     codes: frozenset[int] | None
     answers: bool
     times: int | None
@@ -96,10 +96,10 @@ class FaultyServer(ZmqServer):
         on_disconnect: Callable[[Peer], None],
         **options: Any,
     ) -> None:
-        super().__init__(bind_address, self._judge, self._forget, **options)
+        super().__init__(bind_address, self._on_batch, self._forget, **options)
         self.faults: list[Fault] = []
         self._pass_on = on_frames
-        self._tell_lost = on_disconnect
+        self._notify_lost = on_disconnect
         self._asked: defaultdict[int, dict[int, int]] = defaultdict(dict)
         self._late: set[asyncio.TimerHandle] = set()
 
@@ -119,7 +119,7 @@ class FaultyServer(ZmqServer):
 
     # -- in ---------------------------------------------------------------------------------------
 
-    def _judge(self, batch: list[Inbound]) -> None:
+    def _on_batch(self, batch: list[Inbound]) -> None:
         arrived = [one for one in batch if self._arrives(one)]
         if arrived:
             self._pass_on(arrived)
@@ -130,9 +130,9 @@ class FaultyServer(ZmqServer):
             return True
         for fault in self.faults:
             if fault.meets(frame.code, answer=False):
-                if fault.fate is Fate.LATE:
+                if fault.kind is FaultKind.LATE:
                     self._later(fault.late_s, lambda: self._deliver_noted(inbound))
-                elif fault.fate is Fate.CUT:
+                elif fault.kind is FaultKind.CUT:
                     self._cut_peer(peer)
                 return False
         self._note(peer, frame)
@@ -156,14 +156,14 @@ class FaultyServer(ZmqServer):
             code = self._asked[peer.id].pop(frame.correlation, 0)
             for fault in self.faults:
                 if fault.meets(code, answer=True):
-                    return self._strike(fault, peer, parts)
+                    return self._apply(fault, peer, parts)
         return super().send(peer, parts)
 
-    def _strike(self, fault: Fault, peer: Peer, parts: Sequence[Buffer]) -> bool:
-        if fault.fate is Fate.LATE:
+    def _apply(self, fault: Fault, peer: Peer, parts: Sequence[Buffer]) -> bool:
+        if fault.kind is FaultKind.LATE:
             whole = [bytes(part) for part in parts]
             self._later(fault.late_s, lambda: ZmqServer.send(self, peer, whole))
-        elif fault.fate is Fate.CUT:
+        elif fault.kind is FaultKind.CUT:
             self._cut_peer(peer)
         return True
 
@@ -184,4 +184,4 @@ class FaultyServer(ZmqServer):
 
     def _forget(self, peer: Peer) -> None:
         self._asked.pop(peer.id, None)
-        self._tell_lost(peer)
+        self._notify_lost(peer)

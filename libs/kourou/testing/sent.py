@@ -28,7 +28,7 @@ from kourou.model.limits import PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
 from kourou.model.topic import MessageQueue
 from kourou.testing.cluster_thread import ClusterThread
 
-PATIENCE_S = 20.0
+WAIT_S = 20.0
 SHOWN_MAX = 10
 SHOWN_BODY_BYTES = 60
 _ANY: Any = msgspec.UNSET
@@ -36,7 +36,7 @@ _ANY: Any = msgspec.UNSET
 T = TypeVar("T")
 
 
-class Which(TypedDict, total=False):
+class MessageConditions(TypedDict, total=False):
     """Conditions for messages; all that are given must match.
 
     `body` is compared with the body decoded as `body_type`, or, without a type, with the body that
@@ -51,7 +51,7 @@ class Which(TypedDict, total=False):
     where: Callable[[ReceivedMessage], bool]
 
 
-class Looked(Protocol):
+class ObservedCluster(Protocol):
     """The part of a cluster that checks need; used on its thread."""
 
     def each(self) -> Mapping[str, BrokerParts]:
@@ -70,17 +70,17 @@ class Looked(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TopicConditions:
     """Conditions for messages of one topic."""
 
     topic: str
-    which: Which
+    which: MessageConditions
 
     def __post_init__(self) -> None:
         """Reject unknown names, because a misspelt condition would match every message."""
-        unknown = sorted(set(self.which) - Which.__optional_keys__)
+        unknown = sorted(set(self.which) - MessageConditions.__optional_keys__)
         if unknown:
-            known = ", ".join(sorted(Which.__optional_keys__))
+            known = ", ".join(sorted(MessageConditions.__optional_keys__))
             raise TypeError(f"no message is known by {', '.join(unknown)}; known: {known}")
 
     @property
@@ -122,7 +122,7 @@ class Wanted:
 class Ledger:
     """Runs checks on the cluster's thread, for messages stored since `begin`."""
 
-    def __init__(self, brokers: Looked) -> None:
+    def __init__(self, brokers: ObservedCluster) -> None:
         self._brokers = brokers
         self._since: dict[str, tuple[int, int]] = {}
 
@@ -132,7 +132,7 @@ class Ledger:
         for name, broker_parts in self._brokers.each().items():
             self._since[name] = broker_parts.view.log_range()[1], len(found[name])
 
-    def _begun(self, name: str) -> int:
+    def _start_of(self, name: str) -> int:
         """The position from which on a broker's messages are new.
 
         If a power loss has shortened the log since `begin`, the messages after its new end are new
@@ -148,17 +148,19 @@ class Ledger:
         """
         found: list[ReceivedMessage] = []
         for name, broker_parts in self._brokers.each().items():
-            since = self._begun(name)
+            since = self._start_of(name)
             for queue_id in broker_parts.view.queue_ids(topic):
                 found += _read(broker_parts, MessageQueue(topic, name, queue_id), since, decode)
         return sorted(
             found, key=lambda one: (one.store_timestamp, one.queue.broker_name, one.position)
         )
 
-    def _fitting(self, wanted: Wanted) -> list[ReceivedMessage]:
+    def _fitting(self, wanted: TopicConditions) -> list[ReceivedMessage]:
         return [one for one in self.messages(wanted.topic, wanted.decode) if wanted.fits(one)]
 
-    async def at_least(self, wanted: Wanted, count: int, within_s: float) -> list[ReceivedMessage]:
+    async def at_least(
+        self, wanted: TopicConditions, count: int, within_s: float
+    ) -> list[ReceivedMessage]:
         """Wait for at least `count` messages; raises AssertionError after a timeout."""
         found: list[ReceivedMessage] = []
 
@@ -173,7 +175,9 @@ class Ledger:
             )
         return found
 
-    async def exactly(self, wanted: Wanted, count: int, within_s: float) -> list[ReceivedMessage]:
+    async def exactly(
+        self, wanted: TopicConditions, count: int, within_s: float
+    ) -> list[ReceivedMessage]:
         """Wait for exactly `count` messages; raises AssertionError after a timeout, or if there are
         more.
         """
@@ -184,7 +188,7 @@ class Ledger:
             )
         return found
 
-    async def now(self, wanted: Wanted) -> list[ReceivedMessage]:
+    async def now(self, wanted: TopicConditions) -> list[ReceivedMessage]:
         """The matching messages that are stored now."""
         return self._fitting(wanted)
 
@@ -268,40 +272,45 @@ class Sent:
             raise error.with_traceback(None) from None
 
     def one(
-        self, topic: str, *, within_s: float = PATIENCE_S, **which: Unpack[Which]
+        self, topic: str, *, within_s: float = WAIT_S, **which: Unpack[MessageConditions]
     ) -> ReceivedMessage:
         """Wait for exactly one matching message; raises AssertionError for none or several."""
         __tracebackhide__ = True
-        return self._answer(self._ledger.exactly(Wanted(topic, which), 1, within_s))[0]
+        return self._answer(self._ledger.exactly(TopicConditions(topic, which), 1, within_s))[0]
 
     def all(
         self,
         topic: str,
         count: int | None = None,
         *,
-        within_s: float = PATIENCE_S,
-        **which: Unpack[Which],
+        within_s: float = WAIT_S,
+        **which: Unpack[MessageConditions],
     ) -> list[ReceivedMessage]:
         """All matching messages that are stored now; with `count`, wait for exactly so many."""
         __tracebackhide__ = True
-        wanted = Wanted(topic, which)
+        wanted = TopicConditions(topic, which)
         if count is None:
             return self._answer(self._ledger.now(wanted))
         return self._answer(self._ledger.exactly(wanted, count, within_s))
 
-    def none(self, topic: str, **which: Unpack[Which]) -> None:
+    def none(self, topic: str, **which: Unpack[MessageConditions]) -> None:
         """Check that no message matches now; call it when everything that might send has ended."""
         __tracebackhide__ = True
-        self._answer(self._ledger.exactly(Wanted(topic, which), 0, 0))
+        self._answer(self._ledger.exactly(TopicConditions(topic, which), 0, 0))
 
     def eventually(
-        self, topic: str, count: int = 1, *, within_s: float = PATIENCE_S, **which: Unpack[Which]
+        self,
+        topic: str,
+        count: int = 1,
+        *,
+        within_s: float = WAIT_S,
+        **which: Unpack[MessageConditions],
     ) -> list[ReceivedMessage]:
         """Wait until at least `count` messages match; returns all of them."""
         __tracebackhide__ = True
-        return self._answer(self._ledger.at_least(Wanted(topic, which), count, within_s))
+        return self._answer(self._ledger.at_least(TopicConditions(topic, which), count, within_s))
 
-    def consumed(self, topic: str, group: str, *, within_s: float = PATIENCE_S) -> None:
+    def consumed(self, topic: str, group: str, *, within_s: float = WAIT_S) -> None:
         """Wait until `group` has committed all messages of the topic."""
         __tracebackhide__ = True
         self._answer(self._ledger.consumed(topic, group, within_s))
@@ -324,11 +333,11 @@ class AsyncSent:
             raise error.with_traceback(None) from None
 
     async def one(
-        self, topic: str, *, within_s: float = PATIENCE_S, **which: Unpack[Which]
+        self, topic: str, *, within_s: float = WAIT_S, **which: Unpack[MessageConditions]
     ) -> ReceivedMessage:
         """See Sent.one."""
         __tracebackhide__ = True
-        work = self._ledger.exactly(Wanted(topic, which), 1, within_s)
+        work = self._ledger.exactly(TopicConditions(topic, which), 1, within_s)
         return (await self._answer(work))[0]
 
     async def all(
@@ -336,30 +345,35 @@ class AsyncSent:
         topic: str,
         count: int | None = None,
         *,
-        within_s: float = PATIENCE_S,
-        **which: Unpack[Which],
+        within_s: float = WAIT_S,
+        **which: Unpack[MessageConditions],
     ) -> list[ReceivedMessage]:
         """See Sent.all."""
         __tracebackhide__ = True
-        wanted = Wanted(topic, which)
+        wanted = TopicConditions(topic, which)
         if count is None:
             return await self._answer(self._ledger.now(wanted))
         return await self._answer(self._ledger.exactly(wanted, count, within_s))
 
-    async def none(self, topic: str, **which: Unpack[Which]) -> None:
+    async def none(self, topic: str, **which: Unpack[MessageConditions]) -> None:
         """See Sent.none."""
         __tracebackhide__ = True
-        await self._answer(self._ledger.exactly(Wanted(topic, which), 0, 0))
+        await self._answer(self._ledger.exactly(TopicConditions(topic, which), 0, 0))
 
     async def eventually(
-        self, topic: str, count: int = 1, *, within_s: float = PATIENCE_S, **which: Unpack[Which]
+        self,
+        topic: str,
+        count: int = 1,
+        *,
+        within_s: float = WAIT_S,
+        **which: Unpack[MessageConditions],
     ) -> list[ReceivedMessage]:
         """See Sent.eventually."""
         __tracebackhide__ = True
-        work = self._ledger.at_least(Wanted(topic, which), count, within_s)
+        work = self._ledger.at_least(TopicConditions(topic, which), count, within_s)
         return await self._answer(work)
 
-    async def consumed(self, topic: str, group: str, *, within_s: float = PATIENCE_S) -> None:
+    async def consumed(self, topic: str, group: str, *, within_s: float = WAIT_S) -> None:
         """See Sent.consumed."""
         __tracebackhide__ = True
         await self._answer(self._ledger.consumed(topic, group, within_s))

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from typing import Self
 
-from kourou.client.session.background import background
+from kourou.client.session.io_thread import background
 from kourou.errors import KourouError, Unavailable
 from kourou.model.limits import QUEUE_LOCK_MS
 from kourou_console.gateway import Gateway

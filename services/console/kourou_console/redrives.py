@@ -26,7 +26,7 @@ from http import HTTPStatus
 from itertools import count
 
 from kourou.client.admin.dead_letters import DeadLetter
-from kourou.client.session.background import background
+from kourou.client.session.io_thread import background
 from kourou.errors import KourouError
 from kourou.model.limits import (
     REDRIVE_BYTES_MAX,

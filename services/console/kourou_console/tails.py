@@ -18,7 +18,7 @@ from kourou.client.admin.reading import Reading
 from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.filters.expressions import Sql
-from kourou.client.session.background import background
+from kourou.client.session.io_thread import background
 from kourou.errors import Code, KourouError, Rejected, TopicNotFound
 from kourou.model.limits import TAIL_QUEUES_MAX
 from kourou.model.message import PullStatus

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from kourou.client.session.background import background
+from kourou.client.session.io_thread import background
 from kourou.errors import KourouError
 from kourou_console.gateway import Gateway
 

@@ -7,11 +7,11 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from kourou.protocol.messages.sends import SendRecords
 
 from kourou import Client, ClientSettings, ConsumerSettings, ProducerSettings
 from kourou.clock import SystemClock
 from kourou.model.subscription import ConsumeFromWhere
-from kourou.protocol.messages.sends import SendRecords
 from kourou_rigs.wire_broker import WireBroker
 from kourou_rigs.wire_cluster import WireCluster
 from kourou_rigs.wire_core import CoreBroker
@@ -195,12 +195,12 @@ def slowly(listener, gate=None):
     way = listener._started._send_back
     quickly = way.send_back
 
-    async def send_back(message, **wish):
+    async def send_back(message, **params):
         for _ in range(20):
             await asyncio.sleep(0)
         if gate is not None:
             await gate.wait()
-        await quickly(message, **wish)
+        await quickly(message, **params)
 
     way.send_back = send_back
 

@@ -97,29 +97,29 @@ def test_addresses():
 
 
 @pytest.mark.fault
-def test_a_forked_child_is_told_and_may_open_its_own(cluster):
+def test_a_forked_child_gets_an_error_and_may_open_its_own(cluster):
     client = opened(core(cluster))
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
-        verdict = b"nothing"
+        outcome = b"nothing"
         try:
             try:
                 client.session.client_id.encode()
             except ForkedClient:
-                verdict = b"told"
+                outcome = b"told"
             client.release()
             own = opened(core(cluster))
-            verdict += b" and open" if own.is_open else b""
+            outcome += b" and open" if own.is_open else b""
             closed(own)
         finally:
-            os.write(write_end, verdict)
+            os.write(write_end, outcome)
             os._exit(0)
     os.close(write_end)
-    verdict = os.read(read_end, 100)
+    outcome = os.read(read_end, 100)
     os.close(read_end)
     os.waitpid(child, 0)
-    assert verdict == b"told and open"
+    assert outcome == b"told and open"
     assert client.is_open
     closed(client)
 

@@ -72,7 +72,7 @@ def test_the_page_has_an_example_of_everything() -> None:
         names = {name for kind in face.__mro__ for name in vars(kind) if not name.startswith("_")}
         assert {"send", "subscribe", "listen"} < names
         used = {name for name in names if f"mq.{name}" in page}
-        for_gateways = {"lend", "prepare", "decide"}  # applications listen, and transact
+        for_gateways = {"lease_consumer", "prepare", "decide"}  # applications listen, and transact
         assert names - used <= {"open", "close", "producer"} | for_gateways
     assert all(example.output for example in EXAMPLES), "each says what it prints"
 

@@ -73,7 +73,7 @@ def test_a_recursive_value_is_refused():
 
 @pytest.mark.parametrize("wanted", [str, Order, Model, Flight, int])
 @given(body=st.binary(max_size=40))
-def test_foreign_bytes_raise_only_our_error(wanted, body):
+def test_arbitrary_bytes_raise_only_our_error(wanted, body):
     with contextlib.suppress(DecodeError):
         body_decoder(wanted)(body)
 

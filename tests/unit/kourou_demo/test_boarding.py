@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.client.ordered.outcomes import Suspend
+from kourou.client.consumer.outcomes import Suspend
 from kourou_demo.boarding import CALLS, MISSED, Call, Gates
 
 

@@ -56,15 +56,15 @@ def test_a_silent_loss_is_learnt_by_the_deadline_which_need_not_be_waited_for(
 ):
     once.send(kourou_topic, b"the route is known")
     fault = kourou_chaos.drop_requests("send")
-    outcome, told = [], threading.Event()
+    outcome, notified = [], threading.Event()
 
     def heard(result) -> None:
         outcome.append(result)
-        told.set()
+        notified.set()
 
     once.send_async(kourou_topic, b"lost", heard)
     kourou_clock.advance(seconds=11)
-    told.wait()
+    notified.wait()
     assert isinstance(outcome[0], TimedOut)
     assert fault.met == 1
     kourou_sent.one(kourou_topic)
@@ -76,12 +76,12 @@ def test_late_requests_and_answers_come_when_the_clock_says_so(
     once.send(kourou_topic, b"the route is known")
     kourou_chaos.delay_requests("send", seconds=3)
     kourou_chaos.delay_answers("send", seconds=4)
-    told = threading.Event()
+    notified = threading.Event()
     outcome = []
     before_ms = kourou_clock.now_ms
-    once.send_async(kourou_topic, b"late", lambda result: (outcome.append(result), told.set()))
+    once.send_async(kourou_topic, b"late", lambda result: (outcome.append(result), notified.set()))
     kourou_clock.advance(seconds=8)
-    told.wait()
+    notified.wait()
     assert outcome[0].queue.topic == kourou_topic
     late = kourou_sent.one(kourou_topic, body=b"late")
     assert late.store_timestamp - before_ms >= 3_000
@@ -103,7 +103,7 @@ def test_a_type_of_request_can_be_meant(kourou_topic, kourou_client, kourou_chao
     assert fault.met == 1
 
 
-def test_a_killed_broker_is_missed_and_comes_back_with_all_it_was_told(
+def test_a_killed_broker_comes_back_with_all_acknowledged_messages(
     kourou_topic, once, kourou_chaos, kourou_broker, kourou_sent
 ):
     once.send(kourou_topic, b"1")
@@ -148,13 +148,13 @@ def test_what_was_flushed_survives_a_power_loss(kourou_cluster):
     sent.all(topic, 2)
 
 
-def test_a_full_disk_refuses_messages_until_it_is_mended(
+def test_a_full_disk_refuses_messages_until_it_is_repaired(
     kourou_topic, once, kourou_chaos, kourou_sent
 ):
     kourou_chaos.fill_disk()
     with pytest.raises(DiskFull):
         once.send(kourou_topic, b"1")
-    kourou_chaos.mend_disk()
+    kourou_chaos.repair_disk()
     once.send(kourou_topic, b"2")
     assert kourou_sent.one(kourou_topic).body == b"2"
 
@@ -170,7 +170,7 @@ def test_a_retried_send_is_stored_once_after_a_full_disk_too(kourou_cluster):
         with client.listen(topic, lambda message: None):
             sent.consumed(topic, "g")
         cluster.clock.advance(seconds=6)  # the broker records commits every 5 s
-        chaos.mend_disk()
+        chaos.repair_disk()
         chaos.drop_answers("send", cut=True)
         client.send(topic, b"2")
     sent.one(topic, body=b"2")
@@ -187,7 +187,7 @@ def test_a_broker_whose_disk_fails_ends_and_what_it_promised_is_there(kourou_clu
             client.send(topic, b"in doubt")
         chaos.wait_for_end()
         assert not cluster.is_up("broker-a")
-        chaos.mend_disk()
+        chaos.repair_disk()
         chaos.restart()
         assert sent.eventually(topic)[0].body == b"promised"
 

@@ -135,7 +135,7 @@ def test_it_ends_with_all_its_threads(tmp_path, settings):
     )
 
 
-def test_who_is_up_is_told_for_names_that_are_there(kourou_broker):
+def test_whether_a_broker_runs_is_known_by_its_name(kourou_broker):
     assert kourou_broker.is_up("broker-a")
     with pytest.raises(BadRequest, match="no broker 'broker-z'"):
         kourou_broker.is_up("broker-z")

@@ -8,8 +8,8 @@ import pytest
 
 from kourou.errors import BadRequest, ConfigError, Unavailable
 from kourou.testing.cluster_broker import ClusterBroker, until_free
-from kourou.testing.memory_disk import MemoryDisk
-from kourou.testing.travel import TravelClock
+from kourou.testing.cluster_thread import TravelClock
+from kourou.testing.disk import MemoryDisk
 
 NOBODY = "127.0.0.1:9"
 
@@ -74,7 +74,7 @@ async def test_one_that_is_up_is_not_started_and_one_that_is_down_has_no_service
 
 async def test_a_start_that_fails_leaves_its_port_and_store_free(make, monkeypatch):
     broker = make()
-    monkeypatch.setattr("kourou.testing.mortal_broker.MortalBroker.serve", refuse)
+    monkeypatch.setattr("kourou.testing.cluster_broker.MortalBroker.serve", refuse)
     with pytest.raises(ConfigError, match="not today"):
         await broker.start(NOBODY)
     assert not broker.is_up
@@ -87,7 +87,7 @@ async def refuse(_self) -> None:
     raise ConfigError("not today")
 
 
-async def test_its_failure_is_told_to_who_asks_it_next(make):
+async def test_its_failure_is_raised_at_the_next_use(make):
     broker = make(flushDiskType="SYNC_FLUSH")
     await broker.start(NOBODY)
     broker._failed(OSError("the disk is gone"))

@@ -57,7 +57,7 @@ def test_its_own_thread_cannot_wait_for_itself(thread):
 
 
 def test_clients_of_the_address_run_on_it_and_live_by_its_clock(thread):
-    thread.lend(ADDRESS)
+    thread.register_thread(ADDRESS)
     assert io_thread.clock_at(ADDRESS) is thread.clock
     shared = io_thread.acquire(ADDRESS)
     assert shared.loop is thread.run(running_loop())
@@ -69,9 +69,9 @@ async def running_loop() -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
 
 
-def test_a_client_that_was_left_open_is_told_of():
+def test_a_client_that_was_left_open_is_reported():
     thread = ClusterThread()
-    thread.lend(ADDRESS)
+    thread.register_thread(ADDRESS)
     io_thread.acquire(ADDRESS)
     with pytest.warns(ResourceWarning, match="1 clients of the cluster"):
         thread.stop()

@@ -32,7 +32,7 @@ def test_what_was_synced_stays() -> None:
 
 
 def test_what_was_not_synced_may_be_kept_lost_torn_or_garbled() -> None:
-    fates: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     for seed in range(300):
         disk = make(seed)
         disk.open(PATH).pwrite(b"a" * 512, 512)
@@ -41,14 +41,14 @@ def test_what_was_not_synced_may_be_kept_lost_torn_or_garbled() -> None:
         assert not any(left[1024:])
         sector = left[512:1024]
         if sector == b"a" * 512:
-            fates["kept"] += 1
+            outcomes["kept"] += 1
         elif not any(sector):
-            fates["lost"] += 1
+            outcomes["lost"] += 1
         elif sector.rstrip(b"\0").strip(b"a"):
-            fates["garbled"] += 1
+            outcomes["garbled"] += 1
         else:
-            fates["torn"] += 1
-    assert set(fates) == {"kept", "lost", "garbled", "torn"}
+            outcomes["torn"] += 1
+    assert set(outcomes) == {"kept", "lost", "garbled", "torn"}
 
 
 def test_later_versions_of_a_sector_include_the_earlier_ones() -> None:
@@ -128,15 +128,15 @@ def test_space_is_counted_and_freed() -> None:
     disk.open(Path("/reserved"), create_size=6_000, allocate=True)
 
 
-def test_the_same_seed_gives_the_same_fate() -> None:
-    def fate(seed: int) -> bytes:
+def test_the_same_seed_gives_the_same_outcome() -> None:
+    def kind(seed: int) -> bytes:
         disk = make(seed)
         for at in range(0, 4000, 37):
             disk.open(PATH).pwrite(bytes([at % 251]) * 30, at)
         return disk.crash().read(PATH)
 
-    assert fate(7) == fate(7)
-    assert fate(7) != fate(8)
+    assert kind(7) == kind(7)
+    assert kind(7) != kind(8)
 
 
 def test_a_killed_process_loses_its_locks_and_nothing_else() -> None:

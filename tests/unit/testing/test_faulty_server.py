@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from kourou.protocol.messages.pulls import PullMessage
+from kourou.protocol.messages.sends import SendRecords
 
 from kourou.errors import BadRequest
 from kourou.protocol.messages.offsets import GetMaxOffset
-from kourou.protocol.messages.pulls import PullMessage
-from kourou.protocol.messages.sends import SendRecords
-from kourou.testing.faulty_server import Fate, Fault, codes_of
+from kourou.testing.faulty_server import Fault, FaultKind, codes_of
 
 
 def test_what_is_meant_by_a_word_a_type_or_nothing():
@@ -21,7 +21,7 @@ def test_what_is_meant_by_a_word_a_type_or_nothing():
 
 
 def test_it_strikes_so_many_times_and_counts():
-    fault = Fault(Fate.LOST, codes_of("pull"), answers=False, times=2)
+    fault = Fault(FaultKind.LOST, codes_of("pull"), answers=False, times=2)
     assert not fault.meets(PullMessage.code, answer=True)
     assert not fault.meets(SendRecords.code, answer=False)
     struck = [fault.meets(PullMessage.code, answer=False) for _ in range(3)]
@@ -30,6 +30,6 @@ def test_it_strikes_so_many_times_and_counts():
 
 
 def test_without_a_number_it_strikes_for_ever():
-    fault = Fault(Fate.LATE, None, answers=True, times=None)
+    fault = Fault(FaultKind.LATE, None, answers=True, times=None)
     assert all(fault.meets(code, answer=True) for code in range(100))
     assert fault.met == 100

@@ -10,7 +10,7 @@ import pytest
 
 from kourou.errors import Unavailable
 from kourou.protocol.record.message_id import decode_offset_id
-from kourou.testing.sent import SHOWN_MAX, Wanted
+from kourou.testing.sent import SHOWN_MAX, TopicConditions
 
 TOPIC = "orders"
 
@@ -67,7 +67,7 @@ def test_bodies_are_compared_as_what_they_were_sent_as(kourou_sent, kourou_topic
 def test_a_misspelt_word_does_not_fit_everything(kourou_sent):
     with pytest.raises(TypeError, match="no message is known by tagg; known: body, body_type, key"):
         kourou_sent.one(TOPIC, tagg="paid")
-    assert str(Wanted(TOPIC, {"tag": "paid"})) == "'orders' with tag='paid'"
+    assert str(TopicConditions(TOPIC, {"tag": "paid"})) == "'orders' with tag='paid'"
 
 
 def test_what_earlier_tests_sent_is_not_looked_at(kourou_broker, kourou_topic, send):

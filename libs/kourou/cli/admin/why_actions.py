@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kourou.cli.admin.report import Report
-from kourou.client.explain.explanation import Explanation
-from kourou.client.explain.text import lines_of
+from kourou.client.explain.explanation import Explanation, lines_of
 from kourou.sync import Client
 
 BAD = frozenset({"blocked", "gone"})

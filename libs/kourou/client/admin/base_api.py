@@ -13,9 +13,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection
 
-from kourou.client.producer.pauses import Pauses, nobody_leads, was_lost
 from kourou.client.session.client_session import Session
-from kourou.client.session.connections import body_of
+from kourou.client.session.connections import Pauses, body_of, nobody_leads, was_lost
 from kourou.errors import BadRequest, KourouError, TopicNotFound, Unavailable
 from kourou.model.topic import BrokerData
 from kourou.protocol.bodies.route_bodies import ClusterInfo, decode_cluster_info
@@ -147,7 +146,7 @@ class AdminApi:
                 leader = one.master_addr()
                 if one.broker_name != name or leader is None:
                     continue
-                if leader == address and not self._session.connections.knock(leader):
+                if leader == address and not self._session.connections.try_connect(leader):
                     continue  # it is known to be offline
                 try:
                     return await self._ask(leader, request, body=body)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kourou.client.admin.base_api import ADMIN_TIMEOUT_MS, AdminApi
 from kourou.client.consumer.pull_consumer import PullResult, result_of
-from kourou.client.consumer.puller import Puller, PullWish
+from kourou.client.consumer.puller import Puller, PullParams
 from kourou.client.filters.expressions import Sql, Wanted, check_wanted, subscription_of
 from kourou.client.session.client_session import Session
 from kourou.client.session.connections import body_of
@@ -87,8 +87,8 @@ class Reading(AdminApi):
         check_wanted(wanted)
         subscription = subscription_of(queue.topic, wanted, version=self._session.clock.now_ms())
         hold_ms = min(wait_ms, HOLD_MS)
-        wish = PullWish(count_max, size_bytes_max, hold_ms, hold_ms + ADMIN_TIMEOUT_MS)
-        pulled = await self._puller.pull(queue, offset, subscription, wish)
+        params = PullParams(count_max, size_bytes_max, hold_ms, hold_ms + ADMIN_TIMEOUT_MS)
+        pulled = await self._puller.pull(queue, offset, subscription, params)
         return result_of(queue, pulled, subscription)
 
     @on_io_thread

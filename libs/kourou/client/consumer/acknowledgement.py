@@ -14,7 +14,7 @@
 
 A message whose queue was released is not sent back, because the queue's next owner receives it.
 
-State: soft. Used on the I/O thread, except for `Report`, which runners call from any thread.
+State: soft. Used on the I/O thread, except for `HandlerReport`, which runners call from any thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from kourou.client.consumer.handlers import Item, Runner
+from kourou.client.consumer.handlers import HandlerRunner, Item
 from kourou.client.consumer.outcomes import (
     ConsumeRefused,
     PartlyConsumed,
@@ -32,13 +32,11 @@ from kourou.client.consumer.outcomes import (
     delay_level_of,
     reason_of,
 )
-from kourou.client.consumer.queue_consumption import ConsumeCounts, Lease
+from kourou.client.consumer.queue_consumption import ConsumeCounts, MessageLease
 from kourou.client.consumer.received import ReceivedMessage
-from kourou.client.consumer.send_back import SendBack
-from kourou.client.introspection.consume_statistics import ConsumeStatistics
-from kourou.client.introspection.stuck import StuckWatch
-from kourou.client.session.background import background
-from kourou.client.session.thread_queue import ThreadQueue
+from kourou.client.consumer.send_back import SendBackRequests
+from kourou.client.introspection.consume_statistics import ConsumeStatistics, StuckWatch
+from kourou.client.session.io_thread import ThreadQueue, background
 from kourou.client.settings.consumer_settings import ConsumerSettings
 from kourou.errors import KourouError
 from kourou.model.limits import FAILURE_REASON_LENGTH_MAX
@@ -61,12 +59,12 @@ _NOTHING_SAID = object()
 
 
 class Settling:
-    """The outcomes of one consumer's handlers; the `Report` of its runner."""
+    """The outcomes of one consumer's handlers; the `HandlerReport` of its runner."""
 
     def __init__(
         self,
         settings: ConsumerSettings,
-        send_back: SendBack,
+        send_back: SendBackRequests,
         counts: ConsumeCounts,
         statistics: ConsumeStatistics,
         retry_wanted: Callable[[], None],
@@ -89,10 +87,10 @@ class Settling:
         self._going_back: set[asyncio.Task[None]] = set()
         self._leaving: set[ReceivedMessage] = set()
         self._waiting: set[asyncio.TimerHandle] = set()
-        self._runner: Runner | None = None
+        self._runner: HandlerRunner | None = None
         self._closing = False
 
-    def serve(self, runner: Runner) -> None:
+    def serve(self, runner: HandlerRunner) -> None:
         """Set the runner that receives redelivered messages."""
         self._runner = runner
 
@@ -124,7 +122,7 @@ class Settling:
     # -- consumed ---------------------------------------------------------------------------------
 
     def _take_finished(self, items: list[Item]) -> None:
-        by_lease: dict[Lease, list[int]] = {}
+        by_lease: dict[MessageLease, list[int]] = {}
         for item in items:
             for message in item if type(item) is list else (item,):
                 offsets = by_lease.get(message.lease)
@@ -137,7 +135,7 @@ class Settling:
         for lease, offsets in by_lease.items():
             self._finish(lease, offsets)
 
-    def _finish(self, lease: Lease, offsets: Sequence[int]) -> None:
+    def _finish(self, lease: MessageLease, offsets: Sequence[int]) -> None:
         self._counts.consumed += len(offsets)
         self._statistics.of(lease.consumed.queue.topic).consumed += len(offsets)
         lease.finish(offsets)
@@ -160,7 +158,7 @@ class Settling:
             refused: list[ReceivedMessage] = []
             consumed_count = error.count if isinstance(error, PartlyConsumed) else 0
             for index, message in enumerate(messages):
-                lease: Lease = message.lease
+                lease: MessageLease = message.lease
                 said = lease.asked.pop(message.offset, _NOTHING_SAID)
                 if isinstance(said, BaseException):
                     self._refuse([message], said)
@@ -210,7 +208,7 @@ class Settling:
         task.add_done_callback(self._going_back.discard)
 
     async def _going(self, message: ReceivedMessage, level: int, reason: str) -> None:
-        lease: Lease = message.lease
+        lease: MessageLease = message.lease
         async with self._room:
             if message in self._leaving or not lease.window.holds(message.offset):
                 return  # it is being sent back already, or its queue was released
@@ -258,12 +256,12 @@ class Settling:
 
     # -- too slow ---------------------------------------------------------------------------------
 
-    def look_for_stuck(self, now_ms: int) -> None:
+    def check_stuck(self, now_ms: int) -> None:
         """Send back messages whose handlers exceed the time limit; `now_ms` is monotonic."""
         assert self._runner is not None, "serve comes first"
-        for item in self._stuck.look(self._runner.running(), now_ms):
+        for item in self._stuck.check(self._runner.running(), now_ms):
             for message in item if type(item) is list else (item,):
-                lease: Lease = message.lease
+                lease: MessageLease = message.lease
                 if not lease.window.holds(message.offset):
                     continue
                 self._counts.timed_out += 1

@@ -13,8 +13,8 @@ from kourou.client.client_core import ClientCore
 from kourou.client.consumer.consumption import Consumption
 from kourou.client.consumer.handlers import (
     CoroutineRunner,
-    Report,
-    Runner,
+    HandlerReport,
+    HandlerRunner,
     ThreadRunner,
     is_coroutine_handler,
 )
@@ -28,7 +28,7 @@ from kourou.errors import FilterFailed
 from kourou.model.topic import MessageQueue
 
 
-class Consuming:
+class RunningConsumer:
     """A push consumer, opened and closed from the application's loop."""
 
     def __init__(self, client: ClientCore, wanted: Consumption) -> None:
@@ -36,7 +36,7 @@ class Consuming:
         self._wanted = wanted
         self._consumer: PushConsumer | None = None
 
-    def _make_runner(self, loop: asyncio.AbstractEventLoop, report: Report) -> Runner:
+    def _make_runner(self, loop: asyncio.AbstractEventLoop, report: HandlerReport) -> HandlerRunner:
         raise AssertionError(f"{type(self).__name__} makes no runner")
 
     async def start(self) -> Self:
@@ -47,7 +47,7 @@ class Consuming:
         self._consumer = await self._client.io.run(work)
         return self
 
-    async def _open(self, make_runner: Callable[[Report], Runner]) -> PushConsumer:
+    async def _open(self, make_runner: Callable[[HandlerReport], HandlerRunner]) -> PushConsumer:
         """Return the started consumer; runs on the I/O thread."""
         return await self._client.push_consumer(self._wanted, make_runner)
 
@@ -95,7 +95,7 @@ class Consuming:
         await self._client.io.run(self._started.commit())
 
 
-class Listener(Consuming):
+class Listener(RunningConsumer):
     """Calls a handler with every message."""
 
     def __init__(
@@ -104,7 +104,7 @@ class Listener(Consuming):
         super().__init__(client, wanted)
         self._handler = handler
 
-    def _make_runner(self, loop: asyncio.AbstractEventLoop, report: Report) -> Runner:
+    def _make_runner(self, loop: asyncio.AbstractEventLoop, report: HandlerReport) -> HandlerRunner:
         settings, tracing = self._wanted.settings, self._client.tracing
         handler, log = self._handler, self._client.consume_log
         message_trace = self._client.message_trace(settings)
@@ -136,7 +136,7 @@ class Listener(Consuming):
         )
 
 
-class Subscribed(Consuming):
+class Subscribed(RunningConsumer):
     """An iterator over messages (kourou.client.consumer.streams)."""
 
     def __init__(self, client: ClientCore, wanted: Consumption, *, auto_ack: bool) -> None:
@@ -144,7 +144,7 @@ class Subscribed(Consuming):
         self._auto_ack = auto_ack
         self._stream: StreamRunner | None = None
 
-    def _make_runner(self, loop: asyncio.AbstractEventLoop, report: Report) -> Runner:
+    def _make_runner(self, loop: asyncio.AbstractEventLoop, report: HandlerReport) -> HandlerRunner:
         if self._client.tracing is not None:
             group = self._wanted.settings.consumer_group
             report = self._client.tracing.stream_report(group, report)

@@ -33,8 +33,8 @@ from types import CoroutineType
 from typing import Any, Protocol, TypeAlias
 
 from kourou.client.consumer.outcomes import failure_in
-from kourou.client.introspection.consume_log import SELDOM, ConsumeLog
-from kourou.client.session.thread_queue import ThreadQueue
+from kourou.client.introspection.consume_statistics import SELDOM, ConsumeLog
+from kourou.client.session.io_thread import ThreadQueue
 from kourou.errors import BadRequest
 
 Item: TypeAlias = Any
@@ -52,7 +52,7 @@ That is Ctrl-C, and the end of a coroutine that is being destroyed and must not 
 """
 
 
-class Report(Protocol):
+class HandlerReport(Protocol):
     """Receives the outcome of each item; callable from any thread."""
 
     def finished(self, item: Item) -> None:
@@ -68,7 +68,7 @@ class Report(Protocol):
         ...
 
 
-class Runner(Protocol):
+class HandlerRunner(Protocol):
     """Calls a handler with items."""
 
     def hand(self, items: Sequence[Item]) -> None:
@@ -99,7 +99,7 @@ class CoroutineRunner:
         self,
         loop: asyncio.AbstractEventLoop,
         handler: Callable[[Any], Awaitable[Any]],
-        report: Report,
+        report: HandlerReport,
         log: ConsumeLog,
         *,
         concurrency: int,
@@ -138,18 +138,18 @@ class CoroutineRunner:
             worker.exception()  # retrieved: the error was reported, and has reached the loop
 
     async def _work(self) -> None:
-        seat = object()
+        worker_key = object()
         try:
-            await self._work_off(seat)
+            await self._work_off(worker_key)
         finally:
             # Immediately, not in the task's callbacks: `_take` may run before those.
             self._active -= 1
-            self._running.pop(seat, None)
+            self._running.pop(worker_key, None)
             if self._ready and not self._closing and not self._loop.is_closed():
                 # The worker ended before its work was done.
                 self._loop.call_later(REPLACE_AFTER_S, self._take, [])
 
-    async def _work_off(self, seat: object) -> None:
+    async def _work_off(self, worker_key: object) -> None:
         ready, report, handler, log = self._ready, self._report, self._handler, self._log
         running = self._running
         turns = 0
@@ -157,9 +157,9 @@ class CoroutineRunner:
             item = ready.popleft()
             if not report.wanted(item):
                 continue
-            begun_ms = log.begin(not turns & SELDOM)
+            started_ms = log.begin(not turns & SELDOM)
             self._calling += 1
-            running[seat] = item
+            running[worker_key] = item
             try:
                 result = await handler(item)
             except BaseException as error:  # whatever an application raises is a failure
@@ -173,7 +173,7 @@ class CoroutineRunner:
                 failure = None if result is None else failure_in(result)
                 if failure is None:
                     report.finished(item)
-                    log.consumed(item, begun_ms)
+                    log.consumed(item, started_ms)
                 else:
                     report.failed(item, failure)
             finally:
@@ -229,7 +229,7 @@ class ThreadRunner:
     def __init__(
         self,
         handler: Callable[[Any], Any],
-        report: Report,
+        report: HandlerReport,
         log: ConsumeLog,
         *,
         threads_min: int,
@@ -288,7 +288,7 @@ class ThreadRunner:
             if self._closing or not report.wanted(item):
                 continue
             # A thread that is not busy measures every call.
-            begun_ms = log.begin(not taken & SELDOM or items.empty())
+            started_ms = log.begin(not taken & SELDOM or items.empty())
             running[number] = item
             try:
                 result = call_plain(handler, item)
@@ -298,7 +298,7 @@ class ThreadRunner:
             failure = None if result is None else failure_in(result)
             if failure is None:
                 report.finished(item)
-                log.consumed(item, begun_ms)
+                log.consumed(item, started_ms)
             else:
                 report.failed(item, failure)
 

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from kourou.client.client_core import ClientCore
-from kourou.client.consumer.consumers import Consuming
+from kourou.client.consumer.consumers import RunningConsumer
 from kourou.client.consumer.consumption import Consumption
-from kourou.client.consumer.handlers import Report, Runner
+from kourou.client.consumer.handlers import HandlerReport, HandlerRunner
 from kourou.client.consumer.push_consumer import PushConsumer
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.filters.expressions import Wanted, ask_brokers, check_wanted, subscription_of
@@ -85,22 +85,22 @@ class OrderedLendingConsumer(LendingConsumer, OrderedConsumer):
     """One orderly consumer."""
 
 
-class LeaseRunner(Consuming):
+class LeaseConsumer(RunningConsumer):
     """A lending consumer that the caller opens and closes on its own loop."""
 
     def __init__(
         self,
         client: ClientCore,
         wanted: Consumption,
-        make_runner: Callable[[asyncio.AbstractEventLoop, Report], Runner],
+        make_runner: Callable[[asyncio.AbstractEventLoop, HandlerReport], HandlerRunner],
     ) -> None:
         super().__init__(client, wanted)
         self._make = make_runner
 
-    def _make_runner(self, loop: asyncio.AbstractEventLoop, report: Report) -> Runner:
+    def _make_runner(self, loop: asyncio.AbstractEventLoop, report: HandlerReport) -> HandlerRunner:
         return self._make(loop, report)
 
-    async def _open(self, make_runner: Callable[[Report], Runner]) -> PushConsumer:
+    async def _open(self, make_runner: Callable[[HandlerReport], HandlerRunner]) -> PushConsumer:
         return await self._client.push_consumer(
             self._wanted, make_runner, free=LendingConsumer, ordered=OrderedLendingConsumer
         )

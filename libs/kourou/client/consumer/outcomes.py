@@ -8,6 +8,17 @@ accidental. The message is not consumed if the handler
     returns ConsumeResult.RECONSUME_LATER    of a list: none of its messages is consumed
     returns ConsumedFirst(n)                 of a list: only its first n messages are consumed
     has called message.retry() or message.dead_letter(); the first call for a message counts
+
+A handler that receives the messages of a queue in order has these outcomes:
+
+    returns anything else, or None     consumed
+    returns COMMIT                     consumed, with all uncommitted messages before it
+    raises, returns ROLLBACK,          failed: the queue is blocked for a pause, then the same
+    SUSPEND…, RECONSUME_LATER          message is redelivered; with auto_commit=False, ROLLBACK
+                                       returns to the last commit
+    raises or returns Suspend(ms)      the same, with the given pause
+    returns ConsumedFirst(n)           of a list: its first n messages are consumed
+    raises DeadLetter(reason)          sent to the dead-letter queue; the queue continues
 """
 
 from __future__ import annotations
@@ -17,6 +28,9 @@ from enum import StrEnum
 
 from kourou.errors import BadRequest
 from kourou.model.limits import DELAY_LEVELS_MAX
+
+SUSPEND_MS_MIN = 10
+SUSPEND_MS_MAX = 30_000
 
 
 class ConsumeResult(StrEnum):
@@ -130,3 +144,49 @@ def reason_of(error: BaseException, length_max: int) -> str:
         text = type(error).__name__
     # A property ends at the bytes 1 and 2; a line of text contains no control characters.
     return "".join(one if one.isprintable() else " " for one in text)[:length_max]
+
+
+# -- ordered consumption ------------------------------------------------------------------------
+
+
+class ConsumeOrderlyStatus(StrEnum):
+    """The status that an orderly handler may return (RocketMQ `ConsumeOrderlyStatus`)."""
+
+    SUCCESS = "SUCCESS"
+    COMMIT = "COMMIT"
+    ROLLBACK = "ROLLBACK"
+    SUSPEND_CURRENT_QUEUE_A_MOMENT = "SUSPEND_CURRENT_QUEUE_A_MOMENT"
+
+
+class Suspend(ConsumeRefused):
+    """Raised or returned by an orderly handler: block the queue, then redeliver the same message.
+
+    `pause_ms` is limited to 10 to 30,000 ms, as in RocketMQ; None is the consumer's setting
+    `redelivery_delay_ms` (suspendCurrentQueueTimeMillis).
+    """
+
+    def __init__(self, pause_ms: int | None = None, reason: str = "") -> None:
+        if pause_ms is not None:
+            if isinstance(pause_ms, bool) or not isinstance(pause_ms, int):
+                raise BadRequest(f"pause_ms is {pause_ms!r}; it must be a number of milliseconds")
+            pause_ms = min(max(pause_ms, SUSPEND_MS_MIN), SUSPEND_MS_MAX)
+        super().__init__(0, reason or "the handler requested a pause")
+        self.pause_ms = pause_ms
+
+
+class RolledBack(ConsumeRefused):
+    """The consumer's representation of ROLLBACK."""
+
+    def __init__(self) -> None:
+        super().__init__(0, "the handler returned ROLLBACK")
+
+
+def ordered_failure_in(result: object) -> ConsumeRefused | None:
+    """Return the failure that a handler's result (not None) means; None if consumed."""
+    if isinstance(result, ConsumeOrderlyStatus):
+        if result is ConsumeOrderlyStatus.ROLLBACK:
+            return RolledBack()
+        if result is ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT:
+            return Suspend(None, f"the handler returned {result}")
+        return None
+    return result if isinstance(result, Suspend) else failure_in(result)

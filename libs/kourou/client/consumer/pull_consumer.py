@@ -17,15 +17,14 @@ from typing import Any
 from kourou.client.codecs import body_decoder
 from kourou.client.consumer.allocation import share_of
 from kourou.client.consumer.offsets import OffsetStore, RemoteOffsets
-from kourou.client.consumer.pull_plan import FULL_PAUSE_MS, SWIFT_MS
-from kourou.client.consumer.puller import Pulled, Puller, PullWish
+from kourou.client.consumer.puller import FULL_PAUSE_MS, SWIFT_MS, Pulled, Puller, PullParams
 from kourou.client.consumer.received import ReceivedMessage, tag_filter
-from kourou.client.consumer.send_back import SendBack
+from kourou.client.consumer.send_back import SendBackRequests
 from kourou.client.filters.expressions import Wanted, check_wanted, says, subscription_of
 from kourou.client.filters.pulls import failure_of
 from kourou.client.filters.python_filter import Filter
 from kourou.client.session.client_session import Session
-from kourou.client.session.heartbeats import Membership
+from kourou.client.session.heartbeats import GroupMembership
 from kourou.client.session.io_thread import on_io_thread
 from kourou.client.settings.client_settings import PullConsumerSettings
 from kourou.errors import BadRequest, Code, Corrupt, error_from_code
@@ -86,7 +85,7 @@ class PullConsumer:
             session.tracing,
             self._filters,
         )
-        self._send_back = SendBack(session, self.group)
+        self._send_back = SendBackRequests(session, self.group)
         self._assigned: dict[MessageQueue, int] = {}
         self._paused: set[MessageQueue] = set()
         self._subscriptions: dict[str, Subscription] = {}
@@ -96,9 +95,9 @@ class PullConsumer:
     # -- lifecycle --------------------------------------------------------------------------------
 
     @property
-    def membership(self) -> Membership:
+    def membership(self) -> GroupMembership:
         """The membership for heartbeats: the group must exist before the consumer may pull."""
-        return Membership(
+        return GroupMembership(
             group=self.group,
             consume_type=ConsumeType.CONSUME_ACTIVELY,
             message_model=self.settings.message_model,
@@ -148,8 +147,8 @@ class PullConsumer:
         queues = list(known.readable)
         if self._seen.get(topic) != queues:
             self._seen[topic] = queues
-            telling = asyncio.get_running_loop().run_in_executor(None, listener, topic, queues)
-            telling.add_done_callback(_told)
+            done = asyncio.get_running_loop().run_in_executor(None, listener, topic, queues)
+            done.add_done_callback(_listener_done)
 
     # -- queues -----------------------------------------------------------------------------------
 
@@ -269,8 +268,8 @@ class PullConsumer:
         timeout_ms = settings.consumer_pull_timeout_ms
         if hold_ms:
             timeout_ms = settings.consumer_timeout_ms_when_suspend
-        wish = PullWish(count_max, size_bytes_max, hold_ms, timeout_ms)
-        return await self._puller.pull(queue, offset, subscription, wish, self._decode)
+        params = PullParams(count_max, size_bytes_max, hold_ms, timeout_ms)
+        return await self._puller.pull(queue, offset, subscription, params, self._decode)
 
     # -- several queues in turn -------------------------------------------------------------------
 
@@ -445,7 +444,7 @@ def result_of(queue: MessageQueue, pulled: Pulled, subscription: Subscription) -
     return PullResult(status, pulled.next_offset, pulled.min_offset, pulled.max_offset, messages)
 
 
-def _told(telling: asyncio.Future[None]) -> None:
+def _listener_done(done: asyncio.Future[None]) -> None:
     """Log the exception that an application's listener raised."""
-    if not telling.cancelled() and telling.exception() is not None:
-        _log.error("a message queue listener failed", exc_info=telling.exception())
+    if not done.cancelled() and done.exception() is not None:
+        _log.error("a message queue listener failed", exc_info=done.exception())

@@ -13,7 +13,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from functools import partial
+
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 
 from kourou.client.codecs import Decode
 from kourou.client.consumer.received import ReceivedMessage, decode_pull
@@ -26,9 +29,30 @@ from kourou.clock import Clock
 from kourou.errors import Code, FilterFailed, TimedOut, Unavailable, UnknownOutcome
 from kourou.model.subscription import Subscription
 from kourou.model.topic import MessageQueue
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.protocol.wire.frames import NO_TRACE
 
+FULL_PAUSE_MS = 50
+"""The pause while a limit of the window is exceeded."""
+
+BUSY_PAUSE_MS = 20
+"""The pause after a broker replied that it is overloaded."""
+
+STALE_PAUSE_MS = 200
+"""The pause after a broker did not know the subscription; a heartbeat is sent in the meantime."""
+
+SWIFT_MS = 10
+"""An empty reply faster than this did not wait; pulling again at once would be a busy loop."""
+
+_BUSY = frozenset({Code.SYSTEM_BUSY, Code.FLOW_CONTROL, Code.POLLING_FULL})
+_STALE = frozenset(
+    {
+        Code.SUBSCRIPTION_NOT_EXIST,
+        Code.SUBSCRIPTION_NOT_LATEST,
+        Code.SUBSCRIPTION_GROUP_NOT_EXIST,
+        Code.FILTER_DATA_NOT_EXIST,
+        Code.FILTER_DATA_NOT_LATEST,
+    }
+)
 _WITH_PLACE = frozenset(
     {
         Code.SUCCESS,
@@ -41,13 +65,61 @@ _WITH_PLACE = frozenset(
 """Replies that contain the next offset; in other replies the header's numbers are undefined."""
 
 _Ask = Callable[[str, MessageQueue, PullMessage, int, bytes, "Decode | None"], Awaitable["Pulled"]]
-
 _log = logging.getLogger("kourou.client.consume")
 _CLASS_FILTER = int(PullFlag.CLASS_FILTER)
 
 
+class PullAction(Enum):
+    """What else must be done before the next pull."""
+
+    NONE = auto()
+    CORRECT_OFFSET = auto()  # use the broker's offset: the consumer's is outside the queue
+    SKIP_CORRUPT = auto()  # apply on_corrupt: the messages are unreadable
+    HEARTBEAT = auto()  # send a heartbeat: the broker does not know our subscription
+    FILTER_FAILED = auto()  # the group's filter failed: wait at this offset for a fixed version
+    FIND_ROUTE = auto()  # refresh the route: the queue may have moved
+
+
 @dataclass(frozen=True, slots=True)
-class PullWish:
+class PullStep:
+    """Perform `action`, wait `pause_ms`, pull again."""
+
+    action: PullAction = PullAction.NONE
+    pause_ms: int = 0
+
+
+def step_after(
+    code: int,
+    *,
+    progressed: bool,
+    elapsed_ms: int,
+    pull_interval_ms: int,
+    exception_pause_ms: int,
+) -> PullStep:
+    """Return the step after a reply with `code`.
+
+    `progressed`: the reply's next offset is greater than the requested one.
+    """
+    if code == Code.SUCCESS:
+        return PullStep(pause_ms=pull_interval_ms)
+    if code in (Code.PULL_NOT_FOUND, Code.PULL_RETRY_IMMEDIATELY):
+        idle = not progressed and elapsed_ms < SWIFT_MS
+        return PullStep(pause_ms=FULL_PAUSE_MS if idle else 0)
+    if code == Code.PULL_OFFSET_MOVED:
+        return PullStep(PullAction.CORRECT_OFFSET, 0 if progressed else FULL_PAUSE_MS)
+    if code == Code.MESSAGE_CORRUPT:
+        return PullStep(PullAction.SKIP_CORRUPT, 0 if progressed else exception_pause_ms)
+    if code == Code.FILTER_FAILED:
+        return PullStep(PullAction.FILTER_FAILED, exception_pause_ms)
+    if code in _BUSY:
+        return PullStep(pause_ms=BUSY_PAUSE_MS)
+    if code in _STALE:
+        return PullStep(PullAction.HEARTBEAT, STALE_PAUSE_MS)
+    return PullStep(PullAction.FIND_ROUTE, exception_pause_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class PullParams:
     """The size of a pull, and how long the broker may wait.
 
     With `bytes_max` 0 the pull is limited by `count_max` and RocketMQ's limits only. `timeout_ms`
@@ -113,7 +185,7 @@ class Puller:
         queue: MessageQueue,
         offset: int,
         subscription: Subscription,
-        wish: PullWish,
+        params: PullParams,
         decode: Decode | None = None,
     ) -> Pulled:
         """Send one pull, and a second one if the first replica is offline. Returns any reply code.
@@ -128,7 +200,7 @@ class Puller:
         if self._connections.lost(address) or self._failed.get(queue) == address:
             address = self._another(known, queue, address) or address
         flags = PullFlag.SUBSCRIPTION
-        if wish.hold_ms > 0:
+        if params.hold_ms > 0:
             flags |= PullFlag.SUSPEND
         ask = self._ask
         if subscription.class_filter_mode:
@@ -139,16 +211,16 @@ class Puller:
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=offset,
-            max_msg_nums=wish.count_max,
+            max_msg_nums=params.count_max,
             sys_flag=int(flags),
-            suspend_timeout_millis=wish.hold_ms,
+            suspend_timeout_millis=params.hold_ms,
             subscription=subscription.expression,
             sub_version=subscription.version,
             expression_type=subscription.expression_type,
-            max_msg_bytes=wish.bytes_max or None,
+            max_msg_bytes=params.bytes_max or None,
         )
         try:
-            pulled = await self._asked(ask, address, queue, request, wish, subscription, decode)
+            pulled = await self._asked(ask, address, queue, request, params, subscription, decode)
         except (Unavailable, UnknownOutcome) as error:
             if isinstance(error, (FilterFailed, TimedOut)):
                 raise
@@ -159,7 +231,7 @@ class Puller:
                 raise
             _log.info("%s: retrying at %s after: %s", queue, another, error)
             address = another
-            pulled = await self._asked(ask, address, queue, request, wish, subscription, decode)
+            pulled = await self._asked(ask, address, queue, request, params, subscription, decode)
         if self._failed.get(queue) == address:
             del self._failed[queue]
         moved_back = pulled.code == Code.PULL_OFFSET_MOVED and pulled.next_offset < offset
@@ -169,7 +241,7 @@ class Puller:
 
     def _another(self, known: QueueMap, queue: MessageQueue, address: str) -> str | None:
         """Return another replica of the queue's broker while this one is not connected."""
-        if self._connections.stands(address):
+        if self._connections.is_connected(address):
             return None
         for _, other in sorted(known.brokers[queue.broker_name].broker_addrs.items()):
             if other != address and not self._connections.lost(other):
@@ -182,7 +254,7 @@ class Puller:
         address: str,
         queue: MessageQueue,
         request: PullMessage,
-        wish: PullWish,
+        params: PullParams,
         subscription: Subscription,
         decode: Decode | None,
     ) -> Pulled:
@@ -191,9 +263,9 @@ class Puller:
         if self._tracing is not None:
             span = self._tracing.receiving(self._group, queue)
         if self._tracing is None or span is None:
-            return await ask(address, queue, request, wish.timeout_ms, NO_TRACE, decode)
+            return await ask(address, queue, request, params.timeout_ms, NO_TRACE, decode)
         try:
-            pulled = await ask(address, queue, request, wish.timeout_ms, span.context, decode)
+            pulled = await ask(address, queue, request, params.timeout_ms, span.context, decode)
         except BaseException as error:
             span.end(error_type=type(error).__qualname__, error=str(error))
             raise

@@ -18,48 +18,57 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from kourou.client.codecs import Decode
 from kourou.client.consumer.acknowledgement import Settling
 from kourou.client.consumer.allocation import share_of
-from kourou.client.consumer.handlers import Report, Runner
+from kourou.client.consumer.handlers import HandlerReport, HandlerRunner
 from kourou.client.consumer.offsets import (
     LocalOffsets,
     OffsetStore,
+    QueueFacts,
     RemoteOffsets,
     local_offsets_path,
 )
+from kourou.client.consumer.outcomes import ConsumeRefused, reason_of
 from kourou.client.consumer.puller import Puller
 from kourou.client.consumer.queue_consumption import (
     ConsumeCounts,
     ConsumedQueue,
     ConsumptionContext,
 )
-from kourou.client.consumer.send_back import SendBack
-from kourou.client.consumer.start_offsets import StartOffsets
+from kourou.client.consumer.received import ReceivedMessage, from_record
+from kourou.client.consumer.send_back import SendBackRequests
 from kourou.client.filters.python_filter import Filter
-from kourou.client.introspection.consume_statistics import LOOK_MS, ConsumeStatistics
-from kourou.client.introspection.direct import called_directly
+from kourou.client.introspection.consume_statistics import SAMPLE_MS, ConsumeStatistics
 from kourou.client.introspection.running_info import (
-    DirectResult,
+    HandlerResult,
     RunningInfo,
     filter_properties,
     properties_of,
-    standing_properties,
+    stalled_properties,
 )
-from kourou.client.session.background import background
 from kourou.client.session.client_session import Session
-from kourou.client.session.heartbeats import Membership
-from kourou.client.settings.client_settings import ConsumerSettings
+from kourou.client.session.heartbeats import GroupMembership
+from kourou.client.session.io_thread import background
+from kourou.client.settings.client_settings import ConsumerSettings, consume_timestamp_ms
+from kourou.clock import Clock
 from kourou.errors import BadRequest, FilterFailed
+from kourou.model.limits import FAILURE_REASON_LENGTH_MAX
 from kourou.model.names import RETRY_PREFIX, retry_topic
-from kourou.model.subscription import (
-    ConsumeType,
-    MessageModel,
-    Subscription,
-)
+from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
 from kourou.model.topic import MessageQueue
+
+SUCCESS = "CR_SUCCESS"
+LATER = "CR_LATER"
+RAISED = "CR_THROW_EXCEPTION"
+
+QUEUES_AT_ONCE = 32
+"""The number of queues per round of concurrent requests.
+
+A slow broker delays only one round at a time, and does not get thousands of requests at once.
+"""
 
 AGAIN_MS = 1_000
 """The delay before an incomplete rebalance is repeated."""
@@ -70,6 +79,80 @@ SEND_BACKS_END_MS = 1_000
 _log = logging.getLogger("kourou.client.consume")
 
 
+class _OneCall:
+    """The lease of such a message: keeps the outcome that its handler reports."""
+
+    def __init__(self) -> None:
+        self.said: list[BaseException | None] = []
+
+    def ask(self, offset: int, failure: BaseException | None) -> None:
+        """Record what the handler reports for its message."""
+        self.said.append(failure)
+
+
+async def called_directly(
+    runner: HandlerRunner,
+    record: bytes,
+    decode: Decode | None,
+    clock: Clock,
+    *,
+    batched: bool,
+    order: bool = False,
+) -> HandlerResult:
+    """Call the handler with this record and return the result."""
+    message = from_record(record, "", decode)
+    lease = message.lease = _OneCall()
+    item: ReceivedMessage | list[ReceivedMessage] = [message] if batched else message
+    started_ms = clock.monotonic_ms()
+    failure = await runner.call(item)
+    if lease.said:
+        failure = lease.said[0]
+    spent_ms = clock.monotonic_ms() - started_ms
+    if failure is None:
+        return HandlerResult(SUCCESS, "", spent_ms, order)
+    result = LATER if isinstance(failure, ConsumeRefused) else RAISED
+    reason = reason_of(failure, FAILURE_REASON_LENGTH_MAX)
+    return HandlerResult(result, reason, spent_ms, order)
+
+
+class StartOffsets:
+    """The start offsets of one group. `at_once` is the number of queues to request concurrently.
+
+    It is 1 for an application's own offset store, whose `load` may not support concurrent calls.
+    """
+
+    def __init__(
+        self, settings: ConsumerSettings, offsets: OffsetStore, facts: QueueFacts, clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._offsets = offsets
+        self._facts = facts
+        self._clock = clock
+        ours = isinstance(offsets, RemoteOffsets | LocalOffsets)
+        self.at_once = QUEUES_AT_ONCE if ours else 1
+
+    async def of(self, queues: Sequence[MessageQueue]) -> list[int | BaseException]:
+        """Return for each queue, requested concurrently, its start offset or the error."""
+        return await asyncio.gather(*map(self._of, queues), return_exceptions=True)
+
+    async def _of(self, queue: MessageQueue) -> int:
+        stored = await self._offsets.load(queue)
+        if stored is not None and stored >= 0:
+            return stored
+        facts = self._facts
+        if queue.topic.startswith(RETRY_PREFIX):
+            return await facts.min_offset(queue)  # all failed messages of the group must be retried
+        match self._settings.consume_from_where:
+            case ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
+                return await facts.min_offset(queue)
+            case ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+                now_ms = self._clock.now_ms()
+                timestamp_ms = consume_timestamp_ms(self._settings.consume_timestamp, now_ms)
+                return await facts.offset_by_time(queue, timestamp_ms)
+            case _:
+                return await facts.max_offset(queue)
+
+
 class PushConsumer:
     """One consumer of one group, for any number of topics."""
 
@@ -78,7 +161,7 @@ class PushConsumer:
         session: Session,
         settings: ConsumerSettings,
         subscriptions: Mapping[str, Subscription],
-        make_runner: Callable[[Report], Runner],
+        make_runner: Callable[[HandlerReport], HandlerRunner],
         *,
         decode: Decode | None = None,
         batched: bool = False,
@@ -98,7 +181,7 @@ class PushConsumer:
             )
         self._offsets = self._default_offsets() if offsets is None else offsets
         self._starts = StartOffsets(settings, self._offsets, session.facts, session.clock)
-        self._send_back = SendBack(session, self.group, settings.max_reconsume_times)
+        self._send_back = SendBackRequests(session, self.group, settings.max_reconsume_times)
         self.counts = ConsumeCounts()
         self._statistics = ConsumeStatistics()
         self._filters = session.filter_pulls(self.group, settings.filter_failover)
@@ -142,7 +225,7 @@ class PushConsumer:
         self._closing = False
         self._started_ms = session.clock.now_ms()
 
-    def _make_runner(self, make_runner: Callable[[Report], Runner]) -> Runner:
+    def _make_runner(self, make_runner: Callable[[HandlerReport], HandlerRunner]) -> HandlerRunner:
         """Return the runner that calls the handler."""
         return make_runner(self._settling)
 
@@ -153,9 +236,9 @@ class PushConsumer:
         return LocalOffsets(local_offsets_path(root, self._session.client_id, self.group))
 
     @property
-    def membership(self) -> Membership:
+    def membership(self) -> GroupMembership:
         """The group membership for heartbeats."""
-        return Membership(
+        return GroupMembership(
             group=self.group,
             consume_type=ConsumeType.CONSUME_PASSIVELY,
             message_model=self.settings.message_model,
@@ -434,14 +517,14 @@ class PushConsumer:
 
     async def _keep_looking(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_MS / 1000)
-            self.look()
+            await asyncio.sleep(SAMPLE_MS / 1000)
+            self.sample()
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Sample the consume rates, and send back messages whose handlers exceed the time limit."""
         now_ms = self._session.clock.monotonic_ms()
-        self._statistics.look(now_ms, self._around.runner.times())
-        self._settling.look_for_stuck(now_ms)
+        self._statistics.sample(now_ms, self._around.runner.times())
+        self._settling.check_stuck(now_ms)
 
     def status(self, topic: str) -> dict[MessageQueue, int]:
         """Return the next offset to commit for each queue of a topic (request code 221)."""
@@ -466,14 +549,14 @@ class PushConsumer:
         return RunningInfo(
             properties=properties_of(self.settings)
             | filter_properties(self.counts.filter_failures, self.waiting)
-            | standing_properties(queues, self._session.clock.now_ms()),
+            | stalled_properties(queues, self._session.clock.now_ms()),
             subscriptions=tuple(self._subscriptions.values()),
             queues=queues,
-            statuses=self._statistics.statuses(),
+            rates=self._statistics.rates(),
             started_ms=self._started_ms,
         )
 
-    async def consume_directly(self, record: bytes) -> DirectResult:
+    async def consume_directly(self, record: bytes) -> HandlerResult:
         """Call the handler with a stored message on an operator's request (request code 309).
 
         Queues and offsets are not affected. Raises BadRequest if there is only an iterator.

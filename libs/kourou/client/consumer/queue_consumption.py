@@ -7,19 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 
 from kourou.client.codecs import Decode
-from kourou.client.consumer.handlers import Runner
-from kourou.client.consumer.pull_plan import Action, Step, step_after
-from kourou.client.consumer.puller import Pulled, Puller, PullWish
+from kourou.client.consumer.handlers import HandlerRunner
+from kourou.client.consumer.puller import (
+    PullAction,
+    Pulled,
+    Puller,
+    PullParams,
+    PullStep,
+    step_after,
+)
 from kourou.client.consumer.received import ReceivedMessage, tag_filter
-from kourou.client.consumer.window import Limit, Window, WindowLimits
 from kourou.client.filters.pulls import failure_of
 from kourou.client.introspection.consume_statistics import ConsumeStatistics
 from kourou.client.introspection.running_info import QueueInfo
-from kourou.client.session.background import background
+from kourou.client.session.io_thread import background
 from kourou.client.settings.consumer_settings import ConsumerSettings, CorruptPolicy
 from kourou.clock import Clock
 from kourou.errors import Code, Corrupt, FilterFailed, KourouError, Unavailable, UnknownOutcome
@@ -39,6 +46,149 @@ FILTER_REASONS_SAID_MAX = 64
 """The number of distinct filter failure reasons that are kept, so that each is logged once."""
 
 _log = logging.getLogger("kourou.client.consume")
+
+
+@dataclass(frozen=True, slots=True)
+class WindowLimits:
+    """The limits at which pulling of a queue pauses; a limit applies when its value is exceeded."""
+
+    count_max: int = 1000
+    size_bytes_max: int = 100 * 1024 * 1024
+    span_max: int = 2000
+
+
+class Limit(Enum):
+    """The limit that a window exceeds."""
+
+    COUNT = auto()
+    SIZE = auto()
+    SPAN = auto()
+
+
+class Window:
+    """The cached, unfinished messages of one queue (RocketMQ `ProcessQueue`).
+
+        committed          unfinished (3, 5, 6)          pulled up to
+            |                 |                              |
+        0 1 2 3 4 5 6 7 8     finished out of order: 4, 7   next_offset = 8
+
+    Invariants:
+
+    - `commit_offset` is the smallest unfinished offset, or `next_offset` if nothing is unfinished;
+      so a crash may repeat messages and never skips one.
+    - `commit_offset` never decreases, because offsets are added in increasing order and only once.
+    - `count` and `size_bytes` cover the unfinished messages.
+    - After `drop()` nothing changes any more: the queue may belong to another consumer.
+
+    Not thread-safe: used on the client's I/O thread only.
+    """
+
+    __slots__ = ("_dropped", "_next_offset", "_order", "_size_bytes", "_sizes")
+
+    def __init__(self, start_offset: int) -> None:
+        self._order: deque[int] = deque()
+        self._sizes: dict[int, int] = {}
+        self._size_bytes = 0
+        self._next_offset = start_offset
+        self._dropped = False
+
+    @property
+    def next_offset(self) -> int:
+        """The offset at which the next pull starts."""
+        return self._next_offset
+
+    @property
+    def commit_offset(self) -> int:
+        """The offset that the group may commit: everything below it is finished."""
+        return self._order[0] if self._order else self._next_offset
+
+    @property
+    def count(self) -> int:
+        """The number of unfinished messages."""
+        return len(self._sizes)
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The lowest and the highest unfinished offset; (-1, -1) if there is none."""
+        return (min(self._sizes), max(self._sizes)) if self._sizes else (-1, -1)
+
+    @property
+    def size_bytes(self) -> int:
+        """The stored size of the unfinished messages in bytes."""
+        return self._size_bytes
+
+    @property
+    def span(self) -> int:
+        """The distance between the smallest and the largest unfinished offset."""
+        return self._order[-1] - self._order[0] if self._order else 0
+
+    @property
+    def dropped(self) -> bool:
+        """Whether the queue was released; its messages may still be in handlers."""
+        return self._dropped
+
+    def put(self, offsets: Sequence[int], sizes: Sequence[int], next_offset: int) -> None:
+        """Add one pull's messages in increasing order; `next_offset` also covers filtered ones."""
+        assert not self._dropped, "a dropped window takes no messages"
+        if offsets:
+            assert offsets[0] >= self._next_offset, (offsets[0], self._next_offset)
+            assert offsets[-1] < next_offset, (offsets[-1], next_offset)
+            self._order.extend(offsets)
+            self._sizes.update(zip(offsets, sizes, strict=True))
+            self._size_bytes += sum(sizes)
+        self.skip_to(next_offset)
+
+    def skip_to(self, next_offset: int) -> None:
+        """Advance to `next_offset`: no more messages below it will be added."""
+        assert next_offset >= self._next_offset, (next_offset, self._next_offset)
+        self._next_offset = next_offset
+
+    def finish(self, offsets: Iterable[int]) -> None:
+        """Finish these messages; unknown offsets (of a dropped window) have no effect."""
+        sizes = self._sizes
+        released_bytes = 0
+        for offset in offsets:
+            released_bytes += sizes.pop(offset, 0)
+        self._size_bytes -= released_bytes
+        order = self._order
+        while order and order[0] not in sizes:
+            order.popleft()
+
+    def holds(self, offset: int) -> bool:
+        """Return whether this message is cached and unfinished."""
+        return offset in self._sizes
+
+    def drop(self) -> int:
+        """Release the queue; returns the last offset to commit."""
+        commit_offset = self.commit_offset
+        self._dropped = True
+        self._next_offset = commit_offset
+        self._order.clear()
+        self._sizes.clear()
+        self._size_bytes = 0
+        return commit_offset
+
+    def exceeded(self, limits: WindowLimits) -> Limit | None:
+        """Return the limit that is exceeded, or None if pulling may continue."""
+        if len(self._sizes) > limits.count_max:
+            return Limit.COUNT
+        if self._size_bytes > limits.size_bytes_max:
+            return Limit.SIZE
+        if self.span > limits.span_max:
+            return Limit.SPAN
+        return None
+
+    def over(self, limits: WindowLimits) -> str:
+        """Return a description of the exceeded limit; empty if pulling may continue."""
+        match self.exceeded(limits):
+            case Limit.COUNT:
+                return f"{len(self._sizes)} messages cached, limit {limits.count_max}"
+            case Limit.SIZE:
+                return f"{self._size_bytes} bytes cached, limit {limits.size_bytes_max}"
+            case Limit.SPAN:
+                return f"offsets span {self.span}, limit {limits.span_max}"
+            case None:
+                return ""
 
 
 @dataclass(slots=True)
@@ -85,7 +235,7 @@ class ConsumptionContext:
     settings: ConsumerSettings
     puller: Puller
     decode: Decode | None
-    runner: Runner
+    runner: HandlerRunner
     batch_size: int
     batched: bool
     heartbeat_soon: Callable[[], None]
@@ -108,10 +258,10 @@ class ConsumptionContext:
         span = NO_SPAN if self.ordered else settings.consume_concurrently_max_span
         return WindowLimits(count, size_mib * MIB, span)
 
-    def wish(self, limits: WindowLimits) -> PullWish:
+    def pull_params(self, limits: WindowLimits) -> PullParams:
         """Return the size of one pull: limited by bytes, or by messages if a number is set."""
         settings = self.settings
-        return PullWish(
+        return PullParams(
             count_max=min(settings.pull_batch_size or limits.count_max, PULL_MESSAGES_MAX),
             bytes_max=settings.pull_size_bytes,
             hold_ms=settings.broker_suspend_max_time_ms,
@@ -119,7 +269,7 @@ class ConsumptionContext:
         )
 
 
-class Lease:
+class MessageLease:
     """Links a delivered message to its queue and to the window that it came from.
 
     After an offset correction the queue has a new window, and messages of the old one have no
@@ -166,7 +316,7 @@ class ConsumedQueue:
     ) -> None:
         self.queue = queue
         self.window = Window(start_offset)
-        self._lease = Lease(self, self.window)
+        self._lease = MessageLease(self, self.window)
         self.committed: int | None = None
         self.clock = around.clock
         self.last_pull_ms = 0
@@ -179,7 +329,7 @@ class ConsumedQueue:
         self._subscription = subscription
         self._wanted = tag_filter(subscription)
         self._limits = around.limits(queue_count)
-        self._wish = around.wish(self._limits)
+        self._pull_params = around.pull_params(self._limits)
         self.filter_failure: FilterFailed | None = None
         self._refusal: tuple[int, str] | None = None
         """Code and remark of the last refused pull, or None if the last pull was not refused."""
@@ -219,7 +369,7 @@ class ConsumedQueue:
             dropped=window.dropped,
             last_pull_ms=self.last_pull_ms,
             last_consume_ms=self.last_consume_ms,
-            stands_since_ms=self.moved_ms if window.count else 0,
+            stalled_since_ms=self.moved_ms if window.count else 0,
         )
 
     def pause(self) -> None:
@@ -231,7 +381,7 @@ class ConsumedQueue:
     def divide(self, queue_count: int) -> None:
         """Adapt the limits: this consumer now has `queue_count` queues of the topic."""
         self._limits = self._around.limits(queue_count)
-        self._wish = self._around.wish(self._limits)
+        self._pull_params = self._around.pull_params(self._limits)
         self.may_go_on()
 
     def may_go_on(self) -> None:
@@ -251,31 +401,31 @@ class ConsumedQueue:
             if step.pause_ms:
                 await asyncio.sleep(step.pause_ms / 1000)
 
-    async def _pull_once(self) -> Step:
+    async def _pull_once(self) -> PullStep:
         around = self._around
         offset = self.window.next_offset
         try:
             pulled = await around.puller.pull(
-                self.queue, offset, self._subscription, self._wish, around.decode
+                self.queue, offset, self._subscription, self._pull_params, around.decode
             )
         except FilterFailed as error:
             self._filter_failed(error, str(error))
-            return Step(pause_ms=around.settings.pull_pause_ms_when_exception)
+            return PullStep(pause_ms=around.settings.pull_pause_ms_when_exception)
         except (Unavailable, UnknownOutcome) as error:
             # The connection may be new, and the broker may not know this consumer on it yet.
             _log.info("%s: pull failed: %s", self.queue, error)
             around.heartbeat_soon()
             around.route_stale(self.queue.topic)
-            return Step(pause_ms=around.settings.pull_pause_ms_when_exception)
+            return PullStep(pause_ms=around.settings.pull_pause_ms_when_exception)
         except Corrupt as error:
             _log.error("%s: pull from %d is unreadable: %s", self.queue, offset, error)
-            return Step(pause_ms=around.settings.pull_pause_ms_when_exception)
+            return PullStep(pause_ms=around.settings.pull_pause_ms_when_exception)
         except KourouError as error:
             _log.warning("%s: pull failed: %s", self.queue, error)
             around.route_stale(self.queue.topic)
-            return Step(pause_ms=around.settings.pull_pause_ms_when_exception)
+            return PullStep(pause_ms=around.settings.pull_pause_ms_when_exception)
         if self.window.dropped:
-            return Step()
+            return PullStep()
         self.last_pull_ms = self.clock.now_ms()
         sums = self._sums
         sums.pulls += 1
@@ -290,29 +440,29 @@ class ConsumedQueue:
         )
         return self._take(pulled, step)
 
-    def _take(self, pulled: Pulled, step: Step) -> Step:
+    def _take(self, pulled: Pulled, step: PullStep) -> PullStep:
         """Handle a pull reply; returns the step that remains to be done."""
         around = self._around
         if self.filter_failure is not None and pulled.code in _JUDGED:
-            self._filter_mended(pulled)
+            self._filter_recovered(pulled)
         if pulled.code in _JUDGED:
             self._refusal = None
-        if step.action is Action.NONE:
+        if step.action is PullAction.NONE:
             if around.settings.skip_backlog_over >= 0 and not self._is_retry:
                 self._skip_backlog(pulled, around.settings.skip_backlog_over)
             if pulled.messages:
                 self._deliver(pulled)
             elif pulled.next_offset > self.window.next_offset:
                 self.window.skip_to(pulled.next_offset)
-        elif step.action is Action.CORRECT_OFFSET:
+        elif step.action is PullAction.CORRECT_OFFSET:
             self._correct(pulled)
-        elif step.action is Action.SKIP_CORRUPT:
+        elif step.action is PullAction.SKIP_CORRUPT:
             return self._pass_unreadable(pulled, step)
-        elif step.action is Action.FILTER_FAILED:
+        elif step.action is PullAction.FILTER_FAILED:
             self._filter_failed(failure_of(self.queue, pulled), pulled.remark)
         else:
             self._refused(pulled)
-            if step.action is Action.HEARTBEAT:
+            if step.action is PullAction.HEARTBEAT:
                 around.heartbeat_soon()
             else:
                 around.route_stale(self.queue.topic)
@@ -380,7 +530,7 @@ class ConsumedQueue:
         )
         self.window.drop()
         self.window = Window(max(0, pulled.next_offset))
-        self._lease = Lease(self, self.window)
+        self._lease = MessageLease(self, self.window)
         self.committed = None  # so that the correction is committed, even if it is lower
 
     def _filter_failed(self, error: FilterFailed, why: str) -> None:
@@ -403,7 +553,7 @@ class ConsumedQueue:
             why,
         )
 
-    def _filter_mended(self, pulled: Pulled) -> None:
+    def _filter_recovered(self, pulled: Pulled) -> None:
         self.filter_failure = None
         self._around.filters_said.clear()
         version = pulled.filter_version  # None: there was no message to evaluate
@@ -415,10 +565,10 @@ class ConsumedQueue:
             self._subscription.expression,
         )
 
-    def _pass_unreadable(self, pulled: Pulled, step: Step) -> Step:
+    def _pass_unreadable(self, pulled: Pulled, step: PullStep) -> PullStep:
         if self._around.settings.on_corrupt is CorruptPolicy.HOLD:
             _log.error("%s: waiting for a repair: %s", self.queue, pulled.remark)
-            return Step(pause_ms=self._around.settings.pull_pause_ms_when_exception)
+            return PullStep(pause_ms=self._around.settings.pull_pause_ms_when_exception)
         self._report_unreadable(pulled)
         if pulled.next_offset > self.window.next_offset:
             self.window.skip_to(pulled.next_offset)

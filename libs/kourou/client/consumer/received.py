@@ -72,7 +72,7 @@ class Receipt(Protocol):
         ...
 
 
-class Asked(Protocol):
+class HandlerRequests(Protocol):
     """Keeps what a handler reports for its message until the handler ends."""
 
     def ask(self, offset: int, failure: BaseException | None) -> None:
@@ -309,7 +309,7 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
             self._asked(error)
 
     def _asked(self, failure: BaseException | None) -> None:
-        lease: Asked = self.lease
+        lease: HandlerRequests = self.lease
         lease.ask(self.offset, failure)
 
     def __enter__(self) -> Self:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
+
 from kourou.client.consumer.received import ReceivedMessage
-from kourou.client.producer.pauses import Pauses, nobody_leads
 from kourou.client.session.client_session import Session
+from kourou.client.session.connections import Pauses, nobody_leads
 from kourou.errors import KourouError, Unavailable
 from kourou.model.limits import FAILURE_REASON_LENGTH_MAX
 from kourou.model.message import (
@@ -26,7 +28,6 @@ from kourou.model.message import (
 )
 from kourou.model.names import AUTO_CREATE_TOPIC, retry_topic
 from kourou.model.topic import MessageQueue
-from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 from kourou.protocol.record.compression import compress
 from kourou.protocol.record.properties import encode_properties
 
@@ -47,7 +48,7 @@ _NOT_TAKEN_ALONG = (
 _log = logging.getLogger("kourou.client.consume")
 
 
-class SendBack:
+class SendBackRequests:
     """Sends messages of one group back. Used on the I/O thread.
 
     With `max_reconsume_times` -1 the group's setting at the broker applies.
@@ -89,9 +90,9 @@ class SendBack:
                     raise
                 _log.info("%s waits for a broker with a leader: %s", message, error)
             await asyncio.sleep(pause_ms / 1000)
-            await self._look(message.queue.topic, retry_topic(self._group))
+            await self._refresh_routes(message.queue.topic, retry_topic(self._group))
 
-    async def _look(self, *topics: str) -> None:
+    async def _refresh_routes(self, *topics: str) -> None:
         """Refresh these routes; if no name server replies, they stay the same."""
         for topic in topics:
             try:

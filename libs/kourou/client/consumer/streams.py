@@ -24,37 +24,37 @@ from collections.abc import Sequence
 from typing import Self
 from weakref import WeakKeyDictionary
 
-from kourou.client.consumer.handlers import Report
+from kourou.client.consumer.handlers import HandlerReport
 from kourou.client.consumer.received import ReceivedMessage
-from kourou.client.introspection.consume_log import NOT_MEASURED, ConsumeLog
-from kourou.client.session.thread_queue import ThreadQueue
+from kourou.client.introspection.consume_statistics import NOT_MEASURED, ConsumeLog
+from kourou.client.session.io_thread import ThreadQueue
 from kourou.errors import BadRequest
 
 
 class _Settling:
     """The shared part of both iterators: the last message, and the reports of outcomes."""
 
-    def __init__(self, report: Report, log: ConsumeLog, *, auto_ack: bool) -> None:
+    def __init__(self, report: HandlerReport, log: ConsumeLog, *, auto_ack: bool) -> None:
         self._report = report
         self._log = log
         self._auto_ack = auto_ack
         self._last: ReceivedMessage | None = None
-        self._begun_ms: WeakKeyDictionary[ReceivedMessage, int] = WeakKeyDictionary()
+        self._started_ms: WeakKeyDictionary[ReceivedMessage, int] = WeakKeyDictionary()
         self._given_out: dict[int, ReceivedMessage] = {}  # by id; not with auto_ack
 
     def ack(self, message: ReceivedMessage) -> None:
         """Report a message as consumed."""
         self._given_out.pop(id(message), None)
         self._report.finished(message)
-        if self._begun_ms:
-            self._log.consumed(message, self._begun_ms.pop(message, NOT_MEASURED))
+        if self._started_ms:
+            self._log.consumed(message, self._started_ms.pop(message, NOT_MEASURED))
 
     def retry(self, message: ReceivedMessage, error: BaseException) -> None:
         """Report a message as failed."""
         self._given_out.pop(id(message), None)
         self._report.failed(message, error)
-        if self._begun_ms:
-            self._begun_ms.pop(message, None)
+        if self._started_ms:
+            self._started_ms.pop(message, None)
 
     def _moving_on(self) -> None:
         last, self._last = self._last, None
@@ -63,9 +63,9 @@ class _Settling:
 
     def _given(self, message: ReceivedMessage, *, measured: bool) -> ReceivedMessage:
         message.receipt = self
-        begun_ms = self._log.begin(measured)
-        if begun_ms != NOT_MEASURED:
-            self._begun_ms[message] = begun_ms
+        started_ms = self._log.begin(measured)
+        if started_ms != NOT_MEASURED:
+            self._started_ms[message] = started_ms
         if self._auto_ack:
             self._last = message
         else:
@@ -92,7 +92,12 @@ class StreamRunner(_Settling):
     """A runner whose messages are read with `async for` on one loop."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, report: Report, log: ConsumeLog, *, auto_ack: bool
+        self,
+        loop: asyncio.AbstractEventLoop,
+        report: HandlerReport,
+        log: ConsumeLog,
+        *,
+        auto_ack: bool,
     ) -> None:
         super().__init__(report, log, auto_ack=auto_ack)
         self._inbox: ThreadQueue[ReceivedMessage] = ThreadQueue(loop, self._take)
@@ -146,7 +151,7 @@ class StreamRunner(_Settling):
 class BlockingStreamRunner(_Settling):
     """A runner whose messages are read with `for` in one thread."""
 
-    def __init__(self, report: Report, log: ConsumeLog, *, auto_ack: bool) -> None:
+    def __init__(self, report: HandlerReport, log: ConsumeLog, *, auto_ack: bool) -> None:
         super().__init__(report, log, auto_ack=auto_ack)
         self._ready: queues.SimpleQueue[ReceivedMessage | None] = queues.SimpleQueue()
         self._closed = False

@@ -1,17 +1,20 @@
-"""The explanation of a message's status as an API value: returned over HTTP and by `--json`."""
+"""The explanation of a message's status: an API value (HTTP, `--json`), and text for a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from textwrap import wrap
 
 import msgspec
 
-from kourou.client.explain.causes import Cause, Fact
-from kourou.client.explain.facts import Facts, GroupFacts, Member, Place, Storage
-from kourou.client.explain.verdict import GroupVerdict, Verdict
+from kourou.client.explain.causes import Fact, StatusCause, when
+from kourou.client.explain.facts import ConsumerFacts, GroupFacts, MessageFacts, Storage, StoredCopy
+from kourou.client.explain.rules import Conclusion, GroupConclusion
 from kourou.model.message import Property
 
 PAGE = "why.md"
+WIDTH = 100
+_YES = {True: "yes", False: "no", None: "unknown"}
 
 
 class ExplainedCause(msgspec.Struct, frozen=True):
@@ -148,7 +151,7 @@ class Explanation(msgspec.Struct, frozen=True):
     missing: list[ExplainedMissing]
 
 
-def told(facts: Facts, found: Verdict) -> Explanation:
+def explanation_of(facts: MessageFacts, found: Conclusion) -> Explanation:
     """Return facts and verdict as an API value."""
     return Explanation(
         asked=facts.asked,
@@ -164,7 +167,7 @@ def told(facts: Facts, found: Verdict) -> Explanation:
     )
 
 
-def _cause(cause: Cause) -> ExplainedCause:
+def _cause(cause: StatusCause) -> ExplainedCause:
     meaning = cause.meaning
     return ExplainedCause(
         cause.code.value,
@@ -177,7 +180,7 @@ def _cause(cause: Cause) -> ExplainedCause:
     )
 
 
-def _message(place: Place) -> ExplainedMessage:
+def _message(place: StoredCopy) -> ExplainedMessage:
     return ExplainedMessage(
         message_id=place.message_id,
         offset_message_id=place.offset_message_id,
@@ -220,7 +223,7 @@ def _storage(storage: Storage) -> ExplainedStorage:
     )
 
 
-def _place(place: Place) -> ExplainedPlace:
+def _place(place: StoredCopy) -> ExplainedPlace:
     return ExplainedPlace(
         place.kind.value,
         place.queue.topic,
@@ -235,7 +238,7 @@ def _place(place: Place) -> ExplainedPlace:
     )
 
 
-def _group(one: GroupVerdict) -> ExplainedGroup:
+def _group(one: GroupConclusion) -> ExplainedGroup:
     facts: GroupFacts = one.facts
     return ExplainedGroup(
         facts.name,
@@ -251,7 +254,7 @@ def _group(one: GroupVerdict) -> ExplainedGroup:
     )
 
 
-def _member(one: Member) -> ExplainedMember:
+def _member(one: ConsumerFacts) -> ExplainedMember:
     queue = one.queue
     return ExplainedMember(
         one.client_id,
@@ -263,4 +266,78 @@ def _member(one: Member) -> ExplainedMember:
         None if queue is None else queue.first,
         None if queue is None else queue.locked,
         one.silent,
+    )
+
+
+# -- lines for a terminal --------------------------------------------------------------------------
+
+
+def lines_of(explanation: Explanation) -> Iterator[str]:
+    """Return all lines of an explanation."""
+    found = explanation.message
+    if found is not None:
+        place = f"{found.topic}/{found.broker}/{found.queue_id}@{found.offset}"
+        yield f"{found.message_id}  {place}"
+        if explanation.others:
+            count = explanation.others + 1
+            yield f"the newest of {count} messages with the key {explanation.asked}"
+    yield from _cause_lines(explanation.causes, "")
+    for group in explanation.groups:
+        yield ""
+        yield from _group_lines(group)
+    if explanation.truncated:
+        yield ""
+        yield "More groups exist: select one with --group."
+    if explanation.storage is not None or explanation.places:
+        yield ""
+        yield from _storage_lines(explanation)
+    if explanation.missing:
+        yield ""
+        yield "Missing information:"
+        for one in explanation.missing:
+            yield from _wrapped(f"{one.what}: {one.why}", "  ")
+
+
+def _group_lines(group: ExplainedGroup) -> Iterator[str]:
+    yield f"group {group.group}"
+    yield from _cause_lines(group.causes, "  ")
+    for each in group.deliveries:
+        ended = "not finished" if each.ended_ms is None else f"{each.how}, {when(each.ended_ms)}"
+        yield f"    attempt {each.attempt}: given {when(each.at_ms)}, {ended}"
+
+
+def _cause_lines(causes: list[ExplainedCause], indent: str) -> Iterator[str]:
+    for number, cause in enumerate(causes):
+        yield from _wrapped(f"{cause.code}: {cause.sentence}", indent)
+        if number == 0 and cause.severity != "ok":
+            yield from _wrapped(f"-> {cause.advice}", indent + "  ")
+
+
+def _storage_lines(explanation: Explanation) -> Iterator[str]:
+    storage = explanation.storage
+    if storage is not None:
+        flushed, confirmed = _YES[storage.flushed], _YES[storage.confirmed]
+        yield f"position {storage.position}: flushed {flushed}, committed {confirmed}"
+        for copy in storage.copies:
+            yield f"  {_copy_line(copy)}"
+    for place in explanation.places:
+        where = f"{place.topic}/{place.broker}/{place.queue_id}@{place.offset}"
+        yield f"{place.kind}: {where}, {when(place.stored_ms)}"
+
+
+def _copy_line(copy: ExplainedCopy) -> str:
+    text = f"{copy.role} {copy.broker_id} at {copy.address}: "
+    if copy.written is None:
+        return text + f"unknown ({copy.why})"
+    return text + f"stored {_YES[copy.written]}, flushed {_YES[copy.flushed]}"
+
+
+def _wrapped(text: str, indent: str) -> Iterator[str]:
+    yield from wrap(
+        text,
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_long_words=False,
+        break_on_hyphens=False,
     )

@@ -1,7 +1,7 @@
 """The facts about one message that brokers and consumers reported.
 
-None means unknown, never no: `Facts.missing` lists what is missing and why. Times are ms since the
-epoch, sizes and positions are bytes.
+None means unknown, never no: `MessageFacts.missing` lists what is missing and why. Times are ms
+since the epoch, sizes and positions are bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kourou.model.topic import MessageQueue
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingFact:
     """A missing fact: which request failed, and why."""
 
     what: str
@@ -45,8 +45,8 @@ class Form(StrEnum):
 class Lookup:
     """How a message was looked up.
 
-    `brokers` replied; for those in `away` no replica replied. `bounds` are the lowest offset and
-    the end of a given queue, None if it has none. For a message given by its queue and offset,
+    `brokers` replied; for those in `unreachable` no replica replied. `bounds` are the lowest offset
+    and the end of a given queue, None if it has none. For a message given by its queue and offset,
     `topic_known` and `queue_known` tell whether those exist, `queues` is the number of queues of
     its topic at the broker, and `damage` describes how the record is damaged. If the message is not
     committed, `behind` lists the followers that lack a part of the log, and `flushed` tells whether
@@ -55,7 +55,7 @@ class Lookup:
 
     form: Form
     brokers: tuple[str, ...] = ()
-    away: tuple[str, ...] = ()
+    unreachable: tuple[str, ...] = ()
     topic: str | None = None
     topics_searched: int = 0
     topic_known: bool = True
@@ -72,7 +72,7 @@ class Lookup:
     reserved_hours: int | None = None
 
 
-class Kind(StrEnum):
+class CopyKind(StrEnum):
     """The kind of one stored copy of a message."""
 
     SENT = "sent"  # in its original topic, which groups consume
@@ -85,10 +85,10 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StoredCopy:
     """One stored copy; `group` is the group of a retry or a dead letter."""
 
-    kind: Kind
+    kind: CopyKind
     queue: MessageQueue
     offset: int
     position: int
@@ -111,7 +111,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class ReplicaCopy:
     """One replica of the log and its state of the message; `why` explains values that are None."""
 
     broker_id: int
@@ -134,7 +134,7 @@ class Storage:
     end: int
     flushed: bool | None
     confirmed: bool | None
-    copies: tuple[Copy, ...] = ()
+    copies: tuple[ReplicaCopy, ...] = ()
     by_leader: bool = True
 
 
@@ -155,7 +155,7 @@ class Half:
     state: HalfState
     group: str
     checks: int
-    place: Place
+    place: StoredCopy
     producers: int | None = None
 
 
@@ -165,7 +165,7 @@ class Delay:
 
     level: int
     due_ms: int | None
-    place: Place
+    place: StoredCopy
     delivered: bool
 
 
@@ -190,7 +190,7 @@ class QueueAtMember:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ConsumerFacts:
     """One consumer. `silent` is the reason why it did not reply; then only its ID is known.
 
     `subscription` is its own for the topic, None if it does not subscribe to it. `queue` is None if
@@ -232,7 +232,7 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class FilterResult:
     """The current result of a filter's active version; None if it cannot be evaluated."""
 
     version: int
@@ -247,7 +247,7 @@ class FilterFacts:
     name: str
     state: FilterState | None
     servers: int | None = None
-    judged: Judged | None = None
+    filter_result: FilterResult | None = None
     skip: Skip | None = None
 
 
@@ -279,9 +279,9 @@ class GroupFacts:
     online: bool | None = None
     model: MessageModel = MessageModel.CLUSTERING
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
-    begins: ConsumeFromWhere | None = None
+    start_from: ConsumeFromWhere | None = None
     subscription: Subscription | None = None
-    members: tuple[Member, ...] = ()
+    members: tuple[ConsumerFacts, ...] = ()
     next_offset: int | None = None
     queue_end: int | None = None
     retry_next: int | None = None
@@ -298,7 +298,7 @@ class GroupFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class MessageFacts:
     """All known facts. `message` is None if no message was found.
 
     `places` are all stored copies, oldest first. `readable` and `broker_readable` are the read
@@ -310,8 +310,8 @@ class Facts:
     asked: str
     as_of_ms: int
     lookup: Lookup
-    message: Place | None = None
-    places: tuple[Place, ...] = ()
+    message: StoredCopy | None = None
+    places: tuple[StoredCopy, ...] = ()
     others: int = 0
     storage: Storage | None = None
     half: Half | None = None
@@ -323,4 +323,4 @@ class Facts:
     groups: tuple[GroupFacts, ...] = ()
     groups_cut: bool = False
     groups_known: bool = True
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[MissingFact, ...] = ()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from kourou.client.introspection.consume_statistics import ConsumeStatus
+from kourou.client.introspection.consume_statistics import ConsumeRates
 from kourou.client.settings.declaration import Settings
 from kourou.errors import KourouError
 from kourou.model.subscription import Subscription
@@ -17,11 +17,11 @@ WAITS_MAX = 16
 """The number of waiting queues that are listed; usually all wait for the same reason."""
 
 ORDERED_WAITS = "PROP_ORDERED_WAITS"
-STANDING = "PROP_STANDING_QUEUES"
-STANDS_MS = 10_000
+STALLED = "PROP_STANDING_QUEUES"
+STALLED_MS = 10_000
 """A queue is listed if its smallest unfinished message has been the smallest for this long."""
 
-_STANDING = re.compile(r"(\S+)@[0-9]{1,19} since=([0-9]{1,19})")
+_STALLED = re.compile(r"(\S+)@[0-9]{1,19} since=([0-9]{1,19})")
 _ORDERED_WAIT = re.compile(r"(\S+)@([0-9]{1,19}) attempts=([0-9]{1,9}) until=([0-9]{1,19})")
 
 
@@ -30,8 +30,8 @@ class QueueInfo:
     """One queue of this consumer (`ProcessQueueInfo`).
 
     The `cached_` fields cover its unfinished cached messages; offsets are -1 if there are none.
-    `stands_since_ms` is since when the lowest of them has been the lowest. Times are ms since 1970,
-    0 for never.
+    `stalled_since_ms` is since when the lowest of them has been the lowest. Times are ms since
+    1970, 0 for never.
     """
 
     commit_offset: int
@@ -43,7 +43,7 @@ class QueueInfo:
     dropped: bool = False
     last_pull_ms: int = 0
     last_consume_ms: int = 0
-    stands_since_ms: int = 0
+    stalled_since_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class RunningInfo:
     properties: Mapping[str, str]
     subscriptions: tuple[Subscription, ...]
     queues: Mapping[MessageQueue, QueueInfo]
-    statuses: Mapping[str, ConsumeStatus]
+    rates: Mapping[str, ConsumeRates]
     started_ms: int
 
 
@@ -71,7 +71,7 @@ class OrderedWait:
 
 
 @dataclass(frozen=True, slots=True)
-class DirectResult:
+class HandlerResult:
     """The outcome of a handler for a message that an operator sent to it (request code 309).
 
     `result` is CR_SUCCESS, CR_LATER or CR_THROW_EXCEPTION, as RocketMQ spells them.
@@ -104,11 +104,11 @@ def ordered_properties(waits: Mapping[MessageQueue, OrderedWait]) -> dict[str, s
     """Return the ordered queues that are paused after a failure, with the end; {} if none."""
     if not waits:
         return {}
-    told = [
+    texts = [
         f"{queue!s}@{one.offset} attempts={one.attempts} until={one.until_ms}"
         for queue, one in list(waits.items())[:WAITS_MAX]
     ]
-    return {ORDERED_WAITS: "; ".join(told)}
+    return {ORDERED_WAITS: "; ".join(texts)}
 
 
 def ordered_waits(properties: Mapping[str, str]) -> dict[str, OrderedWait]:
@@ -121,22 +121,22 @@ def ordered_waits(properties: Mapping[str, str]) -> dict[str, OrderedWait]:
     return found
 
 
-def standing_properties(queues: Mapping[MessageQueue, QueueInfo], now_ms: int) -> dict[str, str]:
+def stalled_properties(queues: Mapping[MessageQueue, QueueInfo], now_ms: int) -> dict[str, str]:
     """Return the queues without progress for STANDS_MS, the longest first; {} if there are none."""
-    standing = sorted(
-        (one.stands_since_ms, queue, one.cached_min_offset)
+    stalled = sorted(
+        (one.stalled_since_ms, queue, one.cached_min_offset)
         for queue, one in queues.items()
-        if one.stands_since_ms and now_ms - one.stands_since_ms >= STANDS_MS
+        if one.stalled_since_ms and now_ms - one.stalled_since_ms >= STALLED_MS
     )
-    told = [f"{queue!s}@{offset} since={since_ms}" for since_ms, queue, offset in standing]
-    return {STANDING: "; ".join(told[:WAITS_MAX])} if told else {}
+    texts = [f"{queue!s}@{offset} since={since_ms}" for since_ms, queue, offset in stalled]
+    return {STALLED: "; ".join(texts[:WAITS_MAX])} if texts else {}
 
 
-def standing_since(properties: Mapping[str, str]) -> dict[str, int]:
-    """Parse the result of `standing_properties`: since when, in ms, by the queue as text."""
+def stalled_since(properties: Mapping[str, str]) -> dict[str, int]:
+    """Parse the result of `stalled_properties`: since when, in ms, by the queue as text."""
     found: dict[str, int] = {}
-    for part in properties.get(STANDING, "").split("; "):
-        match = _STANDING.fullmatch(part)
+    for part in properties.get(STALLED, "").split("; "):
+        match = _STALLED.fullmatch(part)
         if match is not None:
             found[match[1]] = int(match[2])
     return found

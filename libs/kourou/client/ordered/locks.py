@@ -33,7 +33,7 @@ _FAR = 1 << 62
 _log = logging.getLogger("kourou.client.consume")
 
 
-class Hold:
+class HeldLock:
     """A lock of this consumer; read from any thread, written on the I/O thread."""
 
     __slots__ = ("asked_ms", "lost")
@@ -54,9 +54,9 @@ class Hold:
         return not self.lost and now_ms - self.asked_ms < QUEUE_LOCK_MS
 
 
-def unlocked() -> Hold:
+def unlocked() -> HeldLock:
     """Return a lock that never expires, for queues that need none."""
-    return Hold(_FAR)
+    return HeldLock(_FAR)
 
 
 class OrderedLocks:
@@ -65,7 +65,7 @@ class OrderedLocks:
     def __init__(self, session: Session, group: str) -> None:
         self._session = session
         self._group = group
-        self._holds: dict[MessageQueue, Hold] = {}
+        self._holds: dict[MessageQueue, HeldLock] = {}
         self._doubtful: set[MessageQueue] = set()
 
     @property
@@ -79,18 +79,18 @@ class OrderedLocks:
         """The queues whose locks this consumer may have at the brokers."""
         return list({**self._holds, **dict.fromkeys(self._doubtful)})
 
-    def hold(self, queue: MessageQueue) -> Hold | None:
+    def hold(self, queue: MessageQueue) -> HeldLock | None:
         """Return this consumer's lock of a queue, valid or not, or None."""
         return self._holds.get(queue)
 
-    async def lock(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, Hold]:
+    async def lock(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, HeldLock]:
         """Lock queues; those that another consumer has locked are left out of the result."""
         wanted = [queue for queue in queues if queue not in self._holds]
         if wanted:
             asked_ms = self._session.clock.monotonic_ms()
             granted, _ = await self._ask(wanted)
             for queue in granted:
-                self._holds[queue] = Hold(asked_ms)
+                self._holds[queue] = HeldLock(asked_ms)
         return {queue: self._holds[queue] for queue in queues if queue in self._holds}
 
     async def renew(self) -> tuple[list[MessageQueue], bool]:

@@ -25,10 +25,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from kourou.client.consumer.handlers import TURNS_PER_YIELD, Item, call_plain
+from kourou.client.consumer.outcomes import ConsumeOrderlyStatus, ordered_failure_in
 from kourou.client.consumer.received import ReceivedMessage
-from kourou.client.introspection.consume_log import NOT_MEASURED, SELDOM, ConsumeLog
-from kourou.client.ordered.locks import Hold
-from kourou.client.ordered.outcomes import ConsumeOrderlyStatus, failure_of
+from kourou.client.introspection.consume_statistics import NOT_MEASURED, SELDOM, ConsumeLog
+from kourou.client.ordered.locks import HeldLock
 from kourou.clock import Clock
 
 TURN_ITEMS = 256
@@ -49,7 +49,7 @@ class OneRefused(Exception):
         self.error = error
 
 
-class Turn:
+class DeliveryTurn:
     """Items of one queue, and the handler's progress with them."""
 
     __slots__ = (
@@ -64,7 +64,7 @@ class Turn:
         "taken",
     )
 
-    def __init__(self, items: Sequence[Item], hold: Hold, clock: Clock) -> None:
+    def __init__(self, items: Sequence[Item], hold: HeldLock, clock: Clock) -> None:
         self.items = items
         self.done = 0
         self.committed = 0
@@ -100,7 +100,7 @@ class Turn:
             self.done += 1
             return
         if result is not None:
-            failure = failure_of(result)
+            failure = ordered_failure_in(result)
             if failure is not None:
                 raise failure
             if result is ConsumeOrderlyStatus.COMMIT:
@@ -135,7 +135,7 @@ class Turn:
         return all(word is None for word in words)
 
 
-class LoneTurn(Turn):
+class SingleTurn(DeliveryTurn):
     """One item without a queue: a message that is passed to a consumer directly."""
 
     __slots__ = ()
@@ -159,16 +159,16 @@ def messages_of(item: Item) -> list[ReceivedMessage]:
     return item if type(item) is list else [item]
 
 
-def plain_turns(handler: Callable[[Any], Any], log: ConsumeLog) -> Callable[[Turn], None]:
+def plain_turns(handler: Callable[[Any], Any], log: ConsumeLog) -> Callable[[DeliveryTurn], None]:
     """Wrap a plain function as a handler of turns."""
 
-    def take(turn: Turn) -> None:
+    def take(turn: DeliveryTurn) -> None:
         turn.begin()
         while (item := turn.next()) is not None:
             try:
-                begun_ms = log.begin(not turn.done & SELDOM)
+                started_ms = log.begin(not turn.done & SELDOM)
                 turn.judge(item, call_plain(handler, item))
-                log.consumed(item, begun_ms)
+                log.consumed(item, started_ms)
             except Exception:  # no failure if the handler had acknowledged the item before
                 if not turn.raised(item):
                     raise
@@ -180,16 +180,16 @@ def plain_turns(handler: Callable[[Any], Any], log: ConsumeLog) -> Callable[[Tur
 
 def coroutine_turns(
     handler: Callable[[Any], Awaitable[Any]], log: ConsumeLog
-) -> Callable[[Turn], Awaitable[None]]:
+) -> Callable[[DeliveryTurn], Awaitable[None]]:
     """Wrap an `async def` as a handler of turns."""
 
-    async def take(turn: Turn) -> None:
+    async def take(turn: DeliveryTurn) -> None:
         turn.begin()
         while (item := turn.next()) is not None:
             try:
-                begun_ms = log.begin(not turn.done & SELDOM)
+                started_ms = log.begin(not turn.done & SELDOM)
                 turn.judge(item, await handler(item))
-                log.consumed(item, begun_ms)
+                log.consumed(item, started_ms)
             except Exception:  # no failure if the handler had acknowledged the item before
                 if not turn.raised(item):
                     raise
@@ -213,7 +213,7 @@ class TurnLog(ConsumeLog):
         """Return NOT_MEASURED: a turn is not measured, the calls in it are."""
         return NOT_MEASURED
 
-    def consumed(self, item: Item, begun_ms: int) -> None:
+    def consumed(self, item: Item, started_ms: int) -> None:
         """Ignore the end of a turn."""
 
     def collect(self) -> list[int]:

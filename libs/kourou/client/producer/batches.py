@@ -57,7 +57,7 @@ def as_messages(
     return messages
 
 
-def unsent_many(
+def pending_many(
     core: ProducerCore,
     port: Port,
     targets: Mapping[str, TopicTargets],
@@ -74,10 +74,10 @@ def unsent_many(
         )
         for message in messages
     ]
-    return core.unsent_together(port, make(len(messages)), messages, ways)
+    return core.pending_sends(port, make(len(messages)), messages, ways)
 
 
-def unsent_batch(
+def pending_batch(
     core: ProducerCore,
     port: Port,
     topic: TopicTargets,
@@ -117,14 +117,14 @@ def unsent_batch(
     )
     target = core.target(topic, terms, choice, messages[0])
     count = len(messages)
-    unsent = core.unsent_together(port, make(count), messages, [target] * count, message_ids)
-    size = sum(len(one.draft) for one in unsent)
+    pending = core.pending_sends(port, make(count), messages, [target] * count, message_ids)
+    size = sum(len(one.draft) for one in pending)
     if size > BODY_SIZE_BYTES_MAX:
         raise MessageIllegal(
             f"the batch has {size} bytes; at most {BODY_SIZE_BYTES_MAX} are allowed",
             hint="use send_many, which has no such limit",
         )
-    return unsent
+    return pending
 
 
 def results(outcomes: list[Outcome]) -> list[SendResult]:

@@ -2,6 +2,21 @@
 
 Any number of threads may send concurrently. Messages that are passed at the same time share frames.
 
+A thread that sends alone does without the I/O thread: it sends on its own connection to the broker
+and waits on the socket, because each switch between threads costs a wake-up, and a send that waits
+for its reply needs two. So are sent a message, a batch, a half message, and the end of a
+transaction. The I/O thread handles everything else: sends of several threads, which share frames;
+sends that are not awaited; and each send that did not succeed at the first attempt, so that all
+retries follow the same rules (kourou.client.producer.sender, kourou.client.transactions.ends).
+
+Invariants:
+
+- order: a message is sent directly only if the producer has nothing in flight on the I/O thread,
+  and passed nothing to it within SHARED_MS; while a direct send is in flight, only other threads
+  pass messages to the I/O thread
+- each message gets one outcome: from the direct send if it was stored as requested, otherwise from
+  the I/O thread; the same holds for the end of a transaction
+
 State: soft.
 """
 
@@ -10,22 +25,22 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any, overload
+from itertools import count
+from typing import Any, Protocol, overload
 
 from kourou.client.client_core import ClientCore
 from kourou.client.producer.batches import (
     PARTS_UNDER_WAY,
     as_messages,
+    pending_batch,
+    pending_many,
     results,
     results_of_batch,
-    unsent_batch,
-    unsent_many,
 )
-from kourou.client.producer.delayed import delay_property
-from kourou.client.producer.direct_sends import DirectSends, Waiting
+from kourou.client.producer.drafts import delay_property
 from kourou.client.producer.pending_sends import (
     CallbackPort,
     Gathering,
@@ -35,12 +50,195 @@ from kourou.client.producer.pending_sends import (
 )
 from kourou.client.producer.producer_core import Choice, ProducerCore, TopicTargets
 from kourou.client.producer.selectors import Selector
+from kourou.client.producer.send_frames import SendFrame
+from kourou.client.producer.sender import read_outcomes
 from kourou.client.session.io_thread import ClientClosed
+from kourou.client.transactions.ends import ATTEMPT_MS, TransactionEnd, read_end
+from kourou.errors import KourouError, Unavailable, UnknownOutcome
 from kourou.model.limits import FRAME_RECORDS_MAX
-from kourou.model.message import Message, SendResult
+from kourou.model.message import Message, SendResult, SendStatus
 from kourou.model.topic import MessageQueue
+from kourou.protocol.request import Request
+from kourou.protocol.wire.frames import Frame, encode_request
+from kourou.transport.blocking_wire import BlockingWire
+
+SHARED_MS = 1_000
+"""After a message was passed to the I/O thread, all messages take that path for this long.
+
+By then earlier messages have been sent, and threads that send concurrently keep sharing frames.
+"""
+
+DIAL_MS = 300
+"""The limit for opening a connection; then the I/O thread sends, which waits longer."""
 
 _log = logging.getLogger("kourou.client")
+
+
+class SendWaiter(Protocol):
+    """A thread that waits for the outcomes of its sends."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Return whether the outcomes are known."""
+        ...
+
+
+class DirectSends:
+    """Direct sends of one producer; `is_possible` if it uses ZeroMQ in clear text and real time."""
+
+    def __init__(self, core: ProducerCore, *, is_possible: bool) -> None:
+        self._core = core
+        self._sender = core.sender
+        self._loop = core.io.loop
+        self._clock = core.clock
+        self._is_possible = is_possible
+        self._lock = threading.Lock()
+        self._wires: dict[str, BlockingWire] = {}
+        self._correlations = count(1)
+        self._shared_ms = core.clock.monotonic_ms() - SHARED_MS
+
+    def shared(self) -> None:
+        """Note that a message is passed to the I/O thread now."""
+        self._shared_ms = self._clock.monotonic_ms()
+
+    def send(self, messages: list[PendingSend], waiting: SendWaiter) -> bool:
+        """Send messages to one queue in one frame; their waiters receive the outcomes.
+
+        Returns False, with nothing sent, if the I/O thread must send them.
+        """
+        target, now_ms = messages[0].target, self._clock.monotonic_ms()
+        wire = self._taken(target.address, now_ms)
+        if wire is None:
+            return False
+        frame = SendFrame(target.address, target.terms, 1, [target], [len(messages)], messages)
+        adopted = False
+
+        def is_awaited() -> bool:
+            """Pass the frame to the I/O thread: the leader may be frozen, another may take it."""
+            nonlocal adopted
+            if not adopted:
+                adopted = True
+                self._loop.call_soon_threadsafe(self._sender.adopt, frame, now_ms)
+            return not waiting.is_settled
+
+        try:
+            request, body = self._sender.request(frame)
+            until_ms = frame.deadline_ms
+            answer = self._asked(wire, request, [body], now_ms, until_ms, is_awaited)
+            if not adopted:
+                results = _stored(frame, answer)
+                if results:
+                    for message, result in zip(messages, results, strict=True):
+                        message.waiter.settle(result)
+                    return True
+                self._loop.call_soon_threadsafe(self._sender.adopt, frame, now_ms)
+            # Before `close` can continue, so that the sender knows of the frame when it is closed.
+            self._loop.call_soon_threadsafe(self._sender.answered, frame, now_ms, answer)
+        finally:
+            self._lock.release()
+        return True
+
+    def end(self, end: TransactionEnd) -> bool:
+        """Send the end of a transaction to the broker; `end.settle` receives the result.
+
+        Returns False, with nothing sent, if the I/O thread must send it.
+        """
+        ends, now_ms = self._core.ends, self._clock.monotonic_ms()
+        wire = self._taken(ends.address_of(end), now_ms)
+        if wire is None:
+            return False
+        answer: Frame | KourouError = UnknownOutcome("interrupted while waiting for the reply")
+        try:
+            until_ms = min(end.deadline_ms, now_ms + ATTEMPT_MS)
+            answer = self._asked(wire, end.request, [], now_ms, until_ms, lambda: True)
+        finally:
+            if read_end(end, answer) is None:
+                end.settle(None)
+            else:  # also after Ctrl-C: the I/O thread continues to send it
+                self._loop.call_soon_threadsafe(ends.adopt, end, answer)
+            self._lock.release()
+        return True
+
+    def _taken(self, address: str, now_ms: int) -> BlockingWire | None:
+        """Return the connection to a broker, with the lock held; None if not possible now."""
+        if (
+            not self._is_possible
+            or now_ms - self._shared_ms < SHARED_MS
+            or not address
+            or not self._sender.may_be_bypassed
+            or not self._lock.acquire(blocking=False)
+        ):
+            return None
+        wire = None
+        try:
+            if self._is_possible:
+                wire = self._wire(address)
+        finally:
+            if wire is None:
+                self._lock.release()
+        return wire
+
+    def _asked(
+        self,
+        wire: BlockingWire,
+        request: Request,
+        body: Sequence[bytes],
+        now_ms: int,
+        until_ms: int,
+        is_awaited: Callable[[], bool],
+    ) -> Frame | KourouError:
+        """Return the reply to a request, or the error; after an error the connection is closed."""
+        correlation = next(self._correlations)
+        head = encode_request(request, correlation=correlation, deadline_ms=until_ms - now_ms)
+        answer: Frame | KourouError | None = None
+        try:
+            answer = wire.ask([head, *body], correlation, until_ms, is_awaited)
+        except KourouError as error:
+            answer = error
+        finally:
+            if not isinstance(answer, Frame):  # also after Ctrl-C
+                del self._wires[wire.address]
+                wire.close()
+        return UnknownOutcome(f"{wire.address} did not answer") if answer is None else answer
+
+    def _wire(self, address: str) -> BlockingWire | None:
+        """Return a fresh connection to a broker, or None if it cannot be opened."""
+        wire = self._wires.get(address)
+        if wire is not None and wire.is_fresh:
+            return wire
+        for stale in [one for one in self._wires.values() if one is wire or not one.is_fresh]:
+            del self._wires[stale.address]
+            stale.close()
+        try:
+            wire = self._wires[address] = BlockingWire(address, DIAL_MS)
+        except Unavailable:
+            return None
+        return wire
+
+    def close(self) -> None:
+        """Wait for the send in flight, and close the connections.
+
+        Does nothing in a forked child, because another thread may have held the lock.
+        """
+        if self._core.io.orphaned:
+            return
+        with self._lock:
+            self._is_possible = False
+            for wire in self._wires.values():
+                wire.close()
+            self._wires.clear()
+
+
+def _stored(frame: SendFrame, answer: Frame | KourouError) -> list[SendResult]:
+    """Return the results if all messages are stored as requested; otherwise an empty list."""
+    if isinstance(answer, KourouError) or frame.targets[0].borrowed:
+        return []
+    results = []
+    for outcome in read_outcomes(frame, answer):
+        if not isinstance(outcome, SendResult) or outcome.status is not SendStatus.SEND_OK:
+            return []
+        results.append(outcome)
+    return results
 
 
 class Waiter:
@@ -185,14 +383,14 @@ class BlockingSends:
         choice = Choice(order_key, queue, selector, argument)
         terms = core.terms(timeout_ms=timeout_ms, wait=wait_store_ok, pinned=choice.pinned)
         waiter = Waiter()
-        unsent = core.unsent(
+        pending_send = core.pending_send(
             targets, port, waiter, body, tag, keys, properties, flag, terms, choice, own
         )
-        self._send_waiting(port, [unsent], waiter)
+        self._send_waiting(port, [pending_send], waiter)
         return waiter.wait()
 
     def _send_waiting(
-        self, port: ThreadPort, messages: list[PendingSend], waiting: Waiting
+        self, port: ThreadPort, messages: list[PendingSend], waiting: SendWaiter
     ) -> None:
         """Send messages to one queue in one frame; this thread will wait for their outcomes."""
         direct = self._direct
@@ -232,7 +430,7 @@ class BlockingSends:
         if delay_level or delay is not None:
             own = delay_property(core.settings.delay_levels_ms, delay_level, delay)
         port.add(
-            core.unsent(
+            core.pending_send(
                 targets, port, waiter, body, tag, keys, properties, flag, terms, choice, own
             )
         )
@@ -258,10 +456,10 @@ class BlockingSends:
         own = None
         if delay_level or delay is not None:
             own = delay_property(core.settings.delay_levels_ms, delay_level, delay)
-        unsent = core.unsent(
+        pending_send = core.pending_send(
             targets, port, None, body, tag, keys, properties, flag, terms, choice, own
         )
-        port.add_all([unsent])
+        port.add_all([pending_send])
 
     @overload
     def send_many(
@@ -300,7 +498,7 @@ class BlockingSends:
             for topic in dict.fromkeys(message.topic for message in part):
                 core, port, targets[topic] = self._ready(topic)
             waiter = _ManyWaiter()
-            port.add_all(unsent_many(core, port, targets, part, timeout_ms, waiter.gathering))
+            port.add_all(pending_many(core, port, targets, part, timeout_ms, waiter.gathering))
             under_way.append(waiter)
             if len(under_way) == PARTS_UNDER_WAY:
                 outcomes += under_way.popleft().wait()
@@ -329,6 +527,6 @@ class BlockingSends:
         waiter = _ManyWaiter()
         choice = Choice(order_key, queue, selector, argument)
         make = waiter.gathering
-        unsent = unsent_batch(core, port, targets, messages, choice, timeout_ms, make)
-        self._send_waiting(port, unsent, waiter)
+        pending = pending_batch(core, port, targets, messages, choice, timeout_ms, make)
+        self._send_waiting(port, pending, waiter)
         return results_of_batch(waiter.wait())

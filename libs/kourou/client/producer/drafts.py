@@ -4,13 +4,14 @@ A draft has placeholders for the fields that the broker writes (queue offset, po
 store host, record CRC). The broker copies the draft once and does not encode it again. The order of
 properties is UNIQ_KEY, TAGS, KEYS, the application's, CLUSTER, CRC.
 
-State: soft: encoded properties, cached in the `Place` that they belong to.
+State: soft: encoded properties, cached in the `DraftDestination` that they belong to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import lru_cache
 
 from kourou.client.settings.client_settings import CompressionKind, ProducerSettings
@@ -27,6 +28,8 @@ from kourou.protocol.record.compression import compress
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
 
+_LEVELS = {level: {Property.DELAY.value: str(level)} for level in range(1, 33)}
+
 _KINDS = {
     CompressionKind.ZLIB: Compression.ZLIB,
     CompressionKind.LZ4: Compression.LZ4,
@@ -41,13 +44,57 @@ _ENDINGS_MAX = 64
 
 _UNIQ_KEY_IS = _UNIQ_KEY.encode() + b"\x01"
 _checked_tag = lru_cache(maxsize=1_024)(check_tag)  # few tags, many messages
-
 QUEUE_ID_AT = 12
 """The offset of the queue ID in a record."""
 
 
+def delay_property(
+    levels_ms: Sequence[int], delay_level: int, delay: timedelta | None = None
+) -> Mapping[str, str] | None:
+    """Return the property that delays a message, or None without a delay.
+
+    `delay` must equal one of `levels_ms`, the delays of the levels from 1 on. Raises BadRequest if
+    it does not, if both arguments are set, or if the level is not a non-negative integer.
+    """
+    if delay is not None:
+        if delay_level:
+            raise BadRequest("delay and delay_level are both set", hint="set one of them")
+        delay_level = level_of(levels_ms, delay)
+    if not isinstance(delay_level, int) or delay_level < 0:
+        raise BadRequest(
+            f"delay_level is {delay_level!r}; it must be at least 1", hint="levels count from 1"
+        )
+    if not delay_level:
+        return None
+    return _LEVELS.get(delay_level) or {Property.DELAY.value: str(delay_level)}
+
+
+def level_of(levels_ms: Sequence[int], delay: timedelta) -> int:
+    """Return the level with this delay; 0 for a delay of zero.
+
+    Raises BadRequest, which names the nearest levels, if there is none.
+    """
+    if not isinstance(delay, timedelta):
+        raise BadRequest(
+            f"delay is {delay!r}, which is not a timedelta",
+            hint="for example timedelta(seconds=10)",
+        )
+    wanted_ms = delay / timedelta(milliseconds=1)
+    if not wanted_ms:
+        return 0
+    for level, level_ms in enumerate(levels_ms, 1):
+        if level_ms == wanted_ms:
+            return level
+    nearest = sorted(enumerate(levels_ms, 1), key=lambda known: abs(known[1] - wanted_ms))[:2]
+    named = " or ".join(f"{timedelta(milliseconds=ms)} (level {level})" for level, ms in nearest)
+    raise BadRequest(
+        f"{delay} is not a delay level of the brokers",
+        hint=f"nearest: {named}; the producer setting delay_levels lists them all",
+    )
+
+
 @dataclass(frozen=True, slots=True)
-class Place:
+class DraftDestination:
     """The destination of a draft: what its bytes contain of the queue and the broker.
 
     `endings` is a cache of `Drafting`. It maps a tag to the encoded properties that follow the
@@ -83,7 +130,7 @@ class Drafting:
 
     def draft(
         self,
-        place: Place,
+        place: DraftDestination,
         body: bytes,
         unique_key: str,
         born_ms: int,
@@ -123,7 +170,7 @@ class Drafting:
 
     def _properties(
         self,
-        place: Place,
+        place: DraftDestination,
         unique_key: str,
         tag: str | None,
         keys: str,
@@ -145,7 +192,7 @@ class Drafting:
             named[_CLUSTER] = place.cluster
         return encode_properties(named)
 
-    def _ending(self, place: Place, tag: str | None) -> bytes:
+    def _ending(self, place: DraftDestination, tag: str | None) -> bytes:
         """Return the encoded properties after the unique key, for messages with only this tag.
 
         The unique key is ASCII.

@@ -13,6 +13,8 @@ Invariants:
 - a pinned message stays in its queue, and messages of one queue are sent in their original order
 - an address that just refused is used again only if its connection is established
 
+`SilentLeaders` detects leaders that do not reply although their connection is established.
+
 State: soft. Used on the I/O thread.
 """
 
@@ -26,14 +28,22 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kourou.client.producer.drafts import moved_to_queue
-from kourou.client.producer.pauses import Pauses
-from kourou.client.producer.pending_sends import Outcome, PendingSend, Target
-from kourou.client.session.background import background
-from kourou.client.session.connections import Connections
+from kourou.client.producer.pending_sends import Outcome, PendingSend, SendTarget
+from kourou.client.producer.send_frames import SendFrame
+from kourou.client.session.connections import Connections, Pauses
+from kourou.client.session.io_thread import background
 from kourou.client.session.route_table import RouteTable
 from kourou.client.session.routes import QueueMap
 from kourou.clock import Clock
 from kourou.errors import KourouError, Unavailable, UnknownOutcome
+
+SILENT_MS = 1_000
+"""After this time without a reply the client starts to refresh the route."""
+
+REFRESH_MS = 500
+"""The interval of the refreshes, and their timeout."""
+
+Abandon = Callable[[SendFrame, list[Outcome], int], None]
 
 ROUTE_WAIT_MS = 1_000
 """How long a refresh waits for a name server; without a reply the route stays the same."""
@@ -41,19 +51,94 @@ ROUTE_WAIT_MS = 1_000
 SAME_DEADLINE_MS = 250
 """Messages whose deadlines differ by at most this may share a frame, which has one deadline."""
 
-Choose = Callable[[QueueMap, Target, Callable[[str], bool]], Target | None]
+Choose = Callable[[QueueMap, SendTarget, Callable[[str], bool]], SendTarget | None]
 """(route, target, may this address be used?) -> the target to send by now; None: keep waiting."""
 
 Resend = Callable[[list[PendingSend], int, int], None]
 """(messages with their targets, attempt number, attempts that do not count)."""
 
 Settle = Callable[[list[tuple[PendingSend, Outcome | None]]], None]
-
 _log = logging.getLogger("kourou.client.send")
 
 
+class SilentLeaders:
+    """The unanswered frames of one producer. `abandon` receives those that are abandoned.
+
+    A stopped process, or a machine that is swapping, keeps its connections; its group has a new
+    leader long before the connection is lost. So if a send has no reply after a second, its client
+    refreshes the route repeatedly until the reply arrives. When the broker has a new leader, the
+    send to the old one is abandoned as after a lost connection: its outcome is unknown, and it is
+    sent to the new leader with the same key and the next attempt number.
+
+    While all replies arrive within a second, nothing is refreshed; a frame costs one entry in a
+    table. If the leader is only slow, the route is refreshed every half second and the send
+    continues.
+    """
+
+    def __init__(self, routes: RouteTable, clock: Clock, abandon: Abandon) -> None:
+        self._routes = routes
+        self._clock = clock
+        self._abandon = abandon
+        self._out: dict[int, tuple[int, SendFrame]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def watch(self, frame: SendFrame, now_ms: int) -> None:
+        """Start monitoring a frame that is sent now."""
+        self._out[id(frame)] = now_ms, frame
+        if self._task is None:
+            self._task = background(self._refresh_periodically(), "looking for silent leaders")
+
+    def ended(self, frame: SendFrame) -> bool:
+        """Stop monitoring a frame; returns False if it was abandoned before."""
+        return self._out.pop(id(frame), None) is not None
+
+    def close(self) -> None:
+        """Stop all monitoring."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _refresh_periodically(self) -> None:
+        try:
+            while self._out:
+                await asyncio.sleep(REFRESH_MS / 1000)
+                since_ms = self._clock.monotonic_ms() - SILENT_MS
+                silent = [frame for sent_ms, frame in self._out.values() if sent_ms <= since_ms]
+                if silent:
+                    await self._check(silent)
+        finally:
+            self._task = None
+
+    async def _check(self, silent: list[SendFrame]) -> None:
+        """Refresh the routes of these frames' topics, and abandon frames whose leader changed."""
+        for topic in sorted({target.queue.topic for frame in silent for target in frame.targets}):
+            try:
+                await asyncio.wait_for(self._routes.refresh(topic), REFRESH_MS / 1000)
+            except (KourouError, TimeoutError) as error:
+                _log.info("route of %s not refreshed: %r", topic, error)
+        for frame in silent:
+            if id(frame) in self._out and self._has_another_leader(frame):
+                self._give_up(frame)
+
+    def _has_another_leader(self, frame: SendFrame) -> bool:
+        queue = frame.targets[0].queue
+        known = self._routes.known(queue.topic)
+        leader = None if known is None else known.leader_address(queue.broker_name)
+        return leader not in (None, "", frame.address)
+
+    def _give_up(self, frame: SendFrame) -> None:
+        del self._out[id(frame)]
+        broker = frame.targets[0].broker_name
+        _log.warning("%s does not respond; %s has a new leader", frame.address, broker)
+        error = UnknownOutcome(
+            f"{frame.address} did not respond for {SILENT_MS} ms and is no "
+            f"longer the leader of {broker}"
+        )
+        outcomes: list[Outcome] = [error] * len(frame.messages)
+        self._abandon(frame, outcomes, self._clock.monotonic_ms())
+
+
 @dataclass(slots=True)
-class _Party:
+class _WaitingBatch:
     """Messages that arrived together. They were sent `sent` times; `address` refused them."""
 
     messages: list[PendingSend]
@@ -83,7 +168,7 @@ class LeaderWait:
         self._choose = choose
         self._resend = resend
         self._settle = settle
-        self._parties: dict[str, list[_Party]] = {}
+        self._batches: dict[str, list[_WaitingBatch]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.awaited: Counter[str] = Counter()
         """The number of waiting messages by broker name; empty if none wait."""
@@ -99,7 +184,7 @@ class LeaderWait:
             by_topic.setdefault(message.target.queue.topic, []).append(message)
             self.awaited[message.target.broker_name] += 1
         for topic, some in by_topic.items():
-            self._parties.setdefault(topic, []).append(_Party(some, sent, spared, address))
+            self._batches.setdefault(topic, []).append(_WaitingBatch(some, sent, spared, address))
             if topic not in self._tasks:
                 names = ", ".join(sorted({message.target.broker_name for message in some}))
                 _log.info("messages for %s wait for a leader of broker %s", topic, names)
@@ -111,39 +196,39 @@ class LeaderWait:
         pauses = Pauses(self._chance)
         pauses.grow(spared)
         try:
-            while parties := self._parties.get(topic):
-                left_ms = _first_deadline(parties) - self._clock.monotonic_ms()
+            while batches := self._batches.get(topic):
+                left_ms = _first_deadline(batches) - self._clock.monotonic_ms()
                 await asyncio.sleep(max(min(pauses.next_ms(), left_ms), 0) / 1000)
-                await self._look(topic)
-                self._go_on(topic)
+                await self._refresh_route(topic)
+                self._send_ready(topic)
         finally:
             del self._tasks[topic]
 
-    async def _look(self, topic: str) -> None:
-        left_ms = _first_deadline(self._parties[topic]) - self._clock.monotonic_ms()
+    async def _refresh_route(self, topic: str) -> None:
+        left_ms = _first_deadline(self._batches[topic]) - self._clock.monotonic_ms()
         wait_ms = max(min(ROUTE_WAIT_MS, left_ms), 0)
         try:
             await asyncio.wait_for(self._routes.refresh(topic), wait_ms / 1000)
         except (KourouError, TimeoutError) as error:
             _log.info("route of %s not refreshed: %r", topic, error)
 
-    def _go_on(self, topic: str) -> None:
+    def _send_ready(self, topic: str) -> None:
         """Send the messages that can be sent now, complete the late ones, keep the rest."""
         known = self._routes.known(topic)
         now_ms = self._clock.monotonic_ms()
         late: list[tuple[PendingSend, Outcome | None]] = []
-        going: list[_Party] = []
-        staying: list[_Party] = []
-        ways: dict[tuple[Target, str], Target | None] = {}
-        for party in self._parties.pop(topic):
+        going: list[_WaitingBatch] = []
+        staying: list[_WaitingBatch] = []
+        ways: dict[tuple[SendTarget, str], SendTarget | None] = {}
+        for batch in self._batches.pop(topic):
             go: list[PendingSend] = []
             stay: list[PendingSend] = []
-            for message in party.messages:
+            for message in batch.messages:
                 if message.deadline_ms <= now_ms:
                     self._leave(message)
-                    late.append((message, message.stored or too_late(message, party.sent)))
+                    late.append((message, message.stored or too_late(message, batch.sent)))
                     continue
-                way = (message.target, party.address)
+                way = (message.target, batch.address)
                 if way not in ways:
                     ways[way] = None if known is None else self._way(known, *way)
                 target = ways[way]
@@ -154,21 +239,21 @@ class LeaderWait:
                     move(message, target)
                     go.append(message)
             if go:
-                _add(going, _Party(go, party.sent, party.spared, party.address))
+                _add(going, _WaitingBatch(go, batch.sent, batch.spared, batch.address))
             if stay:
-                party.messages = stay
-                staying.append(party)
+                batch.messages = stay
+                staying.append(batch)
         if staying:
-            self._parties[topic] = staying
-        for party in going:
-            self._resend(party.messages, party.sent + 1, party.spared)
+            self._batches[topic] = staying
+        for batch in going:
+            self._resend(batch.messages, batch.sent + 1, batch.spared)
         if late:
             self._settle(late)
 
-    def _way(self, known: QueueMap, target: Target, refused_by: str) -> Target | None:
+    def _way(self, known: QueueMap, target: SendTarget, refused_by: str) -> SendTarget | None:
         def may_be_asked(address: str) -> bool:
             if address == refused_by:
-                return self._connections.knock(address)
+                return self._connections.try_connect(address)
             return not self._connections.lost(address)
 
         return self._choose(known, target, may_be_asked)
@@ -185,19 +270,19 @@ class LeaderWait:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        left = [party for parties in self._parties.values() for party in parties]
-        self._parties.clear()
+        left = [batch for batches in self._batches.values() for batch in batches]
+        self._batches.clear()
         self.awaited.clear()
         self._settle(
             [
                 (message, message.stored or given_up(message, "the client was closed"))
-                for party in left
-                for message in party.messages
+                for batch in left
+                for message in batch.messages
             ]
         )
 
 
-def move(message: PendingSend, target: Target) -> None:
+def move(message: PendingSend, target: SendTarget) -> None:
     """Assign the message to this target."""
     if message.target is target:
         return
@@ -231,17 +316,17 @@ def given_up(message: PendingSend, why: str) -> KourouError:
     return Unavailable(text, hint=failure.hint)
 
 
-def _first_deadline(parties: Iterable[_Party]) -> int:
-    return min(message.deadline_ms for party in parties for message in party.messages)
+def _first_deadline(batches: Iterable[_WaitingBatch]) -> int:
+    return min(message.deadline_ms for batch in batches for message in batch.messages)
 
 
-def _add(parties: list[_Party], party: _Party) -> None:
+def _add(batches: list[_WaitingBatch], batch: _WaitingBatch) -> None:
     """Append the messages, or merge them with the last ones if they may share frames."""
-    if parties:
-        last = parties[-1]
-        apart_ms = party.messages[0].deadline_ms - last.messages[0].deadline_ms
-        alike = (last.sent, last.spared) == (party.sent, party.spared)
+    if batches:
+        last = batches[-1]
+        apart_ms = batch.messages[0].deadline_ms - last.messages[0].deadline_ms
+        alike = (last.sent, last.spared) == (batch.sent, batch.spared)
         if alike and abs(apart_ms) <= SAME_DEADLINE_MS:
-            last.messages += party.messages
+            last.messages += batch.messages
             return
-    parties.append(party)
+    batches.append(batch)

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
-from kourou.client.producer.drafts import Place
-from kourou.client.session.thread_queue import ThreadQueue
+from kourou.client.producer.drafts import DraftDestination
+from kourou.client.session.io_thread import ThreadQueue
 from kourou.errors import KourouError
 from kourou.model.message import SendResult
 from kourou.model.topic import MessageQueue
@@ -56,7 +56,7 @@ class Terms:
     repeated: bool = False
 
 
-class Target:
+class SendTarget:
     """A queue at an address with given terms; unsent messages are collected in `bucket` per frame.
 
     `host_text` is the broker's part of offset message IDs.
@@ -77,7 +77,7 @@ class Target:
         self,
         queue: MessageQueue,
         address: str,
-        place: Place,
+        place: DraftDestination,
         terms: Terms,
         *,
         host_text: str = "",
@@ -92,9 +92,9 @@ class Target:
         self.borrowed = borrowed
         self.bucket: list[PendingSend] = []
 
-    def under(self, terms: Terms) -> Target:
+    def under(self, terms: Terms) -> SendTarget:
         """Return a target to the same queue and address with other terms."""
-        return Target(
+        return SendTarget(
             self.queue,
             self.address,
             self.place,
@@ -114,7 +114,7 @@ class PendingSend(msgspec.Struct, eq=False):
 
     draft: bytes
     unique_key: str
-    target: Target
+    target: SendTarget
     port: Port
     waiter: Any
     deadline_ms: int

@@ -19,16 +19,14 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from kourou.client.codecs import encode_body
-from kourou.client.producer.delayed import delay_property
-from kourou.client.producer.drafts import Drafting, joined_keys
-from kourou.client.producer.pauses import Pauses
+from kourou.client.producer.drafts import Drafting, delay_property, joined_keys
 from kourou.client.producer.pending_sends import (
     Gathering,
     LoopPort,
     PendingSend,
     Port,
+    SendTarget,
     Slot,
-    Target,
     Terms,
 )
 from kourou.client.producer.selectors import (
@@ -41,8 +39,9 @@ from kourou.client.producer.selectors import (
 from kourou.client.producer.sender import ProducerSender, target_to
 from kourou.client.requests.replies import Replier
 from kourou.client.session.client_session import Session
+from kourou.client.session.connections import Pauses
+from kourou.client.session.io_thread import ThreadQueue
 from kourou.client.session.routes import QueueMap
-from kourou.client.session.thread_queue import ThreadQueue
 from kourou.client.settings.client_settings import ProducerSettings
 from kourou.client.transactions.checks import TransactionChecks
 from kourou.client.transactions.ends import TransactionEnds
@@ -103,13 +102,13 @@ class TopicTargets:
         self.name = known.topic.encode()
         self.robin = robin
         found = (target_to(known, queue, self.name, usual, led=False) for queue in known.sendable)
-        every: list[Target] = [target for target in found if target is not None]
+        every: list[SendTarget] = [target for target in found if target is not None]
         self._usual = {target.queue: target for target in every}
         # If no queue has a leader, messages wait for one (kourou.client.producer.leader_wait).
-        self.targets: list[Target] = [target for target in every if target.address] or every
-        self.special: dict[tuple[int, MessageQueue], Target] = {}
+        self.targets: list[SendTarget] = [target for target in every if target.address] or every
+        self.special: dict[tuple[int, MessageQueue], SendTarget] = {}
 
-    def target(self, queue: MessageQueue, terms: Terms) -> Target:
+    def target(self, queue: MessageQueue, terms: Terms) -> SendTarget:
         """Return the target to one queue with other terms than the default."""
         key = (id(terms), queue)
         target = self.special.get(key)
@@ -275,13 +274,15 @@ class ProducerCore:
             repeated=repeated,
         )
 
-    def usual_target(self, topic: TopicTargets, terms: Terms, message: Message) -> Target:
+    def usual_target(self, topic: TopicTargets, terms: Terms, message: Message) -> SendTarget:
         """Return the next target in turn."""
         if terms is self._usual:
             return self._next(topic)
         return self.target(topic, terms, ROUND_ROBIN, message)
 
-    def target(self, topic: TopicTargets, terms: Terms, choice: Choice, message: Message) -> Target:
+    def target(
+        self, topic: TopicTargets, terms: Terms, choice: Choice, message: Message
+    ) -> SendTarget:
         """Return the target that `choice` selects; `message` is the argument of a selector."""
         queues = topic.map.sendable
         require_queues(queues, topic.topic)
@@ -297,7 +298,7 @@ class ProducerCore:
             queue = self._next(topic).queue
         return topic.target(queue, terms)
 
-    def _next(self, topic: TopicTargets) -> Target:
+    def _next(self, topic: TopicTargets) -> SendTarget:
         targets = topic.targets
         if not targets:
             require_queues((), topic.topic)
@@ -306,7 +307,7 @@ class ProducerCore:
             return topic.robin.next(targets)
         return topic.robin.next_available(targets, faults, self.clock.monotonic_ms())
 
-    def unsent(
+    def pending_send(
         self,
         topic: TopicTargets,
         port: Port,
@@ -351,19 +352,19 @@ class ProducerCore:
         deadline_ms = clock.monotonic_ms() + terms.timeout_ms
         return PendingSend(draft, unique_key, target, port, waiter, deadline_ms, keys, None, span)
 
-    def unsent_together(
+    def pending_sends(
         self,
         port: Port,
         gathering: Gathering,
         messages: Sequence[Message],
-        targets: Sequence[Target],
+        targets: Sequence[SendTarget],
         unique_keys: Sequence[str] = (),
     ) -> list[PendingSend]:
-        """Do the same as `unsent` for several messages, each with its target."""
+        """Do the same as `pending_send` for several messages, each with its target."""
         tracing, drafting = self._tracing, self._drafting
         now_ms, monotonic_ms = self.clock.now_ms(), self.clock.monotonic_ms()
         unique_keys = unique_keys or self._unique_keys().next_many(len(messages), now_ms)
-        unsent: list[PendingSend] = []
+        pending: list[PendingSend] = []
         for index, (message, target, unique_key) in enumerate(
             zip(messages, targets, unique_keys, strict=True)
         ):
@@ -385,10 +386,10 @@ class ProducerCore:
             )
             deadline_ms = monotonic_ms + target.terms.timeout_ms
             waiter = Slot(gathering, index)
-            unsent.append(
+            pending.append(
                 PendingSend(draft, unique_key, target, port, waiter, deadline_ms, keys, None, span)
             )
-        return unsent
+        return pending
 
     def _unique_keys(self) -> UniqKeyGenerator:
         try:

@@ -15,13 +15,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from kourou.client.producer.pending_sends import Outcome, PendingSend, Target, Terms
+from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
+from kourou.protocol.messages.sends import Target as WireTarget
+
+from kourou.client.producer.pending_sends import Outcome, PendingSend, SendTarget, Terms
 from kourou.errors import Code, DecodeError, KourouError, UnknownOutcome, error_from_code
 from kourou.model.limits import FRAME_RECORD_BYTES_MAX, FRAME_RECORDS_MAX
 from kourou.model.message import SendResult, SendStatus
 from kourou.model.topic import MessageQueue
-from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
-from kourou.protocol.messages.sends import Target as WireTarget
 
 STORED: dict[int, SendStatus] = {
     Code.SUCCESS: SendStatus.SEND_OK,
@@ -43,7 +44,7 @@ class SendFrame:
     address: str
     terms: Terms
     attempt: int
-    targets: list[Target]
+    targets: list[SendTarget]
     counts: list[int]
     messages: list[PendingSend]
     spared: int = 0
@@ -58,7 +59,7 @@ class SendFrame:
 _deadline_of = attrgetter("deadline_ms")
 
 
-def gather(messages: Sequence[PendingSend]) -> list[Target]:
+def gather(messages: Sequence[PendingSend]) -> list[SendTarget]:
     """Put messages into their targets' buckets; returns the changed targets, in order."""
     touched = []
     for message in messages:
@@ -70,12 +71,12 @@ def gather(messages: Sequence[PendingSend]) -> list[Target]:
     return touched
 
 
-def frames(touched: Sequence[Target], attempt: int = 1, spared: int = 0) -> Iterator[SendFrame]:
+def frames(touched: Sequence[SendTarget], attempt: int = 1, spared: int = 0) -> Iterator[SendFrame]:
     """Empty the targets' buckets into frames."""
     if len(touched) == 1:
         yield from _cut([touched[0]], attempt, spared)
         return
-    together: dict[tuple[str, int], dict[MessageQueue, Target]] = {}
+    together: dict[tuple[str, int], dict[MessageQueue, SendTarget]] = {}
     for target in touched:
         targets = together.setdefault((target.address, id(target.terms)), {})
         same = targets.setdefault(target.queue, target)
@@ -86,7 +87,7 @@ def frames(touched: Sequence[Target], attempt: int = 1, spared: int = 0) -> Iter
         yield from _cut(list(targets.values()), attempt, spared)
 
 
-def _cut(targets: list[Target], attempt: int, spared: int) -> Iterator[SendFrame]:
+def _cut(targets: list[SendTarget], attempt: int, spared: int) -> Iterator[SendFrame]:
     address, terms = targets[0].address, targets[0].terms
     frame = SendFrame(address, terms, attempt, [], [], [], spared)
     room_count, room_bytes = FRAME_RECORDS_MAX, FRAME_RECORD_BYTES_MAX
@@ -108,7 +109,7 @@ def _cut(targets: list[Target], attempt: int, spared: int) -> Iterator[SendFrame
     yield frame
 
 
-def _extend(frame: SendFrame, target: Target, messages: list[PendingSend]) -> None:
+def _extend(frame: SendFrame, target: SendTarget, messages: list[PendingSend]) -> None:
     frame.targets.append(target)
     frame.counts.append(len(messages))
     frame.messages.extend(messages)

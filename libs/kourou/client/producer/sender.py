@@ -27,30 +27,22 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kourou.client.producer.drafts import Place
-from kourou.client.producer.fault_latency import FaultLatency
-from kourou.client.producer.leader_wait import LeaderWait, given_up, move
-from kourou.client.producer.pauses import nobody_leads, was_lost
-from kourou.client.producer.pending_sends import Outcome, Outcomes, PendingSend, Target, Terms
-from kourou.client.producer.selectors import RoundRobin
+from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
+
+from kourou.client.producer.drafts import DraftDestination
+from kourou.client.producer.leader_wait import LeaderWait, SilentLeaders, given_up, move
+from kourou.client.producer.pending_sends import Outcome, Outcomes, PendingSend, SendTarget, Terms
+from kourou.client.producer.selectors import FaultLatency, RoundRobin
 from kourou.client.producer.send_frames import SendFrame, frames, gather, outcomes_of, request_of
-from kourou.client.producer.silent_leaders import SilentLeaders
-from kourou.client.session.background import background
 from kourou.client.session.client_session import Session
+from kourou.client.session.connections import nobody_leads, was_lost
 from kourou.client.session.discovery import store_host_of
+from kourou.client.session.io_thread import background
 from kourou.client.session.routes import QueueMap
 from kourou.client.settings.client_settings import ProducerSettings
-from kourou.errors import (
-    Code,
-    DecodeError,
-    KourouError,
-    TimedOut,
-    Unavailable,
-    UnknownOutcome,
-)
+from kourou.errors import Code, DecodeError, KourouError, TimedOut, Unavailable, UnknownOutcome
 from kourou.model.message import SendResult, SendStatus
 from kourou.model.topic import MessageQueue
-from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.wire.frames import NO_TRACE, Frame, FrameKind, decode_reply, encode_request
 
@@ -201,7 +193,7 @@ class ProducerSender:
             contexts=contexts,
         )
 
-    # -- frames that a thread of the application sends (direct_sends) -----------------------------
+    # -- frames that a thread of the application sends (DirectSends) ------------------------------
 
     @property
     def may_be_bypassed(self) -> bool:
@@ -252,7 +244,7 @@ class ProducerSender:
             return
         final: list[tuple[PendingSend, Outcome | None]] = []
         again: dict[tuple[_Way, bool], list[PendingSend]] = {}
-        ways: dict[tuple[Target, bool, bool], tuple[_Way, Target]] = {}
+        ways: dict[tuple[SendTarget, bool, bool], tuple[_Way, SendTarget]] = {}
         pause_ms = SAME_BROKER_PAUSE_MS << (frame.attempt - 1)
         for message, outcome in zip(frame.messages, outcomes, strict=True):
             spare = lost = False
@@ -282,8 +274,8 @@ class ProducerSender:
         self._settle(final)
 
     def _way(
-        self, frame: SendFrame, target: Target, outcome: Outcome, *, spare: bool, lost: bool
-    ) -> tuple[_Way, Target]:
+        self, frame: SendFrame, target: SendTarget, outcome: Outcome, *, spare: bool, lost: bool
+    ) -> tuple[_Way, SendTarget]:
         """Return what happens to messages of a target after this outcome, and their next target."""
         terms = target.terms
         ended = isinstance(outcome, KourouError) and not worth_another_attempt(outcome)
@@ -323,7 +315,7 @@ class ProducerSender:
         """Let messages wait whose broker has no leader, or for which earlier messages wait."""
         staying: list[PendingSend] = []
         going: list[PendingSend] = []
-        others: dict[Target, Target] = {}
+        others: dict[SendTarget, SendTarget] = {}
         for target in frame.targets:
             known = None if target.terms.pinned else self._routes.known(target.queue.topic)
             other = target if known is None else self._choose(known, target)
@@ -347,8 +339,8 @@ class ProducerSender:
             self._resend(going, frame.attempt, frame.spared)
 
     def _target_by_now(
-        self, known: QueueMap, target: Target, may_be_asked: Callable[[str], bool]
-    ) -> Target | None:
+        self, known: QueueMap, target: SendTarget, may_be_asked: Callable[[str], bool]
+    ) -> SendTarget | None:
         """Return the target of a waiting message: at its broker, or at another one if allowed."""
         own = target_to(known, target.queue, target.place.topic, target.terms)
         moved = target.queue not in known.sendable and not target.terms.pinned
@@ -360,7 +352,7 @@ class ProducerSender:
         stays = other.broker_name == target.broker_name and not moved
         return other if other.address and not stays and may_be_asked(other.address) else None
 
-    def _choose(self, known: QueueMap, target: Target) -> Target:
+    def _choose(self, known: QueueMap, target: SendTarget) -> SendTarget:
         if not known.writable:
             return target
         if self.faults is None:
@@ -392,7 +384,7 @@ class ProducerSender:
             move(message, renewed[message.target])
         self._resend(messages, attempt, spared)
 
-    def _renewed(self, target: Target) -> Target:
+    def _renewed(self, target: SendTarget) -> SendTarget:
         known = self._routes.known(target.queue.topic)
         if known is None:
             return target
@@ -469,7 +461,7 @@ def read_outcomes(frame: SendFrame, answer: Frame | KourouError) -> list[Outcome
 
 def target_to(
     known: QueueMap, queue: MessageQueue, topic: bytes, terms: Terms, *, led: bool = True
-) -> Target | None:
+) -> SendTarget | None:
     """Return the target to a queue by the route; None if its broker has no leader now.
 
     Without `led` the broker may have no leader if it has replicas: then the address is empty.
@@ -479,13 +471,13 @@ def target_to(
     if not somebody:
         return None
     host = encode_host(store_host_of(somebody))
-    place = Place(
+    place = DraftDestination(
         topic=topic,
         queue_id=queue.queue_id,
         cluster=known.brokers[queue.broker_name].cluster,
         store_host_v6=len(host) > _V4_HOST_BYTES,
     )
-    return Target(
+    return SendTarget(
         queue, address, place, terms, host_text=host.hex().upper(), borrowed=known.borrowed
     )
 

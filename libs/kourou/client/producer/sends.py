@@ -19,12 +19,12 @@ from kourou.client.producer.batches import (
     PARTS_UNDER_WAY,
     MakeGathering,
     as_messages,
+    pending_batch,
+    pending_many,
     results,
     results_of_batch,
-    unsent_batch,
-    unsent_many,
 )
-from kourou.client.producer.delayed import delay_property
+from kourou.client.producer.drafts import delay_property
 from kourou.client.producer.pending_sends import Gathering, LoopPort, Outcome
 from kourou.client.producer.producer_core import (
     ROUND_ROBIN,
@@ -115,7 +115,7 @@ class Sends:
             )
         waiter: asyncio.Future[SendResult] = port.loop.create_future()
         port.add(
-            core.unsent(
+            core.pending_send(
                 targets,
                 port,
                 waiter,
@@ -167,7 +167,7 @@ class Sends:
         if delay_level or delay is not None:
             own = delay_property(core.settings.delay_levels_ms, delay_level, delay)
         port.add(
-            core.unsent(
+            core.pending_send(
                 targets, port, waiter, body, tag, keys, properties, flag, terms, choice, own
             )
         )
@@ -195,7 +195,9 @@ class Sends:
         if delay_level or delay is not None:
             own = delay_property(core.settings.delay_levels_ms, delay_level, delay)
         port.add(
-            core.unsent(targets, port, None, body, tag, keys, properties, flag, terms, choice, own)
+            core.pending_send(
+                targets, port, None, body, tag, keys, properties, flag, terms, choice, own
+            )
         )
 
     # -- several messages -------------------------------------------------------------------------
@@ -253,7 +255,7 @@ class Sends:
         for topic in dict.fromkeys(message.topic for message in messages):
             targets[topic] = await self._find(core, topic)
         done: asyncio.Future[list[Outcome]] = port.loop.create_future()
-        port.add_all(unsent_many(core, port, targets, messages, timeout_ms, _gathering(done)))
+        port.add_all(pending_many(core, port, targets, messages, timeout_ms, _gathering(done)))
         return done
 
     async def send_batch(
@@ -283,7 +285,7 @@ class Sends:
         done: asyncio.Future[list[Outcome]] = port.loop.create_future()
         choice = Choice(order_key, queue, selector, argument)
         port.add_all(
-            unsent_batch(
+            pending_batch(
                 core, port, targets, messages, choice, timeout_ms, _gathering(done), message_ids
             )
         )

@@ -24,24 +24,17 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from kourou.protocol.messages.sends import PushReplyMessageToClient, SendReplyMessage
+
 from kourou.client.codecs import Decode, body_decoder, encode_body
 from kourou.client.consumer.received import ReceivedMessage
-from kourou.client.introspection.broker_requests import Answer, Asked
+from kourou.client.introspection.broker_requests import BrokerRequest, RequestReply
 from kourou.client.session.routes import QueueMap
-from kourou.errors import (
-    BadRequest,
-    Code,
-    KourouError,
-    Rejected,
-    Throttled,
-    TimedOut,
-    Unavailable,
-)
+from kourou.errors import BadRequest, Code, KourouError, Rejected, Throttled, TimedOut, Unavailable
 from kourou.model.limits import REQUESTS_WAITING_MAX
 from kourou.model.message import Property, StoredMessage, SysFlag
 from kourou.model.names import AUTO_CREATE_TOPIC
 from kourou.model.topic import MessageQueue
-from kourou.protocol.messages.sends import PushReplyMessageToClient, SendReplyMessage
 from kourou.protocol.record.compression import decompress
 from kourou.protocol.record.message_id import UniqKeyGenerator
 from kourou.protocol.record.properties import decode_properties, encode_properties
@@ -77,7 +70,7 @@ def reply_topic(cluster: str) -> str:
     return f"{cluster}_REPLY_TOPIC"
 
 
-class Waiting:
+class AwaitedReply:
     """One request that waits for its reply. `properties` are added to its message."""
 
     __slots__ = ("correlation_id", "decode", "future", "properties", "timeout_ms")
@@ -103,13 +96,13 @@ class Requests:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._waiting: dict[str, Waiting] = {}
+        self._waiting: dict[str, AwaitedReply] = {}
         self._prepared: dict[tuple[str, str], QueueMap] = {}
         self._introduced: set[tuple[str, str]] = set()
         self._closed = False
         self._quiet_log = RateLimitedLog(_log, session.clock)
         self.late = 0
-        session.answering.on(PushReplyMessageToClient, self._arrived)
+        session.request_handlers.on(PushReplyMessageToClient, self._arrived)
 
     def __len__(self) -> int:
         """Return the number of waiting requests."""
@@ -143,7 +136,7 @@ class Requests:
             self._introduced |= wanted
         self._prepared[group, topic] = known
 
-    def open(self, timeout_ms: int, body_type: Any = None) -> Waiting:
+    def open(self, timeout_ms: int, body_type: Any = None) -> AwaitedReply:
         """Start waiting for a new request. Raises Throttled if too many requests are waiting."""
         if self._closed:
             raise Unavailable("the client is closed; nothing was sent")
@@ -152,11 +145,11 @@ class Requests:
                 f"{REQUESTS_WAITING_MAX} requests of this client are already waiting for a reply"
             )
         decode = None if body_type is None else body_decoder(body_type)
-        waiting = Waiting(self._session.client_id, timeout_ms, decode)
+        waiting = AwaitedReply(self._session.client_id, timeout_ms, decode)
         self._waiting[waiting.correlation_id] = waiting
         return waiting
 
-    def close(self, waiting: Waiting) -> None:
+    def close(self, waiting: AwaitedReply) -> None:
         """Stop waiting for a request, for whatever reason."""
         self._waiting.pop(waiting.correlation_id, None)
 
@@ -170,7 +163,7 @@ class Requests:
                     Unavailable("the client was closed before the reply came")
                 )
 
-    async def _arrived(self, asked: Asked) -> Answer:
+    async def _arrived(self, asked: BrokerRequest) -> RequestReply:
         """Handle a reply that a broker pushes (request code 326).
 
         A reply to a request that is not waiting is counted and dropped.
@@ -188,7 +181,7 @@ class Requests:
                 correlation_id,
                 request.born_host,
             )
-            return Answer()
+            return RequestReply()
         if waiting.future.set_running_or_notify_cancel():
             try:
                 message = _message(request, properties, asked, waiting.decode)
@@ -196,13 +189,13 @@ class Requests:
                 waiting.future.set_exception(error)
             else:
                 waiting.future.set_result(message)
-        return Answer()
+        return RequestReply()
 
 
 def _message(
     request: PushReplyMessageToClient,
     properties: dict[str, str],
-    asked: Asked,
+    asked: BrokerRequest,
     decode: Decode | None,
 ) -> ReceivedMessage:
     body = b"".join(asked.body)

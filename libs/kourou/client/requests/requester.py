@@ -63,7 +63,7 @@ class Requesting(Sends):
             sent: asyncio.Future[SendResult] = port.loop.create_future()
             own = waiting.properties
             port.add(
-                core.unsent(
+                core.pending_send(
                     targets, port, sent, body, tag, keys, properties, flag, terms, choice, own
                 )
             )

@@ -12,12 +12,16 @@ from typing import Protocol
 
 from kourou.client.consumer.offsets import QueueFacts
 from kourou.client.filters.pulls import FilterPulls
-from kourou.client.introspection.broker_requests import Answering, Asked, Buffer
-from kourou.client.introspection.member_answers import MemberAnswers
+from kourou.client.introspection.broker_requests import (
+    BrokerRequest,
+    Buffer,
+    ConsumerRequests,
+    RequestHandlers,
+)
 from kourou.client.requests.replies import Requests
 from kourou.client.session.connections import Connections, Dial, body_of
 from kourou.client.session.discovery import NameServers
-from kourou.client.session.heartbeats import Heartbeats, Membership
+from kourou.client.session.heartbeats import GroupMembership, Heartbeats
 from kourou.client.session.io_thread import Io
 from kourou.client.session.name_servers import NameServerChoice
 from kourou.client.session.route_table import RouteTable
@@ -39,7 +43,7 @@ from kourou.protocol.messages.transactions import CheckTransactionState
 _log = logging.getLogger("kourou.client")
 
 
-class Member(Protocol):
+class GroupConsumer(Protocol):
     """The part of a consumer that a session uses."""
 
     @property
@@ -48,7 +52,7 @@ class Member(Protocol):
         ...
 
     @property
-    def membership(self) -> Membership:
+    def membership(self) -> GroupMembership:
         """The group membership for heartbeats."""
         ...
 
@@ -95,11 +99,11 @@ class Session:
         self.client_id = client_id
         self.clock = clock
         self.chance = chance
-        self.answering = Answering(self._send_answer)
-        self.answering.on(NotifyConsumerIdsChanged, self._members_changed)
-        self.answering.on(ResetConsumerClientOffset, self._reset)
-        self.half_answerers: dict[str, HalfAnswerer] = {}  # by producer group
-        self.connections = Connections(dial, self.answering.heard)
+        self.request_handlers = RequestHandlers(self._send_answer)
+        self.request_handlers.on(NotifyConsumerIdsChanged, self._members_changed)
+        self.request_handlers.on(ResetConsumerClientOffset, self._reset)
+        self.half_handlers: dict[str, HalfAnswerer] = {}  # by producer group
+        self.connections = Connections(dial, self.request_handlers.heard)
         self.name_servers = NameServerChoice(
             found,
             self.connections,
@@ -113,10 +117,10 @@ class Session:
         )
         self.requests = Requests(self)
         self.facts = QueueFacts(self.connections, self.routes, settings.request_timeout_ms)
-        self._members: dict[str, Member] = {}
-        MemberAnswers(
+        self._members: dict[str, GroupConsumer] = {}
+        ConsumerRequests(
             self._members.get, lambda: ";".join(self.name_servers.addresses), client_id
-        ).register(self.answering)
+        ).register(self.request_handlers)
         self.heartbeats = Heartbeats(
             client_id,
             self.connections,
@@ -137,8 +141,8 @@ class Session:
     async def close(self) -> None:
         """Close all connections. Producers and consumers must be closed already."""
         self.requests.close_all()
-        self.answering.close()
-        self.io.seats -= {(self.client_id, group) for group in self._members}
+        self.request_handlers.close()
+        self.io.identities -= {(self.client_id, group) for group in self._members}
         self.heartbeats.close()
         self.routes.close()
         self.name_servers.close()
@@ -146,29 +150,29 @@ class Session:
 
     # -- groups -----------------------------------------------------------------------------------
 
-    async def join(self, member: Member) -> None:
+    async def join(self, member: GroupConsumer) -> None:
         """Register a consumer in its group; all brokers have a heartbeat when this returns."""
         if member.group in self._members:
             raise BadRequest(
                 f"this client already has a consumer in group {member.group}",
                 hint="subscribe that consumer to more topics, or open another client",
             )
-        seat = (self.client_id, member.group)
-        if seat in self.io.seats:
+        identity = (self.client_id, member.group)
+        if identity in self.io.identities:
             raise BadRequest(
                 "another client of this process already uses client ID "
                 f"{self.client_id} in group {member.group}",
                 hint="give each client its own instance name, or leave it at DEFAULT",
             )
-        self.io.seats.add(seat)
+        self.io.identities.add(identity)
         self._members[member.group] = member
         await self.heartbeats.beat()
 
-    async def leave(self, member: Member) -> None:
+    async def leave(self, member: GroupConsumer) -> None:
         """Remove a consumer from its group."""
         if self._members.get(member.group) is member:
             del self._members[member.group]
-            self.io.seats.discard((self.client_id, member.group))
+            self.io.identities.discard((self.client_id, member.group))
             await self.heartbeats.leave(consumer_group=member.group)
 
     async def introduce(self, topic: str) -> QueueMap:
@@ -233,20 +237,20 @@ class Session:
     def _send_answer(self, address: str, parts: Sequence[Buffer]) -> bool:
         return self.connections.to(address).send_parts(parts)
 
-    async def _members_changed(self, asked: Asked) -> None:
+    async def _members_changed(self, asked: BrokerRequest) -> None:
         assert isinstance(asked.request, NotifyConsumerIdsChanged)
         member = self._members.get(asked.request.consumer_group)
         if member is not None:
             member.rebalance_soon()
 
-    async def _reset(self, asked: Asked) -> None:
+    async def _reset(self, asked: BrokerRequest) -> None:
         assert isinstance(asked.request, ResetConsumerClientOffset)
         member = self._members.get(asked.request.group)
         if member is not None:
             offsets = decode_offset_table(asked.body[0] if asked.body else b"")
             await self._reset_member(member, offsets)
 
-    async def _reset_member(self, member: Member, offsets: dict[MessageQueue, int]) -> None:
+    async def _reset_member(self, member: GroupConsumer, offsets: dict[MessageQueue, int]) -> None:
         try:
             await member.reset(offsets)
         except KourouError as error:

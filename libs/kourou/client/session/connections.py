@@ -9,6 +9,7 @@ State: soft. Used on the I/O thread only.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
@@ -16,7 +17,15 @@ from typing import Protocol, TypeVar
 from kourou.client.session import io_thread
 from kourou.client.session.discovery import zmq_endpoint
 from kourou.clock import Clock
-from kourou.errors import Code, DecodeError, Unavailable, error_from_code
+from kourou.errors import (
+    Code,
+    DecodeError,
+    KourouError,
+    TimedOut,
+    Unavailable,
+    UnknownOutcome,
+    error_from_code,
+)
 from kourou.protocol.request import Request, Response
 from kourou.protocol.wire.frames import NO_TRACE, Frame
 from kourou.transport.curve_keys import ClientCurve
@@ -32,6 +41,9 @@ HURRIED_MS = 1_000
 """How long a hurried request waits for its reply."""
 
 ResponseT = TypeVar("ResponseT", bound=Response)
+
+PAUSE_MS_MIN = 20
+PAUSE_MS_MAX = 500
 
 
 class Wire(Protocol):
@@ -118,7 +130,8 @@ def zmq_dial(clock: Clock, curve: ClientCurve | None = None, *, busy_poll_us: in
 class Connections:
     """Open connections by address. `on_notify(address, frame)` receives unsolicited frames.
 
-    `on_again(address)`, if set, is called when the connection to a server is established again.
+    `on_reconnected(address)`, if set, is called when the connection to a server is established
+    again.
     """
 
     def __init__(self, dial: Dial, on_notify: Callable[[str, Frame], None]) -> None:
@@ -126,9 +139,9 @@ class Connections:
         self._on_notify = on_notify
         self._open: dict[str, Wire] = {}
         self._name_servers: set[str] = set()
-        self._stood: set[str] = set()
+        self._connected_before: set[str] = set()
         self._closed = False
-        self.on_again: Callable[[str], None] | None = None
+        self.on_reconnected: Callable[[str], None] | None = None
 
     def to(self, address: str) -> Wire:
         """Return the connection to a broker's address as in its route; opens it if necessary."""
@@ -145,10 +158,10 @@ class Connections:
         return wire
 
     def _connected(self, address: str) -> None:
-        if address not in self._stood:
-            self._stood.add(address)
-        elif self.on_again is not None:
-            self.on_again(address)
+        if address not in self._connected_before:
+            self._connected_before.add(address)
+        elif self.on_reconnected is not None:
+            self.on_reconnected(address)
 
     def to_name_server(self, address: str) -> Wire:
         """Return the connection to a name server, with its address in the form that users write."""
@@ -173,12 +186,12 @@ class Connections:
         once.
         """
         if hurried:
-            if not self.stands(address):
+            if not self.is_connected(address):
                 raise Unavailable(f"not connected to {address}")
             timeout_ms = min(timeout_ms, HURRIED_MS)
         return await asked(self.to(address), request, body=body, timeout_ms=timeout_ms, also=also)
 
-    def stands(self, address: str) -> bool:
+    def is_connected(self, address: str) -> bool:
         """Return whether a connection to this broker is established; opens none."""
         wire = self._open.get(address)
         return wire is not None and wire.connected
@@ -188,9 +201,9 @@ class Connections:
 
         It may be established again.
         """
-        return address in self._stood and not self.stands(address)
+        return address in self._connected_before and not self.is_connected(address)
 
-    def knock(self, address: str) -> bool:
+    def try_connect(self, address: str) -> bool:
         """Return whether a connection to this broker is established; opens one for later if not."""
         return self.to(address).connected
 
@@ -199,7 +212,7 @@ class Connections:
         for address in list(self._open):
             if address not in addresses and address not in self._name_servers:
                 self._open.pop(address).close()
-                self._stood.discard(address)
+                self._connected_before.discard(address)
 
     def close(self) -> None:
         """Close all connections, and refuse to open new ones."""
@@ -233,3 +246,48 @@ def header_of(reply: WireReply, kind: type[ResponseT]) -> ResponseT:
 def body_of(reply: WireReply) -> memoryview:
     """Return the reply's body, empty if there is none."""
     return memoryview(reply.body[0]) if reply.body else memoryview(b"")
+
+
+class Pauses:
+    """Pauses between attempts while a broker has no leader.
+
+    A broker name has one leader at a time. When it dies another one takes over (an election, an
+    operator who promotes a follower, a restart), and until then there is none. All clients notice
+    this at the same time, so pauses double from `first_ms` to `longest_ms`, and each is randomized
+    between half and all.
+    """
+
+    __slots__ = ("_chance", "_longest_ms", "_span_ms")
+
+    def __init__(
+        self, chance: random.Random, *, first_ms: int = PAUSE_MS_MIN, longest_ms: int = PAUSE_MS_MAX
+    ) -> None:
+        self._chance = chance
+        self._span_ms = first_ms
+        self._longest_ms = longest_ms
+
+    def grow(self, times: int) -> None:
+        """Continue as if this many pauses had been made."""
+        self._span_ms = min(self._span_ms << min(times, 16), self._longest_ms)
+
+    def next_ms(self) -> int:
+        """Return the length of the next pause in ms."""
+        span_ms = self._span_ms
+        self.grow(1)
+        return int(span_ms * (0.5 + 0.5 * self._chance.random()))
+
+
+def nobody_leads(error: KourouError) -> bool:
+    """Return whether nothing was changed, because no leader was available: a retry is harmless.
+
+    The request was refused by a replica that is not the leader, or was not sent.
+    """
+    return isinstance(error, Unavailable) and error.wire_code == Code.SERVICE_NOT_AVAILABLE
+
+
+def was_lost(error: KourouError) -> bool:
+    """Return whether the outcome is unknown, but there is time left for a retry.
+
+    The connection was lost during the request, or the leader lost its leadership.
+    """
+    return isinstance(error, UnknownOutcome) and not isinstance(error, TimedOut)

@@ -9,26 +9,31 @@ State: soft. The client's producers and consumers define its groups.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from kourou.client.session.background import background
-from kourou.client.session.connections import Connections
+from kourou.client.session.connections import Connections, Dial
+from kourou.client.session.io_thread import Io, background
 from kourou.client.session.route_table import RouteTable
 from kourou.errors import KourouError
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
 from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
 from kourou.protocol.messages.groups import HeartBeat, UnregisterClient
+from kourou.protocol.wire.frames import Frame
 
 SOON_MS = 20
 """The delay of an early heartbeat, so that reasons at the same time cause only one."""
 
 _log = logging.getLogger("kourou.client")
 
+LOOP_CHECK_MS = 2_000
+"""The interval of the checks: three of them before a broker considers the client silent."""
+
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class GroupMembership:
     """The client's membership in one consumer group."""
 
     group: str
@@ -46,7 +51,7 @@ class Heartbeats:
         client_id: str,
         connections: Connections,
         routes: RouteTable,
-        memberships: Callable[[], Iterable[Membership]],
+        memberships: Callable[[], Iterable[GroupMembership]],
         *,
         interval_ms: int,
         timeout_ms: int,
@@ -58,7 +63,7 @@ class Heartbeats:
         self._interval_ms = interval_ms
         self._timeout_ms = timeout_ms
         self._producer_groups: dict[str, int] = {}
-        self._told: set[str] = set()
+        self._reached: set[str] = set()
         self._differing: dict[str, list[str]] = {}
         """Address -> the texts in its last reply about consumers with other subscriptions."""
 
@@ -74,8 +79,8 @@ class Heartbeats:
         """Start sending heartbeats."""
         self._routes.listen(self._route_changed)
         self._routes.listen_leaders(self._leader_changed)
-        self._connections.on_again = self._came_back
-        self._task = background(self._keep_telling(), "heartbeats")
+        self._connections.on_reconnected = self._came_back
+        self._task = background(self._keep_sending(), "heartbeats")
 
     def close(self) -> None:
         """Stop sending heartbeats."""
@@ -87,21 +92,21 @@ class Heartbeats:
         self._wanted.set()
 
     def _route_changed(self, _topic: str) -> None:
-        if not self._routes.addresses() <= self._told:
+        if not self._routes.addresses() <= self._reached:
             self.soon()
 
     def _leader_changed(self, _name: str, address: str) -> None:
-        self._told.discard(address)
+        self._reached.discard(address)
         self.soon()
 
     def _came_back(self, address: str) -> None:
         # Nothing else may reveal it: an idle producer sends no requests to the broker, but the
         # broker may send it a check-back for a transaction.
-        if address in self._told:
-            self._told.discard(address)
+        if address in self._reached:
+            self._reached.discard(address)
             self.soon()
 
-    async def _keep_telling(self) -> None:
+    async def _keep_sending(self) -> None:
         while True:
             try:
                 # Not wait_for: before Python 3.12 it ignores a cancellation at the moment of the
@@ -150,24 +155,24 @@ class Heartbeats:
         )
         addresses = self._routes.addresses()
         self.last = body, sorted(addresses)
-        self._told &= addresses
+        self._reached &= addresses
         for gone in self._differing.keys() - addresses:
             del self._differing[gone]
-        await asyncio.gather(*(self._tell(address, body) for address in self.last[1]))
+        await asyncio.gather(*(self._send(address, body) for address in self.last[1]))
 
     async def reach(self, addresses: Iterable[str]) -> None:
         """Send a heartbeat now if one of these brokers has not received one yet."""
-        if not self._told.issuperset(addresses):
+        if not self._reached.issuperset(addresses):
             await self.beat()
 
-    async def _tell(self, address: str, body: bytes) -> None:
-        self._told.add(address)
+    async def _send(self, address: str, body: bytes) -> None:
+        self._reached.add(address)
         try:
             reply = await self._connections.ask(
                 address, HeartBeat(), body=body, timeout_ms=self._timeout_ms
             )
         except KourouError as error:
-            self._told.discard(address)
+            self._reached.discard(address)
             _log.warning("heartbeat to broker %s failed: %s", address, error)
         else:
             self._warn(address, reply.remark.splitlines())
@@ -196,10 +201,101 @@ class Heartbeats:
             producer_group=producer_group or None,
             consumer_group=consumer_group or None,
         )
-        await asyncio.gather(*(self._say(address, request) for address in self._told))
+        await asyncio.gather(*(self._unregister(address, request) for address in self._reached))
 
-    async def _say(self, address: str, request: UnregisterClient) -> None:
+    async def _unregister(self, address: str, request: UnregisterClient) -> None:
         try:
             await self._connections.ask(address, request, timeout_ms=self._timeout_ms, hurried=True)
         except KourouError as error:
             _log.info("unregistering from broker %s failed: %s", address, error)
+
+
+class Standby:
+    """Sends heartbeats from `thread` while the application blocks the `loop` on which it consumes.
+
+    A broker receives nothing from a blocked loop. After some seconds it closes the connection and
+    assigns the consumer's queues to others, which process its messages again. So a thread checks
+    every two seconds whether the loop runs. If it does not, the thread sends the last heartbeat on
+    its own connections; brokers identify a consumer by its client ID, whatever the connection. When
+    the loop runs again, the client first sends a heartbeat itself; then the thread's connections
+    are closed.
+    """
+
+    def __init__(
+        self, heartbeats: Heartbeats, loop: asyncio.AbstractEventLoop, thread: Io, dial: Dial
+    ) -> None:
+        self._heartbeats = heartbeats
+        self._loop = loop
+        self._thread = thread
+        self._dial = dial
+        self._turned = False
+        self._watch: concurrent.futures.Future[None] | None = None
+
+    def start(self) -> None:
+        """Start watching the loop."""
+        self._watch = self._thread.submit(self._keep_watching())
+        self._watch.add_done_callback(_ended)
+
+    async def close(self) -> None:
+        """Stop watching; runs on the loop."""
+        watch, self._watch = self._watch, None
+        if watch is not None and not self._thread.orphaned:
+            watch.cancel()
+            await self._thread.run(asyncio.sleep(0))  # by then it has closed its connections
+
+    def _turn(self) -> None:
+        self._turned = True
+
+    async def _keep_watching(self) -> None:
+        connections: Connections | None = None
+        try:
+            while True:
+                self._turned = False
+                try:
+                    self._loop.call_soon_threadsafe(self._turn)
+                except RuntimeError:  # the loop is closed
+                    return
+                await asyncio.sleep(LOOP_CHECK_MS / 1_000)
+                if not self._turned:
+                    if connections is None:
+                        _log.warning(
+                            "the event loop is blocked: messages wait; a thread sends heartbeats"
+                        )
+                        connections = Connections(self._dial, _ignore)
+                    await self._send_last(connections)
+                elif connections is not None and await self._client_sends():
+                    connections.close()
+                    connections = None
+        finally:
+            if connections is not None:
+                connections.close()
+
+    async def _send_last(self, connections: Connections) -> None:
+        body, addresses = self._heartbeats.last
+
+        async def send(address: str) -> None:
+            try:
+                await connections.ask(address, HeartBeat(), body=body, timeout_ms=LOOP_CHECK_MS)
+            except KourouError as error:
+                _log.warning("heartbeat to broker %s failed: %s", address, error)
+
+        await asyncio.gather(*map(send, addresses))
+
+    async def _client_sends(self) -> bool:
+        """Return whether the client sent a heartbeat itself; False if its loop is blocked again."""
+        beat = asyncio.run_coroutine_threadsafe(self._heartbeats.beat(), self._loop)
+        try:
+            async with asyncio.timeout(LOOP_CHECK_MS / 1_000):
+                await asyncio.wrap_future(beat)
+        except TimeoutError:
+            return False
+        return True
+
+
+def _ended(watch: concurrent.futures.Future[None]) -> None:
+    if not watch.cancelled() and (error := watch.exception()) is not None:
+        _log.error("watching the event loop failed unexpectedly", exc_info=error)
+
+
+def _ignore(_address: str, _frame: Frame) -> None:
+    """Ignore frames on these connections: the client's own connections receive them too."""

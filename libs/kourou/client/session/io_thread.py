@@ -3,11 +3,13 @@
 An asynchronous client uses the loop that opened it, so its messages cross no threads. Orderly
 consumption, and everything in a blocking client, uses the I/O thread. Locks are renewed and
 heartbeats sent there, so a handler that blocks its own loop or thread never costs a group its
-queues. Unordered consumption only needs heartbeats (kourou.client.session.standby).
+queues. Unordered consumption only needs heartbeats (kourou.client.session.heartbeats).
 
 Fork: threads do not survive a fork. In the child every inherited `Io` is marked `orphaned`; its
 clients then raise `ForkedClient`, and a client opened in the child gets a new one. The parent's
 sockets are left untouched in the child: they are neither closed nor freed.
+
+`background` starts tasks on a loop; `ThreadQueue` passes items from any thread to a loop.
 
 State: soft. `_threads` is this process's registry.
 """
@@ -17,13 +19,16 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
+import contextvars
 import logging
 import os
 import threading
 import weakref
+from asyncio import _get_running_loop
+from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 import uvloop
 
@@ -32,6 +37,7 @@ from kourou.errors import Rejected
 
 P = ParamSpec("P")
 T = TypeVar("T")
+ItemT = TypeVar("ItemT")
 _log = logging.getLogger("kourou.client")
 JOIN_S_MAX = 10.0
 
@@ -67,15 +73,15 @@ class LoopEnded(ClientClosed):
 class Io:
     """The loop that runs a client's connections.
 
-    `seats` contains client ID and group of each consumer that clients of this process and these
-    name servers (`key`) have. Two consumers with the same ID and group would both be assigned the
-    same queues.
+    `identities` contains client ID and group of each consumer that clients of this process and
+    these name servers (`key`) have. Two consumers with the same ID and group would both be assigned
+    the same queues.
     """
 
     def __init__(self, key: str, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self.key = key
         self.orphaned = False
-        self.seats: set[tuple[str, str]] = _registry.seats.setdefault(key, set())
+        self.identities: set[tuple[str, str]] = _registry.identities.setdefault(key, set())
         self.clock = clock
         self.loop = loop
 
@@ -134,7 +140,7 @@ class IoThread(Io):
         clock: Clock | None = None,
     ) -> None:
         super().__init__(key, loop or uvloop.new_event_loop(), clock or SystemClock())
-        self.lent = False
+        self.registered = False
         self._thread = threading.Thread(target=self._run, name=f"kourou-io-{key}", daemon=True)
         self._thread.start()
 
@@ -203,7 +209,7 @@ class _Registry:
         self.lock = threading.Lock()
         self.threads: dict[str, IoThread] = {}
         self.users: dict[str, int] = {}
-        self.seats: dict[str, set[tuple[str, str]]] = {}
+        self.identities: dict[str, set[tuple[str, str]]] = {}
 
     def acquire(self, key: str) -> IoThread:
         with self.lock:
@@ -224,24 +230,24 @@ class _Registry:
             del self.threads[thread.key]
         thread.stop()
 
-    def lend(self, thread: IoThread) -> None:
+    def register_thread(self, thread: IoThread) -> None:
         with self.lock:
             assert thread.key not in self.threads, thread.key
             self.threads[thread.key] = thread
             self.users[thread.key] = 1
-            thread.lent = True
+            thread.registered = True
 
-    def reclaim(self, thread: IoThread) -> int:
+    def unregister_thread(self, thread: IoThread) -> int:
         with self.lock:
             if self.threads.get(thread.key) is not thread:
                 return 0
             del self.threads[thread.key]
             return self.users.pop(thread.key) - 1
 
-    def lent(self, key: str) -> IoThread | None:
+    def registered(self, key: str) -> IoThread | None:
         with self.lock:
             thread = self.threads.get(key)
-            return thread if thread is not None and thread.lent else None
+            return thread if thread is not None and thread.registered else None
 
     def stop_all(self) -> None:
         with self.lock:
@@ -261,9 +267,9 @@ _orphans: list[Io] = []
 def acquire(key: str, loop: asyncio.AbstractEventLoop | None = None) -> Io:
     """Return `loop`, or the shared thread for this set of name servers; pair with `release`.
 
-    If a thread was registered by `lend`, it is returned whatever `loop` is.
+    If a thread was registered by `register_thread`, it is returned whatever `loop` is.
     """
-    if loop is not None and _registry.lent(key) is None:
+    if loop is not None and _registry.registered(key) is None:
         return IoLoop(key, loop)
     return _registry.acquire(key)
 
@@ -274,14 +280,14 @@ def release(io: Io) -> None:
         _registry.release(io)
 
 
-def lend(thread: IoThread) -> None:
+def register_thread(thread: IoThread) -> None:
     """Let clients of the name servers `thread.key` run on an existing thread."""
-    _registry.lend(thread)
+    _registry.register_thread(thread)
 
 
-def reclaim(thread: IoThread) -> int:
-    """Undo `lend`; returns how many clients still use the thread. Its owner stops it."""
-    return _registry.reclaim(thread)
+def unregister_thread(thread: IoThread) -> int:
+    """Undo `register_thread`; returns how many clients still use the thread. Its owner stops it."""
+    return _registry.unregister_thread(thread)
 
 
 def is_network_thread(loop: asyncio.AbstractEventLoop) -> bool:
@@ -291,7 +297,7 @@ def is_network_thread(loop: asyncio.AbstractEventLoop) -> bool:
 
 def clock_at(key: str) -> Clock:
     """Return the clock for clients of this set of name servers."""
-    thread = _registry.lent(key)
+    thread = _registry.registered(key)
     return SystemClock() if thread is None else thread.clock
 
 
@@ -304,3 +310,78 @@ def _forked() -> None:
 
 os.register_at_fork(after_in_child=_forked)
 atexit.register(_registry.stop_all)
+
+
+def background(work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
+    """Run `work` on the running loop as a task that is not awaited; `what` names it in the log.
+
+    A loop that ends with an unexpected error would leave a client that looks alive but sends no
+    heartbeats and no pulls. So every error that ends such a task, except cancellation, is logged.
+    """
+    # In an empty context: what is current at the start (a span, above all) ends soon.
+    task = asyncio.get_running_loop().create_task(work, context=contextvars.Context())
+    task.set_name(what)
+    task.add_done_callback(_ended)
+    return task
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    if task.cancelled():
+        return
+    error = task.exception()
+    if error is not None:
+        _log.error("background task failed unexpectedly: %s", task.get_name(), exc_info=error)
+
+
+class ThreadQueue(Generic[ItemT]):
+    """Passes items to `take`, which runs on `loop` with all items since its last call.
+
+    Waking a loop from another thread costs a system call and often a thread switch. So the loop is
+    woken only if no wakeup is pending; items that are added while one is pending join the same
+    burst.
+
+    Invariants: every item added before `close` is taken exactly once, in the order of its thread;
+    `_coming` is reset before the items are taken, so an item added in the meantime wakes the loop
+    again.
+    """
+
+    __slots__ = ("_coming", "_items", "_loop", "_take")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, take: Callable[[list[ItemT]], None]
+    ) -> None:
+        self._loop = loop
+        self._take = take
+        self._items: deque[ItemT] = deque()
+        self._coming = False
+
+    def put(self, item: ItemT) -> bool:
+        """Add one item; returns False if the loop is closed and the item will not be taken."""
+        self._items.append(item)
+        return self._coming or self._ring()
+
+    def put_many(self, items: list[ItemT]) -> bool:
+        """Add several items at once."""
+        self._items.extend(items)
+        return self._coming or self._ring()
+
+    def _ring(self) -> bool:
+        self._coming = True
+        try:
+            if _get_running_loop() is self._loop:
+                self._loop.call_soon(self._run)
+            else:
+                self._loop.call_soon_threadsafe(self._run)
+        except RuntimeError:  # the loop is closed
+            self._coming = False
+            return False
+        return True
+
+    def _run(self) -> None:
+        self._coming = False
+        items = self._items
+        burst: list[ItemT] = []
+        while items:
+            burst.append(items.popleft())
+        if burst:
+            self._take(burst)

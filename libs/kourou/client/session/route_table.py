@@ -20,8 +20,8 @@ import logging
 import random
 from collections.abc import Callable
 
-from kourou.client.producer.pauses import Pauses
-from kourou.client.session.background import background
+from kourou.client.session.connections import Pauses
+from kourou.client.session.io_thread import background
 from kourou.client.session.name_servers import NameServerChoice
 from kourou.client.session.routes import QueueMap, borrowed_queue_map, queue_map
 from kourou.errors import Code, KourouError, TopicNotFound

@@ -27,9 +27,8 @@ from kourou.client.consumer.handlers import is_coroutine_handler
 from kourou.client.consumer.outcomes import failure_in
 from kourou.client.producer.pending_sends import LoopPort
 from kourou.client.producer.producer_core import ROUND_ROBIN, ProducerCore
-from kourou.client.session.background import background
 from kourou.client.session.discovery import store_host_of
-from kourou.client.session.thread_queue import ThreadQueue
+from kourou.client.session.io_thread import ThreadQueue, background
 from kourou.errors import KourouError
 from kourou.model.limits import TRACE_KEYS_BYTES_MAX, TRACE_MESSAGE_BYTES_MAX, TRACE_RECORDS_MAX
 from kourou.model.message import Message, Property, SendResult, SendStatus, SysFlag
@@ -48,10 +47,10 @@ from kourou.protocol.record.message_trace import (
 from kourou.transport.rate_limited_log import RateLimitedLog
 
 if TYPE_CHECKING:
-    from kourou.client.consumer.handlers import Item, Report
+    from kourou.client.consumer.handlers import HandlerReport, Item
     from kourou.client.consumer.received import ReceivedMessage
     from kourou.client.producer.pending_sends import Outcome, PendingSend
-    from kourou.client.transactions.ends import End
+    from kourou.client.transactions.ends import TransactionEnd
     from kourou.clock import Clock
 
 TRACE_GROUP = "_INNER_TRACE_PRODUCER"
@@ -134,7 +133,7 @@ class TraceWriter:
             for message in messages_of(records, self.topic):
                 waiter: asyncio.Future[SendResult] = loop.create_future()
                 port.add(
-                    core.unsent(
+                    core.pending_send(
                         targets,
                         port,
                         waiter,
@@ -245,7 +244,7 @@ class SendTrace:
             success=stored is not None and stored.status is SendStatus.SEND_OK,
         )
 
-    def ended(self, end: End, address: str) -> None:
+    def ended(self, end: TransactionEnd, address: str) -> None:
         """Record that a broker received the end of a transaction."""
         request = end.request
         self._writer.add(
@@ -319,21 +318,21 @@ class ConsumeTrace:
 
         return called
 
-    def report(self, report: Report) -> Report:
+    def report(self, report: HandlerReport) -> HandlerReport:
         """Return a traced report for an iterator: from delivery of a message to its outcome."""
         return _TracedReport(self, report)
 
-    def begin(self, item: Item) -> Call:
+    def begin(self, item: Item) -> TracedCall:
         """Record that these messages are delivered now."""
         writer = self._writer
         messages: list[ReceivedMessage] = item if isinstance(item, list) else [item]
         wanted = [one for one in messages if one.queue.topic != writer.topic]
-        call = Call(writer, self._group, wanted)
+        call = TracedCall(writer, self._group, wanted)
         call.start()
         return call
 
 
-class Call:
+class TracedCall:
     """One call of a handler."""
 
     def __init__(
@@ -342,7 +341,7 @@ class Call:
         self._writer = writer
         self._group = group
         # Not the messages: a message that the application drops must not be kept alive here.
-        self._told = [
+        self._traced = [
             (
                 message.message_id,
                 " ".join(message.keys),
@@ -357,7 +356,7 @@ class Call:
 
     def start(self) -> None:
         """Record the start of the call."""
-        for message_id, keys, region, retry_times in self._told:
+        for message_id, keys, region, retry_times in self._traced:
             self._writer.add(
                 ConsumeStarted(
                     timestamp_ms=self._began_ms,
@@ -373,12 +372,12 @@ class Call:
     def end(self, code: ContextCode) -> None:
         """Record the end of the call; its messages share the duration equally, as in RocketMQ."""
         now_ms = self._writer.clock.now_ms()
-        for message_id, keys, _, _ in self._told:
+        for message_id, keys, _, _ in self._traced:
             self._writer.add(
                 Consumed(
                     request_id=self._request_id,
                     message_id=message_id,
-                    cost_ms=max(now_ms - self._began_ms, 0) // len(self._told),
+                    cost_ms=max(now_ms - self._began_ms, 0) // len(self._traced),
                     success=code is ContextCode.SUCCESS,
                     keys=keys,
                     context_code=code,
@@ -402,10 +401,12 @@ _NOT_NOW = frozenset({"SUSPEND_CURRENT_QUEUE_A_MOMENT", "ROLLBACK"})
 class _TracedReport:
     """Starts a call when an iterator asks whether a message is wanted, its last step."""
 
-    def __init__(self, trace: ConsumeTrace, report: Report) -> None:
+    def __init__(self, trace: ConsumeTrace, report: HandlerReport) -> None:
         self._trace = trace
         self._report = report
-        self._calls: weakref.WeakKeyDictionary[ReceivedMessage, Call] = weakref.WeakKeyDictionary()
+        self._calls: weakref.WeakKeyDictionary[ReceivedMessage, TracedCall] = (
+            weakref.WeakKeyDictionary()
+        )
 
     def wanted(self, item: Item) -> bool:
         """Return whether the item's queue is still assigned; if so, it is delivered now."""

@@ -14,39 +14,44 @@ State: soft. Spans that are open when the process dies are lost.
 
 from __future__ import annotations
 
-import logging
-import os
-import weakref
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-
-from kourou.errors import ConfigError, KourouError
-from kourou.model.message import Property, SendResult
+from kourou.errors import ConfigError
+from kourou.errors import KourouError
+from kourou.model.message import Property
+from kourou.model.message import SendResult
 from kourou.model.topic import MessageQueue
 from kourou.protocol.wire.frames import NO_TRACE
 from kourou.telemetry import span_names as names
-from kourou.telemetry.tracing_context import (
-    TRACE_CONTEXT,
-    TRACEPARENT,
-    context_of,
-    is_sampled,
-    traceparent_of,
-)
-from kourou.telemetry.tracing_setup import (
-    SHARED,
-    TracingOptions,
-    application_tracing,
-    tracing_options,
-)
+from kourou.telemetry.tracing_context import TRACEPARENT
+from kourou.telemetry.tracing_context import TRACE_CONTEXT
+from kourou.telemetry.tracing_context import context_of
+from kourou.telemetry.tracing_context import is_sampled
+from kourou.telemetry.tracing_context import traceparent_of
+from kourou.telemetry.tracing_setup import SHARED
+from kourou.telemetry.tracing_setup import TracingOptions
+from kourou.telemetry.tracing_setup import application_tracing
+from kourou.telemetry.tracing_setup import tracing_options
+from typing import Any
+from typing import TYPE_CHECKING
+import logging
+import os
+import weakref
 
 if TYPE_CHECKING:
-    from kourou.client.consumer.handlers import Item, Report
+    from kourou.client.consumer.handlers import HandlerReport
+    from kourou.client.consumer.handlers import Item
     from kourou.client.consumer.received import ReceivedMessage
-    from kourou.client.producer.pending_sends import Outcome, PendingSend
+    from kourou.client.producer.pending_sends import Outcome
+    from kourou.client.producer.pending_sends import PendingSend
     from kourou.client.settings.client_settings import ClientSettings
-    from kourou.telemetry.tracing import TracedSpan, Tracing
+    from kourou.telemetry.tracing import TracedSpan
+    from kourou.telemetry.tracing import Tracing
 
 SERVICE = "kourou-client"
 """The service name in traces, unless OTEL_SERVICE_NAME is set."""
@@ -177,8 +182,8 @@ class ClientTracing:
     @contextmanager
     def processing(self, group: str, item: Item) -> Iterator[None]:
         """Trace a handler call; spans that the handler creates are its children."""
-        carrier = {} if isinstance(item, list) else _protocol_of(item)
-        with self._spans.continued(carrier):
+        headers = {} if isinstance(item, list) else _protocol_of(item)
+        with self._spans.continued(headers):
             span = self._process_span(group, item)
             if span is None:
                 yield
@@ -238,7 +243,7 @@ class ClientTracing:
 
         return traced
 
-    def stream_report(self, group: str, report: Report) -> Report:
+    def stream_report(self, group: str, report: HandlerReport) -> HandlerReport:
         """Return a traced report for an iterator: from delivery of a message to its outcome."""
         return _StreamReport(self, group, report)
 
@@ -251,7 +256,7 @@ class ClientTracing:
 class _StreamReport:
     """Starts a span when an iterator asks whether a message is wanted, its last step."""
 
-    def __init__(self, tracing: ClientTracing, group: str, report: Report) -> None:
+    def __init__(self, tracing: ClientTracing, group: str, report: HandlerReport) -> None:
         self._tracing = tracing
         self._group = group
         self._report = report
@@ -325,12 +330,12 @@ def _failed(span: TracedSpan, error: BaseException) -> None:
     span.end(error_type=type(error).__qualname__, error=str(error), exception=error)
 
 
-def _with(properties: Mapping[str, str] | None, carrier: dict[str, str]) -> Mapping[str, str]:
+def _with(properties: Mapping[str, str] | None, headers: dict[str, str]) -> Mapping[str, str]:
     """Return the properties with the trace context, unless the application has set one."""
     if properties and (TRACEPARENT in properties or TRACE_CONTEXT in properties):
         return properties
-    carrier[TRACE_CONTEXT] = carrier[TRACEPARENT]
-    return {**carrier, **(properties or {})}
+    headers[TRACE_CONTEXT] = headers[TRACEPARENT]
+    return {**headers, **(properties or {})}
 
 
 def _context_in(properties: Mapping[str, str]) -> bytes | None:

@@ -28,9 +28,9 @@ from typing import Any
 from kourou.client.codecs import body_decoder
 from kourou.client.consumer.handlers import is_coroutine_handler
 from kourou.client.consumer.received import ReceivedMessage, from_record
-from kourou.client.introspection.broker_requests import Answer, Asked
-from kourou.client.session.background import background
+from kourou.client.introspection.broker_requests import BrokerRequest, RequestReply
 from kourou.client.session.client_session import Session
+from kourou.client.session.io_thread import background
 from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import KourouError
 from kourou.model.message import Property, SysFlag
@@ -112,20 +112,20 @@ class TransactionChecks:
         whether or not it ever sends. So it joins its group there, with retries until that succeeds.
         """
         self.know(check, loop)
-        self._session.answering.on(CheckTransactionState, self._heard)
-        self._session.half_answerers[self.group] = self
+        self._session.request_handlers.on(CheckTransactionState, self._heard)
+        self._session.half_handlers[self.group] = self
         if check.topic:
             self._spawn(self._join(check.topic), f"joining the producers of {check.topic}")
 
     async def _join(self, topic: str) -> None:
-        told = False
+        is_logged = False
         while not self._closed:
             try:
                 await self._find(topic)
             except KourouError as error:
-                if not told:
+                if not is_logged:
                     _log.warning("brokers cannot check transactions of %s yet: %s", topic, error)
-                told = True
+                is_logged = True
                 await asyncio.sleep(JOIN_RETRY_S)
             else:
                 return
@@ -137,12 +137,12 @@ class TransactionChecks:
 
     # -- check-backs ------------------------------------------------------------------------------
 
-    async def _heard(self, asked: Asked) -> Answer | None:
+    async def _heard(self, asked: BrokerRequest) -> RequestReply | None:
         """Handle a broker's check-back; one client may have producers of several groups."""
         assert isinstance(asked.request, CheckTransactionState), asked.request
         record = b"".join(asked.body)
         group = from_record(record, "").properties.get(Property.PGROUP, "")
-        whose = self._session.half_answerers.get(group)
+        whose = self._session.half_handlers.get(group)
         if whose is None:
             _log.warning(
                 "broker %s checks a transaction of group %s, which has no check "
@@ -194,7 +194,7 @@ class TransactionChecks:
                 self._idle.set()
 
     async def _answer(self, question: _Question) -> None:
-        if not self._session.connections.stands(question.address):
+        if not self._session.connections.is_connected(question.address):
             _log.info("broker %s disconnected; dropped its transaction check", question.address)
             return
         try:
@@ -250,7 +250,7 @@ class TransactionChecks:
         """Accept no more check-backs, and let running checks reply."""
         self._closed = True
         self._held.clear()
-        answerers = self._session.half_answerers
+        answerers = self._session.half_handlers
         if answerers.get(self.group) is self:
             del answerers[self.group]
         try:

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from kourou.client.consumer.handlers import is_coroutine_handler
-from kourou.client.transactions.blocking import BlockingTransactions
+from kourou.client.transactions.blocking_transactions import BlockingTransactions
 from kourou.client.transactions.checks import Check, Checker
-from kourou.client.transactions.transaction import Ending, Transaction, Transactions
+from kourou.client.transactions.transaction import AsyncTransactions, Ending, Transaction
 from kourou.errors import BadRequest, Rejected, Unavailable
 from kourou.model.message import SendResult
 from kourou.model.transaction import TransactionState, state_of
@@ -37,17 +37,22 @@ _log = logging.getLogger("kourou.client.transactions")
 class TransactionResult:
     """The result of a message that was sent in a transaction.
 
-    `state` is what the executor returned. `told` is whether the broker has received it; if not, it
-    sends a check-back. `error` is what the executor raised.
+    `state` is what the executor returned. `reported` is whether the broker has received it; if not,
+    it sends a check-back. `error` is what the executor raised.
     """
 
     send: SendResult
     state: TransactionState
-    told: bool
+    reported: bool
     error: Exception | None = None
 
+    @property
+    def told(self) -> bool:
+        """The former name of `reported`."""
+        return self.reported
 
-class Executing(Transactions):
+
+class Executing(AsyncTransactions):
     """Sending in transactions, for event loops.
 
     Executor and checker may be coroutine functions; plain ones are called in threads.
@@ -141,4 +146,4 @@ def _not_known(transaction: Ending, raised: Exception) -> Exception:
 
 def _result(transaction: Ending, error: Exception | None = None) -> TransactionResult:
     assert transaction.result is not None, "a transaction that began has its half message"
-    return TransactionResult(transaction.result, transaction.state, transaction.told, error)
+    return TransactionResult(transaction.result, transaction.state, transaction.reported, error)

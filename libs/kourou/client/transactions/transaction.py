@@ -38,7 +38,7 @@ from kourou.client.producer.selectors import Selector
 from kourou.client.producer.sends import Sends
 from kourou.client.session.io_thread import running_loop
 from kourou.client.transactions.checks import Check, Checker
-from kourou.client.transactions.ends import End, end_request
+from kourou.client.transactions.ends import TransactionEnd, end_request
 from kourou.errors import BadRequest, KourouError, Rejected, Unavailable
 from kourou.model.limits import CHECK_IMMUNITY_S_MAX, UNCONFIRMED_ENDS_MAX
 from kourou.model.message import Property, SendResult, SendStatus
@@ -115,7 +115,7 @@ class Ending:
         self.half = half
         self.result: SendResult | None = None
         self.state = TransactionState.COMMIT
-        self.told = False
+        self.reported = False
 
     @property
     def id(self) -> str:
@@ -130,16 +130,16 @@ class Ending:
         """Roll back when the block ends, even if it raises nothing."""
         self.state = TransactionState.ROLLBACK
 
-    def judge(self, error: KourouError | None) -> None:
+    def complete(self, error: KourouError | None) -> None:
         """Record whether the broker received the end; raises the error if a commit was refused."""
         if isinstance(error, Rejected) and self.state is TransactionState.COMMIT:
             raise error
         self.log_outcome(error)
 
     def log_outcome(self, error: KourouError | None) -> None:
-        """Do as `judge`, but log every error and raise none."""
+        """Do as `complete`, but log every error and raise none."""
         if error is None:
-            self.told = True
+            self.reported = True
             return
         if isinstance(error, Rejected):
             _log.error("the broker refused to end transaction %s (%s): %s", *self._named, error)
@@ -163,11 +163,13 @@ def ending(
     settle: Callable[[KourouError | None], None],
     *,
     waited: bool = True,
-) -> End:
+) -> TransactionEnd:
     """Return the end of a half message, with its deadline and callback."""
     deadline_ms = core.clock.monotonic_ms() + (timeout_ms or core.settings.send_timeout_ms)
     request = end_request(core.settings.producer_group, half, state)
-    return End(half.queue.topic, half.queue.broker_name, request, deadline_ms, settle, waited)
+    return TransactionEnd(
+        half.queue.topic, half.queue.broker_name, request, deadline_ms, settle, waited
+    )
 
 
 def end_in_background(core: ProducerCore, one: Ending) -> bool:
@@ -186,7 +188,7 @@ def end_in_background(core: ProducerCore, one: Ending) -> bool:
 class Transaction(Ending):
     """One transaction of the asynchronous API; use it with `async with`."""
 
-    def __init__(self, sends: Transactions, half: HalfMessage) -> None:
+    def __init__(self, sends: AsyncTransactions, half: HalfMessage) -> None:
         super().__init__(half)
         self._sends = sends
 
@@ -214,10 +216,12 @@ class Transaction(Ending):
         if self.state is TransactionState.UNKNOWN or self.result is None:
             return
         if not end_in_background(self._sends._port()[0], self):
-            self.judge(await self._sends._end_half(self.result, self.state, self.half.timeout_ms))
+            self.complete(
+                await self._sends._end_half(self.result, self.state, self.half.timeout_ms)
+            )
 
 
-class Transactions(Sends):
+class AsyncTransactions(Sends):
     """Transactions on an event loop. `Client` and `Producer` have these methods."""
 
     def __init__(self) -> None:
@@ -306,7 +310,7 @@ class Transactions(Sends):
         )
         waiter: asyncio.Future[SendResult] = port.loop.create_future()
         port.add(
-            core.unsent(
+            core.pending_send(
                 targets,
                 port,
                 waiter,
@@ -357,19 +361,19 @@ class Transactions(Sends):
     ) -> KourouError | None:
         """Commit or roll back a half message; returns None when the broker has received it."""
         core, port = self._port()
-        told: asyncio.Future[KourouError | None] = port.loop.create_future()
+        reported: asyncio.Future[KourouError | None] = port.loop.create_future()
 
         def settle(error: KourouError | None) -> None:
             if port.here:
-                _settle(told, error)
+                _settle(reported, error)
                 return
             try:
-                port.loop.call_soon_threadsafe(_settle, told, error)
+                port.loop.call_soon_threadsafe(_settle, reported, error)
             except RuntimeError:  # the loop is closed: no caller waits any more
                 _log.info("transaction %s ended after its caller stopped waiting", half.message_id)
 
         core.ends.put(ending(core, half, state, timeout_ms, settle))
-        return await told
+        return await reported
 
 
 def begin_checks(
@@ -383,6 +387,6 @@ def begin_checks(
         core.io.submit(core.checks.add(check, loop))
 
 
-def _settle(told: asyncio.Future[KourouError | None], error: KourouError | None) -> None:
-    if not told.done():
-        told.set_result(error)
+def _settle(reported: asyncio.Future[KourouError | None], error: KourouError | None) -> None:
+    if not reported.done():
+        reported.set_result(error)

@@ -17,7 +17,7 @@ from itertools import count
 
 from kourou.client.filters.expressions import Sql, Wanted, says
 from kourou.client.filters.python_filter import Filter
-from kourou.client.session.background import background
+from kourou.client.session.io_thread import background
 from kourou.errors import BadRequest, Code, KourouError, Rejected
 from kourou.model.limits import LEASE_GROUPS_MAX, LEASE_TOPICS_MAX
 from kourou.model.names import DLQ_PREFIX, NOT_FOR_CLIENTS, RETRY_PREFIX, check_group, check_topic

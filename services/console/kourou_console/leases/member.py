@@ -20,10 +20,10 @@ from http import HTTPStatus
 from typing import Any
 
 from kourou.client.client import Client
-from kourou.client.consumer.handlers import Report, Runner
-from kourou.client.consumer.lease_consumer import LeaseRunner
+from kourou.client.consumer.handlers import HandlerReport, HandlerRunner
+from kourou.client.consumer.lease_consumer import LeaseConsumer
 from kourou.client.filters.expressions import Wanted
-from kourou.client.session.background import background
+from kourou.client.session.io_thread import background
 from kourou.client.settings.client_settings import ConsumerSettings
 from kourou.clock import Clock
 from kourou.errors import BadRequest, KourouError, UnknownOutcome
@@ -97,7 +97,7 @@ class GroupMember:
         self._client = client
         self._clock = clock
         self._begin = begin
-        self._lender: LeaseRunner | None = None
+        self._consumer: LeaseConsumer | None = None
         self._committing: asyncio.Task[None] | None = None
         self._uncommitted = False
         self._going_back: set[asyncio.Task[Any]] = set()
@@ -107,8 +107,8 @@ class GroupMember:
 
     async def join(self, topic: str, wanted: Wanted) -> None:
         """Subscribe to a topic; the caller holds `changing`. Raises what brokers reject."""
-        if self._lender is None:
-            lender = self._client.lend(
+        if self._consumer is None:
+            consumer = self._client.lease_consumer(
                 {topic: wanted},
                 self._runner,
                 settings=ConsumerSettings(
@@ -121,13 +121,13 @@ class GroupMember:
                 ),
                 ordered=self.ordered,
             )
-            await lender.start()
-            self._lender = lender
+            await consumer.start()
+            self._consumer = consumer
         else:
-            await self._lender.also(topic, wanted)
+            await self._consumer.also(topic, wanted)
         self.topics[topic] = TopicUse(wanted, self._clock.monotonic_ms())
 
-    def _runner(self, loop: asyncio.AbstractEventLoop, report: Report) -> Runner:
+    def _runner(self, loop: asyncio.AbstractEventLoop, report: HandlerReport) -> HandlerRunner:
         # Called on the I/O thread; the runner works on our loop.
         make = TurnRunner if self.ordered else FreeRunner
         return make(loop, report, self._arrived, self._closed)
@@ -139,9 +139,9 @@ class GroupMember:
             self._committing.cancel()
         if self._going_back:
             await asyncio.wait(self._going_back, timeout=KEPT_MS / 1000)
-        lender, self._lender = self._lender, None
-        if lender is not None:
-            await lender.close()
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await consumer.close()
         self._closed()
 
     def _closed(self) -> None:
@@ -163,11 +163,11 @@ class GroupMember:
 
     async def queues(self) -> int:
         """The number of the group's queues that are assigned to this gateway."""
-        return 0 if self._lender is None else await self._lender.queue_count()
+        return 0 if self._consumer is None else await self._consumer.queue_count()
 
     def unfiltered(self, topic: str) -> list[Missing]:
         """The topic's queues here that are blocked because their filter fails, and why."""
-        waiting = {} if self._lender is None else self._lender.waiting
+        waiting = {} if self._consumer is None else self._consumer.waiting
         return [
             Missing(str(queue), why(failure))
             for queue, failure in waiting.items()
@@ -323,12 +323,12 @@ class GroupMember:
         return failure
 
     async def _sent_back(self, held: GroupHeld, level: int, reason: str) -> KourouError | None:
-        lender = self._lender
-        if lender is None:
+        consumer = self._consumer
+        if consumer is None:
             return gone(End.LOST)
         lent = held.message
         try:
-            await lender.give_back(
+            await consumer.give_back(
                 lent.message, delay_level=level, reason=reason, finish=not self.ordered
             )
         except KourouError as error:
@@ -351,11 +351,11 @@ class GroupMember:
 
     async def _commit(self) -> None:
         try:
-            while self._uncommitted and self._lender is not None:
+            while self._uncommitted and self._consumer is not None:
                 await asyncio.sleep(COMMIT_AFTER_MS / 1000)
                 self._uncommitted = False  # messages finished from now on need another commit
-                if self._lender is not None:
-                    await self._lender.commit()
+                if self._consumer is not None:
+                    await self._consumer.commit()
         finally:
             self._committing = None
 
@@ -370,16 +370,16 @@ class GroupMember:
             for held in list(self.book.held()):
                 if held.state is State.READY and not held.message.may_begin():
                     self._withdraw(held)
-        lender = self._lender
+        consumer = self._consumer
         idle = [topic for topic in self.topics if self._is_idle(topic, now_ms)]
-        if lender is None or not idle or self.changing.locked():
+        if consumer is None or not idle or self.changing.locked():
             return
         async with self.changing:
             for topic in idle:
                 if self._is_idle(topic, now_ms) and len(self.topics) > 1:
                     _log.info("group %s: stopped consuming %s: no more receives", self.group, topic)
                     del self.topics[topic]
-                    await lender.without(topic)
+                    await consumer.without(topic)
 
     def _is_idle(self, topic: str, now_ms: int) -> bool:
         use = self.topics[topic]

@@ -14,11 +14,11 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from kourou.client.consumer.handlers import Report
+from kourou.client.consumer.handlers import HandlerReport
+from kourou.client.consumer.outcomes import Suspend
 from kourou.client.consumer.received import ReceivedMessage
-from kourou.client.ordered.outcomes import Suspend
-from kourou.client.ordered.turns import Turn
-from kourou.client.session.thread_queue import ThreadQueue
+from kourou.client.ordered.turns import DeliveryTurn
+from kourou.client.session.io_thread import ThreadQueue
 from kourou.errors import BadRequest
 
 
@@ -86,7 +86,7 @@ class _LentMessage:
 
     __slots__ = ("_report", "message")
 
-    def __init__(self, message: ReceivedMessage, report: Report) -> None:
+    def __init__(self, message: ReceivedMessage, report: HandlerReport) -> None:
         self.message = message
         self._report = report
 
@@ -112,7 +112,7 @@ class FreeRunner(_Runner):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        report: Report,
+        report: HandlerReport,
         arrived: Callable[[Sequence[Lent]], None],
         closed: Callable[[], None],
     ) -> None:
@@ -136,7 +136,7 @@ class _LentTurn:
 
     __slots__ = ("_runner", "_turn", "message")
 
-    def __init__(self, message: ReceivedMessage, turn: Turn, runner: TurnRunner) -> None:
+    def __init__(self, message: ReceivedMessage, turn: DeliveryTurn, runner: TurnRunner) -> None:
         self.message = message
         self._turn = turn
         self._runner = runner
@@ -165,22 +165,22 @@ class TurnRunner(_Runner):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        report: Report,
+        report: HandlerReport,
         arrived: Callable[[Sequence[Lent]], None],
         closed: Callable[[], None],
     ) -> None:
         super().__init__(loop, closed)
         self._report = report
         self._arrived = arrived
-        self._turns: set[Turn] = set()
-        self._inbox: ThreadQueue[Turn] = ThreadQueue(self._loop, self._take)
+        self._turns: set[DeliveryTurn] = set()
+        self._inbox: ThreadQueue[DeliveryTurn] = ThreadQueue(self._loop, self._take)
 
-    def hand(self, items: Sequence[Turn]) -> None:
+    def hand(self, items: Sequence[DeliveryTurn]) -> None:
         """Accept turns; called on the I/O thread."""
         if not self._closing:
             self._inbox.put_many(list(items))
 
-    def _take(self, turns: list[Turn]) -> None:
+    def _take(self, turns: list[DeliveryTurn]) -> None:
         for turn in turns:
             turn.begin()
             message = turn.next()
@@ -190,7 +190,7 @@ class TurnRunner(_Runner):
                 self._turns.add(turn)
                 self._arrived([_LentTurn(message, turn, self)])
 
-    def end(self, turn: Turn, error: BaseException | None) -> None:
+    def end(self, turn: DeliveryTurn, error: BaseException | None) -> None:
         """Return a turn; has an effect only once."""
         if turn not in self._turns:
             return

@@ -9,8 +9,9 @@ import os
 import random
 from typing import NamedTuple
 
-from kourou.client.producer.delayed import delay_property
-from kourou.client.producer.drafts import Drafting, Place, joined_keys
+from kourou.protocol.record.hashes import java_hash
+
+from kourou.client.producer.drafts import DraftDestination, Drafting, delay_property, joined_keys
 from kourou.client.producer.pending_sends import Terms
 from kourou.client.producer.sender import target_to
 from kourou.client.session.routes import QueueMap
@@ -19,7 +20,6 @@ from kourou.errors import BadRequest, KourouError, MessageIllegal, NoPermission,
 from kourou.model.message import DELAY_LEVELS_MS, Property
 from kourou.model.names import NOT_FOR_CLIENTS, check_topic
 from kourou.model.transaction import BatchMark
-from kourou.protocol.record.hashes import java_hash
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import UniqKeyGenerator
 from kourou.protocol.record.message_record import encode_draft
@@ -40,7 +40,7 @@ class Target(NamedTuple):
     address: str
     topic: str
     queue_id: int
-    place: Place
+    place: DraftDestination
 
 
 class Messages:
@@ -159,7 +159,7 @@ class Messages:
         """New unique keys for `count` messages."""
         return self._keys.next_many(count, self._now_ms)
 
-    def empty_draft(self, place: Place) -> bytes:
+    def empty_draft(self, place: DraftDestination) -> bytes:
         """A draft for this queue, without body and properties."""
         return encode_draft(
             topic=place.topic,

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from kourou.client.consumer.puller import Pulled, Puller, PullWish
+from kourou.client.consumer.puller import Pulled, Puller, PullParams
 from kourou.client.filters.expressions import subscription_of
 from kourou.client.filters.pulls import failure_of
 from kourou.client.filters.python_filter import Filter
@@ -179,14 +179,14 @@ class _RangeRead:
         failure: KourouError | None = None
         while (left_ms := end_ms - clock.monotonic_ms()) > 0:
             timeout_ms = min(PULL_TIMEOUT_MS, left_ms)
-            wish = PullWish(
+            params = PullParams(
                 until - begin,
                 PULL_SIZE_BYTES_MAX,
                 min(HOLD_MS, timeout_ms // 2),
                 timeout_ms,
             )
             try:
-                pulled = await self._puller.pull(self._queue, begin, self._subscription, wish)
+                pulled = await self._puller.pull(self._queue, begin, self._subscription, params)
                 if pulled.code in (Code.SUCCESS, Code.PULL_RETRY_IMMEDIATELY):
                     if pulled.next_offset > begin:
                         return pulled

@@ -54,7 +54,7 @@ async def mq(broker, producing):
         yield mq
 
 
-def answering(broker, table):
+def request_handlers(broker, table):
     """Let the broker answer requests of these types so; collects them."""
     seen = []
 
@@ -69,7 +69,7 @@ def answering(broker, table):
 
 
 async def test_creating_and_deleting(broker, mq):
-    seen = answering(
+    seen = request_handlers(
         broker, {UpdateAndCreateSubscriptionGroup: Answer(), DeleteSubscriptionGroup: Answer()}
     )
     await mq.admin.groups.create("g")
@@ -84,7 +84,7 @@ async def test_listing_joins_brokers(cluster, broker, mq):
     other = cluster.broker("broker-b")
     for one, names in ((broker, ["h", "g"]), (other, ["g", "i"])):
         body = encode_group_configs([GroupConfig(name) for name in names], DataVersion())
-        answering(one, {GetAllSubscriptionGroupConfig: Answer(body=body)})
+        request_handlers(one, {GetAllSubscriptionGroupConfig: Answer(body=body)})
     assert [group.name for group in await mq.admin.groups.list()] == ["g", "h", "i"]
 
 
@@ -101,7 +101,7 @@ async def test_who_is_there(cluster, broker, mq):
             message_model=MessageModel.CLUSTERING,
             consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
         )
-        answering(
+        request_handlers(
             one,
             {
                 GetConsumerConnectionList: Answer(body=encode_consumer_connection(consumers)),
@@ -113,7 +113,7 @@ async def test_who_is_there(cluster, broker, mq):
     assert [one.client_id for one in await mq.admin.groups.members("g")] == ["me", "you"]
     assert [one.client_id for one in await mq.admin.groups.producers("p")] == ["me", "you"]
     for one in (broker, other):
-        answering(one, {GetConsumerConnectionList: Answer(Code.CONSUMER_NOT_ONLINE)})
+        request_handlers(one, {GetConsumerConnectionList: Answer(Code.CONSUMER_NOT_ONLINE)})
     with pytest.raises(KourouError):
         await mq.admin.groups.members("g")
 
@@ -135,7 +135,7 @@ async def test_resetting(broker, mq):
     moved = await mq.admin.offsets.reset("g", "T", 1_000_001)
     assert moved == dict.fromkeys(queues, 1)
     assert await mq.admin.offsets.reset("g", "T", TO_THE_END_MS) == dict.fromkeys(queues, 2)
-    seen = answering(
+    seen = request_handlers(
         broker, {InvokeBrokerToResetOffset: Answer(body=encode_offset_table({queues[0]: 1}))}
     )
     await mq.admin.offsets.reset("g", "T", 5, force=False)
@@ -145,13 +145,13 @@ async def test_resetting(broker, mq):
 async def test_resetting_what_is_not_there(broker, mq):
     with pytest.raises(TopicNotFound):
         await mq.admin.offsets.reset("g", "Nobody", 0)
-    answering(broker, {InvokeBrokerToResetOffset: Answer(body=encode_offset_table({}))})
+    request_handlers(broker, {InvokeBrokerToResetOffset: Answer(body=encode_offset_table({}))})
     with pytest.raises(GroupNotFound):
         await mq.admin.offsets.reset("g", "T", 0)
 
 
 async def test_cloning(broker, mq):
-    seen = answering(broker, {CloneGroupOffset: Answer()})
+    seen = request_handlers(broker, {CloneGroupOffset: Answer()})
     await mq.admin.offsets.clone("g", "h", "T")
     await mq.admin.offsets.clone("g", "h")
     assert [(one.src_group, one.dest_group, one.topic) for one in seen] == [
@@ -165,12 +165,14 @@ async def test_connections_over_all_brokers(cluster, broker, mq):
     wanted = {"T": Subscription("T", "a", tags=frozenset({"a"}))}
     for one, name in ((broker, "c1"), (second, "c2")):
         told = ConsumerConnection([ClientConnection(name, "1.2.3.4:5", "JAVA", 1)], wanted)
-        answering(one, {GetConsumerConnectionList: Answer(body=encode_consumer_connection(told))})
+        request_handlers(
+            one, {GetConsumerConnectionList: Answer(body=encode_consumer_connection(told))}
+        )
     found = await mq.admin.groups.connections("g")
     assert [one.client_id for one in found.connections] == ["c1", "c2"]
     assert found.subscriptions["T"].expression == "a"
-    answering(broker, {GetConsumerConnectionList: Answer(Code.CONSUMER_NOT_ONLINE)})
-    answering(second, {GetConsumerConnectionList: Answer(Code.CONSUMER_NOT_ONLINE)})
+    request_handlers(broker, {GetConsumerConnectionList: Answer(Code.CONSUMER_NOT_ONLINE)})
+    request_handlers(second, {GetConsumerConnectionList: Answer(Code.CONSUMER_NOT_ONLINE)})
     with pytest.raises(KourouError):
         await mq.admin.groups.connections("g")
 
@@ -184,7 +186,7 @@ async def test_committing_for_a_group(broker, mq):
 
 async def test_time_spans_and_the_lowest_progress(broker, mq):
     span = time_span(QUEUE, first_ms=1, last_ms=5, consumed_ms=3, delay_ms=9)
-    seen = answering(
+    seen = request_handlers(
         broker,
         {
             QueryConsumeTimeSpan: Answer(body=encode_time_spans([span])),
@@ -201,7 +203,7 @@ async def test_time_spans_and_the_lowest_progress(broker, mq):
 
 async def test_all_groups_of_one_broker(broker, mq):
     stats = BrokerConsumeStats("1.2.3.4:5", {"g": [ConsumeStats()]}, 7)
-    seen = answering(
+    seen = request_handlers(
         broker, {GetBrokerConsumeStats: Answer(body=encode_broker_consume_stats(stats))}
     )
     assert await mq.admin.offsets.everywhere("broker-a", ordered_only=True) == stats

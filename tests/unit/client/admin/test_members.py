@@ -41,7 +41,7 @@ async def mq(broker, producing):
         yield mq
 
 
-def answering(broker, table):
+def request_handlers(broker, table):
     """Let a broker answer requests of these types so: an answer, or a function of the request."""
     seen = []
 
@@ -57,21 +57,23 @@ def answering(broker, table):
 
 async def test_how_a_member_runs_is_asked_where_it_is_known(cluster, broker, mq) -> None:
     second = cluster.broker("broker-b")
-    answering(broker, {GetConsumerRunningInfo: AWAY})
+    request_handlers(broker, {GetConsumerRunningInfo: AWAY})
     body = encode_consumer_running_info(INFO)
-    seen = answering(second, {GetConsumerRunningInfo: Answer(body=body)})
+    seen = request_handlers(second, {GetConsumerRunningInfo: Answer(body=body)})
     assert await mq.admin.members.running_info("g", "c1", stacks=True) == INFO
     assert seen == [GetConsumerRunningInfo(consumer_group="g", client_id="c1", jstack_enable=True)]
 
 
 async def test_members_that_are_away_or_silent(broker, mq) -> None:
-    answering(broker, {GetConsumerRunningInfo: AWAY})
+    request_handlers(broker, {GetConsumerRunningInfo: AWAY})
     with pytest.raises(GroupNotFound, match="no broker has consumer 'c1' in group 'g'"):
         await mq.admin.members.running_info("g", "c1")
-    answering(broker, {GetConsumerRunningInfo: Answer(Code.CONSUME_MSG_TIMEOUT, remark="late")})
+    request_handlers(
+        broker, {GetConsumerRunningInfo: Answer(Code.CONSUME_MSG_TIMEOUT, remark="late")}
+    )
     with pytest.raises(TimedOut, match="did not respond:"):
         await mq.admin.members.running_info("g", "c1")
-    answering(broker, {GetConsumerRunningInfo: Answer(Code.SYSTEM_ERROR, remark="broken")})
+    request_handlers(broker, {GetConsumerRunningInfo: Answer(Code.SYSTEM_ERROR, remark="broken")})
     with pytest.raises(Rejected, match="broken"):
         await mq.admin.members.running_info("g", "c1")
 
@@ -84,7 +86,7 @@ async def test_all_members_at_once_and_the_error_of_each(broker, mq) -> None:
             return AWAY
         return Answer(body=encode_consumer_running_info(INFO))
 
-    answering(
+    request_handlers(
         broker,
         {
             GetConsumerConnectionList: Answer(
@@ -105,7 +107,7 @@ async def test_positions_over_all_brokers(cluster, broker, mq) -> None:
     for one, queue, offset in ((broker, here, 5), (second, there, 6)):
         status = ConsumerStatus(members={"c1": {queue: offset}})
         body = encode_consumer_status(status)
-        seen = answering(one, {InvokeBrokerToGetConsumerStatus: Answer(body=body)})
+        seen = request_handlers(one, {InvokeBrokerToGetConsumerStatus: Answer(body=body)})
     assert await mq.admin.members.positions("g", "T") == {"c1": {here: 5, there: 6}}
     await mq.admin.members.positions("g", "T", "c1")
     assert [request.client_addr for request in seen] == [None, "c1"]
@@ -116,7 +118,9 @@ async def test_giving_a_member_one_message(broker, mq) -> None:
     record = next(iter(broker.queues.values()))[0]
     message = from_record(record, "broker-a")
     result = DirectResult(consume_result="CR_SUCCESS", spent_time_mills=3)
-    seen = answering(broker, {ConsumeMessageDirectly: Answer(body=encode_direct_result(result))})
+    seen = request_handlers(
+        broker, {ConsumeMessageDirectly: Answer(body=encode_direct_result(result))}
+    )
     assert await mq.admin.members.consume("g", message, "c1") == result
     (request,) = seen
     assert (request.consumer_group, request.client_id) == ("g", "c1")
@@ -135,14 +139,14 @@ async def test_every_producer_once_as_heard_last(cluster, broker, mq) -> None:
     late = ProducerInfo("c1", "1.2.3.4", "JAVA", 1, 20)
     other = ProducerInfo("c0", "1.2.3.4", "PYTHON", 1, 5)
     for one, told in ((broker, [late, other]), (second, [early])):
-        answering(one, {GetAllProducerInfo: Answer(body=encode_producer_table({"p": told}))})
+        request_handlers(one, {GetAllProducerInfo: Answer(body=encode_producer_table({"p": told}))})
     assert await mq.admin.members.all_producers() == {"p": [other, late]}
 
 
 async def test_what_each_member_wants_or_why_it_does_not_say(broker, mq) -> None:
     members = [ClientConnection(name, "1.2.3.4:5", "PYTHON", 1) for name in ("c2", "c1")]
     told = Answer(body=encode_consumer_running_info(INFO))
-    answering(
+    request_handlers(
         broker,
         {
             GetConsumerConnectionList: Answer(

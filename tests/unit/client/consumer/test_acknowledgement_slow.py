@@ -6,10 +6,10 @@ import asyncio
 import threading
 
 import pytest
-
-from kourou.client.introspection.consume_statistics import LOOK_MS
-from kourou.model.subscription import MessageModel
 from kourou.protocol.messages.sends import ConsumerSendMsgBack
+
+from kourou.client.introspection.consume_statistics import SAMPLE_MS
+from kourou.model.subscription import MessageModel
 from kourou_rigs.clock import ManualClock
 
 RETRY = "%RETRY%g"
@@ -43,7 +43,7 @@ async def look(mq, listener):
     """What happens every ten seconds."""
 
     async def now():
-        listener._started.look()
+        listener._started.sample()
 
     await (mq._client._twin or mq._client).io.run(now())
 
@@ -78,10 +78,10 @@ async def test_what_takes_too_long_is_sent_back_and_leaves_the_window(
     async with mq, mq.listen("T", handle_plain if threads else handle_async) as listener:
         await started.wait()
         await look(mq, listener)
-        clock.advance(2 * MINUTE_MS - LOOK_MS)
+        clock.advance(2 * MINUTE_MS - SAMPLE_MS)
         await look(mq, listener)
         assert backs(one_queue) == []
-        clock.advance(LOOK_MS)
+        clock.advance(SAMPLE_MS)
         await look(mq, listener)
         await second.full.wait()
         await listener.commit()
@@ -107,15 +107,15 @@ async def test_what_is_going_back_does_not_go_twice(one_queue, slow_client, cons
             raise ValueError("too late")
 
     async with mq, mq.listen("T", handler) as listener:
-        told = asyncio.Event()
-        tools.slowly(listener, told)
+        notified = asyncio.Event()
+        tools.slowly(listener, notified)
         await started.wait()
         await look(mq, listener)
         clock.advance(15 * MINUTE_MS)
         await look(mq, listener)
         fail.set()
         await tools.until(one_queue, lambda: listener.counts.failed == 1)
-        (mq._client._twin or mq._client).io.loop.call_soon_threadsafe(told.set)
+        (mq._client._twin or mq._client).io.loop.call_soon_threadsafe(notified.set)
         await tools.until(one_queue, lambda: listener.counts.sent_back == 1)
     assert len(backs(one_queue)) == 1
 

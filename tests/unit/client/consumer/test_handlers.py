@@ -12,7 +12,7 @@ import pytest
 from kourou.client.consumer import handlers
 from kourou.client.consumer.handlers import CoroutineRunner, ThreadRunner
 from kourou.client.consumer.outcomes import ConsumeResult
-from kourou.client.introspection.consume_log import ConsumeLog
+from kourou.client.introspection.consume_statistics import ConsumeLog
 from kourou.clock import SystemClock
 
 
@@ -446,11 +446,11 @@ def test_ctrl_c_in_a_coroutine_is_reported_and_reaches_the_application(monkeypat
 
 
 @pytest.mark.parametrize("threads", [False, True], ids=["async", "threads"])
-async def test_what_runs_is_told_while_it_runs(threads):
-    begun, gate = threading.Semaphore(0), threading.Event()
+async def test_running_items_are_reported(threads):
+    begin, gate = threading.Semaphore(0), threading.Event()
 
     def handle(_item):
-        begun.release()
+        begin.release()
         assert gate.wait(60)
 
     async def handle_async(item):
@@ -464,7 +464,7 @@ async def test_what_runs_is_told_while_it_runs(threads):
     assert runner.running() == []
     runner.hand(["a", "b", "c"])
     for _ in range(2):
-        await asyncio.to_thread(begun.acquire)
+        await asyncio.to_thread(begin.acquire)
     assert sorted(runner.running()) == ["a", "b"]
     gate.set()
     await reports.wait()

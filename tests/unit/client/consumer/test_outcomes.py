@@ -20,7 +20,7 @@ from kourou.errors import BadRequest
 
 @pytest.mark.feature("F213")
 @pytest.mark.parametrize("result", [ConsumeResult.CONSUME_SUCCESS, False, 0, "RECONSUME_LATER", {}])
-def test_what_is_no_verdict_is_consumed(result):
+def test_any_other_result_means_consumed(result):
     assert failure_in(result) is None
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from kourou.protocol.messages.pulls import PullMessage, PullResponse
 
 from kourou import Client, PullConsumerSettings
 from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.errors import BadRequest, Code, NoPermission, TopicNotFound
 from kourou.model.message import PullStatus
 from kourou.model.topic import MessageQueue
-from kourou.protocol.messages.pulls import PullMessage, PullResponse
 from kourou_rigs.wire_broker import Answer
 
 QUEUE = MessageQueue("T", "broker-a", 0)
@@ -164,22 +164,22 @@ async def test_only_assigned_queues_are_polled(consumer):
 
 
 @pytest.mark.feature("F321", "F323")
-async def test_changes_of_registered_topics_are_told(cluster, broker, tools):
-    told: asyncio.Queue = asyncio.Queue()
+async def test_changes_of_registered_topics_are_reported(cluster, broker, tools):
+    changes: asyncio.Queue = asyncio.Queue()
     loop = asyncio.get_running_loop()
     settings = PullConsumerSettings(
         consumer_group="g",
         register_topics=("T",),
         message_queue_listener=lambda topic, queues: loop.call_soon_threadsafe(
-            told.put_nowait, (topic, len(queues))
+            changes.put_nowait, (topic, len(queues))
         ),
     )
     async with Client(tools.NAMESRV, dial=cluster.dial) as mq:
         consumer = await mq.pull_consumer(settings=settings)
-        assert await told.get() == ("T", 4)
+        assert await changes.get() == ("T", 4)
         cluster.topics["T"] = (6, 6)
         await (mq._client._twin or mq._client).io.run(consumer._session.routes.refresh("T"))
-        assert await told.get() == ("T", 6)
+        assert await changes.get() == ("T", 6)
         await consumer.pull(QUEUE, 0)
         await consumer.close()
         await consumer.close()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 
-from kourou.client.consumer.puller import Puller, PullWish
+from kourou.client.consumer.puller import Puller, PullParams
 from kourou.errors import Code, Corrupt, DecodeError, Unavailable, UnknownOutcome
 from kourou.filtering.tags import parse_tags
 from kourou.model.topic import MessageQueue
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou_rigs.wire_broker import Answer
 
 QUEUE = MessageQueue("T", "broker-a", 0)
-WISH = PullWish(count_max=10, bytes_max=1_000, hold_ms=0, timeout_ms=100)
+WISH = PullParams(count_max=10, bytes_max=1_000, hold_ms=0, timeout_ms=100)
 
 
 @pytest.fixture
@@ -22,9 +22,9 @@ async def pull(cluster, broker, producing, tools):
         session = mq._client.session
         puller = Puller("g", session.connections, session.routes, session.clock)
 
-        def make(offset=0, wish=WISH, expression="*", queue=QUEUE):
+        def make(offset=0, params=WISH, expression="*", queue=QUEUE):
             subscription = parse_tags("T", expression, version=7)
-            return session.io.run(puller.pull(queue, offset, subscription, wish))
+            return session.io.run(puller.pull(queue, offset, subscription, params))
 
         make.puller = puller
         make.refresh = lambda: session.io.run(session.routes.refresh("T"))
@@ -37,8 +37,8 @@ def last_pull(broker) -> PullMessage:
 
 @pytest.mark.feature("F188")
 async def test_what_is_asked(broker, pull):
-    wish = PullWish(count_max=3, bytes_max=500, hold_ms=20, timeout_ms=100)
-    pulled = await pull(2, wish, "a || b")
+    params = PullParams(count_max=3, bytes_max=500, hold_ms=20, timeout_ms=100)
+    pulled = await pull(2, params, "a || b")
     assert [message.offset for message in pulled.messages] == [2, 3, 4]
     request = last_pull(broker)
     assert (request.consumer_group, request.topic, request.queue_id) == ("g", "T", 0)
@@ -49,7 +49,7 @@ async def test_what_is_asked(broker, pull):
 
 
 async def test_without_bytes_rocketmqs_limits_hold(broker, pull):
-    await pull(0, PullWish(3, 0, 0, 100))
+    await pull(0, PullParams(3, 0, 0, 100))
     request = last_pull(broker)
     assert request.max_msg_bytes is None
     assert request.sys_flag == PullFlag.SUBSCRIPTION

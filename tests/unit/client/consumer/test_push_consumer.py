@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 
 from kourou import Client, ClientSettings, ConsumerSettings
 from kourou.errors import BadRequest, Code
 from kourou.model.subscription import ConsumeFromWhere, MessageModel
 from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.lists_body import encode_consumer_ids
-from kourou.protocol.messages.groups import (
-    GetConsumerListByGroup,
-    NotifyConsumerIdsChanged,
-)
-from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
+from kourou.protocol.messages.groups import GetConsumerListByGroup, NotifyConsumerIdsChanged
 from kourou_rigs.wire_broker import Answer
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
@@ -280,7 +277,7 @@ async def test_any_thread_may_ask_what_is_assigned_while_that_changes(consuming,
         listener._started._queues = true
 
 
-async def test_a_queue_whose_pulling_ended_by_itself_is_begun_anew(
+async def test_a_queue_whose_pulling_ended_by_itself_is_started_again(
     broker, consuming, tools, caplog
 ):
     await tools.fill(consuming, 4)
@@ -309,17 +306,17 @@ async def test_a_member_tells_of_itself(broker, consuming, cluster, tools):
         await tools.until(broker, lambda: listener.counts.consumed == 3)
         consumer = listener._started
 
-        async def told():
-            consumer.look()
+        async def state():
+            consumer.sample()
             return consumer.status("T"), consumer.running_info()
 
-        status, info = await (mq._client._twin or mq._client).io.run(told())
+        status, info = await (mq._client._twin or mq._client).io.run(state())
     queue = MessageQueue("T", "broker-a", 0)
     assert status == {queue: 3}
     assert [one.topic for one in info.subscriptions] == ["T", "%RETRY%g"]
     assert info.queues[queue].commit_offset == 3
     assert info.properties["consumerGroup"] == "g"
-    assert info.statuses.keys() >= {"T"}
+    assert info.rates.keys() >= {"T"}
     assert info.started_ms > 0
 
 
@@ -356,7 +353,7 @@ async def test_one_client_is_one_member(broker, consuming, tools):
             await mq.listen("T", tools.Inbox(1).handle).start()
 
 
-async def test_leaving_is_told(broker, consuming, tools):
+async def test_leaving_unregisters_the_consumer(broker, consuming, tools):
     async with consuming() as mq:
         async with mq.listen("T", tools.Inbox(1).handle):
             assert mq.client_id in broker.members["g"]

@@ -6,12 +6,12 @@ import asyncio
 import random
 
 import pytest
+from kourou.protocol.messages.pulls import PullMessage, PullResponse
 
 from kourou.client.settings.client_settings import CorruptPolicy
 from kourou.errors import Code
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.model.topic import MessageQueue
-from kourou.protocol.messages.pulls import PullMessage, PullResponse
 from kourou_rigs.wire_broker import Answer
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
@@ -86,8 +86,8 @@ async def test_a_refusal_is_news_once_and_again_when_it_is_another(
         await tools.until(broker, lambda: not says)
         await mq.send("T", b"after all")
         await inbox.full.wait()
-    told = [one for one in caplog.records if ": pull refused with code" in one.getMessage()]
-    assert [(one.levelname, one.args[-1]) for one in told] == [
+    lines = [one for one in caplog.records if ": pull refused with code" in one.getMessage()]
+    assert [(one.levelname, one.args[-1]) for one in lines] == [
         ("WARNING", "no reading"), ("DEBUG", "no reading"), ("DEBUG", "no reading"),
         ("WARNING", "no such group"), ("DEBUG", "no such group"), ("WARNING", "no such group"),
     ]  # fmt: skip
@@ -205,18 +205,18 @@ async def test_a_queue_stands_since_its_smallest_message_is_the_smallest(
         def info():
             return queue.info()
 
-        begun = queue.info().stands_since_ms
-        assert begun > 0
+        since_ms = queue.info().stalled_since_ms
+        assert since_ms > 0
         queue.moved_ms = 5  # long ago
         gates[1].set()
         await tools.until(broker, lambda: info().cached_count == 2)
-        assert info().stands_since_ms == 5, "a later one finished: the smallest still stands"
+        assert info().stalled_since_ms == 5, "a later one finished: the smallest still stands"
         gates[0].set()
         await tools.until(broker, lambda: info().cached_count == 1)
-        assert info().stands_since_ms >= begun
+        assert info().stalled_since_ms >= since_ms
         gates[2].set()
         await tools.until(broker, lambda: info().cached_count == 0)
-        assert info().stands_since_ms == 0
+        assert info().stalled_since_ms == 0
 
 
 @pytest.mark.feature("F278")

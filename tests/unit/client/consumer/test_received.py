@@ -148,7 +148,7 @@ def test_offsets_must_rise(count):
 
 
 @pytest.mark.feature("F262", "F012")
-def test_tags_with_the_same_hash_are_told_apart():
+def test_tags_with_the_same_hash_are_distinguished():
     pulled = b"".join(record(number, tag=tag) for number, tag in enumerate(["Aa", "BB", "Aa"] * 3))
     keep = tag_filter(parse_tags("T", "Aa || C"))
     messages = decode_pull(pulled, QUEUE, from_offset=0, next_offset=9)
@@ -162,7 +162,7 @@ def test_looked_up_records():
 
 
 @given(body=st.binary(max_size=300))
-def test_foreign_bytes_raise_only_our_errors(body):
+def test_arbitrary_bytes_raise_only_our_errors(body):
     try:
         decode_pull(body, QUEUE, from_offset=0, next_offset=10)
         from_records(body, "b")

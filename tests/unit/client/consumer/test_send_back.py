@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 
 from kourou.client.consumer import send_back
-from kourou.client.consumer.send_back import SendBack
+from kourou.client.consumer.send_back import SendBackRequests
 from kourou.errors import Code, Unavailable, UnknownOutcome
 from kourou.model.message import SysFlag
 from kourou.model.topic import MessageQueue
-from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 from kourou_rigs.wire_broker import Answer, Cut
 
 QUEUE = MessageQueue("T", "broker-a", 0)
@@ -28,10 +28,10 @@ async def failed(broker, cluster, producing):
         yield mq, result.messages[0]
 
 
-def back(mq, message, *, max_times=-1, resend=False, **wish):
+def back(mq, message, *, max_times=-1, resend=False, **params):
     session = mq._client.session
-    way = SendBack(session, "g", max_times)
-    work = way.resend(message, **wish) if resend else way.send_back(message, **wish)
+    way = SendBackRequests(session, "g", max_times)
+    work = way.resend(message, **params) if resend else way.send_back(message, **params)
     return session.io.run(work)
 
 
@@ -69,13 +69,13 @@ async def test_the_broker_copies_what_it_has(broker, failed):
     assert copy.properties["ORIGIN_MESSAGE_ID"] == (message.offset_message_id)
 
 
-@pytest.mark.parametrize(("max_times", "told"), [(-1, None), (0, 0), (20, 20)])
+@pytest.mark.parametrize(("max_times", "sent_max"), [(-1, None), (0, 0), (20, 20)])
 @pytest.mark.feature("F315", "F217")
-async def test_how_often_is_told_only_if_it_is_set(broker, failed, max_times, told):
+async def test_the_number_of_retries_is_sent_only_if_it_is_set(broker, failed, max_times, sent_max):
     mq, message = failed
     await back(mq, message, max_times=max_times)
     [request] = asked(broker, ConsumerSendMsgBack)
-    assert request.max_reconsume_times == told
+    assert request.max_reconsume_times == sent_max
 
 
 @pytest.mark.fault
@@ -140,7 +140,9 @@ async def test_another_broker_is_asked_first(broker, cluster, failed):
 
 
 @pytest.mark.fault
-async def test_when_nobody_takes_it_the_last_failure_is_told(broker, cluster, failed, monkeypatch):
+async def test_when_no_broker_accepts_it_the_last_failure_is_raised(
+    broker, cluster, failed, monkeypatch
+):
     monkeypatch.setattr(send_back, "SEND_BACK_TIMEOUT_MS", 100)
     mq, message = failed
     cluster.down.add(broker.address)
@@ -158,7 +160,7 @@ async def test_when_nobody_takes_it_the_last_failure_is_told(broker, cluster, fa
 async def test_it_waits_for_the_next_leader(broker, cluster, failed, monkeypatch):
     mq, message = failed
     follower = cluster.follower(broker)
-    look, looks = SendBack._look, []
+    look, looks = SendBackRequests._refresh_routes, []
 
     async def elected(self, *topics):
         if not looks:  # neither way was open, so it waits, and meanwhile there is a leader
@@ -166,7 +168,7 @@ async def test_it_waits_for_the_next_leader(broker, cluster, failed, monkeypatch
         looks.append(topics)
         await look(self, *topics)
 
-    monkeypatch.setattr(SendBack, "_look", elected)
+    monkeypatch.setattr(SendBackRequests, "_refresh_routes", elected)
     mq._client.io.loop.call_soon_threadsafe(lambda: cluster.nobody_leads(broker, down=False))
     await back(mq, message)
     assert len(looks) == 1

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.client.explain.facts import Kind, Place
+from kourou.client.explain.facts import CopyKind, StoredCopy
 from kourou.model.message import Property
 from kourou.model.topic import MessageQueue
 
 
 @pytest.fixture
-def message() -> Place:
+def message() -> StoredCopy:
     """orders/broker-a/1@7, with the tag paid."""
-    return Place(
-        kind=Kind.SENT,
+    return StoredCopy(
+        kind=CopyKind.SENT,
         queue=MessageQueue("orders", "broker-a", 1),
         offset=7,
         position=1_000,

@@ -103,7 +103,7 @@ def test_a_source_is_checked_before_it_travels():
         Filter(TEXT, name="x", note="n" * 257)
 
 
-def test_decorators_that_were_meant_otherwise_are_told_so():
+def test_decorators_with_another_meaning_are_rejected():
     with pytest.raises(BadRequest, match=r'@Filter\.define\("late"\)'):
         Filter("late")
 

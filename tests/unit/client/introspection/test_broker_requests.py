@@ -7,7 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from kourou.client.introspection.broker_requests import Answer, Answering, Asked, Buffer
+from kourou.client.introspection.broker_requests import (
+    BrokerRequest,
+    Buffer,
+    RequestHandlers,
+    RequestReply,
+)
 from kourou.errors import Code, Rejected, Unavailable
 from kourou.protocol.messages.groups import GetConsumerRunningInfo, NotifyConsumerIdsChanged
 from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
@@ -16,14 +21,14 @@ from kourou.protocol.wire.frames import Frame, FrameKind, decode_frame, decode_r
 ASK = GetMaxOffset(topic="t", queue_id=1)
 
 
-class Desk:
+class FakeClient:
     """An Answering, and what it sent."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, Frame]] = []
         self.changed = asyncio.Event()
         self.gone = False
-        self.answering = Answering(self._send)
+        self.request_handlers = RequestHandlers(self._send)
 
     def _send(self, address: str, parts: Sequence[Buffer]) -> bool:
         if self.gone:
@@ -49,16 +54,16 @@ async def idle() -> None:
 
 
 async def test_the_answer_of_whoever_registered_goes_back() -> None:
-    desk = Desk()
-    seen: list[Asked] = []
+    fake = FakeClient()
+    seen: list[BrokerRequest] = []
 
-    async def answer(asked: Asked) -> Answer:
+    async def answer(asked: BrokerRequest) -> RequestReply:
         seen.append(asked)
-        return Answer(0, "well", GetMaxOffsetResponse(offset=9), (b"a", b"b"))
+        return RequestReply(0, "well", GetMaxOffsetResponse(offset=9), (b"a", b"b"))
 
-    desk.answering.on(GetMaxOffset, answer)
-    desk.answering.heard("broker:1", frame(ASK, b"q"))
-    address, reply = await desk.answer()
+    fake.request_handlers.on(GetMaxOffset, answer)
+    fake.request_handlers.heard("broker:1", frame(ASK, b"q"))
+    address, reply = await fake.answer()
     assert (address, reply.kind, reply.correlation) == ("broker:1", FrameKind.REPLY, 5)
     assert decode_reply(reply, GetMaxOffsetResponse) == (0, "well", GetMaxOffsetResponse(offset=9))
     assert [bytes(part) for part in reply.body] == [b"a", b"b"]
@@ -68,46 +73,46 @@ async def test_the_answer_of_whoever_registered_goes_back() -> None:
 
 
 async def test_nothing_to_say_is_success() -> None:
-    desk = Desk()
+    fake = FakeClient()
 
-    async def answer(_asked: Asked) -> None:
+    async def answer(_asked: BrokerRequest) -> None:
         return
 
-    desk.answering.on(GetMaxOffset, answer)
-    desk.answering.heard("broker:1", frame())
-    _, reply = await desk.answer()
+    fake.request_handlers.on(GetMaxOffset, answer)
+    fake.request_handlers.heard("broker:1", frame())
+    _, reply = await fake.answer()
     assert reply.code == Code.SUCCESS
 
 
 async def test_a_notice_is_heard_and_not_answered() -> None:
-    desk = Desk()
+    fake = FakeClient()
     heard = asyncio.Event()
 
-    async def listen(_asked: Asked) -> Answer:
+    async def listen(_asked: BrokerRequest) -> RequestReply:
         heard.set()
-        return Answer(Code.SYSTEM_ERROR)
+        return RequestReply(Code.SYSTEM_ERROR)
 
-    desk.answering.on(NotifyConsumerIdsChanged, listen)
+    fake.request_handlers.on(NotifyConsumerIdsChanged, listen)
     notice = NotifyConsumerIdsChanged(consumer_group="g")
-    desk.answering.heard("broker:1", frame(notice, kind=FrameKind.NOTIFY))
+    fake.request_handlers.heard("broker:1", frame(notice, kind=FrameKind.NOTIFY))
     await heard.wait()
     await idle()
-    assert desk.sent == []
+    assert fake.sent == []
 
 
 async def test_what_nobody_registered_for_is_declined() -> None:
-    desk = Desk()
+    fake = FakeClient()
 
-    async def answer(_asked: Asked) -> None:
+    async def answer(_asked: BrokerRequest) -> None:
         raise AssertionError("it was taken away")
 
-    desk.answering.on(GetConsumerRunningInfo, answer)
-    desk.answering.off(GetConsumerRunningInfo)
-    desk.answering.off(GetConsumerRunningInfo)
-    desk.answering.heard(
+    fake.request_handlers.on(GetConsumerRunningInfo, answer)
+    fake.request_handlers.off(GetConsumerRunningInfo)
+    fake.request_handlers.off(GetConsumerRunningInfo)
+    fake.request_handlers.heard(
         "broker:1", frame(GetConsumerRunningInfo(consumer_group="g", client_id=""))
     )
-    _, reply = await desk.answer()
+    _, reply = await fake.answer()
     assert reply.code == Code.REQUEST_CODE_NOT_SUPPORTED
 
 
@@ -118,17 +123,17 @@ async def test_what_nobody_registered_for_is_declined() -> None:
         (RuntimeError("a bug"), 1, "background task failed unexpectedly:"),
     ],
 )
-async def test_a_failure_is_told_and_logged(
+async def test_a_failure_is_sent_and_logged(
     failure: Exception, code: int, log: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    desk = Desk()
+    fake = FakeClient()
 
-    async def answer(_asked: Asked) -> Answer:
+    async def answer(_asked: BrokerRequest) -> RequestReply:
         raise failure
 
-    desk.answering.on(GetMaxOffset, answer)
-    desk.answering.heard("broker:1", frame())
-    _, reply = await desk.answer()
+    fake.request_handlers.on(GetMaxOffset, answer)
+    fake.request_handlers.heard("broker:1", frame())
+    _, reply = await fake.answer()
     await idle()
     assert reply.code == code
     assert str(failure) in decode_reply(reply, None)[1]
@@ -136,43 +141,43 @@ async def test_a_failure_is_told_and_logged(
 
 
 async def test_what_cannot_be_understood_is_declined(caplog: pytest.LogCaptureFixture) -> None:
-    desk = Desk()
+    fake = FakeClient()
     malformed = frame()
     malformed.header = memoryview(b"\x80")
-    desk.answering.heard("broker:1", malformed)
-    _, reply = await desk.answer()
+    fake.request_handlers.heard("broker:1", malformed)
+    _, reply = await fake.answer()
     assert reply.code == Code.SYSTEM_ERROR
     assert "sent a request that cannot be decoded:" in caplog.text
 
 
 async def test_one_that_waits_holds_up_nobody_and_ends_with_the_client() -> None:
-    desk = Desk()
+    fake = FakeClient()
     ended: list[str] = []
 
-    async def wait(_asked: Asked) -> None:
+    async def wait(_asked: BrokerRequest) -> None:
         try:
             await asyncio.Event().wait()
         finally:
             ended.append("cancelled")
 
-    async def answer(_asked: Asked) -> None:
+    async def answer(_asked: BrokerRequest) -> None:
         return
 
-    desk.answering.on(GetMaxOffset, wait)
-    desk.answering.on(NotifyConsumerIdsChanged, answer)
-    desk.answering.heard("broker:1", frame())
-    desk.answering.heard("broker:1", frame(NotifyConsumerIdsChanged(consumer_group="g")))
-    await desk.answer()
-    desk.answering.close()
+    fake.request_handlers.on(GetMaxOffset, wait)
+    fake.request_handlers.on(NotifyConsumerIdsChanged, answer)
+    fake.request_handlers.heard("broker:1", frame())
+    fake.request_handlers.heard("broker:1", frame(NotifyConsumerIdsChanged(consumer_group="g")))
+    await fake.answer()
+    fake.request_handlers.close()
     await idle()
     assert ended == ["cancelled"]
-    assert len(desk.sent) == 1
+    assert len(fake.sent) == 1
 
 
 async def test_a_connection_that_is_gone_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    desk = Desk()
-    desk.gone = True
-    desk.answering.heard(
+    fake = FakeClient()
+    fake.gone = True
+    fake.request_handlers.heard(
         "broker:1", frame(GetConsumerRunningInfo(consumer_group="g", client_id=""))
     )
     assert "reply to broker broker:1 failed" in caplog.text

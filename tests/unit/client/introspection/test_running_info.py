@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kourou.client.introspection.running_info import (
-    STANDS_MS,
+    STALLED_MS,
     WAITS_MAX,
     OrderedWait,
     QueueInfo,
@@ -11,8 +11,8 @@ from kourou.client.introspection.running_info import (
     ordered_properties,
     ordered_waits,
     properties_of,
-    standing_properties,
-    standing_since,
+    stalled_properties,
+    stalled_since,
 )
 from kourou.client.settings.client_settings import ConsumerSettings
 from kourou.errors import FilterFailed
@@ -28,56 +28,56 @@ class Store:
         pass
 
 
-def test_every_setting_is_told_by_its_key():
+def test_every_setting_is_listed_by_its_key():
     settings = ConsumerSettings(
         consumer_group="g",
         message_model=MessageModel.BROADCASTING,
         subscription={"T": "a || b", "U": "*"},
         offset_store=Store(),
     )
-    told = properties_of(settings)
-    assert told.keys() == ConsumerSettings.by_key().keys()
-    assert told["consumerGroup"] == "g"
-    assert told["messageModel"] == "BROADCASTING"
-    assert told["consumeThreadMax"] == "20"
-    assert told["subscription"] == "T=a || b;U=*"
-    assert told["offsetStore"] == "Store"
-    assert told["allocateMessageQueueStrategy"] == "AVG"
-    assert told["messageListener"] == ""
-    assert all(isinstance(value, str) for value in told.values())
+    properties = properties_of(settings)
+    assert properties.keys() == ConsumerSettings.by_key().keys()
+    assert properties["consumerGroup"] == "g"
+    assert properties["messageModel"] == "BROADCASTING"
+    assert properties["consumeThreadMax"] == "20"
+    assert properties["subscription"] == "T=a || b;U=*"
+    assert properties["offsetStore"] == "Store"
+    assert properties["allocateMessageQueueStrategy"] == "AVG"
+    assert properties["messageListener"] == ""
+    assert all(isinstance(value, str) for value in properties.values())
 
 
-def test_a_filter_that_cannot_judge_is_told_and_one_that_never_failed_is_not():
+def test_a_filter_that_fails_is_listed_and_one_that_never_failed_is_not():
     assert filter_properties(0, {}) == {}
     waiting = {
         MessageQueue("T", "a", number): FilterFailed(f"T/a/{number}: it raised")
         for number in range(WAITS_MAX + 2)
     }
-    told = filter_properties(7, waiting)
-    assert told["PROP_FILTER_FAILURES"] == "7"
-    assert told["PROP_FILTER_WAITING_QUEUES"] == str(WAITS_MAX + 2)
-    assert told["PROP_FILTER_WAITS"].count("it raised") == WAITS_MAX
-    assert told["PROP_FILTER_WAITS"].startswith("T/a/0: it raised; T/a/1")
+    properties = filter_properties(7, waiting)
+    assert properties["PROP_FILTER_FAILURES"] == "7"
+    assert properties["PROP_FILTER_WAITING_QUEUES"] == str(WAITS_MAX + 2)
+    assert properties["PROP_FILTER_WAITS"].count("it raised") == WAITS_MAX
+    assert properties["PROP_FILTER_WAITS"].startswith("T/a/0: it raised; T/a/1")
     assert filter_properties(7, {})["PROP_FILTER_WAITS"] == ""
 
 
-def test_ordered_queues_that_stand_still_are_told_and_read_again():
+def test_blocked_ordered_queues_are_listed_and_parsed():
     assert ordered_properties({}) == {}
     waits = {MessageQueue("T", "b-1.x", number): OrderedWait(7, 2, 9) for number in range(20)}
-    told = ordered_properties(waits)
-    found = ordered_waits({**told, "other": "x"})
+    properties = ordered_properties(waits)
+    found = ordered_waits({**properties, "other": "x"})
     assert len(found) == WAITS_MAX
     assert found["T/b-1.x/3"] == OrderedWait(7, 2, 9)
     assert ordered_waits({"PROP_ORDERED_WAITS": "T/b/1@x attempts=1 until=2; "}) == {}
 
 
-def test_queues_whose_smallest_message_stands_for_long_are_told_the_longest_first():
+def test_stalled_queues_are_listed_the_longest_first():
     queues = {
-        MessageQueue("T", "b", number): QueueInfo(0, cached_min_offset=5, stands_since_ms=since_ms)
+        MessageQueue("T", "b", number): QueueInfo(0, cached_min_offset=5, stalled_since_ms=since_ms)
         for number, since_ms in enumerate((0, 100_000, 50_000, 100_001))
     }
-    told = standing_properties(queues, 100_000 + STANDS_MS)
-    assert told == {"PROP_STANDING_QUEUES": "T/b/2@5 since=50000; T/b/1@5 since=100000"}
-    assert standing_since(told) == {"T/b/2": 50_000, "T/b/1": 100_000}
-    assert standing_properties(queues, 60_000 - 1) == {}
-    assert standing_since({}) == {}
+    properties = stalled_properties(queues, 100_000 + STALLED_MS)
+    assert properties == {"PROP_STANDING_QUEUES": "T/b/2@5 since=50000; T/b/1@5 since=100000"}
+    assert stalled_since(properties) == {"T/b/2": 50_000, "T/b/1": 100_000}
+    assert stalled_properties(queues, 60_000 - 1) == {}
+    assert stalled_since({}) == {}

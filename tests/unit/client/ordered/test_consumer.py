@@ -256,7 +256,7 @@ async def test_without_answers_a_lock_lapses_here_and_goes_on_when_it_is_refresh
     assert a.watch.seen == [b"%d" % number for number in range(5)]
 
 
-async def test_what_lapsed_at_the_broker_is_begun_anew(
+async def test_a_queue_whose_lock_expired_is_started_again(
     consuming, broker, cluster, given, tools, monkeypatch
 ):
     """Even though the broker grants it again: somebody may have had it meanwhile."""

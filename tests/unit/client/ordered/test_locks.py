@@ -7,7 +7,7 @@ import random
 import pytest
 
 from kourou import MessageQueue
-from kourou.client.ordered.locks import HOLD_MS, Hold, OrderedLocks, unlocked
+from kourou.client.ordered.locks import HOLD_MS, HeldLock, OrderedLocks, unlocked
 from kourou.errors import TimedOut, Unavailable
 from kourou.model.limits import QUEUE_LOCK_MS
 from kourou.protocol.bodies.lists_body import decode_lock_batch, encode_locked_queues
@@ -67,7 +67,7 @@ def locks(session) -> OrderedLocks:
 
 
 async def test_any_thread_may_ask_what_is_held_while_that_changes(session, locks) -> None:
-    class Fleeting(Hold):
+    class Fleeting(HeldLock):
         def valid(self, now_ms: int) -> bool:
             del locks._holds[max(locks._holds)]
             return super().valid(now_ms)
@@ -159,7 +159,7 @@ async def test_unlocking_waits_for_nobody_who_is_not_there(session, locks) -> No
 
 def test_what_needs_no_lock_never_ends() -> None:
     assert unlocked().valid(1 << 50)
-    assert Hold(0).valid(0)
+    assert HeldLock(0).valid(0)
 
 
 async def test_a_broker_that_does_not_grant_may_have_another_leader(session, locks) -> None:

@@ -7,14 +7,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from kourou.client.consumer.outcomes import ConsumeResult, RetryLater
-from kourou.client.introspection.consume_log import ConsumeLog
-from kourou.client.ordered.locks import HOLD_MS, Hold
-from kourou.client.ordered.outcomes import ConsumeOrderlyStatus, RolledBack, Suspend
+from kourou.client.consumer.outcomes import (
+    ConsumeOrderlyStatus,
+    ConsumeResult,
+    RetryLater,
+    RolledBack,
+    Suspend,
+)
+from kourou.client.introspection.consume_statistics import ConsumeLog
+from kourou.client.ordered.locks import HOLD_MS, HeldLock
 from kourou.client.ordered.turns import (
     TURN_MS,
-    LoneTurn,
-    Turn,
+    DeliveryTurn,
+    SingleTurn,
     TurnLog,
     coroutine_turns,
     plain_turns,
@@ -30,7 +35,7 @@ class Clock:
     monotonic_ms = now_ms
 
 
-class Lease:
+class MessageLease:
     def __init__(self) -> None:
         self.window = SimpleNamespace(dropped=False)
         self.asked: dict[int, BaseException | None] = {}
@@ -47,15 +52,15 @@ def log(clock) -> ConsumeLog:
 
 
 @pytest.fixture
-def lease() -> Lease:
-    return Lease()
+def lease() -> MessageLease:
+    return MessageLease()
 
 
 @pytest.fixture
-def turn(clock, lease) -> Turn:
+def turn(clock, lease) -> DeliveryTurn:
     queue = SimpleNamespace(topic="T")
     items = [SimpleNamespace(offset=n, lease=lease, queue=queue, attempt=1) for n in range(5)]
-    return Turn(items, Hold(0), clock)
+    return DeliveryTurn(items, HeldLock(0), clock)
 
 
 def seen_by(turn, log, do=lambda message: None) -> list[int]:
@@ -168,7 +173,7 @@ def test_of_a_list_all_have_to_be_acknowledged(clock, log, lease) -> None:
     queue = SimpleNamespace(topic="T")
     both = [SimpleNamespace(offset=n, lease=lease, queue=queue) for n in range(2)]
     for asked, done in (({0: None, 1: None}, 1), ({0: None}, 0)):
-        turn = Turn([both], Hold(0), clock)
+        turn = DeliveryTurn([both], HeldLock(0), clock)
         lease.asked = dict(asked)
 
         def handler(_messages):
@@ -199,7 +204,7 @@ async def test_coroutines(turn, log) -> None:
 
 def test_a_message_from_outside_is_handed_over_once(clock, log) -> None:
     seen = []
-    turn = LoneTurn(["item"], Hold(-HOLD_MS), clock)
+    turn = SingleTurn(["item"], HeldLock(-HOLD_MS), clock)
 
     def handler(item):
         seen.append(item)

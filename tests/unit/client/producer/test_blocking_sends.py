@@ -7,6 +7,7 @@ import threading
 from datetime import timedelta
 
 import pytest
+from kourou.protocol.messages.sends import SendRecordsResponse
 
 from kourou import Client as AsyncClient
 from kourou import Message, ProducerSettings, SendStatus
@@ -16,7 +17,6 @@ from kourou.client.producer.pending_sends import CallbackPort
 from kourou.client.session.io_thread import ClientClosed
 from kourou.errors import BadRequest, DiskFull, MessageIllegal, Unavailable, UnknownOutcome
 from kourou.model.topic import MessageQueue
-from kourou.protocol.messages.sends import SendRecordsResponse
 from kourou.protocol.wire.frames import FrameKind
 from kourou.sync import Client
 from kourou_rigs.wire_broker import Answer
@@ -83,7 +83,7 @@ def test_callbacks(broker, mq, tools, caplog):
     assert all(name.startswith("kourou-callback") for name in threads)
 
 
-def test_closing_runs_the_callbacks_that_are_owed(cluster, broker, tools):
+def test_closing_runs_the_pending_callbacks(cluster, broker, tools):
     outcomes = []
     with Client(tools.NAMESRV, dial=cluster.dial) as client:
         for _ in range(20):
@@ -138,8 +138,8 @@ def test_every_way_to_send_can_delay(broker, mq):
     done.wait()
     mq.send_oneway("T", b"x", delay_level=4)
     mq.send_many([Message("T", b"x", delay_level=5)])
-    told = [one.properties["DELAY"] for one in broker.stored("T")]
-    assert sorted(told) == ["1", "18", "3", "4", "5"]
+    levels = [one.properties["DELAY"] for one in broker.stored("T")]
+    assert sorted(levels) == ["1", "18", "3", "4", "5"]
 
 
 def test_another_producer(broker, mq):

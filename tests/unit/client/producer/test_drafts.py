@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.client.producer.drafts import Drafting, Place, joined_keys, moved_to_queue
+from kourou.client.producer.drafts import DraftDestination, Drafting, joined_keys, moved_to_queue
 from kourou.client.settings.client_settings import CompressionKind, ProducerSettings
 from kourou.errors import BadRequest, MessageIllegal
 from kourou.model.message import COMPRESSION_MASK, COMPRESSION_SHIFT, Compression, SysFlag
@@ -12,7 +12,7 @@ from kourou.protocol.record.columns import check_drafts
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import decode_record, stamp
 
-PLACE = Place(b"T", 2, "c1")
+PLACE = DraftDestination(b"T", 2, "c1")
 HOST = encode_host(("127.0.0.1", 0))
 
 
@@ -137,7 +137,9 @@ def test_an_empty_tag_is_none():
 
 
 def test_a_broker_with_an_ipv6_address():
-    draft = bytearray(drafting().draft(Place(b"T", 0, "", store_host_v6=True), b"", "U", 1))
+    draft = bytearray(
+        drafting().draft(DraftDestination(b"T", 0, "", store_host_v6=True), b"", "U", 1)
+    )
     host = encode_host(("::1", 10911))
     stamp(draft, 0, queue_offset=0, position=0, store_timestamp=1, store_host=host)
     assert decode_record(draft).store_host == ("::1", 10911)
@@ -165,7 +167,7 @@ def test_a_draft_moves_to_another_queue():
 
 def test_tags_flags_and_keys_of_any_number_are_kept_apart():
     """Places remember encoded properties and must not mix up whose they are."""
-    place = Place(b"T", 2, "c1")
+    place = DraftDestination(b"T", 2, "c1")
     made = drafting()
     for turn in range(200):
         tag, flag = (None if turn % 3 == 0 else f"tag{turn % 150}"), turn % 4
@@ -180,7 +182,7 @@ def test_tags_flags_and_keys_of_any_number_are_kept_apart():
 
 def test_hosts_of_ipv6_go_the_general_way():
     v6 = Drafting(ProducerSettings(), encode_host(("::1", 0)))
-    place = Place(b"T", 2, "c1", store_host_v6=True)
+    place = DraftDestination(b"T", 2, "c1", store_host_v6=True)
     record = bytearray(v6.draft(place, b"body", "U", 1, "tag"))
     stamp(
         record, 0, queue_offset=5, position=9, store_timestamp=7, store_host=encode_host(("::2", 1))

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from kourou.protocol.messages.sends import SendRecords
 
 from kourou.errors import Code, TopicNotFound, Unavailable, UnknownOutcome
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
-from kourou.protocol.messages.sends import SendRecords
 from kourou.sync import Client as BlockingClient
 from kourou_rigs.wire_broker import Answer, Cut
 
-PATIENCE_S = 20.0
+WAIT_S = 20.0
 
 
 @pytest.fixture
@@ -229,7 +229,7 @@ async def test_an_unknown_topic_is_looked_for_no_longer_than_a_send_may_take(
     cluster.nobody_leads(broker)
     async with producing(send_timeout_ms=300, create_topic_key="UNKNOWN") as mq:
         sending = asyncio.ensure_future(mq.send("New", b"x"))
-        await asyncio.wait([sending], timeout=PATIENCE_S)
+        await asyncio.wait([sending], timeout=WAIT_S)
         assert sending.done()
         with pytest.raises(TopicNotFound):
             await sending

@@ -7,14 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kourou.client.producer.drafts import Place
+from kourou.client.producer.drafts import DraftDestination
 from kourou.client.producer.pending_sends import (
     CallbackPort,
     Gathering,
     LoopPort,
     PendingSend,
+    SendTarget,
     Slot,
-    Target,
     Terms,
     ThreadPort,
 )
@@ -23,7 +23,7 @@ from kourou.model.message import SendResult, SendStatus
 from kourou.model.topic import MessageQueue
 
 QUEUE = MessageQueue("T", "b", 0)
-LANE = Target(QUEUE, "a:1", Place(b"T", 0, "c"), Terms(1_000, 3))
+TARGET = SendTarget(QUEUE, "a:1", DraftDestination(b"T", 0, "c"), Terms(1_000, 3))
 RESULT = SendResult(SendStatus.SEND_OK, "id", QUEUE, 7)
 
 
@@ -38,8 +38,8 @@ class Outgoing:
         return True
 
 
-def unsent(port, waiter=None, size=10):
-    return PendingSend(bytes(size), "id", LANE, port, waiter, 0)
+def pending_send(port, waiter=None, size=10):
+    return PendingSend(bytes(size), "id", TARGET, port, waiter, 0)
 
 
 def loop_port(outgoing, count_max=100, size_bytes_max=10_000):
@@ -56,7 +56,7 @@ async def test_the_first_crosses_at_once_and_the_rest_of_the_turn_together():
     outgoing = Outgoing()
     port = loop_port(outgoing)
     for _ in range(5):
-        port.add(unsent(port))
+        port.add(pending_send(port))
     assert [len(burst) for burst in outgoing.bursts] == [1]
     await asyncio.sleep(0)
     assert [len(burst) for burst in outgoing.bursts] == [1, 4]
@@ -65,8 +65,8 @@ async def test_the_first_crosses_at_once_and_the_rest_of_the_turn_together():
 async def test_several_at_once_join_the_turn():
     outgoing = Outgoing()
     port = loop_port(outgoing)
-    port.add_all([unsent(port), unsent(port)])
-    port.add(unsent(port))
+    port.add_all([pending_send(port), pending_send(port)])
+    port.add(pending_send(port))
     port.add_all([])
     await asyncio.sleep(0)
     assert [len(burst) for burst in outgoing.bursts] == [3]
@@ -75,7 +75,7 @@ async def test_several_at_once_join_the_turn():
 async def test_crossing_may_be_forced_and_then_happens_once():
     outgoing = Outgoing()
     port = loop_port(outgoing)
-    port.add_all([unsent(port)])
+    port.add_all([pending_send(port)])
     port.cross()
     await asyncio.sleep(0)
     assert [len(burst) for burst in outgoing.bursts] == [1]
@@ -86,7 +86,7 @@ async def test_outcomes_reach_their_futures():
     loop = asyncio.get_running_loop()
     good, bad, gone = (loop.create_future() for _ in range(3))
     for waiter in (good, bad, gone, None):
-        port.add(unsent(port, waiter))
+        port.add(pending_send(port, waiter))
     gone.cancel()
     error = MessageIllegal("no")
     port.deliver([(good, RESULT, 10), (bad, error, 10), (gone, RESULT, 10), (None, None, 10)])
@@ -99,15 +99,15 @@ async def test_outcomes_reach_their_futures():
 @pytest.mark.parametrize("limits", [{"count_max": 2}, {"size_bytes_max": 20}])
 async def test_a_full_port_makes_senders_wait_in_their_order(limits):
     port = loop_port(Outgoing(), **limits)
-    port.add(unsent(port))
-    port.add(unsent(port))
+    port.add(pending_send(port))
+    port.add(pending_send(port))
     assert port.full
     order = []
 
     async def send(number):
         await port.room()
         order.append(number)
-        port.add(unsent(port))
+        port.add(pending_send(port))
 
     tasks = [asyncio.ensure_future(send(number)) for number in range(3)]
     await asyncio.sleep(0)
@@ -137,7 +137,7 @@ def test_threads_are_settled_directly():
 
     outgoing, waiter = Outgoing(), Waiter()
     port = ThreadPort(outgoing)
-    port.add_all([unsent(port, waiter)])
+    port.add_all([pending_send(port, waiter)])
     assert len(outgoing.bursts) == 1
     port.deliver([(waiter, RESULT, 10), (None, None, 10)])
     assert waiter.outcome is RESULT
@@ -158,7 +158,7 @@ def test_callbacks_run_in_the_pool_and_free_room():
     with ThreadPoolExecutor(1, thread_name_prefix="callbacks") as pool:
         port = CallbackPort(outgoing, pool, count_max=1)
         for _ in range(3):  # each takes the only room, so delivering must free it
-            port.add(unsent(port, Waiter()))
+            port.add(pending_send(port, Waiter()))
             port.deliver([(Waiter(), RESULT, 10)])
     assert outcomes == [RESULT] * 3
     assert all(name.startswith("callbacks") for name in threads)

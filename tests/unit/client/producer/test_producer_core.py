@@ -8,11 +8,7 @@ import pytest
 
 from kourou import Message
 from kourou.client.producer import producer_core as producer_module
-from kourou.errors import (
-    BadRequest,
-    NoPermission,
-    TopicNotFound,
-)
+from kourou.errors import BadRequest, NoPermission, TopicNotFound
 from kourou.model.topic import MessageQueue
 
 
@@ -84,8 +80,8 @@ async def test_every_way_to_send_can_delay(cluster, producing):
             await mq.send_batch("T", [Message("T", b"", delay_level=1)])
         with pytest.raises(BadRequest, match="11:00"):
             await mq.send("T", b"", delay=timedelta(minutes=11))
-    told = [one.properties.get("DELAY") for one in broker.stored("T")]
-    assert told == ["3", "2", "1", "40", "2", None]
+    levels = [one.properties.get("DELAY") for one in broker.stored("T")]
+    assert levels == ["3", "2", "1", "40", "2", None]
 
 
 async def test_wait_false_asks_for_an_early_answer(cluster, producing):

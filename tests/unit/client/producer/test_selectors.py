@@ -6,8 +6,13 @@ from collections import Counter
 
 import pytest
 
-from kourou.client.producer.fault_latency import FaultLatency
-from kourou.client.producer.selectors import RoundRobin, chosen_queue, queue_of_key, require_queues
+from kourou.client.producer.selectors import (
+    FaultLatency,
+    RoundRobin,
+    chosen_queue,
+    queue_of_key,
+    require_queues,
+)
 from kourou.errors import BadRequest, Unavailable
 from kourou.model.message import Message
 from kourou.model.topic import MessageQueue

@@ -6,26 +6,28 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kourou.protocol.messages.sends import SendRecordsResponse
 
-from kourou.client.producer.drafts import Place
-from kourou.client.producer.pending_sends import PendingSend, Target, Terms
+from kourou.client.producer.drafts import DraftDestination
+from kourou.client.producer.pending_sends import PendingSend, SendTarget, Terms
 from kourou.client.producer.send_frames import frames, gather, outcomes_of, request_of
 from kourou.errors import Code, MessageIllegal, NoPermission, UnknownOutcome
 from kourou.model.limits import FRAME_RECORD_BYTES_MAX, FRAME_RECORDS_MAX
 from kourou.model.message import SendResult, SendStatus
 from kourou.model.topic import MessageQueue
-from kourou.protocol.messages.sends import SendRecordsResponse
 
 USUAL = Terms(10_000, 3)
 HOST_TEXT = "7F000001000051AF"
 
 
-def target(number: int, terms: Terms = USUAL, address: str = "a:1") -> Target:
+def target(number: int, terms: Terms = USUAL, address: str = "a:1") -> SendTarget:
     queue = MessageQueue("T", "b", number)
-    return Target(queue, address, Place(b"T", number, "c"), terms, host_text=HOST_TEXT)
+    return SendTarget(
+        queue, address, DraftDestination(b"T", number, "c"), terms, host_text=HOST_TEXT
+    )
 
 
-def unsent(where: Target, draft: bytes = b"draft", key: str = "U") -> PendingSend:
+def pending_send(where: SendTarget, draft: bytes = b"draft", key: str = "U") -> PendingSend:
     return PendingSend(draft, key, where, None, None, 1_000)
 
 
@@ -44,9 +46,9 @@ def response(frame, **changes) -> SendRecordsResponse:
     return SendRecordsResponse(**{**fields, **changes})
 
 
-def test_messages_of_one_burst_share_a_frame_lane_by_lane():
+def test_messages_of_one_burst_share_a_frame_grouped_by_queue():
     first, second = target(0), target(1)
-    messages = [unsent(first, b"1"), unsent(second, b"22"), unsent(first, b"333")]
+    messages = [pending_send(first, b"1"), pending_send(second, b"22"), pending_send(first, b"333")]
     frame = one_frame(messages)
     assert frame.targets == [first, second]
     assert [message.draft for message in frame.messages] == [b"1", b"333", b"22"]
@@ -62,8 +64,8 @@ def test_messages_of_one_burst_share_a_frame_lane_by_lane():
     assert first.bucket == second.bucket == []
 
 
-def test_one_lane_needs_no_numbers():
-    frame = one_frame([unsent(target(0))])
+def test_one_queue_needs_no_numbers():
+    frame = one_frame([pending_send(target(0))])
     request, _ = request_of(frame, producer_group="g", default_topic="", default_topic_queue_nums=0)
     assert request.target_of == b""
 
@@ -74,9 +76,9 @@ def test_brokers_and_terms_are_kept_apart():
         frames(
             gather(
                 [
-                    unsent(target(0)),
-                    unsent(target(0, address="b:1")),
-                    unsent(target(0, impatient)),
+                    pending_send(target(0)),
+                    pending_send(target(0, address="b:1")),
+                    pending_send(target(0, impatient)),
                 ]
             )
         )
@@ -88,16 +90,18 @@ def test_brokers_and_terms_are_kept_apart():
     ]
 
 
-def test_a_queue_has_one_lane_in_a_frame_even_if_its_route_was_renewed_meanwhile():
+def test_a_queue_has_one_target_in_a_frame_even_after_a_route_change():
     before, after = target(0), target(0)
-    frame = one_frame([unsent(before, b"1"), unsent(after, b"2"), unsent(before, b"3")])
+    frame = one_frame(
+        [pending_send(before, b"1"), pending_send(after, b"2"), pending_send(before, b"3")]
+    )
     assert len(frame.targets) == 1
     assert [message.draft for message in frame.messages] == [b"1", b"3", b"2"]
 
 
 def test_frames_are_cut_at_their_number_of_records():
     where = target(0)
-    messages = [unsent(where, key=str(number)) for number in range(FRAME_RECORDS_MAX + 1)]
+    messages = [pending_send(where, key=str(number)) for number in range(FRAME_RECORDS_MAX + 1)]
     first, second = frames(gather(messages))
     assert (len(first.messages), len(second.messages)) == (FRAME_RECORDS_MAX, 1)
     assert [message.unique_key for message in [*first.messages, *second.messages]] == [
@@ -108,7 +112,7 @@ def test_frames_are_cut_at_their_number_of_records():
 def test_frames_are_cut_at_their_bytes_and_one_record_always_fits():
     where = target(0)
     large = bytes(FRAME_RECORD_BYTES_MAX + 1)
-    messages = [unsent(where, b"x"), unsent(where, large), unsent(where, b"y")]
+    messages = [pending_send(where, b"x"), pending_send(where, large), pending_send(where, b"y")]
     assert [len(frame.messages) for frame in frames(gather(messages))] == [1, 1, 1]
 
 
@@ -119,7 +123,7 @@ def test_nothing_is_lost_and_lanes_keep_their_order(picks):
     targets = [target(number) for number in range(5)]
     payload = bytes(2_000_000)
     messages = [
-        unsent(targets[number], payload[:size], key=str(index))
+        pending_send(targets[number], payload[:size], key=str(index))
         for index, (number, size) in enumerate(picks)
     ]
     found = [message for frame in frames(gather(messages)) for message in frame.messages]
@@ -142,7 +146,11 @@ def test_nothing_is_lost_and_lanes_keep_their_order(picks):
 def test_places_are_counted_from_the_lanes_and_runs():
     first, second = target(0), target(1)
     frame = one_frame(
-        [unsent(first, b"1", "A"), unsent(second, b"22", "B"), unsent(first, b"333", "C")]
+        [
+            pending_send(first, b"1", "A"),
+            pending_send(second, b"22", "B"),
+            pending_send(first, b"333", "C"),
+        ]
     )
     outcomes = outcomes_of(frame, 0, "", response(frame, runs=[(0, 5_000), (2, 9_000)]))
     assert [(one.message_id, one.queue.queue_id, one.offset) for one in outcomes] == [
@@ -158,16 +166,18 @@ def test_places_are_counted_from_the_lanes_and_runs():
 @pytest.mark.feature("F167")
 @pytest.mark.parametrize("status", list(SendStatus))
 def test_four_answers_mean_stored(status):
-    frame = one_frame([unsent(target(0))])
+    frame = one_frame([pending_send(target(0))])
     [outcome] = outcomes_of(
         frame, Code[status if status != "SEND_OK" else "SUCCESS"], "", response(frame)
     )
     assert outcome.status is status
 
 
-def test_a_refused_lane_does_not_touch_the_others():
+def test_a_refused_queue_does_not_affect_the_others():
     first, second = target(0), target(1)
-    frame = one_frame([unsent(first, b"1"), unsent(first, b"22"), unsent(second, b"333")])
+    frame = one_frame(
+        [pending_send(first, b"1"), pending_send(first, b"22"), pending_send(second, b"333")]
+    )
     answer = response(
         frame, target_codes=[16, 0], target_remarks=["no", ""], target_offsets=[-1, 7]
     )
@@ -178,14 +188,14 @@ def test_a_refused_lane_does_not_touch_the_others():
 
 
 def test_an_error_for_all():
-    frame = one_frame([unsent(target(0)), unsent(target(0))])
+    frame = one_frame([pending_send(target(0)), pending_send(target(0))])
     outcomes = outcomes_of(frame, Code.MESSAGE_ILLEGAL, "too long", None)
     assert [type(one) for one in outcomes] == [MessageIllegal] * 2
 
 
 @pytest.mark.feature("F176")
 def test_repeats_are_placed_one_by_one_even_in_another_queue():
-    frame = one_frame([unsent(target(0), key="A"), unsent(target(0), key="B")])
+    frame = one_frame([pending_send(target(0), key="A"), pending_send(target(0), key="B")])
     answer = response(
         frame, runs=[], target_offsets=[-1], offsets=[50, 3], positions=[700, 800], queue_ids=[0, 2]
     )
@@ -206,20 +216,20 @@ def test_repeats_are_placed_one_by_one_even_in_another_queue():
     ],
 )
 def test_an_answer_that_does_not_fit_leaves_the_outcome_unknown(changes):
-    frame = one_frame([unsent(target(0)), unsent(target(0))])
+    frame = one_frame([pending_send(target(0)), pending_send(target(0))])
     outcomes = outcomes_of(frame, 0, "", response(frame, **changes))
     assert [type(one) for one in outcomes] == [UnknownOutcome] * 2
 
 
 def test_no_answer_header_leaves_the_outcome_unknown():
-    frame = one_frame([unsent(target(0))])
+    frame = one_frame([pending_send(target(0))])
     [outcome] = outcomes_of(frame, 0, "", None)
     assert isinstance(outcome, UnknownOutcome)
     assert not isinstance(outcome, SendResult)
 
 
 def test_traces_of_further_messages_travel_in_the_header():
-    (frame,) = frames(gather([unsent(target(0), b"1")]))
+    (frame,) = frames(gather([pending_send(target(0), b"1")]))
     about = {"producer_group": "g", "default_topic": "", "default_topic_queue_nums": 0}
     assert request_of(frame, **about)[0].contexts == b""
     assert request_of(frame, **about, contexts=b"c" * 25)[0].contexts == b"c" * 25

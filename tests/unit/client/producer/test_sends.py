@@ -169,7 +169,7 @@ async def test_waiting_for_room_keeps_the_order(cluster, producing):
 
 
 @pytest.mark.parametrize("way", ["refused", "cancelled"])
-async def test_all_who_wait_for_a_route_are_told(cluster, producing, way):
+async def test_all_waiting_sends_get_the_route_error(cluster, producing, way):
     cluster.broker()
     del cluster.topics["TBW102"]
     async with producing() as mq:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from kourou.protocol.messages.sends import PushReplyMessageToClient, SendRecords, SendReplyMessage
 
 from kourou.client.requests.replies import ReplyNotTaken, ReplyTimedOut
 from kourou.errors import BadRequest, Code, DecodeError, KourouError, Throttled, Unavailable
 from kourou.model.message import Property
 from kourou.protocol.messages.groups import HeartBeat
-from kourou.protocol.messages.sends import PushReplyMessageToClient, SendRecords, SendReplyMessage
 from kourou.protocol.record.properties import decode_properties, encode_properties
 from kourou.protocol.wire.frames import FrameKind
 from kourou_rigs.wire_broker import Answer
@@ -61,11 +61,11 @@ async def test_a_request_and_its_reply(asked, producing, tools) -> None:
         ((sent, body),) = asked.replies
         assert body == b'{"said":"pong"}'
         assert (sent.topic, sent.queue_id, sent.producer_group) == (REPLIES, 0, "p")
-        told = decode_properties(sent.properties.encode())
-        assert told["MSG_TYPE"] == "reply"
+        sent_properties = decode_properties(sent.properties.encode())
+        assert sent_properties["MSG_TYPE"] == "reply"
         for name in ("CORRELATION_ID", "REPLY_TO_CLIENT", "TTL"):
-            assert told[name] == properties[name]
-        assert reply.message_id == told["UNIQ_KEY"]
+            assert sent_properties[name] == properties[name]
+        assert reply.message_id == sent_properties["UNIQ_KEY"]
         assert len(mq._core.requests) == 0
 
 
@@ -120,7 +120,7 @@ async def test_a_late_reply_is_counted_and_dropped(asked, producing, tools, capl
         assert message.properties["CORRELATION_ID"] in caplog.text
 
 
-async def test_a_send_that_fails_is_told_at_once(asked, producing, tools) -> None:
+async def test_a_send_that_fails_is_raised_at_once(asked, producing, tools) -> None:
     asked.intercept = tools.on_send(Answer(Code.MESSAGE_ILLEGAL, remark="no"))
     async with producing() as mq:
         with pytest.raises(KourouError, match="no"):
@@ -172,7 +172,9 @@ async def test_a_reply_that_cannot_be_read_is_the_requesters_affair(
         assert reply.raw_body == b"no json"
 
 
-async def test_who_is_told_by_a_broker_says_that_it_heard(asked, producing, cluster, tools) -> None:
+async def test_a_requester_acknowledges_the_reply_to_the_broker(
+    asked, producing, cluster, tools
+) -> None:
     async with producing() as mq:
         await mq.send("T", b"to connect")
         wire = cluster.wires_to(asked)[0]

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kourou.client.session.heartbeats import Membership
+from kourou.client.session.heartbeats import GroupMembership
 from kourou.errors import Code, Unavailable
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel
 from kourou.model.topic import MessageQueue
@@ -31,7 +31,7 @@ class Member:
 
     @property
     def membership(self):
-        return Membership(
+        return GroupMembership(
             self.group,
             ConsumeType.CONSUME_PASSIVELY,
             MessageModel.CLUSTERING,
@@ -71,7 +71,7 @@ async def test_members_are_asked_of_any_broker_that_answers(cluster, broker, ses
     assert all(ids == [session.client_id] for ids in await on_io(session, work))
 
 
-async def test_a_broker_that_does_not_know_us_is_told(cluster, broker, session):
+async def test_a_broker_that_does_not_know_us_gets_a_heartbeat(cluster, broker, session):
     async def work():
         await session.join(Member())
         known = await session.routes.find("T")
@@ -89,9 +89,9 @@ async def test_a_broker_that_does_not_know_us_is_told(cluster, broker, session):
         with pytest.raises(Unavailable, match="does not know this consumer yet"):
             await session.members("g", known)
         broker.intercept = None
-        told = asyncio.Event()
-        broker.intercept = lambda _: told.set()
-        await told.wait()
+        notified = asyncio.Event()
+        broker.intercept = lambda _: notified.set()
+        await notified.wait()
         assert isinstance(broker.seen[-1], HeartBeat)
 
     await on_io(session, work)

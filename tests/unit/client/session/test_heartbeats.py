@@ -9,7 +9,7 @@ import pytest
 
 from kourou.client.session.connections import Connections
 from kourou.client.session.discovery import NameServers
-from kourou.client.session.heartbeats import Heartbeats, Membership
+from kourou.client.session.heartbeats import GroupMembership, Heartbeats
 from kourou.client.session.name_servers import NameServerChoice
 from kourou.client.session.route_table import RouteTable
 from kourou.errors import Code
@@ -18,7 +18,7 @@ from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageMode
 from kourou.protocol.messages.groups import HeartBeat
 from kourou_rigs.wire_broker import Answer
 
-GROUP = Membership(
+GROUP = GroupMembership(
     "g",
     ConsumeType.CONSUME_PASSIVELY,
     MessageModel.CLUSTERING,
@@ -65,7 +65,7 @@ def beats(broker):
 
 
 @pytest.mark.feature("F026", "F005")
-async def test_every_broker_of_every_route_is_told(cluster, broker, hearts):
+async def test_every_broker_of_every_route_gets_a_heartbeat(cluster, broker, hearts):
     other = cluster.broker("broker-b")
     heart = hearts()
     await heart.routes.find("T")
@@ -114,18 +114,18 @@ async def test_it_repeats(cluster, broker, hearts):
     await thrice.wait()
 
 
-async def test_a_new_broker_is_told_at_once(cluster, broker, hearts):
+async def test_a_new_broker_gets_a_heartbeat_at_once(cluster, broker, hearts):
     heart = hearts()
     heart.start()
     await heart.routes.find("T")
     other = cluster.broker("broker-b")
-    told = asyncio.Event()
-    other.intercept = lambda _: told.set()
+    notified = asyncio.Event()
+    other.intercept = lambda _: notified.set()
     await heart.routes.refresh("T")
-    await told.wait()
+    await notified.wait()
 
 
-async def test_reaching_tells_only_those_who_were_not_told(cluster, broker, hearts):
+async def test_reach_sends_only_to_brokers_without_a_heartbeat(cluster, broker, hearts):
     heart = hearts()
     await heart.routes.find("T")
     for _ in range(3):
@@ -134,7 +134,7 @@ async def test_reaching_tells_only_those_who_were_not_told(cluster, broker, hear
 
 
 @pytest.mark.fault
-async def test_a_broker_that_does_not_hear_is_told_again(cluster, broker, hearts, caplog):
+async def test_an_unreachable_broker_gets_the_next_heartbeat(cluster, broker, hearts, caplog):
     heart = hearts()
     await heart.routes.find("T")
     cluster.down.add(broker.address)
@@ -146,7 +146,7 @@ async def test_a_broker_that_does_not_hear_is_told_again(cluster, broker, hearts
 
 
 @pytest.mark.fault
-async def test_a_broker_that_was_lost_is_told_as_soon_as_it_is_back(cluster, broker, hearts):
+async def test_a_reconnected_broker_gets_a_heartbeat_at_once(cluster, broker, hearts):
     """A producer that is idle asks nothing, and must be known: the broker may ask it."""
     heart = hearts()
     await heart.routes.find("T")
@@ -155,10 +155,10 @@ async def test_a_broker_that_was_lost_is_told_as_soon_as_it_is_back(cluster, bro
     [wire] = cluster.wires_to(broker)
     wire.on_connected()
     assert beats(broker) == 1, "it was its first connection"
-    loop, told = asyncio.get_running_loop(), asyncio.Event()
-    broker.intercept = lambda _: loop.call_soon(told.set) and None
+    loop, notified = asyncio.get_running_loop(), asyncio.Event()
+    broker.intercept = lambda _: loop.call_soon(notified.set) and None
     wire.on_connected()
-    await told.wait()
+    await notified.wait()
     assert beats(broker) == 2
 
 
@@ -182,13 +182,15 @@ async def test_leaving_a_broker_that_is_gone_is_no_error(cluster, broker, hearts
     await heart.beat()
     cluster.down.add(broker.address)
     [wire] = cluster.wires_to(broker)
-    told = len(wire.kinds)
+    notified = len(wire.kinds)
     await heart.leave(consumer_group="g")
-    assert len(wire.kinds) == told, "whoever is not there is not waited for"
+    assert len(wire.kinds) == notified, "whoever is not there is not waited for"
 
 
 @pytest.mark.feature("F027")
-async def test_a_new_leader_is_told_although_it_was_told_as_a_follower(cluster, broker, hearts):
+async def test_a_new_leader_gets_a_heartbeat_although_it_got_one_as_a_follower(
+    cluster, broker, hearts
+):
     follower = cluster.follower(broker)
     one = hearts()
     await one.routes.find("T")

@@ -88,29 +88,29 @@ async def test_after_the_last_user_it_is_closed():
 
 
 @pytest.mark.fault
-def test_a_forked_child_is_told_and_gets_a_fresh_thread(thread):
+def test_a_forked_child_gets_an_error_and_then_a_new_thread(thread):
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
-        verdict = b"nothing"
+        outcome = b"nothing"
         try:
             try:
                 thread.submit(where())
             except ForkedClient:
-                verdict = b"told"
+                outcome = b"told"
             io_thread.release(thread)
             fresh = io_thread.acquire("test:1")
             if fresh is not thread and fresh.submit(where()).result(60):
-                verdict += b" and fresh"
+                outcome += b" and fresh"
             io_thread.release(fresh)
         finally:
-            os.write(write_end, verdict)
+            os.write(write_end, outcome)
             os._exit(0)
     os.close(write_end)
-    verdict = os.read(read_end, 100)
+    outcome = os.read(read_end, 100)
     os.close(read_end)
     os.waitpid(child, 0)
-    assert verdict == b"told and fresh"
+    assert outcome == b"told and fresh"
     assert thread.submit(where()).result(60) == "kourou-io-test:1", "the parent goes on"
 
 
@@ -166,19 +166,19 @@ def test_when_that_loop_has_ended_calls_say_so(broker, cluster):
 
 
 @pytest.mark.fault
-async def test_a_forked_child_is_told(broker, cluster):
+async def test_a_forked_child_gets_an_error(broker, cluster):
     async with Client(ALONE, dial=cluster.dial) as mq:
         await mq.send("T", b"x")
         read_end, write_end = os.pipe()
         child = os.fork()
         if child == 0:
-            verdict = b"nothing"
+            outcome = b"nothing"
             try:
                 mq.send("T", b"y").send(None)
             except ForkedClient:
-                verdict = b"told"
+                outcome = b"told"
             finally:
-                os.write(write_end, verdict)
+                os.write(write_end, outcome)
                 os._exit(0)
         os.close(write_end)
         assert os.read(read_end, 100) == b"told"

@@ -11,8 +11,7 @@ import pytest
 from kourou.client.session import name_servers
 from kourou.client.session.connections import Connections
 from kourou.client.session.discovery import NameServers
-from kourou.client.session.name_server_list import fetch_list
-from kourou.client.session.name_servers import NameServerChoice
+from kourou.client.session.name_servers import NameServerChoice, fetch_list
 from kourou.errors import Code, TopicNotFound, Unavailable, UnknownOutcome
 from kourou.protocol.messages.namesrv import DeleteTopicInNamesrv, GetRouteInfoByTopic
 from kourou_rigs.list_server import BAD_ANSWERS, PAGES, ListServer, answer_of
@@ -105,7 +104,7 @@ async def test_a_refusal_is_an_answer(cluster, choose):
 
 
 @pytest.mark.feature("F022")
-async def test_changes_are_told_to_every_name_server(cluster, choose):
+async def test_changes_are_sent_to_every_name_server(cluster, choose):
     choice = choose()
     await choice.tell_all(DeleteTopicInNamesrv(topic="TBW102"))
     assert {address for address, _ in cluster.asked} == set(THREE)
@@ -169,7 +168,7 @@ async def test_no_answer_of_a_list_server_ends_the_refreshing(choose, caplog):
     assert "is readable again" in said[1]
 
 
-async def test_the_outcome_of_each_is_told(cluster, choose):
+async def test_the_outcome_of_each_is_returned(cluster, choose):
     choice = choose()
     cluster.down.add("n2:19876")
     found = await choice.outcomes(ASK)

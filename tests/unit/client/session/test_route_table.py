@@ -97,7 +97,7 @@ async def test_producers_borrow_the_default_route_and_consumers_do_not(cluster, 
 
 
 @pytest.mark.feature("F287", "F026")
-async def test_routes_are_renewed_and_changes_are_told(cluster, table):
+async def test_routes_are_refreshed_and_changes_are_reported(cluster, table):
     changed = asyncio.Event()
     await table.find("T")
     table.listen(lambda topic: changed.set() if topic == "T" else None)
@@ -182,13 +182,13 @@ async def test_a_stale_route_that_stays_is_not_asked_for_ever(cluster, table, mo
     assert asked(cluster, "T") == 1 + route_table.STALE_LOOKS
 
 
-async def test_the_next_leader_is_looked_for_and_told(cluster, table, broker, monkeypatch, tools):
+async def test_the_next_leader_is_found_and_reported(cluster, table, broker, monkeypatch, tools):
     """One topic is asked meanwhile; then the others."""
     monkeypatch.setattr(route_table, "AWAIT_PAUSE_MS", 2)
     follower = cluster.follower(broker)
     cluster.topics["U"] = (1, 1)
     led = asyncio.Queue()
-    table.listen_leaders(lambda *told: led.put_nowait(told))
+    table.listen_leaders(lambda *notified: led.put_nowait(notified))
     await table.find("T")
     await table.find("U")
     cluster.nobody_leads(broker)
@@ -206,7 +206,7 @@ async def test_the_next_leader_is_looked_for_and_told(cluster, table, broker, mo
 
 
 async def test_the_first_leader_that_is_known_is_no_change(table):
-    told = []
-    table.listen_leaders(lambda *one: told.append(one))
+    notified = []
+    table.listen_leaders(lambda *one: notified.append(one))
     await table.find("T")
-    assert not told
+    assert not notified

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 
 from kourou import Client, ConsumerSettings
 from kourou.errors import Code
-from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 from kourou_rigs.clock import ManualClock
 from kourou_rigs.wire_broker import Answer
 
@@ -61,7 +61,7 @@ async def test_how_long_a_handler_may_take(one_queue, cluster, consumer, tools):
     mq._client.clock = clock = ManualClock()
 
     async def look():
-        messages._started.look()
+        messages._started.sample()
 
     async with mq, mq.subscribe("T") as messages:
         await anext(aiter(messages))

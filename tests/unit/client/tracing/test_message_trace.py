@@ -71,7 +71,7 @@ async def test_a_send_leaves_its_trace(traced, broker) -> None:
     assert record.timestamp_ms == stored.born_timestamp
 
 
-async def test_a_failed_send_is_told_as_such(traced, broker, tools) -> None:
+async def test_a_failed_send_is_traced_as_such(traced, broker, tools) -> None:
     def refuse(request):
         named = [target.topic for target in request.targets]
         return Answer(Code.MESSAGE_ILLEGAL, remark="no") if named == ["T"] else None

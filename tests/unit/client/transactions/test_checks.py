@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from kourou import ProducerSettings
-from kourou.client.introspection.broker_requests import Asked
+from kourou.client.introspection.broker_requests import BrokerRequest
 from kourou.client.transactions import checks as transaction_checks
 from kourou.client.transactions.checks import Check, TransactionChecks
 from kourou.errors import KourouError, Unavailable
@@ -22,22 +22,22 @@ class Wires:
     """The session, as much as checks use of it: what is asked of brokers."""
 
     def __init__(self) -> None:
-        self.told: list[EndTransaction] = []
+        self.reported: list[EndTransaction] = []
         self.heard = asyncio.Event()
-        self.half_answerers: dict[str, object] = {}
-        self.connections = self.answering = self.settings = self
+        self.half_handlers: dict[str, object] = {}
+        self.connections = self.request_handlers = self.settings = self
         self.request_timeout_ms = 3_000
         self.answerers: dict[type, object] = {}
         self.lost: set[str] = set()
 
-    def stands(self, address) -> bool:
+    def is_connected(self, address) -> bool:
         return address not in self.lost
 
     def on(self, request, answerer) -> None:
         self.answerers[request] = answerer
 
     async def ask(self, address, request, *, timeout_ms) -> None:
-        self.told.append(request)
+        self.reported.append(request)
         self.heard.set()
 
 
@@ -163,19 +163,19 @@ def test_nine_questions_of_a_broker_at_once(broker, caplog, settings, running, d
 async def test_what_a_broker_asked_that_is_gone_delays_nobody():
     """Waiting for a dead broker's connection takes seconds for each of its questions."""
     wires, gate = Wires(), Gate()
-    desk = checks(wires)
-    await desk.add(Check("orders", gate.check), None)
-    desk.take("here", question(1), record(1))
+    checker = checks(wires)
+    await checker.add(Check("orders", gate.check), None)
+    checker.take("here", question(1), record(1))
     await asyncio.to_thread(gate.wait_for, 1)
     for number in range(2, 5):
-        desk.take("gone", question(number), record(number))
-    desk.take("here", question(5), record(5))
+        checker.take("gone", question(number), record(number))
+    checker.take("here", question(5), record(5))
     wires.lost.add("gone")
     gate.open()
-    await until(lambda: desk._running == 0)
-    await desk.close(1_000)
+    await until(lambda: checker._running == 0)
+    await checker.close(1_000)
     assert gate.seen == [b"1", b"5"]
-    assert [told.msg_id for told in wires.told] == ["U1", "U5"]
+    assert [reported.msg_id for reported in wires.reported] == ["U1", "U5"]
 
 
 @pytest.mark.feature("F298", "F299", "F300")
@@ -187,7 +187,7 @@ async def test_the_defaults_are_rocketmqs():
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "reported"),
     [
         (True, COMMIT),
         (TransactionState.COMMIT, COMMIT),
@@ -199,18 +199,20 @@ async def test_the_defaults_are_rocketmqs():
         (1, None),
     ],
 )
-async def test_answers_and_what_the_broker_is_told(answer, told, caplog):
+async def test_answers_and_what_the_broker_receives(answer, reported, caplog):
     wires = Wires()
-    desk = checks(wires)
-    await desk.add(Check("orders", lambda message: answer), None)
-    desk.take("broker", question(7), record(7))
-    await until(lambda: desk._running == 0)
-    assert [one.commit_or_rollback for one in wires.told] == ([] if told is None else [told])
-    for one in wires.told:
+    checker = checks(wires)
+    await checker.add(Check("orders", lambda message: answer), None)
+    checker.take("broker", question(7), record(7))
+    await until(lambda: checker._running == 0)
+    assert [one.commit_or_rollback for one in wires.reported] == (
+        [] if reported is None else [reported]
+    )
+    for one in wires.reported:
         assert (one.tran_state_table_offset, one.commit_log_offset) == (7, 7_000)
         assert (one.producer_group, one.msg_id, one.from_transaction_check) == ("shop", "U7", True)
     assert ("failed" in caplog.text) == (answer in ("yes", 1) and answer is not True)
-    await desk.close(1_000)
+    await checker.close(1_000)
 
 
 async def test_a_check_that_raises_has_not_answered_and_the_next_is_asked(caplog):
@@ -220,14 +222,14 @@ async def test_a_check_that_raises_has_not_answered_and_the_next_is_asked(caplog
         return True
 
     wires = Wires()
-    desk = checks(wires)
-    await desk.add(Check("orders", check), None)
+    checker = checks(wires)
+    await checker.add(Check("orders", check), None)
     for number in (1, 2):
-        desk.take("broker", question(number), record(number))
-    await until(lambda: desk._running == 0)
-    assert [one.msg_id for one in wires.told] == ["U2"]
+        checker.take("broker", question(number), record(number))
+    await until(lambda: checker._running == 0)
+    assert [one.msg_id for one in wires.reported] == ["U2"]
     assert "the table is away" in caplog.text
-    await desk.close(1_000)
+    await checker.close(1_000)
 
 
 async def test_a_broker_that_does_not_take_an_answer_is_logged(caplog):
@@ -237,27 +239,27 @@ async def test_a_broker_that_does_not_take_an_answer_is_logged(caplog):
         raise Unavailable("gone")
 
     wires.ask = refuse
-    desk = checks(wires)
-    await desk.add(Check("orders", lambda message: True), None)
-    desk.take("broker", question(1), record(1))
-    await until(lambda: desk._running == 0)
+    checker = checks(wires)
+    await checker.add(Check("orders", lambda message: True), None)
+    checker.take("broker", question(1), record(1))
+    await until(lambda: checker._running == 0)
     assert "gone" in caplog.text
-    await desk.close(1_000)
+    await checker.close(1_000)
 
 
 async def test_each_topic_has_its_function_and_the_rest_the_general_one():
     asked: list[tuple[str, str]] = []
     wires = Wires()
-    desk = checks(wires)
+    checker = checks(wires)
     for name in ("orders", ""):
-        await desk.add(
+        await checker.add(
             Check(name, lambda message, name=name: asked.append((name, message.topic))), None
         )
-    desk.take("broker", question(1), record(1))
-    desk.take("broker", question(2), record(2, topic="bills"))
-    await until(lambda: desk._running == 0)
+    checker.take("broker", question(1), record(1))
+    checker.take("broker", question(2), record(2, topic="bills"))
+    await until(lambda: checker._running == 0)
     assert sorted(asked) == [("", "bills"), ("orders", "orders")]
-    await desk.close(1_000)
+    await checker.close(1_000)
 
 
 async def test_a_question_goes_to_the_producer_of_its_group(caplog):
@@ -265,16 +267,18 @@ async def test_a_question_goes_to_the_producer_of_its_group(caplog):
     shop = checks(wires)
     other = TransactionChecks(ProducerSettings(producer_group="other"), wires, nothing)
     seen: list[str] = []
-    for desk in (shop, other):
-        await desk.add(Check("", lambda message, desk=desk: seen.append(desk.group)), None)
+    for checker in (shop, other):
+        await checker.add(
+            Check("", lambda message, checker=checker: seen.append(checker.group)), None
+        )
     answer = wires.answerers[CheckTransactionState]
     for group in ("shop", "other", "nobody's"):
-        await answer(Asked("broker", question(1), [record(1, group)]))
+        await answer(BrokerRequest("broker", question(1), [record(1, group)]))
     await until(lambda: shop._running + other._running == 0)
     assert sorted(seen) == ["other", "shop"]
     assert "nobody's" in caplog.text
     await shop.close(1_000)
-    assert list(wires.half_answerers) == ["other"]
+    assert list(wires.half_handlers) == ["other"]
     await other.close(1_000)
 
 
@@ -288,25 +292,25 @@ async def test_a_member_joins_its_group_as_soon_as_its_brokers_are_known(monkeyp
         if len(found) < 3:
             raise KourouError("no route yet")
 
-    desk = TransactionChecks(ProducerSettings(producer_group="shop"), Wires(), find)
-    await desk.add(Check("orders", lambda message: None), None)
+    checker = TransactionChecks(ProducerSettings(producer_group="shop"), Wires(), find)
+    await checker.add(Check("orders", lambda message: None), None)
     await until(lambda: len(found) == 3)
     assert found == ["orders"] * 3
     assert sum("no route yet" in line for line in caplog.messages) == 1
-    await desk.close(1_000)
+    await checker.close(1_000)
 
 
 async def test_closing_lets_a_running_check_answer_and_forgets_those_held():
     wires, gate = Wires(), Gate()
-    desk = checks(wires)
-    await desk.add(Check("orders", gate.check), None)
+    checker = checks(wires)
+    await checker.add(Check("orders", gate.check), None)
     for number in range(3):
-        desk.take("broker", question(number), record(number))
+        checker.take("broker", question(number), record(number))
     await asyncio.to_thread(gate.wait_for, 1)
-    closing = asyncio.create_task(desk.close(10_000))
+    closing = asyncio.create_task(checker.close(10_000))
     await asyncio.sleep(0)
     gate.open()
     await closing
-    assert [one.msg_id for one in wires.told] == ["U0"]
-    desk.take("broker", question(9), record(9))
-    assert desk._running == 0
+    assert [one.msg_id for one in wires.reported] == ["U0"]
+    checker.take("broker", question(9), record(9))
+    assert checker._running == 0

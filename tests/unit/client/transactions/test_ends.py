@@ -5,15 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from kourou.client.transactions.ends import End, TransactionEnds, end_request
-from kourou.errors import (
-    Code,
-    KourouError,
-    Rejected,
-    StoreFaulted,
-    Unavailable,
-    UnknownOutcome,
-)
+from kourou.client.transactions.ends import TransactionEnd, TransactionEnds, end_request
+from kourou.errors import Code, KourouError, Rejected, StoreFaulted, Unavailable, UnknownOutcome
 from kourou.model.message import SendResult, SendStatus
 from kourou.model.topic import MessageQueue
 from kourou.model.transaction import TransactionState
@@ -67,13 +60,13 @@ class Broker:
         callback(answer)
 
 
-async def told(broker: Broker, state=TransactionState.COMMIT, *, timeout_ms=10_000):
+async def reported(broker: Broker, state=TransactionState.COMMIT, *, timeout_ms=10_000):
     """What came of telling."""
     ends = TransactionEnds(broker)
     done: asyncio.Future[KourouError | None] = broker.io.loop.create_future()
     request = end_request("shop", HALF, state)
     deadline_ms = broker.clock.monotonic_ms() + timeout_ms
-    ends.put(End("orders", "broker-a", request, deadline_ms, done.set_result))
+    ends.put(TransactionEnd("orders", "broker-a", request, deadline_ms, done.set_result))
     outcome = await asyncio.wait_for(done, 60)
     await ends.close(1_000)
     return outcome
@@ -82,9 +75,9 @@ async def told(broker: Broker, state=TransactionState.COMMIT, *, timeout_ms=10_0
 @pytest.mark.parametrize(
     ("state", "number"), [(TransactionState.COMMIT, 8), (TransactionState.ROLLBACK, 12)]
 )
-async def test_the_place_of_the_half_message_is_told(state, number):
+async def test_the_position_of_the_half_message_is_sent(state, number):
     broker = Broker([Code.SUCCESS])
-    assert await told(broker, state) is None
+    assert await reported(broker, state) is None
     [request] = broker.heard
     assert (request.tran_state_table_offset, request.commit_log_offset) == (17, 4242)
     assert (request.producer_group, request.msg_id, request.bname) == ("shop", "U1", "broker-a")
@@ -101,9 +94,9 @@ async def test_the_place_of_the_half_message_is_told(state, number):
         Code.OUTCOME_UNKNOWN,
     ],
 )
-async def test_it_is_told_again_while_that_may_help(trouble):
+async def test_it_is_sent_again_while_that_may_help(trouble):
     broker = Broker([trouble, trouble, Code.SUCCESS])
-    assert await told(broker) is None
+    assert await reported(broker) is None
     assert len(broker.heard) == 3
     assert broker.stale_topics == ["orders", "orders"]
 
@@ -111,17 +104,17 @@ async def test_it_is_told_again_while_that_may_help(trouble):
 async def test_a_broker_without_a_leader_is_waited_for():
     broker = Broker([Code.SUCCESS])
     broker.leader = None
-    assert await told(broker) is None
+    assert await reported(broker) is None
 
 
-async def test_stored_without_the_full_promise_is_told():
-    assert await told(Broker([Code.FLUSH_DISK_TIMEOUT])) is None
+async def test_stored_without_the_full_durability_is_reported():
+    assert await reported(Broker([Code.FLUSH_DISK_TIMEOUT])) is None
 
 
 @pytest.mark.parametrize("code", [Code.SYSTEM_ERROR, Code.TOPIC_NOT_EXIST])
 async def test_a_refusal_is_final(code):
     broker = Broker([code])
-    outcome = await told(broker)
+    outcome = await reported(broker)
     assert isinstance(outcome, Rejected)
     assert "told so" in str(outcome)
     assert len(broker.heard) == 1
@@ -129,7 +122,7 @@ async def test_a_refusal_is_final(code):
 
 async def test_after_its_time_it_is_given_up():
     broker = Broker([Code.STORE_FAULTED] * 9)
-    assert isinstance(await told(broker, timeout_ms=2_500), StoreFaulted)
+    assert isinstance(await reported(broker, timeout_ms=2_500), StoreFaulted)
     assert len(broker.heard) == 3
 
 
@@ -139,5 +132,5 @@ async def test_a_closed_producer_tells_nobody():
     await ends.close(1_000)
     done: asyncio.Future[KourouError | None] = broker.io.loop.create_future()
     request = end_request("shop", HALF, TransactionState.COMMIT)
-    ends.put(End("orders", "broker-a", request, 1 << 40, done.set_result))
+    ends.put(TransactionEnd("orders", "broker-a", request, 1 << 40, done.set_result))
     assert isinstance(await asyncio.wait_for(done, 60), Unavailable)

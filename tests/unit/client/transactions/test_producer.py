@@ -73,7 +73,7 @@ def test_the_executor_says_what_becomes_of_the_message(broker, topic, sent, face
         asyncio.run(story())
     commit, rollback = TransactionState.COMMIT, TransactionState.ROLLBACK
     assert [one.state for one in results] == [commit, rollback, commit, rollback]
-    assert all(one.told for one in results)
+    assert all(one.reported for one in results)
     assert [key for key, _, _ in seen] == [one.send.message_id for one in results]
     assert {message.message_id for message in sent.all(topic, 2, tag="t")} == {
         results[0].send.message_id,
@@ -98,7 +98,7 @@ def test_an_executor_that_fails_leaves_it_to_the_checker(broker, topic, sent, aw
                 ) as producer,
             ):
                 result = await producer.send_in_transaction(topic, b"x")
-                assert (result.state, result.told) == (TransactionState.UNKNOWN, False)
+                assert (result.state, result.reported) == (TransactionState.UNKNOWN, False)
                 assert str(result.error) == "no database"
                 await asyncio.to_thread(until_joined, broker)
                 await asyncio.to_thread(broker.clock.leap, 60)
@@ -111,7 +111,7 @@ def test_an_executor_that_fails_leaves_it_to_the_checker(broker, topic, sent, aw
         mq.transaction_producer(SETTINGS, execute=execute, check=lambda _: True) as producer,
     ):
         result = producer.send_in_transaction(topic, b"x")
-        assert (result.state, result.told) == (TransactionState.UNKNOWN, False)
+        assert (result.state, result.reported) == (TransactionState.UNKNOWN, False)
         assert str(result.error) == "no database"
         until_joined(broker)
         broker.clock.leap(60)

@@ -66,7 +66,7 @@ def test_the_block_ends_and_the_message_is_there(broker, topic, sent):
                 sent.none(topic)
                 assert open_halves(broker) == 1
                 assert tx.id == tx.result.message_id
-            assert tx.told
+            assert tx.reported
 
     run(story)
     message = sent.one(topic, tag="paid", key="A-1", properties={"shop": "north"})
@@ -75,7 +75,7 @@ def test_the_block_ends_and_the_message_is_there(broker, topic, sent):
 
 
 @pytest.mark.feature("F252")
-def test_the_end_is_told_in_the_background(broker, topic, sent):
+def test_the_end_is_sent_in_the_background(broker, topic, sent):
     """The block is over before the broker has replied; closing the client waits for it."""
 
     async def story():
@@ -85,9 +85,9 @@ def test_the_end_is_told_in_the_background(broker, topic, sent):
             broker.chaos.drop_requests(EndTransaction, times=None, cut=True)
             async with mq.transaction(topic, b"later") as tx:
                 pass
-            assert not tx.told
+            assert not tx.reported
             broker.chaos.heal()
-        assert tx.told, "repeated until the broker has heard it"
+        assert tx.reported, "repeated until the broker has heard it"
 
     run(story)
     assert sent.one(topic).raw_body == b"later"
@@ -259,7 +259,7 @@ def test_a_lost_answer_is_asked_for_again_and_nothing_is_stored_twice(broker, to
         fault = broker.chaos.drop_answers(EndTransaction, cut=True)
         with mq.transaction(topic, b"once") as tx:
             pass
-        assert (fault.met, tx.told) == (1, True)
+        assert (fault.met, tx.reported) == (1, True)
     sent.one(topic)
 
 
@@ -271,7 +271,7 @@ def test_a_broker_that_stays_away_is_no_error_of_the_block(broker, topic, sent, 
             pass
         broker.chaos.heal()
         broker.clock.leap(HEARTBEAT_S)  # the connection is a new one, so the broker forgot it
-        assert not tx.told
+        assert not tx.reported
         assert tx.id in caplog.text
         round_passes(broker)
         sent.one(topic)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.client.producer.drafts import Place
+from kourou.client.producer.drafts import DraftDestination
 from kourou.model.transaction import BatchMark
 from kourou_spark_etl.sink import draft_columns
 from kourou_spark_etl.sink.columns import rows_of
@@ -61,7 +61,7 @@ def messages(
                 f"127.0.0.1:{broker}",
                 topic,
                 queue,
-                Place(topic.encode(), queue, "c" * broker, store_host_v6=v6),
+                DraftDestination(topic.encode(), queue, "c" * broker, store_host_v6=v6),
             )
             for broker in range(brokers)
             for queue in range(queues)
@@ -185,7 +185,9 @@ def test_brokers_whose_hosts_differ_in_width_take_rows() -> None:
     batch = batch_of([{"value": b"x"}] * 20, ("value",))
     made = messages(None)
     wide = made._targets["out"][0]
-    made._targets["out"][0] = wide._replace(place=Place(b"out", 0, "", store_host_v6=True))
+    made._targets["out"][0] = wide._replace(
+        place=DraftDestination(b"out", 0, "", store_host_v6=True)
+    )
     assert by_columns(batch, ("value",), made) is None
 
 

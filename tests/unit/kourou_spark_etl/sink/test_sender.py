@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kourou.client.producer.drafts import Place
+from kourou.client.producer.drafts import DraftDestination
 from kourou_spark_etl.sink import sender
 from kourou_spark_etl.sink.draft_columns import Drafts
 from kourou_spark_etl.sink.messages import Target
@@ -53,7 +53,7 @@ def drafts(sizes: list[int], name: str = "a") -> Drafts:
 def by_rows(one: Drafts, out: Sender) -> None:
     for number, draft in zip(one.queue_target_of.tolist(), one.drafts, strict=True):
         topic, queue_id = one.queue_targets[number]
-        place = Place(topic.encode(), queue_id, "")
+        place = DraftDestination(topic.encode(), queue_id, "")
         out.put(Target(one.broker_name, one.address, topic, queue_id, place), draft)
 
 
