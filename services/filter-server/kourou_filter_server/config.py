@@ -18,8 +18,8 @@ from kourou.service.remoting_keys import RemotingKeys
 from kourou.service.setting import SAME, setting
 from kourou.transport.addresses import bindable, is_loopback
 from kourou_filter_server.cores import cores_of_workers
-from kourou_filter_server.jail.descriptors import DESCRIPTORS_MAX
 from kourou_filter_server.policy import MIB, ServerPolicy
+from kourou_filter_server.sandbox.kernel import DESCRIPTORS_MAX
 from kourou_filter_server.worker_link import WorkerLimits
 
 ZMQ_PORT_SHIFT = 10_000

@@ -19,7 +19,7 @@ PROBE_S_MAX = 30.0
 
 _BOOT = (
     "import sys; sys.path.append(sys.argv[1]); "
-    "from kourou_filter_server.jail.zygote import main; main(sys.argv[2:])"
+    "from kourou_filter_server.sandbox.zygote import main; main(sys.argv[2:])"
 )
 _HINT = (
     "in a container use deploy/seccomp/filter-server.json; for details run "

@@ -23,8 +23,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from kourou.errors import FilterFailed, KourouError, Unavailable
-from kourou_filter_server.jail import wire
-from kourou_filter_server.jail.limits import cpu_clock
+from kourou_filter_server.sandbox import wire
+from kourou_filter_server.sandbox.limits import cpu_clock
 from kourou_filter_server.worker_replies import (
     FilterResults,
     Lie,

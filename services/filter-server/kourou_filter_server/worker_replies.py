@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kourou_filter_server.jail import wire
+from kourou_filter_server.sandbox import wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Refused(Exception):
 _SETUP_KINDS = {
     wire.REFUSED: "setup",
     wire.REFUSED_FOR_MEMORY: "memory",
-    wire.WALL_MISSING: "setup",
+    wire.LAYER_MISSING: "setup",
 }
 
 

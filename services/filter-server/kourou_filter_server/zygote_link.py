@@ -22,8 +22,8 @@ from pathlib import Path
 
 from kourou.errors import Unavailable
 from kourou.filtering.python_modules import MODULES
-from kourou_filter_server.jail import wire
 from kourou_filter_server.layers import Layer, command, layers_of, missing, refusal
+from kourou_filter_server.sandbox import wire
 from kourou_filter_server.worker_link import (
     DEFAULT_LIMITS,
     NOBODYS_FAULT,

@@ -9,7 +9,7 @@ import struct
 
 import pytest
 
-from kourou_filter_server.jail import wire
+from kourou_filter_server.sandbox import wire
 
 SPEAK = """
 import struct

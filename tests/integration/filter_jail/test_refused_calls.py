@@ -10,7 +10,7 @@ import platform
 
 import pytest
 
-from kourou_filter_server.jail.seccomp import CALLS, this_architecture
+from kourou_filter_server.sandbox.seccomp import CALLS, this_architecture
 
 UPROBES = {335, 336} if platform.machine() == "x86_64" else set()
 """Calls of the kernel's own trampolines: newer kernels let them past seccomp on purpose, and kill

@@ -1,4 +1,4 @@
-"""For tests of the jail: a machine that lacks a layer says so, and does not fail.
+"""For tests of the sandbox: a machine that lacks a layer says so, and does not fail.
 
 For tests of the core: one that is registered, and knows a filter whose version 1 is enabled.
 """
@@ -18,7 +18,7 @@ from kourou_rigs.filter_bench import Bench
 
 @pytest.fixture(scope="session")
 def every_layer() -> None:
-    """Skips where the kernel, or what contains us, does not let the jail be built."""
+    """Skips where the kernel, or what contains us, does not let the sandbox be built."""
     if lacking := layers.missing():
         named = ", ".join(f"{layer.name} ({layer.detail})" for layer in lacking)
         pytest.skip(f"needs a kernel layer: {named}")

@@ -22,7 +22,7 @@ ALONE = FilterServerSettings(
 
 
 class Heard(logging.Handler):
-    """Counts warnings about the missing jail."""
+    """Counts warnings about the missing sandbox."""
 
     def __init__(self, enough: int) -> None:
         super().__init__(logging.WARNING)

@@ -8,7 +8,7 @@ import pytest
 from kourou.errors import ConfigError
 from kourou.service.settings import load_settings
 from kourou_filter_server.config import FilterServerSettings
-from kourou_filter_server.jail.descriptors import DESCRIPTORS_MAX
+from kourou_filter_server.sandbox.kernel import DESCRIPTORS_MAX
 
 
 def settings(**texts: str) -> FilterServerSettings:

@@ -58,7 +58,7 @@ def test_asking_loads_nothing_heavy() -> None:
 def test_the_command_gives_away_nothing_of_this_process() -> None:
     argv = layers.command("probe")
     assert argv[:5] == [sys.executable, "-I", "-S", "-B", "-X"]
-    assert Path(argv[-2], "kourou_filter_server", "jail", "zygote.py").is_file()
+    assert Path(argv[-2], "kourou_filter_server", "sandbox", "zygote.py").is_file()
     assert argv[-1] == "probe"
 
 

@@ -15,8 +15,8 @@ from kourou.protocol.record.batch import scan
 from kourou.protocol.record.compression import compress
 from kourou.protocol.record.message_record import decode_record, encode_draft, encode_host, stamp
 from kourou.protocol.record.properties import encode_properties
-from kourou_filter_server.jail import view
-from kourou_filter_server.jail.view import BadRecord, MessageView, next_record
+from kourou_filter_server.sandbox import view
+from kourou_filter_server.sandbox.view import BadRecord, MessageView, next_record
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "rocketmq-4.9.8"
 V4 = encode_host(("10.0.0.9", 1234))

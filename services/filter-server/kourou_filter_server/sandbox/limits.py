@@ -16,7 +16,7 @@ import struct
 import time
 from dataclasses import dataclass
 
-from kourou_filter_server.jail import kernel
+from kourou_filter_server.sandbox import kernel
 
 OPEN_FILES_MAX = 4
 """Three times /dev/null, and the socket to the parent."""

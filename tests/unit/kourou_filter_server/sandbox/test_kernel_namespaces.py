@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from kourou_filter_server.jail import namespaces
+from kourou_filter_server.sandbox import kernel
 from kourou_rigs.forked import in_child
 
 pytestmark = pytest.mark.usefixtures("every_layer")
 
 FILES = {
-    namespaces.USER: "user",
-    namespaces.NETWORK: "net",
-    namespaces.IPC: "ipc",
-    namespaces.UTS: "uts",
+    kernel.USER: "user",
+    kernel.NETWORK: "net",
+    kernel.IPC: "ipc",
+    kernel.UTS: "uts",
 }
 
 
@@ -26,10 +26,10 @@ def read(kind: int) -> str:
 @pytest.mark.feature("F243")
 @pytest.mark.parametrize("kind", FILES)
 def test_a_worker_leaves_every_kind(kind: int) -> None:
-    assert FILES.keys() == namespaces.NAMES.keys()
+    assert FILES.keys() == kernel.NAMESPACES.keys()
 
     def look() -> str:
-        namespaces.leave()
+        kernel.leave_namespaces()
         return read(kind)
 
     there = in_child(look)
@@ -39,7 +39,7 @@ def test_a_worker_leaves_every_kind(kind: int) -> None:
 
 def test_it_is_nobody_there() -> None:
     def look() -> tuple[int, int]:
-        namespaces.leave(namespaces.USER)
+        kernel.leave_namespaces(kernel.USER)
         return os.getuid(), os.getgid()
 
     assert in_child(look) == "(65534, 65534)"
@@ -47,7 +47,7 @@ def test_it_is_nobody_there() -> None:
 
 def test_there_is_no_network_there() -> None:
     def look() -> object:
-        namespaces.leave()
+        kernel.leave_namespaces()
         assert [name for _, name in socket.if_nameindex()] == ["lo"]
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             return probe.sendto(b"x", ("127.0.0.1", 9))
@@ -58,7 +58,7 @@ def test_there_is_no_network_there() -> None:
 def test_what_the_kernel_refuses_names_the_call() -> None:
     def leave_for_nonsense() -> str:
         try:
-            namespaces.leave(1)
+            kernel.leave_namespaces(1)
         except OSError as error:
             return str(error.strerror)
         return "left"

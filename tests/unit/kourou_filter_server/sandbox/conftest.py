@@ -1,4 +1,4 @@
-"""For tests of what runs inside the jail: its modules loaded once, in this process."""
+"""For tests of what runs inside the sandbox: its modules loaded once, in this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import lz4.frame
 import pytest
 
 from kourou.filtering.python_modules import MODULES
-from kourou_filter_server.jail import scope
+from kourou_filter_server.sandbox import runtime
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -29,7 +29,7 @@ def without_what_others_left() -> None:
 def prepared() -> Iterator[None]:
     """What a zygote does before it forks; this process keeps its own time zone."""
     zone = os.environ.get("TZ")
-    scope.prepare(MODULES, [str(Path(lz4.frame.__file__).parents[2])])
+    runtime.prepare(MODULES, [str(Path(lz4.frame.__file__).parents[2])])
     yield
     if zone is None:
         del os.environ["TZ"]

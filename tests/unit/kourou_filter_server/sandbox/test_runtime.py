@@ -2,15 +2,21 @@
 
 import pytest
 
-from kourou_filter_server.jail import runtime
-from kourou_filter_server.jail.runtime import MEMORY, NO_FAILURE, RAISED, Filter, SetUpFailed
+from kourou_filter_server.sandbox import runtime
+from kourou_filter_server.sandbox.runtime import (
+    MEMORY,
+    NO_FAILURE,
+    RAISED,
+    LoadedFilter,
+    SetUpFailed,
+)
 from kourou_rigs.records import RecordRun
 
 pytestmark = pytest.mark.usefixtures("prepared")
 
 
-def made(source: str) -> Filter:
-    return Filter(source.encode(), "checkout", "late", 3)
+def made(source: str) -> LoadedFilter:
+    return LoadedFilter(source.encode(), "checkout", "late", 3)
 
 
 def records(count: int = 4) -> bytes:
@@ -287,7 +293,7 @@ def test_a_source_that_is_no_filter_says_why(source: str, said: str) -> None:
 
 def test_a_source_that_is_no_text() -> None:
     with pytest.raises(SetUpFailed, match=r"not UTF-8 \(byte 1\)"):
-        Filter(b"#\xff", "g", "n", 1)
+        LoadedFilter(b"#\xff", "g", "n", 1)
 
 
 def test_memory_at_set_up_has_its_kind() -> None:

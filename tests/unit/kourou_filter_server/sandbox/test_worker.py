@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from kourou_filter_server.jail import wire, worker
-from kourou_filter_server.jail.limits import SandboxLimits
+from kourou_filter_server.sandbox import wire, worker
+from kourou_filter_server.sandbox.limits import SandboxLimits
 from kourou_rigs.forked import children_alone
 from kourou_rigs.records import RecordRun
 
@@ -127,7 +127,7 @@ def test_a_filter_that_cannot_begin_is_refused_and_the_worker_ends() -> None:
 def test_a_wall_that_is_missing_is_said_before_any_source_is_read() -> None:
     with started(zygote_pid=1 << 22) as peer:
         outcome, reason = struct.unpack("<I512s", peer.hear(516))
-        assert outcome == wire.WALL_MISSING
+        assert outcome == wire.LAYER_MISSING
         assert reason.startswith(b"parent-death signal: process")
         assert peer.exit_code() == 1
 

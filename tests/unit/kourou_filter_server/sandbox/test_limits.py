@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kourou_filter_server.jail import kernel, limits
-from kourou_filter_server.jail.limits import SandboxLimits
+from kourou_filter_server.sandbox import kernel, limits
+from kourou_filter_server.sandbox.limits import SandboxLimits
 from kourou_rigs.forked import in_child
 
 GIB = 1 << 30

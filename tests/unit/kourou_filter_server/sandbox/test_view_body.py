@@ -1,4 +1,4 @@
-"""Compressed bodies inside the jail: the same answers as kourou.protocol.record.compression."""
+"""Compressed bodies inside the sandbox: the same answers as kourou.protocol.record.compression."""
 
 import sys
 import zlib
@@ -11,8 +11,8 @@ from kourou.model import limits
 from kourou.model.sysflag import Compression
 from kourou.protocol.record.compression import compress
 from kourou.protocol.record.compression import decompress as outside
-from kourou_filter_server.jail import body
-from kourou_filter_server.jail.body import BadRecord, decompress
+from kourou_filter_server.sandbox import view
+from kourou_filter_server.sandbox.view import BadRecord, decompress
 
 pytestmark = pytest.mark.usefixtures("prepared")
 
@@ -62,21 +62,21 @@ def test_an_unknown_codec_is_named() -> None:
 def test_a_codec_that_is_not_installed_is_named(
     kind: Compression, named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(body, "_modules", {})
+    monkeypatch.setattr(view, "_modules", {})
     with pytest.raises(BadRecord, match=named):
         decompress(FLAGS[kind], compress(kind, b"x"))
 
 
 def test_codecs_are_looked_for_in_their_directories_only(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(body, "_modules", {})
+    monkeypatch.setattr(view, "_modules", {})
     for name in [name for name in sys.modules if name.partition(".")[0] in ("lz4", "zstandard")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "path", [])
-    body.load_codecs([str(tmp_path)])
-    assert (body._modules, sys.path) == ({}, [])
+    view.load_codecs([str(tmp_path)])
+    assert (view._modules, sys.path) == ({}, [])
 
 
 def test_the_limits_are_those_of_the_protocol() -> None:
-    assert body.BODY_SIZE_BYTES_MAX == limits.BODY_SIZE_BYTES_MAX
-    assert body.DECOMPRESS_RATIO_MAX == limits.DECOMPRESS_RATIO_MAX
-    assert body.DECOMPRESS_FACTOR_MAX == limits.DECOMPRESS_FACTOR_MAX
+    assert view.BODY_SIZE_BYTES_MAX == limits.BODY_SIZE_BYTES_MAX
+    assert view.DECOMPRESS_RATIO_MAX == limits.DECOMPRESS_RATIO_MAX
+    assert view.DECOMPRESS_FACTOR_MAX == limits.DECOMPRESS_FACTOR_MAX

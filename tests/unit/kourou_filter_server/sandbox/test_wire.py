@@ -1,6 +1,6 @@
 """Layouts that both sides share."""
 
-from kourou_filter_server.jail import wire
+from kourou_filter_server.sandbox import wire
 
 
 def test_a_reason_has_its_width_and_is_cut_between_characters() -> None:

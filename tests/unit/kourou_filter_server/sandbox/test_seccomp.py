@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from kourou_filter_server.jail import kernel, limits, lineage, seccomp
-from kourou_filter_server.jail.seccomp import ALLOW, ARCHITECTURES, KILL, REFUSE
+from kourou_filter_server.sandbox import kernel, limits, seccomp
+from kourou_filter_server.sandbox.seccomp import ALLOW, ARCHITECTURES, KILL, REFUSE
 from kourou_rigs.forked import in_child
 
 pytestmark = pytest.mark.usefixtures("every_layer")
@@ -125,7 +125,7 @@ def test_a_machine_without_numbers_is_said(monkeypatch: pytest.MonkeyPatch) -> N
 
 def filtered(act) -> str:
     def run() -> object:
-        lineage.gain_nothing()
+        kernel.set_no_new_privs()
         seccomp.allow_only_the_list()
         return act()
 
@@ -230,11 +230,11 @@ def test_without_no_new_privs_it_is_refused_unless_to_root() -> None:
 
 def test_a_program_that_the_kernel_does_not_take_is_an_error() -> None:
     def put_nonsense() -> str:
-        lineage.gain_nothing()
+        kernel.set_no_new_privs()
         try:
-            seccomp.put_on([(0x20, 0, 0, 0)])  # it has no end
+            seccomp.apply_program([(0x20, 0, 0, 0)])  # it has no end
         except OSError as error:
-            return kernel.words(error)
+            return kernel.error_text(error)
         return "taken"
 
     assert in_child(put_nonsense) == "seccomp: Invalid argument"

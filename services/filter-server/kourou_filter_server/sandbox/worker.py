@@ -1,9 +1,16 @@
 """The main function of a worker: sandbox, then one filter, then batches until the parent ends it.
 
+The order of the sandbox layers is necessary. Entering a user namespace grants capabilities, so they
+are dropped later, and it may reset the parent-death signal, so that is set again. Landlock needs a
+descriptor, so the limit of descriptors comes later. Landlock and seccomp need no_new_privs. Seccomp
+forbids the system calls of all other layers, so it is last.
+
 Once the source has been read, a hostile filter may control everything in this process, including
 this loop. So nothing here protects the parent: it trusts no byte, and enforces the deadlines.
 
 State: soft.
+
+Invariant: `enter_sandbox` returns with every layer in force, or raises; no sandbox is partial.
 """
 
 from __future__ import annotations
@@ -11,18 +18,55 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from io import FileIO
 from typing import NoReturn
 
-from kourou_filter_server.jail import runtime, walls, wire
-from kourou_filter_server.jail.descriptors import CHANNEL_FD
-from kourou_filter_server.jail.limits import SandboxLimits
+from kourou_filter_server.sandbox import kernel, limits, runtime, seccomp, wire
+from kourou_filter_server.sandbox.kernel import CHANNEL_FD
+from kourou_filter_server.sandbox.limits import SandboxLimits
 
 BUFFER_BYTES = 256 * 1024
 """The buffer that is kept for requests; a larger request gets a temporary buffer of its own."""
 
-_UNREACHABLE = ("ctypes", "_ctypes", "ctypes._endian", "kourou_filter_server.jail.kernel")
+_UNREACHABLE = ("ctypes", "_ctypes", "ctypes._endian", "kourou_filter_server.sandbox.kernel")
 """Modules that the sandbox set-up needs and filters must not have."""
+
+
+class LayerMissing(Exception):
+    """A layer could not be applied; the text names it and contains the kernel's error."""
+
+
+def enter_sandbox(
+    channel: int, parent_pid: int, allowed: SandboxLimits, *, unsafe: bool = False
+) -> None:
+    """Put this process into the sandbox permanently; `channel` becomes descriptor 3.
+
+    With `unsafe`, only resource limits and the end with the parent apply, and the parent's
+    deadlines. Raises LayerMissing if a layer fails after descriptor 3 is set up, OSError before.
+    """
+    kernel.keep_only(channel)
+    _apply("signals", kernel.reset_signal_handlers)
+    _apply("parent-death signal", lambda: kernel.die_with_parent(parent_pid))
+    _apply("no_new_privs", kernel.set_no_new_privs)
+    if not unsafe:
+        _apply("namespaces", kernel.leave_namespaces)
+        _apply("parent-death signal", lambda: kernel.die_with_parent(parent_pid))
+        _apply("Landlock", kernel.apply_landlock)
+    _apply("rlimits", lambda: limits.confine(allowed))
+    if not unsafe:
+        _apply("dumpable", kernel.hide_memory)
+        _apply("capabilities", kernel.drop_capabilities)
+        _apply("seccomp", seccomp.allow_only_the_list)
+
+
+def _apply(name: str, make: Callable[[], None]) -> None:
+    try:
+        make()
+    except OSError as error:
+        raise LayerMissing(f"{name}: {kernel.error_text(error)}") from None
+    except (kernel.Orphaned, ValueError) as error:
+        raise LayerMissing(f"{name}: {error}") from None
 
 
 class BrokenChannel(Exception):
@@ -32,9 +76,9 @@ class BrokenChannel(Exception):
 def run(channel: int, zygote_pid: int, allowed: SandboxLimits, *, unsafe: bool) -> NoReturn:
     """Run as a worker until the process ends. Must be called in a forked process only."""
     try:
-        walls.build(channel, zygote_pid, allowed, unsafe=unsafe)
-    except walls.WallMissing as missing:
-        _refuse(wire.WALL_MISSING, str(missing))
+        enter_sandbox(channel, zygote_pid, allowed, unsafe=unsafe)
+    except LayerMissing as missing:
+        _refuse(wire.LAYER_MISSING, str(missing))
     _forget_the_zygote()
     _serve(Channel(CHANNEL_FD))
     os._exit(0)
@@ -52,7 +96,7 @@ def _serve(channel: Channel) -> None:
     name = bytes(first[at : at + name_bytes]).decode()
     source = bytes(first[at + name_bytes :])
     try:
-        judge = runtime.Filter(source, group, name, version).judge
+        judge = runtime.LoadedFilter(source, group, name, version).judge
     except runtime.SetUpFailed as failed:
         outcome = wire.REFUSED_FOR_MEMORY if failed.kind == "memory" else wire.REFUSED
         _refuse(outcome, failed.reason)

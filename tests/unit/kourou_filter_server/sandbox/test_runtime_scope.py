@@ -8,13 +8,13 @@ import pytest
 
 from kourou.filtering.python_modules import MODULES
 from kourou.filtering.python_rules import FORBIDDEN_NAMES
-from kourou_filter_server.jail import scope
+from kourou_filter_server.sandbox import runtime
 
 pytestmark = pytest.mark.usefixtures("prepared")
 
 
 def run(source: str) -> dict:
-    names = scope.new_scope("filter_test")
+    names = runtime.new_scope("filter_test")
     exec(source, names)
     return names
 
@@ -47,14 +47,14 @@ def test_a_relative_import_is_refused() -> None:
         run("from .json import loads")
 
 
-@pytest.mark.parametrize("name", sorted(set(scope.WITHHELD) - {"__import__", "print"}))
+@pytest.mark.parametrize("name", sorted(set(runtime.WITHHELD) - {"__import__", "print"}))
 def test_a_withheld_builtin_is_not_there(name: str) -> None:
     with pytest.raises(NameError, match=name):
         run(f"it = {name}")
 
 
 def test_whatever_the_rules_forbid_is_withheld() -> None:
-    assert set(FORBIDDEN_NAMES) <= set(scope.WITHHELD)
+    assert set(FORBIDDEN_NAMES) <= set(runtime.WITHHELD)
 
 
 def test_print_writes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
@@ -75,18 +75,18 @@ def test_classes_dataclasses_and_enums_work() -> None:
 def test_local_time_is_utc_wherever_the_machine_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "EST5")
     time.tzset()
-    scope.prepare(MODULES)
+    runtime.prepare(MODULES)
     names = run("import datetime\nit = datetime.datetime.fromtimestamp(1_700_000_000).isoformat()")
     assert names["it"] == "2023-11-14T22:13:20"
 
 
-@pytest.mark.parametrize("name", scope.ENCODINGS)
+@pytest.mark.parametrize("name", runtime.ENCODINGS)
 def test_every_encoding_is_a_real_one(name: str) -> None:
     assert codecs.lookup(name).name
 
 
 def test_what_is_imported_late_is_there_before_the_walls() -> None:
-    for name in scope.LOADED_LATE:
+    for name in runtime.LOADED_LATE:
         assert name in sys.modules
 
 

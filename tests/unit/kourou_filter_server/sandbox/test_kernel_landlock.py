@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou_filter_server.jail import landlock, lineage
+from kourou_filter_server.sandbox import kernel
 from kourou_rigs.forked import in_child
 
 pytestmark = pytest.mark.usefixtures("every_layer")
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("every_layer")
 
 def version() -> int:
     try:
-        return landlock.abi()
+        return kernel.landlock_abi()
     except OSError:
         return 0
 
@@ -25,8 +25,8 @@ VERSION = version()
 
 def walled(act) -> str:
     def run() -> object:
-        lineage.gain_nothing()
-        landlock.forbid_everything()
+        kernel.set_no_new_privs()
+        kernel.apply_landlock()
         return act()
 
     return in_child(run)
@@ -74,7 +74,7 @@ def test_it_needs_no_new_privs_unless_root() -> None:
     def without() -> None:
         if os.getuid() == 0:
             os.setuid(65_534)
-        landlock.forbid_everything()
+        kernel.apply_landlock()
 
     assert in_child(without) == "EPERM"
 
@@ -84,7 +84,7 @@ def test_it_needs_no_new_privs_unless_root() -> None:
     [(1, 8, 13), (2, 8, 14), (3, 8, 15), (4, 16, 15), (5, 16, 16), (6, 24, 16), (7, 24, 16)],
 )
 def test_each_version_forbids_all_it_knows(abi: int, size: int, files: int) -> None:
-    rules = landlock.ruleset(abi)
+    rules = kernel.landlock_ruleset(abi)
     assert len(rules) == size
     assert int.from_bytes(rules[:8], "little") == (1 << files) - 1
     assert all(part == 3 for part in rules[8::8])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou_filter_server.jail import descriptors
+from kourou_filter_server.sandbox import kernel
 
 FOLDER = Path("/proc/self/fd")
 NULL = "/dev/null"
@@ -31,9 +31,9 @@ def left_over(*, keep_stderr: bool = False) -> str:
             assert all(os.dup(writing) for _ in range(10))
             os.dup2(os.open(NULL, os.O_RDONLY), 0)
             os.dup2(writing, 2)
-            os.closerange(descriptors.DESCRIPTORS_MAX, descriptors.DESCRIPTORS_MAX + 65_536)
-            descriptors.keep_only(writing, keep_stderr=keep_stderr)
-            os.write(descriptors.CHANNEL_FD, repr(open_now()).encode())
+            os.closerange(kernel.DESCRIPTORS_MAX, kernel.DESCRIPTORS_MAX + 65_536)
+            kernel.keep_only(writing, keep_stderr=keep_stderr)
+            os.write(kernel.CHANNEL_FD, repr(open_now()).encode())
         finally:
             os._exit(0)
     os.close(writing)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou_filter_server.jail import kernel, lineage
+from kourou_filter_server.sandbox import kernel
 from kourou_rigs.forked import in_child
 
 PR_GET_DUMPABLE = 3
@@ -21,7 +21,7 @@ def test_a_child_dies_with_its_parent() -> None:
         try:
             here = os.getpid()
             if os.fork() == 0:
-                lineage.die_with_parent(here)
+                kernel.die_with_parent(here)
                 os.write(writing, b"%d\n" % os.getpid())
                 os.close(writing)
                 while True:
@@ -43,30 +43,30 @@ def test_a_child_dies_with_its_parent() -> None:
 
 
 def test_a_child_that_comes_too_late_says_so() -> None:
-    assert in_child(lambda: lineage.die_with_parent(1 << 22)).startswith("Orphaned: process")
+    assert in_child(lambda: kernel.die_with_parent(1 << 22)).startswith("Orphaned: process")
 
 
 def test_the_death_signal_can_be_asked_for() -> None:
     def look() -> object:
-        before = lineage.death_signal()
-        lineage.die_with_parent(os.getppid())
-        return before, lineage.death_signal()
+        before = kernel.death_signal()
+        kernel.die_with_parent(os.getppid())
+        return before, kernel.death_signal()
 
     assert in_child(look) == "(0, 9)"
 
 
 def test_no_rights_are_gained() -> None:
     def look() -> object:
-        before = lineage.gains_nothing()
-        lineage.gain_nothing()
-        return before, lineage.gains_nothing()
+        before = kernel.has_no_new_privs()
+        kernel.set_no_new_privs()
+        return before, kernel.has_no_new_privs()
 
     assert in_child(look) == "(False, True)"
 
 
 def test_nobody_looks_into_it() -> None:
     def look() -> object:
-        lineage.hide_memory()
+        kernel.hide_memory()
         if os.getuid() == 0:
             os.setuid(54_321)  # root may look into anything
         dumpable = kernel.prctl("GET_DUMPABLE", PR_GET_DUMPABLE)
@@ -81,7 +81,7 @@ def test_signals_are_as_at_the_beginning() -> None:
         signal.signal(signal.SIGUSR1, lambda *_: None)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
-        lineage.forget_signal_handlers()
+        kernel.reset_signal_handlers()
         handlers = {signal.getsignal(number) for number in signal.valid_signals() - {9, 19}}
         return handlers == {signal.SIG_DFL}, signal.pthread_sigmask(signal.SIG_BLOCK, ())
 

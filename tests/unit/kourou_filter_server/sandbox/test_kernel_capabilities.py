@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou_filter_server.jail import capabilities, namespaces
+from kourou_filter_server.sandbox import kernel
 from kourou_rigs.forked import in_child
 
 pytestmark = pytest.mark.usefixtures("every_layer")
@@ -20,19 +20,19 @@ def sets() -> dict[str, int]:
 @pytest.mark.feature("F243")
 def test_every_set_is_empty() -> None:
     def look() -> object:
-        namespaces.leave()
-        assert capabilities.held() > 30
-        capabilities.give_away()
-        return capabilities.held(), set(sets().values())
+        kernel.leave_namespaces()
+        assert kernel.capability_count() > 30
+        kernel.drop_capabilities()
+        return kernel.capability_count(), set(sets().values())
 
     assert in_child(look) == "(0, {0})"
 
 
 def test_what_they_allowed_is_forbidden() -> None:
     def rename() -> None:
-        namespaces.leave()
+        kernel.leave_namespaces()
         socket.sethostname("inside")  # in a namespace of its own it may, ...
-        capabilities.give_away()
+        kernel.drop_capabilities()
         socket.sethostname("outside")
 
     assert in_child(rename) == "EPERM"

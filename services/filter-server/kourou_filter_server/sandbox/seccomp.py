@@ -13,10 +13,7 @@ import struct
 import sys
 from dataclasses import dataclass
 
-from kourou_filter_server.jail import kernel
-
-CHANNEL_FD = 3
-"""The only descriptor that may be read and written: the socket to the parent."""
+from kourou_filter_server.sandbox import kernel
 
 ALLOW, REFUSE, KILL = 0x7FFF_0000, 0x0005_0001, 0x8000_0000
 """The results of a program: allow the call, fail with EPERM, and kill the process."""
@@ -40,7 +37,7 @@ class Condition:
     values: tuple[int, ...]
 
 
-_ONLY_THE_CHANNEL = (Condition(0, _WORD, (CHANNEL_FD,)),)
+_ONLY_THE_CHANNEL = (Condition(0, _WORD, (kernel.CHANNEL_FD,)),)
 _NOT_EXECUTABLE = Condition(2, _PROT_EXEC, (0,))
 
 CALLS: dict[str, tuple[Condition, ...]] = {
@@ -176,10 +173,10 @@ def _rule(number: int, conditions: tuple[Condition, ...]) -> list[Step]:
             ),
             *checks,
         ]
-    verdicts: list[Step] = [(_RETURN, 0, 0, ALLOW)]
+    returns: list[Step] = [(_RETURN, 0, 0, ALLOW)]
     if conditions:
-        verdicts.append((_RETURN, 0, 0, REFUSE))
-    return [(_EQUAL, 0, len(checks) + len(verdicts), number), *checks, *verdicts]
+        returns.append((_RETURN, 0, 0, REFUSE))
+    return [(_EQUAL, 0, len(checks) + len(returns), number), *checks, *returns]
 
 
 class _Program(ctypes.Structure):
@@ -188,10 +185,10 @@ class _Program(ctypes.Structure):
 
 def allow_only_the_list() -> None:
     """Install the filter for this process, permanently; needs no_new_privs. Raises OSError."""
-    put_on(program(this_architecture()))
+    apply_program(program(this_architecture()))
 
 
-def put_on(steps: list[Step]) -> None:
+def apply_program(steps: list[Step]) -> None:
     """Apply this program to every further system call of this process. Raises OSError."""
     packed = b"".join(struct.pack("<HBBI", *step) for step in steps)
     buffer = ctypes.create_string_buffer(packed, len(packed))

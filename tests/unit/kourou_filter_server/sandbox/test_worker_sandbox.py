@@ -1,6 +1,6 @@
-"""All walls together: each of them stands, and one that cannot be put up is named.
+"""All layers of the sandbox together: each is in force, and one that cannot be applied is named.
 
-What seccomp forbids hides that the other walls stand, so they are looked at without it.
+What seccomp forbids hides whether the other layers are in force, so they are tested without it.
 """
 
 import os
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kourou_filter_server.jail import capabilities, kernel, lineage, seccomp, walls
-from kourou_filter_server.jail.limits import SandboxLimits
+from kourou_filter_server.sandbox import kernel, seccomp, worker
+from kourou_filter_server.sandbox.limits import SandboxLimits
 from kourou_rigs.forked import in_child
 
 pytestmark = pytest.mark.usefixtures("every_layer")
@@ -24,13 +24,13 @@ ALLOWED = SandboxLimits(memory_bytes=8 << 30, cpu_allowance_s=10, niceness=5)
 def behind(
     look: Callable[[], object], *, unsafe: bool = False, without_seccomp: bool = True
 ) -> str:
-    """What `look` sees behind the walls."""
+    """The result of `look` inside the sandbox."""
 
     def run() -> object:
         if without_seccomp:
             seccomp.allow_only_the_list = lambda: None  # in this child only
         os.dup2(os.open("/dev/null", os.O_RDWR), 0)
-        walls.build(3, os.getppid(), ALLOWED, unsafe=unsafe)
+        worker.enter_sandbox(3, os.getppid(), ALLOWED, unsafe=unsafe)
         return look()
 
     return in_child(run, tell_fd=3)
@@ -60,7 +60,7 @@ def test_landlock_stands(tmp_path: Path) -> None:
 @pytest.mark.feature("F243")
 def test_namespaces_stand(monkeypatch: pytest.MonkeyPatch) -> None:
     # Asking for the network's interfaces needs a descriptor more.
-    monkeypatch.setattr(walls.limits, "OPEN_FILES_MAX", 8)
+    monkeypatch.setattr(worker.limits, "OPEN_FILES_MAX", 8)
     assert behind(lambda: set(namespaces_now()) & set(BEFORE)) == "set()"
     assert behind(lambda: [name for _, name in socket.if_nameindex()]) == "['lo']"
     assert behind(os.getuid) == "65534"
@@ -75,12 +75,12 @@ def test_limits_stand() -> None:
 
 @pytest.mark.feature("F243")
 def test_no_capability_is_left() -> None:
-    assert behind(capabilities.held) == "0"
+    assert behind(kernel.capability_count) == "0"
 
 
 def test_it_dies_with_its_parent_gains_nothing_and_is_not_seen() -> None:
-    assert behind(lineage.death_signal) == str(signal.SIGKILL.value)
-    assert behind(lineage.gains_nothing) == "True"
+    assert behind(kernel.death_signal) == str(signal.SIGKILL.value)
+    assert behind(kernel.has_no_new_privs) == "True"
     assert behind(lambda: kernel.prctl("GET_DUMPABLE", 3)) == "0"
 
 
@@ -106,7 +106,7 @@ def test_handlers_of_signals_are_gone() -> None:
 def test_without_a_sandbox_limits_and_lineage_are_left() -> None:
     def look() -> object:
         soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-        return soft, lineage.death_signal(), lineage.gains_nothing(), namespaces_now() == BEFORE
+        return soft, kernel.death_signal(), kernel.has_no_new_privs(), namespaces_now() == BEFORE
 
     told = behind(look, unsafe=True, without_seccomp=False)
     assert told == repr((8 << 30, 9, True, True))
@@ -115,29 +115,29 @@ def test_without_a_sandbox_limits_and_lineage_are_left() -> None:
 @pytest.mark.parametrize(
     ("name", "attribute", "raised", "said"),
     [
-        ("namespaces", "leave", OSError(1, "unshare: no"), "namespaces: unshare: no"),
-        ("landlock", "forbid_everything", OSError(38, "landlock: no"), "Landlock: landlock: no"),
-        ("capabilities", "give_away", OSError(1, "capset: no"), "capabilities: capset: no"),
+        ("kernel", "leave_namespaces", OSError(1, "unshare: no"), "namespaces: unshare: no"),
+        ("kernel", "apply_landlock", OSError(38, "landlock: no"), "Landlock: landlock: no"),
+        ("kernel", "drop_capabilities", OSError(1, "capset: no"), "capabilities: capset: no"),
         ("limits", "confine", OSError(1, "no"), "rlimits: no"),
         ("limits", "confine", ValueError("not allowed"), "rlimits: not allowed"),
-        ("lineage", "gain_nothing", OSError(1, "no"), "no_new_privs: no"),
+        ("kernel", "set_no_new_privs", OSError(1, "no"), "no_new_privs: no"),
         ("seccomp", "allow_only_the_list", OSError(22, "seccomp: no"), "seccomp: seccomp: no"),
     ],
 )
-def test_a_wall_that_cannot_be_put_up_is_named(
+def test_a_layer_that_cannot_be_applied_is_named(
     monkeypatch: pytest.MonkeyPatch, name: str, attribute: str, raised: Exception, said: str
 ) -> None:
     def fail(*_: object) -> None:
         raise raised
 
-    monkeypatch.setattr(getattr(walls, name), attribute, fail)
+    monkeypatch.setattr(getattr(worker, name), attribute, fail)
     told = behind(lambda: "inside", without_seccomp=name != "seccomp")
-    assert told == f"WallMissing: {said}"
+    assert told == f"LayerMissing: {said}"
 
 
 def test_a_worker_whose_zygote_is_gone_does_not_begin() -> None:
     def run() -> None:
         os.dup2(os.open("/dev/null", os.O_RDWR), 0)
-        walls.build(3, 1 << 22, ALLOWED)
+        worker.enter_sandbox(3, 1 << 22, ALLOWED)
 
-    assert in_child(run, tell_fd=3).startswith("WallMissing: parent-death signal: process")
+    assert in_child(run, tell_fd=3).startswith("LayerMissing: parent-death signal: process")

@@ -33,7 +33,7 @@ REQUEST_COUNT = struct.Struct("<I")
 SETUP_REPLY = struct.Struct(f"<I{REASON_BYTES}s")
 """Outcome (READY, ...), and the reason if it is not READY."""
 
-READY, REFUSED, REFUSED_FOR_MEMORY, WALL_MISSING = 0, 1, 2, 3
+READY, REFUSED, REFUSED_FOR_MEMORY, LAYER_MISSING = 0, 1, 2, 3
 
 REPLY_HEAD = struct.Struct("<IIII")
 """Batch number, n, microseconds of CPU time, failure; then n results, then if failure is not NONE a

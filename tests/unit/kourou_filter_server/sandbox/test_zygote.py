@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou_filter_server.jail import limits, lineage, probes, seccomp
+from kourou_filter_server.sandbox import kernel, limits, seccomp, zygote
 from kourou_rigs.forked import children_alone, in_child
 
 pytestmark = pytest.mark.usefixtures("every_layer")
@@ -56,7 +56,7 @@ def found_when(prepare) -> dict[str, str]:
 
     def look() -> object:
         prepare()
-        return {found.name: found.detail for found in probes.look() if not found.there}
+        return {found.name: found.detail for found in zygote.probe_layers() if not found.there}
 
     told = in_child(look)
     assert told.startswith("{"), told
@@ -64,11 +64,11 @@ def found_when(prepare) -> dict[str, str]:
 
 
 def test_every_layer_is_looked_at_and_the_asking_process_stays_as_it_was() -> None:
-    before = (lineage.gains_nothing(), Path("/proc/self/ns/net").readlink(), os.nice(0))
-    found = probes.look()
+    before = (kernel.has_no_new_privs(), Path("/proc/self/ns/net").readlink(), os.nice(0))
+    found = zygote.probe_layers()
     assert [layer.name for layer in found] == LAYERS
     assert [layer for layer in found if not layer.there] == []
-    assert (lineage.gains_nothing(), Path("/proc/self/ns/net").readlink(), os.nice(0)) == before
+    assert (kernel.has_no_new_privs(), Path("/proc/self/ns/net").readlink(), os.nice(0)) == before
     details = {layer.name: layer.detail for layer in found}
     assert details["Landlock"].startswith("ABI ")
     assert details["seccomp"] == os.uname().machine
@@ -81,7 +81,7 @@ def test_they_hold_where_a_library_starts_a_thread_in_every_child() -> None:
         after_in_child=lambda: wanted and threading.Thread(target=wanted[0], daemon=True).start()
     )
     try:
-        assert [layer for layer in probes.look() if not layer.there] == []
+        assert [layer for layer in zygote.probe_layers() if not layer.there] == []
         assert found_when(lambda: None) == {}
     finally:
         wanted.clear()  # from here on no child starts it
@@ -94,8 +94,8 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 allocator.mallopt(M_MMAP_MAX, 0)
 allocator.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 bytearray(2**30)
-from kourou_filter_server.jail import probes
-print([layer.name for layer in probes.look() if not layer.there])
+from kourou_filter_server.sandbox import zygote
+print([layer.name for layer in zygote.probe_layers() if not layer.there])
 """
 """The allocator keeps a GiB that was freed, and would give it out below any limit."""
 
@@ -122,8 +122,8 @@ def test_a_refused_call_is_named_with_what_usually_causes_it(
     number: int, word: int, missing: list[str], said: str
 ) -> None:
     def refuse() -> None:
-        lineage.gain_nothing()
-        seccomp.put_on(refusing(number, word))
+        kernel.set_no_new_privs()
+        seccomp.apply_program(refusing(number, word))
 
     lacking = found_when(refuse)
     assert set(missing) <= lacking.keys() <= {*missing, "capabilities"}
@@ -132,15 +132,15 @@ def test_a_refused_call_is_named_with_what_usually_causes_it(
 
 def test_a_wall_without_effect_is_no_wall(monkeypatch: pytest.MonkeyPatch) -> None:
     for owner, attribute in (
-        (probes.landlock, "forbid_everything"),
-        (probes.seccomp, "allow_only_the_list"),
-        (probes.lineage, "gain_nothing"),
-        (probes.capabilities, "give_away"),
-        (probes.limits, "confine"),
-        (probes.lineage, "die_with_parent"),
+        (kernel, "apply_landlock"),
+        (seccomp, "allow_only_the_list"),
+        (kernel, "set_no_new_privs"),
+        (kernel, "drop_capabilities"),
+        (limits, "confine"),
+        (kernel, "die_with_parent"),
     ):
         monkeypatch.setattr(owner, attribute, lambda *_: None)
-    lacking = {found.name: found.detail for found in probes.look() if not found.there}
+    lacking = {found.name: found.detail for found in zygote.probe_layers() if not found.there}
     assert lacking == {
         "Landlock": "a folder could be opened all the same",
         "seccomp": "seccomp: the filter blocks nothing",
@@ -153,12 +153,12 @@ def test_a_wall_without_effect_is_no_wall(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_an_unknown_machine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seccomp, "ARCHITECTURES", {})
-    (lacking,) = [found for found in probes.look() if not found.there]
+    (lacking,) = [found for found in zygote.probe_layers() if not found.there]
     assert lacking.name == "seccomp"
     assert os.uname().machine in lacking.detail
 
 
 def test_a_trial_that_crashes_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "confine", lambda _: os.kill(os.getpid(), 9))
-    (lacking,) = [found for found in probes.look() if not found.there]
+    (lacking,) = [found for found in zygote.probe_layers() if not found.there]
     assert (lacking.name, lacking.detail) == ("rlimits", "the trial ended with status 9")
