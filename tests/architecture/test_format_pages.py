@@ -40,7 +40,7 @@ from kourou.store.retention.deletion import load_queue_ends
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
 from kourou_filter_server.sandbox import wire
-from kourou_filter_server.worker_replies import FilterResults, read_filter_results
+from kourou_filter_server.worker_link import FilterResults, read_filter_results
 from kourou_rigs.store import small_settings
 
 BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)

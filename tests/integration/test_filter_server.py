@@ -40,7 +40,7 @@ from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_addr
 from kourou.service.processes import Child
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.zmq_client import Reply, ZmqConnection
-from kourou_filter_server import layers
+from kourou_filter_server import zygote_link as layers
 
 GROUP, NAME, TOPIC = "till", "odd", "numbers"
 MESSAGES = 400

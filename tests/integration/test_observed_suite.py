@@ -29,7 +29,7 @@ from kourou.service.processes import Child
 from kourou.sync import Client
 from kourou.telemetry.exporter_table import EXPORTER_METRICS
 from kourou.telemetry.metric_table import METRICS
-from kourou_filter_server import layers
+from kourou_filter_server import zygote_link as layers
 from kourou_rigs.otlp import OtlpReceiver, SeenSpan
 from kourou_rigs.prometheus import PrometheusServer, find_program, promtool
 from kourou_spark_etl.session import missing_java

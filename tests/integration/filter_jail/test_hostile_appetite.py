@@ -195,7 +195,7 @@ def match(message, context):
     return True
 """
     outcome = jail.ask(source, count=4, batches=2)
-    assert (outcome.kind, outcome.verdicts) == ("memory", b"\1\2\2\1")
+    assert (outcome.kind, outcome.results) == ("memory", b"\1\2\2\1")
 
 
 # -- bodies that are bombs ------------------------------------------------------------------------

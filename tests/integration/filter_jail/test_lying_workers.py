@@ -67,7 +67,7 @@ def test_a_lie_ends_the_worker(jail, name: str) -> None:
 
 
 def test_lies_end_in_quarantine(jail) -> None:
-    lie = f"{SPEAK}\ndef match(m, c):\n    {LIES['more verdicts']}\n    return True"
+    lie = f"{SPEAK}\ndef match(m, c):\n    {LIES['more results']}\n    return True"
     assert jail.until_quarantine(jail.preamble + lie) == 3
 
 
@@ -145,7 +145,7 @@ def match(message, context):
             size -= len(os.read(3, size))
 """
     outcome = jail.reach(source, batches=5)
-    assert (outcome.kind, outcome.verdicts) == ("", b"\1\0\1")
+    assert (outcome.kind, outcome.results) == ("", b"\1\0\1")
 
 
 def test_a_worker_that_lies_about_its_time_is_not_believed(jail) -> None:
@@ -161,6 +161,6 @@ def match(message, context):
     while True: pass
 """
     outcome = jail.reach(source)
-    assert (outcome.kind, outcome.verdicts) == ("raised", b"\0\2\1")
+    assert (outcome.kind, outcome.results) == ("raised", b"\0\2\1")
     assert outcome.reason.isprintable()
     assert "\x1b" not in outcome.reason

@@ -13,7 +13,7 @@ import pytest
 from kourou import Client, Filter, PullConsumerSettings
 from kourou.errors import FilterFailed
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
-from kourou_filter_server.layers import missing
+from kourou_filter_server.zygote_link import missing
 
 COUNT = 30
 THIRDS = "def match(message, context):\n    return message.json['n'] % 3 == 0\n"

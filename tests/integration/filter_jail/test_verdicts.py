@@ -122,13 +122,13 @@ def test_verdicts_are_those_of_a_filter_at_the_consumer(jail, rounds: Callable[[
         for _ in range(count):
             records = [random_record(chance, offset) for offset in range(size)]
             messages = decode_many(b"".join(records))
-            verdicts = judge(records)
-            assert list(verdicts) == [expected(message) for message in messages]
+            results = judge(records)
+            assert list(results) == [expected(message) for message in messages]
             for value in range(3):
-                seen[value] += verdicts.count(value)
+                seen[value] += results.count(value)
             collided += sum(
                 java_hash(message.tag) in wanted_hashes and verdict == 0
-                for message, verdict in zip(messages, verdicts, strict=True)
+                for message, verdict in zip(messages, results, strict=True)
                 if message.tag
             )
     # Each kind of verdict came, and a filter by hashes alone would have let some of them through.

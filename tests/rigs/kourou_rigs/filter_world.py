@@ -28,23 +28,21 @@ from kourou.protocol.request import Request, Response
 from kourou.runtime.effects import LogWarning, Reply
 from kourou.runtime.inputs import Disconnected, Received, ReplyTo, Tick
 from kourou.runtime.peer import Peer
+from kourou_filter_server.context import ServerPolicy
 from kourou_filter_server.core import FilterCore
-from kourou_filter_server.effects import (
+from kourou_filter_server.interface import (
     AskBroker,
+    BrokerAnswered,
+    BrokerFound,
     Effect,
     EndWorker,
+    EvaluateBatch,
     Filtered,
-    Judge,
+    FiltersChanged,
+    Input,
     StartWorker,
     TellBroker,
 )
-from kourou_filter_server.inputs import (
-    BrokerAnswered,
-    BrokerFound,
-    FiltersChanged,
-    Input,
-)
-from kourou_filter_server.policy import ServerPolicy
 from kourou_rigs.filter_jail import FilterJail
 from kourou_rigs.filter_records import (
     Asked,
@@ -188,7 +186,7 @@ class FilterWorld:
                 self.later(delay, lambda: self._ask(effect))
             case StartWorker():
                 self.jail.start(effect)
-            case Judge():
+            case EvaluateBatch():
                 self.jail.judge(effect)
             case EndWorker(worker):
                 self.jail.end(worker)
@@ -249,7 +247,7 @@ class FilterWorld:
         it.
         """
         runner = self.core.runners.known((GROUP, name))
-        told = self.core.catalogue.standing((GROUP, name)).version
+        told = self.core.catalogue.status((GROUP, name)).version
         asked.versions |= {runner.version or 0} if runner is not None else set()
         asked.versions |= {told.version} if told is not None else set()
 
@@ -394,7 +392,7 @@ class FilterWorld:
             expression_type="TAG",
             max_msg_bytes=bytes_max,
         )
-        due_ms = self.now_ms + self._hold_ms + self.server.patience_ms
+        due_ms = self.now_ms + self._hold_ms + self.server.filter_wait_ms
         asked = Asked(queue, self.offsets[queue], due_ms, set(), set(), count_max, bytes_max)
         self._note_version(asked)
         self._note_older_versions(asked, self._names[queue % len(self._names)])

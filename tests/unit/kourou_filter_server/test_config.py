@@ -103,8 +103,8 @@ def test_what_parts_are_told() -> None:
         "filterStrikeWindow": "30000",
     }
     made = settings(**texts)
-    assert (made.policy.workers_max, made.policy.strikes_max) == (3, 5)
-    assert made.policy.strike_window_ms == 30_000
+    assert (made.policy.workers_max, made.policy.failures_max) == (3, 5)
+    assert made.policy.failure_window_ms == 30_000
     limits = made.worker_limits
     assert (limits.memory_bytes, limits.batch_ms, limits.message_us) == (128 << 20, 70, 2_000)
     assert settings().policy.workers_max >= 2

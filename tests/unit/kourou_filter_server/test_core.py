@@ -7,7 +7,7 @@ from kourou.protocol.table import REQUESTS
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Tick
 from kourou_filter_server.core import FilterCore
-from kourou_filter_server.effects import AskBroker, Judge
+from kourou_filter_server.interface import AskBroker, EvaluateBatch
 from kourou_rigs.filter_bench import GROUP, NAME, WALL_MS, Bench, record
 
 
@@ -43,4 +43,4 @@ def test_filters_are_told_the_wall_clock(bench: Bench) -> None:
     bench.serving()
     bench.now_ms += 70
     bench.found(bench.pull(10), record(10))
-    assert bench.done(Judge).wall_ms == WALL_MS + 70
+    assert bench.done(EvaluateBatch).wall_ms == WALL_MS + 70

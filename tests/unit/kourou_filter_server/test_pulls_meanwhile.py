@@ -12,8 +12,8 @@ from kourou.model.filter import FilterPolicy, FilterState
 from kourou.protocol.messages.filter_server import GetFilters, RecordFilterSkip
 from kourou.protocol.messages.pulling import PullMessage, PullResponse
 from kourou.runtime.effects import Reply
-from kourou_filter_server.effects import Judge
-from kourou_filter_server.policy import ServerPolicy
+from kourou_filter_server.context import ServerPolicy
+from kourou_filter_server.interface import EvaluateBatch
 from kourou_rigs.filter_bench import GROUP, NAME, Bench, a_pull, judged_bytes, record
 
 pytestmark = pytest.mark.feature("F241")
@@ -54,8 +54,8 @@ def test_what_is_half_judged_when_the_filter_is_switched_off_is_cut_there(benche
     bench = benches(ServerPolicy(batch_messages_max=2), FilterPolicy.PASS)
     bench.serving()
     bench.found(bench.pull(10), *(record(each) for each in range(10, 14)))
-    bench.verdicts(bench.done(Judge), "01")
-    assert bench.done(Judge)
+    bench.results(bench.done(EvaluateBatch), "01")
+    assert bench.done(EvaluateBatch)
     bench.change(off(bench.state))
     reply = bench.done(Reply)
     assert judged_bytes(reply) == record(11)
@@ -66,7 +66,7 @@ def test_at_the_deadline_nothing_is_passed_over_that_is_not_recorded(benches: Be
     bench = benches(ServerPolicy(batch_messages_max=2), FilterPolicy.SKIP)
     bench.serving()
     bench.found(bench.pull(10, deadline_ms=2_000), *(record(each) for each in range(10, 14)))
-    bench.verdicts(bench.done(Judge), "12", "raised", "oops")
+    bench.results(bench.done(EvaluateBatch), "12", "raised", "oops")
     bench.pass_time(1_700)
     reply = bench.done(Reply)
     assert judged_bytes(reply) == record(10)
@@ -77,8 +77,8 @@ def test_at_the_deadline_a_record_under_way_is_not_taken_for_made(benches: Bench
     bench = benches(policy=FilterPolicy.SKIP)
     bench.serving()
     bench.found(bench.pull(10, deadline_ms=2_000), record(10), record(11), record(12))
-    bench.verdicts(bench.done(Judge), "122", "raised", "oops")
-    bench.verdicts(bench.done(Judge), "1")
+    bench.results(bench.done(EvaluateBatch), "122", "raised", "oops")
+    bench.results(bench.done(EvaluateBatch), "1")
     asked = bench.asked(RecordFilterSkip)
     bench.pass_time(1_700)
     assert place(bench.done(Reply)).next_begin_offset == 11
@@ -90,10 +90,10 @@ def test_in_quarantine_nothing_leaves_that_was_judged_ahead(bench: Bench) -> Non
     """Nor in the moment before the broker, or the next tick, says so."""
     bench.serving()
     bench.found(bench.pull(10, max_msg_nums=1), record(10), record(11), record(12))
-    bench.verdicts(bench.done(Judge), "111")
+    bench.results(bench.done(EvaluateBatch), "111")
     assert judged_bytes(bench.done(Reply)) == record(10)
     for _ in range(3):
-        bench.core.discipline.strike((GROUP, NAME), 1, "timeout", "too slow")
+        bench.core.discipline.count_failure((GROUP, NAME), 1, "timeout", "too slow")
     bench.turn(bench.received(a_pull(11)))
     assert not bench.all(Reply)
     bench.tell_filters(bench.asked(GetFilters))
@@ -104,9 +104,9 @@ def test_progress_is_told_before_the_failure_behind_it(bench: Bench) -> None:
     """Else the pull that fails would begin, and judge, at the same place for ever."""
     bench.serving()
     bench.found(bench.pull(10, 15_000), record(10), record(11))
-    bench.verdicts(bench.done(Judge), "00")
+    bench.results(bench.done(EvaluateBatch), "00")
     bench.found(bench.asked(PullMessage), record(12))
-    bench.verdicts(bench.done(Judge), "2", "raised", "oops")
+    bench.results(bench.done(EvaluateBatch), "2", "raised", "oops")
     reply = bench.done(Reply)
     assert reply.code == Code.PULL_RETRY_IMMEDIATELY
     assert place(reply).next_begin_offset == 12
@@ -123,6 +123,6 @@ def test_a_number_that_is_given_twice_is_one_pull(bench: Bench) -> None:
     bench.found(first, record(10))
     assert not bench.effects
     bench.found(second, record(10))
-    bench.verdicts(bench.done(Judge), "1")
+    bench.results(bench.done(EvaluateBatch), "1")
     assert bench.done(Reply).code == Code.SUCCESS
     assert not bench.core.pulls

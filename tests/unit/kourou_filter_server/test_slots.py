@@ -1,10 +1,14 @@
 from __future__ import annotations
 
-from kourou_filter_server.effects import EndWorker, StartWorker
-from kourou_filter_server.inputs import Judged, WorkerEnded, WorkerReady
-from kourou_filter_server.policy import ServerPolicy
-from kourou_filter_server.slots import Slots, Worker
-from kourou_filter_server.turn import Turn
+from kourou_filter_server.context import CoreContext, ServerPolicy
+from kourou_filter_server.interface import (
+    BatchEvaluated,
+    EndWorker,
+    StartWorker,
+    WorkerEnded,
+    WorkerReady,
+)
+from kourou_filter_server.slots import Slots, WorkerSlot
 
 
 class Holder:
@@ -14,29 +18,29 @@ class Holder:
         self.slots = slots
         self.key = (group, name)
         self.has_work = False
-        self.worker: Worker | None = None
+        self.worker: WorkerSlot | None = None
         self.heard: list[str] = []
 
     def granted(self) -> None:
         self.worker = self.slots.start(self, self.key, 1, b"")
 
-    def give_up(self, worker: Worker) -> None:
+    def give_up(self, worker: WorkerSlot) -> None:
         assert worker is self.worker
         self.worker = None
 
-    def worker_ready(self, worker: Worker, item: WorkerReady) -> None:
+    def worker_ready(self, worker: WorkerSlot, item: WorkerReady) -> None:
         self.heard.append("ready")
 
-    def worker_ended(self, worker: Worker, item: WorkerEnded) -> None:
+    def worker_ended(self, worker: WorkerSlot, item: WorkerEnded) -> None:
         self.worker = None
         self.heard.append(item.kind)
 
-    def worker_judged(self, worker: Worker, item: Judged) -> None:
+    def worker_judged(self, worker: WorkerSlot, item: BatchEvaluated) -> None:
         self.heard.append("judged")
 
 
-def holding(workers_max: int, count: int) -> tuple[Turn, Slots, list[Holder]]:
-    turn = Turn()
+def holding(workers_max: int, count: int) -> tuple[CoreContext, Slots, list[Holder]]:
+    turn = CoreContext()
     slots = Slots(turn, ServerPolicy(workers_max=workers_max, turn_ms=1_000))
     holders = [Holder(slots, str(number)) for number in range(count)]
     for number, holder in enumerate(holders[:workers_max]):
@@ -78,7 +82,7 @@ def test_a_busy_worker_is_not_taken_away() -> None:
     slots.want(second)
     assert second.worker is None
     assert slots.must_yield(first.worker)
-    slots.judged(Judged(first.worker.number, 1, b""))
+    slots.judged(BatchEvaluated(first.worker.number, 1, b""))
     slots.tick()
     assert second.worker is not None
 
@@ -101,7 +105,7 @@ def test_of_what_was_ended_nothing_is_heard() -> None:
     slots.end(worker)
     slots.ended(WorkerEnded(worker.number, "died", ""))
     slots.ready(WorkerReady(worker.number))
-    slots.judged(Judged(worker.number, 0, b""))
+    slots.judged(BatchEvaluated(worker.number, 0, b""))
     assert first.heard == ["ready"]
 
 

@@ -237,28 +237,28 @@ class LoadedFilter:
         Returns exactly `count` bytes of 0, 1 or 2; then NO_FAILURE, RAISED or MEMORY; then the
         reason of the first 2, None if there is none. Never raises.
         """
-        verdicts = bytearray(_UNSAID_BYTE) * count
+        results = bytearray(_UNSAID_BYTE) * count
         failures = _Failures()
         context = Context(*self._who, topic, now_ms)
         # One copy for the batch: a filter may keep a view, and the socket's buffer is reused.
         data = records if isinstance(records, bytes) else bytes(records)
         try:
             if self._match_batch is None:
-                self._judge_each(data, context, verdicts, failures)
+                self._judge_each(data, context, results, failures)
             else:
-                self._judge_batch(data, context, verdicts, failures)
+                self._judge_batch(data, context, results, failures)
         except BaseException as error:  # noqa: BLE001 - untrusted code, see below
             # Raised between two messages, for example by a signal handler of the filter. Messages
             # without a result have a 2 already.
             failures.note(error, "between two messages")
-        return bytes(verdicts), failures.kind, failures.reason
+        return bytes(results), failures.kind, failures.reason
 
     def _judge_each(
-        self, data: bytes, context: Context, verdicts: bytearray, failures: _Failures
+        self, data: bytes, context: Context, results: bytearray, failures: _Failures
     ) -> None:
         match = self._match
         at = 0
-        for index in range(len(verdicts)):
+        for index in range(len(results)):
             try:
                 end = next_record(data, at)
             except BadRecord as error:
@@ -273,26 +273,26 @@ class LoadedFilter:
                 failures.note(error, _place(message))
                 continue
             if verdict is True:
-                verdicts[index] = _PASSES
+                results[index] = _PASSES
             elif verdict is False:
-                verdicts[index] = _DOES_NOT_PASS
+                results[index] = _DOES_NOT_PASS
             else:
                 failures.note_text(f"{_no_answer(verdict)}, {_place(message)}")
 
     def _judge_batch(
-        self, data: bytes, context: Context, verdicts: bytearray, failures: _Failures
+        self, data: bytes, context: Context, results: bytearray, failures: _Failures
     ) -> None:
         assert self._match_batch is not None
         messages: list[MessageView] = []
         at = 0
         try:
-            for _ in range(len(verdicts)):
+            for _ in range(len(results)):
                 end = next_record(data, at)
                 messages.append(MessageView(data, at, end))
                 at = end
         except BadRecord as error:
             failures.note(error, f"at record {len(messages)} of the batch")
-        verdicts[: len(messages)] = self._answers(messages, context, failures)
+        results[: len(messages)] = self._answers(messages, context, failures)
 
     def _answers(self, messages: list[MessageView], context: Context, failures: _Failures) -> bytes:
         """The results for some messages; if the batch as a whole has no valid result, one by one.

@@ -119,10 +119,10 @@ def _unlz4(body: bytes, limit: int) -> tuple[bytes, bool]:
 
 def _unzstd(body: bytes, limit: int) -> tuple[bytes, bool]:
     codec = _modules[_ZSTD]
-    told = codec.frame_content_size(body)
-    if told > limit:
-        raise BadRecord(f"body: it would grow to {told} bytes; at most {limit} are allowed")
-    if told > 0:
+    declared = codec.frame_content_size(body)
+    if declared > limit:
+        raise BadRecord(f"body: it would grow to {declared} bytes; at most {limit} are allowed")
+    if declared > 0:
         # Allocates exactly the declared size; raises if the frame, including its checksum, is
         # incomplete.
         return bytes(codec.ZstdDecompressor().decompress(body)), True
@@ -222,9 +222,11 @@ class MessageView:
         if not 0 < topic_length <= min(spare, TOPIC_LENGTH_MAX):
             raise BadRecord(f"topic length: {topic_length} does not fit into {end - at} bytes")
         topic_end = body_end + 1 + topic_length
-        told = data[topic_end] << 8 | data[topic_end + 1]
-        if told != spare - topic_length or told > PROPERTIES_BYTES_MAX:
-            raise BadRecord(f"properties length: {told}, but {spare - topic_length} bytes are left")
+        declared = data[topic_end] << 8 | data[topic_end + 1]
+        if declared != spare - topic_length or declared > PROPERTIES_BYTES_MAX:
+            raise BadRecord(
+                f"properties length: {declared}, but {spare - topic_length} bytes are left"
+            )
         self._places = (body_at, body_end, topic_end)
         self._head = head
         return head

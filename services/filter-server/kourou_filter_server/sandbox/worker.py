@@ -109,9 +109,9 @@ def _serve(channel: Channel) -> None:
         topic = bytes(frame[wire.REQUEST_HEAD.size : at]).decode()
         (count,) = wire.REQUEST_COUNT.unpack_from(frame, at)
         records = frame[at + wire.REQUEST_COUNT.size :]
-        verdicts, failure, reason = judge(topic, now_ms, records, count)
+        results, failure, reason = judge(topic, now_ms, records, count)
         micros = (time.thread_time_ns() - began_ns) // 1_000
-        reply = wire.REPLY_HEAD.pack(number, count, min(micros, 0xFFFF_FFFF), failure) + verdicts
+        reply = wire.REPLY_HEAD.pack(number, count, min(micros, 0xFFFF_FFFF), failure) + results
         channel.send(reply if reason is None else reply + wire.padded(reason))
 
 

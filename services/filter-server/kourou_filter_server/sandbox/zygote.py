@@ -81,28 +81,28 @@ def _in_a_child(name: str, trial: Callable[[], str], usual: dict[int, str]) -> L
         _answer(writing, trial, usual)
     os.close(writing)
     try:
-        told = b""
+        answer = b""
         while part := os.read(reading, _ANSWER_BYTES_MAX):
-            told += part
+            answer += part
     finally:
         os.close(reading)
         _, status = os.waitpid(pid, 0)
-    if not told:
+    if not answer:
         return LayerProbe(name, False, f"the trial ended with status {status}")
-    return LayerProbe(name, told[:1] == b"+", told[1:].decode("utf-8", "replace"))
+    return LayerProbe(name, answer[:1] == b"+", answer[1:].decode("utf-8", "replace"))
 
 
 def _answer(writing: int, trial: Callable[[], str], usual: dict[int, str]) -> NoReturn:
     """Run the trial in the child, write the result and exit; never returns."""
     try:
         try:
-            told = "+" + trial()
+            answer = "+" + trial()
         except OSError as error:
             cause = usual.get(error.errno or 0)
-            told = "-" + kernel.error_text(error) + (f" ({cause}?)" if cause else "")
+            answer = "-" + kernel.error_text(error) + (f" ({cause}?)" if cause else "")
         except NoEffect as error:
-            told = f"-{error}"
-        os.write(writing, told.encode())
+            answer = f"-{error}"
+        os.write(writing, answer.encode())
     finally:
         os._exit(0)
 
@@ -140,14 +140,14 @@ def _try_seccomp() -> str:
         finally:
             os._exit(0)
     os.close(writing)
-    told = os.read(reading, _ANSWER_BYTES_MAX)
+    answer = os.read(reading, _ANSWER_BYTES_MAX)
     os.wait()
-    if told == b"+":
+    if answer == b"+":
         return os.uname().machine
-    if told.isdigit():
-        if int(told) == 0:
+    if answer.isdigit():
+        if int(answer) == 0:
             seccomp.this_architecture()  # raises, and names the machine
-        raise OSError(int(told), f"seccomp: {os.strerror(int(told))}")
+        raise OSError(int(answer), f"seccomp: {os.strerror(int(answer))}")
     raise NoEffect("seccomp: the filter blocks nothing")
 
 
@@ -341,8 +341,8 @@ def main(arguments: Sequence[str]) -> None:
             runtime.prepare(hello["modules"], hello["codec_paths"])
             for said in (sys.path, sys.argv, sys.orig_argv):
                 said.clear()  # filters must not see installation paths
-            told = json.dumps({"layers": _layers()})
-            control.send(wire.READY_KIND + told.encode())
+            answer = json.dumps({"layers": _layers()})
+            control.send(wire.READY_KIND + answer.encode())
             # Workers share the current objects; a garbage collection would copy them into each
             # worker.
             gc.collect()

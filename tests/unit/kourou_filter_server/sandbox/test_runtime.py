@@ -27,8 +27,8 @@ def records(count: int = 4) -> bytes:
 
 
 def judged(source: str, count: int = 4) -> tuple[list[int], int, str | None]:
-    verdicts, failure, reason = made(source).judge("orders", 77, records(count), count)
-    return list(verdicts), failure, reason
+    results, failure, reason = made(source).judge("orders", 77, records(count), count)
+    return list(results), failure, reason
 
 
 # -- verdicts -------------------------------------------------------------------------------------
@@ -76,8 +76,8 @@ def match(message, context):
 
 
 def test_a_context_is_read_only() -> None:
-    verdicts, failure, reason = judged("def match(m, c):\n    c.now_ms = 1\n    return True", 1)
-    assert (verdicts, failure) == ([2], RAISED)
+    results, failure, reason = judged("def match(m, c):\n    c.now_ms = 1\n    return True", 1)
+    assert (results, failure) == ([2], RAISED)
     assert reason is not None
     assert "AttributeError" in reason
 
@@ -122,8 +122,8 @@ def test_an_error_costs_its_message_and_no_other() -> None:
     ],
 )
 def test_only_true_and_false_are_answers(answer: str, said: str) -> None:
-    verdicts, failure, reason = judged(f"def match(message, context): return {answer}", 1)
-    assert (verdicts, failure) == ([2], RAISED)
+    results, failure, reason = judged(f"def match(message, context): return {answer}", 1)
+    assert (results, failure) == ([2], RAISED)
     assert reason is not None
     assert said in reason
     assert "orders/2@0" in reason
@@ -135,24 +135,24 @@ def test_no_error_of_a_filter_gets_out(raised: str) -> None:
         "class Stop(BaseException): pass\n"
         f"def match(m, c):\n    if m.offset == 0: raise {raised}()\n    return True"
     )
-    verdicts, failure, reason = judged(source, 2)
-    assert (verdicts, failure) == ([2, 1], RAISED)
+    results, failure, reason = judged(source, 2)
+    assert (results, failure) == ([2, 1], RAISED)
     assert reason is not None
     assert reason.startswith(f"{raised}, line 3")
 
 
 def test_endless_recursion_is_an_error_like_any_other() -> None:
     source = "def match(m, c): return match(m, c) if m.offset == 1 else True"
-    verdicts, failure, reason = judged(source, 3)
-    assert (verdicts, failure) == ([1, 2, 1], RAISED)
+    results, failure, reason = judged(source, 3)
+    assert (results, failure) == ([1, 2, 1], RAISED)
     assert reason is not None
     assert reason.startswith("RecursionError")
 
 
 def test_memory_has_a_kind_of_its_own() -> None:
     source = "def match(m, c):\n    if m.offset == 1: raise MemoryError\n    return True"
-    verdicts, failure, reason = judged(source, 3)
-    assert (verdicts, failure) == ([1, 2, 1], MEMORY)
+    results, failure, reason = judged(source, 3)
+    assert (results, failure) == ([1, 2, 1], MEMORY)
     assert reason is not None
     assert "memory" in reason
 
@@ -185,8 +185,8 @@ def test_a_record_that_is_none_ends_the_batch() -> None:
     broken = data[:size] + b"\0" * size + data[2 * size :]
     for face in ("", "def match_batch(ms, c): return [True] * len(ms)"):
         found = made(f"def match(m, c): return True\n{face}")
-        verdicts, failure, reason = found.judge("orders", 0, broken, 3)
-        assert (list(verdicts), failure) == ([1, 2, 2], RAISED)
+        results, failure, reason = found.judge("orders", 0, broken, 3)
+        assert (list(results), failure) == ([1, 2, 2], RAISED)
         assert reason is not None
         assert reason.startswith("BadRecord: magic")
 
@@ -195,10 +195,10 @@ def test_a_record_whose_inside_is_broken_costs_one_message() -> None:
     data = bytearray(records(3))
     size = len(data) // 3
     data[size + 84 : size + 88] = b"\x7f\xff\xff\xff"  # the body's length
-    verdicts, failure, reason = made("def match(m, c): return m.tag != ''").judge(
+    results, failure, reason = made("def match(m, c): return m.tag != ''").judge(
         "orders", 0, bytes(data), 3
     )
-    assert (list(verdicts), failure) == ([1, 2, 1], RAISED)
+    assert (list(results), failure) == ([1, 2, 1], RAISED)
     assert reason is not None
     assert "body length" in reason
     assert "at a record that cannot be read" in reason
@@ -209,8 +209,8 @@ def test_an_error_between_two_messages_is_reported(monkeypatch: pytest.MonkeyPat
         raise KeyboardInterrupt
 
     monkeypatch.setattr(runtime, "next_record", interrupted)
-    verdicts, failure, reason = judged("def match(m, c): return True", 2)
-    assert (verdicts, failure) == ([2, 2], RAISED)
+    results, failure, reason = judged("def match(m, c): return True", 2)
+    assert (results, failure) == ([2, 2], RAISED)
     assert reason == "KeyboardInterrupt, between two messages"
 
 
@@ -233,8 +233,8 @@ def match(m, c): return True
 def match_batch(messages, context):
     return [10 // (message.offset - 2) < 0 for message in messages]
 """
-    verdicts, failure, reason = judged(source)
-    assert (verdicts, failure) == ([1, 1, 2, 0], RAISED)
+    results, failure, reason = judged(source)
+    assert (results, failure) == ([1, 1, 2, 0], RAISED)
     assert reason is not None
     assert reason.startswith("ZeroDivisionError")
     assert reason.endswith("at orders/2@2")
@@ -245,11 +245,11 @@ def match_batch(messages, context):
 )
 def test_a_batch_form_that_does_not_answer_for_every_message_has_not_answered(answer: str) -> None:
     source = f"def match(m, c): return True\ndef match_batch(ms, c): return {answer}"
-    verdicts, failure, reason = judged(source)
+    results, failure, reason = judged(source)
     if answer == "[True]":  # an answer, as soon as there is one message
-        assert (verdicts, failure) == ([1, 1, 1, 1], NO_FAILURE)
+        assert (results, failure) == ([1, 1, 1, 1], NO_FAILURE)
     else:
-        assert (verdicts, failure) == ([2, 2, 2, 2], RAISED)
+        assert (results, failure) == ([2, 2, 2, 2], RAISED)
         assert reason is not None
         assert "as many bools as messages" in reason
 

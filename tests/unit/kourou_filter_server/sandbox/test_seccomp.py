@@ -129,7 +129,7 @@ def filtered(act) -> str:
         seccomp.allow_only_the_list()
         return act()
 
-    return in_child(run, tell_fd=seccomp.CHANNEL_FD)
+    return in_child(run, tell_fd=kernel.CHANNEL_FD)
 
 
 LIBC = ctypes.CDLL(None, use_errno=True)

@@ -4,10 +4,10 @@ import struct
 
 import pytest
 
-from kourou_filter_server.worker_replies import (
+from kourou_filter_server.worker_link import (
+    FilterRefused,
     FilterResults,
-    Lie,
-    Refused,
+    ProtocolViolation,
     read_filter_results,
     read_setup,
 )
@@ -19,10 +19,10 @@ def read(reply: bytes, count: int = 3) -> FilterResults | None:
     return read_filter_results(bytearray(reply), 7, count, ELAPSED_US)
 
 
-def reply(verdicts: bytes, *, number=7, count=None, micros=40, failure=0, reason=None) -> bytes:
-    told = len(verdicts) if count is None else count
+def reply(results: bytes, *, number=7, count=None, micros=40, failure=0, reason=None) -> bytes:
+    told = len(results) if count is None else count
     head = struct.pack("<IIII", number, told, micros, failure)
-    return head + verdicts + (b"" if reason is None else reason.ljust(512, b"\0"))
+    return head + results + (b"" if reason is None else reason.ljust(512, b"\0"))
 
 
 def test_a_whole_reply() -> None:
@@ -64,12 +64,12 @@ def test_time_that_did_not_pass_was_not_worked() -> None:
     ],
 )
 def test_a_lie_is_found_out(lie: bytes, said: str) -> None:
-    with pytest.raises(Lie, match=said):
+    with pytest.raises(ProtocolViolation, match=said):
         read(lie)
 
 
 def test_a_wrong_head_is_a_lie_before_the_rest_has_come() -> None:
-    with pytest.raises(Lie):
+    with pytest.raises(ProtocolViolation):
         read(reply(b"\1\1\1", number=8)[:16])
 
 
@@ -81,9 +81,9 @@ def test_reasons_are_one_harmless_line_whatever_the_bytes_are() -> None:
         (b"", "no reason was given"),
         (b" \n ", "no reason was given"),
     ):
-        verdicts = read(reply(b"\2\1\1", failure=1, reason=told))
-        assert verdicts is not None
-        assert verdicts.failure == said
+        results = read(reply(b"\2\1\1", failure=1, reason=told))
+        assert results is not None
+        assert results.failure == said
 
 
 def setup(outcome: int, reason: bytes = b"") -> FilterResults | None:
@@ -93,11 +93,11 @@ def setup(outcome: int, reason: bytes = b"") -> FilterResults | None:
 def test_a_setup_is_ready_or_refused() -> None:
     assert setup(0) == FilterResults(b"", None, 0)
     for outcome, kind in ((1, "setup"), (2, "memory"), (3, "setup")):
-        with pytest.raises(Refused, match="why not") as refused:
+        with pytest.raises(FilterRefused, match="why not") as refused:
             setup(outcome, b"why not")
         assert refused.value.kind == kind
     assert read_setup(bytearray(515), 0) is None
-    with pytest.raises(Lie, match="result 4"):
+    with pytest.raises(ProtocolViolation, match="result 4"):
         setup(4)
-    with pytest.raises(Lie, match="more bytes"):
+    with pytest.raises(ProtocolViolation, match="more bytes"):
         read_setup(bytearray(517), 0)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou_filter_server.sample import shared
+from kourou_filter_server.dry_runs import shared
 
 
 @pytest.mark.parametrize(

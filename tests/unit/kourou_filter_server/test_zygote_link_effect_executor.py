@@ -6,13 +6,21 @@ import asyncio
 from typing import Any
 
 from kourou.errors import FilterFailed, Unavailable
-from kourou_filter_server.effect_executor import SandboxExecutor
-from kourou_filter_server.effects import EndWorker, Judge, StartWorker
-from kourou_filter_server.inputs import LOST, Input, Judged, WorkerEnded, WorkerReady
+from kourou_filter_server.interface import (
+    LOST,
+    BatchEvaluated,
+    EndWorker,
+    EvaluateBatch,
+    Input,
+    StartWorker,
+    WorkerEnded,
+    WorkerReady,
+)
 from kourou_filter_server.worker_link import FilterResults, WorkerLimits
+from kourou_filter_server.zygote_link import SandboxExecutor
 
 START = StartWorker(1, "group", "name", 2, b"source")
-JUDGE = Judge(1, 1, "topic", 5, 1, (b"record",))
+JUDGE = EvaluateBatch(1, 1, "topic", 5, 1, (b"record",))
 
 
 class FakeWorker:
@@ -97,12 +105,12 @@ async def settle() -> None:
 async def test_a_worker_is_started_asked_and_ended() -> None:
     site = Site()
     worker = await site.ready()
-    site.do["Judge"](JUDGE)
+    site.do["EvaluateBatch"](JUDGE)
     await settle()
     assert worker.asked == (b"topic", 5, (b"record",), 1)
     worker.told.set_result(FilterResults(b"\2", "oops", 7, "raised"))
     await settle()
-    assert site.told == [Judged(1, 1, b"\2", "raised", "oops", 7)]
+    assert site.told == [BatchEvaluated(1, 1, b"\2", "raised", "oops", 7)]
     site.do["EndWorker"](EndWorker(1))
     assert not worker.alive
     await site.executor.stop()
@@ -111,7 +119,7 @@ async def test_a_worker_is_started_asked_and_ended() -> None:
 async def test_a_worker_that_ends_over_a_batch_says_whose_fault_it_was_first() -> None:
     site = Site()
     worker = await site.ready()
-    site.do["Judge"](JUDGE)
+    site.do["EvaluateBatch"](JUDGE)
     await settle()
     worker.die(FilterFailed("SIGSEGV", kind="died"))
     await settle()
@@ -131,13 +139,13 @@ async def test_one_that_ends_while_it_rests_is_nobodys_fault() -> None:
 async def test_one_that_ends_just_behind_its_answer_is_not_forgotten() -> None:
     site = Site()
     worker = await site.ready()
-    site.do["Judge"](JUDGE)
+    site.do["EvaluateBatch"](JUDGE)
     await settle()
     worker.told.set_result(FilterResults(b"\1", None, 7))
     worker.die(Unavailable("killed"))
     await settle()
     kinds = [type(each).__name__ for each in site.told]
-    assert kinds[0] == "Judged"
+    assert kinds[0] == "BatchEvaluated"
     assert set(kinds[1:]) == {"WorkerEnded"}
     await site.executor.stop()
 

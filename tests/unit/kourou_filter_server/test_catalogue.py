@@ -10,7 +10,7 @@ from kourou.protocol.messages.filter_server import (
     UnregisterFilterServer,
 )
 from kourou.runtime.effects import LogWarning
-from kourou_filter_server.inputs import BrokerFound, Leaving
+from kourou_filter_server.interface import BrokerFound, Leaving
 from kourou_rigs.filter_bench import Bench
 
 ANSWER = RegisterFilterServerResponse(broker_name="broker-a", broker_id=0, filters_version=7)
@@ -25,7 +25,7 @@ def test_it_registers_on_every_connection_and_every_ten_seconds() -> None:
         filter_server_addr="127.0.0.1:20915", listeners={"zmq:internal": "127.0.0.1:20915"}
     )
     bench.answer(asked, ANSWER)
-    assert bench.core.registering.registered
+    assert bench.core.registration.registered
     bench.tell_filters(bench.asked(GetFilters))
     assert not bench.pass_time(9_999)
     bench.pass_time(1)
@@ -41,7 +41,7 @@ def test_it_goes_on_trying_and_says_so_once() -> None:
     bench.pass_time(0)
     bench.no_answer(bench.asked(RegisterFilterServer))
     assert "rejected the registration" in bench.done(LogWarning).text
-    assert "it is offline" in bench.core.registering.trouble
+    assert "it is offline" in bench.core.registration.trouble
     bench.pass_time(1_000)
     bench.no_answer(bench.asked(RegisterFilterServer))
     assert not bench.all(LogWarning)

@@ -15,8 +15,13 @@ from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.messages.topics import GetTopicStatsInfo
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Disconnected
-from kourou_filter_server.effects import EndWorker, Judge, StartWorker
-from kourou_filter_server.inputs import WorkerEnded, WorkerReady
+from kourou_filter_server.interface import (
+    EndWorker,
+    EvaluateBatch,
+    StartWorker,
+    WorkerEnded,
+    WorkerReady,
+)
 from kourou_rigs.filter_bench import GROUP, NAME, TOPIC, Bench, place, record
 
 SOURCE = b"def match(message, context):\n    return True\n"
@@ -55,9 +60,9 @@ def test_a_dry_run_says_what_becomes_of_each_message(bench: Bench) -> None:
     assert started.source == SOURCE
     bench.turn(WorkerReady(started.worker, 4_000))
     for verdict, kind in (("1", ""), ("0", ""), ("2", "raised")):
-        judge = bench.done(Judge)
+        judge = bench.done(EvaluateBatch)
         assert judge.count == 1
-        bench.verdicts(judge, verdict, kind, "oops" if kind else "")
+        bench.results(judge, verdict, kind, "oops" if kind else "")
     assert bench.done(EndWorker).worker == started.worker
     trial = trial_of(bench.done(Reply))
     assert [one.passed for one in trial.messages] == [True, False, None]
@@ -106,7 +111,7 @@ def test_a_worker_that_dies_costs_a_message_and_a_worker(bench: Bench) -> None:
     for _ in range(4):
         started = bench.done(StartWorker)
         bench.turn(WorkerReady(started.worker))
-        assert bench.done(Judge)
+        assert bench.done(EvaluateBatch)
         bench.turn(WorkerEnded(started.worker, "died", "SIGSEGV"))
     trial = trial_of(bench.done(Reply))
     assert (trial.seen, trial.failed, trial.failure) == (4, 4, "died")
@@ -125,7 +130,7 @@ def test_a_dry_run_is_over_after_its_time(bench: Bench) -> None:
     sampled(bench)
     started = bench.done(StartWorker)
     bench.turn(WorkerReady(started.worker))
-    bench.verdicts(bench.done(Judge), "1")
+    bench.results(bench.done(EvaluateBatch), "1")
     bench.pass_time(bench.policy.trial_ms_max)
     assert bench.done(EndWorker).worker == started.worker
     trial = trial_of(bench.done(Reply))

@@ -6,7 +6,7 @@ import pytest
 
 from kourou.errors import ConfigError
 from kourou.service.cores import CORE_MAX
-from kourou_filter_server.cores import cores_of_workers
+from kourou_filter_server.worker_link import cores_of_workers
 
 
 @pytest.mark.parametrize(

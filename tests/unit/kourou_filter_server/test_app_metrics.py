@@ -8,17 +8,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from kourou.model.filter import FilterFailure
 from kourou.service.protocol_server import ProtocolServers
 from kourou.telemetry.metric_table import BASE_LABELS, METRICS, MetricKind, Service
-from kourou_filter_server.app import FilterServerService
+from kourou_filter_server.app import FilterServerService, filter_families, filter_statistics
 from kourou_filter_server.config import FilterServerSettings
-from kourou_filter_server.effects import Judge
-from kourou_filter_server.metrics import filter_families, filter_statistics
+from kourou_filter_server.interface import EvaluateBatch
 from kourou_rigs.filter_bench import Bench, record
 
 
 def test_every_family_has_the_labels_of_the_table(bench: Bench) -> None:
     bench.serving()
     bench.found(bench.pull(10), record(10))
-    bench.verdicts(bench.done(Judge), "2", "raised", "oops")
+    bench.results(bench.done(EvaluateBatch), "2", "raised", "oops")
     base = {"node_type": "filter-server", "node_id": "0"}
     shown = {one.name: one for one in filter_families(base, bench.core, ProtocolServers(), 1)}
     wanted = {

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kourou_filter_server.pace import BATCH_US, SLOW_MESSAGES, Pace
+from kourou_filter_server.runner import BATCH_US, SLOW_MESSAGES, Pace
 
 MOST = 256
 

@@ -25,14 +25,10 @@ from kourou.model.filter import FilterKey
 from kourou.protocol.messages.offsets import UpdateConsumerOffset
 from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
 from kourou.runtime.peer import Peer
-from kourou_filter_server.catalogue import Standing
-from kourou_filter_server.effects import TellBroker
-from kourou_filter_server.inputs import Buffer
-from kourou_filter_server.jobs import Job
-from kourou_filter_server.policy import ServerPolicy
-from kourou_filter_server.records import NO, YES, offset_of
-from kourou_filter_server.statistics import VersionCounts
-from kourou_filter_server.turn import Turn
+from kourou_filter_server.catalogue import FilterStatus
+from kourou_filter_server.context import CoreContext, ServerPolicy, VersionCounts
+from kourou_filter_server.interface import Buffer, TellBroker
+from kourou_filter_server.jobs import NO, YES, FilterJob, offset_of
 
 KEEP_MS = 5_000
 """How long after the broker's reply a remainder of it may be used."""
@@ -58,18 +54,18 @@ class Rest:
     received from the pulls served from this.
     """
 
-    job: Job
+    job: FilterJob
     end: int
     behind: int
     place: PullResponse
-    standing: Standing
+    status: FilterStatus
     peer: Peer
     found_ms: int
     committed: int | None = None
     at: int = 0
     offset: int = 0
 
-    def told(self, request: PullMessage) -> bool:
+    def note_commit(self, request: PullMessage) -> bool:
         """Note the offset that this pull commits; False if it commits none or no new one."""
         if not request.sys_flag & COMMIT_OFFSET or request.commit_offset == self.committed:
             return False
@@ -86,15 +82,15 @@ class Rest:
         until a slow peer has read them.
         """
         job, end, at = self.job, self.end, self.at
-        run, bounds, verdicts = job.run, job.bounds, job.verdicts
+        run, bounds, results = job.run, job.bounds, job.results
         pieces: list[memoryview] = []
         passed = size = 0
         while True:
-            first = verdicts.find(YES, at, end)
+            first = results.find(YES, at, end)
             if first < 0:
                 at = end
                 break
-            at = verdicts.find(NO, first, end)
+            at = results.find(NO, first, end)
             if at < 0:
                 at = end
             begin = bounds[first]
@@ -116,7 +112,7 @@ class Rest:
     @property
     def may_be_kept(self) -> bool:
         """Whether all results are of the version in force, without unfiltered records."""
-        active, failure = self.standing.version, self.standing.failure
+        active, failure = self.status.version, self.status.failure
         by_it = active is not None and active.version == self.job.version
         return by_it and failure is None and not self.job.unfiltered
 
@@ -127,11 +123,11 @@ class Rest:
         self.offset = self.behind if number == self.end else offset_of(job.run, job.bounds[number])
 
 
-class Ahead:
+class Prefetch:
     """The remainders, at most one for each queue, and the prefetch size of each queue."""
 
-    def __init__(self, turn: Turn, policy: ServerPolicy) -> None:
-        self._turn = turn
+    def __init__(self, context: CoreContext, policy: ServerPolicy) -> None:
+        self._context = context
         self._policy = policy
         self._rests: dict[Queue, Rest] = {}
         self._reach: dict[Queue, int] = {}
@@ -177,8 +173,8 @@ class Ahead:
 
     def commit(self, rest: Rest, request: PullMessage) -> None:
         """Send the broker the offset commit of a pull that is served from a remainder."""
-        if rest.told(request):
-            self._turn.do(
+        if rest.note_commit(request):
+            self._context.do(
                 TellBroker(
                     UpdateConsumerOffset(
                         consumer_group=request.consumer_group,
@@ -200,7 +196,7 @@ class Ahead:
         while self.kept_bytes > self._policy.ahead_kept_bytes:
             self._drop(next(iter(self._rests)))  # the least recently used one
 
-    def take(self, queue: Queue, offset: int, standing: Standing) -> Rest | None:
+    def take(self, queue: Queue, offset: int, status: FilterStatus) -> Rest | None:
         """Remove and return the remainder for a pull at this offset.
 
         None if there is none, or if it cannot be used: it is expired, has another offset, or
@@ -209,15 +205,15 @@ class Ahead:
         rest = self._rests.get(queue)
         if rest is None:
             return None
-        if rest.offset != offset or not self._holds(rest, standing):
+        if rest.offset != offset or not self._holds(rest, status):
             self._drop(queue)
             return None
         self._remove(queue)
         self.used += 1
         return rest
 
-    def _holds(self, rest: Rest, standing: Standing) -> bool:
-        return self._turn.now_ms < rest.found_ms + KEEP_MS and rest.standing == standing
+    def _holds(self, rest: Rest, status: FilterStatus) -> bool:
+        return self._context.now_ms < rest.found_ms + KEEP_MS and rest.status == status
 
     def _remove(self, queue: Queue) -> None:
         self.kept_bytes -= len(self._rests.pop(queue).job.run)
@@ -237,14 +233,14 @@ class Ahead:
 
     def tick(self) -> None:
         """Drop the expired remainders."""
-        oldest_ms = self._turn.now_ms - KEEP_MS
+        oldest_ms = self._context.now_ms - KEEP_MS
         for queue in [queue for queue, rest in self._rests.items() if rest.found_ms <= oldest_ms]:
             self._drop(queue)
 
-    def filters_changed(self, standing_of: Callable[[FilterKey], Standing]) -> None:
+    def filters_changed(self, status_of: Callable[[FilterKey], FilterStatus]) -> None:
         """Drop the remainders of filters whose version or policy changed."""
         for queue, rest in list(self._rests.items()):
-            if standing_of(queue[0]) != rest.standing:
+            if status_of(queue[0]) != rest.status:
                 self._drop(queue)
 
     def clear(self) -> None:

@@ -14,9 +14,8 @@ from kourou.protocol.wire.frames import NO_TRACE, decode_frame, encode_reply
 from kourou.runtime.inputs import ReplyTo
 from kourou.runtime.peer import Peer
 from kourou.transport.zmq_client import ZmqConnection
-from kourou_filter_server.effects import AskBroker
-from kourou_filter_server.inputs import BrokerAnswered
-from kourou_filter_server.upstream import Upstream
+from kourou_filter_server.app import Upstream
+from kourou_filter_server.interface import AskBroker, BrokerAnswered
 from kourou_rigs.filter_bench import a_pull
 
 TRACE = bytes(range(1, 25)) + b"\x01"

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import ConfigError, Unavailable
-from kourou_filter_server import layers
-from kourou_filter_server.layers import Layer
+from kourou_filter_server import zygote_link
+from kourou_filter_server.zygote_link import Layer
 
 pytestmark = pytest.mark.usefixtures("every_layer")
 
 
 @pytest.mark.feature("F243")
 def test_this_machine_has_them_all() -> None:
-    found = layers.probe()
+    found = zygote_link.probe()
     assert len(found) == 11
-    assert layers.missing(found) == ()
+    assert zygote_link.missing(found) == ()
     assert {"user namespaces", "Landlock", "seccomp"} <= {layer.name for layer in found}
 
 
@@ -28,9 +28,9 @@ def test_the_missing_ones_are_named_with_their_reasons() -> None:
         Layer("Landlock", True, "ABI 4"),
         Layer("seccomp", False, "no"),
     )
-    lacking = layers.missing(found)
+    lacking = zygote_link.missing(found)
     assert [layer.name for layer in lacking] == ["user namespaces", "seccomp"]
-    refused = layers.refusal(lacking)
+    refused = zygote_link.refusal(lacking)
     assert isinstance(refused, ConfigError)
     assert refused.message == (
         "the sandbox of filters lacks: "
@@ -45,7 +45,7 @@ def test_asking_loads_nothing_heavy() -> None:
         [
             sys.executable,
             "-c",
-            "import sys, kourou_filter_server.layers;"
+            "import sys, kourou_filter_server.zygote_link;"
             "print([name for name in ('zmq', 'numpy', 'sqlalchemy') if name in sys.modules])",
         ],
         capture_output=True,
@@ -56,7 +56,7 @@ def test_asking_loads_nothing_heavy() -> None:
 
 
 def test_the_command_gives_away_nothing_of_this_process() -> None:
-    argv = layers.command("probe")
+    argv = zygote_link.command("probe")
     assert argv[:5] == [sys.executable, "-I", "-S", "-B", "-X"]
     assert Path(argv[-2], "kourou_filter_server", "sandbox", "zygote.py").is_file()
     assert argv[-1] == "probe"
@@ -64,12 +64,12 @@ def test_the_command_gives_away_nothing_of_this_process() -> None:
 
 def test_a_trial_that_cannot_be_made_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = [sys.executable, "-c", "raise SystemExit('no such luck')"]
-    monkeypatch.setattr(layers, "command", lambda *_: broken)
+    monkeypatch.setattr(zygote_link, "command", lambda *_: broken)
     with pytest.raises(Unavailable, match="could not be tested: no such luck"):
-        layers.probe()
-    monkeypatch.setattr(layers, "command", lambda *_: ["/nowhere/python"])
+        zygote_link.probe()
+    monkeypatch.setattr(zygote_link, "command", lambda *_: ["/nowhere/python"])
     with pytest.raises(Unavailable, match=r"could not be tested: .*No such file"):
-        layers.probe()
+        zygote_link.probe()
 
 
 def test_the_trial_has_an_empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,6 +80,6 @@ def test_the_trial_has_an_empty_environment(monkeypatch: pytest.MonkeyPatch) -> 
         "-c",
         "import json, os; print(json.dumps([[k, True, ''] for k in os.environ]))",
     ]
-    monkeypatch.setattr(layers, "command", lambda *_: show)
+    monkeypatch.setattr(zygote_link, "command", lambda *_: show)
     assert "SECRET_OF_THE_PARENT" in os.environ
-    assert {layer.name for layer in layers.probe()} <= {"LC_CTYPE"}
+    assert {layer.name for layer in zygote_link.probe()} <= {"LC_CTYPE"}

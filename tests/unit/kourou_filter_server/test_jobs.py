@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.errors import DecodeError
-from kourou_filter_server.records import bounds_of, offset_of
+from kourou_filter_server.jobs import bounds_of, offset_of
 from kourou_rigs.filter_bench import record
 
 

@@ -9,7 +9,7 @@ from kourou.protocol.messages.filter_server import PutFilter, RegisterMessageFil
 from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.record.layout import masked_crc
 from kourou.runtime.effects import Reply
-from kourou_filter_server.uploading import JAVA_TEXT
+from kourou_filter_server.catalogue import JAVA_TEXT
 from kourou_rigs.filter_bench import GROUP, NAME, TOPIC, Bench, a_pull
 
 SOURCE = b"import json; import math\n\ndef match(message, context):\n    return True\n"

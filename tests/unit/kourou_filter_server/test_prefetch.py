@@ -14,14 +14,12 @@ from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Disconnected
 from kourou.runtime.peer import Peer
-from kourou_filter_server.ahead import AHEAD_US, KEEP_MS, Ahead, Queue, Rest
-from kourou_filter_server.catalogue import Standing
-from kourou_filter_server.effects import AskBroker, Judge, TellBroker
-from kourou_filter_server.jobs import Job
-from kourou_filter_server.policy import ServerPolicy
-from kourou_filter_server.pull import Pull
-from kourou_filter_server.statistics import VersionCounts
-from kourou_filter_server.turn import Turn
+from kourou_filter_server.catalogue import FilterStatus
+from kourou_filter_server.context import CoreContext, ServerPolicy, VersionCounts
+from kourou_filter_server.interface import AskBroker, EvaluateBatch, TellBroker
+from kourou_filter_server.jobs import FilterJob
+from kourou_filter_server.prefetch import AHEAD_US, KEEP_MS, Prefetch, Queue, Rest
+from kourou_filter_server.pulls import Pull
 from kourou_rigs.filter_bench import (
     GROUP,
     NAME,
@@ -41,19 +39,19 @@ QUEUE: Queue = (KEY, TOPIC, 0)
 COMMIT = int(PullFlag.CLASS_FILTER | PullFlag.SUBSCRIPTION | PullFlag.COMMIT_OFFSET)
 
 
-def a_job(records: list[bytes], verdicts: bytes) -> Job:
+def a_job(records: list[bytes], results: bytes) -> FilterJob:
     owner = Pull.__new__(Pull)  # nobody asks it anything here
-    job = Job(owner, KEY, TOPIC, b"".join(records))
-    job.verdicts += verdicts
+    job = FilterJob(owner, KEY, TOPIC, b"".join(records))
+    job.results += results
     job.version = 1
     return job
 
 
-def a_rest(records: list[bytes], verdicts: bytes, behind: int = 1_000) -> Rest:
+def a_rest(records: list[bytes], results: bytes, behind: int = 1_000) -> Rest:
     peer = Peer(1, "zmq", ("127.0.0.1", 1))
-    standing = Standing(state().versions[0], FilterPolicy.HOLD)
-    job = a_job(records, verdicts)
-    return Rest(job, len(verdicts), behind, place(behind), standing, peer, found_ms=0)
+    status = FilterStatus(state().versions[0], FilterPolicy.HOLD)
+    job = a_job(records, results)
+    return Rest(job, len(results), behind, place(behind), status, peer, found_ms=0)
 
 
 # -- parts of a rest ------------------------------------------------------------------------------
@@ -63,9 +61,9 @@ def test_parts_are_what_passes_within_the_limits_and_together_all_of_it() -> Non
     chance = random.Random(1)
     for _ in range(300):
         records = [record(each, 95 + chance.randrange(100)) for each in range(40)]
-        verdicts = bytes(chance.random() < 0.5 for _ in range(chance.randrange(1, 41)))
-        rest = a_rest(records, verdicts)
-        wanted = [one for one, yes in zip(records, verdicts, strict=False) if yes]
+        results = bytes(chance.random() < 0.5 for _ in range(chance.randrange(1, 41)))
+        rest = a_rest(records, results)
+        wanted = [one for one, yes in zip(records, results, strict=False) if yes]
         got = b""
         while rest.at < rest.end:
             count_max, bytes_max = chance.randrange(1, 12), chance.randrange(1, 1_500)
@@ -73,9 +71,9 @@ def test_parts_are_what_passes_within_the_limits_and_together_all_of_it() -> Non
             assert rest.at < number <= rest.end
             assert passed <= count_max
             assert len(body) <= bytes_max or passed == 1
-            assert passed == verdicts.count(1, rest.at, number)
+            assert passed == results.count(1, rest.at, number)
             if number < rest.end:  # as much as fits, and all that is denied before the next one
-                assert verdicts[number] == 1
+                assert results[number] == 1
                 assert passed == count_max or len(body) + len(records[number]) > bytes_max
             got += bytes(body)
             rest.go_to(number)
@@ -94,8 +92,8 @@ def test_most_of_a_run_is_not_copied_and_little_keeps_nothing_alive() -> None:
 # -- how far ahead --------------------------------------------------------------------------------
 
 
-def ahead(**policy: int) -> Ahead:
-    return Ahead(Turn(), ServerPolicy(**policy))
+def ahead(**policy: int) -> Prefetch:
+    return Prefetch(CoreContext(), ServerPolicy(**policy))
 
 
 def test_reach_doubles_while_all_is_used_and_falls_back_to_what_was() -> None:
@@ -131,25 +129,25 @@ def test_what_is_kept_is_bounded_and_the_longest_unasked_goes_first() -> None:
         rest = a_rest([record(each, 100) for each in range(10)], b"\1" * 10)
         rest.go_to(1)
         known.keep(queue, rest)
-    standing = Standing(state().versions[0], FilterPolicy.HOLD)
+    status = FilterStatus(state().versions[0], FilterPolicy.HOLD)
     assert (len(known), known.kept_bytes) == (3, 3_000)
-    assert known.take(queues[0], 1, standing) is None
-    assert known.take(queues[1], 1, standing) is not None
+    assert known.take(queues[0], 1, status) is None
+    assert known.take(queues[1], 1, status) is not None
     assert known.kept_bytes == 2_000
 
 
 # -- in pulls -------------------------------------------------------------------------------------
 
 
-def stocked(bench: Bench, count: int = 4, verdicts: str = "11011011", **pull: Any) -> Reply:
+def stocked(bench: Bench, count: int = 4, results: str = "11011011", **pull: Any) -> Reply:
     """The answer to a pull of `count` for which the broker had more, of which all is judged."""
     bench.serving()
-    bench.core.pulls.ahead.used_up(QUEUE, len(verdicts))
+    bench.core.pulls.ahead.used_up(QUEUE, len(results))
     upstream = bench.pull(10, max_msg_nums=count, **pull)
     assert isinstance(upstream.request, PullMessage)
-    assert upstream.request.max_msg_nums == 2 * len(verdicts)
-    bench.found(upstream, *(record(10 + each) for each in range(len(verdicts))))
-    bench.verdicts(bench.done(Judge), verdicts)
+    assert upstream.request.max_msg_nums == 2 * len(results)
+    bench.found(upstream, *(record(10 + each) for each in range(len(results))))
+    bench.results(bench.done(EvaluateBatch), results)
     return bench.done(Reply)
 
 
@@ -302,8 +300,8 @@ def test_what_goes_through_unfiltered_is_not_kept(benches: Benches) -> None:
     bench.serving()
     bench.core.pulls.ahead.used_up(QUEUE, 32)
     bench.found(bench.pull(10, max_msg_nums=1), *(record(10 + each) for each in range(4)))
-    bench.verdicts(bench.done(Judge), "1222", "raised", "KeyError")
-    bench.verdicts(bench.done(Judge), "11")
+    bench.results(bench.done(EvaluateBatch), "1222", "raised", "KeyError")
+    bench.results(bench.done(EvaluateBatch), "11")
     assert header_of(bench.done(Reply)).next_begin_offset == 11
     assert len(bench.core.pulls.ahead) == 0
 
@@ -312,7 +310,7 @@ def test_what_is_before_a_message_at_fault_is_kept(bench: Bench) -> None:
     bench.serving()
     bench.core.pulls.ahead.used_up(QUEUE, 32)
     bench.found(bench.pull(10, max_msg_nums=1), *(record(10 + each) for each in range(4)))
-    bench.verdicts(bench.done(Judge), "1122", "raised", "KeyError")
+    bench.results(bench.done(EvaluateBatch), "1122", "raised", "KeyError")
     assert header_of(bench.done(Reply)).next_begin_offset == 11
     second = next_pull(bench, 11)
     assert second is not None
@@ -325,13 +323,13 @@ def test_unreadable_messages_are_told_of_the_consumers_own_ones(bench: Bench) ->
     bench.core.pulls.ahead.used_up(QUEUE, 32)
     asked = bench.pull(10, max_msg_nums=2, sys_flag=COMMIT, commit_offset=10)
     bench.answer(asked, place(14), record(10) + record(13), remark="unreadable offsets: 11 12")
-    bench.verdicts(bench.done(Judge), "11")
+    bench.results(bench.done(EvaluateBatch), "11")
     assert not bench.all(Reply)
     again = bench.asked(PullMessage)
     assert isinstance(again.request, PullMessage)
     assert (again.request.queue_offset, again.request.max_msg_nums) == (10, 2)
     assert not again.request.sys_flag & PullFlag.COMMIT_OFFSET
     bench.answer(again, place(12), record(10), remark="unreadable offsets: 11")
-    bench.verdicts(bench.done(Judge), "1")
+    bench.results(bench.done(EvaluateBatch), "1")
     reply = bench.done(Reply)
     assert (reply.remark, header_of(reply).next_begin_offset) == ("unreadable offsets: 11", 12)
