@@ -77,7 +77,7 @@ def round_of_reads(
 
 
 def _read(frame: Any) -> int:
-    from kourou_spark_etl.read_through import read_through  # import Spark only when it is measured
+    from kourou_spark_etl.session import read_through  # import Spark only when it is measured
 
     return read_through(frame)
 

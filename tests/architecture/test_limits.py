@@ -45,9 +45,9 @@ OWN_AFFAIRS = {
     "services/filter-server/kourou_filter_server/discipline.py": "versions remembered",
     "services/spark-etl/kourou_spark_etl/sink/draft_columns.py": "when we go row by row",
     "services/spark-etl/kourou_spark_etl/source/network.py": "questions of ours at a time",
-    "services/spark-etl/kourou_spark_etl/source/network_reader.py": "how we ask again",
+    "services/spark-etl/kourou_spark_etl/source/readers.py": "how we ask again",
     "services/spark-etl/kourou_spark_etl/source/offsets.py": "the largest number an offset can be",
-    "services/spark-etl/kourou_spark_etl/source/store_files.py": "how far back we look for an end",
+    "services/spark-etl/kourou_spark_etl/source/store_reader.py": "how far back we look for an end",
 }
 """Files whose `*_MAX` bound our own doings and nothing that somebody else sends or demands."""
 

@@ -190,7 +190,7 @@ def _by_version(base: Base, core: FilterCore) -> Iterator[Family]:
     for key, version, counts in core.statistics.all():
         labels = {"consumer_group": key[0], "filter": key[1], "version": str(version), **base}
         every.append((labels, counts))
-        failure_counts.append((labels, core.discipline.failure_counts(key, version)))
+        failure_counts.append((labels, core.discipline.failure_count(key, version)))
         quarantined.append((labels, int(core.catalogue.is_quarantined(key, version))))
 
     def counter(name: str, figure: Callable[[VersionCounts], int]) -> Family:

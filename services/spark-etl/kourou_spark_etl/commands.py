@@ -148,11 +148,11 @@ def _as_json(spec: QuerySpec) -> dict[str, Any]:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    told = _ask(arguments.admin)
+    statistics = _ask(arguments.admin)
     if arguments.json:
-        _say(json.dumps(told) + "\n")
+        _say(json.dumps(statistics) + "\n")
         return 0
-    for query in told.get("queries", ()):
+    for query in statistics.get("queries", ()):
         last = query.get("last", {})
         _say(
             f"{query['query']:20} {query['job']:14} {query['phase']:9} "

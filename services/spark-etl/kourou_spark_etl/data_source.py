@@ -14,7 +14,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from kourou_spark_etl.sink import batch_writer, stream_writer
-from kourou_spark_etl.source.columns import SCHEMA_DDL, wanted_columns
+from kourou_spark_etl.source.arrow_rows import SCHEMA_DDL, wanted_columns
 from kourou_spark_etl.source.options import for_batch, for_stream, read_options
 from kourou_spark_etl.source.readers import BatchReader, StreamReader
 

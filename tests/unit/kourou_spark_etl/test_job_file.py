@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import ConfigError
-from kourou_spark_etl.catalogue import JOBS
-from kourou_spark_etl.job_file import USUAL_JOBS, load_job_file, read_jobs
+from kourou_spark_etl.job_file import JOBS, USUAL_JOBS, load_job_file, read_jobs
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "spark-etl.toml"
 

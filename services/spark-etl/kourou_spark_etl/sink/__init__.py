@@ -20,8 +20,8 @@ def batch_writer(
 ) -> DataSourceArrowWriter:
     """The writer of one `save()`. Raises BadRequest for invalid options or columns."""
     _require_append(overwrite)
-    told = write_options(options)
-    return BatchWriter(told, check_columns(schema, told))
+    parsed = write_options(options)
+    return BatchWriter(parsed, check_columns(schema, parsed))
 
 
 def stream_writer(
@@ -29,12 +29,12 @@ def stream_writer(
 ) -> DataSourceStreamArrowWriter:
     """The writer of a query's batches. Raises BadRequest as `batch_writer`."""
     _require_append(overwrite)
-    told = write_options(options)
-    if told.app_id:
+    parsed = write_options(options)
+    if parsed.app_id:
         raise BadRequest(
             "the option 'txnAppId' is for batches only: a stream has its own ID and batch numbers"
         )
-    return StreamWriter(told, check_columns(schema, told))
+    return StreamWriter(parsed, check_columns(schema, parsed))
 
 
 def _require_append(overwrite: bool) -> None:

@@ -139,6 +139,28 @@ def test_a_driver_that_dies_at_any_step_is_finished_by_the_next_one(
     assert step == 5, "two prepare, one decides, two resolve"
 
 
+def test_a_broker_without_messages_that_left_the_cluster_holds_up_no_commit(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither before the decision nor for the driver that finishes it."""
+    real = Connections.ask
+
+    async def ask(self: Connections, address: str, request: Any, **more: Any) -> Any:
+        if isinstance(request, ResolveBatch):
+            raise Died
+        return await real(self, address, request, **more)
+
+    done = written(cluster, [b"a", b"b"])
+    done.counts = {**done.counts, "broker-gone": 0}
+    with monkeypatch.context() as patched:
+        patched.setattr(Connections, "ask", ask)
+        with pytest.raises(Died):
+            commit(cluster, done)
+    assert bodies(cluster) == []
+    commit(cluster, done)
+    assert bodies(cluster) == [b"a", b"b"]
+
+
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
 def test_brokers_die_between_the_steps(kourou_cluster: MakeCluster, power: bool) -> None:
     cluster = kourou_cluster(2, settings={"flushDiskType": "SYNC_FLUSH"} if power else {})

@@ -25,8 +25,13 @@ from kourou.protocol.record.batch import scan
 from kourou.protocol.record.compression import compress
 from kourou.protocol.record.message_record import encode_draft, encode_host, stamp
 from kourou_rigs.rows import row_of
-from kourou_spark_etl.source.arrow_rows import ArrowRows
-from kourou_spark_etl.source.columns import COLUMNS, SCHEMA_DDL, arrow_schema, wanted_columns
+from kourou_spark_etl.source.arrow_rows import (
+    COLUMNS,
+    SCHEMA_DDL,
+    ArrowRows,
+    arrow_schema,
+    wanted_columns,
+)
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 V4, V6 = encode_host(("127.0.0.1", 10911)), encode_host(("::1", 10911))

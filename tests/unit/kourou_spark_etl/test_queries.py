@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kourou.errors import Corrupt
-from kourou_spark_etl.read_model.read_model import Written
-from kourou_spark_etl.unheard_batches import unheard_batches
+from kourou_spark_etl.queries import unreported_batches
+from kourou_spark_etl.read_model.read_model import RecordedBatch
 
 ROWS = (3, 5, 2, 7)
 
@@ -33,16 +33,16 @@ def checkpoint(tmp_path: Path) -> Path:
     return folder
 
 
-def found(checkpoint: Path, last: Written | None) -> list[tuple[str, int, int]]:
-    return [*unheard_batches(checkpoint, checkpoint.parent / "lake", last)]
+def found(checkpoint: Path, last: RecordedBatch | None) -> list[tuple[str, int, int]]:
+    return [*unreported_batches(checkpoint, checkpoint.parent / "lake", last)]
 
 
 def test_what_is_committed_behind_the_last_one_that_is_known(checkpoint: Path) -> None:
     every = [("id", number, rows) for number, rows in enumerate(ROWS)]
     assert found(checkpoint, None) == every
-    assert found(checkpoint, Written("q", "id", 1, 5, 0)) == every[2:]
-    assert found(checkpoint, Written("q", "id", 3, 7, 0)) == []
-    assert found(checkpoint, Written("q", "an older checkpoint", 9, 7, 0)) == every
+    assert found(checkpoint, RecordedBatch("q", "id", 1, 5, 0)) == every[2:]
+    assert found(checkpoint, RecordedBatch("q", "id", 3, 7, 0)) == []
+    assert found(checkpoint, RecordedBatch("q", "an older checkpoint", 9, 7, 0)) == every
 
 
 def test_rows_are_counted_where_spark_has_put_its_log_together(checkpoint: Path) -> None:
@@ -50,7 +50,7 @@ def test_rows_are_counted_where_spark_has_put_its_log_together(checkpoint: Path)
     lines = [(log / str(number)).read_text().splitlines()[1] for number in range(3)]
     (log / "2.compact").write_text("\n".join(["v1", *lines]))
     (log / "2").unlink()
-    assert found(checkpoint, Written("q", "id", 0, 3, 0)) == [
+    assert found(checkpoint, RecordedBatch("q", "id", 0, 3, 0)) == [
         ("id", 1, 5),
         ("id", 2, 2),
         ("id", 3, 7),
@@ -59,7 +59,7 @@ def test_rows_are_counted_where_spark_has_put_its_log_together(checkpoint: Path)
 
 def test_files_that_were_merged_and_deleted_are_not_counted(checkpoint: Path) -> None:
     (checkpoint.parent / "lake" / "incoming" / "part-2.parquet").unlink()
-    assert found(checkpoint, Written("q", "id", 1, 5, 0)) == [("id", 2, 0), ("id", 3, 7)]
+    assert found(checkpoint, RecordedBatch("q", "id", 1, 5, 0)) == [("id", 2, 0), ("id", 3, 7)]
 
 
 def test_a_query_that_has_not_begun_and_one_that_is_damaged(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.model.queue import MessageQueue
-from kourou_spark_etl.source.planning import QueueRange, planned
+from kourou_spark_etl.source.ranges import QueueRange, planned
 
 A = [MessageQueue("orders", "broker-a", number) for number in range(4)]
 

@@ -15,7 +15,7 @@ from alembic.script import ScriptDirectory
 from kourou.errors import ConfigError
 from kourou.eventstore.database import Database, sqlite_url
 from kourou.eventstore.event_store import EventStore
-from kourou_spark_etl.read_model import schema
+from kourou_spark_etl.read_model import tables
 from kourou_spark_etl.read_model.read_model import ReadModel
 from kourou_spark_etl.read_model.tables import ABOUT, metadata
 
@@ -43,16 +43,16 @@ def test_a_new_read_model_and_a_migrated_one_have_the_tables_as_they_are_declare
     database = Database(url)
     with database.writing() as connection:
         if migrated:
-            schema.upgrade(connection, "test")
-    schema.bring_up_to_date(database)
+            tables.upgrade(connection, "test")
+    tables.bring_up_to_date(database)
     with database.reading() as connection:
         context = MigrationContext.configure(
-            connection, opts={"version_table": schema.VERSION_TABLE}
+            connection, opts={"version_table": tables.VERSION_TABLE}
         )
         assert compare_metadata(context, metadata) == []
     database.close()
-    newest = ScriptDirectory.from_config(schema.alembic_config()).get_current_head()
-    assert newest == schema.HEAD
+    newest = ScriptDirectory.from_config(tables.alembic_config()).get_current_head()
+    assert newest == tables.HEAD
     assert set(ABOUT) == set(metadata.tables)
 
 
@@ -64,7 +64,7 @@ def test_both_stores_may_have_one_database(model: ReadModel, url: str) -> None:
 
 def test_tables_of_a_newer_program_are_refused(model: ReadModel, url: str) -> None:
     with model.database.writing() as connection:
-        connection.execute(sa.text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'"))
+        connection.execute(sa.text(f"UPDATE {tables.VERSION_TABLE} SET version_num = '9999'"))
     with pytest.raises(
         ConfigError, match=r"the read model .* was written by a newer version of Kourou"
     ):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kourou.model.queue import MessageQueue
-from kourou_spark_etl.lag_samples import LagSample, summed
+from kourou_spark_etl.queries import LagSample, summed
 
 
 def test_queues_add_up_by_topic() -> None:

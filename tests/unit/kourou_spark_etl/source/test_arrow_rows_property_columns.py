@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kourou.protocol.record.batch import RecordColumns, scan
 from kourou.protocol.record.message_record import encode_draft, encode_host
 from kourou.protocol.record.properties import find_property
-from kourou_spark_etl.source.property_columns import PropertyTexts, gathered
+from kourou_spark_etl.source.arrow_rows import PropertyTexts, gathered
 
 HOST = encode_host(("127.0.0.1", 10911))
 NAMES = ("KEYS", "TAGS", "UNIQ_KEY", "traceparent")

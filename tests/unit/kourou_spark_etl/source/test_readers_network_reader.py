@@ -22,14 +22,13 @@ from kourou.protocol.messages.pulling import PullMessage
 from kourou.sync import Client
 from kourou.testing.cluster import Cluster
 from kourou_rigs.rows import row_of
-from kourou_spark_etl.source import network_reader
-from kourou_spark_etl.source.columns import COLUMNS
-from kourou_spark_etl.source.data_loss import DataLoss
+from kourou_spark_etl.source import readers
+from kourou_spark_etl.source.arrow_rows import COLUMNS
 from kourou_spark_etl.source.network import NetworkFacts
-from kourou_spark_etl.source.network_reader import read_range
-from kourou_spark_etl.source.offsets import Span
+from kourou_spark_etl.source.offsets import OffsetSpan
 from kourou_spark_etl.source.options import ReadOptions, read_options
-from kourou_spark_etl.source.planning import QueueRange
+from kourou_spark_etl.source.ranges import DataLoss, QueueRange
+from kourou_spark_etl.source.readers import read_range
 
 MakeCluster = Callable[..., Cluster]
 
@@ -150,7 +149,7 @@ def test_tags_and_sql_are_left_to_the_broker(kourou_broker: Cluster, kourou_clie
         )
     queue = MessageQueue(topic, "broker-a", 0)
     facts = NetworkFacts(kourou_broker.address)
-    while facts.spans([topic], all_of=True)[queue] != Span(0, 2_000):
+    while facts.spans([topic], all_of=True)[queue] != OffsetSpan(0, 2_000):
         pass
     facts.close()
     for options, expected in (
@@ -226,7 +225,7 @@ def test_two_pulls_are_in_flight(
             finally:
                 flying.remove(offset)
 
-    monkeypatch.setattr(network_reader, "Puller", Watched)
+    monkeypatch.setattr(readers, "Puller", Watched)
     rows = rows_in(kourou_broker, MessageQueue(topic, "broker-a", 0), 0, 100, pull_batch_size=10)
     assert len(rows) == 100
     assert seen[0] == [0], "the first pull tells how large messages are"
@@ -301,7 +300,7 @@ def test_messages_that_are_gone_and_those_behind_them(
     topic = kourou_broker.create_topic(queues=1)
     kourou_client.send_many(topic, [b"x"] * 9)
     queue = MessageQueue(topic, "broker-a", 0)
-    monkeypatch.setattr(network_reader, "Puller", Answering)
+    monkeypatch.setattr(readers, "Puller", Answering)
 
     def offsets(end: int = 9, next_offset: int = 5, **more: Any) -> list[int]:
         gone = Pulled(code, "", 1, next_offset=next_offset, min_offset=next_offset, max_offset=9)
@@ -320,7 +319,7 @@ def test_what_retention_took_from_a_new_queue_was_never_promised(
 ) -> None:
     topic = kourou_broker.create_topic(queues=1)
     kourou_client.send_many(topic, [b"x"] * 9)
-    monkeypatch.setattr(network_reader, "Puller", Answering)
+    monkeypatch.setattr(readers, "Puller", Answering)
     moved = Pulled(Code.PULL_OFFSET_MOVED, "", 1, next_offset=5, min_offset=5, max_offset=9)
     Answering.answers = [moved]
     part = QueueRange(topic, "broker-a", 0, 0, 9, fresh=True)
@@ -355,7 +354,7 @@ def test_an_answer_with_other_messages_is_refused(
                 pulled.body = memoryview(wrong(bodies[0], bodies[1]))
             return pulled
 
-    monkeypatch.setattr(network_reader, "Puller", Listening)
+    monkeypatch.setattr(readers, "Puller", Listening)
     queues = [MessageQueue(topic, "broker-a", number) for number in range(2)]
     for queue in queues:
         kourou_client.send(topic, b"x", queue=queue)
@@ -382,7 +381,7 @@ def test_what_brokers_tell(kourou_cluster: MakeCluster) -> None:
     facts = NetworkFacts(cluster.address, "lake")
     queues = [MessageQueue(topic, name, number) for name in cluster.brokers for number in (0, 1)]
     spans = facts.spans([topic], all_of=True)
-    assert spans == {**dict.fromkeys(queues, Span(0, 0)), queues[3]: Span(0, 1)}
+    assert spans == {**dict.fromkeys(queues, OffsetSpan(0, 0)), queues[3]: OffsetSpan(0, 1)}
     topics = [name for name in facts.topics() if not is_system_topic(name)]
     assert topics == [topic]
     assert facts.offset_by_time(queues[3], 0) == 0

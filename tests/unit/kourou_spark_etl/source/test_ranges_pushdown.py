@@ -20,11 +20,11 @@ from pyspark.sql.datasource import (
 )
 
 from kourou.model.queue import MessageQueue
-from kourou_spark_etl.source.offsets import Offsets, Span
-from kourou_spark_etl.source.pushdown import Narrowed
+from kourou_spark_etl.source.offsets import OffsetSpan, QueueOffsets
+from kourou_spark_etl.source.ranges import Narrowed
 
 A, B = MessageQueue("a", "one", 0), MessageQueue("b", "two", 1)
-START, END = Offsets({A: 0, B: 10}), Offsets({A: 100, B: 50})
+START, END = QueueOffsets({A: 0, B: 10}), QueueOffsets({A: 100, B: 50})
 
 
 class Clockwork:
@@ -33,7 +33,7 @@ class Clockwork:
     def topics(self) -> list[str]:
         return []
 
-    def spans(self, topics: Sequence[str], *, all_of: bool) -> dict[MessageQueue, Span]:
+    def spans(self, topics: Sequence[str], *, all_of: bool) -> dict[MessageQueue, OffsetSpan]:
         return {}
 
     def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:

@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kourou.errors import Corrupt
-from kourou_spark_etl.compaction import compact
-from kourou_spark_etl.lake_files import lake_paths, lake_state, read_manifest
-from kourou_spark_etl.source.columns import COLUMNS, arrow_schema
+from kourou_spark_etl.lake_files import compact, lake_paths, lake_state, read_manifest
+from kourou_spark_etl.source.arrow_rows import COLUMNS, arrow_schema
 
 SCHEMA = arrow_schema(tuple(name for name in COLUMNS if name != "topic"))
 DAY = "topic=%25DLQ%25g/date=2013-01-01"
@@ -134,7 +133,7 @@ def test_a_crash_before_the_switch_changes_nothing(
         raise OSError("the machine died")
 
     with monkeypatch.context() as patched:
-        patched.setattr("kourou_spark_etl.compaction._write_manifest", dies)
+        patched.setattr("kourou_spark_etl.lake_files._write_manifest", dies)
         with pytest.raises(OSError, match="the machine died"):
             lake.compact()
     assert lake.offsets() == [1, 2]

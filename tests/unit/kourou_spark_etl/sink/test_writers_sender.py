@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from kourou.client.producer.drafts import Place
-from kourou_spark_etl.sink import sender
+from kourou_spark_etl.sink import writers
 from kourou_spark_etl.sink.draft_columns import Drafts
-from kourou_spark_etl.sink.messages import Target
-from kourou_spark_etl.sink.sender import Sender
+from kourou_spark_etl.sink.messages import DraftTarget
+from kourou_spark_etl.sink.writers import Sender
 
 TARGETS = [("orders", 0), ("orders", 1), ("bills", 0)]
 Frames = list[tuple[str, list[tuple[tuple[str, int], bytes]]]]
@@ -29,9 +29,9 @@ def frames(monkeypatch: pytest.MonkeyPatch) -> Frames:
         named = [queue_targets[number] for number in frame.queue_target_of]
         sent.append((frame.address, list(zip(named, frame.drafts, strict=True))))
 
-    monkeypatch.setattr(sender, "_sent", send)
-    monkeypatch.setattr(sender, "FRAME_RECORDS_MAX", 5)
-    monkeypatch.setattr(sender, "FRAME_RECORD_BYTES_MAX", 100)
+    monkeypatch.setattr(writers, "_sent", send)
+    monkeypatch.setattr(writers, "FRAME_RECORDS_MAX", 5)
+    monkeypatch.setattr(writers, "FRAME_RECORD_BYTES_MAX", 100)
     return sent
 
 
@@ -54,7 +54,7 @@ def by_rows(one: Drafts, out: Sender) -> None:
     for number, draft in zip(one.queue_target_of.tolist(), one.drafts, strict=True):
         topic, queue_id = one.queue_targets[number]
         place = Place(topic.encode(), queue_id, "")
-        out.put(Target(one.broker_name, one.address, topic, queue_id, place), draft)
+        out.put(DraftTarget(one.broker_name, one.address, topic, queue_id, place), draft)
 
 
 @pytest.mark.parametrize(

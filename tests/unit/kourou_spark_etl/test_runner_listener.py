@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from kourou_spark_etl.listener import BatchListener
-from kourou_spark_etl.progress import Progress
+from kourou_spark_etl.progress import BatchProgress
+from kourou_spark_etl.runner import BatchListener
 from kourou_spark_etl.supervision import QueryState
 
 
@@ -19,7 +19,7 @@ class Site:
 
     def __init__(self) -> None:
         self.state = QueryState("letters", "dead_letters")
-        self.heard: list[Progress] = []
+        self.heard: list[BatchProgress] = []
         self.listener = BatchListener({"letters": self.state.progressed}, self.heard.append)
 
     def attempt(self, name: str | None = "letters") -> UUID:

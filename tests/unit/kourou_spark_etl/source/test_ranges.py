@@ -8,12 +8,12 @@ import pytest
 
 from kourou.errors import BadRequest, TopicNotFound
 from kourou.model.queue import MessageQueue
-from kourou_spark_etl.source.bounds import offsets_at, subscribed
-from kourou_spark_etl.source.offsets import Offsets, Span
+from kourou_spark_etl.source.offsets import OffsetSpan, QueueOffsets
 from kourou_spark_etl.source.options import AtTime, AtTimes, Edge, ReadOptions
+from kourou_spark_etl.source.ranges import offsets_at, subscribed
 
 SPANS = {
-    MessageQueue(topic, "broker-a", number): Span(10, 50)
+    MessageQueue(topic, "broker-a", number): OffsetSpan(10, 50)
     for topic in ("orders", "order-2", "%DLQ%g", "%RETRY%g", "RMQ_SYS_TRACE_TOPIC", "rmq_sys_x")
     for number in range(2)
 }
@@ -26,7 +26,7 @@ class Told:
     def topics(self) -> list[str]:
         return sorted({queue.topic for queue in SPANS})
 
-    def spans(self, topics: Sequence[str], *, all_of: bool) -> dict[MessageQueue, Span]:
+    def spans(self, topics: Sequence[str], *, all_of: bool) -> dict[MessageQueue, OffsetSpan]:
         for topic in topics:
             if topic not in self.topics() and all_of:
                 raise TopicNotFound(f"no name server knows the topic {topic!r}")
@@ -64,7 +64,7 @@ def test_topics_by_name() -> None:
 
 def test_queues_by_name() -> None:
     options = ReadOptions(assigned=(ONE,))
-    assert subscribed(options, Told(), all_of=True) == {ONE: Span(10, 50)}
+    assert subscribed(options, Told(), all_of=True) == {ONE: OffsetSpan(10, 50)}
     strange = MessageQueue("orders", "broker-a", 9)
     with pytest.raises(BadRequest, match="'assign' has orders/broker-a/9, which is not a readable"):
         subscribed(ReadOptions(assigned=(ONE, strange)), Told(), all_of=True)
@@ -72,7 +72,7 @@ def test_queues_by_name() -> None:
 
 
 def test_places() -> None:
-    spans = {ZERO: Span(10, 50), ONE: Span(20, 60)}
+    spans = {ZERO: OffsetSpan(10, 50), ONE: OffsetSpan(20, 60)}
 
     def at(place: object) -> object:
         return offsets_at(place, spans, Told(), option="startingOffsets")  # type: ignore[arg-type]
@@ -80,12 +80,12 @@ def test_places() -> None:
     assert at(Edge.EARLIEST) == {ZERO: 10, ONE: 20}
     assert at(Edge.LATEST) == {ZERO: 50, ONE: 60}
     assert at(AtTime(33)) == {ZERO: 33, ONE: 33}
-    assert at(AtTimes(Offsets({ZERO: 1, ONE: 2}))) == {ZERO: 1, ONE: 2}
-    assert at(Offsets({ZERO: -2, ONE: -1})) == {ZERO: 10, ONE: 60}
-    assert at(Offsets({ZERO: 11, ONE: 12})) == {ZERO: 11, ONE: 12}
+    assert at(AtTimes(QueueOffsets({ZERO: 1, ONE: 2}))) == {ZERO: 1, ONE: 2}
+    assert at(QueueOffsets({ZERO: -2, ONE: -1})) == {ZERO: 10, ONE: 60}
+    assert at(QueueOffsets({ZERO: 11, ONE: 12})) == {ZERO: 11, ONE: 12}
     with pytest.raises(BadRequest, match="'startingOffsets' has no entry for queue orders"):
-        at(Offsets({ZERO: 11}))
+        at(QueueOffsets({ZERO: 11}))
     with pytest.raises(BadRequest, match="'startingOffsetsByTimestamp' has no entry"):
-        at(AtTimes(Offsets({ZERO: 11})))
+        at(AtTimes(QueueOffsets({ZERO: 11})))
     with pytest.raises(BadRequest, match="has orders/broker-a/7, which is not read"):
-        at(Offsets({ZERO: 1, ONE: 1, MessageQueue("orders", "broker-a", 7): 1}))
+        at(QueueOffsets({ZERO: 1, ONE: 1, MessageQueue("orders", "broker-a", 7): 1}))

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from kourou.telemetry.metric_table import BASE_LABELS, METRICS, Service
 from kourou.telemetry.metrics import expose
-from kourou_spark_etl.figures import Figures
-from kourou_spark_etl.progress import Progress
-from kourou_spark_etl.supervision import QueryPhase, QueryState
+from kourou_spark_etl.progress import BatchProgress
+from kourou_spark_etl.supervision import QueryCounters, QueryPhase, QueryState
 
 
 def test_pages_show_what_was_counted() -> None:
     state = QueryState("q", "lake")
-    figures = Figures([state, QueryState("other", "backlog")])
+    figures = QueryCounters([state, QueryState("other", "backlog")])
     state.starting()
     state.running()
-    figures.batch(Progress("q", "id", 4, 10, 1_000, 250, late_rows=3, state_rows=7, state_bytes=9))
+    figures.batch(
+        BatchProgress("q", "id", 4, 10, 1_000, 250, late_rows=3, state_rows=7, state_bytes=9)
+    )
     figures.written("q", 6)
     figures.written("q", None)
     told = figures.statistics()[0]
@@ -38,7 +39,7 @@ def test_who_is_not_to_run_does_not_look_like_who_cannot() -> None:
     states = [QueryState(phase.value, "lake", phase) for phase in QueryPhase]
     (shown,) = [
         family
-        for family in Figures(states).families({}, 0)
+        for family in QueryCounters(states).families({}, 0)
         if family.name == "kourou_etl_query_running"
     ]
     assert {labels["query"]: value for labels, value in shown.samples} == {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kourou_spark_etl.buckets import BASE, bucket_of, percentile_ms, upper_ms
+from kourou_spark_etl.read_model.tables import BASE, bucket_of, percentile_ms, upper_ms
 
 
 def test_every_size_lies_in_its_bucket() -> None:
