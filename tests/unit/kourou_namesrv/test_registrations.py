@@ -8,7 +8,7 @@ from kourou.replication.epoch_numbers import PROMOTION, next_epoch
 from kourou_namesrv.key_values import KeyValues
 from kourou_namesrv.registrations import (
     NAMESPACE,
-    Identity,
+    BrokerIdentity,
     Outdone,
     check_promoted,
     key_of,
@@ -24,8 +24,8 @@ UNHEARD = PROMOTION + 66
 
 def leader(
     epoch: int | None, broker_id: int = 0, name: str = "broker-a", promotion: int | None = None
-) -> Identity:
-    return Identity("C", name, broker_id, f"{name}:1", epoch=epoch, promotion=promotion)
+) -> BrokerIdentity:
+    return BrokerIdentity("C", name, broker_id, f"{name}:1", epoch=epoch, promotion=promotion)
 
 
 def keeping(value: str) -> KeyValues:

@@ -11,7 +11,7 @@ import pytest
 from kourou.errors import ConfigError, MetadataUnavailable
 from kourou.events.control_events import Cause, Event, KeyValueDeleted, KeyValuePut
 from kourou.events.stream import WrittenMeanwhile
-from kourou_namesrv.kv_store import KeyValueStore
+from kourou_namesrv.key_values import KeyValueStore
 from kourou_rigs.clock import ManualClock
 
 CAUSE = Cause("test")
