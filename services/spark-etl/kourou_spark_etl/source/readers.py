@@ -207,14 +207,14 @@ class _RangeRead:
         failure: KourouError | None = None
         while (left_ms := end_ms - clock.monotonic_ms()) > 0:
             timeout_ms = min(PULL_TIMEOUT_MS, left_ms)
-            wish = PullWish(
+            params = PullWish(
                 until - begin,
                 PULL_SIZE_BYTES_MAX,
                 min(HOLD_MS, timeout_ms // 2),
                 timeout_ms,
             )
             try:
-                pulled = await self._puller.pull(self._queue, begin, self._subscription, wish)
+                pulled = await self._puller.pull(self._queue, begin, self._subscription, params)
                 if pulled.code in (Code.SUCCESS, Code.PULL_RETRY_IMMEDIATELY):
                     if pulled.next_offset > begin:
                         return pulled
