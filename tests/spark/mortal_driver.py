@@ -32,8 +32,8 @@ from kourou.protocol.messages.batches import (
     PrepareBatch,
     ResolveBatch,
 )
-from kourou_spark_etl import lake_files, sink
-from kourou_spark_etl.data_source import FORMAT, KourouDataSource
+from kourou_spark_etl import lake_files
+from kourou_spark_etl.data_source import FORMAT, KourouDataSource, stream_writer
 from kourou_spark_etl.job_file import QuerySpec, read_jobs
 from kourou_spark_etl.queries import Bench, lake_folder, start
 from kourou_spark_etl.read_model.read_model import QueryBatch, ReadModel
@@ -283,7 +283,7 @@ def mortal_source(fate: Fate) -> type[KourouDataSource]:
             )
 
         def streamWriter(self, schema: Any, overwrite: bool) -> Any:
-            inner = sink.stream_writer(self.options, schema, overwrite)
+            inner = stream_writer(self.options, schema, overwrite)
             assert isinstance(inner, StreamWriter)
             return MortalWriter(inner, fate)
 

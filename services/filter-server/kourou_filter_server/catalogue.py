@@ -1,8 +1,8 @@
 """The broker's filters: its last list of them, the registration here, and uploads to it.
 
-    Catalogue      the filters as of the broker's last reply, and whether that is current
-    Registration   registers this server with the broker, which returns the version of its filters
-    ClientUploads  REGISTER_MESSAGE_FILTER_CLASS (302): how RocketMQ's old clients upload filters
+    Catalogue           the filters as of the broker's last reply, and whether that is current
+    ServerRegistration  registers this server; the broker returns the version of its filters
+    ClientUploads       REGISTER_MESSAGE_FILTER_CLASS (302): uploads of RocketMQ's old clients
 
 Nothing is filtered with knowledge from before the current connection to the broker: after a lost
 connection, pulls wait for the broker's reply. Between a change and the reply that contains it, the
@@ -201,7 +201,7 @@ RETRY_MS = 1_000
 TIMEOUT_MS = 3_000
 
 
-class Registration:
+class ServerRegistration:
     """Keeps a filter server registered. `listeners`: `carrier:listener` -> consumers' address."""
 
     def __init__(

@@ -30,7 +30,7 @@ from kourou.protocol.messages.pulling import PullMessage
 from kourou.protocol.request import Request
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Disconnected, Received, Tick
-from kourou_filter_server.catalogue import Catalogue, ClientUploads, Registration
+from kourou_filter_server.catalogue import Catalogue, ClientUploads, ServerRegistration
 from kourou_filter_server.context import CoreContext, FilterStatistics, ServerPolicy
 from kourou_filter_server.discipline import Discipline
 from kourou_filter_server.dry_runs import DryRuns
@@ -45,7 +45,7 @@ from kourou_filter_server.interface import (
     WorkerEnded,
     WorkerReady,
 )
-from kourou_filter_server.pulls import LEAVING, FilterPulls
+from kourou_filter_server.pulls import LEAVING, ConsumerPulls
 from kourou_filter_server.runner import FilterRunner, Runners
 from kourou_filter_server.slots import Slots
 
@@ -74,7 +74,7 @@ class FilterCore:
             lambda key: FilterRunner(key, context, policy, catalogue, slots, discipline, statistics)
         )
         self.uploads = ClientUploads(context)
-        self.pulls = FilterPulls(
+        self.pulls = ConsumerPulls(
             context,
             policy,
             catalogue,
@@ -84,7 +84,7 @@ class FilterCore:
             self.uploads.filter_of,
         )
         self.trials = DryRuns(context, policy, slots)
-        self.registration = Registration(context, policy, catalogue, address, listeners)
+        self.registration = ServerRegistration(context, policy, catalogue, address, listeners)
 
     @staticmethod
     def handles(header: type[Request]) -> bool:

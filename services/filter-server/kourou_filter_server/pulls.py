@@ -60,7 +60,7 @@ class Pull:
     allowed. `found_ms` is when the broker last returned messages for it.
     """
 
-    owner: FilterPulls
+    owner: ConsumerPulls
     received: Received
     request: PullMessage
     key: FilterKey
@@ -169,7 +169,7 @@ _FOUND = "FOUND"
 _NO_MATCH = "NO_MATCHED_MESSAGE"
 
 
-class FilterPulls:
+class ConsumerPulls:
     """All pulls in progress. `uploaded` returns the filter that a group uploaded for a topic."""
 
     def __init__(

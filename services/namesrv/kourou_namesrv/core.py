@@ -1,8 +1,8 @@
 """The decisions of a name server: a request comes in, a reply goes out.
 
-`RouteTable` has the registered brokers and their topics. A broker is identified by its name and ID.
-Its registration is valid until it unregisters, its connection closes, or it is silent for 120 s by
-the monotonic clock. Name servers do not communicate with each other.
+`BrokerTable` has the registered brokers and their topics. A broker is identified by its name and
+ID. Its registration is valid until it unregisters, its connection closes, or it is silent for 120 s
+by the monotonic clock. Name servers do not communicate with each other.
 
 Topics are taken from leaders (ID 0) only, and only if the leader's data version changed. A topic
 that a leader no longer lists keeps its route until DELETE_TOPIC_IN_NAMESRV or until the broker name
@@ -93,7 +93,7 @@ class _Broker:
     wiped: bool = False
 
 
-class RouteTable:
+class BrokerTable:
     """The tables of one name server."""
 
     def __init__(self) -> None:
@@ -337,7 +337,7 @@ class NamesrvCore:
         registry: SettingsRegistry,
         settings_text: str,
     ) -> None:
-        self.routes = routes = RouteTable()
+        self.routes = routes = BrokerTable()
         self._changes = KeyValueHandler(key_values)
         self._promotions: dict[str, int] = {}
         self.expired = 0

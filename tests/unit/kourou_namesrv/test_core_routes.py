@@ -10,7 +10,7 @@ from kourou.model.topic import DataVersion, TopicConfig
 from kourou.protocol.bodies.registration_body import BrokerRegistration
 from kourou.runtime.peer import Peer
 from kourou_namesrv import core
-from kourou_namesrv.core import RouteTable
+from kourou_namesrv.core import BrokerTable
 from kourou_namesrv.registrations import BrokerIdentity, Outdone
 
 EXPIRY_MS = 120_000
@@ -42,14 +42,14 @@ def having(*topics: str | TopicConfig, version: int = 1) -> BrokerRegistration:
 
 
 @pytest.fixture
-def routes() -> RouteTable:
-    return RouteTable()
+def routes() -> BrokerTable:
+    return BrokerTable()
 
 
 ASKER = peer(99)
 
 
-def brokers_of(routes: RouteTable, topic: str, asker: Peer = ASKER) -> dict[str, dict[int, str]]:
+def brokers_of(routes: BrokerTable, topic: str, asker: Peer = ASKER) -> dict[str, dict[int, str]]:
     route = routes.route(topic, asker, None)
     return {data.broker_name: data.broker_addrs for data in route.broker_datas}
 
@@ -58,7 +58,7 @@ def brokers_of(routes: RouteTable, topic: str, asker: Peer = ASKER) -> dict[str,
 
 
 @pytest.mark.feature("F024", "F025")
-def test_a_registered_broker_is_found(routes: RouteTable) -> None:
+def test_a_registered_broker_is_found(routes: BrokerTable) -> None:
     config = TopicConfig("T", read_queue_nums=4, write_queue_nums=8, perm=6, topic_sys_flag=1)
     assert routes.register(broker(), having(config), peer(), 0) == ("", "")
     route = routes.route("T", ASKER, "broker-a:4")
@@ -67,7 +67,7 @@ def test_a_registered_broker_is_found(routes: RouteTable) -> None:
     assert route.order_topic_conf == "broker-a:4"
 
 
-def test_an_unknown_topic(routes: RouteTable) -> None:
+def test_an_unknown_topic(routes: BrokerTable) -> None:
     with pytest.raises(TopicNotFound, match="No topic route info in name server for the topic: T"):
         routes.route("T", ASKER, None)
 
@@ -83,19 +83,19 @@ def test_an_unknown_topic(routes: RouteTable) -> None:
     ],
 )
 def test_a_broker_without_a_decent_name_is_refused(
-    routes: RouteTable, identity: BrokerIdentity
+    routes: BrokerTable, identity: BrokerIdentity
 ) -> None:
     with pytest.raises(BadRequest):
         routes.register(identity, having("T"), peer(), 0)
     assert routes.topics() == []
 
 
-def test_an_odd_topic_costs_nothing_else(routes: RouteTable) -> None:
+def test_an_odd_topic_costs_nothing_else(routes: BrokerTable) -> None:
     routes.register(broker(), having("", "a\nb", "x" * 256, "good", "dotted.name"), peer(), 0)
     assert routes.topics() == ["good", "dotted.name"]
 
 
-def test_brokers_are_bounded(routes: RouteTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brokers_are_bounded(routes: BrokerTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core, "BROKERS_MAX", 2)
     routes.register(broker("a"), having(), peer(1), 0)
     routes.register(broker("b"), having(), peer(2), 0)
@@ -104,7 +104,7 @@ def test_brokers_are_bounded(routes: RouteTable, monkeypatch: pytest.MonkeyPatch
     routes.register(broker("b", 1), having(), peer(3), 0)
 
 
-def test_topics_change_only_with_the_version(routes: RouteTable) -> None:
+def test_topics_change_only_with_the_version(routes: BrokerTable) -> None:
     routes.register(broker(), having("T"), peer(), 0)
     routes.register(broker(), having("U"), peer(), 1)
     assert routes.topics() == ["T"]
@@ -112,21 +112,21 @@ def test_topics_change_only_with_the_version(routes: RouteTable) -> None:
     assert routes.topics() == ["T", "U"]  # a topic that is no longer listed keeps its route
 
 
-def test_topics_come_from_leaders_only(routes: RouteTable) -> None:
+def test_topics_come_from_leaders_only(routes: BrokerTable) -> None:
     routes.register(broker(broker_id=1), having("T"), peer(), 0)
     assert routes.topics() == []
     routes.register(broker(), having("U"), peer(2), 0)
     assert brokers_of(routes, "U") == {"broker-a": {1: "broker-a-1:10911", 0: "broker-a-0:10911"}}
 
 
-def test_a_follower_learns_its_leader(routes: RouteTable) -> None:
+def test_a_follower_learns_its_leader(routes: BrokerTable) -> None:
     follower = broker(broker_id=1)
     assert routes.register(follower, having(), peer(2), 0) == ("", "")
     routes.register(broker(ha_address="ha:10912"), having(), peer(1), 0)
     assert routes.register(follower, having(), peer(2), 1) == ("ha:10912", "broker-a-0:10911")
 
 
-def test_a_follower_that_becomes_leader_stands_once(routes: RouteTable) -> None:
+def test_a_follower_that_becomes_leader_stands_once(routes: BrokerTable) -> None:
     routes.register(broker(broker_id=1, address="x:1"), having("T"), peer(), 0)
     routes.register(broker(broker_id=0, address="x:1"), having("T"), peer(), 1)
     assert brokers_of(routes, "T") == {"broker-a": {0: "x:1"}}
@@ -136,7 +136,7 @@ def test_a_follower_that_becomes_leader_stands_once(routes: RouteTable) -> None:
 
 
 @pytest.mark.feature("F025")
-def test_silence_drops_a_broker_after_120_seconds(routes: RouteTable) -> None:
+def test_silence_drops_a_broker_after_120_seconds(routes: BrokerTable) -> None:
     routes.register(broker("a"), having("T"), peer(1), 0)
     routes.register(broker("b"), having("T", "U"), peer(2), 1)
     assert routes.expire(EXPIRY_MS - 1, EXPIRY_MS) == []
@@ -147,7 +147,7 @@ def test_silence_drops_a_broker_after_120_seconds(routes: RouteTable) -> None:
     assert routes.cluster_info(ASKER).clusters == {}
 
 
-def test_a_sign_of_life_counts(routes: RouteTable) -> None:
+def test_a_sign_of_life_counts(routes: BrokerTable) -> None:
     identity = broker()
     routes.register(identity, having("T", version=3), peer(), 0)
     assert routes.version(identity, DataVersion(3, 3), 100_000) == (False, DataVersion(3, 3))
@@ -158,7 +158,7 @@ def test_a_sign_of_life_counts(routes: RouteTable) -> None:
 
 
 @pytest.mark.feature("F035")
-def test_a_closed_connection_takes_along_what_it_registered(routes: RouteTable) -> None:
+def test_a_closed_connection_takes_along_what_it_registered(routes: BrokerTable) -> None:
     routes.register(broker("a"), having("T"), peer(1), 0)
     routes.register(broker("b"), having("T"), peer(2), 0)
     assert [gone.name for gone in routes.disconnected(peer(1))] == ["a"]
@@ -166,7 +166,7 @@ def test_a_closed_connection_takes_along_what_it_registered(routes: RouteTable) 
     assert routes.disconnected(peer(3)) == []
 
 
-def test_an_old_connection_that_closes_late_changes_nothing(routes: RouteTable) -> None:
+def test_an_old_connection_that_closes_late_changes_nothing(routes: BrokerTable) -> None:
     routes.register(broker(), having("T"), peer(1), 0)
     routes.register(broker(), having("T"), peer(2), 1)
     assert routes.disconnected(peer(1)) == []
@@ -174,7 +174,7 @@ def test_an_old_connection_that_closes_late_changes_nothing(routes: RouteTable) 
     assert len(routes.disconnected(peer(2))) == 1
 
 
-def test_unregistering(routes: RouteTable) -> None:
+def test_unregistering(routes: BrokerTable) -> None:
     routes.register(broker(), having("T"), peer(1), 0)
     routes.register(broker(broker_id=1), having("T"), peer(2), 0)
     assert routes.unregister(broker(), peer(1))
@@ -188,7 +188,7 @@ def test_unregistering(routes: RouteTable) -> None:
     ("old_address", "old_peer"), [("old:1", 1), ("new:1", 1)], ids=["address", "connection"]
 )
 def test_a_stale_farewell_does_not_delete_the_successor(
-    routes: RouteTable, old_address: str, old_peer: int
+    routes: BrokerTable, old_address: str, old_peer: int
 ) -> None:
     """RocketMQ issue 11043: the old process says farewell after the new one registered."""
     routes.register(broker(address=old_address), having("T"), peer(old_peer), 0)
@@ -200,7 +200,7 @@ def test_a_stale_farewell_does_not_delete_the_successor(
 # -- addresses -------------------------------------------------------------------------------------
 
 
-def test_each_listener_gets_addresses_it_can_dial(routes: RouteTable) -> None:
+def test_each_listener_gets_addresses_it_can_dial(routes: BrokerTable) -> None:
     addresses = {"zmq:internal": "in:20911", "zmq:host": "127.0.0.1:20911", "tcp:host": "h:10911"}
     routes.register(broker(addresses=addresses), having("T"), peer(), 0)
 
@@ -213,7 +213,7 @@ def test_each_listener_gets_addresses_it_can_dial(routes: RouteTable) -> None:
     assert seen("tcp", "host") == "h:10911"
 
 
-def test_a_carrier_that_a_broker_does_not_serve_never_hears_of_it(routes: RouteTable) -> None:
+def test_a_carrier_that_a_broker_does_not_serve_never_hears_of_it(routes: BrokerTable) -> None:
     routes.register(broker("a"), having("T"), peer(1, "tcp"), 0)
     with pytest.raises(TopicNotFound, match="zmq:internal"):
         routes.route("T", ASKER, None)
@@ -223,7 +223,7 @@ def test_a_carrier_that_a_broker_does_not_serve_never_hears_of_it(routes: RouteT
     assert brokers_of(routes, "T", peer(9, "tcp")) == {"a": {0: "a-0:10911"}}
 
 
-def test_filter_servers_stand_beside_their_brokers(routes: RouteTable) -> None:
+def test_filter_servers_stand_beside_their_brokers(routes: BrokerTable) -> None:
     registration = BrokerRegistration((TopicConfig("T"),), DataVersion(1, 1), ("f:1", "f:2"))
     routes.register(broker(), registration, peer(), 0)
     assert routes.route("T", ASKER, None).filter_server_table == {
@@ -234,7 +234,7 @@ def test_filter_servers_stand_beside_their_brokers(routes: RouteTable) -> None:
 
 
 @pytest.mark.feature("F239")
-def test_filter_servers_are_dialled_as_their_broker_is(routes: RouteTable) -> None:
+def test_filter_servers_are_dialled_as_their_broker_is(routes: BrokerTable) -> None:
     """By the asker's carrier, on its listener or else the internal one, and never by another."""
     one = {"zmq:internal": "f1:20915", "zmq:host": "h:20915", "tcp:internal": "f1:10915"}
     other = {"zmq:internal": "f0:20916"}
@@ -259,7 +259,9 @@ def test_filter_servers_are_dialled_as_their_broker_is(routes: RouteTable) -> No
     assert seen("zmq", "internal") == seen("tcp", "internal") == {}
 
 
-def test_filter_servers_of_a_broker_of_rocketmq_are_for_its_own_clients(routes: RouteTable) -> None:
+def test_filter_servers_of_a_broker_of_rocketmq_are_for_its_own_clients(
+    routes: BrokerTable,
+) -> None:
     addresses = {"zmq:internal": "b:20911"}
     registration = BrokerRegistration((TopicConfig("T"),), DataVersion(1, 1), ("f:1",))
     routes.register(broker(addresses=addresses), registration, peer(1, "tcp"), 0)
@@ -273,7 +275,7 @@ def test_filter_servers_of_a_broker_of_rocketmq_are_for_its_own_clients(routes: 
 
 
 @pytest.mark.feature("F359", "F034")
-def test_a_wiped_broker_takes_no_writes_until_it_may(routes: RouteTable) -> None:
+def test_a_wiped_broker_takes_no_writes_until_it_may(routes: BrokerTable) -> None:
     routes.register(broker("a"), having("T", TopicConfig("R", perm=4)), peer(1), 0)
     routes.register(broker("b"), having("T"), peer(2), 0)
 
@@ -293,7 +295,7 @@ def test_a_wiped_broker_takes_no_writes_until_it_may(routes: RouteTable) -> None
     assert routes.set_wiped("nobody", True) == 0
 
 
-def test_a_restarted_broker_is_not_wiped(routes: RouteTable) -> None:
+def test_a_restarted_broker_is_not_wiped(routes: BrokerTable) -> None:
     routes.register(broker(), having("T"), peer(1), 0)
     routes.set_wiped("broker-a", True)
     routes.disconnected(peer(1))
@@ -301,7 +303,7 @@ def test_a_restarted_broker_is_not_wiped(routes: RouteTable) -> None:
     assert routes.route("T", ASKER, None).queue_datas[0].perm == 6
 
 
-def test_a_topic_is_deleted_everywhere_or_in_one_cluster(routes: RouteTable) -> None:
+def test_a_topic_is_deleted_everywhere_or_in_one_cluster(routes: BrokerTable) -> None:
     routes.register(broker("a", cluster="C1"), having("T", "U"), peer(1), 0)
     routes.register(broker("b", cluster="C2"), having("T"), peer(2), 0)
     routes.delete_topic("T", "C1")
@@ -314,7 +316,7 @@ def test_a_topic_is_deleted_everywhere_or_in_one_cluster(routes: RouteTable) -> 
 # -- lists -----------------------------------------------------------------------------------------
 
 
-def test_lists(routes: RouteTable) -> None:
+def test_lists(routes: BrokerTable) -> None:
     flagged = [TopicConfig(name, topic_sys_flag=flag) for name, flag in
                (("plain", 0), ("unit", 1), ("sub", 2), ("both", 3))]  # fmt: skip
     routes.register(broker("a", cluster="C1"), having(*flagged), peer(1), 0)
@@ -332,7 +334,7 @@ def test_lists(routes: RouteTable) -> None:
     assert [member.name for member in routes.members()] == ["a", "b"]
 
 
-def test_nothing_to_list(routes: RouteTable) -> None:
+def test_nothing_to_list(routes: BrokerTable) -> None:
     assert routes.system_topics(ASKER) == ([], None)
 
 
@@ -340,7 +342,7 @@ def test_nothing_to_list(routes: RouteTable) -> None:
 
 
 @pytest.mark.feature("F137")
-def test_a_leader_of_a_lower_epoch_is_refused_and_changes_nothing(routes: RouteTable) -> None:
+def test_a_leader_of_a_lower_epoch_is_refused_and_changes_nothing(routes: BrokerTable) -> None:
     new = broker(address="new:1", epoch=129)
     routes.register(new, having("T"), peer(1), 0)
     old = broker(address="old:1", epoch=64)
@@ -354,7 +356,7 @@ def test_a_leader_of_a_lower_epoch_is_refused_and_changes_nothing(routes: RouteT
 
 
 @pytest.mark.feature("F137")
-def test_of_two_rival_promotions_the_higher_broker_id_stands(routes: RouteTable) -> None:
+def test_of_two_rival_promotions_the_higher_broker_id_stands(routes: BrokerTable) -> None:
     first, unheard = 2**32 + 65, 2**32 + 66
     restarted = broker(address="one:1", epoch=first + 64, promotion=first)
     routes.register(restarted, having("T"), peer(1), 0)
@@ -366,7 +368,7 @@ def test_of_two_rival_promotions_the_higher_broker_id_stands(routes: RouteTable)
 
 
 @pytest.mark.feature("F137")
-def test_a_promoted_follower_takes_the_leaders_place(routes: RouteTable) -> None:
+def test_a_promoted_follower_takes_the_leaders_place(routes: BrokerTable) -> None:
     routes.register(broker(address="old:1", epoch=64), having("T"), peer(1), 0)
     routes.register(broker(broker_id=1, address="new:1", epoch=64), having(), peer(2), 0)
     promoted = broker(address="new:1", epoch=2**32 + 65)
@@ -374,7 +376,7 @@ def test_a_promoted_follower_takes_the_leaders_place(routes: RouteTable) -> None
     assert brokers_of(routes, "T") == {"broker-a": {0: "new:1"}}
 
 
-def test_brokers_that_tell_no_epoch_are_taken_as_they_come(routes: RouteTable) -> None:
+def test_brokers_that_tell_no_epoch_are_taken_as_they_come(routes: BrokerTable) -> None:
     routes.register(broker(address="a:1", epoch=129), having("T"), peer(1), 0)
     routes.register(broker(address="b:1"), having("T"), peer(2), 0)
     assert brokers_of(routes, "T") == {"broker-a": {0: "b:1"}}
@@ -382,7 +384,7 @@ def test_brokers_that_tell_no_epoch_are_taken_as_they_come(routes: RouteTable) -
     assert brokers_of(routes, "T") == {"broker-a": {0: "c:1"}}
 
 
-def test_a_follower_may_be_behind(routes: RouteTable) -> None:
+def test_a_follower_may_be_behind(routes: BrokerTable) -> None:
     routes.register(broker(epoch=129), having("T"), peer(1), 0)
     routes.register(broker(broker_id=1, epoch=64), having(), peer(2), 0)
     assert set(brokers_of(routes, "T")["broker-a"]) == {0, 1}

@@ -78,7 +78,7 @@ class OpenClient:
 
 
 class NetworkFacts:
-    """The information of a cluster's brokers; see kourou_spark_etl.source.ranges.Facts."""
+    """The information of a cluster's brokers; see kourou_spark_etl.source.ranges.OffsetFacts."""
 
     def __init__(self, name_servers: str, group: str = "") -> None:
         self._name_servers = name_servers

@@ -69,7 +69,7 @@ _DERIVED = "%"
 """The prefix of retry and dead-letter topics; a pattern matches them only if it has it as well."""
 
 
-class QueueFacts(Protocol):
+class OffsetFacts(Protocol):
     """Information about the topics of a cluster or of a store directory."""
 
     def topics(self) -> list[str]:
@@ -97,7 +97,7 @@ class QueueFacts(Protocol):
 
 
 def subscribed(
-    options: ReadOptions, facts: QueueFacts, *, all_of: bool
+    options: ReadOptions, facts: OffsetFacts, *, all_of: bool
 ) -> dict[MessageQueue, OffsetSpan]:
     """The queues that the options select, with their offset ranges, in order.
 
@@ -138,7 +138,7 @@ def subscribed(
 
 
 def offsets_at(
-    place: Place, spans: Mapping[MessageQueue, OffsetSpan], facts: QueueFacts, *, option: str
+    place: Place, spans: Mapping[MessageQueue, OffsetSpan], facts: OffsetFacts, *, option: str
 ) -> QueueOffsets:
     """The offset of every queue at a place. Raises BadRequest, which names the option."""
     match place:
@@ -308,7 +308,7 @@ class Narrowed:
             self._until_ms = later if self._until_ms is None else min(self._until_ms, later)
 
     def narrow(
-        self, start: QueueOffsets, end: QueueOffsets, facts: QueueFacts
+        self, start: QueueOffsets, end: QueueOffsets, facts: OffsetFacts
     ) -> tuple[QueueOffsets, QueueOffsets]:
         """The remaining range between start and end."""
         starts: dict[MessageQueue, int] = {}

@@ -65,7 +65,7 @@ from kourou_spark_etl.source.offsets import OffsetSpan, QueueOffsets, next_end
 from kourou_spark_etl.source.options import DEFAULT_GROUP, Edge, ReadOptions
 from kourou_spark_etl.source.ranges import (
     Narrowed,
-    QueueFacts,
+    OffsetFacts,
     QueueRange,
     lost,
     offsets_at,
@@ -279,7 +279,7 @@ class _RangeRead:
 _log = logging.getLogger("kourou.spark")
 
 
-def facts_of(options: ReadOptions) -> QueueFacts:
+def facts_of(options: ReadOptions) -> OffsetFacts:
     """The information source that the options select."""
     if options.path is not None:
         return StoreFacts(options.path, options.broker_name)
@@ -347,7 +347,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[MessageQueue, OffsetSpan] | None = None
         self._clock = SystemClock()
         self._heard_ms = self._clock.monotonic_ms()
-        self._known_facts: QueueFacts | None = None
+        self._known_facts: OffsetFacts | None = None
         self._committed: QueueOffsets | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -355,7 +355,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**self.__dict__, "_known_facts": None}
 
     @property
-    def _facts(self) -> QueueFacts:
+    def _facts(self) -> OffsetFacts:
         if self._known_facts is None:
             self._known_facts = facts_of(self._options)
         return self._known_facts

@@ -258,7 +258,7 @@ BATCH_BYTES = 8 * 1024 * 1024
 
 
 class StoreFacts:
-    """The information of a store directory; see kourou_spark_etl.source.ranges.Facts.
+    """The information of a store directory; see kourou_spark_etl.source.ranges.OffsetFacts.
 
     A directory does not contain its broker's name: `broker_name`, or its own name, is used.
     """

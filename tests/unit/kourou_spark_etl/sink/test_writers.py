@@ -24,7 +24,7 @@ from kourou.model.limits import BODY_SIZE_BYTES_MAX
 from kourou.model.message import PullStatus
 from kourou.protocol.messages.batches import DecideBatch, PrepareBatch, ResolveBatch
 from kourou.testing.cluster import Cluster
-from kourou_spark_etl.sink import batch_writer, stream_writer
+from kourou_spark_etl.data_source import batch_writer, stream_writer
 from kourou_spark_etl.sink.options import write_options
 from kourou_spark_etl.sink.writers import TaskDone, _commit, _commits, write_partition
 from kourou_spark_etl.source.network import OpenClient
