@@ -243,7 +243,7 @@ def refused(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.feature("F243")
-def test_without_its_jail_it_stays_on_loopback() -> None:
+def test_without_its_sandbox_it_stays_on_loopback() -> None:
     done = refused(
         *("--unsafe-no-sandbox", "--insecure-network"), *("--set", "bindAddress=0.0.0.0")
     )

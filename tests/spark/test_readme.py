@@ -87,7 +87,7 @@ class Shown:
         self.title, self.heads, self.lines = title, heads, lines
 
 
-def test_any_session_may_be_told_of_the_format_any_number_of_times(spark: Any) -> None:
+def test_the_format_may_be_registered_any_number_of_times(spark: Any) -> None:
     """A session made of one that knows it refuses to be told, as that of a batch does."""
     for session in (spark, spark.newSession(), spark.newSession()):
         for _ in range(2):

@@ -394,7 +394,7 @@ def test_the_kernel_refuses(jail, number: int, arguments: str) -> None:
 @pytest.mark.parametrize(
     ("number", "arguments"), there([*FREE, *PRIVILEGED] if os.geteuid() == 0 else FREE)
 )
-def test_without_walls_it_would_not(no_jail, number: int, arguments: str) -> None:
+def test_without_a_sandbox_it_would_not(no_jail, number: int, arguments: str) -> None:
     outcome = no_jail.reach(calling(number, arguments), count=1)
     assert outcome.kind == "raised"
     assert outcome.reason.startswith("Told: ("), outcome.reason

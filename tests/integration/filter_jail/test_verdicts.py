@@ -101,7 +101,7 @@ def random_record(chance: random.Random, offset: int) -> bytes:
 
 @pytest.mark.fault
 @pytest.mark.feature("F238", "F242", "F244")
-def test_verdicts_are_those_of_a_filter_at_the_consumer(jail, rounds: Callable[[int], int]) -> None:
+def test_results_are_those_of_a_filter_at_the_consumer(jail, rounds: Callable[[int], int]) -> None:
     names: dict[str, Any] = {}
     exec(SOURCE, names)
     match = names["match"]

@@ -72,7 +72,7 @@ def test_how_far_ahead_is_set_in_messages_kib_and_mib() -> None:
 
 
 @pytest.mark.feature("F243")
-def test_without_a_jail_only_on_loopback() -> None:
+def test_without_a_sandbox_only_on_loopback() -> None:
     assert settings(unsafeNoSandbox="true").unsafe_no_sandbox
 
 
@@ -93,7 +93,7 @@ def test_a_core_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
         settings(filterWorkerCores="0,1")
 
 
-def test_what_parts_are_told() -> None:
+def test_what_the_components_receive() -> None:
     texts: dict[str, Any] = {
         "filterWorkersMax": "3",
         "filterWorkerMemory": "128",
@@ -110,7 +110,7 @@ def test_what_parts_are_told() -> None:
     assert settings().policy.workers_max >= 2
 
 
-def test_advertised_listeners_are_told_beside_the_own_ones() -> None:
+def test_advertised_listeners_are_registered_with_the_own_ones() -> None:
     made = settings(advertisedListeners="host=10.0.0.1:20915;tcp:host=10.0.0.1:10915")
     assert made.listeners({"zmq": "127.0.0.1:1", "tcp": "127.0.0.1:2"}) == {
         "zmq:internal": "127.0.0.1:1",

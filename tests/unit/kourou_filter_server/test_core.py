@@ -38,7 +38,7 @@ def test_news_may_come_as_a_request(bench: Bench) -> None:
     assert bench.done(AskBroker)
 
 
-def test_filters_are_told_the_wall_clock(bench: Bench) -> None:
+def test_filters_get_the_wall_clock(bench: Bench) -> None:
     bench.turn(Tick(WALL_MS, bench.now_ms))
     bench.serving()
     bench.now_ms += 70

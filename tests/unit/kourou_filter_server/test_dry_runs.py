@@ -117,7 +117,7 @@ def test_a_worker_that_dies_costs_a_message_and_a_worker(bench: Bench) -> None:
     assert (trial.seen, trial.failed, trial.failure) == (4, 4, "died")
 
 
-def test_a_filter_that_cannot_be_set_up_is_told(bench: Bench) -> None:
+def test_a_filter_that_cannot_be_set_up_is_reported(bench: Bench) -> None:
     try_it(bench)
     sampled(bench)
     bench.turn(WorkerEnded(bench.done(StartWorker).worker, "setup", "NameError: x"))

@@ -280,7 +280,9 @@ def test_a_new_consumer_that_asks_there_gets_it_and_its_end_counts(bench: Bench)
     assert len(bench.core.pulls.ahead) == 0
 
 
-def test_progress_told_by_a_pull_that_the_broker_does_not_see_reaches_it(bench: Bench) -> None:
+def test_an_offset_committed_by_a_pull_that_the_broker_does_not_see_reaches_it(
+    bench: Bench,
+) -> None:
     stocked(bench, count=1, sys_flag=COMMIT, commit_offset=10)
     commits = []
     for offset, commit in ((11, 10), (13, 11), (14, 11), (16, 14)):
@@ -318,7 +320,7 @@ def test_what_is_before_a_message_at_fault_is_kept(bench: Bench) -> None:
     assert next_pull(bench, 12) is None
 
 
-def test_unreadable_messages_are_told_of_the_consumers_own_ones(bench: Bench) -> None:
+def test_only_the_consumers_own_unreadable_messages_are_reported(bench: Bench) -> None:
     bench.serving()
     bench.core.pulls.ahead.used_up(QUEUE, 32)
     asked = bench.pull(10, max_msg_nums=2, sys_flag=COMMIT, commit_offset=10)

@@ -132,7 +132,7 @@ def test_with_time_to_hold_it_goes_on_behind_and_then_tells_how_far(bench: Bench
     assert header_of(reply).next_begin_offset == 14
 
 
-def test_unreadable_messages_are_told_though_nothing_passed(bench: Bench) -> None:
+def test_unreadable_messages_are_reported_though_nothing_passed(bench: Bench) -> None:
     bench.serving()
     for fields, code in (
         ({}, Code.MESSAGE_CORRUPT),

@@ -100,7 +100,7 @@ def test_in_quarantine_nothing_leaves_that_was_judged_ahead(bench: Bench) -> Non
     assert place(bench.done(Reply)).filter_failure == "quarantined"
 
 
-def test_progress_is_told_before_the_failure_behind_it(bench: Bench) -> None:
+def test_progress_is_reported_before_the_failure_behind_it(bench: Bench) -> None:
     """Else the pull that fails would begin, and judge, at the same place for ever."""
     bench.serving()
     bench.found(bench.pull(10, 15_000), record(10), record(11))

@@ -63,7 +63,7 @@ def test_the_first_pull_fetches_the_source_and_starts_a_worker(bench: Bench) -> 
     assert started.source == b"source 1"
 
 
-def test_a_source_that_is_not_the_one_told_is_not_run(bench: Bench) -> None:
+def test_a_source_with_another_hash_is_not_run(bench: Bench) -> None:
     bench.pull()
     asked = bench.asked(GetFilters)
     bench.state = replace(state(1), versions=(version(1, "something else"),))

@@ -134,7 +134,7 @@ def test_a_worker_that_ends_has_judged_nothing() -> None:
     assert "kourou.filter.passed" not in site.ended().attributes
 
 
-def test_of_a_large_batch_only_a_few_are_told() -> None:
+def test_of_a_large_batch_only_a_few_are_traced() -> None:
     site = Site()
     many = [bytes([1, number]) + TRACE[2:] for number in range(40)]
     site.spans.judging(a_batch(4, *many))

@@ -146,7 +146,7 @@ async def test_the_last_words_count_though_the_end_is_heard_first(play) -> None:
     assert failed.value.kind == "memory"
 
 
-async def test_a_request_byte_for_byte_and_its_verdicts(play) -> None:
+async def test_a_request_byte_for_byte_and_its_results(play) -> None:
     played = play()
     asked = asyncio.ensure_future(played.worker.judge(b"orders", 77, [b"one", memoryview(b"two")]))
     head = struct.pack("<IqH", 1, 77, 6) + b"orders" + struct.pack("<I", 2)
@@ -302,7 +302,7 @@ async def test_a_worker_cannot_hide_what_it_worked(play, worked_us: int, counted
     assert (await asked).micros == pytest.approx(counted_us, abs=1)
 
 
-async def test_patience_with_a_worker_that_gets_no_processor_ends(play) -> None:
+async def test_the_extra_time_of_a_worker_without_processor_ends(play) -> None:
     played = play(WorkerLimits(batch_ms=60_000, message_us=0))
     asked = await judging(played, b"a")
     flight = played.worker._flight

@@ -21,7 +21,7 @@ def test_all_of_them_are_no_restriction() -> None:
     assert cores_of_workers(" all ", {0, 1}) == frozenset()
 
 
-def test_a_wish_is_kept_and_none_half_way() -> None:
+def test_a_list_of_cores_is_used_whole_or_rejected() -> None:
     assert cores_of_workers("0, 2-3", {0, 1, 2, 3}) == {0, 2, 3}
     with pytest.raises(ConfigError, match="names 2, and this process may use 0,1,3"):
         cores_of_workers("0, 2-3", {0, 1, 3})

@@ -129,7 +129,7 @@ async def test_without_any_bytecode_filters_run_and_none_is_written(cold: Path) 
 
 @pytest.mark.feature("F243")
 @shared
-async def test_a_worker_judges_behind_all_its_walls(zygote: Zygote) -> None:
+async def test_a_worker_judges_inside_all_layers(zygote: Zygote) -> None:
     assert zygote.running
     assert all(layer.there for layer in zygote.layers)
     worker = await zygote.start_worker(WHO, PASS)

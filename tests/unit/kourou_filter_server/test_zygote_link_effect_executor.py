@@ -150,7 +150,7 @@ async def test_one_that_ends_just_behind_its_answer_is_not_forgotten() -> None:
     await site.executor.stop()
 
 
-async def test_a_filter_that_cannot_be_set_up_is_told_as_such() -> None:
+async def test_a_filter_that_cannot_be_set_up_is_reported_as_such() -> None:
     site = Site()
     await site.executor.start()
     site.zygote.failure = FilterFailed("NameError", kind="setup")

@@ -260,7 +260,7 @@ def test_waiting_changes_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPat
     assert effects[1].code == Code.SYSTEM_BUSY
 
 
-def test_order_settings_go_to_brokers_and_on_wish_into_routes() -> None:
+def test_order_settings_go_to_brokers_and_on_request_into_routes() -> None:
     for wished in (True, False):
         bench = Bench(order_messages=wished)
         (effect,) = bench.handle(

@@ -42,7 +42,7 @@ def test_nothing_to_keep_makes_no_file(path: Path) -> None:
     assert not path.parent.exists()
 
 
-def test_a_place_where_nothing_can_be_kept_is_told_at_the_start(
+def test_a_folder_where_nothing_can_be_stored_is_logged_at_the_start(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = opened(Path("/proc/namesrv/kvConfig.json"))  # where not even root makes a directory

@@ -71,7 +71,7 @@ def test_the_key_is_that_of_the_log() -> None:
 
 
 @pytest.mark.feature("F137")
-def test_a_follower_is_told_what_its_promotion_must_outdo() -> None:
+def test_a_follower_receives_what_its_promotion_must_outdo() -> None:
     kept = keeping(f"{FIRST} b:1")
     follower = leader(64, broker_id=2)
     assert to_outdo(kept, follower, {}) == FIRST

@@ -31,7 +31,7 @@ def test_the_example_shows_every_job() -> None:
     assert lake.number("file_mib") == 128
 
 
-def test_what_is_not_told_is_as_usual() -> None:
+def test_what_is_not_set_has_its_default() -> None:
     spec, letters, latency, backlog = read_jobs(
         query('job = "lake"\nsubscribe = "a,b"\nfail_on_data_loss = false', "one")
         + "\n"

@@ -28,7 +28,7 @@ def test_the_data_set_has_them_all() -> None:
     assert len(read_flight_table("planes")) == 3_322
 
 
-def test_who_has_no_data_set_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_data_set_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "DATA_SET", "no_such_data_set")
     with pytest.raises(ConfigError, match=r"requires the data set"):
         read_flight_table("planes")

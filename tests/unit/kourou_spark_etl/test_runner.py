@@ -84,7 +84,7 @@ def test_an_idle_one_is_stopped_at_once() -> None:
     assert query.stopped.is_set()
 
 
-def test_it_fails_waits_and_is_told_to_stop_meanwhile() -> None:
+def test_it_fails_waits_and_is_stopped_in_the_meantime() -> None:
     failed = threading.Event()
     closed: list[str] = []
 

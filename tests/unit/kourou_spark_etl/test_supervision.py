@@ -44,7 +44,7 @@ def test_it_is_ready_when_it_was_seen_to_work_in_this_attempt() -> None:
         assert QueryState("q", "lake", phase).unready == ""
 
 
-def test_an_error_is_told_in_its_own_words() -> None:
+def test_an_error_is_reported_by_its_own_text() -> None:
     wrapped = Exception(
         "[STREAM_FAILED] Query failed with an exception\n"
         "Traceback (most recent call last):\n"

@@ -92,7 +92,7 @@ def test_others_who_wake_up_go_before_a_worker() -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.EPERM])
-def test_where_turns_cannot_be_told_a_worker_is_nice(number: int) -> None:
+def test_without_sched_setattr_a_worker_is_nice(number: int) -> None:
     def refused(*_: object) -> int:
         raise OSError(number, "sched_setattr")
 

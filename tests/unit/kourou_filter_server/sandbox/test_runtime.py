@@ -157,7 +157,7 @@ def test_memory_has_a_kind_of_its_own() -> None:
     assert "memory" in reason
 
 
-def test_an_error_that_cannot_be_told_is_told_all_the_same() -> None:
+def test_an_error_without_a_text_is_reported_all_the_same() -> None:
     source = """
 class Odd(Exception):
     def __str__(self):

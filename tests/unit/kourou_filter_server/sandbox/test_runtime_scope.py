@@ -85,7 +85,7 @@ def test_every_encoding_is_a_real_one(name: str) -> None:
     assert codecs.lookup(name).name
 
 
-def test_what_is_imported_late_is_there_before_the_walls() -> None:
+def test_what_is_imported_late_is_loaded_before_the_sandbox() -> None:
     for name in runtime.LOADED_LATE:
         assert name in sys.modules
 

@@ -124,7 +124,7 @@ def test_a_filter_that_cannot_begin_is_refused_and_the_worker_ends() -> None:
         assert peer.exit_code() == 1
 
 
-def test_a_wall_that_is_missing_is_said_before_any_source_is_read() -> None:
+def test_a_missing_layer_is_reported_before_any_source_is_read() -> None:
     with started(zygote_pid=1 << 22) as peer:
         outcome, reason = struct.unpack("<I512s", peer.hear(516))
         assert outcome == wire.LAYER_MISSING

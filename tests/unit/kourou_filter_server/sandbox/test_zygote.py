@@ -130,7 +130,7 @@ def test_a_refused_call_is_named_with_what_usually_causes_it(
     assert lacking[missing[0]].startswith(said)
 
 
-def test_a_wall_without_effect_is_no_wall(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layer_without_effect_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     for owner, attribute in (
         (kernel, "apply_landlock"),
         (seccomp, "allow_only_the_list"),

@@ -89,7 +89,7 @@ def compared(records: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3, 40])
-def test_rows_are_what_a_consumer_is_told(count: int) -> None:
+def test_rows_are_what_a_consumer_receives(count: int) -> None:
     compared([record(offset) for offset in range(count)])
 
 

@@ -90,7 +90,7 @@ def test_a_queue_that_is_away_stays_where_it_is() -> None:
     assert next_end(start, {A[0]: OffsetSpan(0, 9)}, None, nothing_lost) == {A[0]: 9, A[1]: 7}
 
 
-def test_what_is_not_there_any_more_is_told_and_then_passed_over() -> None:
+def test_what_does_not_exist_any_more_is_reported_and_then_skipped() -> None:
     told: list[tuple[MessageQueue, int]] = []
     start = QueueOffsets({A[0]: 5, A[1]: 70})
     spans = {A[0]: OffsetSpan(20, 30), A[1]: OffsetSpan(0, 60)}

@@ -172,5 +172,5 @@ def test_batches_and_streams_refuse_what_is_the_other_s() -> None:
     assert for_stream(told(startingoffsets="latest"))
 
 
-def test_every_option_is_told_in_its_own_spelling() -> None:
+def test_every_option_is_reported_in_its_own_spelling() -> None:
     assert len({name.lower() for name in NAMES}) == len(NAMES)

@@ -68,7 +68,7 @@ def read(reader: StreamReader | BatchReader, partitions: list[InputPartition]) -
     return count
 
 
-def test_a_stream_begins_behind_what_there_is_unless_it_is_told(topic: Topic) -> None:
+def test_a_stream_starts_at_the_end_by_default(topic: Topic) -> None:
     topic.send(3)
     assert topic.stream().initialOffset() == topic.tree(3, 0)
     assert topic.stream(starting=Edge.EARLIEST).initialOffset() == topic.tree(0, 0)
@@ -234,7 +234,7 @@ def test_a_batch_of_what_retention_has_taken(topic: Topic, monkeypatch: pytest.M
     assert part == QueueRange(topic.name, "broker-a", 0, 4, 6)
 
 
-def test_a_stream_told_to_begin_where_nothing_is(topic: Topic) -> None:
+def test_a_stream_that_starts_where_nothing_is(topic: Topic) -> None:
     topic.send(2)
     beyond = QueueOffsets.of_tree(topic.tree(7, 0))
     with pytest.raises(DataLoss, match="/0 has offsets 0 to 2, but the next offset to read is 7"):
