@@ -173,9 +173,9 @@ def filter_families(
     yield Family.counter("kourou_filter_pulls_failed_total", "", failed)
     yield Family.gauge("kourou_filter_pulls_held", "", [(base, len(core.pulls))])
     yield Family.gauge("kourou_filter_waiting_bytes", "", [(base, core.pulls.judged_bytes)])
-    ahead = core.pulls.ahead
-    yield Family.counter("kourou_filter_pulls_ahead_total", "", [(base, ahead.used)])
-    yield Family.gauge("kourou_filter_ahead_bytes", "", [(base, ahead.kept_bytes)])
+    prefetch = core.pulls.prefetch
+    yield Family.counter("kourou_filter_pulls_ahead_total", "", [(base, prefetch.used)])
+    yield Family.gauge("kourou_filter_ahead_bytes", "", [(base, prefetch.kept_bytes)])
     yield Family.gauge("kourou_filter_workers", "", [(base, len(core.slots))])
     yield Family.gauge("kourou_filter_workers_busy", "", [(base, core.slots.busy)])
     yield Family.counter("kourou_filter_zygotes_total", "", [(base, zygotes_started)])
@@ -229,8 +229,8 @@ def filter_statistics(core: FilterCore) -> dict[str, Any]:
             "held": len(core.pulls),
             "waiting_bytes": core.pulls.judged_bytes,
             "arrived": core.statistics.pulls,
-            "answered_ahead": core.pulls.ahead.used,
-            "ahead_bytes": core.pulls.ahead.kept_bytes,
+            "answered_ahead": core.pulls.prefetch.used,
+            "ahead_bytes": core.pulls.prefetch.kept_bytes,
             "failed": dict(core.statistics.pulls_failed),
         },
         "workers": {

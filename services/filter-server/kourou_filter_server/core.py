@@ -116,7 +116,7 @@ class FilterCore:
                 case FiltersChanged(version):
                     self.catalogue.version_reported(version)
                 case BrokerFound():
-                    self.pulls.ahead.clear()
+                    self.pulls.prefetch.clear()
                     self.registration.found()
                 case Leaving():
                     self._leave()

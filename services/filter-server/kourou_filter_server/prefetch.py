@@ -46,7 +46,7 @@ Queue = tuple[FilterKey, str, int]
 
 
 @dataclass(slots=True, eq=False)
-class Rest:
+class Remainder:
     """The filtered records of a run that are not sent yet: from number `at` to `end` (exclusive).
 
     The next pull starts at `offset`; after the last record, the broker continues at `behind`.
@@ -129,13 +129,13 @@ class Prefetch:
     def __init__(self, context: CoreContext, policy: ServerPolicy) -> None:
         self._context = context
         self._policy = policy
-        self._rests: dict[Queue, Rest] = {}
+        self._remainders: dict[Queue, Remainder] = {}
         self._reach: dict[Queue, int] = {}
         self.kept_bytes = 0
         self.used = 0
 
     def __len__(self) -> int:
-        return len(self._rests)
+        return len(self._remainders)
 
     # -- prefetch size ----------------------------------------------------------------------------
 
@@ -158,22 +158,24 @@ class Prefetch:
             del known[next(iter(known))]
         known[queue] = min(2 * count, self._policy.ahead_messages)
 
-    def part(self, queue: Queue, rest: Rest, count_max: int, bytes_max: int) -> tuple[Buffer, int]:
-        """Take the records of one reply out of `rest`, and keep the remainder if that is allowed.
+    def part(
+        self, queue: Queue, remainder: Remainder, count_max: int, bytes_max: int
+    ) -> tuple[Buffer, int]:
+        """Take the records of one reply, and keep the remainder again if that is allowed.
 
         Returns the records and their number.
         """
-        number, passed, body = rest.part(count_max, bytes_max)
-        rest.go_to(number)
-        if number == rest.job.count:
+        number, passed, body = remainder.part(count_max, bytes_max)
+        remainder.go_to(number)
+        if number == remainder.job.count:
             self.used_up(queue, number)
-        elif number < rest.end and rest.may_be_kept:
-            self.keep(queue, rest)
+        elif number < remainder.end and remainder.may_be_kept:
+            self.keep(queue, remainder)
         return body, passed
 
-    def commit(self, rest: Rest, request: PullMessage) -> None:
+    def commit(self, remainder: Remainder, request: PullMessage) -> None:
         """Send the broker the offset commit of a pull that is served from a remainder."""
-        if rest.note_commit(request):
+        if remainder.note_commit(request):
             self._context.do(
                 TellBroker(
                     UpdateConsumerOffset(
@@ -188,62 +190,68 @@ class Prefetch:
 
     # -- remainders -------------------------------------------------------------------------------
 
-    def keep(self, queue: Queue, rest: Rest) -> None:
+    def keep(self, queue: Queue, remainder: Remainder) -> None:
         """Keep a remainder for the next pull of this queue."""
         self._drop(queue)
-        self._rests[queue] = rest
-        self.kept_bytes += len(rest.job.run)
+        self._remainders[queue] = remainder
+        self.kept_bytes += len(remainder.job.run)
         while self.kept_bytes > self._policy.ahead_kept_bytes:
-            self._drop(next(iter(self._rests)))  # the least recently used one
+            self._drop(next(iter(self._remainders)))  # the least recently used one
 
-    def take(self, queue: Queue, offset: int, status: FilterStatus) -> Rest | None:
+    def take(self, queue: Queue, offset: int, status: FilterStatus) -> Remainder | None:
         """Remove and return the remainder for a pull at this offset.
 
         None if there is none, or if it cannot be used: it is expired, has another offset, or
         another version or policy is in force; then it is dropped.
         """
-        rest = self._rests.get(queue)
-        if rest is None:
+        remainder = self._remainders.get(queue)
+        if remainder is None:
             return None
-        if rest.offset != offset or not self._holds(rest, status):
+        if remainder.offset != offset or not self._holds(remainder, status):
             self._drop(queue)
             return None
         self._remove(queue)
         self.used += 1
-        return rest
+        return remainder
 
-    def _holds(self, rest: Rest, status: FilterStatus) -> bool:
-        return self._context.now_ms < rest.found_ms + KEEP_MS and rest.status == status
+    def _holds(self, remainder: Remainder, status: FilterStatus) -> bool:
+        return self._context.now_ms < remainder.found_ms + KEEP_MS and remainder.status == status
 
     def _remove(self, queue: Queue) -> None:
-        self.kept_bytes -= len(self._rests.pop(queue).job.run)
+        self.kept_bytes -= len(self._remainders.pop(queue).job.run)
 
     def _drop(self, queue: Queue) -> None:
-        rest = self._rests.get(queue)
-        if rest is not None:
-            self._reach[queue] = rest.at
+        remainder = self._remainders.get(queue)
+        if remainder is not None:
+            self._reach[queue] = remainder.at
             self._remove(queue)
 
     # -- expiry -----------------------------------------------------------------------------------
 
     def lost(self, peer: Peer) -> None:
         """Drop the remainders of a closed connection."""
-        for queue in [queue for queue, rest in self._rests.items() if rest.peer.id == peer.id]:
+        for queue in [
+            queue for queue, remainder in self._remainders.items() if remainder.peer.id == peer.id
+        ]:
             self._drop(queue)
 
     def tick(self) -> None:
         """Drop the expired remainders."""
         oldest_ms = self._context.now_ms - KEEP_MS
-        for queue in [queue for queue, rest in self._rests.items() if rest.found_ms <= oldest_ms]:
+        for queue in [
+            queue
+            for queue, remainder in self._remainders.items()
+            if remainder.found_ms <= oldest_ms
+        ]:
             self._drop(queue)
 
     def filters_changed(self, status_of: Callable[[FilterKey], FilterStatus]) -> None:
         """Drop the remainders of filters whose version or policy changed."""
-        for queue, rest in list(self._rests.items()):
-            if status_of(queue[0]) != rest.status:
+        for queue, remainder in list(self._remainders.items()):
+            if status_of(queue[0]) != remainder.status:
                 self._drop(queue)
 
     def clear(self) -> None:
         """Drop all remainders: the connection to the broker was lost, so they may be outdated."""
-        for queue in list(self._rests):
+        for queue in list(self._remainders):
             self._drop(queue)

@@ -41,7 +41,7 @@ from kourou_filter_server.context import CoreContext, FilterStatistics, ServerPo
 from kourou_filter_server.discipline import Discipline
 from kourou_filter_server.interface import BrokerAnswered, Buffer, Filtered
 from kourou_filter_server.jobs import NO, YES, FilterJob, offset_of
-from kourou_filter_server.prefetch import COMMIT_OFFSET, Prefetch, Queue, Rest
+from kourou_filter_server.prefetch import COMMIT_OFFSET, Prefetch, Queue, Remainder
 from kourou_filter_server.runner import Runners
 
 # Plain integers, because operations on enum flags are as expensive as the rest of a decision.
@@ -194,7 +194,7 @@ class ConsumerPulls:
         self._parked: list[Pull] = []
         self._said_ms: dict[FilterKey, int] = {}
         self.judged_bytes = 0
-        self.ahead = Prefetch(context, policy)
+        self.prefetch = Prefetch(context, policy)
 
     def __len__(self) -> int:
         return self._count
@@ -266,9 +266,9 @@ class ConsumerPulls:
             return
         status = self._catalogue.status(pull.key)
         if status.failure is None:
-            rest = self.ahead.take(pull.queue, pull.offset, status)
-            if rest is not None:
-                self._answer_ahead(pull, rest)
+            remainder = self.prefetch.take(pull.queue, pull.offset, status)
+            if remainder is not None:
+                self._answer_prefetched(pull, remainder)
                 return
             self._runners.of(pull.key).warm()
         elif not lets_all_through(status.failure, status.policy):
@@ -281,7 +281,7 @@ class ConsumerPulls:
 
     def filters_changed(self) -> None:
         """Drop outdated prefetched records, and retry the pulls that wait for a filter."""
-        self.ahead.filters_changed(self._catalogue.status)
+        self.prefetch.filters_changed(self._catalogue.status)
         parked, self._parked = self._parked, []
         for pull in parked:
             self._begin(pull, first=True)
@@ -309,7 +309,7 @@ class ConsumerPulls:
         if status.failure is not None or status.version is None:
             return count
         counts = self._statistics.of(pull.key, status.version.version)
-        return self.ahead.reach(pull.queue, count, counts)
+        return self.prefetch.reach(pull.queue, count, counts)
 
     def _answered(self, pull: Pull, answer: BrokerAnswered) -> None:
         pull.token = 0
@@ -449,10 +449,12 @@ class ConsumerPulls:
         whole = count == job.count
         behind = place.next_begin_offset if whole else offset_of(job.run, job.bounds[count])
         status = self._catalogue.status(pull.key)
-        rest = Rest(job, count, behind, place, status, pull.received.to.peer, pull.found_ms)
-        rest.note_commit(pull.request)
+        remainder = Remainder(
+            job, count, behind, place, status, pull.received.to.peer, pull.found_ms
+        )
+        remainder.note_commit(pull.request)
         pull.micros += job.micros
-        body, next_offset = self._part(pull, rest)
+        body, next_offset = self._part(pull, remainder)
         if body:
             self._answer(pull, Code.SUCCESS, pull.remark, at_offset(place, next_offset), (body,))
         elif not readable:  # some messages are unreadable
@@ -469,24 +471,26 @@ class ConsumerPulls:
 
     # -- prefetched records -----------------------------------------------------------------------
 
-    def _part(self, pull: Pull, rest: Rest) -> tuple[Buffer, int]:
+    def _part(self, pull: Pull, remainder: Remainder) -> tuple[Buffer, int]:
         """The records of a reply to this pull, and the next offset; the remainder is kept."""
-        job, before = rest.job, rest.at
-        body, passed = self.ahead.part(pull.queue, rest, pull.request.max_msg_nums, pull.bytes_max)
+        job, before = remainder.job, remainder.at
+        body, passed = self.prefetch.part(
+            pull.queue, remainder, pull.request.max_msg_nums, pull.bytes_max
+        )
         if job.version:
             counts = self._statistics.of(pull.key, job.version)
             counts.passed += passed
             counts.bytes_out += len(body)
-        pull.seen += rest.at - before
+        pull.seen += remainder.at - before
         pull.passed += passed
-        return body, rest.offset
+        return body, remainder.offset
 
-    def _answer_ahead(self, pull: Pull, rest: Rest) -> None:
-        self.ahead.commit(rest, pull.request)
-        rest.peer = pull.received.to.peer
-        body, next_offset = self._part(pull, rest)
-        place = at_offset(rest.place, next_offset)
-        self._answer(pull, Code.SUCCESS, _FOUND, place, (body,), rest.job.version)
+    def _answer_prefetched(self, pull: Pull, remainder: Remainder) -> None:
+        self.prefetch.commit(remainder, pull.request)
+        remainder.peer = pull.received.to.peer
+        body, next_offset = self._part(pull, remainder)
+        place = at_offset(remainder.place, next_offset)
+        self._answer(pull, Code.SUCCESS, _FOUND, place, (body,), remainder.job.version)
 
     # -- answers ----------------------------------------------------------------------------------
 
@@ -547,13 +551,13 @@ class ConsumerPulls:
 
     def disconnected(self, peer: Peer) -> None:
         """Forget the pulls of a closed connection."""
-        self.ahead.lost(peer)
+        self.prefetch.lost(peer)
         for pull in list(self._pulls.get(peer.id, {}).values()):
             self._drop(pull)
 
     def tick(self) -> None:
         """Reply to pulls whose time is up."""
-        self.ahead.tick()
+        self.prefetch.tick()
         self.filters_changed()
         now_ms = self._context.now_ms
         late = [

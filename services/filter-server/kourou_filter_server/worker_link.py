@@ -171,7 +171,7 @@ class WorkerExit:
     reason: str
 
 
-NOBODYS_FAULT = ""
+NO_FILTERS_FAULT = ""
 """The kind if no filter is to blame: the zygote ended, or the filter server ended the worker."""
 
 
@@ -267,7 +267,7 @@ class Worker:
 
     def kill(self, reason: str = "the filter server ended it") -> None:
         """Kill it now; a pending call raises Unavailable."""
-        self._fail(WorkerExit(NOBODYS_FAULT, reason))
+        self._fail(WorkerExit(NO_FILTERS_FAULT, reason))
 
     async def wait_ended(self) -> str:
         """Wait until its process has ended. Returns the reason."""
@@ -463,7 +463,7 @@ class Worker:
             self._pass_turn()  # the next caller gets the error in `_begin`
 
     def _failure(self, how: WorkerExit) -> KourouError:
-        if how.kind == NOBODYS_FAULT:
+        if how.kind == NO_FILTERS_FAULT:
             return Unavailable(how.reason)
         return FilterFailed(how.reason, kind=how.kind, filter_version=self.identity.version)
 

@@ -47,7 +47,7 @@ from kourou_filter_server.interface import (
 from kourou_filter_server.sandbox import wire
 from kourou_filter_server.worker_link import (
     DEFAULT_LIMITS,
-    NOBODYS_FAULT,
+    NO_FILTERS_FAULT,
     Worker,
     WorkerExit,
     WorkerIdentity,
@@ -354,7 +354,7 @@ class Zygote:
             self._not_forked(number, reason)
         workers, self._workers = self._workers, {}
         for worker in workers.values():
-            worker.ended(WorkerExit(NOBODYS_FAULT, f"{reason}, and its workers with it"))
+            worker.ended(WorkerExit(NO_FILTERS_FAULT, f"{reason}, and its workers with it"))
         if not life.ready.done():
             life.ready.set_exception(Unavailable(reason))
             life.ready.exception()  # marks it as retrieved: `start` may have timed out

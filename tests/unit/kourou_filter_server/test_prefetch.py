@@ -18,7 +18,7 @@ from kourou_filter_server.catalogue import FilterStatus
 from kourou_filter_server.context import CoreContext, ServerPolicy, VersionCounts
 from kourou_filter_server.interface import AskBroker, EvaluateBatch, TellBroker
 from kourou_filter_server.jobs import FilterJob
-from kourou_filter_server.prefetch import AHEAD_US, KEEP_MS, Prefetch, Queue, Rest
+from kourou_filter_server.prefetch import AHEAD_US, KEEP_MS, Prefetch, Queue, Remainder
 from kourou_filter_server.pulls import Pull
 from kourou_rigs.filter_bench import (
     GROUP,
@@ -47,11 +47,11 @@ def a_job(records: list[bytes], results: bytes) -> FilterJob:
     return job
 
 
-def a_rest(records: list[bytes], results: bytes, behind: int = 1_000) -> Rest:
+def a_rest(records: list[bytes], results: bytes, behind: int = 1_000) -> Remainder:
     peer = Peer(1, "zmq", ("127.0.0.1", 1))
     status = FilterStatus(state().versions[0], FilterPolicy.HOLD)
     job = a_job(records, results)
-    return Rest(job, len(results), behind, place(behind), status, peer, found_ms=0)
+    return Remainder(job, len(results), behind, place(behind), status, peer, found_ms=0)
 
 
 # -- parts of a rest ------------------------------------------------------------------------------
@@ -62,58 +62,60 @@ def test_parts_are_what_passes_within_the_limits_and_together_all_of_it() -> Non
     for _ in range(300):
         records = [record(each, 95 + chance.randrange(100)) for each in range(40)]
         results = bytes(chance.random() < 0.5 for _ in range(chance.randrange(1, 41)))
-        rest = a_rest(records, results)
+        remainder = a_rest(records, results)
         wanted = [one for one, yes in zip(records, results, strict=False) if yes]
         got = b""
-        while rest.at < rest.end:
+        while remainder.at < remainder.end:
             count_max, bytes_max = chance.randrange(1, 12), chance.randrange(1, 1_500)
-            number, passed, body = rest.part(count_max, bytes_max)
-            assert rest.at < number <= rest.end
+            number, passed, body = remainder.part(count_max, bytes_max)
+            assert remainder.at < number <= remainder.end
             assert passed <= count_max
             assert len(body) <= bytes_max or passed == 1
-            assert passed == results.count(1, rest.at, number)
-            if number < rest.end:  # as much as fits, and all that is denied before the next one
+            assert passed == results.count(1, remainder.at, number)
+            if (
+                number < remainder.end
+            ):  # as much as fits, and all that is denied before the next one
                 assert results[number] == 1
                 assert passed == count_max or len(body) + len(records[number]) > bytes_max
             got += bytes(body)
-            rest.go_to(number)
-            assert rest.offset == (number if number < rest.end else 1_000)
+            remainder.go_to(number)
+            assert remainder.offset == (number if number < remainder.end else 1_000)
         assert got == b"".join(wanted)
 
 
 def test_most_of_a_run_is_not_copied_and_little_keeps_nothing_alive() -> None:
-    rest = a_rest([record(each) for each in range(10)], b"\1" * 10)
-    whole = rest.part(32, 1 << 20)[2]
+    remainder = a_rest([record(each) for each in range(10)], b"\1" * 10)
+    whole = remainder.part(32, 1 << 20)[2]
     assert isinstance(whole, memoryview)
-    assert whole.obj is rest.job.run.obj
-    assert isinstance(rest.part(1, 1 << 20)[2], bytes)
+    assert whole.obj is remainder.job.run.obj
+    assert isinstance(remainder.part(1, 1 << 20)[2], bytes)
 
 
 # -- how far ahead --------------------------------------------------------------------------------
 
 
-def ahead(**policy: int) -> Prefetch:
+def prefetch(**policy: int) -> Prefetch:
     return Prefetch(CoreContext(), ServerPolicy(**policy))
 
 
 def test_reach_doubles_while_all_is_used_and_falls_back_to_what_was() -> None:
     cheap = VersionCounts(seen=1_000, micros=1_000, bytes_in=100_000)
-    known = ahead(ahead_messages=1_000)
+    known = prefetch(ahead_messages=1_000)
     assert known.reach(QUEUE, 32, VersionCounts()) == 32
     assert known.reach(QUEUE, 32, cheap) == 32
     for expected in (64, 128, 256, 512, 1_000, 1_000):
         known.used_up(QUEUE, known.reach(QUEUE, 32, cheap))
         assert known.reach(QUEUE, 32, cheap) == expected
-    rest = a_rest([record(each) for each in range(100)], b"\1" * 100)
-    rest.go_to(70)
-    known.keep(QUEUE, rest)
+    remainder = a_rest([record(each) for each in range(100)], b"\1" * 100)
+    remainder.go_to(70)
+    known.keep(QUEUE, remainder)
     known.clear()
     assert known.reach(QUEUE, 32, cheap) == 70
     assert known.reach(QUEUE, 5_000, cheap) == 5_000  # never less than was asked for
 
 
 def test_reach_is_bounded_by_a_filters_time_and_by_bytes() -> None:
-    known = ahead(ahead_messages=10_000, ahead_bytes=1 << 20)
+    known = prefetch(ahead_messages=10_000, ahead_bytes=1 << 20)
     for _ in range(20):
         known.used_up(QUEUE, 10_000)
     assert (
@@ -123,12 +125,12 @@ def test_reach_is_bounded_by_a_filters_time_and_by_bytes() -> None:
 
 
 def test_what_is_kept_is_bounded_and_the_longest_unasked_goes_first() -> None:
-    known = ahead(ahead_kept_bytes=3_000)
+    known = prefetch(ahead_kept_bytes=3_000)
     queues: list[Queue] = [(KEY, TOPIC, number) for number in range(4)]
     for queue in queues:
-        rest = a_rest([record(each, 100) for each in range(10)], b"\1" * 10)
-        rest.go_to(1)
-        known.keep(queue, rest)
+        remainder = a_rest([record(each, 100) for each in range(10)], b"\1" * 10)
+        remainder.go_to(1)
+        known.keep(queue, remainder)
     status = FilterStatus(state().versions[0], FilterPolicy.HOLD)
     assert (len(known), known.kept_bytes) == (3, 3_000)
     assert known.take(queues[0], 1, status) is None
@@ -142,7 +144,7 @@ def test_what_is_kept_is_bounded_and_the_longest_unasked_goes_first() -> None:
 def stocked(bench: Bench, count: int = 4, results: str = "11011011", **pull: Any) -> Reply:
     """The answer to a pull of `count` for which the broker had more, of which all is judged."""
     bench.serving()
-    bench.core.pulls.ahead.used_up(QUEUE, len(results))
+    bench.core.pulls.prefetch.used_up(QUEUE, len(results))
     upstream = bench.pull(10, max_msg_nums=count, **pull)
     assert isinstance(upstream.request, PullMessage)
     assert upstream.request.max_msg_nums == 2 * len(results)
@@ -199,7 +201,7 @@ def test_the_bytes_that_a_consumer_asked_for_are_the_limit(bench: Bench) -> None
 
 def test_a_consumer_without_a_budget_of_its_own_has_the_brokers_limits(bench: Bench) -> None:
     bench.serving()
-    bench.core.pulls.ahead.used_up(QUEUE, 100)
+    bench.core.pulls.prefetch.used_up(QUEUE, 100)
     request = bench.pull(10, max_msg_nums=4, max_msg_bytes=None).request
     assert isinstance(request, PullMessage)
     assert (request.max_msg_nums, request.max_msg_bytes) == (4, None)
@@ -208,7 +210,7 @@ def test_a_consumer_without_a_budget_of_its_own_has_the_brokers_limits(bench: Be
 def test_another_offset_is_asked_of_the_broker(bench: Bench) -> None:
     stocked(bench)
     assert next_pull(bench, 12) is None
-    assert len(bench.core.pulls.ahead) == 0
+    assert len(bench.core.pulls.prefetch) == 0
 
 
 def drop_by_version(bench: Bench) -> None:
@@ -250,10 +252,10 @@ def drop_by_losing_the_broker(bench: Bench) -> None:
 )
 def test_what_was_judged_ahead_is_dropped(bench: Bench, drop: Callable[[Bench], None]) -> None:
     stocked(bench)
-    assert len(bench.core.pulls.ahead) == 1
+    assert len(bench.core.pulls.prefetch) == 1
     drop(bench)
-    assert len(bench.core.pulls.ahead) == 0
-    assert bench.core.pulls.ahead.kept_bytes == 0
+    assert len(bench.core.pulls.prefetch) == 0
+    assert bench.core.pulls.prefetch.kept_bytes == 0
     assert next_pull(bench, 16) is None
 
 
@@ -277,7 +279,7 @@ def test_a_new_consumer_that_asks_there_gets_it_and_its_end_counts(bench: Bench)
     bench.turn(Disconnected(before))
     assert next_pull(bench, 14, max_msg_nums=1) is not None
     bench.turn(Disconnected(bench.peer))
-    assert len(bench.core.pulls.ahead) == 0
+    assert len(bench.core.pulls.prefetch) == 0
 
 
 def test_an_offset_committed_by_a_pull_that_the_broker_does_not_see_reaches_it(
@@ -300,17 +302,17 @@ def test_an_offset_committed_by_a_pull_that_the_broker_does_not_see_reaches_it(
 def test_what_goes_through_unfiltered_is_not_kept(benches: Benches) -> None:
     bench = benches(policy=FilterPolicy.PASS)
     bench.serving()
-    bench.core.pulls.ahead.used_up(QUEUE, 32)
+    bench.core.pulls.prefetch.used_up(QUEUE, 32)
     bench.found(bench.pull(10, max_msg_nums=1), *(record(10 + each) for each in range(4)))
     bench.results(bench.done(EvaluateBatch), "1222", "raised", "KeyError")
     bench.results(bench.done(EvaluateBatch), "11")
     assert header_of(bench.done(Reply)).next_begin_offset == 11
-    assert len(bench.core.pulls.ahead) == 0
+    assert len(bench.core.pulls.prefetch) == 0
 
 
 def test_what_is_before_a_message_at_fault_is_kept(bench: Bench) -> None:
     bench.serving()
-    bench.core.pulls.ahead.used_up(QUEUE, 32)
+    bench.core.pulls.prefetch.used_up(QUEUE, 32)
     bench.found(bench.pull(10, max_msg_nums=1), *(record(10 + each) for each in range(4)))
     bench.results(bench.done(EvaluateBatch), "1122", "raised", "KeyError")
     assert header_of(bench.done(Reply)).next_begin_offset == 11
@@ -322,7 +324,7 @@ def test_what_is_before_a_message_at_fault_is_kept(bench: Bench) -> None:
 
 def test_only_the_consumers_own_unreadable_messages_are_reported(bench: Bench) -> None:
     bench.serving()
-    bench.core.pulls.ahead.used_up(QUEUE, 32)
+    bench.core.pulls.prefetch.used_up(QUEUE, 32)
     asked = bench.pull(10, max_msg_nums=2, sys_flag=COMMIT, commit_offset=10)
     bench.answer(asked, place(14), record(10) + record(13), remark="unreadable offsets: 11 12")
     bench.results(bench.done(EvaluateBatch), "11")

@@ -11,7 +11,7 @@ import pytest
 
 from kourou.errors import FilterFailed, Unavailable
 from kourou_filter_server.worker_link import (
-    NOBODYS_FAULT,
+    NO_FILTERS_FAULT,
     FilterResults,
     Worker,
     WorkerExit,
@@ -342,7 +342,7 @@ async def test_one_that_hangs_up_and_lives_on_is_killed(play) -> None:
 async def test_when_the_zygote_ends_no_filter_is_to_blame(play) -> None:
     played = play()
     asked = await judging(played, b"a")
-    played.bury(NOBODYS_FAULT, "the zygote ended")
+    played.bury(NO_FILTERS_FAULT, "the zygote ended")
     with pytest.raises(Unavailable, match="the zygote ended") as failed:
         await asked
     assert not isinstance(failed.value, FilterFailed)
