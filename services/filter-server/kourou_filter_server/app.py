@@ -70,6 +70,8 @@ from kourou_filter_server.zygote_link import SandboxExecutor, Zygote
 if TYPE_CHECKING:
     from kourou_filter_server.spans import FilterSpans
 
+# -- the connection to the broker -----------------------------------------------------------------
+
 CONNECT_WAIT_MS = 200
 
 
@@ -156,6 +158,8 @@ class Upstream:
         self._connection.close()
 
 
+# -- metrics and statistics -----------------------------------------------------------------------
+
 Base = Mapping[str, str]
 """The labels of every sample."""
 
@@ -239,10 +243,12 @@ def filter_statistics(core: FilterCore) -> dict[str, Any]:
             "wanted": core.slots.waiting,
         },
         "filters_version": core.catalogue.version,
-        "dry_runs": len(core.trials),
+        "dry_runs": len(core.dry_runs),
         "filters": [msgspec.to_builtins(one) for one in core.figures()],
     }
 
+
+# -- the service ----------------------------------------------------------------------------------
 
 _log = logging.getLogger("kourou.filter-server")
 

@@ -195,6 +195,8 @@ class Catalogue:
         return ""
 
 
+# -- registration ---------------------------------------------------------------------------------
+
 RETRY_MS = 1_000
 """The delay after a failed registration: short, since both are often started together."""
 
@@ -281,6 +283,8 @@ class ServerRegistration:
                 timeout_ms=TIMEOUT_MS,
             )
 
+
+# -- uploads of old clients -----------------------------------------------------------------------
 
 JAVA_TEXT = re.compile(
     rb"^[ \t]*(?:package\s+[\w.]+\s*;|import\s+(?:static\s+)?(?:javax?|com|org|net)\.[\w.*]+\s*;"

@@ -59,6 +59,8 @@ class ServerPolicy:
     trial_ms_max: int = 10_000
 
 
+# -- the context ----------------------------------------------------------------------------------
+
 Then = Callable[[BrokerAnswered], None]
 
 ASK_MS = 5_000
@@ -135,6 +137,8 @@ def trouble_of(answer: BrokerAnswered) -> str:
         return str(answer.error)
     return "" if answer.code == 0 else answer.remark or f"response code {answer.code}"
 
+
+# -- statistics -----------------------------------------------------------------------------------
 
 VERSIONS_COUNTED_MAX = FILTERS_MAX * FILTER_VERSIONS_MAX
 

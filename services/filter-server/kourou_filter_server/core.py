@@ -83,7 +83,7 @@ class FilterCore:
             statistics,
             self.uploads.filter_of,
         )
-        self.trials = DryRuns(context, policy, slots)
+        self.dry_runs = DryRuns(context, policy, slots)
         self.registration = ServerRegistration(context, policy, catalogue, address, listeners)
 
     @staticmethod
@@ -112,7 +112,7 @@ class FilterCore:
                     self._tick()
                 case Disconnected(peer):
                     self.pulls.disconnected(peer)
-                    self.trials.disconnected(peer)
+                    self.dry_runs.disconnected(peer)
                 case FiltersChanged(version):
                     self.catalogue.version_reported(version)
                 case BrokerFound():
@@ -130,7 +130,7 @@ class FilterCore:
             case PullMessage() as request:
                 self.pulls.arrived(received, request)
             case TryFilter() as request:
-                self.trials.begin(received, request)
+                self.dry_runs.begin(received, request)
             case RegisterMessageFilterClass() as request:
                 self.uploads.upload(received, request)
             case GetFilterStatistics() as request:
@@ -142,7 +142,7 @@ class FilterCore:
     def _tick(self) -> None:
         self.registration.tick()
         self.pulls.tick()
-        self.trials.tick()
+        self.dry_runs.tick()
         self.discipline.tick()
         self.slots.tick()
         self.runners.advance()
@@ -151,7 +151,7 @@ class FilterCore:
         self._leaving = True
         self.registration.leave()
         self.pulls.leave()
-        self.trials.leave()
+        self.dry_runs.leave()
 
     def _filters_changed(self) -> None:
         self.runners.advance()

@@ -20,6 +20,8 @@ from kourou_filter_server.catalogue import Catalogue
 from kourou_filter_server.context import CoreContext, FilterStatistics, ServerPolicy, trouble_of
 from kourou_filter_server.interface import BrokerAnswered
 
+# -- failure counts -------------------------------------------------------------------------------
+
 VersionKey = tuple[FilterKey, int]
 
 VERSIONS_KNOWN_MAX = FILTERS_MAX * FILTER_VERSIONS_MAX
@@ -67,6 +69,8 @@ class FailureCounts:
         while found and now_ms - found[0] >= self._window_ms:
             found.popleft()
 
+
+# -- quarantine -----------------------------------------------------------------------------------
 
 REPORT_AGAIN_MS = 1_000
 _MS = 1_000

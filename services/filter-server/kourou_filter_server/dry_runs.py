@@ -56,6 +56,8 @@ from kourou_filter_server.interface import (
 from kourou_filter_server.jobs import YES, bounds_of
 from kourou_filter_server.slots import Slots, WorkerSlot
 
+# -- the last messages of a topic -----------------------------------------------------------------
+
 GROUP = "FILTERSRV_CONSUMER"
 """RocketMQ's filter servers pull as this group; it always exists."""
 
@@ -209,6 +211,8 @@ def shared(lengths: Mapping[int, int], count: int) -> dict[int, int]:
             left -= more
     return shares
 
+
+# -- dry runs -------------------------------------------------------------------------------------
 
 WORKERS = 4
 _MS = 1_000
@@ -415,7 +419,7 @@ class DryRun:
 
     def _finish(self, kind: str, reason: str) -> None:
         found = self._found
-        trial = FilterTrial(
+        dry_run = FilterTrial(
             topic=self._request.topic,
             version=self._version,
             messages=found.messages,
@@ -427,7 +431,7 @@ class DryRun:
             failure=kind,
             reason=reason,
         )
-        self._answer(Code.SUCCESS, "", encode_filter_trial(trial))
+        self._answer(Code.SUCCESS, "", encode_filter_trial(dry_run))
 
     def _answer(self, code: int, remark: str, body: bytes = b"") -> None:
         if self._done:
@@ -454,15 +458,15 @@ class DryRuns:
         self._context = context
         self._policy = policy
         self._slots = slots
-        self._trials: list[DryRun] = []
+        self._dry_runs: list[DryRun] = []
         self._allowance = CheckAllowance()
 
     def __len__(self) -> int:
-        return len(self._trials)
+        return len(self._dry_runs)
 
     def begin(self, received: Received, request: TryFilter) -> None:
         """Start a dry run, or reject it."""
-        if len(self._trials) >= self._policy.trials_max:
+        if len(self._dry_runs) >= self._policy.trials_max:
             text = f"{self._policy.trials_max} dry runs are in progress already, the maximum"
             self._context.do(Reply(received.to, Code.SYSTEM_BUSY, text))
             return
@@ -479,26 +483,26 @@ class DryRuns:
         deadline_ms = self._context.now_ms + self._policy.trial_ms_max
         if received.deadline_ms:
             deadline_ms = min(deadline_ms, received.deadline_ms - self._policy.answer_margin_ms)
-        trial = DryRun(
-            self._context, self._slots, received, request, deadline_ms, self._trials.remove
+        dry_run = DryRun(
+            self._context, self._slots, received, request, deadline_ms, self._dry_runs.remove
         )
-        self._trials.append(trial)
-        trial.begin()
+        self._dry_runs.append(dry_run)
+        dry_run.begin()
 
     def tick(self) -> None:
         """End the dry runs whose time is up."""
-        for trial in [one for one in self._trials if one.deadline_ms <= self._context.now_ms]:
-            trial.late()
+        for dry_run in [one for one in self._dry_runs if one.deadline_ms <= self._context.now_ms]:
+            dry_run.late()
 
     def disconnected(self, peer: Peer) -> None:
         """Drop the dry runs of a closed connection."""
-        for trial in [one for one in self._trials if one.received.to.peer == peer]:
-            trial.drop()
+        for dry_run in [one for one in self._dry_runs if one.received.to.peer == peer]:
+            dry_run.drop()
 
     def leave(self) -> None:
         """End all dry runs, because this filter server ends."""
-        for trial in list(self._trials):
-            trial.late()
+        for dry_run in list(self._dry_runs):
+            dry_run.late()
 
 
 def _check(name: str, source: bytes) -> None:

@@ -16,6 +16,8 @@ from kourou.model.limits import RECORD_FIXED_BYTES
 from kourou.protocol.record.layout import QUEUE_OFFSET_AT
 from kourou_filter_server.interface import Buffer
 
+# -- the records of a run -------------------------------------------------------------------------
+
 NO, YES = 0, 1
 """Filter results."""
 
@@ -45,6 +47,9 @@ def bounds_of(run: Buffer) -> list[int]:
 def offset_of(run: Buffer, at: int) -> int:
     """The queue offset of the record that starts at `at`."""
     return int(_OFFSET.unpack_from(run, at + QUEUE_OFFSET_AT)[0])
+
+
+# -- jobs -----------------------------------------------------------------------------------------
 
 
 class Owner(Protocol):

@@ -153,6 +153,8 @@ def at_offset(place: PullResponse, next_offset: int) -> PullResponse:
     return msgspec.structs.replace(place, next_begin_offset=next_offset)
 
 
+# -- all pulls ------------------------------------------------------------------------------------
+
 UPSTREAM_MS = 5_000
 """How long the broker may take for a pull, in addition to the long-poll time."""
 

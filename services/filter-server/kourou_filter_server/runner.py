@@ -43,6 +43,8 @@ from kourou_filter_server.interface import (
 from kourou_filter_server.jobs import FilterJob, Suspicion
 from kourou_filter_server.slots import Slots, WorkerSlot
 
+# -- batch size -----------------------------------------------------------------------------------
+
 BATCH_US = 20_000
 """The target for the time of a filter in one batch."""
 
@@ -79,6 +81,8 @@ class Pace:
             return slow
         return max(slow, min(self._most, int(BATCH_US / max(self._us, 0.01))))
 
+
+# -- the runner -----------------------------------------------------------------------------------
 
 NOT_JUDGED = 2
 _NOT_KNOWN = bytes(range(NOT_JUDGED, 256))

@@ -27,6 +27,8 @@ from kourou.service.cores import cores_named, cores_that_compute
 from kourou_filter_server.sandbox import wire
 from kourou_filter_server.sandbox.limits import cpu_clock
 
+# -- replies of a worker --------------------------------------------------------------------------
+
 
 @dataclass(frozen=True, slots=True)
 class FilterResults:
@@ -121,6 +123,8 @@ def _text(reason: bytes) -> str:
     line = "".join(char if char.isprintable() else " " for char in said).strip()
     return line or "no reason was given"
 
+
+# -- the connection -------------------------------------------------------------------------------
 
 _ENDED_S_MAX = 5.0
 """How long to wait for the zygote to report how a worker ended, after a kill or a hang-up."""

@@ -54,6 +54,8 @@ from kourou_filter_server.worker_link import (
     WorkerLimits,
 )
 
+# -- sandbox layers -------------------------------------------------------------------------------
+
 PROBE_S_MAX = 30.0
 """The timeout of the probe, which normally takes 0.1 s and longer on an overloaded machine."""
 
@@ -126,6 +128,8 @@ def refusal(lacking: Iterable[Layer]) -> ConfigError:
     named = "; ".join(f"{layer.name} ({layer.detail})" for layer in lacking)
     return ConfigError(f"the sandbox of filters lacks: {named}", hint=_HINT)
 
+
+# -- the zygote -----------------------------------------------------------------------------------
 
 START_S_MAX = 30.0
 """The timeout until the zygote is ready; normally a fraction of a second."""
@@ -465,6 +469,8 @@ def _codec_paths() -> list[str]:
 
 
 _log = logging.getLogger("kourou.filter-server")
+
+# -- effects on workers ---------------------------------------------------------------------------
 
 START_AGAIN_S = 1.0
 """The interval between attempts to start the zygote, and the delay after a failed fork."""

@@ -51,6 +51,8 @@ from kourou_namesrv.key_value_handler import KeyValueHandler, KeyValuesWritten, 
 from kourou_namesrv.key_values import KeyValues
 from kourou_namesrv.registrations import BrokerIdentity, Outdone, check_identity, check_leader
 
+# -- registered brokers and their topics ----------------------------------------------------------
+
 UNIT = 1
 UNIT_SUBSCRIPTION = 2
 
@@ -314,6 +316,8 @@ class BrokerTable:
         member = broker.members.get(identity.broker_id) if broker else None
         return member if member and member.identity.address == identity.address else None
 
+
+# -- requests -------------------------------------------------------------------------------------
 
 _log = logging.getLogger("kourou.namesrv")
 

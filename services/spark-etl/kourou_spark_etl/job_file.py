@@ -27,6 +27,8 @@ from kourou.model.limits import JOB_FILE_BYTES_MAX, JOB_QUERIES_MAX
 from kourou.model.names import DLQ_PREFIX, TRACE_TOPIC
 from kourou_spark_etl.source.options import for_stream, read_options
 
+# -- the jobs and their options -------------------------------------------------------------------
+
 Value = bool | int | str
 _UNITS_MS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000}
 _UNITS_MS["day"] = 24 * _UNITS_MS["hour"]
@@ -161,6 +163,8 @@ JOBS: Mapping[str, JobKind] = MappingProxyType(
 )
 """The jobs by their name in the job file."""
 
+
+# -- the job file ---------------------------------------------------------------------------------
 
 TRIGGER = "5 seconds"
 AVAILABLE_NOW = "available now"

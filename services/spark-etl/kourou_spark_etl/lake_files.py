@@ -242,6 +242,8 @@ def _relative(uri: str, folder: Path) -> str:
     return path[at + 1 :]
 
 
+# -- compaction -----------------------------------------------------------------------------------
+
 MERGE_FILES = 2
 """The minimum number of small files in a partition for a merge."""
 

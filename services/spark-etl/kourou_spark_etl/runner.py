@@ -39,6 +39,9 @@ from kourou_spark_etl.supervision import QueryPhase, QueryState, error_line
 _log = logging.getLogger("kourou.spark")
 
 
+# -- notifications of Spark -----------------------------------------------------------------------
+
+
 class BatchListener(StreamingQueryListener):
     """Passes on the progress of queries. `works`: by query name, called at any progress."""
 
@@ -79,6 +82,8 @@ class BatchListener(StreamingQueryListener):
             if last == run and name in self._works:
                 self._works[name]()
 
+
+# -- the thread of a query ------------------------------------------------------------------------
 
 LOOK_S = 1
 """Spark's timeouts have a resolution of 1 s."""

@@ -125,6 +125,8 @@ def error_line(error: BaseException) -> str:
     return line.partition(": ")[2] or line if named else line
 
 
+# -- counters -------------------------------------------------------------------------------------
+
 _NOT_TO_RUN = (QueryPhase.OFF, QueryPhase.ENDED)
 """Phases without the metric "running": 0 would look like a failure."""
 

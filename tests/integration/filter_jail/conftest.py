@@ -194,7 +194,7 @@ def jail() -> Iterator[Jail]:
 
 @pytest.fixture(scope="module")
 def no_jail() -> Iterator[Jail]:
-    """The same without walls: it shows that what the walls refuse would be done without them."""
+    """The same without a sandbox: what the sandbox refuses is done there."""
     made = Jail(unsafe=True)
     yield made
     made.close()

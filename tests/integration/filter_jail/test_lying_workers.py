@@ -79,7 +79,7 @@ def test_lies_end_in_quarantine(jail) -> None:
         ("a reply before it was asked", "say(setup(0), head(1, 3), bytes([1, 1, 1]))", "lied"),
         ("a flood", "say(bytes(1 << 20))", "lied"),
         ("half of it", "say(setup(0)[:100])\nwhile True: pass", "timeout"),
-        ("that a wall is missing", "say(setup(3, b'seccomp'))\nwhile True: pass", "setup"),
+        ("that a layer is missing", "say(setup(3, b'seccomp'))\nwhile True: pass", "setup"),
         (
             "a refusal with a strange reason",
             "say(setup(1, bytes(range(256)) * 2))\nwhile True: pass",

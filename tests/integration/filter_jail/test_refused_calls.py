@@ -1,7 +1,7 @@
 """Every dangerous system call, made by a filter itself: the kernel refuses each with EPERM.
 
 The filters here do not ask Python: they get hold of ctypes and call the kernel. Each call is made a
-second time by a worker without walls, with arguments with which it fails harmlessly or does
+second time by a worker without a sandbox, with arguments with which it fails harmlessly or does
 nothing; there it must end otherwise, or the test would prove nothing.
 """
 
@@ -334,7 +334,7 @@ FREE: list[tuple[str, str, str]] = [
     ("selecting", "pselect6", "0, 0, 0, 0, bytes(16), 0"),
     ("locks of other processes", "futex", "bytes(8), 6, 0, bytes(16), 0, 0"),
 ]
-"""Calls that anybody may make where there are no walls."""
+"""Calls that any process may make without a sandbox."""
 
 PRIVILEGED: list[tuple[str, str, str]] = [
     ("watching a file system", "fanotify_init", "77, 0"),
@@ -365,7 +365,7 @@ DEADLY: list[tuple[str, str, str]] = [
     ("vfork", "vfork", ""),
     ("waiting for ever", "pause", ""),
 ]
-"""Calls that cannot be tried without walls: no argument makes them harmless."""
+"""Calls that cannot be tried without a sandbox: no argument makes them harmless."""
 
 
 def there(cases: list[tuple[str, str, str]]) -> list[pytest.param]:

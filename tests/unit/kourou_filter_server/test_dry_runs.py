@@ -135,7 +135,7 @@ def test_a_dry_run_is_over_after_its_time(bench: Bench) -> None:
     assert bench.done(EndWorker).worker == started.worker
     trial = trial_of(bench.done(Reply))
     assert (trial.seen, trial.failure) == (1, "timeout")
-    assert not len(bench.core.trials)
+    assert not len(bench.core.dry_runs)
 
 
 def test_two_at_a_time(bench: Bench) -> None:
@@ -161,4 +161,4 @@ def test_nobody_goes_on_for_a_peer_that_is_gone(bench: Bench) -> None:
     started = bench.done(StartWorker)
     bench.turn(Disconnected(bench.peer))
     assert bench.done(EndWorker).worker == started.worker
-    assert not len(bench.core.trials)
+    assert not len(bench.core.dry_runs)

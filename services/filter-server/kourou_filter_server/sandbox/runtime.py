@@ -32,6 +32,8 @@ from typing import Any
 
 from kourou_filter_server.sandbox.view import BadRecord, MessageView, load_codecs, next_record
 
+# -- global names and imports ---------------------------------------------------------------------
+
 WITHHELD = (
     "__import__",
     "breakpoint",
@@ -130,6 +132,8 @@ def _import(
 def _discard(*values: object, **options: object) -> None:
     """`print` without an effect, for filters that were developed elsewhere."""
 
+
+# -- the filter -----------------------------------------------------------------------------------
 
 NO_FAILURE, RAISED, MEMORY = range(3)
 """The failure that `LoadedFilter.judge` returns with its results."""

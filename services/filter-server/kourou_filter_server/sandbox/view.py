@@ -30,6 +30,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+# -- bodies ---------------------------------------------------------------------------------------
+
 BODY_SIZE_BYTES_MAX = 4 * 1024 * 1024
 DECOMPRESS_RATIO_MAX = 100
 DECOMPRESS_FACTOR_MAX = 8
@@ -136,6 +138,8 @@ def _unzstd(body: bytes, limit: int) -> tuple[bytes, bool]:
     whole.decompress(body)
     return data, bool(whole.eof)
 
+
+# -- records --------------------------------------------------------------------------------------
 
 MAGIC = 0xDAA320A7
 RECORD_FIXED_BYTES = 91

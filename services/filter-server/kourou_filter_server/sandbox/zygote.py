@@ -29,6 +29,8 @@ from kourou_filter_server.sandbox import kernel, limits, runtime, seccomp, wire,
 from kourou_filter_server.sandbox.kernel import DESCRIPTORS_MAX, keep_only
 from kourou_filter_server.sandbox.limits import SandboxLimits
 
+# -- probes of the sandbox layers -----------------------------------------------------------------
+
 _ANSWER_BYTES_MAX = 4_096
 _TRIAL_MEMORY_BYTES = 512 * 1024 * 1024
 
@@ -224,6 +226,9 @@ _TRIALS: tuple[tuple[str, Callable[[], str], dict[int, str]], ...] = (
     ("pidfd", _try_pidfd, _USUAL),
 )
 """Each layer's name, its trial (which returns a detail), and the usual causes of its errors."""
+
+
+# -- the zygote -----------------------------------------------------------------------------------
 
 
 class ZygoteLoop:

@@ -255,6 +255,8 @@ def _merged(old: sa.Column[Any], new: Any) -> Any:
     return new
 
 
+# -- read access over HTTP ------------------------------------------------------------------------
+
 ROWS = 100
 PERCENTILES = "latency_percentiles"
 SHARES = {"p50_ms": 0.5, "p90_ms": 0.9, "p99_ms": 0.99, "p999_ms": 0.999}

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 
+# -- histogram buckets ----------------------------------------------------------------------------
+
 BASE = 1.1
 _ROUNDING = 1e-9
 """Tolerance for the rounding of logarithms, so that a value equal to a bound is in the bucket
@@ -62,6 +64,8 @@ def percentile_ms(counts: Mapping[int, int], share: float) -> float:
             return upper_ms(bucket)
     return 0.0
 
+
+# -- tables ---------------------------------------------------------------------------------------
 
 metadata = MetaData()
 
@@ -166,6 +170,8 @@ ABOUT: Mapping[str, str] = {
 }
 """A description of every table."""
 
+
+# -- revisions ------------------------------------------------------------------------------------
 
 HEAD = "0001"
 """The newest revision: tables that have it are opened without Alembic (a test compares)."""

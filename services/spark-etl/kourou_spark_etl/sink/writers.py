@@ -49,6 +49,8 @@ from kourou_spark_etl.sink.messages import GROUP, DraftBuilder, DraftTarget
 from kourou_spark_etl.sink.options import WriteOptions
 from kourou_spark_etl.source.network import OpenClient
 
+# -- sending drafts -------------------------------------------------------------------------------
+
 ATTEMPT_MS = 10_000
 PAUSE_MS = 50
 LONGEST_PAUSE_MS = 2_000
@@ -235,6 +237,8 @@ async def _attempt(
 
 _SETTINGS = ProducerSettings(producer_group=GROUP)
 
+
+# -- writers --------------------------------------------------------------------------------------
 
 QUERY_PROPERTY = "sql.streaming.queryId"
 BATCH_PROPERTY = "streaming.sql.batchId"

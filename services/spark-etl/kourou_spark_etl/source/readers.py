@@ -74,6 +74,8 @@ from kourou_spark_etl.source.ranges import (
 )
 from kourou_spark_etl.source.store_reader import StoreFacts, read_store_range
 
+# -- a range of a queue, from its broker ----------------------------------------------------------
+
 HOLD_MS = 2_000
 """The long-poll time for messages that the broker has but has not committed yet."""
 
@@ -277,6 +279,9 @@ class _RangeRead:
 
 
 _log = logging.getLogger("kourou.spark")
+
+
+# -- readers --------------------------------------------------------------------------------------
 
 
 def facts_of(options: ReadOptions) -> OffsetFacts:

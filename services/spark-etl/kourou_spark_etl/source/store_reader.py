@@ -33,6 +33,8 @@ from kourou_spark_etl.source.offsets import OffsetSpan
 from kourou_spark_etl.source.options import ReadOptions
 from kourou_spark_etl.source.ranges import QueueRange, lost
 
+# -- the files of a store -------------------------------------------------------------------------
+
 NOT_WHOLE_MAX = 100_000
 """The maximum number of incomplete records at the end of a queue; more are a damage."""
 
@@ -253,6 +255,8 @@ class QueueUnits:
             offset = last
         return np.frombuffer(b"".join(parts), UNIT)
 
+
+# -- reading --------------------------------------------------------------------------------------
 
 BATCH_BYTES = 8 * 1024 * 1024
 

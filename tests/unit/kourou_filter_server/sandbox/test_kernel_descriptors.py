@@ -23,7 +23,7 @@ def open_now() -> dict[int, str]:
 
 
 def left_over(*, keep_stderr: bool = False) -> str:
-    """What a child has open behind the wall, told through the one channel that it keeps."""
+    """What a child has open in the sandbox, sent through the one channel that it keeps."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:

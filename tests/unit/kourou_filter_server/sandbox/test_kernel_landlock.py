@@ -1,4 +1,4 @@
-"""Landlock alone, since another wall would hide its lack: no file, no TCP, nobody outside."""
+"""Landlock alone, since another layer would hide its lack: no file, no TCP, nobody outside."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ def version() -> int:
 VERSION = version()
 
 
-def walled(act) -> str:
+def restricted(act) -> str:
     def run() -> object:
         kernel.set_no_new_privs()
         kernel.apply_landlock()
@@ -46,7 +46,7 @@ def test_no_file_can_be_read_made_moved_or_listed(tmp_path) -> None:
         lambda: os.execv("/bin/true", ["true"]),
         lambda: os.truncate(known, 0),
     ):
-        assert walled(attempt) == "EACCES"
+        assert restricted(attempt) == "EACCES"
     assert known.read_text() == "secret"
     assert list(tmp_path.iterdir()) == [known]
 
@@ -55,19 +55,19 @@ def test_no_file_can_be_read_made_moved_or_listed(tmp_path) -> None:
 def test_no_tcp() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
-        assert walled(lambda: socket.create_connection(address)) == "EACCES"
-    assert walled(lambda: socket.create_server(("127.0.0.1", 0))) == "EACCES"
+        assert restricted(lambda: socket.create_connection(address)) == "EACCES"
+    assert restricted(lambda: socket.create_server(("127.0.0.1", 0))) == "EACCES"
 
 
 @pytest.mark.skipif(VERSION < 6, reason="needs a kernel layer: scopes came with Landlock 6")
 def test_no_signal_and_no_abstract_socket_reaches_outside() -> None:
-    assert walled(lambda: os.kill(os.getppid(), 0)) == "EPERM"
-    assert walled(lambda: os.kill(os.getpid(), 0)) == "None"
+    assert restricted(lambda: os.kill(os.getppid(), 0)) == "EPERM"
+    assert restricted(lambda: os.kill(os.getpid(), 0)) == "None"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"\0kourou-test-{os.getpid()}")
         server.listen()
         name = server.getsockname()
-        assert walled(lambda: socket.socket(socket.AF_UNIX).connect(name)) == "EPERM"
+        assert restricted(lambda: socket.socket(socket.AF_UNIX).connect(name)) == "EPERM"
 
 
 def test_it_needs_no_new_privs_unless_root() -> None:
@@ -91,5 +91,5 @@ def test_each_version_forbids_all_it_knows(abi: int, size: int, files: int) -> N
 
 
 def test_nothing_stays_behind_in_the_asking_process() -> None:
-    assert walled(lambda: signal.SIGKILL.value) == "9"
+    assert restricted(lambda: signal.SIGKILL.value) == "9"
     assert list(Path("/").iterdir())

@@ -120,7 +120,7 @@ def test_a_machine_without_numbers_is_said(monkeypatch: pytest.MonkeyPatch) -> N
         seccomp.this_architecture()
 
 
-# -- in force, without any other wall -------------------------------------------------------------
+# -- in force, without any other layer -------------------------------------------------------------
 
 
 def filtered(act) -> str:

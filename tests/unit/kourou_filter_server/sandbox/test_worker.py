@@ -47,7 +47,7 @@ class Peer:
 
 @contextmanager
 def started(*, zygote_pid: int | None = None, unsafe: bool = True) -> Iterator[Peer]:
-    """A worker of this process; without most walls unless told, since the test has other duties."""
+    """A worker of this process; without most layers by default, since the test has other duties."""
     ours, theirs = socket.socketpair()
     parent = os.getpid() if zygote_pid is None else zygote_pid
     with children_alone():
@@ -157,7 +157,7 @@ def test_a_frame_that_never_comes_ends_the_worker(send: Callable[[Peer], None]) 
 def test_nothing_can_be_imported_or_printed_any_more() -> None:
     reach = b"""
 import enum
-sys = enum.sys  # not on the list of modules, and yet to be had: this is why there are walls
+sys = enum.sys  # not on the list of modules, and yet to be had: this is why there is a sandbox
 def match(message, context):
     assert sys.stdout is None and sys.stderr is None and sys.stdin is None
     assert "ctypes" not in sys.modules and "_ctypes" not in sys.modules
