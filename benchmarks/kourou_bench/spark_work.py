@@ -14,11 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kourou.service.os_processes import CpuReading
+
 from kourou.client.client import Client
 from kourou.errors import TimedOut, Unavailable
 from kourou.model.limits import PULL_MESSAGES_MAX
 from kourou.model.message import Message, PullStatus
-from kourou.service.os_processes import CpuReading
 from kourou_bench.loading import LOAD_CHUNK, promised, stored_at_last
 from kourou_bench.spark_costs import NETWORK, PARQUET, PULLS, STORE, WAYS, Pass
 
@@ -77,7 +78,7 @@ def round_of_reads(
 
 
 def _read(frame: Any) -> int:
-    from kourou_spark_etl.read_through import read_through  # import Spark only when it is measured
+    from kourou_spark_etl.session import read_through  # import Spark only when it is measured
 
     return read_through(frame)
 

@@ -12,6 +12,7 @@ from typing import get_args
 
 import pytest
 from kourou.protocol.record.hashes import index_hash, tags_code
+from kourou_filter_server.sandbox import wire
 
 from kourou.engine.admin.log_bootstrap import decode_beginning, encode_beginning
 from kourou.engine.delays.progress import DelayProgress, decode_progress, progress_draft
@@ -39,8 +40,7 @@ from kourou.store.retention.ages import AgeClock, Now
 from kourou.store.retention.deletion import load_queue_ends
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
-from kourou_filter_server.jail import wire
-from kourou_filter_server.worker_replies import FilterResults, read_filter_results
+from kourou_filter_server.worker_link import FilterResults, read_filter_results
 from kourou_rigs.store import small_settings
 
 BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)

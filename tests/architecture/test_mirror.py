@@ -30,7 +30,7 @@ STARTED = (
     "kourou_broker.app",
     "kourou_ha_replica.app",
     "kourou_filter_server.app",
-    "kourou_filter_server.jail.zygote",
+    "kourou_filter_server.sandbox.zygote",
     "kourou_spark_etl.app",
 )
 """What tests run as processes."""

@@ -1,4 +1,4 @@
-"""The pages of Spark, given what spark-etl itself tells: its own figures, its own read model."""
+"""The pages of Spark, given what spark-etl itself tells: its own counters, its own read model."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from playwright.sync_api import expect
 from kourou.eventstore.database import sqlite_url
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou_rigs.console import ConsoleHere
-from kourou_spark_etl.buckets import bucket_of
-from kourou_spark_etl.figures import Figures
-from kourou_spark_etl.progress import Progress
-from kourou_spark_etl.read_model.questions import ask, list_tables
-from kourou_spark_etl.read_model.read_model import Batch, ReadModel
-from kourou_spark_etl.supervision import QueryState
+from kourou_spark_etl.progress import BatchProgress
+from kourou_spark_etl.read_model.read_model import QueryBatch, ReadModel, ask, list_tables
+from kourou_spark_etl.read_model.tables import bucket_of
+from kourou_spark_etl.supervision import QueryCounters, QueryState
 
 BEGAN_MS = 1_795_324_000_000
 BEGAN = datetime.fromtimestamp(BEGAN_MS / 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
@@ -34,17 +32,17 @@ DELIVERED: Mapping[str, Any] = {
 }
 
 
-def counted() -> Figures:
+def counted() -> QueryCounters:
     """A query that is at work, one that has failed, one that nobody has begun."""
     states = [QueryState(name, name) for name in ("latency", "backlog", "lake")]
-    figures = Figures(states)
+    counters = QueryCounters(states)
     for state in states[:2]:
         state.starting()
         state.running()
     for number in (0, 1):
-        figures.batch(Progress("latency", "id", number, 600, BEGAN_MS, 250))
+        counters.batch(BatchProgress("latency", "id", number, 600, BEGAN_MS, 250))
     states[1].failed("the name server is away", 0)
-    return figures
+    return counters
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +50,8 @@ def console(scene: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Co
     """A console that is told of a pipeline."""
     folder: Path = tmp_path_factory.mktemp("spark")
     model = ReadModel.open(sqlite_url(folder / "read-model.db"))
-    model.write(Batch("latency", "id", 0, BEGAN_MS), {"latency": [DELIVERED]})
-    figures = counted()
+    model.write(QueryBatch("latency", "id", 0, BEGAN_MS), {"latency": [DELIVERED]})
+    counters = counted()
 
     async def question(path: str, asked: Mapping[str, str]) -> Any:
         if path == "/tables":
@@ -65,7 +63,7 @@ def console(scene: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Co
         ready=lambda: "",
         metrics=lambda: b"",
         config=lambda: "",
-        statistics=lambda: {"master": "local[2]", "queries": figures.statistics()},
+        statistics=lambda: {"master": "local[2]", "queries": counters.statistics()},
         questions=question,
     )
     http = AdminHttp("127.0.0.1", 0, pages)

@@ -35,7 +35,7 @@ from kourou.store.store import Store
 from kourou.sync import Client
 from kourou_rigs.served_here import ServedHere, served_here
 from kourou_rigs.store import readable
-from kourou_spark_etl.source.store_files import StoreFiles
+from kourou_spark_etl.source.store_reader import StoreFiles
 
 SEGMENT = 64 * 1024
 TIMEOUT_MS = 20_000

@@ -21,6 +21,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
+from kourou.protocol.messages.sends import SendMessage
 
 from kourou.errors import Code, KourouError
 from kourou.protocol.bodies.filter_bodies import decode_filter_statistics, decode_filter_trial
@@ -32,15 +34,13 @@ from kourou.protocol.messages.filter_server import (
     RegisterMessageFilterClass,
     TryFilter,
 )
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
-from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.record.layout import masked_crc
 from kourou.protocol.record.message_record import decode_many
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address
 from kourou.service.processes import Child
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.zmq_client import WireReply, ZmqConnection
-from kourou_filter_server import layers
+from kourou_filter_server import zygote_link as layers
 
 GROUP, NAME, TOPIC = "till", "odd", "numbers"
 MESSAGES = 400
@@ -243,7 +243,7 @@ def refused(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.feature("F243")
-def test_without_its_jail_it_stays_on_loopback() -> None:
+def test_without_its_sandbox_it_stays_on_loopback() -> None:
     done = refused(
         *("--unsafe-no-sandbox", "--insecure-network"), *("--set", "bindAddress=0.0.0.0")
     )

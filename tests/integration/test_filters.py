@@ -12,7 +12,7 @@ from kourou.errors import BadRequest, FilterFailed
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.sync import Client as SyncClient
-from kourou_filter_server.layers import missing
+from kourou_filter_server.zygote_link import missing
 
 PATIENCE_S = 60
 PAUSE_MS = 50

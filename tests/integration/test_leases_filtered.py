@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kourou.testing.cluster import Cluster, unique_name
-from kourou_filter_server.layers import missing
+from kourou_filter_server.zygote_link import missing
 from kourou_rigs.console import ConsoleHere
 
 EVEN = "def match(message, context):\n    return int(message.body) % 2 == 0\n"

@@ -310,7 +310,7 @@ def test_without_the_key_it_listens_at_9876(start: Start) -> None:
 
 
 @pytest.mark.feature("F360")
-def test_it_stops_when_told(start: Start) -> None:
+def test_it_stops_on_a_signal(start: Start) -> None:
     for how in (signal.SIGTERM, signal.SIGINT):
         code, errors = start().end(how)
         assert code == 0

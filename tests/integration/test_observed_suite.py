@@ -19,9 +19,9 @@ from typing import Any
 import promql_parser
 import pytest
 import yaml
+from kourou.broker.telemetry.exporter_page import EXPORTER_METRICS
 
 from kourou import ClientSettings, ConsumerSettings, Filter
-from kourou.broker.telemetry.exporter_page import EXPORTER_METRICS
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.errors import Unavailable
 from kourou.model.subscription import ConsumeFromWhere
@@ -29,7 +29,7 @@ from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child
 from kourou.sync import Client
 from kourou.telemetry.metric_table import METRICS
-from kourou_filter_server import layers
+from kourou_filter_server import zygote_link as layers
 from kourou_rigs.otlp import OtlpReceiver, SeenSpan
 from kourou_rigs.prometheus import PrometheusServer, find_program, promtool
 from kourou_spark_etl.session import missing_java

@@ -9,7 +9,7 @@ import pytest
 from kourou import ConsumerSettings, Filter
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.testing.cluster import Cluster, unique_name
-from kourou_filter_server.layers import missing
+from kourou_filter_server.zygote_link import missing
 
 PATIENCE_S = 60
 EVEN = Filter("def match(message, context):\n    return int(message.body) % 2 == 0\n", name="even")

@@ -16,7 +16,7 @@ from kourou.protocol.bodies.filter_bodies import decode_filter_statistics
 from kourou.protocol.messages.filter_server import GetFilterStatistics
 from kourou.service.local_cluster import zmq_address
 from kourou.transport.zmq_client import ZmqConnection
-from kourou_filter_server import layers
+from kourou_filter_server import zygote_link as layers
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ import pytest
 from pyspark.find_spark_home import _find_spark_home
 
 from kourou_demo.flights import as_event, read_flights
-from kourou_spark_etl.jobs.flight_tables import folder
+from kourou_spark_etl.jobs import flight_data_folder
 from kourou_spark_etl.session import missing_java, open_session
 
 START_S = 600
@@ -76,7 +76,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 def some_flights(count: int) -> list[Any]:
     """The first flights of the data set; loading all of them would take longer than the test."""
-    path = folder() / "flights.csv.zip"
+    path = flight_data_folder() / "flights.csv.zip"
     with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as file:
         lines = io.TextIOWrapper(file, encoding="ascii", newline="")
         few = itertools.islice(read_flights(lines), count)

@@ -32,17 +32,17 @@ from kourou.protocol.messages.transactions import (
     PrepareBatch,
     ResolveBatch,
 )
-from kourou_spark_etl import compaction, sink
-from kourou_spark_etl.data_source import FORMAT, KourouDataSource
+from kourou_spark_etl import lake_files
+from kourou_spark_etl.data_source import FORMAT, KourouDataSource, stream_writer
 from kourou_spark_etl.job_file import QuerySpec, read_jobs
 from kourou_spark_etl.queries import Bench, lake_folder, start
-from kourou_spark_etl.read_model.read_model import Batch, ReadModel
+from kourou_spark_etl.read_model.read_model import QueryBatch, ReadModel
 from kourou_spark_etl.runner import QueryRunner
 from kourou_spark_etl.session import open_session, stream_session, use_here
-from kourou_spark_etl.sink import sender
+from kourou_spark_etl.sink import writers
 from kourou_spark_etl.sink.commits import BatchCommits
 from kourou_spark_etl.sink.writers import StreamWriter, TaskDone
-from kourou_spark_etl.source.columns import wanted_columns
+from kourou_spark_etl.source.arrow_rows import wanted_columns
 from kourou_spark_etl.source.options import for_stream, read_options
 from kourou_spark_etl.source.readers import StreamReader
 from kourou_spark_etl.supervision import QueryState
@@ -184,7 +184,7 @@ class MortalWriter(StreamWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
         """As ever, in small frames."""
-        sender.FRAME_RECORDS_MAX = FEW_RECORDS
+        writers.FRAME_RECORDS_MAX = FEW_RECORDS
 
         def watched() -> Iterator[pa.RecordBatch]:
             rows = 0
@@ -210,14 +210,14 @@ class MortalReadModel(ReadModel):
 
     fate: Fate
 
-    def write(self, batch: Batch, *of: Any, **more: Any) -> int | None:
+    def write(self, batch: QueryBatch, *of: Any, **more: Any) -> int | None:
         """As ever."""
         count = super().write(batch, *of, **more)
         if batch.query == LETTERS and count:
             self.fate.driver("sql-after")
         return count
 
-    def _number(self, connection: Any, batch: Batch, count: int) -> None:
+    def _number(self, connection: Any, batch: QueryBatch, count: int) -> None:
         super()._number(connection, batch, count)
         if batch.query == LETTERS and count:
             self.fate.driver("sql-before")
@@ -263,14 +263,14 @@ def mortal_commits(fate: Fate) -> None:
 
 def mortal_compaction(fate: Fate) -> None:
     """The lake's switch to files that were merged."""
-    write = compaction._write_manifest
+    write = lake_files._write_manifest
 
     def written(folder: Path, manifest: Any) -> None:
         fate.driver("compact-before")
         write(folder, manifest)
         fate.driver("compact-after")
 
-    compaction._write_manifest = written
+    lake_files._write_manifest = written
 
 
 def mortal_source(fate: Fate) -> type[KourouDataSource]:
@@ -283,7 +283,7 @@ def mortal_source(fate: Fate) -> type[KourouDataSource]:
             )
 
         def streamWriter(self, schema: Any, overwrite: bool) -> Any:
-            inner = sink.stream_writer(self.options, schema, overwrite)
+            inner = stream_writer(self.options, schema, overwrite)
             assert isinstance(inner, StreamWriter)
             return MortalWriter(inner, fate)
 
@@ -376,7 +376,7 @@ def main() -> None:
 
     def compacted() -> None:
         for lake in lakes:
-            compaction.compact(lake, file_bytes=FILE_BYTES, grace_ms=0, now_ms=clock.now_ms())
+            lake_files.compact(lake, file_bytes=FILE_BYTES, grace_ms=0, now_ms=clock.now_ms())
 
     pause = threading.Event()
     while not all(runner.join(0) for runner in runners):

@@ -44,7 +44,7 @@ from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child
 from kourou.sync import Client
 from kourou_demo.flights import Event
-from kourou_spark_etl.jobs.flights import LATE_MIN, SUMS
+from kourou_spark_etl.jobs import LATE_MIN, SUMS
 from kourou_spark_etl.lake_files import lake_paths
 from kourou_spark_etl.queries import checkpoint_id
 from kourou_spark_etl.read_model.read_model import ReadModel

@@ -19,16 +19,21 @@ from kourou.protocol.record.message_trace import (
     TraceKind,
     encode_record,
 )
-from kourou_spark_etl.buckets import bucket_of
-from kourou_spark_etl.compaction import compact
-from kourou_spark_etl.jobs.backlog import SAMPLE_DDL, backlog
-from kourou_spark_etl.jobs.dead_letters import dead_letters
-from kourou_spark_etl.jobs.flight_tables import flight_tables
-from kourou_spark_etl.jobs.flights import SUMS, flights
-from kourou_spark_etl.jobs.lake import PARTITIONS, lake
-from kourou_spark_etl.jobs.latency import by_size, latency
-from kourou_spark_etl.lake_files import lake_paths, lake_state, read_lake
-from kourou_spark_etl.source.columns import COLUMNS, SCHEMA_DDL
+from kourou_spark_etl.jobs import (
+    PARTITIONS,
+    SAMPLE_DDL,
+    SUMS,
+    backlog,
+    by_size,
+    dead_letters,
+    flight_tables,
+    flights,
+    lake,
+    latency,
+)
+from kourou_spark_etl.lake_files import compact, lake_paths, lake_state, read_lake
+from kourou_spark_etl.read_model.tables import bucket_of
+from kourou_spark_etl.source.arrow_rows import COLUMNS, SCHEMA_DDL
 
 EMPTY: dict[str, Any] = dict.fromkeys(COLUMNS)
 T0 = 1_380_000_000_000

@@ -19,11 +19,10 @@ from kourou.model.subscription import ConsumeFromWhere
 from kourou.testing.cluster import Cluster
 from kourou_spark_etl.data_source import FORMAT
 from kourou_spark_etl.job_file import read_jobs
-from kourou_spark_etl.listener import BatchListener
-from kourou_spark_etl.progress import Progress
+from kourou_spark_etl.progress import BatchProgress
 from kourou_spark_etl.queries import Bench, start
-from kourou_spark_etl.read_model.questions import ask
-from kourou_spark_etl.read_model.read_model import ReadModel
+from kourou_spark_etl.read_model.read_model import ReadModel, ask
+from kourou_spark_etl.runner import BatchListener
 from kourou_spark_etl.session import stream_session
 
 WAIT_S = 240
@@ -37,7 +36,7 @@ class Site:
         self.cluster = cluster
         self.model = ReadModel.open(sqlite_url(folder / "read-model.db"))
         self.written: list[tuple[str, int | None]] = []
-        self.done: list[Progress] = []
+        self.done: list[BatchProgress] = []
         self._heard = threading.Condition()
         self.listener = BatchListener({"q": list, "lags": list}, self._hear)
         self.bench = Bench(
@@ -67,7 +66,7 @@ class Site:
             assert self._heard.wait_for(lambda: len(self.done) >= len(self.written), WAIT_S)
             return {context for one in self.done for context in one.contexts}
 
-    def _hear(self, done: Progress) -> None:
+    def _hear(self, done: BatchProgress) -> None:
         with self._heard:
             self.done.append(done)
             self._heard.notify_all()

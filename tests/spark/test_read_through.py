@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kourou_spark_etl.read_through import read_through
+from kourou_spark_etl.session import read_through
 
 
 def test_every_row_is_counted(spark: Any) -> None:

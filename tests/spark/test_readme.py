@@ -19,7 +19,7 @@ from kourou_demo.carrier_totals import SUMS, by_pandas
 from kourou_demo.spark_act import ProtocolServers
 from kourou_demo.spark_act import _show as show
 from kourou_spark_etl import register
-from kourou_spark_etl.jobs.flight_tables import folder
+from kourou_spark_etl.jobs import flight_data_folder
 from kourou_spark_etl.session import missing_java
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -64,8 +64,8 @@ def test_the_demos_table_is_that_of_the_year() -> None:
     block = re.search(r"```text\n(delays by carrier; .*?)```", text, re.DOTALL)
     assert block
     title, head, *rows, last = block[1].splitlines()
-    wanted = by_pandas(folder())
-    with (folder() / "airlines.csv").open(encoding="utf-8", newline="") as file:
+    wanted = by_pandas(flight_data_folder())
+    with (flight_data_folder() / "airlines.csv").open(encoding="utf-8", newline="") as file:
         names = {row["carrier"]: row["name"] for row in csv.DictReader(file)}
     shown = Shown()
     show(cast("Any", SimpleNamespace(view=shown)), ProtocolServers(wanted, names, wanted))
@@ -87,7 +87,7 @@ class Shown:
         self.title, self.heads, self.lines = title, heads, lines
 
 
-def test_any_session_may_be_told_of_the_format_any_number_of_times(spark: Any) -> None:
+def test_the_format_may_be_registered_any_number_of_times(spark: Any) -> None:
     """A session made of one that knows it refuses to be told, as that of a batch does."""
     for session in (spark, spark.newSession(), spark.newSession()):
         for _ in range(2):

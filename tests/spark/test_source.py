@@ -175,7 +175,7 @@ def test_a_listener_tells_brokers_at_once(spark: Any, cluster: Cluster) -> None:
         ({"subscribe": "a", "path": "/nowhere"}, "the option 'path' is"),
     ],
 )
-def test_what_is_wrong_is_told(
+def test_what_is_wrong_is_reported(
     spark: Any, cluster: Cluster, options: dict[str, str], text: str
 ) -> None:
     told = {"nameServer": cluster.address, **options}

@@ -104,12 +104,14 @@ async def _count_rows(stage: Stage, service: SparkService, sent: Mapping[str, by
 
 
 def _protocols(service: SparkService, events: Sequence[Event]) -> ProtocolServers:
-    from kourou_spark_etl.jobs.flight_tables import folder
+    from kourou_spark_etl.jobs import flight_data_folder
 
     rows = list(service.table_rows(dimension="carrier"))
     played = None if len(events) == FLIGHTS_IN_ALL else [event.row for event in events]
     return ProtocolServers(
-        add_up(rows), {row["name"]: row["label"] for row in rows}, by_pandas(folder(), played)
+        add_up(rows),
+        {row["name"]: row["label"] for row in rows},
+        by_pandas(flight_data_folder(), played),
     )
 
 

@@ -200,7 +200,7 @@ def _ports() -> Iterator[Finding]:
 
 def _jail() -> Iterator[Finding]:
     """The layers of the filter sandbox; a filter server starts only if it has all of them."""
-    from kourou_filter_server.layers import probe
+    from kourou_filter_server.zygote_link import probe
 
     try:
         layers = probe()

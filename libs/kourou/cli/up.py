@@ -377,7 +377,7 @@ def spark_settings(place: Path, jobs: Path | None) -> dict[str, str]:
 
 def layers_lacking() -> tuple[str, ...]:
     """The layers of the filter sandbox that this machine lacks, with details; empty if none."""
-    from kourou_filter_server.layers import missing
+    from kourou_filter_server.zygote_link import missing
 
     try:
         return tuple(f"{layer.name} ({layer.detail})" for layer in missing())

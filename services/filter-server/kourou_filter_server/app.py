@@ -1,16 +1,50 @@
-"""The filter server process: connects the transports, the core, the broker and the workers."""
+"""The filter server process: connects the transports, the core, the broker and the workers.
+
+A request to the broker that cannot be sent within CONNECT_WAIT_MS fails, so that an offline broker
+is reported quickly. Consumers repeat their pulls.
+
+State: soft.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+from kourou_filter_server.context import VersionCounts
+from kourou_filter_server.interface import (
+    AskBroker,
+    BatchEvaluated,
+    BrokerAnswered,
+    BrokerFound,
+    Effect,
+    EvaluateBatch,
+    Filtered,
+    FiltersChanged,
+    Input,
+    Leaving,
+    TellBroker,
+    WorkerEnded,
+)
+
 from kourou.clock import Clock, SystemClock
-from kourou.errors import Code
+from kourou.errors import Code, KourouError
+from kourou.model.filter import FilterFailure
+from kourou.protocol.messages.filter_server import NotifyFiltersChanged
 from kourou.protocol.request import Answerer
+from kourou.protocol.table import REQUESTS
+from kourou.protocol.wire.frames import (
+    NO_TRACE,
+    Frame,
+    decode_reply,
+    decode_request,
+    encode_request,
+)
 from kourou.runtime.core import Disconnected, LogWarning, Peer, Received, Reply, ReplyTo, Tick
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.entry import run_from_arguments
@@ -20,20 +54,199 @@ from kourou.service.protocol_server import BUSY, ProtocolServers, TransportCallb
 from kourou.service.remoting_protocol import RemotingProtocol
 from kourou.service.settings import render
 from kourou.service.zmq_protocol import ZmqProtocol
-from kourou.telemetry.metrics import expose
+from kourou.telemetry.metric_table import FILTER_BOUNDS_US
+from kourou.telemetry.metrics import Family, Histogram, Labels, expose
 from kourou.telemetry.tracing_setup import start_export, tracing_options
+from kourou.transport.curve import ClientCurve
+from kourou.transport.pending_requests import Outcome
+from kourou.transport.zmq_client import ZmqConnection
 from kourou_filter_server.config import FilterServerSettings
 from kourou_filter_server.core import FilterCore
-from kourou_filter_server.effect_executor import SandboxExecutor
-from kourou_filter_server.effects import AskBroker, Effect, Filtered, Judge, TellBroker
-from kourou_filter_server.inputs import Input, Judged, Leaving, WorkerEnded
-from kourou_filter_server.metrics import filter_families, filter_statistics
 from kourou_filter_server.pulls import LEAVING
-from kourou_filter_server.upstream import Upstream
-from kourou_filter_server.zygote_link import Zygote
+from kourou_filter_server.zygote_link import SandboxExecutor, Zygote
 
 if TYPE_CHECKING:
     from kourou_filter_server.spans import FilterSpans
+
+# -- the connection to the broker -----------------------------------------------------------------
+
+CONNECT_WAIT_MS = 200
+
+
+class Upstream:
+    """Sends requests to the broker. `context_of` returns the trace context of a request."""
+
+    def __init__(
+        self,
+        address: str,
+        clock: Clock,
+        post: Callable[[Input], None],
+        context_of: Callable[[ReplyTo], bytes],
+        curve: ClientCurve | None = None,
+    ) -> None:
+        self._clock = clock
+        self._post = post
+        self._context_of = context_of
+        self._connection = ZmqConnection(
+            address,
+            on_notify=self._notified,
+            connect_wait_ms=CONNECT_WAIT_MS,
+            clock=clock,
+            curve=curve,
+        )
+        self._connection.on_connected = lambda: post(BrokerFound())
+
+    def ask(self, effect: AskBroker) -> None:
+        """Send a request; its result is posted."""
+        token, request = effect.token, effect.request
+        response = REQUESTS[request.code].response
+        trace = NO_TRACE
+        if effect.to is not None and effect.to.trace:
+            trace = self._context_of(effect.to) or effect.to.trace
+
+        def ended(outcome: Outcome) -> None:
+            if isinstance(outcome, KourouError):
+                self._post(BrokerAnswered(token, error=outcome))
+                return
+            try:
+                code, remark, header = decode_reply(outcome, response)
+            except KourouError as error:
+                self._post(BrokerAnswered(token, error=error))
+                return
+            self._post(BrokerAnswered(token, code, remark, header, outcome.body))
+
+        correlation = self._connection.next_correlation()
+        head = encode_request(
+            request, correlation=correlation, deadline_ms=effect.timeout_ms, trace=trace
+        )
+        deadline_ms = self._clock.monotonic_ms() + effect.timeout_ms
+        try:
+            self._connection.submit([head, *effect.body], correlation, ended, deadline_ms)
+        except KourouError as error:  # it is closed: the service ends
+            self._post(BrokerAnswered(token, error=error))
+
+    def tell(self, effect: TellBroker) -> None:
+        """Send a one-way request, if there is a connection."""
+        if self._connection.connected:
+            with suppress(KourouError):  # it is closed or full; losing the request is acceptable
+                self._connection.oneway(effect.request)
+
+    def _notified(self, frame: Frame) -> None:
+        if frame.code != NotifyFiltersChanged.code:
+            return  # a notification for other clients
+        try:
+            request = decode_request(frame)
+        except KourouError:  # the next registration returns the version anyway
+            return
+        assert isinstance(request, NotifyFiltersChanged)
+        self._post(FiltersChanged(request.filters_version))
+
+    @property
+    def connected(self) -> bool:
+        """Whether a connection is established."""
+        return self._connection.connected
+
+    @property
+    def address(self) -> str:
+        """The broker's address."""
+        return self._connection.address
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+# -- metrics and statistics -----------------------------------------------------------------------
+
+Base = Mapping[str, str]
+"""The labels of every sample."""
+
+
+def filter_families(
+    base: Base, core: FilterCore, protocols: ProtocolServers, zygotes_started: int
+) -> Iterator[Family]:
+    """The metrics of one filter server, except for its spans."""
+    yield from _by_version(base, core)
+    counts = core.statistics
+    yield Family.counter("kourou_filter_pulls_total", "", [(base, counts.pulls)])
+    # Counters start at 0, so that the first failure is visible as an increase.
+    by_kind = {**{kind.value: 0 for kind in FilterFailure}, **counts.pulls_failed}
+    failed = [({"kind": kind, **base}, count) for kind, count in by_kind.items()]
+    yield Family.counter("kourou_filter_pulls_failed_total", "", failed)
+    yield Family.gauge("kourou_filter_pulls_held", "", [(base, len(core.pulls))])
+    yield Family.gauge("kourou_filter_waiting_bytes", "", [(base, core.pulls.judged_bytes)])
+    prefetch = core.pulls.prefetch
+    yield Family.counter("kourou_filter_pulls_ahead_total", "", [(base, prefetch.used)])
+    yield Family.gauge("kourou_filter_ahead_bytes", "", [(base, prefetch.kept_bytes)])
+    yield Family.gauge("kourou_filter_workers", "", [(base, len(core.slots))])
+    yield Family.gauge("kourou_filter_workers_busy", "", [(base, core.slots.busy)])
+    yield Family.counter("kourou_filter_zygotes_total", "", [(base, zygotes_started)])
+    yield Family.gauge("kourou_filter_registered", "", [(base, int(core.registration.registered))])
+    yield from protocols.families(base)
+
+
+def _by_version(base: Base, core: FilterCore) -> Iterator[Family]:
+    every: list[tuple[Labels, VersionCounts]] = []
+    failure_counts: list[tuple[Labels, float]] = []
+    quarantined: list[tuple[Labels, float]] = []
+    for key, version, counts in core.statistics.all():
+        labels = {"consumer_group": key[0], "filter": key[1], "version": str(version), **base}
+        every.append((labels, counts))
+        failure_counts.append((labels, core.discipline.failure_count(key, version)))
+        quarantined.append((labels, int(core.catalogue.is_quarantined(key, version))))
+
+    def counter(name: str, figure: Callable[[VersionCounts], int]) -> Family:
+        samples = [(labels, figure(counts)) for labels, counts in every]
+        return Family.counter(f"kourou_python_filter_{name}_total", "", samples)
+
+    yield counter("seen", lambda counts: counts.seen)
+    yield counter("passed", lambda counts: counts.passed)
+    yield counter("skipped", lambda counts: counts.skipped)
+    yield counter("unfiltered", lambda counts: counts.unfiltered)
+    yield counter("bytes_in", lambda counts: counts.bytes_in)
+    yield counter("bytes_out", lambda counts: counts.bytes_out)
+    yield counter("starts", lambda counts: counts.starts)
+    errors = [
+        ({**labels, "kind": kind}, count)
+        for labels, counts in every
+        for kind, count in counts.errors.items()
+    ]
+    yield Family.counter("kourou_python_filter_errors_total", "", errors)
+    times = [
+        (labels, Histogram.counted(FILTER_BOUNDS_US, counts.times, counts.micros))
+        for labels, counts in every
+    ]
+    yield Family.histogram("kourou_python_filter_message_time", "", times)
+    yield Family.gauge("kourou_python_filter_strikes", "", failure_counts)
+    yield Family.gauge("kourou_python_filter_quarantined", "", quarantined)
+
+
+def filter_statistics(core: FilterCore) -> dict[str, Any]:
+    """The statistics in JSON form."""
+    registration = core.registration
+    return {
+        "broker": registration.broker_name,
+        "trouble": registration.trouble,
+        "pulls": {
+            "held": len(core.pulls),
+            "waiting_bytes": core.pulls.judged_bytes,
+            "arrived": core.statistics.pulls,
+            "answered_ahead": core.pulls.prefetch.used,
+            "ahead_bytes": core.pulls.prefetch.kept_bytes,
+            "failed": dict(core.statistics.pulls_failed),
+        },
+        "workers": {
+            "now": len(core.slots),
+            "busy": core.slots.busy,
+            "wanted": core.slots.waiting,
+        },
+        "filters_version": core.catalogue.version,
+        "dry_runs": len(core.dry_runs),
+        "filters": [msgspec.to_builtins(one) for one in core.figures()],
+    }
+
+
+# -- the service ----------------------------------------------------------------------------------
 
 _log = logging.getLogger("kourou.filter-server")
 
@@ -141,10 +354,10 @@ class FilterServerService:
         assert self._core is not None
         self._loop.start(self._tick, TICK_MS)
         self._serving = True
-        registering = self._core.registering
-        await self._until(lambda: registering.registered, REGISTER_WAIT_S)
-        if not registering.registered:
-            _log.warning("%s; retrying", registering.trouble)
+        registration = self._core.registration
+        await self._until(lambda: registration.registered, REGISTER_WAIT_S)
+        if not registration.registered:
+            _log.warning("%s; retrying", registration.trouble)
         return self._listening
 
     async def drain(self) -> None:
@@ -225,18 +438,18 @@ class FilterServerService:
         self, performers: dict[type[Any], Callable[[Any], None]]
     ) -> dict[type[Any], Callable[[Any], None]]:
         """The executors of effects on workers, with spans for batches if tracing is enabled."""
-        spans, judge = self._spans, performers[Judge]
+        spans, judge = self._spans, performers[EvaluateBatch]
         if spans is None:
             return performers
 
-        def judge_watched(effect: Judge) -> None:
+        def judge_watched(effect: EvaluateBatch) -> None:
             spans.judging(effect)
             judge(effect)
 
-        return {**performers, Judge: judge_watched}
+        return {**performers, EvaluateBatch: judge_watched}
 
     def _post(self, item: Input) -> None:
-        if self._spans is not None and isinstance(item, Judged | WorkerEnded):
+        if self._spans is not None and isinstance(item, BatchEvaluated | WorkerEnded):
             self._spans.judged(item)
         if self._loop is not None:
             self._loop.post(item)
@@ -275,7 +488,7 @@ class FilterServerService:
     def _unready(self) -> str:
         if not self._serving or self._core is None:
             return "not serving"
-        return self._core.registering.trouble
+        return self._core.registration.trouble
 
     def _metrics(self) -> bytes:
         core, executor = self._core, self._executor

@@ -10,6 +10,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kourou_filter_server.context import MIB, ServerPolicy
+from kourou_filter_server.sandbox.kernel import DESCRIPTORS_MAX
+
 from kourou.client.session.discovery import host_of
 from kourou.errors import ConfigError
 from kourou.model.limits import PORT_MAX, PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
@@ -17,10 +20,7 @@ from kourou.service.protocol_server import advertised
 from kourou.service.remoting_keys import RemotingKeys
 from kourou.service.setting import SAME, setting
 from kourou.transport.addresses import bindable, is_loopback
-from kourou_filter_server.cores import cores_of_workers
-from kourou_filter_server.jail.descriptors import DESCRIPTORS_MAX
-from kourou_filter_server.policy import MIB, ServerPolicy
-from kourou_filter_server.worker_link import WorkerLimits
+from kourou_filter_server.worker_link import WorkerLimits, cores_of_workers
 
 ZMQ_PORT_SHIFT = 10_000
 FIRST_PORT_SHIFT = 4
@@ -305,8 +305,8 @@ class FilterServerSettings(RemotingKeys):
             ahead_messages=self.ahead_messages,
             ahead_bytes=self.ahead_kib << 10,
             ahead_kept_bytes=self.ahead_kept_mib * MIB,
-            strikes_max=self.strikes_max,
-            strike_window_ms=self.strike_window_ms,
+            failures_max=self.strikes_max,
+            failure_window_ms=self.strike_window_ms,
             register_ms=self.register_period_ms,
             trial_ms_max=self.trial_ms,
         )

@@ -3,11 +3,9 @@
     pulls        one pull from its arrival to its reply
     runner       one filter: its worker, the next worker, and the runs that wait
     slots        the number of workers, and which filter has one
-    catalogue    the broker's filters
+    catalogue    the broker's filters, the registration with the broker, uploads of old clients
     discipline   failure counts and quarantine
-    trial        dry runs
-    uploading    uploads of RocketMQ's old clients
-    registering  the registration with the broker
+    dry_runs     filters that are tried on the last messages of a topic
 
 It is deterministic: the same inputs at the same times cause the same effects. So simulations can be
 repeated by their seed.
@@ -20,6 +18,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kourou.protocol.messages.pulls import PullMessage
+from kourou_filter_server.context import CoreContext, FilterStatistics, ServerPolicy
+from kourou_filter_server.dry_runs import DryRuns
+from kourou_filter_server.interface import (
+    BatchEvaluated,
+    BrokerAnswered,
+    BrokerFound,
+    Effect,
+    FiltersChanged,
+    Input,
+    Leaving,
+    WorkerEnded,
+    WorkerReady,
+)
 
 from kourou.errors import Code
 from kourou.model.filter import FilterKey
@@ -32,28 +43,11 @@ from kourou.protocol.messages.filter_server import (
 )
 from kourou.protocol.request import Request
 from kourou.runtime.core import Disconnected, Received, Reply, Tick
-from kourou_filter_server.catalogue import Catalogue
+from kourou_filter_server.catalogue import Catalogue, ClientUploads, ServerRegistration
 from kourou_filter_server.discipline import Discipline
-from kourou_filter_server.effects import Effect
-from kourou_filter_server.inputs import (
-    BrokerAnswered,
-    BrokerFound,
-    FiltersChanged,
-    Input,
-    Judged,
-    Leaving,
-    WorkerEnded,
-    WorkerReady,
-)
-from kourou_filter_server.policy import ServerPolicy
-from kourou_filter_server.pulls import LEAVING, Pulls
-from kourou_filter_server.registering import Registering
-from kourou_filter_server.runner import Runner, Runners
+from kourou_filter_server.pulls import LEAVING, ConsumerPulls
+from kourou_filter_server.runner import FilterRunner, Runners
 from kourou_filter_server.slots import Slots
-from kourou_filter_server.statistics import FilterStatistics
-from kourou_filter_server.trial import Trials
-from kourou_filter_server.turn import Turn
-from kourou_filter_server.uploading import Uploading
 
 _HANDLED = (
     PullMessage,
@@ -68,29 +62,29 @@ class FilterCore:
     """The decisions of a filter server. `listeners`: `carrier:listener` -> consumers' address."""
 
     def __init__(self, policy: ServerPolicy, address: str, listeners: Mapping[str, str]) -> None:
-        self._turn = turn = Turn()
+        self._context = context = CoreContext()
         self._leaving = False
         self.statistics = statistics = FilterStatistics()
-        self.catalogue = catalogue = Catalogue(turn, self._filters_changed)
-        self.slots = slots = Slots(turn, policy)
+        self.catalogue = catalogue = Catalogue(context, self._filters_changed)
+        self.slots = slots = Slots(context, policy)
         self.discipline = discipline = Discipline(
-            turn, policy, catalogue, statistics, self._quarantined
+            context, policy, catalogue, statistics, self._quarantined
         )
         self.runners = Runners(
-            lambda key: Runner(key, turn, policy, catalogue, slots, discipline, statistics)
+            lambda key: FilterRunner(key, context, policy, catalogue, slots, discipline, statistics)
         )
-        self.uploading = Uploading(turn)
-        self.pulls = Pulls(
-            turn,
+        self.uploads = ClientUploads(context)
+        self.pulls = ConsumerPulls(
+            context,
             policy,
             catalogue,
             self.runners,
             discipline,
             statistics,
-            self.uploading.filter_of,
+            self.uploads.filter_of,
         )
-        self.trials = Trials(turn, policy, slots)
-        self.registering = Registering(turn, policy, catalogue, address, listeners)
+        self.dry_runs = DryRuns(context, policy, slots)
+        self.registration = ServerRegistration(context, policy, catalogue, address, listeners)
 
     @staticmethod
     def handles(header: type[Request]) -> bool:
@@ -99,65 +93,65 @@ class FilterCore:
 
     def handle(self, now_ms: int, inputs: Sequence[Input]) -> Sequence[Effect]:
         """See kourou.runtime.core."""
-        turn = self._turn
-        turn.begin(now_ms)
+        context = self._context
+        context.begin(now_ms)
         for item in inputs:
             match item:
                 case Received():
                     self._received(item)
                 case BrokerAnswered():
-                    turn.answered(item)
-                case Judged():
+                    context.answered(item)
+                case BatchEvaluated():
                     self.slots.judged(item)
                 case WorkerReady():
                     self.slots.ready(item)
                 case WorkerEnded():
                     self.slots.ended(item)
                 case Tick():
-                    turn.clock(item.wall_ms)
+                    context.clock(item.wall_ms)
                     self._tick()
                 case Disconnected(peer):
                     self.pulls.disconnected(peer)
-                    self.trials.disconnected(peer)
+                    self.dry_runs.disconnected(peer)
                 case FiltersChanged(version):
-                    self.catalogue.told(version)
+                    self.catalogue.version_reported(version)
                 case BrokerFound():
-                    self.pulls.ahead.clear()
-                    self.registering.found()
+                    self.pulls.prefetch.clear()
+                    self.registration.found()
                 case Leaving():
                     self._leave()
-        return turn.effects
+        return context.effects
 
     def _received(self, received: Received) -> None:
         if self._leaving:
-            self._turn.do(Reply(received.to, Code.SERVICE_NOT_AVAILABLE, LEAVING))
+            self._context.do(Reply(received.to, Code.SERVICE_NOT_AVAILABLE, LEAVING))
             return
         match received.request:
             case PullMessage() as request:
                 self.pulls.arrived(received, request)
             case TryFilter() as request:
-                self.trials.begin(received, request)
+                self.dry_runs.begin(received, request)
             case RegisterMessageFilterClass() as request:
-                self.uploading.upload(received, request)
+                self.uploads.upload(received, request)
             case GetFilterStatistics() as request:
                 body = encode_filter_statistics(self.figures(request.consumer_group, request.name))
-                self._turn.do(Reply(received.to, body=(body,)))
+                self._context.do(Reply(received.to, body=(body,)))
             case NotifyFiltersChanged() as request:  # comes over the broker connection, too
-                self.catalogue.told(request.filters_version)
+                self.catalogue.version_reported(request.filters_version)
 
     def _tick(self) -> None:
-        self.registering.tick()
+        self.registration.tick()
         self.pulls.tick()
-        self.trials.tick()
+        self.dry_runs.tick()
         self.discipline.tick()
         self.slots.tick()
         self.runners.advance()
 
     def _leave(self) -> None:
         self._leaving = True
-        self.registering.leave()
+        self.registration.leave()
         self.pulls.leave()
-        self.trials.leave()
+        self.dry_runs.leave()
 
     def _filters_changed(self) -> None:
         self.runners.advance()
@@ -169,7 +163,7 @@ class FilterCore:
     @property
     def left(self) -> bool:
         """Whether all replies and the unregistration are done, so that the service can end."""
-        return self._leaving and not self._turn.open_questions
+        return self._leaving and not self._context.open_questions
 
     # -- statistics -------------------------------------------------------------------------------
 
@@ -195,7 +189,7 @@ class FilterCore:
                     bytes_in=counts.bytes_in,
                     bytes_out=counts.bytes_out,
                     starts=counts.starts,
-                    strikes=self.discipline.strikes(key, version),
+                    strikes=self.discipline.failure_count(key, version),
                     running=runner is not None and runner.version == version,
                     quarantined=self.catalogue.is_quarantined(key, version),
                     failure=counts.last_kind,

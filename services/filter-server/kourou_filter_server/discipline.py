@@ -3,35 +3,85 @@
 A version is quarantined here immediately, and at every filter server once the broker has recorded
 it as an event in its log. An operator ends the quarantine by enabling the version again.
 
-State: soft, except for what the broker has recorded.
+State: soft, except for what the broker has recorded. After a restart the counts are 0.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from kourou.errors import Code
 from kourou.model.filter import FilterAction, FilterKey
-from kourou.model.limits import FILTER_REASON_LENGTH_MAX
+from kourou.model.limits import FILTER_REASON_LENGTH_MAX, FILTER_VERSIONS_MAX, FILTERS_MAX
 from kourou.protocol.messages.filter_server import ChangeFilter
 from kourou_filter_server.catalogue import Catalogue
-from kourou_filter_server.inputs import BrokerAnswered
-from kourou_filter_server.policy import ServerPolicy
-from kourou_filter_server.statistics import FilterStatistics
-from kourou_filter_server.strikes import FailureCounts
-from kourou_filter_server.turn import Turn, trouble_of
+from kourou_filter_server.context import CoreContext, FilterStatistics, ServerPolicy, trouble_of
+from kourou_filter_server.interface import BrokerAnswered
 
-TELL_AGAIN_MS = 1_000
+# -- failure counts -------------------------------------------------------------------------------
+
+VersionKey = tuple[FilterKey, int]
+
+VERSIONS_KNOWN_MAX = FILTERS_MAX * FILTER_VERSIONS_MAX
+"""The number of versions that a broker stores; a group could upload new failing ones forever."""
+
+
+class FailureCounts:
+    """Failures of each version within the last `window_ms`; `limit` is the quarantine limit."""
+
+    def __init__(self, limit: int, window_ms: int) -> None:
+        self._limit = limit
+        self._window_ms = window_ms
+        self._at_ms: dict[VersionKey, deque[int]] = {}
+
+    def add(self, now_ms: int, who: VersionKey) -> bool:
+        """Count a failure. True if the limit is reached."""
+        found = self._at_ms.get(who)
+        if found is None:
+            if len(self._at_ms) >= VERSIONS_KNOWN_MAX:
+                del self._at_ms[next(iter(self._at_ms))]
+            found = self._at_ms[who] = deque(maxlen=self._limit)
+        self._forget(now_ms, found)
+        found.append(now_ms)
+        return len(found) >= self._limit
+
+    def take_back(self, at_ms: int, who: VersionKey) -> None:
+        """Remove the failure of that time: the filter was not its cause."""
+        found = self._at_ms.get(who)
+        if found and at_ms in found:
+            found.remove(at_ms)
+
+    def clear(self, who: VersionKey) -> None:
+        """Reset the count of a version."""
+        self._at_ms.pop(who, None)
+
+    def count(self, now_ms: int, who: VersionKey) -> int:
+        """The current number of failures."""
+        found = self._at_ms.get(who)
+        if not found:
+            return 0
+        self._forget(now_ms, found)
+        return len(found)
+
+    def _forget(self, now_ms: int, found: deque[int]) -> None:
+        while found and now_ms - found[0] >= self._window_ms:
+            found.popleft()
+
+
+# -- quarantine -----------------------------------------------------------------------------------
+
+REPORT_AGAIN_MS = 1_000
 _MS = 1_000
 
 
 @dataclass(slots=True)
-class _Untold:
+class _Unrecorded:
     """A quarantine that the broker has not recorded yet."""
 
     reason: str
-    tell_at_ms: int
+    report_at_ms: int
 
 
 class Discipline:
@@ -39,79 +89,81 @@ class Discipline:
 
     def __init__(
         self,
-        turn: Turn,
+        context: CoreContext,
         policy: ServerPolicy,
         catalogue: Catalogue,
         statistics: FilterStatistics,
         quarantined: Callable[[FilterKey], None],
     ) -> None:
-        self._turn = turn
+        self._context = context
         self._policy = policy
         self._catalogue = catalogue
         self._statistics = statistics
         self._quarantined = quarantined
-        self._strikes = FailureCounts(policy.strikes_max, policy.strike_window_ms)
-        self._untold: dict[tuple[FilterKey, int], _Untold] = {}
+        self._failures = FailureCounts(policy.failures_max, policy.failure_window_ms)
+        self._unrecorded: dict[tuple[FilterKey, int], _Unrecorded] = {}
 
-    def strike(self, key: FilterKey, version: int, kind: str, reason: str) -> None:
+    def count_failure(self, key: FilterKey, version: int, kind: str, reason: str) -> None:
         """Count a failure of a version; quarantine it at the limit."""
         who = (key, version)
-        if not self._strikes.add(self._turn.now_ms, who):
+        if not self._failures.add(self._context.now_ms, who):
             return
-        self._strikes.clear(who)
+        self._failures.clear(who)
         policy = self._policy
         text = (
-            f"{policy.strikes_max} failures within {policy.strike_window_ms // _MS} "
+            f"{policy.failures_max} failures within {policy.failure_window_ms // _MS} "
             f"s; last error: {kind}: {reason}"
         )[:FILTER_REASON_LENGTH_MAX]
         group, name = key
-        self._turn.warn(
+        self._context.warn(
             f"version {version} of filter {name} of group {group} is quarantined: {text}"
         )
         self._statistics.of(key, version).quarantines += 1
         self._catalogue.quarantine(key, version, text)
-        self._untold[who] = _Untold(text, self._turn.now_ms)
+        self._unrecorded[who] = _Unrecorded(text, self._context.now_ms)
         self.tick()
         self._quarantined(key)
 
     def take_back(self, at_ms: int, key: FilterKey, version: int) -> None:
         """Cancel the failure of that time: the filter was not its cause."""
-        self._strikes.take_back(at_ms, (key, version))
+        self._failures.take_back(at_ms, (key, version))
 
-    def strikes(self, key: FilterKey, version: int) -> int:
+    def failure_count(self, key: FilterKey, version: int) -> int:
         """The number of failures within the configured window."""
-        return self._strikes.count(self._turn.now_ms, (key, version))
+        return self._failures.count(self._context.now_ms, (key, version))
 
     @property
-    def untold(self) -> int:
+    def unrecorded(self) -> int:
         """The number of quarantines that the broker has not recorded yet."""
-        return len(self._untold)
+        return len(self._unrecorded)
 
     def tick(self) -> None:
         """Report quarantines to the broker, and retry those that failed."""
-        for who, untold in self._untold.items():
-            if self._turn.now_ms >= untold.tell_at_ms:
-                untold.tell_at_ms = self._turn.now_ms + 10 * TELL_AGAIN_MS  # the reply changes it
-                self._tell(who, untold)
+        for who, unrecorded in self._unrecorded.items():
+            if self._context.now_ms >= unrecorded.report_at_ms:
+                unrecorded.report_at_ms = (
+                    self._context.now_ms + 10 * REPORT_AGAIN_MS
+                )  # the reply changes it
+                self._report(who, unrecorded)
 
-    def _tell(self, who: tuple[FilterKey, int], untold: _Untold) -> None:
+    def _report(self, who: tuple[FilterKey, int], unrecorded: _Unrecorded) -> None:
         (group, name), version = who
 
         def answered(answer: BrokerAnswered) -> None:
             trouble = trouble_of(answer)
             if trouble and answer.code != Code.QUERY_NOT_FOUND:
-                untold.tell_at_ms = self._turn.now_ms + TELL_AGAIN_MS
+                unrecorded.report_at_ms = self._context.now_ms + REPORT_AGAIN_MS
                 return
-            self._untold.pop(who, None)
+            self._unrecorded.pop(who, None)
             self._catalogue.confirmed((group, name), version)
 
-        self._turn.ask(
+        self._context.ask(
             ChangeFilter(
                 consumer_group=group,
                 name=name,
                 action=FilterAction.QUARANTINE.value,
                 version=version,
-                reason=untold.reason,
+                reason=unrecorded.reason,
             ),
             answered,
         )

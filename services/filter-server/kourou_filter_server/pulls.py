@@ -23,27 +23,135 @@ State: soft. A consumer that gets no reply pulls again from its own offset.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
+from kourou_filter_server.context import CoreContext, FilterStatistics, ServerPolicy, trouble_of
+from kourou_filter_server.interface import BrokerAnswered, Buffer, Filtered
+from kourou_filter_server.prefetch import COMMIT_OFFSET, Prefetch, Queue, Remainder
 
 from kourou.errors import Code, DecodeError
 from kourou.model.filter import FilterFailure, FilterKey, FilterPolicy
-from kourou.model.limits import FILTER_REASON_LENGTH_MAX, FILTERS_MAX
+from kourou.model.limits import FILTER_REASON_LENGTH_MAX, FILTERS_MAX, PULL_SIZE_BYTES_MAX
+from kourou.model.subscription import MATCH_ALL, TAG
 from kourou.protocol.messages.filter_server import RecordFilterSkip
 from kourou.runtime.core import Peer, Received, Reply
-from kourou_filter_server.ahead import Ahead, Rest
 from kourou_filter_server.catalogue import Catalogue
 from kourou_filter_server.discipline import Discipline
-from kourou_filter_server.effects import Filtered
-from kourou_filter_server.inputs import BrokerAnswered, Buffer
-from kourou_filter_server.jobs import Job
-from kourou_filter_server.policy import ServerPolicy
-from kourou_filter_server.pull import Pull, at_offset, lets_all_through, nowhere, upstream
-from kourou_filter_server.records import NO, YES, offset_of
+from kourou_filter_server.jobs import NO, YES, FilterJob, offset_of
 from kourou_filter_server.runner import Runners
-from kourou_filter_server.statistics import FilterStatistics
-from kourou_filter_server.turn import Turn, trouble_of
+
+# Plain integers, because operations on enum flags are as expensive as the rest of a decision.
+_SUSPEND = int(PullFlag.SUSPEND)
+_SUBSCRIPTION = int(PullFlag.SUBSCRIPTION)
+_CLASS_FILTER = int(PullFlag.CLASS_FILTER)
+
+
+@dataclass(slots=True, eq=False)
+class Pull:
+    """One pull in progress; owns the run of records that is filtered for it.
+
+    `offset` is the next one to request from the broker: all records before it were filtered, and
+    none of them passed. No reply is necessary before `hold_until_ms`; one is due at `answer_by_ms`.
+    `beyond`: more was requested from the broker than the consumer asked for; `exact`: this is not
+    allowed. `found_ms` is when the broker last returned messages for it.
+    """
+
+    owner: ConsumerPulls
+    received: Received
+    request: PullMessage
+    key: FilterKey
+    offset: int
+    hold_until_ms: int
+    answer_by_ms: int
+    token: int = 0
+    job: FilterJob | None = None
+    place: PullResponse | None = None
+    remark: str = ""
+    asked: bool = False
+    beyond: bool = False
+    exact: bool = False
+    found_ms: int = 0
+    excused: int = 0
+    seen: int = 0
+    passed: int = 0
+    micros: int = 0
+    done: bool = False
+
+    @property
+    def queue(self) -> Queue:
+        """The filter and the queue that it reads."""
+        request = self.request
+        return self.key, request.topic, request.queue_id
+
+    @property
+    def bytes_max(self) -> int:
+        """The maximum number of message bytes in its reply."""
+        size = self.request.max_msg_bytes
+        return PULL_SIZE_BYTES_MAX if size is None else min(size, PULL_SIZE_BYTES_MAX)
+
+    @property
+    def advanced(self) -> bool:
+        """Whether records were filtered of which none passed."""
+        return self.offset > self.request.queue_offset
+
+    def judged(self, job: FilterJob) -> None:
+        """Every record has a result."""
+        self.owner.close(self, job, "", "")
+
+    def stuck(self, job: FilterJob, kind: str, reason: str) -> bool:
+        """The record after the last result cannot be evaluated."""
+        return self.owner.stuck(self, job, kind, reason)
+
+    def refused(self, job: FilterJob, kind: str, reason: str) -> None:
+        """The filter cannot run."""
+        self.owner.refused(self, job, kind, reason)
+
+
+def lets_all_through(failure: str, policy: FilterPolicy) -> bool:
+    """Whether all messages pass by policy. Missing and disabled filters never let messages pass."""
+    switched_off = (FilterFailure.MISSING, FilterFailure.DISABLED)
+    return policy is FilterPolicy.PASS and failure not in switched_off
+
+
+def upstream(pull: Pull, hold_ms: int, count: int, bytes_beyond: int) -> PullMessage:
+    """The pull request to the broker: without the filter, and possibly for more messages."""
+    request = pull.request
+    flags = request.sys_flag & ~(_CLASS_FILTER | _SUSPEND) | _SUBSCRIPTION
+    if pull.asked:
+        flags &= ~COMMIT_OFFSET  # one commit is enough
+    if hold_ms:
+        flags |= _SUSPEND
+    size = request.max_msg_bytes
+    if size is not None and count > request.max_msg_nums:
+        size = max(size, bytes_beyond)
+    return msgspec.structs.replace(
+        request,
+        queue_offset=pull.offset,
+        max_msg_nums=count,
+        max_msg_bytes=size,
+        sys_flag=flags,
+        suspend_timeout_millis=hold_ms,
+        subscription=MATCH_ALL,
+        sub_version=0,
+        expression_type=TAG,
+    )
+
+
+def nowhere() -> PullResponse:
+    """The header of a reply without offsets."""
+    return PullResponse(suggest_which_broker_id=0, next_begin_offset=0, min_offset=0, max_offset=0)
+
+
+def at_offset(place: PullResponse, next_offset: int) -> PullResponse:
+    """The same header with another next offset."""
+    if place.next_begin_offset == next_offset:
+        return place
+    return msgspec.structs.replace(place, next_begin_offset=next_offset)
+
+
+# -- all pulls ------------------------------------------------------------------------------------
 
 UPSTREAM_MS = 5_000
 """How long the broker may take for a pull, in addition to the long-poll time."""
@@ -55,21 +163,18 @@ SAY_AGAIN_MS = 60_000
 """The minimum interval between warnings that messages are delivered unfiltered."""
 
 LEAVING = "this filter server is starting or stopping"
-# Plain integers, because operations on enum flags are as expensive as the rest of a decision.
-_SUSPEND = int(PullFlag.SUSPEND)
-_CLASS_FILTER = int(PullFlag.CLASS_FILTER)
 
 _YES = bytes([YES])
 _FOUND = "FOUND"
 _NO_MATCH = "NO_MATCHED_MESSAGE"
 
 
-class Pulls:
+class ConsumerPulls:
     """All pulls in progress. `uploaded` returns the filter that a group uploaded for a topic."""
 
     def __init__(
         self,
-        turn: Turn,
+        context: CoreContext,
         policy: ServerPolicy,
         catalogue: Catalogue,
         runners: Runners,
@@ -77,7 +182,7 @@ class Pulls:
         statistics: FilterStatistics,
         uploaded: Callable[[str, str], str],
     ) -> None:
-        self._turn = turn
+        self._context = context
         self._policy = policy
         self._catalogue = catalogue
         self._runners = runners
@@ -89,7 +194,7 @@ class Pulls:
         self._parked: list[Pull] = []
         self._said_ms: dict[FilterKey, int] = {}
         self.judged_bytes = 0
-        self.ahead = Ahead(turn, policy)
+        self.prefetch = Prefetch(context, policy)
 
     def __len__(self) -> int:
         return self._count
@@ -120,14 +225,14 @@ class Pulls:
             self._begin(pull, first=True)
 
     def _refuse(self, received: Received, code: Code, text: str) -> None:
-        self._turn.do(Reply(received.to, code, text, nowhere()))
+        self._context.do(Reply(received.to, code, text, nowhere()))
 
     def _opened(self, received: Received, request: PullMessage) -> Pull:
-        policy, now_ms = self._policy, self._turn.now_ms
+        policy, now_ms = self._policy, self._context.now_ms
         hold_ms = 0
         if request.sys_flag & _SUSPEND:
             hold_ms = max(0, min(request.suspend_timeout_millis, policy.hold_ms_max))
-        answer_by_ms = now_ms + hold_ms + policy.patience_ms
+        answer_by_ms = now_ms + hold_ms + policy.filter_wait_ms
         if received.deadline_ms:
             answer_by_ms = min(answer_by_ms, received.deadline_ms - policy.answer_margin_ms)
         group = request.consumer_group
@@ -159,16 +264,16 @@ class Pulls:
                 text = "the broker of this filter server does not respond"
                 self._answer(pull, Code.SERVICE_NOT_AVAILABLE, text)
             return
-        standing = self._catalogue.standing(pull.key)
-        if standing.failure is None:
-            rest = self.ahead.take(pull.queue, pull.offset, standing)
-            if rest is not None:
-                self._answer_ahead(pull, rest)
+        status = self._catalogue.status(pull.key)
+        if status.failure is None:
+            remainder = self.prefetch.take(pull.queue, pull.offset, status)
+            if remainder is not None:
+                self._answer_prefetched(pull, remainder)
                 return
             self._runners.of(pull.key).warm()
-        elif not lets_all_through(standing.failure, standing.policy):
+        elif not lets_all_through(status.failure, status.policy):
             if not first:
-                self._fail(pull, standing.failure, standing.reason)
+                self._fail(pull, status.failure, status.reason)
             elif not self._catalogue.look_again(pull.key, lambda: self._begin(pull, first=False)):
                 self._parked.append(pull)
             return
@@ -176,7 +281,7 @@ class Pulls:
 
     def filters_changed(self) -> None:
         """Drop outdated prefetched records, and retry the pulls that wait for a filter."""
-        self.ahead.filters_changed(self._catalogue.standing)
+        self.prefetch.filters_changed(self._catalogue.status)
         parked, self._parked = self._parked, []
         for pull in parked:
             self._begin(pull, first=True)
@@ -185,14 +290,14 @@ class Pulls:
 
     def _ask(self, pull: Pull) -> None:
         request = pull.request
-        hold_ms = max(0, pull.hold_until_ms - self._turn.now_ms)
+        hold_ms = max(0, pull.hold_until_ms - self._context.now_ms)
         count = request.max_msg_nums
         if request.max_msg_bytes is not None and not pull.exact:  # else the broker's limits apply
             count = self._reach(pull, count)
         pull.beyond = count > request.max_msg_nums
         question = upstream(pull, hold_ms, count, self._policy.ahead_bytes)
         pull.asked = True
-        pull.token = self._turn.ask(
+        pull.token = self._context.ask(
             question,
             lambda answer: self._answered(pull, answer),
             timeout_ms=hold_ms + UPSTREAM_MS,
@@ -200,11 +305,11 @@ class Pulls:
         )
 
     def _reach(self, pull: Pull, count: int) -> int:
-        standing = self._catalogue.standing(pull.key)
-        if standing.failure is not None or standing.version is None:
+        status = self._catalogue.status(pull.key)
+        if status.failure is not None or status.version is None:
             return count
-        counts = self._statistics.of(pull.key, standing.version.version)
-        return self.ahead.reach(pull.queue, count, counts)
+        counts = self._statistics.of(pull.key, status.version.version)
+        return self.prefetch.reach(pull.queue, count, counts)
 
     def _answered(self, pull: Pull, answer: BrokerAnswered) -> None:
         pull.token = 0
@@ -231,7 +336,7 @@ class Pulls:
     def _submit(self, pull: Pull, answer: BrokerAnswered, place: PullResponse) -> None:
         run = answer.body[0] if len(answer.body) == 1 else b"".join(answer.body)
         try:
-            job = Job(pull, pull.key, pull.request.topic, run)
+            job = FilterJob(pull, pull.key, pull.request.topic, run)
         except DecodeError as error:
             self._answer(pull, Code.SYSTEM_ERROR, f"the broker's reply is malformed: {error}")
             return
@@ -239,21 +344,21 @@ class Pulls:
             self._answer(pull, Code.SYSTEM_ERROR, "the broker found messages but sent none")
             return
         pull.job, pull.place, pull.remark = job, place, answer.remark
-        pull.found_ms = self._turn.now_ms
+        pull.found_ms = self._context.now_ms
         self.judged_bytes += len(job.run)
         self._runners.of(pull.key).submit(job)
 
     # -- results ----------------------------------------------------------------------------------
 
-    def stuck(self, pull: Pull, job: Job, kind: str, reason: str) -> bool:
+    def stuck(self, pull: Pull, job: FilterJob, kind: str, reason: str) -> bool:
         """See kourou_filter_server.jobs.Owner."""
-        policy = self._catalogue.standing(pull.key).policy
+        policy = self._catalogue.status(pull.key).policy
         if policy is FilterPolicy.HOLD:
             self.close(pull, job, kind, reason)
             return False
         if policy is FilterPolicy.SKIP:
-            job.noted.append((len(job.verdicts), kind, reason))
-            job.verdicts.append(NO)
+            job.noted.append((len(job.results), kind, reason))
+            job.results.append(NO)
         else:
             self._let_through(pull, job, 1, kind, reason)
         pull.excused += 1
@@ -262,39 +367,39 @@ class Pulls:
         self.close(pull, job, kind, reason)  # other pulls wait for that worker
         return False
 
-    def refused(self, pull: Pull, job: Job, kind: str, reason: str) -> None:
+    def refused(self, pull: Pull, job: FilterJob, kind: str, reason: str) -> None:
         """See kourou_filter_server.jobs.Owner."""
-        standing = self._catalogue.standing(pull.key)
-        if lets_all_through(standing.failure or kind, standing.policy):
+        status = self._catalogue.status(pull.key)
+        if lets_all_through(status.failure or kind, status.policy):
             self._let_through(pull, job, job.left, kind, reason)
         self.close(pull, job, kind, reason)
 
-    def _let_through(self, pull: Pull, job: Job, count: int, kind: str, reason: str) -> None:
-        job.verdicts += _YES * count
+    def _let_through(self, pull: Pull, job: FilterJob, count: int, kind: str, reason: str) -> None:
+        job.results += _YES * count
         job.unfiltered += count
-        standing = self._catalogue.standing(pull.key)
-        if standing.version is not None:
-            self._statistics.of(pull.key, standing.version.version).unfiltered += count
+        status = self._catalogue.status(pull.key)
+        if status.version is not None:
+            self._statistics.of(pull.key, status.version.version).unfiltered += count
         said_ms = self._said_ms.get(pull.key)
-        if said_ms is None or self._turn.now_ms - said_ms >= SAY_AGAIN_MS:
+        if said_ms is None or self._context.now_ms - said_ms >= SAY_AGAIN_MS:
             if len(self._said_ms) >= FILTERS_MAX:
                 self._said_ms.clear()
-            self._said_ms[pull.key] = self._turn.now_ms
-            self._turn.warn(
+            self._said_ms[pull.key] = self._context.now_ms
+            self._context.warn(
                 f"messages of {job.topic} are delivered to {pull.key[0]} unfiltered, by "
                 f"the policy of its filter {pull.key[1]}: {kind}: {reason}"
             )
 
-    def close(self, pull: Pull, job: Job, kind: str, reason: str) -> None:
+    def close(self, pull: Pull, job: FilterJob, kind: str, reason: str) -> None:
         """No more results will come for this run; `kind` is the reason if one is missing."""
         if pull.done or pull.job is not job:
             return
         if job.noted:
             self._record(pull, job, kind, reason)
         else:
-            self._deliver(pull, job, len(job.verdicts), kind, reason)
+            self._deliver(pull, job, len(job.results), kind, reason)
 
-    def _record(self, pull: Pull, job: Job, kind: str, reason: str) -> None:
+    def _record(self, pull: Pull, job: FilterJob, kind: str, reason: str) -> None:
         """Record skipped messages at the broker before the reply, so that losses are known."""
         request, noted = pull.request, job.noted
         first, why, text = noted[0]
@@ -304,14 +409,14 @@ class Pulls:
             trouble = trouble_of(answer)
             if not trouble:
                 self._statistics.of(pull.key, job.version).skipped += len(noted)
-                self._deliver(pull, job, len(job.verdicts), kind, reason)
+                self._deliver(pull, job, len(job.results), kind, reason)
                 return
             if answer.error is None:
                 self._catalogue.ask()  # the policy may have changed
             because = f"{text}; it cannot be skipped: {trouble}"
             self._deliver(pull, job, first, why, because)
 
-        pull.token = self._turn.ask(
+        pull.token = self._context.ask(
             RecordFilterSkip(
                 consumer_group=request.consumer_group,
                 name=pull.key[1],
@@ -325,7 +430,7 @@ class Pulls:
             to=pull.received.to,
         )
 
-    def _deliver(self, pull: Pull, job: Job, count: int, kind: str, reason: str) -> None:
+    def _deliver(self, pull: Pull, job: FilterJob, count: int, kind: str, reason: str) -> None:
         """Reply with the first `count` results, or request more if none of them passed."""
         place = pull.place
         assert place is not None
@@ -343,45 +448,49 @@ class Pulls:
             return
         whole = count == job.count
         behind = place.next_begin_offset if whole else offset_of(job.run, job.bounds[count])
-        standing = self._catalogue.standing(pull.key)
-        rest = Rest(job, count, behind, place, standing, pull.received.to.peer, pull.found_ms)
-        rest.told(pull.request)
+        status = self._catalogue.status(pull.key)
+        remainder = Remainder(
+            job, count, behind, place, status, pull.received.to.peer, pull.found_ms
+        )
+        remainder.note_commit(pull.request)
         pull.micros += job.micros
-        body, next_offset = self._part(pull, rest)
+        body, next_offset = self._part(pull, remainder)
         if body:
             self._answer(pull, Code.SUCCESS, pull.remark, at_offset(place, next_offset), (body,))
         elif not readable:  # some messages are unreadable
             own = pull.request.max_msg_bytes is not None
             code = Code.MESSAGE_CORRUPT if own else Code.PULL_RETRY_IMMEDIATELY
             self._answer(pull, code, pull.remark, at_offset(place, next_offset))
-        elif not whole or next_offset <= pull.offset or self._turn.now_ms >= pull.hold_until_ms:
+        elif not whole or next_offset <= pull.offset or self._context.now_ms >= pull.hold_until_ms:
             self._no_match(pull, place, next_offset)
         else:
             pull.offset = next_offset
-            pull.hold_until_ms = min(pull.hold_until_ms, self._turn.now_ms + TELL_MS)
+            pull.hold_until_ms = min(pull.hold_until_ms, self._context.now_ms + TELL_MS)
             self._release(pull)
             self._ask(pull)
 
     # -- prefetched records -----------------------------------------------------------------------
 
-    def _part(self, pull: Pull, rest: Rest) -> tuple[Buffer, int]:
+    def _part(self, pull: Pull, remainder: Remainder) -> tuple[Buffer, int]:
         """The records of a reply to this pull, and the next offset; the remainder is kept."""
-        job, before = rest.job, rest.at
-        body, passed = self.ahead.part(pull.queue, rest, pull.request.max_msg_nums, pull.bytes_max)
+        job, before = remainder.job, remainder.at
+        body, passed = self.prefetch.part(
+            pull.queue, remainder, pull.request.max_msg_nums, pull.bytes_max
+        )
         if job.version:
             counts = self._statistics.of(pull.key, job.version)
             counts.passed += passed
             counts.bytes_out += len(body)
-        pull.seen += rest.at - before
+        pull.seen += remainder.at - before
         pull.passed += passed
-        return body, rest.offset
+        return body, remainder.offset
 
-    def _answer_ahead(self, pull: Pull, rest: Rest) -> None:
-        self.ahead.commit(rest, pull.request)
-        rest.peer = pull.received.to.peer
-        body, next_offset = self._part(pull, rest)
-        place = at_offset(rest.place, next_offset)
-        self._answer(pull, Code.SUCCESS, _FOUND, place, (body,), rest.job.version)
+    def _answer_prefetched(self, pull: Pull, remainder: Remainder) -> None:
+        self.prefetch.commit(remainder, pull.request)
+        remainder.peer = pull.received.to.peer
+        body, next_offset = self._part(pull, remainder)
+        place = at_offset(remainder.place, next_offset)
+        self._answer(pull, Code.SUCCESS, _FOUND, place, (body,), remainder.job.version)
 
     # -- answers ----------------------------------------------------------------------------------
 
@@ -395,7 +504,7 @@ class Pulls:
         text = f"filter {pull.key[1]} of group {pull.key[0]} failed: {kind}: {reason}"
         self._answer(pull, Code.FILTER_FAILED, text, where, version=version)
         if kind == FilterFailure.RAISED and version:
-            self._discipline.strike(pull.key, version, kind, reason)
+            self._discipline.count_failure(pull.key, version, kind, reason)
 
     def _answer(
         self,
@@ -411,16 +520,18 @@ class Pulls:
         version = version or (job.version if job is not None else 0)
         self._drop(pull)
         if to.traced:
-            self._turn.do(Filtered(to, pull.key[1], version, pull.seen, pull.passed, pull.micros))
+            self._context.do(
+                Filtered(to, pull.key[1], version, pull.seen, pull.passed, pull.micros)
+            )
         place = place or nowhere()
         if version:
             place = msgspec.structs.replace(place, filter_version=version)
-        self._turn.do(Reply(to, code, remark, place, body))
+        self._context.do(Reply(to, code, remark, place, body))
 
     def _drop(self, pull: Pull) -> None:
         """Forget a pull that has its reply, or whose peer is gone."""
         pull.done = True
-        self._turn.forget(pull.token)
+        self._context.forget(pull.token)
         self._release(pull)
         peer, correlation = pull.received.to.peer.id, pull.received.to.correlation
         of_peer = self._pulls[peer]
@@ -440,15 +551,15 @@ class Pulls:
 
     def disconnected(self, peer: Peer) -> None:
         """Forget the pulls of a closed connection."""
-        self.ahead.lost(peer)
+        self.prefetch.lost(peer)
         for pull in list(self._pulls.get(peer.id, {}).values()):
             self._drop(pull)
 
     def tick(self) -> None:
         """Reply to pulls whose time is up."""
-        self.ahead.tick()
+        self.prefetch.tick()
         self.filters_changed()
-        now_ms = self._turn.now_ms
+        now_ms = self._context.now_ms
         late = [
             pull
             for of_peer in self._pulls.values()
@@ -462,10 +573,10 @@ class Pulls:
         job = pull.job
         judged = 0
         if job is not None:
-            judged = job.noted[0][0] if job.noted else len(job.verdicts)
+            judged = job.noted[0][0] if job.noted else len(job.results)
         if job is not None and judged:
-            pull.hold_until_ms = self._turn.now_ms
-            self._turn.forget(pull.token)
+            pull.hold_until_ms = self._context.now_ms
+            self._context.forget(pull.token)
             self._deliver(pull, job, judged, "", "")
         elif pull.advanced and pull.place is not None:
             self._no_match(pull, pull.place, pull.offset)

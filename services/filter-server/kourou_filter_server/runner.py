@@ -5,8 +5,12 @@ or quarantined version stops immediately.
 
 Batches: runs wait in one queue. A batch takes records from the first run, and from the following
 ones while they are of the same topic; a run that is longer than a batch continues at the end of the
-queue. So the message queues of a group take turns. A slow filter has small batches
-(kourou_filter_server.pace).
+queue. So the message queues of a group take turns.
+
+Batch size: a fast filter gets large batches, which have the least overhead. A slow filter gets
+small ones, and so does a new version whose speed is unknown. Small batches let its queue advance in
+small steps, keep its deadline short (the deadline grows with the batch), and spread the pulls
+behind it over time, so that the broker does not have to serve them all at once.
 
 Failures: if a worker ends during a batch, each message of the batch is evaluated alone by a new
 worker. The message during which that one ends, too, is the cause. The end of the first worker
@@ -26,30 +30,74 @@ from kourou.model.filter import FilterFailure, FilterKey, FilterVersion
 from kourou.protocol.bodies.filter_bodies import decode_filters
 from kourou.protocol.messages.filter_server import GetFilters
 from kourou_filter_server.catalogue import Catalogue
+from kourou_filter_server.context import CoreContext, FilterStatistics, ServerPolicy, trouble_of
 from kourou_filter_server.discipline import Discipline
-from kourou_filter_server.effects import Judge
-from kourou_filter_server.inputs import LOST, BrokerAnswered, Judged, WorkerEnded, WorkerReady
-from kourou_filter_server.jobs import Job, Suspicion
-from kourou_filter_server.pace import Pace
-from kourou_filter_server.policy import ServerPolicy
-from kourou_filter_server.slots import Slots, Worker
-from kourou_filter_server.statistics import FilterStatistics
-from kourou_filter_server.turn import Turn, trouble_of
+from kourou_filter_server.interface import (
+    LOST,
+    BatchEvaluated,
+    BrokerAnswered,
+    EvaluateBatch,
+    WorkerEnded,
+    WorkerReady,
+)
+from kourou_filter_server.jobs import FilterJob, Suspicion
+from kourou_filter_server.slots import Slots, WorkerSlot
+
+# -- batch size -----------------------------------------------------------------------------------
+
+BATCH_US = 20_000
+"""The target for the time of a filter in one batch."""
+
+SLOW_MESSAGES = 32
+"""The minimum batch size: what one pull asks for. It keeps a filter that needs long for a batch of
+any size from getting single messages.
+"""
+
+_KEEP = 4
+"""A batch has a weight of a quarter in the average, all earlier ones the rest."""
+
+
+class Pace:
+    """The speed of the running version. `most` is the maximum batch size of every filter."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._version = 0
+        self._us = 0.0
+
+    def judged(self, version: int, count: int, micros: int) -> None:
+        """Record a batch: `count` messages in `micros` µs of processor time."""
+        if not count:
+            return
+        now_us = micros / count
+        if version == self._version:
+            now_us = self._us + (now_us - self._us) / _KEEP
+        self._version, self._us = version, now_us
+
+    def messages(self, version: int) -> int:
+        """The size of its next batch."""
+        slow = min(SLOW_MESSAGES, self._most)
+        if version != self._version:
+            return slow
+        return max(slow, min(self._most, int(BATCH_US / max(self._us, 0.01))))
+
+
+# -- the runner -----------------------------------------------------------------------------------
 
 NOT_JUDGED = 2
 _NOT_KNOWN = bytes(range(NOT_JUDGED, 256))
 
-Part = tuple[Job, int]
+Part = tuple[FilterJob, int]
 """A job, and the number of its records in a batch."""
 
 
-class Runner:
+class FilterRunner:
     """Filters runs of records with the active version of one filter."""
 
     def __init__(
         self,
         key: FilterKey,
-        turn: Turn,
+        context: CoreContext,
         policy: ServerPolicy,
         catalogue: Catalogue,
         slots: Slots,
@@ -57,16 +105,16 @@ class Runner:
         statistics: FilterStatistics,
     ) -> None:
         self.key = key
-        self._turn = turn
+        self._context = context
         self._policy = policy
         self._catalogue = catalogue
         self._slots = slots
         self._discipline = discipline
         self._statistics = statistics
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[FilterJob] = deque()
         self._parts: list[Part] = []
-        self._current: Worker | None = None
-        self._next: Worker | None = None
+        self._current: WorkerSlot | None = None
+        self._next: WorkerSlot | None = None
         self._wanted: FilterVersion | None = None
         self._source: bytes | None = None
         self._fetching = 0
@@ -98,7 +146,7 @@ class Runner:
             self._warm = True
             self.advance()
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: FilterJob) -> None:
         """Filter this run. Its owner is called back, possibly before this returns."""
         self._jobs.append(job)
         self.advance()
@@ -107,16 +155,16 @@ class Runner:
 
     def advance(self) -> None:
         """Take the next possible steps: stop, fetch the source, start a worker, send a batch."""
-        standing = self._catalogue.standing(self.key)
-        if standing.failure is not None:
+        status = self._catalogue.status(self.key)
+        if status.failure is not None:
             self._stop()
             self._failed = None
-            self._refuse(standing.failure.value, standing.reason)
+            self._refuse(status.failure.value, status.reason)
             return
-        assert standing.version is not None
-        self._aim(standing.version)
+        assert status.version is not None
+        self._aim(status.version)
         if self._failed is not None:
-            if self._turn.now_ms < self._not_before_ms:
+            if self._context.now_ms < self._not_before_ms:
                 self._refuse(*self._failed)
                 return
             self._failed = None
@@ -132,13 +180,13 @@ class Runner:
         self._failed = None
         self._not_before_ms = 0
         if self._fetching:
-            self._turn.forget(self._fetching)
+            self._context.forget(self._fetching)
             self._fetching = 0
         if self._next is not None:
             ended, self._next = self._next, None
             self._slots.end(ended)
 
-    def _runs(self, worker: Worker | None) -> bool:
+    def _runs(self, worker: WorkerSlot | None) -> bool:
         """Whether this worker runs the wanted version."""
         wanted = self._wanted
         return (
@@ -150,7 +198,7 @@ class Runner:
     def _want_worker(self) -> None:
         if not (self.has_work or self._warm or self._current is not None):
             return
-        if self._turn.now_ms < self._not_before_ms:
+        if self._context.now_ms < self._not_before_ms:
             return
         if self._source is None:
             self._fetch()
@@ -174,7 +222,7 @@ class Runner:
         request = GetFilters(
             consumer_group=group, name=name, version=self._wanted.version, with_source=True
         )
-        self._fetching = self._turn.ask(request, self._fetched)
+        self._fetching = self._context.ask(request, self._fetched)
 
     def _fetched(self, answer: BrokerAnswered) -> None:
         self._fetching = 0
@@ -182,8 +230,8 @@ class Runner:
         if not trouble:
             trouble = self._take_source(answer)
         if trouble:
-            self._not_before_ms = self._turn.now_ms + self._policy.start_again_ms
-            self._turn.warn(f"the source of {self._named} is not available: {trouble}")
+            self._not_before_ms = self._context.now_ms + self._policy.start_again_ms
+            self._context.warn(f"the source of {self._named} is not available: {trouble}")
             return
         self.advance()
 
@@ -264,9 +312,11 @@ class Runner:
         worker.busy = True
         worker.batch += 1
         self._statistics.of(self.key, worker.version).bytes_in += size
-        self._turn.do(Judge(worker.number, worker.batch, topic, self._turn.wall_ms, total, pieces))
+        self._context.do(
+            EvaluateBatch(worker.number, worker.batch, topic, self._context.wall_ms, total, pieces)
+        )
 
-    def worker_judged(self, worker: Worker, item: Judged) -> None:
+    def worker_judged(self, worker: WorkerSlot, item: BatchEvaluated) -> None:
         """Process the results of a batch, up to the record at which the filter failed."""
         if worker is not self._current:
             return
@@ -279,10 +329,10 @@ class Runner:
             return
         counts = self._statistics.of(self.key, worker.version)
         parts, self._parts = self._parts, []
-        total, at = len(item.verdicts), 0
+        total, at = len(item.results), 0
         judged = total
         for number, (job, count) in enumerate(parts):
-            piece = item.verdicts[at : at + count]
+            piece = item.results[at : at + count]
             at += count
             bad = piece.find(NOT_JUDGED) if item.kind else -1
             job.micros += item.micros * count // total
@@ -292,23 +342,23 @@ class Runner:
             judged = at - count + bad
             for later, _ in reversed(parts[number + 1 :]):  # the worker did not evaluate them
                 self._jobs.appendleft(later)
-            job.verdicts += piece[:bad]
+            job.results += piece[:bad]
             self._stuck(job, worker.version, item.kind, item.reason)
             break
         counts.judged(judged, item.micros)
         self._pace.judged(worker.version, judged, item.micros)
         if item.kind == FilterFailure.MEMORY:
-            self._discipline.strike(self.key, worker.version, item.kind, item.reason)
+            self._discipline.count_failure(self.key, worker.version, item.kind, item.reason)
         self._switch()
         self.advance()
 
-    def _go_on(self, job: Job, verdicts: bytes) -> None:
+    def _go_on(self, job: FilterJob, results: bytes) -> None:
         if job.cancelled:
             return
-        job.verdicts += verdicts
+        job.results += results
         self._put_back(job)
 
-    def _put_back(self, job: Job) -> None:
+    def _put_back(self, job: FilterJob) -> None:
         if not job.alone:
             self._acquit(job)
         if job.left:
@@ -316,8 +366,8 @@ class Runner:
         else:
             job.owner.judged(job)
 
-    def _stuck(self, job: Job, version: int, kind: str, reason: str) -> None:
-        self._statistics.of(self.key, version).failed(kind, reason, self._turn.wall_ms)
+    def _stuck(self, job: FilterJob, version: int, kind: str, reason: str) -> None:
+        self._statistics.of(self.key, version).failed(kind, reason, self._context.wall_ms)
         if not job.cancelled and job.owner.stuck(job, kind, reason):
             self._put_back(job)
 
@@ -328,7 +378,7 @@ class Runner:
         parts, self._parts = self._parts, []
         if not parts:
             return
-        at_ms, job = self._turn.now_ms, parts[0][0]
+        at_ms, job = self._context.now_ms, parts[0][0]
         if sum(count for _, count in parts) == 1:
             suspicion = job.suspicion
             counted = suspicion is not None and not suspicion.found
@@ -339,15 +389,15 @@ class Runner:
                 return
         else:
             counts = self._statistics.of(self.key, version)
-            counts.failed(kind, reason, self._turn.wall_ms)
+            counts.failed(kind, reason, self._context.wall_ms)
             suspicion = Suspicion(kind, at_ms, version, len(parts))
             for each, count in reversed(parts):
                 if not each.cancelled:
-                    each.alone_to, each.suspicion = len(each.verdicts) + count, suspicion
+                    each.alone_to, each.suspicion = len(each.results) + count, suspicion
                     self._jobs.appendleft(each)
-        self._discipline.strike(self.key, version, kind, reason)
+        self._discipline.count_failure(self.key, version, kind, reason)
 
-    def _acquit(self, job: Job) -> None:
+    def _acquit(self, job: FilterJob) -> None:
         suspicion, job.suspicion = job.suspicion, None
         if suspicion is None:
             return
@@ -355,7 +405,7 @@ class Runner:
         if not suspicion.open and not suspicion.found and suspicion.kind == FilterFailure.DIED:
             self._discipline.take_back(suspicion.at_ms, self.key, suspicion.version)
 
-    def worker_ready(self, worker: Worker, item: WorkerReady) -> None:
+    def worker_ready(self, worker: WorkerSlot, item: WorkerReady) -> None:
         """A worker of the new version is ready."""
         counts = self._statistics.of(self.key, worker.version)
         counts.starts += 1
@@ -373,7 +423,7 @@ class Runner:
         if old is not None:
             self._slots.end(old)
 
-    def worker_ended(self, worker: Worker, item: WorkerEnded) -> None:
+    def worker_ended(self, worker: WorkerSlot, item: WorkerEnded) -> None:
         """A worker died, timed out, sent an invalid reply, or could not set up its filter."""
         lost = item.kind == LOST
         if worker is self._current:
@@ -385,22 +435,22 @@ class Runner:
             self._switch()
         elif worker is self._next:
             self._next = None
-            self._not_before_ms = self._turn.now_ms + self._policy.start_again_ms
+            self._not_before_ms = self._context.now_ms + self._policy.start_again_ms
             if not lost and not worker.ready:
                 self._failed_to_start(worker.version, item)
         if lost:
-            self._not_before_ms = self._turn.now_ms  # the executor itself waits for the zygote
+            self._not_before_ms = self._context.now_ms  # the executor itself waits for the zygote
         self.advance()
 
     def _failed_to_start(self, version: int, item: WorkerEnded) -> None:
         """Stop the filter: the enabled version cannot run, and the old one must not."""
         self._failed = (item.kind, item.reason)
-        self._statistics.of(self.key, version).failed(item.kind, item.reason, self._turn.wall_ms)
-        self._turn.warn(f"{self._named} cannot start: {item.kind}: {item.reason}")
+        self._statistics.of(self.key, version).failed(item.kind, item.reason, self._context.wall_ms)
+        self._context.warn(f"{self._named} cannot start: {item.kind}: {item.reason}")
         self._stop()
-        self._discipline.strike(self.key, version, item.kind, item.reason)
+        self._discipline.count_failure(self.key, version, item.kind, item.reason)
 
-    def give_up(self, worker: Worker) -> None:
+    def give_up(self, worker: WorkerSlot) -> None:
         """Release a worker whose slot another filter gets; waiting runs get the next worker."""
         if worker is self._current:
             self._current = None
@@ -418,18 +468,18 @@ class Runner:
 class Runners:
     """The runners of all active filters, by key."""
 
-    def __init__(self, make: Callable[[FilterKey], Runner]) -> None:
+    def __init__(self, make: Callable[[FilterKey], FilterRunner]) -> None:
         self._make = make
-        self._runners: dict[FilterKey, Runner] = {}
+        self._runners: dict[FilterKey, FilterRunner] = {}
 
-    def of(self, key: FilterKey) -> Runner:
+    def of(self, key: FilterKey) -> FilterRunner:
         """The runner of a filter; created if necessary."""
         found = self._runners.get(key)
         if found is None:
             found = self._runners[key] = self._make(key)
         return found
 
-    def known(self, key: FilterKey) -> Runner | None:
+    def known(self, key: FilterKey) -> FilterRunner | None:
         """The runner of a filter, or None."""
         return self._runners.get(key)
 
@@ -446,12 +496,12 @@ def _same(one: FilterVersion | None, other: FilterVersion) -> bool:
     return one is not None and (one.version, one.sha256) == (other.version, other.sha256)
 
 
-def _wrong(item: Judged, count: int) -> str:
+def _wrong(item: BatchEvaluated, count: int) -> str:
     """What is wrong with the results of a batch; "" if they are valid."""
-    verdicts = item.verdicts
-    if len(verdicts) != count:
-        return f"{len(verdicts)} results for {count} messages"
-    unjudged = len(verdicts) - len(verdicts.translate(None, _NOT_KNOWN))
-    if bool(item.kind) != bool(unjudged) or verdicts.translate(None, b"\0\1\2"):
+    results = item.results
+    if len(results) != count:
+        return f"{len(results)} results for {count} messages"
+    unjudged = len(results) - len(results.translate(None, _NOT_KNOWN))
+    if bool(item.kind) != bool(unjudged) or results.translate(None, b"\0\1\2"):
         return "invalid results"
     return ""

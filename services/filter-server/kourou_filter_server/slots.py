@@ -19,10 +19,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kourou.model.filter import FilterKey
-from kourou_filter_server.effects import EndWorker, StartWorker
-from kourou_filter_server.inputs import Judged, WorkerEnded, WorkerReady
-from kourou_filter_server.policy import ServerPolicy
-from kourou_filter_server.turn import Turn
+from kourou_filter_server.context import CoreContext, ServerPolicy
+from kourou_filter_server.interface import (
+    BatchEvaluated,
+    EndWorker,
+    StartWorker,
+    WorkerEnded,
+    WorkerReady,
+)
 
 
 class Attendant(Protocol):
@@ -42,25 +46,25 @@ class Attendant(Protocol):
         """A slot is free: it may start one worker now, if it still needs it."""
         ...
 
-    def give_up(self, worker: Worker) -> None:
+    def give_up(self, worker: WorkerSlot) -> None:
         """Its worker, which is not busy, is taken away."""
         ...
 
-    def worker_ready(self, worker: Worker, item: WorkerReady) -> None:
+    def worker_ready(self, worker: WorkerSlot, item: WorkerReady) -> None:
         """Its worker has set up the filter."""
         ...
 
-    def worker_ended(self, worker: Worker, item: WorkerEnded) -> None:
+    def worker_ended(self, worker: WorkerSlot, item: WorkerEnded) -> None:
         """Its worker has ended."""
         ...
 
-    def worker_judged(self, worker: Worker, item: Judged) -> None:
+    def worker_judged(self, worker: WorkerSlot, item: BatchEvaluated) -> None:
         """Its worker has filtered a batch."""
         ...
 
 
 @dataclass(slots=True, eq=False)
-class Worker:
+class WorkerSlot:
     """One sandboxed process. `since_ms`: ready since then; `used_ms`: when it last had a batch."""
 
     number: int
@@ -78,10 +82,10 @@ class Worker:
 class Slots:
     """All workers of this filter server."""
 
-    def __init__(self, turn: Turn, policy: ServerPolicy) -> None:
-        self._turn = turn
+    def __init__(self, context: CoreContext, policy: ServerPolicy) -> None:
+        self._context = context
         self._policy = policy
-        self._workers: dict[int, Worker] = {}
+        self._workers: dict[int, WorkerSlot] = {}
         self._numbers = 0
         self._waiting: list[Attendant] = []
         self._granting = False
@@ -149,23 +153,23 @@ class Slots:
         sha256: str = "",
         *,
         lasting: bool = True,
-    ) -> Worker:
+    ) -> WorkerSlot:
         """Start a worker. `lasting`: its slot may be taken away."""
         assert len(self._workers) < self._policy.workers_max, "no worker process is free"
         self._numbers += 1
-        worker = Worker(self._numbers, attendant, version, sha256, lasting)
-        worker.used_ms = self._turn.now_ms
+        worker = WorkerSlot(self._numbers, attendant, version, sha256, lasting)
+        worker.used_ms = self._context.now_ms
         self._workers[worker.number] = worker
         group, name = key
-        self._turn.do(StartWorker(worker.number, group, name, version, source))
+        self._context.do(StartWorker(worker.number, group, name, version, source))
         return worker
 
-    def end(self, worker: Worker) -> None:
+    def end(self, worker: WorkerSlot) -> None:
         """End a worker, whatever it is doing."""
         self._forget(worker)
         self.grant()
 
-    def must_yield(self, worker: Worker) -> bool:
+    def must_yield(self, worker: WorkerSlot) -> bool:
         """Whether it has had its slot for `turn_ms` while others wait."""
         return (
             bool(self._waiting)
@@ -173,14 +177,14 @@ class Slots:
             and len(self._workers) >= self._policy.workers_max
         )
 
-    def _forget(self, worker: Worker) -> None:
+    def _forget(self, worker: WorkerSlot) -> None:
         if self._workers.pop(worker.number, None) is not None:
-            self._turn.do(EndWorker(worker.number))
+            self._context.do(EndWorker(worker.number))
 
-    def _had_turn(self, worker: Worker) -> bool:
-        return self._turn.now_ms - worker.since_ms >= self._policy.turn_ms
+    def _had_turn(self, worker: WorkerSlot) -> bool:
+        return self._context.now_ms - worker.since_ms >= self._policy.turn_ms
 
-    def _spare(self) -> list[Worker]:
+    def _spare(self) -> list[WorkerSlot]:
         """Workers whose slot may be taken away, in order: idle ones, then those over `turn_ms`."""
         idle = [one for one in self._workers.values() if one.lasting and one.ready and not one.busy]
         resting = [one for one in idle if not one.attendant.has_work]
@@ -197,7 +201,7 @@ class Slots:
         worker = self._workers.get(item.worker)
         if worker is not None:
             worker.ready = True
-            worker.since_ms = worker.used_ms = self._turn.now_ms
+            worker.since_ms = worker.used_ms = self._context.now_ms
             worker.attendant.worker_ready(worker, item)
 
     def ended(self, item: WorkerEnded) -> None:
@@ -207,17 +211,17 @@ class Slots:
             worker.attendant.worker_ended(worker, item)
             self.grant()
 
-    def judged(self, item: Judged) -> None:
+    def judged(self, item: BatchEvaluated) -> None:
         """A worker has filtered a batch."""
         worker = self._workers.get(item.worker)
         if worker is not None and worker.busy and worker.batch == item.batch:
             worker.busy = False
-            worker.used_ms = self._turn.now_ms
+            worker.used_ms = self._context.now_ms
             worker.attendant.worker_judged(worker, item)
 
     def tick(self) -> None:
         """End the workers that have been idle for too long."""
-        late = self._turn.now_ms - self._policy.worker_idle_ms
+        late = self._context.now_ms - self._policy.worker_idle_ms
         for worker in list(self._workers.values()):
             resting = worker.lasting and worker.ready and not worker.busy
             if resting and worker.used_ms <= late and not worker.attendant.has_work:

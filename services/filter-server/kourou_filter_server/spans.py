@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kourou.protocol.messages.pulls import PullMessage
+from kourou_filter_server.interface import BatchEvaluated, EvaluateBatch, Filtered, WorkerEnded
 
 from kourou.errors import Code, error_from_code
 from kourou.protocol.request import Request
@@ -24,9 +25,7 @@ from kourou.telemetry.metrics import Family, Labels
 from kourou.telemetry.tracing import SpanKind, TracedSpan
 from kourou.telemetry.tracing_context import contexts_among
 from kourou.telemetry.tracing_setup import SpanExport
-from kourou_filter_server.effects import Filtered, Judge
-from kourou_filter_server.inputs import Judged, WorkerEnded
-from kourou_filter_server.records import YES
+from kourou_filter_server.jobs import YES
 
 OPEN_SPANS_MAX = 4_096
 JUDGED_SPANS_MAX = 16
@@ -54,7 +53,7 @@ class FilterSpans:
         self._tracing = export.tracing
         self._open: dict[_Key, TracedSpan] = {}
         self._refused = 0
-        self._judging: dict[int, tuple[Judge, list[bytes], int]] = {}
+        self._judging: dict[int, tuple[EvaluateBatch, list[bytes], int]] = {}
 
     def arrived(self, received: list[Received]) -> None:
         """Start the spans of new requests."""
@@ -91,7 +90,7 @@ class FilterSpans:
                 }
             )
 
-    def judging(self, effect: Judge) -> None:
+    def judging(self, effect: EvaluateBatch) -> None:
         """A batch is sent to a worker, which has one at a time."""
         contexts: list[bytes] = []
         for run in effect.records:
@@ -101,7 +100,7 @@ class FilterSpans:
         if contexts:
             self._judging[effect.worker] = effect, contexts, self._tracing.now_ns()
 
-    def judged(self, item: Judged | WorkerEnded) -> None:
+    def judged(self, item: BatchEvaluated | WorkerEnded) -> None:
         """A worker has filtered its batch, or has ended."""
         effect, contexts, began_ns = self._judging.pop(item.worker, (None, [], 0))
         if effect is None:
@@ -111,8 +110,8 @@ class FilterSpans:
             names.DESTINATION: effect.topic,
             names.FILTER_SEEN: effect.count,
         }
-        if isinstance(item, Judged):
-            about[names.FILTER_PASSED] = item.verdicts.count(YES)
+        if isinstance(item, BatchEvaluated):
+            about[names.FILTER_PASSED] = item.results.count(YES)
             about[names.FILTER_MICROS] = item.micros
         now_ns = self._tracing.now_ns()
         for context in contexts:

@@ -18,20 +18,113 @@ import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from kourou.errors import FilterFailed, KourouError, Unavailable
-from kourou_filter_server.jail import wire
-from kourou_filter_server.jail.limits import cpu_clock
-from kourou_filter_server.worker_replies import (
-    FilterResults,
-    Lie,
-    Refused,
-    read_filter_results,
-    read_setup,
-)
+from kourou.service.cores import cores_named, cores_that_compute
+from kourou_filter_server.sandbox import wire
+from kourou_filter_server.sandbox.limits import cpu_clock
+
+# -- replies of a worker --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FilterResults:
+    """A filter's results for a batch.
+
+    `results` has one byte for each record: 0 rejected, 1 passed, 2 not evaluated. `kind` is "" or,
+    if there is a 2, "raised" or "memory"; then `failure` is the reason of the first one. `micros`
+    is the CPU time that the worker reports, limited to the wall time.
+    """
+
+    results: bytes
+    failure: str | None
+    micros: int
+    kind: str = ""
+
+
+class ProtocolViolation(Exception):
+    """The worker violated the protocol."""
+
+
+class FilterRefused(Exception):
+    """The worker reports that it cannot start."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+        self.reason = reason
+
+
+_SETUP_KINDS = {
+    wire.REFUSED: "setup",
+    wire.REFUSED_FOR_MEMORY: "memory",
+    wire.LAYER_MISSING: "setup",
+}
+
+
+def read_setup(received: bytearray, elapsed_us: int) -> FilterResults | None:
+    """Read the reply to a source: an empty result if the filter is ready; None if incomplete.
+
+    Raises FilterRefused if the worker cannot start, and ProtocolViolation.
+    """
+    if len(received) < wire.SETUP_REPLY.size:
+        return None
+    if len(received) > wire.SETUP_REPLY.size:
+        raise ProtocolViolation("more bytes than a reply has")
+    outcome, reason = wire.SETUP_REPLY.unpack(received)
+    if outcome == wire.READY:
+        return FilterResults(b"", None, 0)
+    if outcome not in _SETUP_KINDS:
+        raise ProtocolViolation(f"result {outcome} of its set-up")
+    raise FilterRefused(_SETUP_KINDS[outcome], _text(reason))
+
+
+def read_filter_results(
+    received: bytearray, number: int, count: int, elapsed_us: int
+) -> FilterResults | None:
+    """Read the reply to batch `number` of `count` records; None if it is incomplete.
+
+    Raises ProtocolViolation.
+    """
+    head = wire.REPLY_HEAD.size
+    if len(received) < head:
+        return None
+    batch, result_count, micros, failure = wire.REPLY_HEAD.unpack_from(received)
+    if batch != number:
+        raise ProtocolViolation(f"batch {batch} instead of {number}")
+    if result_count != count:
+        raise ProtocolViolation(f"{result_count} results instead of {count}")
+    if failure not in _KINDS:
+        raise ProtocolViolation(f"failure {failure}")
+    end = head + count
+    width = end if failure == wire.NO_FAILURE else end + wire.REASON_BYTES
+    if len(received) > width:
+        raise ProtocolViolation("more bytes than a reply has")
+    if len(received) < width:
+        return None
+    results = bytes(received[head:end])
+    if results.translate(None, b"\0\1\2"):
+        raise ProtocolViolation("an invalid result")
+    if (wire.FAILED in results) is not (failure != wire.NO_FAILURE):
+        raise ProtocolViolation("a failure without its message, or a message without a failure")
+    reason = None if failure == wire.NO_FAILURE else _text(bytes(received[end:]))
+    return FilterResults(results, reason, min(micros, elapsed_us), _KINDS[failure])
+
+
+_KINDS = {wire.NO_FAILURE: "", wire.RAISED: "raised", wire.OUT_OF_MEMORY: "memory"}
+
+
+def _text(reason: bytes) -> str:
+    """A reason for logs and replies: one line of printable text, whatever the bytes are."""
+    said = reason.partition(b"\0")[0].decode("utf-8", "replace")
+    line = "".join(char if char.isprintable() else " " for char in said).strip()
+    return line or "no reason was given"
+
+
+# -- the connection -------------------------------------------------------------------------------
 
 _ENDED_S_MAX = 5.0
 """How long to wait for the zygote to report how a worker ended, after a kill or a hang-up."""
@@ -75,14 +168,14 @@ DEFAULT_LIMITS = WorkerLimits()
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class WorkerExit:
     """How a worker ended: a kind of kourou.model.filter.FilterFailure, and the reason as text."""
 
     kind: str
     reason: str
 
 
-NOBODYS_FAULT = ""
+NO_FILTERS_FAULT = ""
 """The kind if no filter is to blame: the zygote ended, or the filter server ended the worker."""
 
 
@@ -96,7 +189,7 @@ class _Flight:
     began_s: float
     cpu_began_s: float
     done: asyncio.Future[FilterResults]
-    unsent: memoryview
+    pending: memoryview
     timer: asyncio.TimerHandle | None = None
 
 
@@ -119,8 +212,8 @@ class Worker:
         self._pidfd = pidfd
         self._renew = renew
         self._loop = asyncio.get_running_loop()
-        self._how: asyncio.Future[Ended] = self._loop.create_future()
-        self._failed: Ended | None = None
+        self._how: asyncio.Future[WorkerExit] = self._loop.create_future()
+        self._failed: WorkerExit | None = None
         self._hung_up = False
         self._flight: _Flight | None = None
         self._taken = False
@@ -178,7 +271,7 @@ class Worker:
 
     def kill(self, reason: str = "the filter server ended it") -> None:
         """Kill it now; a pending call raises Unavailable."""
-        self._fail(Ended(NOBODYS_FAULT, reason))
+        self._fail(WorkerExit(NO_FILTERS_FAULT, reason))
 
     async def wait_ended(self) -> str:
         """Wait until its process has ended. Returns the reason."""
@@ -190,7 +283,7 @@ class Worker:
         self.kill()
         await self.wait_ended()
 
-    def ended(self, how: Ended) -> None:
+    def ended(self, how: WorkerExit) -> None:
         """The zygote reports its end, or the zygote itself has ended."""
         if not self._how.done():
             self._how.set_result(how)
@@ -268,8 +361,8 @@ class Worker:
     def _send(self, flight: _Flight) -> None:
         """Write what the socket accepts; the rest follows when it is writable."""
         try:
-            while flight.unsent:
-                flight.unsent = flight.unsent[self._channel.send(flight.unsent) :]
+            while flight.pending:
+                flight.pending = flight.pending[self._channel.send(flight.pending) :]
         except BlockingIOError:
             self._loop.add_writer(self._channel.fileno(), self._writable)
         except OSError:
@@ -298,30 +391,30 @@ class Worker:
             self._hang_up()
             return
         try:
-            if flight is None or flight.unsent:
-                raise Lie("it sent data without a request")
+            if flight is None or flight.pending:
+                raise ProtocolViolation("it sent data without a request")
             self._received += part
             elapsed_us = int((time.monotonic() - flight.began_s) * 1e6)
-            verdicts = flight.read(self._received, elapsed_us)
-        except Lie as lie:
-            self._fail(Ended("lied", f"the worker broke the protocol: {lie}"))
-        except Refused as refused:
-            self._fail(Ended(refused.kind, refused.reason))
+            results = flight.read(self._received, elapsed_us)
+        except ProtocolViolation as lie:
+            self._fail(WorkerExit("lied", f"the worker broke the protocol: {lie}"))
+        except FilterRefused as refused:
+            self._fail(WorkerExit(refused.kind, refused.reason))
         else:
-            if verdicts is not None:
-                self._land(flight, verdicts)
+            if results is not None:
+                self._land(flight, results)
 
-    def _land(self, flight: _Flight, verdicts: FilterResults) -> None:
+    def _land(self, flight: _Flight, results: FilterResults) -> None:
         """Complete the request with a valid reply."""
         self._flight = None
         self._received.clear()
         if flight.timer is not None:
             flight.timer.cancel()
         worked_us = int((self._cpu_s() - flight.cpu_began_s) * 1e6) - CLOCK_TICK_US
-        if verdicts.micros < worked_us:
-            verdicts = replace(verdicts, micros=worked_us)
+        if results.micros < worked_us:
+            results = replace(results, micros=worked_us)
         if not flight.done.done():  # otherwise the call was cancelled
-            flight.done.set_result(verdicts)
+            flight.done.set_result(results)
         self._worked_s += time.monotonic() - flight.began_s
         if self._worked_s * 2 >= self._limits.cpu_allowance_s:
             self._worked_s = 0.0
@@ -344,7 +437,7 @@ class Worker:
         limit_ms = flight.deadline_s * 1_000
         longer = f", nor in {_STARVED_S:.0f} s more" if short_s > 0 else ""
         reason = f"no reply within {limit_ms:.0f} ms{longer} ({worked_s * 1_000:.0f} ms of work)"
-        self._fail(Ended("timeout", reason))
+        self._fail(WorkerExit("timeout", reason))
 
     # -- failure and end ------------------------------------------------------------------------
 
@@ -353,11 +446,11 @@ class Worker:
         self._hung_up = True
         self._unwatch()
         self._loop.call_later(
-            _ENDED_S_MAX, self._fail, Ended("died", "the worker closed the connection")
+            _ENDED_S_MAX, self._fail, WorkerExit("died", "the worker closed the connection")
         )
         self._signal()  # it may have closed its end and continue to run
 
-    def _fail(self, how: Ended) -> None:
+    def _fail(self, how: WorkerExit) -> None:
         """Mark it as dead and fail the pending request; only the first reason counts."""
         if self._failed is not None:
             return
@@ -373,8 +466,8 @@ class Worker:
                 flight.done.set_exception(self._failure(how))
             self._pass_turn()  # the next caller gets the error in `_begin`
 
-    def _failure(self, how: Ended) -> KourouError:
-        if how.kind == NOBODYS_FAULT:
+    def _failure(self, how: WorkerExit) -> KourouError:
+        if how.kind == NO_FILTERS_FAULT:
             return Unavailable(how.reason)
         return FilterFailed(how.reason, kind=how.kind, filter_version=self.identity.version)
 
@@ -394,3 +487,21 @@ class Worker:
             return time.clock_gettime(cpu_clock(self.pid))
         except OSError:
             return 0.0
+
+
+# -- processor cores ------------------------------------------------------------------------------
+
+ALL_CORES = "all"
+
+
+def cores_of_workers(wanted: str | None, there: Set[int]) -> frozenset[int]:
+    """The cores for workers, of those that are `there`; empty if workers may use all.
+
+    By default these are all but the first, if there are at least two. Raises ConfigError if the
+    text is not a list of cores or names a core that does not exist.
+    """
+    if wanted is None:
+        return cores_that_compute(there)
+    if wanted.strip() == ALL_CORES:
+        return frozenset()
+    return cores_named("filterWorkerCores", wanted, there, also=f", or {ALL_CORES}")

@@ -1,4 +1,11 @@
-"""The connection of the filter server to the zygote: starts it, and starts workers with it.
+"""The sandboxed processes of the filter server: their layers, the zygote, and its workers.
+
+    probe            which sandbox layers this machine has; `kourou doctor` uses it as well
+    Zygote           the connection to the zygote: starts it, and starts workers with it
+    SandboxExecutor  executes the core's effects on workers, and restarts the zygote
+
+The end of a worker is posted to the core once if the core knows the worker. When the zygote ends,
+its workers end with it. It is restarted, and worker starts wait for it.
 
 State: soft.
 
@@ -12,26 +19,118 @@ import asyncio
 import functools
 import importlib.util
 import json
+import logging
 import os
 import signal
 import socket
 import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from kourou.errors import Unavailable
+from kourou_filter_server.interface import (
+    LOST,
+    BatchEvaluated,
+    EndWorker,
+    EvaluateBatch,
+    Input,
+    StartWorker,
+    WorkerEnded,
+    WorkerReady,
+)
+from kourou_filter_server.sandbox import wire
+
+from kourou.errors import ConfigError, FilterFailed, KourouError, Unavailable
 from kourou.filtering.python_rules import MODULES
-from kourou_filter_server.jail import wire
-from kourou_filter_server.layers import Layer, command, layers_of, missing, refusal
 from kourou_filter_server.worker_link import (
     DEFAULT_LIMITS,
-    NOBODYS_FAULT,
-    Ended,
+    NO_FILTERS_FAULT,
     Worker,
+    WorkerExit,
     WorkerIdentity,
     WorkerLimits,
 )
+
+# -- sandbox layers -------------------------------------------------------------------------------
+
+PROBE_S_MAX = 30.0
+"""The timeout of the probe, which normally takes 0.1 s and longer on an overloaded machine."""
+
+_BOOT = (
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from kourou_filter_server.sandbox.zygote import main; main(sys.argv[2:])"
+)
+_HINT = (
+    "in a container use deploy/seccomp/filter-server.json; for details run "
+    "`kourou doctor`; --unsafe-no-sandbox runs filters without a sandbox, "
+    "for development on loopback only"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One sandbox layer. `detail` is its version, or the kernel's error with an explanation."""
+
+    name: str
+    there: bool
+    detail: str
+
+
+def command(*arguments: str) -> list[str]:
+    """The zygote's command line: isolated, without site packages, with our folder only.
+
+    It writes no bytecode, because its limit of file sizes is 0, and exceeding it would end it.
+
+    The caller starts it with an empty environment and the working directory "/".
+    """
+    folder = str(Path(__file__).resolve().parent.parent)
+    return [sys.executable, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, folder, *arguments]
+
+
+def probe() -> tuple[Layer, ...]:
+    """Try every layer in child processes; this process does not change.
+
+    Blocks for about a tenth of a second. Raises Unavailable if Python cannot be started.
+    """
+    try:
+        done = subprocess.run(
+            command("probe"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env={},
+            cwd="/",
+            timeout=PROBE_S_MAX,
+            check=True,
+        )
+    except subprocess.CalledProcessError as error:
+        text = error.stderr.decode("utf-8", "replace").strip()[-500:]
+        raise Unavailable(f"the layers of the sandbox could not be tested: {text}") from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"the layers of the sandbox could not be tested: {error}") from None
+    return layers_of(json.loads(done.stdout))
+
+
+def layers_of(reply: Iterable[tuple[str, bool, str]]) -> tuple[Layer, ...]:
+    """Convert the layers from the JSON form that the zygote and the probe use."""
+    return tuple(Layer(name, there, detail) for name, there, detail in reply)
+
+
+def missing(layers: Iterable[Layer] | None = None) -> tuple[Layer, ...]:
+    """The missing ones of `layers`, or of a new probe."""
+    return tuple(layer for layer in (probe() if layers is None else layers) if not layer.there)
+
+
+def refusal(lacking: Iterable[Layer]) -> ConfigError:
+    """The error of a filter server that does not start: one sentence with every missing layer."""
+    named = "; ".join(f"{layer.name} ({layer.detail})" for layer in lacking)
+    return ConfigError(f"the sandbox of filters lacks: {named}", hint=_HINT)
+
+
+# -- the zygote -----------------------------------------------------------------------------------
 
 START_S_MAX = 30.0
 """The timeout until the zygote is ready; normally a fraction of a second."""
@@ -260,7 +359,7 @@ class Zygote:
             self._not_forked(number, reason)
         workers, self._workers = self._workers, {}
         for worker in workers.values():
-            worker.ended(Ended(NOBODYS_FAULT, f"{reason}, and its workers with it"))
+            worker.ended(WorkerExit(NO_FILTERS_FAULT, f"{reason}, and its workers with it"))
         if not life.ready.done():
             life.ready.set_exception(Unavailable(reason))
             life.ready.exception()  # marks it as retrieved: `start` may have timed out
@@ -334,11 +433,11 @@ class Zygote:
                 life.control.send(wire.RENEW.pack(b"R", number, allowance_s))
 
 
-def how_it_ended(code: int) -> Ended:
+def how_it_ended(code: int) -> WorkerExit:
     """Convert an exit code, or minus a signal number, to a failure kind and a text."""
     if code == -signal.SIGXCPU:
-        return Ended("timeout", "the worker used more processor time than allowed")
-    return Ended("died", f"the worker {in_words(code)}")
+        return WorkerExit("timeout", "the worker used more processor time than allowed")
+    return WorkerExit("died", f"the worker {in_words(code)}")
 
 
 def in_words(code: int) -> str:
@@ -368,3 +467,162 @@ def _codec_paths() -> list[str]:
     found = (importlib.util.find_spec(name) for name in _CODECS)
     origins = [spec.origin for spec in found if spec is not None and spec.origin]
     return sorted({str(Path(origin).parent.parent) for origin in origins})
+
+
+_log = logging.getLogger("kourou.filter-server")
+
+# -- effects on workers ---------------------------------------------------------------------------
+
+START_AGAIN_S = 1.0
+"""The interval between attempts to start the zygote, and the delay after a failed fork."""
+
+_NS_PER_US = 1_000
+
+
+class SandboxExecutor:
+    """Executes effects on workers. `failed` is called if the zygote can never be restarted."""
+
+    def __init__(
+        self,
+        zygote: Zygote,
+        limits: WorkerLimits,
+        post: Callable[[Input], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._zygote = zygote
+        self._limits = limits
+        self._post = post
+        self._failed = failed
+        self._workers: dict[int, Worker] = {}
+        self._lives: dict[int, asyncio.Task[None]] = {}
+        self._batches: set[asyncio.Task[None]] = set()
+        self._judging: set[int] = set()
+        self._up = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+        self.zygotes_started = 0
+
+    def performers(self) -> dict[type[Any], Callable[[Any], None]]:
+        """The executor of each type of effect on workers."""
+        return {StartWorker: self._start, EvaluateBatch: self._judge, EndWorker: self._end}
+
+    # -- startup and shutdown ---------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start the zygote. Raises ConfigError, which names the missing layers, or Unavailable."""
+        await self._zygote.start()
+        self.zygotes_started += 1
+        self._up.set()
+        self._keeper = asyncio.create_task(self._keep())
+
+    async def stop(self) -> None:
+        """End the zygote and all workers, and wait until they are gone."""
+        tasks = [*self._lives.values(), *self._batches]
+        if self._keeper is not None:
+            tasks.append(self._keeper)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._zygote.close()
+
+    async def _keep(self) -> None:
+        try:
+            while True:
+                reason = await self._zygote.wait_ended()
+                self._up.clear()
+                _log.warning("%s; restarting it", reason)
+                await self._start_again()
+                self.zygotes_started += 1
+                self._up.set()
+        except KourouError as error:  # the sandbox has lost a layer
+            self._failed(error)
+
+    async def _start_again(self) -> None:
+        while True:
+            try:
+                await self._zygote.start()
+            except KourouError as error:
+                if not error.retryable:
+                    raise
+                _log.error("filters cannot run: %s", error)
+                await asyncio.sleep(START_AGAIN_S)
+            else:
+                return
+
+    # -- workers ----------------------------------------------------------------------------------
+
+    def _start(self, effect: StartWorker) -> None:
+        number = effect.worker
+        life = asyncio.get_running_loop().create_task(self._live(effect))
+        self._lives[number] = life
+        life.add_done_callback(lambda _: self._lives.pop(number, None))
+
+    async def _live(self, effect: StartWorker) -> None:
+        """Run a worker from its start to its end, and post both to the core."""
+        number = effect.worker
+        worker: Worker | None = None
+        try:
+            await self._up.wait()
+            began_ns = time.monotonic_ns()
+            identity = WorkerIdentity(effect.group, effect.name, effect.version)
+            worker = await self._zygote.start_worker(identity, effect.source, self._limits)
+            self._workers[number] = worker
+            micros = (time.monotonic_ns() - began_ns) // _NS_PER_US
+            self._post(WorkerReady(number, micros))
+            reason = await worker.wait_ended()
+            if number not in self._judging:  # otherwise `_ask` posts the end, with its cause
+                self._post(WorkerEnded(number, LOST, reason))
+        except FilterFailed as failure:
+            self._post(WorkerEnded(number, failure.kind, str(failure)))
+        except KourouError as error:
+            if self._up.is_set():  # the machine lacks a resource
+                await asyncio.sleep(START_AGAIN_S)
+            self._post(WorkerEnded(number, LOST, str(error)))
+        finally:
+            self._workers.pop(number, None)
+            if worker is not None:
+                worker.kill()
+
+    def _end(self, effect: EndWorker) -> None:
+        worker = self._workers.pop(effect.worker, None)
+        if worker is not None:
+            worker.kill()
+        life = self._lives.pop(effect.worker, None)
+        if life is not None:
+            life.cancel()
+
+    # -- batches ----------------------------------------------------------------------------------
+
+    def _judge(self, effect: EvaluateBatch) -> None:
+        worker = self._workers.get(effect.worker)
+        if worker is None:  # it has just ended, and the core will receive WorkerEnded
+            return
+        self._judging.add(effect.worker)
+        batch = asyncio.get_running_loop().create_task(self._ask(worker, effect))
+        self._batches.add(batch)
+        batch.add_done_callback(self._batches.discard)
+
+    async def _ask(self, worker: Worker, effect: EvaluateBatch) -> None:
+        number = effect.worker
+        try:
+            reply = await worker.judge(
+                effect.topic.encode(), effect.wall_ms, effect.records, effect.count
+            )
+        except FilterFailed as failure:
+            self._post(WorkerEnded(number, failure.kind, str(failure)))
+        except KourouError as error:
+            self._post(WorkerEnded(number, LOST, str(error)))
+        else:
+            self._post(
+                BatchEvaluated(
+                    number,
+                    effect.batch,
+                    reply.results,
+                    reply.kind,
+                    reply.failure or "",
+                    reply.micros,
+                )
+            )
+        finally:
+            self._judging.discard(number)
+            if not worker.alive:  # the core ignores a second WorkerEnded
+                self._post(WorkerEnded(number, LOST, "it ended with its last batch"))

@@ -28,7 +28,7 @@ from kourou.telemetry.metrics import Family, expose
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.core import Effect, Input, NamesrvCore
 from kourou_namesrv.key_value_handler import KeyValuesWritten, RecordKeyValues
-from kourou_namesrv.kv_store import KeyValueStore
+from kourou_namesrv.key_values import KeyValueStore
 
 _log = logging.getLogger("kourou.namesrv")
 

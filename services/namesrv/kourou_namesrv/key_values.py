@@ -1,20 +1,39 @@
-"""The key/value settings that clients can read: namespace -> key -> value.
+"""The key/value settings that clients can read, namespace -> key -> value, and their storage.
 
-State: projection of KeyValuePut and KeyValueDeleted. A name server has no commit log, so its event
-store is the primary storage. `evolve` changes the object in place.
+A name server has no commit log, so its event store is authoritative and has the history.
+`kvConfig.json` is its projection in RocketMQ's format, so that a RocketMQ name server can be
+started on it. If another program changed the file, the hashes in `<name>.written` differ, and the
+changes are imported as events. SQLAlchemy is loaded only if there are settings to store: most name
+servers have none.
+
+State: a log (KeyValuePut and KeyValueDeleted) and its projections: `KeyValues`, which `evolve`
+changes in place, and the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from kourou.errors import BadRequest, DecodeError
-from kourou.events.control_events import Event, KeyValueDeleted, KeyValuePut, Recorded
+from kourou.clock import Clock
+from kourou.errors import BadRequest, ConfigError, DecodeError, MetadataUnavailable
+from kourou.events.control_events import Cause, Event, KeyValueDeleted, KeyValuePut, Recorded
 from kourou.events.stream import StreamKind
-from kourou.model.limits import KEY_VALUE_LENGTH_MAX, SETTING_LENGTH_MAX
+from kourou.model.limits import KEY_VALUE_FILE_BYTES_MAX, KEY_VALUE_LENGTH_MAX, SETTING_LENGTH_MAX
+from kourou.protocol.wire import lenient_json
+from kourou.store.config.shared_files import SharedFiles
+from kourou.store.disk import as_store_error
+from kourou.store.real_disk import RealDisk
+
+if TYPE_CHECKING:
+    from kourou.eventstore.event_store import EventStore
+
 
 SNAPSHOT_FORMAT = 1
 
@@ -116,3 +135,117 @@ def decode_state(snapshot: bytes) -> KeyValues:
 
 KEY_VALUES = StreamKind("key-values", KeyValues, evolve, encode_state, decode_state)
 """The key/value stream of a name server."""
+
+
+# -- storage ---------------------------------------------------------------------------------------
+
+_log = logging.getLogger("kourou.namesrv")
+
+Table = Mapping[str, Mapping[str, str]]
+
+
+class KeyValueStore:
+    """The key/value settings on disk; `path` is that of `kvConfig.json`. Not thread-safe."""
+
+    def __init__(self, path: Path, url: str | None, clock: Clock) -> None:
+        self._path = path
+        self._url = url
+        self._clock = clock
+        self._database = path.with_name("namesrv.db")
+        self._events: EventStore | None = None
+        self._state = KeyValues()
+
+    def load(self) -> KeyValues:
+        """Return a copy of the stored settings, after importing external changes of the file.
+
+        Raises ConfigError if the file cannot be read.
+        """
+        self._warn_of_place()
+        if self._url or self._database.exists():
+            self._state, _ = self._opened().load(KEY_VALUES)
+        external = self._read_external()
+        events = [] if external is None else decide_import(self._state, external)
+        if events:
+            cause = Cause("name server", "imported from kvConfig.json, which another program wrote")
+            self.record(events, self._state.next_offset, cause)
+        if self._state.next_offset:
+            self.write()
+        return self._state.copy()
+
+    def record(self, events: Sequence[Event], expected_offset: int, cause: Cause) -> list[Recorded]:
+        """Make events durable. Raises MetadataUnavailable if the database does not accept them."""
+        now_ms = self._clock.now_ms()
+        found = self._opened().record(
+            KEY_VALUES, events, expected_offset=expected_offset, wall_ms=now_ms, cause=cause
+        )
+        unknown = self._opened().events(after=self._state.next_offset - 1, stream=KEY_VALUES.name)
+        for recorded in unknown:  # includes events of other writers
+            self._state = KEY_VALUES.evolve(self._state, recorded)
+        return found
+
+    def write(self) -> None:
+        """Write `kvConfig.json`. Raises DiskFull or StoreFaulted if that fails."""
+        content = lenient_json.dumps({"configTable": self._state.table})
+        try:
+            self._files().save(self._path.name, content, _decode)
+        except OSError as error:
+            raise as_store_error(error, f"writing {self._path}") from error
+
+    def close(self) -> None:
+        """Close the database; a write that waits for it ends."""
+        if self._events is not None:
+            self._events.close()
+
+    def _opened(self) -> EventStore:
+        if self._events is None:
+            from kourou.eventstore.database import sqlite_url
+            from kourou.eventstore.event_store import EventStore
+
+            try:
+                self._database.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                where = self._database.parent
+                raise MetadataUnavailable(f"{where} cannot be made: {error.strerror}") from error
+            self._events = EventStore.open(self._url or sqlite_url(self._database))
+        return self._events
+
+    def _warn_of_place(self) -> None:
+        """Warn if the folder is not writable: only changes need it, so the service starts."""
+        place = self._path.parent
+        while not place.exists() and place != place.parent:
+            place = place.parent
+        try:
+            TemporaryDirectory(prefix=".kourou-", dir=place).cleanup()
+        except OSError as error:
+            _log.warning(
+                "kvConfigPath is %s, but %s is not writable (%s): changes of key/value settings "
+                "will be rejected",
+                self._path,
+                place,
+                error.strerror,
+            )
+
+    def _files(self) -> SharedFiles:
+        written = self._path.with_name(f"{self._path.name}.written")
+        return SharedFiles(RealDisk(), self._path.parent, written, KEY_VALUE_FILE_BYTES_MAX)
+
+    def _read_external(self) -> Table | None:
+        """The table of the file if another program wrote it; otherwise None."""
+        try:
+            files = self._files()
+            content = files.read(self._path.name)
+            return _decode(content) if content and files.foreign([self._path.name]) else None
+        except OSError as error:
+            raise ConfigError(f"cannot read {self._path}: {error.strerror}") from error
+        except DecodeError as error:
+            raise ConfigError(
+                f"{self._path} is damaged: {error}", hint="restore it from its .bak file"
+            ) from error
+
+
+def _decode(content: bytes) -> Table:
+    try:
+        read = msgspec.convert(lenient_json.loads(content), dict[str, dict[str, dict[str, str]]])
+    except msgspec.ValidationError as error:
+        raise DecodeError(f"not a table of key/value settings: {error}") from error
+    return read.get("configTable", {})

@@ -31,7 +31,7 @@ NAMESPACE = "KOUROU_PROMOTED"
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class BrokerIdentity:
     """The identity of a registering broker. `addresses` maps `carrier:listener` to its address
     there.
 
@@ -57,7 +57,9 @@ class Outdone(NotLeader):
     Do: Start this broker as a follower, under a brokerId that no other broker uses.
     """
 
-    def __init__(self, identity: Identity, known: int, where: str, *, rival: bool = False) -> None:
+    def __init__(
+        self, identity: BrokerIdentity, known: int, where: str, *, rival: bool = False
+    ) -> None:
         also = ", which was promoted at the same time" if rival else ""
         super().__init__(
             f"epoch {known} of broker {identity.name} was started {where}, but the "
@@ -67,7 +69,7 @@ class Outdone(NotLeader):
         self.epoch = last_of_promotion(known) if rival else known
 
 
-def check_identity(identity: Identity) -> None:
+def check_identity(identity: BrokerIdentity) -> None:
     """Validate names, address and ID. Raises BadRequest."""
     for what, text in (
         ("brokerName", identity.name),
@@ -80,13 +82,13 @@ def check_identity(identity: Identity) -> None:
         raise BadRequest(f"brokerId is {identity.broker_id}; it must be 0 or more")
 
 
-def check_leader(identity: Identity, there: Identity) -> None:
+def check_leader(identity: BrokerIdentity, there: BrokerIdentity) -> None:
     """Raises Outdone if the registered leader `there` supersedes this leader."""
     _check_epoch(identity, there.epoch, there.promotion, there.address)
 
 
 def _check_epoch(
-    identity: Identity, known: int | None, promotion: int | None, address: str
+    identity: BrokerIdentity, known: int | None, promotion: int | None, address: str
 ) -> None:
     """Raises Outdone if the leader at `address`, whose epoch is `known`, supersedes this leader.
 
@@ -106,12 +108,12 @@ def _check_epoch(
 # -- promotions -----------------------------------------------------------------------------------
 
 
-def key_of(identity: Identity) -> str:
+def key_of(identity: BrokerIdentity) -> str:
     """The key under which a log's promotion is stored."""
     return f"{identity.cluster}/{identity.name}"
 
 
-def promoted(key_values: KeyValues, identity: Identity) -> tuple[int, str]:
+def promoted(key_values: KeyValues, identity: BrokerIdentity) -> tuple[int, str]:
     """The epoch of a log's newest promotion and the address that registered with it; (0, "") if
     none.
 
@@ -121,13 +123,13 @@ def promoted(key_values: KeyValues, identity: Identity) -> tuple[int, str]:
     return (int(epoch), address) if epoch.isascii() and epoch.isdigit() else (0, "")
 
 
-def check_promoted(key_values: KeyValues, identity: Identity) -> None:
+def check_promoted(key_values: KeyValues, identity: BrokerIdentity) -> None:
     """Raises Outdone if another leader was promoted after this one."""
     epoch, address = promoted(key_values, identity)
     _check_epoch(identity, epoch, epoch, address)
 
 
-def news(key_values: KeyValues, identity: Identity) -> str | None:
+def news(key_values: KeyValues, identity: BrokerIdentity) -> str | None:
     """The value to store for a leader that has registered; None if it is not newly promoted."""
     if identity.broker_id != MASTER_ID or identity.epoch is None or identity.epoch < PROMOTION:
         return None
@@ -139,7 +141,9 @@ def news(key_values: KeyValues, identity: Identity) -> str | None:
     return f"{mine} {identity.address}"
 
 
-def to_outdo(key_values: KeyValues, identity: Identity, heard: Mapping[str, int]) -> int | None:
+def to_outdo(
+    key_values: KeyValues, identity: BrokerIdentity, heard: Mapping[str, int]
+) -> int | None:
     """The promotion that a follower must exceed to lead; None for a leader, or if there is none.
 
     `heard` has promotions that may not be stored yet, by the same keys.

@@ -27,13 +27,11 @@ from kourou.telemetry.metrics import expose
 from kourou.telemetry.tracing_setup import start_export, tracing_options
 from kourou_spark_etl.batch_events import BatchEvents, BatchWritten
 from kourou_spark_etl.config import EtlSettings
-from kourou_spark_etl.figures import Figures
 from kourou_spark_etl.job_file import QuerySpec, load_job_file
 from kourou_spark_etl.machine import check_machine
-from kourou_spark_etl.progress import Progress
-from kourou_spark_etl.read_model.questions import ask, list_tables
-from kourou_spark_etl.read_model.read_model import Batch, ReadModel
-from kourou_spark_etl.supervision import QueryPhase, QueryState
+from kourou_spark_etl.progress import BatchProgress
+from kourou_spark_etl.read_model.read_model import QueryBatch, ReadModel, ask, list_tables
+from kourou_spark_etl.supervision import QueryCounters, QueryPhase, QueryState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +63,7 @@ class SparkEtlService:
         }
         self._states = [QueryState(spec.name, spec.job) for spec in self._specs.values()]
         self._by_name = {state.name: state for state in self._states}
-        self._figures = Figures(self._states)
+        self._counters = QueryCounters(self._states)
         self._read_model: ReadModel | None = None
         self._events: BatchEvents | None = None
         self._spans: BatchSpans | None = None
@@ -114,15 +112,14 @@ class SparkEtlService:
             with_password(settings.event_store, settings.event_store_password_file)
         )
         self._events = BatchEvents(store, self._clock)
-        self._note_unheard()
+        self._note_unreported()
         missing = self._events.catch_up(self._read_model.batches())
         if missing:
             _log.info("%s batches were recorded as events, which a crash had prevented", missing)
 
-    def _note_unheard(self) -> None:
+    def _note_unreported(self) -> None:
         """Record the lake batches that Spark committed but could not report before a crash."""
-        from kourou_spark_etl.queries import lake_folder
-        from kourou_spark_etl.unheard_batches import unheard_batches
+        from kourou_spark_etl.queries import lake_folder, unreported_batches
 
         assert self._read_model is not None
         folder = self._settings.folder
@@ -133,8 +130,8 @@ class SparkEtlService:
             lake = lake_folder(spec, folder)
             checkpoint = folder / "checkpoints" / spec.name
             try:
-                for query_id, number, rows in unheard_batches(checkpoint, lake, last):
-                    batch = Batch(spec.name, query_id, number, self._clock.now_ms())
+                for query_id, number, rows in unreported_batches(checkpoint, lake, last):
+                    batch = QueryBatch(spec.name, query_id, number, self._clock.now_ms())
                     self._read_model.note(batch, rows)
             except (OSError, Corrupt) as error:  # the query itself will report it
                 _log.warning(
@@ -159,7 +156,7 @@ class SparkEtlService:
 
     def _session_of(self, spec: QuerySpec) -> SparkSession:
         """The session of one query, with listeners for its batches."""
-        from kourou_spark_etl.listener import BatchListener
+        from kourou_spark_etl.runner import BatchListener
         from kourou_spark_etl.session import stream_session
         from kourou_spark_etl.source.progress import GroupProgress
 
@@ -190,7 +187,7 @@ class SparkEtlService:
             self._read_model,
             self._clock,
             traced=self._spans is not None,
-            written=self._figures.written,
+            written=self._counters.written,
         )
         for spec in self._specs.values():
             state = self._by_name[spec.name]
@@ -244,7 +241,7 @@ class SparkEtlService:
 
     async def _compact(self, spec: QuerySpec) -> None:
         """Compact a lake's small files periodically."""
-        from kourou_spark_etl.compaction import compact
+        from kourou_spark_etl.lake_files import compact
         from kourou_spark_etl.queries import lake_folder
 
         folder = lake_folder(spec, self._settings.folder)
@@ -282,11 +279,11 @@ class SparkEtlService:
                 return
             await asyncio.sleep(WATCH_S)
 
-    def _heard(self, done: Progress) -> None:
+    def _heard(self, done: BatchProgress) -> None:
         """Process the end of a batch; called on one of Spark's threads."""
         assert self._events is not None
         assert self._read_model is not None
-        self._figures.batch(done)
+        self._counters.batch(done)
         spec = self._specs[done.query]
         trace_id = ""
         if self._spans is not None and done.rows:
@@ -294,7 +291,7 @@ class SparkEtlService:
         rows = done.rows
         try:
             if not spec.kind.tables:
-                batch = Batch(done.query, done.query_id, done.batch_id, self._clock.now_ms())
+                batch = QueryBatch(done.query, done.query_id, done.batch_id, self._clock.now_ms())
                 self._read_model.note(batch, done.rows)
             else:
                 written = self._read_model.last_batch(done.query)
@@ -344,7 +341,7 @@ class SparkEtlService:
         events = 0 if self._events is None else self._events.written
         return expose(
             [
-                *self._figures.families(base, events),
+                *self._counters.families(base, events),
                 *(() if self._spans is None else self._spans.families(base)),
             ]
         )
@@ -353,7 +350,7 @@ class SparkEtlService:
         return {
             "master": self._settings.master,
             "job_file": str(self._settings.job_file),
-            "queries": self._figures.statistics(),
+            "queries": self._counters.statistics(),
         }
 
     async def _question(self, path: str, question: Mapping[str, str]) -> Any:

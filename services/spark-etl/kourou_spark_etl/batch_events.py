@@ -25,7 +25,7 @@ from kourou.events.control_events import Cause, Event, Recorded, UnknownEvent
 from kourou.events.stream import StreamKind, WrittenMeanwhile
 from kourou.eventstore.event_store import EventStore
 from kourou.model.limits import REASON_LENGTH_MAX
-from kourou_spark_etl.read_model.read_model import Written
+from kourou_spark_etl.read_model.read_model import RecordedBatch
 
 STREAM = "spark_etl"
 ACTOR = "spark-etl"
@@ -136,7 +136,7 @@ class BatchEvents:
         self.behind = False
         """An event of a batch could not be written: `catch_up` is due before the next one."""
 
-    def catch_up(self, batches: Sequence[Written]) -> int:
+    def catch_up(self, batches: Sequence[RecordedBatch]) -> int:
         """Write the missing events of batches. Returns their number."""
         with self._lock:
             state = self._load()
@@ -199,7 +199,7 @@ class BatchEvents:
         self._store.close()
 
 
-def _is_new(state: EtlState, batch: Written | BatchWritten) -> bool:
+def _is_new(state: EtlState, batch: RecordedBatch | BatchWritten) -> bool:
     known = state.last.get(batch.query)
     return known is None or known[0] != batch.query_id or batch.batch_id > known[1]
 

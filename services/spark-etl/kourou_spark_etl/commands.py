@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from kourou.errors import ConfigError, TimedOut, Unavailable
 from kourou.service.os_processes import find_running
+
+from kourou.errors import ConfigError, TimedOut, Unavailable
 from kourou_spark_etl.config import ADMIN_PORT
 from kourou_spark_etl.job_file import AVAILABLE_NOW, QuerySpec, load_job_file
 
@@ -148,11 +149,11 @@ def _as_json(spec: QuerySpec) -> dict[str, Any]:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    told = _ask(arguments.admin)
+    statistics = _ask(arguments.admin)
     if arguments.json:
-        _say(json.dumps(told) + "\n")
+        _say(json.dumps(statistics) + "\n")
         return 0
-    for query in told.get("queries", ()):
+    for query in statistics.get("queries", ()):
         last = query.get("last", {})
         _say(
             f"{query['query']:20} {query['job']:14} {query['phase']:9} "

@@ -1,4 +1,4 @@
-"""Reads the job file: a TOML file with the queries to run. Every key is checked.
+"""The available jobs, and the job file: a TOML file with the queries to run. Every key is checked.
 
     [queries.orders]
     job = "lake"
@@ -18,12 +18,153 @@ import re
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 
 from kourou.errors import BadRequest, ConfigError
 from kourou.model.limits import JOB_FILE_BYTES_MAX, JOB_QUERIES_MAX
-from kourou_spark_etl.catalogue import JOBS, JobKind, Kind, Option, Value, duration_ms
+from kourou.model.names import DLQ_PREFIX, TRACE_TOPIC
 from kourou_spark_etl.source.options import for_stream, read_options
+
+# -- the jobs and their options -------------------------------------------------------------------
+
+Value = bool | int | str
+_UNITS_MS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000}
+_UNITS_MS["day"] = 24 * _UNITS_MS["hour"]
+_DURATION = re.compile(r"([1-9][0-9]{0,8}) (millisecond|second|minute|hour|day)s?")
+
+
+def duration_ms(text: str) -> int | None:
+    """`10 minutes` as ms; None for a text that Spark does not accept either."""
+    found = _DURATION.fullmatch(text)
+    return None if found is None else int(found[1]) * _UNITS_MS[found[2]]
+
+
+class OptionKind(Enum):
+    """The type of an option's value in TOML."""
+
+    TEXT = "a text"
+    NUMBER = "a whole number"
+    FLAG = "true or false"
+    DURATION = "a duration like '10 minutes'"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a job. `low` and `high` limit numbers, inclusive."""
+
+    default: Value
+    kind: OptionKind
+    about: str
+    low: int = 0
+    high: int = 2**31 - 1
+
+    def check(self, where: str, value: object) -> Value:
+        """Return the value. Raises ConfigError, which names the expected type, if it is invalid."""
+        match self.kind:
+            case OptionKind.FLAG if isinstance(value, bool):
+                return value
+            case OptionKind.NUMBER if isinstance(value, int) and not isinstance(value, bool):
+                if self.low <= value <= self.high:
+                    return value
+                raise ConfigError(
+                    f"{where} is {value}; it must be between {self.low} and {self.high}"
+                )
+            case OptionKind.TEXT if isinstance(value, str):
+                return value
+            case OptionKind.DURATION if isinstance(value, str) and duration_ms(value) is not None:
+                return value
+        raise ConfigError(f"{where} is {value!r}; it must be {self.kind.value}")
+
+
+@dataclass(frozen=True, slots=True)
+class JobKind:
+    """The description of a job.
+
+    `reads`: it has a subscription; `subscribe_pattern` is its default, `also` are topics that it
+    reads in addition. `tables` are the tables of the read model that it writes.
+    """
+
+    about: str
+    options: Mapping[str, Option]
+    tables: tuple[str, ...] = ()
+    reads: bool = True
+    subscribe_pattern: str = ""
+    also: tuple[str, ...] = ()
+    starting: str = "earliest"
+
+
+JOBS: Mapping[str, JobKind] = MappingProxyType(
+    {
+        "lake": JobKind(
+            "every message of the topics to Parquet, by topic and date, exactly once",
+            {
+                "path": Option(
+                    "", OptionKind.TEXT, "The lake's folder; empty is lake/QUERY in etlPath"
+                ),
+                "compact": Option(
+                    "10 minutes", OptionKind.DURATION, "How often small files are merged"
+                ),
+                "file_mib": Option(
+                    128, OptionKind.NUMBER, "Files grow to about so many MiB", 1, 4_096
+                ),
+                "grace": Option(
+                    "1 hour",
+                    OptionKind.DURATION,
+                    "How long merged files are kept for readers that still use them",
+                ),
+            },
+        ),
+        "latency": JobKind(
+            "percentiles from sending over storing to consuming, by topic and group",
+            {
+                "window": Option(
+                    "1 hour", OptionKind.DURATION, "Figures are kept by windows so long"
+                ),
+                "wait": Option(
+                    "10 minutes",
+                    OptionKind.DURATION,
+                    "A consumption counts so long after its message",
+                ),
+            },
+            tables=("latency",),
+            also=(TRACE_TOPIC,),
+            starting="latest",
+        ),
+        "dead_letters": JobKind(
+            "dead letters by group, reason and origin",
+            {},
+            tables=("dead_letters",),
+            subscribe_pattern=f"{DLQ_PREFIX}.*",
+        ),
+        "backlog": JobKind(
+            "the lag of groups, whether it grows, and when it will be zero",
+            {
+                "groups": Option("", OptionKind.TEXT, "Groups, joined by commas; empty is all"),
+                "keep": Option("30 days", OptionKind.DURATION, "How long its history is kept"),
+            },
+            tables=("backlog",),
+            reads=False,
+        ),
+        "flights": JobKind(
+            "the demo's flights: delays by carrier, route and hour",
+            {
+                "window": Option(
+                    "1 day", OptionKind.DURATION, "Figures are kept by windows so long"
+                ),
+                "watermark": Option(
+                    "2 days", OptionKind.DURATION, "Flights that come later than that are left out"
+                ),
+            },
+            tables=("flight_delays",),
+        ),
+    }
+)
+"""The jobs by their name in the job file."""
+
+
+# -- the job file ---------------------------------------------------------------------------------
 
 TRIGGER = "5 seconds"
 AVAILABLE_NOW = "available now"
@@ -34,33 +175,36 @@ USUAL_JOBS = Path(__file__).with_name("usual_jobs.toml")
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _SOURCE: Mapping[str, tuple[str, Option]] = {
-    "subscribe": ("subscribe", Option("", Kind.TEXT, "Topics, joined by commas")),
+    "subscribe": ("subscribe", Option("", OptionKind.TEXT, "Topics, joined by commas")),
     "subscribe_pattern": (
         "subscribePattern",
-        Option("", Kind.TEXT, "A regular expression for names of topics"),
+        Option("", OptionKind.TEXT, "A regular expression for names of topics"),
     ),
-    "assign": ("assign", Option("", Kind.TEXT, "Single queues, as JSON")),
+    "assign": ("assign", Option("", OptionKind.TEXT, "Single queues, as JSON")),
     "starting_offsets": (
         "startingOffsets",
-        Option("", Kind.TEXT, "earliest, latest, or an offset for each queue, as JSON"),
+        Option("", OptionKind.TEXT, "earliest, latest, or an offset for each queue, as JSON"),
     ),
     "starting_timestamp": (
         "startingTimestamp",
-        Option(0, Kind.NUMBER, "ms since 1970", 0, 2**63 - 1),
+        Option(0, OptionKind.NUMBER, "ms since 1970", 0, 2**63 - 1),
     ),
     "max_offsets_per_trigger": (
         "maxOffsetsPerTrigger",
-        Option(0, Kind.NUMBER, "Messages that one batch takes at most", 1, 2**63 - 1),
+        Option(0, OptionKind.NUMBER, "Messages that one batch takes at most", 1, 2**63 - 1),
     ),
     "min_partitions": (
         "minPartitions",
-        Option(0, Kind.NUMBER, "Tasks of a batch, at least", 1, 100_000),
+        Option(0, OptionKind.NUMBER, "Tasks of a batch, at least", 1, 100_000),
     ),
-    "fail_on_data_loss": ("failOnDataLoss", Option(True, Kind.FLAG, "Does retention end it?")),
-    "tags": ("tags", Option("", Kind.TEXT, "A subscription by tags")),
-    "sql": ("sql", Option("", Kind.TEXT, "A subscription by properties")),
-    "filter": ("filter", Option("", Kind.TEXT, "A filter of the group, at filter servers")),
-    "group": ("group", Option("", Kind.TEXT, "A group whose progress follows the query")),
+    "fail_on_data_loss": (
+        "failOnDataLoss",
+        Option(True, OptionKind.FLAG, "Does retention end it?"),
+    ),
+    "tags": ("tags", Option("", OptionKind.TEXT, "A subscription by tags")),
+    "sql": ("sql", Option("", OptionKind.TEXT, "A subscription by properties")),
+    "filter": ("filter", Option("", OptionKind.TEXT, "A filter of the group, at filter servers")),
+    "group": ("group", Option("", OptionKind.TEXT, "A group whose progress follows the query")),
 }
 """Key of the job file -> option of `format("kourou")`, and its type."""
 
@@ -179,42 +323,42 @@ def _trigger(where: str, value: object) -> int | None:
 
 def _source(where: str, kind: JobKind, table: Mapping[str, object]) -> dict[str, str]:
     """The options of the read as texts, as Spark requires them."""
-    told: dict[str, str] = {}
+    source: dict[str, str] = {}
     server = table.get("name_server")
     if server is not None:
         if not isinstance(server, str) or not server:
             raise ConfigError(f"{where}.name_server is {server!r}; it must be host:port")
-        told["nameServer"] = server
+        source["nameServer"] = server
     if not kind.reads:
-        return told
+        return source
     for key, (option, form) in _SOURCE.items():
         if key in table:
             value = form.check(f"{where}.{key}", table[key])
-            told[option] = str(value).lower() if isinstance(value, bool) else str(value)
+            source[option] = str(value).lower() if isinstance(value, bool) else str(value)
     given = [key for key in _TOPICS if key in table]
     if len(given) > 1:
         raise ConfigError(f"{where} has both {given[0]} and {given[1]}; give one of them")
     if not given:
         if not kind.subscribe_pattern:
             raise ConfigError(f"{where} has no topic", hint='subscribe = "orders"')
-        told["subscribePattern"] = kind.subscribe_pattern
+        source["subscribePattern"] = kind.subscribe_pattern
     if kind.also:
-        if "subscribe" not in told:
+        if "subscribe" not in source:
             raise ConfigError(f"{where}: this job supports topics by subscribe only")
-        told["subscribe"] = ",".join((told["subscribe"], *kind.also))
+        source["subscribe"] = ",".join((source["subscribe"], *kind.also))
     if "starting_offsets" not in table and "starting_timestamp" not in table:
-        told["startingOffsets"] = kind.starting
-    _check_read(where, told)
-    return told
+        source["startingOffsets"] = kind.starting
+    _check_read(where, source)
+    return source
 
 
-def _check_read(where: str, told: Mapping[str, str]) -> None:
+def _check_read(where: str, source: Mapping[str, str]) -> None:
     """Check the read options before Java starts; otherwise the query would fail again and again.
 
     The name server is often known only when the service starts, so a placeholder is used here.
     """
     try:
-        for_stream(read_options({"nameServer": "127.0.0.1", **told}))
+        for_stream(read_options({"nameServer": "127.0.0.1", **source}))
     except BadRequest as error:
         text = error.message.replace("'nameServer'", "'name_server'")
         for key, (option, _) in _SOURCE.items():

@@ -41,7 +41,7 @@ _DECODER = msgspec.json.Decoder(_Report)
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class BatchProgress:
     """One batch. Times in ms; offsets are the source's own text; `contexts` are traceparents."""
 
     query: str
@@ -60,13 +60,13 @@ class Progress:
     contexts: Sequence[str] = ()
 
 
-def read_progress(text: str | bytes) -> Progress:
+def read_progress(text: str | bytes) -> BatchProgress:
     """Parse a progress report of Spark (`progress.json`)."""
     report = _DECODER.decode(text)
     began = datetime.fromisoformat(report.timestamp)
     source = report.sources[0] if report.sources else _Source()
     seen = report.observedMetrics.get(OBSERVED, {})
-    return Progress(
+    return BatchProgress(
         query=report.name or report.id,
         query_id=report.id,
         batch_id=report.batchId,

@@ -4,17 +4,24 @@ Rows for the read model go through foreachBatch: a batch and its number are writ
 transaction, so that Spark may repeat it. Rows of a lake go through Spark's file sink, whose log
 ensures the same.
 
+Spark reports a batch once, after its commit; a crash can prevent the report. Batches for tables are
+numbered in the transaction of their rows; `unreported_batches` finds those of a lake in the
+checkpoint's list of commits.
+
 State: Spark's checkpoints, in etlPath/checkpoints/QUERY.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+from pyarrow.parquet import ParquetFile
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -22,20 +29,70 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from kourou.clock import Clock
 from kourou.errors import ConfigError, Corrupt
+from kourou.model.queue import MessageQueue
+from kourou.sync import Client
+from kourou_spark_etl import jobs
 from kourou_spark_etl.data_source import FORMAT
 from kourou_spark_etl.job_file import QuerySpec
-from kourou_spark_etl.jobs import backlog as backlogs
-from kourou_spark_etl.jobs import dead_letters as letters
-from kourou_spark_etl.jobs import flights as planes
-from kourou_spark_etl.jobs import latency as latencies
-from kourou_spark_etl.jobs.flight_tables import flight_tables
-from kourou_spark_etl.jobs.lake import PARTITIONS, lake
-from kourou_spark_etl.lag_samples import LagSample, LagSampler
-from kourou_spark_etl.lake_files import INCOMING
+from kourou_spark_etl.jobs import PARTITIONS, flight_tables, lake
+from kourou_spark_etl.lake_files import INCOMING, batch_paths
 from kourou_spark_etl.progress import OBSERVED
-from kourou_spark_etl.read_model.read_model import Batch, ReadModel
+from kourou_spark_etl.read_model.read_model import QueryBatch, ReadModel, RecordedBatch
 from kourou_spark_etl.session import use_here
-from kourou_spark_etl.source.columns import COLUMNS, SCHEMA_DDL
+from kourou_spark_etl.source.arrow_rows import COLUMNS, SCHEMA_DDL
+
+
+@dataclass(frozen=True, slots=True)
+class LagSample:
+    """The lag of a group in a topic at one time: sums over the topic's queues."""
+
+    consumer_group: str
+    topic: str
+    at_ms: int
+    lag: int
+    end_offsets: int
+    consumed_offsets: int
+
+
+class LagSampler:
+    """Samples one cluster. Empty `groups`: all groups."""
+
+    def __init__(self, name_servers: str, groups: Collection[str] = ()) -> None:
+        self._client = Client(name_servers)
+        self._client.open()
+        self._groups = frozenset(groups)
+
+    def sample(self, at_ms: int) -> list[LagSample]:
+        """One sample for each group and topic. Raises KourouError if a broker does not reply."""
+        admin: Any = self._client.admin
+        names = sorted(self._groups) or [group.name for group in admin.groups.list()]
+        found: list[LagSample] = []
+        for group in names:
+            found += summed(group, at_ms, _queues(admin.offsets.of(group)))
+        return found
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._client.close()
+
+
+Queue = tuple[MessageQueue, int, int]
+"""A queue, its end, and the group's offset."""
+
+
+def _queues(offsets: Any) -> Iterable[Queue]:
+    return [(queue, one.broker_offset, one.consumer_offset) for queue, one in offsets.items()]
+
+
+def summed(group: str, at_ms: int, queues: Iterable[Queue]) -> list[LagSample]:
+    """Samples by topic. A group without an offset in a queue (below 0) lags by the whole queue."""
+    sums: dict[str, tuple[int, int, int]] = {}
+    for queue, end, consumed in queues:
+        place = min(max(consumed, 0), end)
+        lag, ends, places = sums.get(queue.topic, (0, 0, 0))
+        sums[queue.topic] = (lag + end - place, ends + end, places + place)
+    return [LagSample(group, topic, at_ms, *sums[topic]) for topic in sorted(sums)]
+
 
 LINKS = 32
 """The maximum number of trace contexts of a batch. Each is the smallest of its share of all
@@ -76,8 +133,8 @@ class Bench:
 
 def lake_folder(spec: QuerySpec, root: Path) -> Path:
     """The folder of a lake; a relative path is relative to the service's folder."""
-    told = spec.text("path")
-    return root / (told or f"lake/{spec.name}")
+    path = spec.text("path")
+    return root / (path or f"lake/{spec.name}")
 
 
 def start(spec: QuerySpec, bench: Bench) -> StreamingQuery:
@@ -130,7 +187,7 @@ def _into_tables(
     def write(frame: DataFrame, batch_id: int) -> None:
         # Spark creates the query's ID before its first batch.
         query_id = checkpoint_id(bench.checkpoint(spec))
-        batch = Batch(spec.name, query_id, batch_id, bench.clock.now_ms())
+        batch = QueryBatch(spec.name, query_id, batch_id, bench.clock.now_ms())
         rows = {name: _rows(of) for name, of in tables(frame).items()}
         count = bench.read_model.write(batch, rows, dropping=dropping())
         bench.written(spec.name, count)
@@ -173,26 +230,26 @@ def _lake(spec: QuerySpec, bench: Bench) -> DataStreamWriter:
 
 
 def _dead_letters(spec: QuerySpec, bench: Bench) -> DataStreamWriter:
-    messages = _messages(spec, bench, letters.COLUMNS)
-    write = _into_tables(spec, bench, lambda batch: {"dead_letters": letters.dead_letters(batch)})
+    messages = _messages(spec, bench, jobs.DEAD_LETTER_COLUMNS)
+    write = _into_tables(spec, bench, lambda batch: {"dead_letters": jobs.dead_letters(batch)})
     return _writer(spec, bench, messages, "append").foreachBatch(write)
 
 
 def _latency(spec: QuerySpec, bench: Bench) -> DataStreamWriter:
     window_ms = spec.period_ms("window")
-    messages = _messages(spec, bench, latencies.COLUMNS)
-    samples = latencies.latency(messages, wait=spec.text("wait"))
+    messages = _messages(spec, bench, jobs.LATENCY_COLUMNS)
+    samples = jobs.latency(messages, wait=spec.text("wait"))
     write = _into_tables(
         spec,
         bench,
-        lambda batch: {"latency": latencies.by_size(batch, window_ms=window_ms)},
+        lambda batch: {"latency": jobs.by_size(batch, window_ms=window_ms)},
     )
     return _writer(spec, bench, samples, "append").foreachBatch(write)
 
 
 def _flights(spec: QuerySpec, bench: Bench) -> DataStreamWriter:
-    delays = planes.flights(
-        _messages(spec, bench, planes.COLUMNS),
+    delays = jobs.flights(
+        _messages(spec, bench, jobs.FLIGHT_COLUMNS),
         flight_tables(bench.spark),
         window=spec.text("window"),
         watermark=spec.text("watermark"),
@@ -217,9 +274,9 @@ def _backlog(spec: QuerySpec, bench: Bench) -> DataStreamWriter:
         now_ms = bench.clock.now_ms()
         samples = [*_before(spec, bench, now_ms), *sampler.sample(now_ms)]
         frame = bench.spark.createDataFrame(
-            [tuple(asdict(one).values()) for one in samples], schema=backlogs.SAMPLE_DDL
+            [tuple(asdict(one).values()) for one in samples], schema=jobs.SAMPLE_DDL
         )
-        return {"backlog": backlogs.backlog(frame).where(F.col("at_ms") == now_ms)}
+        return {"backlog": jobs.backlog(frame).where(F.col("at_ms") == now_ms)}
 
     write = _into_tables(
         spec,
@@ -248,3 +305,35 @@ _JOBS: Mapping[str, Callable[[QuerySpec, Bench], DataStreamWriter]] = {
     "backlog": _backlog,
     "flights": _flights,
 }
+
+
+_log = logging.getLogger("kourou.spark")
+
+
+def unreported_batches(
+    checkpoint: Path, lake: Path, last: RecordedBatch | None
+) -> Iterator[tuple[str, int, int]]:
+    """Checkpoint ID, number and row count of each committed batch after `last`.
+
+    Nothing if the query has never started. Rows of files that were deleted since are not counted.
+    """
+    commits = checkpoint / "commits"
+    if not commits.is_dir():
+        return
+    query_id = checkpoint_id(checkpoint)
+    known = last.batch_id if last is not None and last.query_id == query_id else -1
+    numbers = sorted(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
+    for number in numbers:
+        if number > known:
+            yield query_id, number, _rows_in(batch_paths(lake, number))
+
+
+def _rows_in(paths: Iterable[Path]) -> int:
+    count = 0
+    for path in paths:
+        try:
+            with ParquetFile(path) as file:
+                count += file.metadata.num_rows
+        except (OSError, pa.ArrowInvalid) as error:
+            _log.warning("the rows of %s cannot be counted: %s", path, error)
+    return count

@@ -15,7 +15,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql.functions import count, lit
 
 from kourou.errors import ConfigError
 from kourou_spark_etl.data_source import register
@@ -62,7 +63,7 @@ def open_session(
         ]
         if not class_archive.exists():
             options[1] = f"-XX:ArchiveClassesAtExit={class_archive}"
-    told = {
+    configuration = {
         "spark.driver.memory": DRIVER_MEMORY,
         "spark.driver.extraJavaOptions": " ".join(options),
         "spark.ui.enabled": "false",
@@ -74,10 +75,10 @@ def open_session(
         **(settings or {}),
     }
     if master.startswith("local"):
-        told.setdefault("spark.driver.bindAddress", "127.0.0.1")
-        told.setdefault("spark.driver.host", "127.0.0.1")
+        configuration.setdefault("spark.driver.bindAddress", "127.0.0.1")
+        configuration.setdefault("spark.driver.host", "127.0.0.1")
     builder = SparkSession.builder.master(master).appName(name)
-    for key, value in told.items():
+    for key, value in configuration.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     register(spark)
@@ -107,3 +108,11 @@ def use_here(spark: SparkSession) -> None:
     reader or writer comes from. This call sets that session.
     """
     spark.createDataFrame([], "nothing INT")
+
+
+def read_through(frame: DataFrame) -> int:
+    """Read every column of every row. Returns the number of rows."""
+    seen = Observation()
+    observed = frame.observe(seen, count(lit(1)).alias("rows"))
+    observed.write.format("noop").mode("overwrite").save()
+    return int(seen.get["rows"])

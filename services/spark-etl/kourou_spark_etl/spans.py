@@ -16,7 +16,7 @@ from kourou.telemetry.metrics import Family, Labels
 from kourou.telemetry.tracing import NEW, SpanKind
 from kourou.telemetry.tracing_context import context_of
 from kourou.telemetry.tracing_setup import SpanExport
-from kourou_spark_etl.progress import Progress
+from kourou_spark_etl.progress import BatchProgress
 
 OFFSETS_LENGTH = 4_096
 """The maximum length of the offsets; topics with thousands of queues exceed it."""
@@ -30,7 +30,7 @@ class BatchSpans:
     def __init__(self, export: SpanExport) -> None:
         self._export = export
 
-    def batch(self, done: Progress, job: str) -> str:
+    def batch(self, done: BatchProgress, job: str) -> str:
         """Create the span of a finished batch. Returns its trace ID in hexadecimal, or ""."""
         links = [found for text in done.contexts if (found := context_of(text)) is not None]
         span = self._export.tracing.start(
@@ -59,7 +59,7 @@ class BatchSpans:
         return span.context.hex()[:32]
 
     def _of_messages(
-        self, done: Progress, job: str, messages: Sequence[bytes], batch: bytes
+        self, done: BatchProgress, job: str, messages: Sequence[bytes], batch: bytes
     ) -> None:
         """Create the corresponding span in the trace of each of these messages."""
         about: dict[str, str | int | bool] = {

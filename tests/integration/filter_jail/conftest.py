@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from kourou.errors import FilterFailed
-from kourou_filter_server.layers import missing
-from kourou_filter_server.policy import ServerPolicy
-from kourou_filter_server.strikes import FailureCounts
+from kourou_filter_server.context import ServerPolicy
+from kourou_filter_server.discipline import FailureCounts
 from kourou_filter_server.worker_link import FilterResults, Worker, WorkerIdentity, WorkerLimits
-from kourou_filter_server.zygote_link import Zygote
+from kourou_filter_server.zygote_link import Zygote, missing
 from kourou_rigs.records import RecordRun
 
 HURRIED = WorkerLimits(start_ms=500)
@@ -71,7 +70,7 @@ class Outcome:
 
     kind: str
     reason: str
-    verdicts: bytes = b""
+    results: bytes = b""
 
 
 class Jail:
@@ -86,7 +85,7 @@ class Jail:
         self._neighbour = self._runner.run(self._start("neighbours", NEIGHBOUR, PATIENT))
         self._before = self._processes()
         policy = ServerPolicy()
-        self._strikes = FailureCounts(policy.strikes_max, policy.strike_window_ms)
+        self._failures = FailureCounts(policy.failures_max, policy.failure_window_ms)
 
     def close(self) -> None:
         self._runner.run(self._zygote.close())
@@ -116,7 +115,7 @@ class Jail:
     def filter(self, source: str) -> Iterator[Callable[[list[bytes]], bytes]]:
         """A worker that is asked again and again; the verdicts of each batch."""
         worker = self._runner.run(self._start("flights", source.encode(), PATIENT))
-        yield lambda records: self._runner.run(worker.judge(b"flights", 0, records)).verdicts
+        yield lambda records: self._runner.run(worker.judge(b"flights", 0, records)).results
         self._runner.run(worker.close())
 
     def reach(self, source: str, **more: Any) -> Outcome:
@@ -126,11 +125,11 @@ class Jail:
     def until_quarantine(self, source: str, *, hurried: bool = False) -> int:
         """How often the filter must fail, with these outcomes, before its version is shut away."""
         who = (("hostile", "filter"), 1)
-        self._strikes.clear(who)
+        self._failures.clear(who)
         for times in range(1, 10):
             outcome = self.ask(source, hurried=hurried)
             assert outcome.kind, "it did nothing that counts"
-            if self._strikes.add(times, who):
+            if self._failures.add(times, who):
                 return times
         raise AssertionError("never")
 
@@ -138,7 +137,7 @@ class Jail:
         """What must be true whatever a filter did."""
         assert self._zygote.running
         reply = self._runner.run(self._neighbour.judge(b"orders", 0, run(3)))
-        assert reply.verdicts == b"\0\1\0"
+        assert reply.results == b"\0\1\0"
         self._runner.run(self._alone())
 
     async def _alone(self) -> None:
@@ -171,7 +170,7 @@ class Jail:
             return Outcome(failed.kind, failed.message)
         finally:
             await worker.close()
-        return Outcome(reply.kind, reply.failure or "", reply.verdicts)
+        return Outcome(reply.kind, reply.failure or "", reply.results)
 
 
 def run(count: int, body: bytes = b"{}", flag: int = 0) -> list[bytes]:
@@ -195,7 +194,7 @@ def jail() -> Iterator[Jail]:
 
 @pytest.fixture(scope="module")
 def no_jail() -> Iterator[Jail]:
-    """The same without walls: it shows that what the walls refuse would be done without them."""
+    """The same without a sandbox: what the sandbox refuses is done there."""
     made = Jail(unsafe=True)
     yield made
     made.close()

@@ -158,7 +158,7 @@ def test_stopped_and_reported(jail, name: str) -> None:
 
 @pytest.mark.feature("F243")
 @pytest.mark.parametrize("name", ["a gigabyte", "a loop", "recursion"])
-def test_quarantined_after_its_strikes(jail, name: str) -> None:
+def test_quarantined_after_its_failures(jail, name: str) -> None:
     source = f"def match(message, context):\n    {HOSTILE[name][0]}"
     assert jail.until_quarantine(source, hurried=name == "a loop") == 3
 
@@ -195,7 +195,7 @@ def match(message, context):
     return True
 """
     outcome = jail.ask(source, count=4, batches=2)
-    assert (outcome.kind, outcome.verdicts) == ("memory", b"\1\2\2\1")
+    assert (outcome.kind, outcome.results) == ("memory", b"\1\2\2\1")
 
 
 # -- bodies that are bombs ------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import struct
 
 import pytest
 
-from kourou_filter_server.jail import wire
+from kourou_filter_server.sandbox import wire
 
 SPEAK = """
 import struct
@@ -67,7 +67,7 @@ def test_a_lie_ends_the_worker(jail, name: str) -> None:
 
 
 def test_lies_end_in_quarantine(jail) -> None:
-    lie = f"{SPEAK}\ndef match(m, c):\n    {LIES['more verdicts']}\n    return True"
+    lie = f"{SPEAK}\ndef match(m, c):\n    {LIES['more results']}\n    return True"
     assert jail.until_quarantine(jail.preamble + lie) == 3
 
 
@@ -79,7 +79,7 @@ def test_lies_end_in_quarantine(jail) -> None:
         ("a reply before it was asked", "say(setup(0), head(1, 3), bytes([1, 1, 1]))", "lied"),
         ("a flood", "say(bytes(1 << 20))", "lied"),
         ("half of it", "say(setup(0)[:100])\nwhile True: pass", "timeout"),
-        ("that a wall is missing", "say(setup(3, b'seccomp'))\nwhile True: pass", "setup"),
+        ("that a layer is missing", "say(setup(3, b'seccomp'))\nwhile True: pass", "setup"),
         (
             "a refusal with a strange reason",
             "say(setup(1, bytes(range(256)) * 2))\nwhile True: pass",
@@ -145,7 +145,7 @@ def match(message, context):
             size -= len(os.read(3, size))
 """
     outcome = jail.reach(source, batches=5)
-    assert (outcome.kind, outcome.verdicts) == ("", b"\1\0\1")
+    assert (outcome.kind, outcome.results) == ("", b"\1\0\1")
 
 
 def test_a_worker_that_lies_about_its_time_is_not_believed(jail) -> None:
@@ -161,6 +161,6 @@ def match(message, context):
     while True: pass
 """
     outcome = jail.reach(source)
-    assert (outcome.kind, outcome.verdicts) == ("raised", b"\0\2\1")
+    assert (outcome.kind, outcome.results) == ("raised", b"\0\2\1")
     assert outcome.reason.isprintable()
     assert "\x1b" not in outcome.reason

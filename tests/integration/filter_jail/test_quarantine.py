@@ -13,7 +13,7 @@ import pytest
 from kourou import Client, Filter, PullConsumerSettings
 from kourou.errors import FilterFailed
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
-from kourou_filter_server.layers import missing
+from kourou_filter_server.zygote_link import missing
 
 COUNT = 30
 THIRDS = "def match(message, context):\n    return message.json['n'] % 3 == 0\n"
@@ -43,7 +43,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 @pytest.mark.feature("F238", "F243")
 @pytest.mark.parametrize("kind", HOSTILE)
-async def test_three_strikes_and_back_with_a_better_version(cluster, kind: str) -> None:
+async def test_three_failures_and_back_with_a_better_version(cluster, kind: str) -> None:
     topic = f"hostile-{kind}"
     async with Client(cluster.address) as mq:
         await mq.admin.topics.create(topic, queues=1)

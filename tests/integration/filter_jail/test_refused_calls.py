@@ -1,7 +1,7 @@
 """Every dangerous system call, made by a filter itself: the kernel refuses each with EPERM.
 
 The filters here do not ask Python: they get hold of ctypes and call the kernel. Each call is made a
-second time by a worker without walls, with arguments with which it fails harmlessly or does
+second time by a worker without a sandbox, with arguments with which it fails harmlessly or does
 nothing; there it must end otherwise, or the test would prove nothing.
 """
 
@@ -10,7 +10,7 @@ import platform
 
 import pytest
 
-from kourou_filter_server.jail.seccomp import CALLS, this_architecture
+from kourou_filter_server.sandbox.seccomp import CALLS, this_architecture
 
 UPROBES = {335, 336} if platform.machine() == "x86_64" else set()
 """Calls of the kernel's own trampolines: newer kernels let them past seccomp on purpose, and kill
@@ -334,7 +334,7 @@ FREE: list[tuple[str, str, str]] = [
     ("selecting", "pselect6", "0, 0, 0, 0, bytes(16), 0"),
     ("locks of other processes", "futex", "bytes(8), 6, 0, bytes(16), 0, 0"),
 ]
-"""Calls that anybody may make where there are no walls."""
+"""Calls that any process may make without a sandbox."""
 
 PRIVILEGED: list[tuple[str, str, str]] = [
     ("watching a file system", "fanotify_init", "77, 0"),
@@ -365,7 +365,7 @@ DEADLY: list[tuple[str, str, str]] = [
     ("vfork", "vfork", ""),
     ("waiting for ever", "pause", ""),
 ]
-"""Calls that cannot be tried without walls: no argument makes them harmless."""
+"""Calls that cannot be tried without a sandbox: no argument makes them harmless."""
 
 
 def there(cases: list[tuple[str, str, str]]) -> list[pytest.param]:
@@ -394,7 +394,7 @@ def test_the_kernel_refuses(jail, number: int, arguments: str) -> None:
 @pytest.mark.parametrize(
     ("number", "arguments"), there([*FREE, *PRIVILEGED] if os.geteuid() == 0 else FREE)
 )
-def test_without_walls_it_would_not(no_jail, number: int, arguments: str) -> None:
+def test_without_a_sandbox_it_would_not(no_jail, number: int, arguments: str) -> None:
     outcome = no_jail.reach(calling(number, arguments), count=1)
     assert outcome.kind == "raised"
     assert outcome.reason.startswith("Told: ("), outcome.reason

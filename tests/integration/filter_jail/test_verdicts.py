@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from kourou.protocol.record.hashes import java_hash
 
 from kourou.model.message import Compression, StoredMessage
 from kourou.protocol.record.compression import compress
-from kourou.protocol.record.hashes import java_hash
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import decode_many, encode_draft, stamp
 from kourou.protocol.record.properties import encode_properties
@@ -101,7 +101,7 @@ def random_record(chance: random.Random, offset: int) -> bytes:
 
 @pytest.mark.fault
 @pytest.mark.feature("F238", "F242", "F244")
-def test_verdicts_are_those_of_a_filter_at_the_consumer(jail, rounds: Callable[[int], int]) -> None:
+def test_results_are_those_of_a_filter_at_the_consumer(jail, rounds: Callable[[int], int]) -> None:
     names: dict[str, Any] = {}
     exec(SOURCE, names)
     match = names["match"]
@@ -122,13 +122,13 @@ def test_verdicts_are_those_of_a_filter_at_the_consumer(jail, rounds: Callable[[
         for _ in range(count):
             records = [random_record(chance, offset) for offset in range(size)]
             messages = decode_many(b"".join(records))
-            verdicts = judge(records)
-            assert list(verdicts) == [expected(message) for message in messages]
+            results = judge(records)
+            assert list(results) == [expected(message) for message in messages]
             for value in range(3):
-                seen[value] += verdicts.count(value)
+                seen[value] += results.count(value)
             collided += sum(
                 java_hash(message.tag) in wanted_hashes and verdict == 0
-                for message, verdict in zip(messages, verdicts, strict=True)
+                for message, verdict in zip(messages, results, strict=True)
                 if message.tag
             )
     # Each kind of verdict came, and a filter by hashes alone would have let some of them through.

@@ -25,7 +25,7 @@ from kourou.client.settings.client_settings import ConsumerSettings, ProducerSet
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.sync import Client
 from kourou.testing.cluster import Cluster
-from kourou_filter_server.layers import missing
+from kourou_filter_server.zygote_link import missing
 from kourou_rigs.console import ConsoleHere
 
 WAIT_S = 60.0

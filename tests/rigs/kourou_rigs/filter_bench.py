@@ -9,6 +9,19 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
+from kourou_filter_server.context import ServerPolicy
+from kourou_filter_server.interface import (
+    AskBroker,
+    BatchEvaluated,
+    BrokerAnswered,
+    BrokerFound,
+    Effect,
+    EvaluateBatch,
+    FiltersChanged,
+    Input,
+    StartWorker,
+    WorkerReady,
+)
 
 from kourou.errors import Code, Unavailable
 from kourou.model.filter import FilterState, FilterVersion
@@ -17,16 +30,6 @@ from kourou.protocol.messages import filter_server as words
 from kourou.protocol.request import Request
 from kourou.runtime.core import Peer, Received, Reply, ReplyTo, Tick
 from kourou_filter_server.core import FilterCore
-from kourou_filter_server.effects import AskBroker, Effect, Judge, StartWorker
-from kourou_filter_server.inputs import (
-    BrokerAnswered,
-    BrokerFound,
-    FiltersChanged,
-    Input,
-    Judged,
-    WorkerReady,
-)
-from kourou_filter_server.policy import ServerPolicy
 from kourou_rigs.filter_records import Does, fake_record
 
 E = TypeVar("E", bound=Effect)
@@ -153,10 +156,10 @@ class Bench:
         self.turn(WorkerReady(started.worker, 4_000))
         return started
 
-    def verdicts(self, judge: Judge, verdicts: str, kind: str = "", reason: str = "") -> None:
+    def results(self, judge: EvaluateBatch, results: str, kind: str = "", reason: str = "") -> None:
         """Deliver the results of a worker: 0, 1 or 2 for each message."""
-        told = bytes(map(int, verdicts))
-        self.turn(Judged(judge.worker, judge.batch, told, kind, reason, 10))
+        told = bytes(map(int, results))
+        self.turn(BatchEvaluated(judge.worker, judge.batch, told, kind, reason, 10))
 
     def serving(self) -> StartWorker:
         """Start a worker and let it filter a batch."""
@@ -165,7 +168,7 @@ class Bench:
         self.tell_filters(source)
         started = self.worker()
         self.found(upstream, record(0))
-        self.verdicts(self.done(Judge), "1")
+        self.results(self.done(EvaluateBatch), "1")
         assert self.done(Reply).code == Code.SUCCESS
         return started
 

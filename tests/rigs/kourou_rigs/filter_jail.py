@@ -8,8 +8,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from kourou_filter_server.effects import Judge, StartWorker
-from kourou_filter_server.inputs import LOST, Input, Judged, WorkerEnded, WorkerReady
+from kourou_filter_server.interface import (
+    LOST,
+    BatchEvaluated,
+    EvaluateBatch,
+    Input,
+    StartWorker,
+    WorkerEnded,
+    WorkerReady,
+)
 from kourou_rigs.filter_records import Does, Tally, cut, harm, wants
 
 _ENDS = {Does.DIE: "died", Does.TIMEOUT: "timeout"}
@@ -32,7 +39,7 @@ class FilterJail:
         self._tally = tally
         self._later = later
         self._push = push
-        self._judging: dict[int, Judge] = {}
+        self._judging: dict[int, EvaluateBatch] = {}
 
     def end(self, number: int) -> None:
         """End a worker that the filter server no longer needs."""
@@ -56,7 +63,7 @@ class FilterJail:
 
         self._later(self._random.randrange(3, 40), ready)
 
-    def judge(self, effect: Judge) -> None:
+    def judge(self, effect: EvaluateBatch) -> None:
         """Filter a batch, or end the worker."""
         worker = self.workers[effect.worker]  # fails unless the worker exists
         assert effect.worker not in self._judging, "a worker has one batch at a time"
@@ -66,15 +73,15 @@ class FilterJail:
         records = [record for run in effect.records for record in cut(bytes(run))]
         assert len(records) == effect.count, "the count is that of the records"
         self._later(
-            self._random.randrange(1, 8), lambda: self._verdicts(effect, worker.version, records)
+            self._random.randrange(1, 8), lambda: self._results(effect, worker.version, records)
         )
 
-    def _verdicts(self, effect: Judge, version: int, records: list[bytes]) -> None:
+    def _results(self, effect: EvaluateBatch, version: int, records: list[bytes]) -> None:
         number = effect.worker
         if self._judging.get(number) is not effect:
             return
         del self._judging[number]
-        verdicts = bytearray()
+        results = bytearray()
         for record in records:
             does = harm(record, version)
             if does in _ENDS:
@@ -83,17 +90,19 @@ class FilterJail:
                 return
             if does is Does.LIE:
                 wrong = self._random.choice((b"", b"\1" * (effect.count + 1), b"\7" * effect.count))
-                self._push(Judged(number, effect.batch, wrong))
+                self._push(BatchEvaluated(number, effect.batch, wrong))
                 return
             if does:
-                rest = b"\2" * (effect.count - len(verdicts))
+                rest = b"\2" * (effect.count - len(results))
                 kind = "raised" if does is Does.RAISE else "memory"
                 reason = f"simulated {does.name}"
-                judged = Judged(number, effect.batch, bytes(verdicts) + rest, kind, reason, 9)
+                judged = BatchEvaluated(
+                    number, effect.batch, bytes(results) + rest, kind, reason, 9
+                )
                 self._push(judged)
                 return
-            verdicts.append(wants(record, version))
-        self._push(Judged(number, effect.batch, bytes(verdicts), micros=2 * effect.count))
+            results.append(wants(record, version))
+        self._push(BatchEvaluated(number, effect.batch, bytes(results), micros=2 * effect.count))
 
     def kill_worker(self, number: int, kind: str = "died") -> None:
         """End a worker as an external SIGKILL does."""

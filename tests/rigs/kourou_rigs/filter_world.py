@@ -17,6 +17,20 @@ from dataclasses import replace
 from functools import partial
 
 from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
+from kourou_filter_server.context import ServerPolicy
+from kourou_filter_server.interface import (
+    AskBroker,
+    BrokerAnswered,
+    BrokerFound,
+    Effect,
+    EndWorker,
+    EvaluateBatch,
+    Filtered,
+    FiltersChanged,
+    Input,
+    StartWorker,
+    TellBroker,
+)
 
 from kourou.errors import Code, Unavailable
 from kourou.model.filter import FilterPolicy, FilterState, FilterVersion
@@ -28,17 +42,6 @@ from kourou.protocol.record.layout import QUEUE_OFFSET_AT
 from kourou.protocol.request import Request, Response
 from kourou.runtime.core import Disconnected, LogWarning, Peer, Received, Reply, ReplyTo, Tick
 from kourou_filter_server.core import FilterCore
-from kourou_filter_server.effects import (
-    AskBroker,
-    Effect,
-    EndWorker,
-    Filtered,
-    Judge,
-    StartWorker,
-    TellBroker,
-)
-from kourou_filter_server.inputs import BrokerAnswered, BrokerFound, FiltersChanged, Input
-from kourou_filter_server.policy import ServerPolicy
 from kourou_rigs.filter_jail import FilterJail
 from kourou_rigs.filter_records import Asked, Does, Tally, cut, fake_record, harm, wants
 
@@ -174,7 +177,7 @@ class FilterWorld:
                 self.later(delay, lambda: self._ask(effect))
             case StartWorker():
                 self.jail.start(effect)
-            case Judge():
+            case EvaluateBatch():
                 self.jail.judge(effect)
             case EndWorker(worker):
                 self.jail.end(worker)
@@ -235,7 +238,7 @@ class FilterWorld:
         it.
         """
         runner = self.core.runners.known((GROUP, name))
-        told = self.core.catalogue.standing((GROUP, name)).version
+        told = self.core.catalogue.status((GROUP, name)).version
         asked.versions |= {runner.version or 0} if runner is not None else set()
         asked.versions |= {told.version} if told is not None else set()
 
@@ -380,7 +383,7 @@ class FilterWorld:
             expression_type="TAG",
             max_msg_bytes=bytes_max,
         )
-        due_ms = self.now_ms + self._hold_ms + self.server.patience_ms
+        due_ms = self.now_ms + self._hold_ms + self.server.filter_wait_ms
         asked = Asked(queue, self.offsets[queue], due_ms, set(), set(), count_max, bytes_max)
         self._note_version(asked)
         self._note_older_versions(asked, self._names[queue % len(self._names)])

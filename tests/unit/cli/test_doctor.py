@@ -7,14 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-
 from kourou.broker.config import BrokerSettings
+
 from kourou.cli import doctor
 from kourou.errors import MissingPackages, Unavailable
 from kourou_console.config import ConsoleSettings
-from kourou_filter_server import layers
+from kourou_filter_server import zygote_link as layers
 from kourou_filter_server.config import FilterServerSettings
-from kourou_filter_server.layers import Layer
+from kourou_filter_server.zygote_link import Layer
 from kourou_namesrv.config import NamesrvSettings
 from kourou_spark_etl import machine
 

@@ -17,8 +17,8 @@ from kourou.errors import ConfigError, MissingPackages, Unavailable
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child
 from kourou_demo import flights, live_flights
-from kourou_filter_server import layers
-from kourou_filter_server.layers import Layer
+from kourou_filter_server import zygote_link as layers
+from kourou_filter_server.zygote_link import Layer
 from kourou_spark_etl import machine
 from kourou_spark_etl.job_file import load_job_file
 from kourou_spark_etl.machine import Lack

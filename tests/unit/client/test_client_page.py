@@ -14,7 +14,7 @@ import pytest
 from kourou import Client as AsyncClient
 from kourou import ProducerSettings
 from kourou.sync import Client
-from kourou_filter_server.layers import missing
+from kourou_filter_server.zygote_link import missing
 
 ROOT = Path(__file__).resolve().parents[3]
 ADDRESS = "127.0.0.1:9876"

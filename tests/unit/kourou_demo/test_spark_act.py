@@ -31,7 +31,7 @@ from kourou_demo.spark_watch import SparkWatch
 from kourou_demo.stage import Stage
 from kourou_demo.terms import TOPIC
 from kourou_demo.verdict import Numbers
-from kourou_spark_etl.jobs import flight_tables
+from kourou_spark_etl import jobs
 
 FLIGHTS = """\
 carrier,origin,tailnum,dep_delay,arr_delay,time_hour
@@ -172,7 +172,7 @@ def play(kourou_broker: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         archive.writestr("flights.csv", FLIGHTS)
     (data / "planes.csv").write_text("tailnum,seats\nN1,7\n")
     (data / "weather.csv").write_text("origin,time_hour,precip\n")
-    monkeypatch.setattr(flight_tables, "folder", lambda: data)
+    monkeypatch.setattr(jobs, "flight_data_folder", lambda: data)
     monkeypatch.setattr(patience_module, "LOOK_S", 0)
     monkeypatch.setattr(watch_module, "LOOK_S", 0)
     return Play(kourou_broker, tmp_path)

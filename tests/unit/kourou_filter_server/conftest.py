@@ -1,4 +1,4 @@
-"""For tests of the jail: a machine that lacks a layer says so, and does not fail.
+"""For tests of the sandbox: a machine that lacks a layer says so, and does not fail.
 
 For tests of the core: one that is registered, and knows a filter whose version 1 is enabled.
 """
@@ -11,15 +11,15 @@ from dataclasses import replace
 import pytest
 
 from kourou.model.filter import FilterPolicy
-from kourou_filter_server import layers
-from kourou_filter_server.policy import ServerPolicy
+from kourou_filter_server import zygote_link
+from kourou_filter_server.context import ServerPolicy
 from kourou_rigs.filter_bench import Bench
 
 
 @pytest.fixture(scope="session")
 def every_layer() -> None:
-    """Skips where the kernel, or what contains us, does not let the jail be built."""
-    if lacking := layers.missing():
+    """Skips where the kernel, or what contains us, does not let the sandbox be built."""
+    if lacking := zygote_link.missing():
         named = ", ".join(f"{layer.name} ({layer.detail})" for layer in lacking)
         pytest.skip(f"needs a kernel layer: {named}")
 

@@ -22,7 +22,7 @@ ALONE = FilterServerSettings(
 
 
 class Heard(logging.Handler):
-    """Counts warnings about the missing jail."""
+    """Counts warnings about the missing sandbox."""
 
     def __init__(self, enough: int) -> None:
         super().__init__(logging.WARNING)
@@ -38,7 +38,7 @@ class Heard(logging.Handler):
 
 
 @pytest.mark.feature("F243")
-async def test_that_there_is_no_jail_is_said_every_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_sandbox_is_logged_every_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     assert app.UNSAFE_WARNING_S == 60
     monkeypatch.setattr(app, "UNSAFE_WARNING_S", 0.001)
     service = FilterServerService(ALONE)
@@ -58,7 +58,7 @@ async def test_that_there_is_no_jail_is_said_every_minute(monkeypatch: pytest.Mo
         logger.removeHandler(heard)
 
 
-async def test_workers_are_told_their_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_workers_get_their_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[frozenset[int]] = []
 
     class Unborn(Exception):

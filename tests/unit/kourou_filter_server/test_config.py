@@ -8,7 +8,7 @@ import pytest
 from kourou.errors import ConfigError
 from kourou.service.settings import load_settings
 from kourou_filter_server.config import FilterServerSettings
-from kourou_filter_server.jail.descriptors import DESCRIPTORS_MAX
+from kourou_filter_server.sandbox.kernel import DESCRIPTORS_MAX
 
 
 def settings(**texts: str) -> FilterServerSettings:
@@ -72,7 +72,7 @@ def test_how_far_ahead_is_set_in_messages_kib_and_mib() -> None:
 
 
 @pytest.mark.feature("F243")
-def test_without_a_jail_only_on_loopback() -> None:
+def test_without_a_sandbox_only_on_loopback() -> None:
     assert settings(unsafeNoSandbox="true").unsafe_no_sandbox
 
 
@@ -93,7 +93,7 @@ def test_a_core_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
         settings(filterWorkerCores="0,1")
 
 
-def test_what_parts_are_told() -> None:
+def test_what_the_components_receive() -> None:
     texts: dict[str, Any] = {
         "filterWorkersMax": "3",
         "filterWorkerMemory": "128",
@@ -103,14 +103,14 @@ def test_what_parts_are_told() -> None:
         "filterStrikeWindow": "30000",
     }
     made = settings(**texts)
-    assert (made.policy.workers_max, made.policy.strikes_max) == (3, 5)
-    assert made.policy.strike_window_ms == 30_000
+    assert (made.policy.workers_max, made.policy.failures_max) == (3, 5)
+    assert made.policy.failure_window_ms == 30_000
     limits = made.worker_limits
     assert (limits.memory_bytes, limits.batch_ms, limits.message_us) == (128 << 20, 70, 2_000)
     assert settings().policy.workers_max >= 2
 
 
-def test_advertised_listeners_are_told_beside_the_own_ones() -> None:
+def test_advertised_listeners_are_registered_with_the_own_ones() -> None:
     made = settings(advertisedListeners="host=10.0.0.1:20915;tcp:host=10.0.0.1:10915")
     assert made.listeners({"zmq": "127.0.0.1:1", "tcp": "127.0.0.1:2"}) == {
         "zmq:internal": "127.0.0.1:1",

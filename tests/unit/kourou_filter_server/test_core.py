@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from kourou_filter_server.interface import AskBroker, EvaluateBatch
+
 from kourou.protocol.bodies.filter_bodies import decode_filter_statistics
 from kourou.protocol.messages.filter_server import GetFilterStatistics, NotifyFiltersChanged
 from kourou.protocol.request import Answerer
 from kourou.protocol.table import REQUESTS
 from kourou.runtime.core import Reply, Tick
 from kourou_filter_server.core import FilterCore
-from kourou_filter_server.effects import AskBroker, Judge
 from kourou_rigs.filter_bench import GROUP, NAME, WALL_MS, Bench, record
 
 
@@ -37,9 +38,9 @@ def test_news_may_come_as_a_request(bench: Bench) -> None:
     assert bench.done(AskBroker)
 
 
-def test_filters_are_told_the_wall_clock(bench: Bench) -> None:
+def test_filters_get_the_wall_clock(bench: Bench) -> None:
     bench.turn(Tick(WALL_MS, bench.now_ms))
     bench.serving()
     bench.now_ms += 70
     bench.found(bench.pull(10), record(10))
-    assert bench.done(Judge).wall_ms == WALL_MS + 70
+    assert bench.done(EvaluateBatch).wall_ms == WALL_MS + 70

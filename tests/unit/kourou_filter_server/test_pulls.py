@@ -5,6 +5,17 @@ from dataclasses import replace
 
 import pytest
 from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
+from kourou_filter_server.context import ServerPolicy
+from kourou_filter_server.interface import (
+    AskBroker,
+    BrokerFound,
+    EndWorker,
+    EvaluateBatch,
+    Filtered,
+    Leaving,
+    StartWorker,
+    WorkerEnded,
+)
 
 from kourou.errors import Code
 from kourou.model.filter import FilterPolicy
@@ -16,9 +27,6 @@ from kourou.protocol.messages.filter_server import (
     RegisterFilterServerResponse,
 )
 from kourou.runtime.core import Disconnected, LogWarning, Reply
-from kourou_filter_server.effects import AskBroker, EndWorker, Filtered, Judge, StartWorker
-from kourou_filter_server.inputs import BrokerFound, Leaving, WorkerEnded
-from kourou_filter_server.policy import ServerPolicy
 from kourou_rigs.filter_bench import (
     GROUP,
     NAME,
@@ -40,11 +48,11 @@ def header_of(reply: Reply) -> PullResponse:
     return reply.header
 
 
-def judged(bench: Bench, offset: int, records: int, verdicts: str, **pull: object) -> Reply | None:
+def judged(bench: Bench, offset: int, records: int, results: str, **pull: object) -> Reply | None:
     """A pull whose messages get these verdicts; its answer, if it has one then."""
     upstream = bench.pull(offset, **pull)
     bench.found(upstream, *(record(offset + each) for each in range(records)))
-    bench.verdicts(bench.done(Judge), verdicts)
+    bench.results(bench.done(EvaluateBatch), results)
     replies = bench.all(Reply)
     return replies[0] if replies else None
 
@@ -123,7 +131,7 @@ def test_with_time_to_hold_it_goes_on_behind_and_then_tells_how_far(bench: Bench
     assert header_of(reply).next_begin_offset == 14
 
 
-def test_unreadable_messages_are_told_though_nothing_passed(bench: Bench) -> None:
+def test_unreadable_messages_are_reported_though_nothing_passed(bench: Bench) -> None:
     bench.serving()
     for fields, code in (
         ({}, Code.MESSAGE_CORRUPT),
@@ -131,7 +139,7 @@ def test_unreadable_messages_are_told_though_nothing_passed(bench: Bench) -> Non
     ):
         asked = bench.pull(10, 15_000, **fields)
         bench.answer(asked, place(12), record(11), remark="unreadable offsets: 10")
-        bench.verdicts(bench.done(Judge), "0")
+        bench.results(bench.done(EvaluateBatch), "0")
         reply = bench.done(Reply)
         assert (reply.code, reply.remark) == (code, "unreadable offsets: 10")
         assert header_of(reply).next_begin_offset == 12
@@ -143,12 +151,12 @@ def test_unreadable_messages_are_told_though_nothing_passed(bench: Bench) -> Non
 def test_hold_answers_what_was_judged_and_fails_at_the_next_pull(bench: Bench) -> None:
     bench.serving()
     bench.found(bench.pull(10), *(record(each) for each in range(10, 14)))
-    bench.verdicts(bench.done(Judge), "0122", "raised", "KeyError: 'x'")
+    bench.results(bench.done(EvaluateBatch), "0122", "raised", "KeyError: 'x'")
     reply = bench.done(Reply)
     assert judged_bytes(reply) == record(11)
     assert header_of(reply).next_begin_offset == 12
     bench.found(bench.pull(12), record(12), record(13))
-    bench.verdicts(bench.done(Judge), "22", "raised", "KeyError: 'x'")
+    bench.results(bench.done(EvaluateBatch), "22", "raised", "KeyError: 'x'")
     failed = bench.done(Reply)
     assert failed.code == Code.FILTER_FAILED
     assert "KeyError: 'x'" in failed.remark
@@ -161,8 +169,8 @@ def test_skip_passes_over_when_that_is_recorded(benches: Benches) -> None:
     bench = benches(policy=FilterPolicy.SKIP)
     bench.serving()
     bench.found(bench.pull(10), *(record(each) for each in range(10, 13)))
-    bench.verdicts(bench.done(Judge), "122", "raised", "oops")
-    bench.verdicts(bench.done(Judge), "1")
+    bench.results(bench.done(EvaluateBatch), "122", "raised", "oops")
+    bench.results(bench.done(EvaluateBatch), "1")
     asked = bench.asked(RecordFilterSkip)
     assert not bench.all(Reply)
     assert asked.request == RecordFilterSkip(
@@ -184,13 +192,13 @@ def test_skip_that_cannot_be_recorded_holds(benches: Benches) -> None:
     bench = benches(policy=FilterPolicy.SKIP)
     bench.serving()
     bench.found(bench.pull(10), record(10), record(11))
-    bench.verdicts(bench.done(Judge), "12", "raised", "oops")
+    bench.results(bench.done(EvaluateBatch), "12", "raised", "oops")
     bench.no_answer(bench.asked(RecordFilterSkip))
     reply = bench.done(Reply)
     assert judged_bytes(reply) == record(10)
     assert header_of(reply).next_begin_offset == 11
     bench.found(bench.pull(11), record(11))
-    bench.verdicts(bench.done(Judge), "2", "raised", "oops")
+    bench.results(bench.done(EvaluateBatch), "2", "raised", "oops")
     bench.answer(bench.asked(RecordFilterSkip), code=Code.SYSTEM_ERROR, remark="its policy is hold")
     failed = bench.done(Reply)
     assert failed.code == Code.FILTER_FAILED
@@ -202,9 +210,9 @@ def test_pass_lets_through_what_cannot_be_judged_and_says_so(benches: Benches) -
     bench = benches(policy=FilterPolicy.PASS)
     bench.serving()
     bench.found(bench.pull(10), *(record(each) for each in range(10, 13)))
-    bench.verdicts(bench.done(Judge), "022", "raised", "oops")
+    bench.results(bench.done(EvaluateBatch), "022", "raised", "oops")
     assert "unfiltered" in bench.done(LogWarning).text
-    bench.verdicts(bench.done(Judge), "0")
+    bench.results(bench.done(EvaluateBatch), "0")
     reply = bench.done(Reply)
     assert judged_bytes(reply) == record(11)
     assert bench.core.figures()[0].unfiltered == 1
@@ -215,8 +223,8 @@ def test_few_are_excused_in_one_answer(benches: Benches) -> None:
     bench = benches(ServerPolicy(passed_over_max=2), FilterPolicy.SKIP)
     bench.serving()
     bench.found(bench.pull(10), *(record(each) for each in range(10, 15)))
-    bench.verdicts(bench.done(Judge), "22222", "raised", "oops")
-    bench.verdicts(bench.done(Judge), "2222", "raised", "oops")
+    bench.results(bench.done(EvaluateBatch), "22222", "raised", "oops")
+    bench.results(bench.done(EvaluateBatch), "2222", "raised", "oops")
     asked = bench.asked(RecordFilterSkip)
     assert isinstance(asked.request, RecordFilterSkip)
     assert asked.request.offsets == [10, 11]
@@ -227,19 +235,19 @@ def test_few_are_excused_in_one_answer(benches: Benches) -> None:
 @pytest.mark.parametrize("policy", [FilterPolicy.SKIP, FilterPolicy.HOLD])
 def test_in_quarantine_it_holds_also_under_skip(benches: Benches, policy: FilterPolicy) -> None:
     bench = benches(policy=policy)
-    bench.change(replace(bench.state, quarantined={1: "too many strikes"}))
+    bench.change(replace(bench.state, quarantined={1: "too many failures"}))
     bench.turn(bench.received(a_pull(3)))
     bench.tell_filters(bench.asked(GetFilters))
     reply = bench.done(Reply)
     assert reply.code == Code.FILTER_FAILED
-    assert "too many strikes" in reply.remark
+    assert "too many failures" in reply.remark
     assert header_of(reply).filter_failure == "quarantined"
     assert header_of(reply).next_begin_offset == 3
 
 
 def test_in_quarantine_under_pass_all_goes_through(benches: Benches) -> None:
     bench = benches(policy=FilterPolicy.PASS)
-    bench.change(replace(bench.state, quarantined={1: "too many strikes"}))
+    bench.change(replace(bench.state, quarantined={1: "too many failures"}))
     bench.found(bench.pull(3), record(3), record(4))
     reply = bench.done(Reply)
     assert judged_bytes(reply) == record(3) + record(4)
@@ -300,7 +308,7 @@ def test_nothing_is_judged_on_what_was_known_before_the_broker_was_away(bench: B
     asked = bench.asked(GetFilters)
     header = RegisterFilterServerResponse(broker_name="b", broker_id=0, filters_version=7)
     bench.answer(register, header)
-    assert not bench.all(Judge)
+    assert not bench.all(EvaluateBatch)
     bench.tell_filters(asked)
     assert bench.asked(PullMessage)
     source = next(each for each in bench.all(AskBroker) if each.request.with_source)  # type: ignore[attr-defined]  # the first one
@@ -321,7 +329,7 @@ def test_a_pull_is_answered_before_its_deadline(bench: Bench) -> None:
     assert isinstance(upstream.request, PullMessage)
     assert upstream.request.suspend_timeout_millis < 2_000
     bench.found(upstream, record(10))
-    assert bench.done(Judge)
+    assert bench.done(EvaluateBatch)
     bench.pass_time(1_700)
     assert bench.done(Reply).code == Code.SYSTEM_BUSY  # judged in vain: its consumer asks again
 
@@ -330,7 +338,7 @@ def test_what_is_judged_at_the_deadline_is_answered(benches: Benches) -> None:
     bench = benches(ServerPolicy(batch_messages_max=2))
     bench.serving()
     bench.found(bench.pull(10, deadline_ms=2_000), *(record(each) for each in range(10, 14)))
-    bench.verdicts(bench.done(Judge), "10")
+    bench.results(bench.done(EvaluateBatch), "10")
     bench.pass_time(1_700)
     reply = bench.done(Reply)
     assert judged_bytes(reply) == record(10)
@@ -359,9 +367,9 @@ def test_nobody_answers_a_peer_that_is_gone(bench: Bench) -> None:
     bench.turn(Disconnected(bench.peer))
     assert not bench.found(upstream, record(10))
     bench.found(bench.pull(10), record(10))
-    judge = bench.done(Judge)
+    judge = bench.done(EvaluateBatch)
     bench.turn(Disconnected(bench.peer))
-    bench.verdicts(judge, "1")
+    bench.results(judge, "1")
     assert not bench.all(Reply)
     assert not len(bench.core.pulls)
     assert not bench.core.pulls.judged_bytes
@@ -394,15 +402,15 @@ def test_what_a_filter_did_goes_into_the_trace(bench: Bench) -> None:
     upstream = bench.done(AskBroker)
     assert upstream.to == traced
     bench.found(upstream, record(10), record(11))
-    bench.verdicts(bench.done(Judge), "01")
+    bench.results(bench.done(EvaluateBatch), "01")
     assert bench.done(Filtered) == Filtered(traced, NAME, 1, 2, 1, 10)
 
 
-def test_three_pulls_that_raise_are_three_strikes(bench: Bench) -> None:
+def test_three_pulls_that_raise_are_three_failures(bench: Bench) -> None:
     bench.serving()
     for number in range(3):
         bench.found(bench.pull(10), record(10))
-        bench.verdicts(bench.done(Judge), "2", "raised", "oops")
+        bench.results(bench.done(EvaluateBatch), "2", "raised", "oops")
         assert bench.done(Reply).code == Code.FILTER_FAILED
         assert bool(bench.all(EndWorker)) == (number == 2)
     change = bench.asked(ChangeFilter).request
@@ -416,5 +424,5 @@ def test_a_worker_that_ends_is_replaced_and_the_pull_goes_on(bench: Bench) -> No
     bench.found(bench.pull(10), record(10))
     bench.turn(WorkerEnded(started.worker, "lost", "the zygote ended"))
     bench.worker()
-    bench.verdicts(bench.done(Judge), "1")
+    bench.results(bench.done(EvaluateBatch), "1")
     assert judged_bytes(bench.done(Reply)) == record(10)

@@ -5,14 +5,22 @@ from dataclasses import replace
 
 import pytest
 from kourou.protocol.messages.pulls import PullResponse
+from kourou_filter_server.context import ServerPolicy
+from kourou_filter_server.interface import (
+    LOST,
+    AskBroker,
+    BatchEvaluated,
+    EndWorker,
+    EvaluateBatch,
+    StartWorker,
+    WorkerEnded,
+    WorkerReady,
+)
 
 from kourou.errors import Code
 from kourou.model.filter import FilterPolicy
 from kourou.protocol.messages.filter_server import ChangeFilter, GetFilters
 from kourou.runtime.core import Reply
-from kourou_filter_server.effects import AskBroker, EndWorker, Judge, StartWorker
-from kourou_filter_server.inputs import LOST, Judged, WorkerEnded, WorkerReady
-from kourou_filter_server.policy import ServerPolicy
 from kourou_rigs.filter_bench import (
     GROUP,
     NAME,
@@ -27,12 +35,12 @@ from kourou_rigs.filter_bench import (
 Benches = Callable[..., Bench]
 
 
-def died(bench: Bench, judge: Judge, kind: str = "died") -> None:
+def died(bench: Bench, judge: EvaluateBatch, kind: str = "died") -> None:
     bench.turn(WorkerEnded(judge.worker, kind, "simulated"))
 
 
-def strikes(bench: Bench, number: int = 1) -> int:
-    return bench.core.discipline.strikes((GROUP, NAME), number)
+def failures(bench: Bench, number: int = 1) -> int:
+    return bench.core.discipline.failure_count((GROUP, NAME), number)
 
 
 def failure(bench: Bench) -> str | None:
@@ -55,7 +63,7 @@ def test_the_first_pull_fetches_the_source_and_starts_a_worker(bench: Bench) -> 
     assert started.source == b"source 1"
 
 
-def test_a_source_that_is_not_the_one_told_is_not_run(bench: Bench) -> None:
+def test_a_source_with_another_hash_is_not_run(bench: Bench) -> None:
     bench.pull()
     asked = bench.asked(GetFilters)
     bench.state = replace(state(1), versions=(version(1, "something else"),))
@@ -72,14 +80,14 @@ def test_the_old_version_serves_until_the_new_one_is_ready(bench: Bench) -> None
     new = bench.done(StartWorker)
     assert new.version == 2
     bench.found(bench.pull(10), record(10))
-    judge = bench.done(Judge)
+    judge = bench.done(EvaluateBatch)
     assert judge.worker == old.worker
     bench.turn(WorkerReady(new.worker))
     assert not bench.all(EndWorker)  # not in the middle of a batch
-    bench.verdicts(judge, "1")
+    bench.results(judge, "1")
     assert bench.done(EndWorker).worker == old.worker
     bench.found(bench.pull(11), record(11))
-    assert bench.done(Judge).worker == new.worker
+    assert bench.done(EvaluateBatch).worker == new.worker
 
 
 def test_an_answer_is_the_work_of_one_version(benches: Benches) -> None:
@@ -89,11 +97,11 @@ def test_an_answer_is_the_work_of_one_version(benches: Benches) -> None:
     bench.tell_filters(bench.asked(GetFilters))
     new = bench.done(StartWorker)
     bench.found(bench.pull(10), record(10), record(11))
-    first = bench.done(Judge)
+    first = bench.done(EvaluateBatch)
     bench.turn(WorkerReady(new.worker))
-    bench.verdicts(first, "1")
-    bench.verdicts(bench.done(Judge), "0")  # the first message again, by the new version
-    bench.verdicts(bench.done(Judge), "1")
+    bench.results(first, "1")
+    bench.results(bench.done(EvaluateBatch), "0")  # the first message again, by the new version
+    bench.results(bench.done(EvaluateBatch), "1")
     reply = bench.done(Reply)
     assert judged_bytes(reply) == record(11)
     assert reply.header.filter_version == 2  # type: ignore[union-attr]  # it has one
@@ -107,7 +115,7 @@ def test_a_new_version_that_cannot_start_serves_nothing(bench: Bench) -> None:
     new = bench.done(StartWorker)
     bench.turn(WorkerEnded(new.worker, "setup", "SyntaxError"))
     assert bench.done(EndWorker).worker == old.worker
-    assert strikes(bench, 2) == 1
+    assert failures(bench, 2) == 1
     bench.found(bench.pull(10), record(10))
     reply = bench.done(Reply)
     assert reply.code == Code.FILTER_FAILED
@@ -117,11 +125,11 @@ def test_a_new_version_that_cannot_start_serves_nothing(bench: Bench) -> None:
 def test_a_disabled_version_serves_no_more_at_once(bench: Bench) -> None:
     old = bench.serving()
     bench.found(bench.pull(10), record(10))
-    judge = bench.done(Judge)
+    judge = bench.done(EvaluateBatch)
     bench.change(replace(bench.state, active=None))
     assert bench.done(EndWorker).worker == old.worker
     assert bench.done(Reply).code == Code.FILTER_FAILED
-    bench.verdicts(judge, "1")
+    bench.results(judge, "1")
     assert not bench.effects
 
 
@@ -131,32 +139,32 @@ def test_a_disabled_version_serves_no_more_at_once(bench: Bench) -> None:
 def test_waiting_pulls_of_a_topic_share_a_batch(bench: Bench) -> None:
     bench.serving()
     bench.found(bench.pull(10), record(10))
-    first = bench.done(Judge)
+    first = bench.done(EvaluateBatch)
     bench.found(bench.pull(20), record(20), record(21))
     bench.found(bench.pull(30), record(30))
     bench.found(bench.pull(40, topic="another"), record(40))
-    bench.verdicts(first, "1")
-    second = bench.done(Judge)
+    bench.results(first, "1")
+    second = bench.done(EvaluateBatch)
     assert second.count == 3
     assert b"".join(second.records) == record(20) + record(21) + record(30)
-    bench.verdicts(second, "101")
+    bench.results(second, "101")
     answers = [judged_bytes(each) for each in bench.all(Reply)]
     assert answers == [record(20), record(30)]
-    assert bench.done(Judge).topic == "another"
+    assert bench.done(EvaluateBatch).topic == "another"
 
 
 def test_long_runs_take_turns(benches: Benches) -> None:
     bench = benches(ServerPolicy(batch_messages_max=2))
     bench.serving()
     bench.found(bench.pull(10), *(record(each) for each in range(10, 15)))
-    first = bench.done(Judge)
+    first = bench.done(EvaluateBatch)
     bench.found(bench.pull(20), record(20))
     judged = []
-    bench.verdicts(first, "11")
-    while bench.all(Judge):
-        judge = bench.done(Judge)
+    bench.results(first, "11")
+    while bench.all(EvaluateBatch):
+        judge = bench.done(EvaluateBatch)
         judged.append(b"".join(judge.records))
-        bench.verdicts(judge, "1" * judge.count)
+        bench.results(judge, "1" * judge.count)
     assert judged == [record(20) + record(12), record(13) + record(14)]
 
 
@@ -165,23 +173,23 @@ def test_a_slow_filter_has_small_batches(bench: Bench) -> None:
     counts = []
     for begin, micros in ((100, 10), (300, 10_000_000), (500, 0)):
         bench.found(bench.pull(begin), *(record(begin + each) for each in range(100)))
-        judge = bench.done(Judge)
+        judge = bench.done(EvaluateBatch)
         counts.append(judge.count)
-        verdicts = b"\1" * judge.count
-        bench.turn(Judged(judge.worker, judge.batch, verdicts, micros=micros))
+        results = b"\1" * judge.count
+        bench.turn(BatchEvaluated(judge.worker, judge.batch, results, micros=micros))
     assert counts == [100, 100, 32]
 
 
 def test_messages_behind_the_one_that_raised_are_judged_again(bench: Bench) -> None:
     bench.serving()
     bench.found(bench.pull(5), record(5))
-    first = bench.done(Judge)
+    first = bench.done(EvaluateBatch)
     bench.found(bench.pull(10), record(10))
     bench.found(bench.pull(20), record(20))
-    bench.verdicts(first, "1")
-    bench.verdicts(bench.done(Judge), "22", "raised", "oops")
+    bench.results(first, "1")
+    bench.results(bench.done(EvaluateBatch), "22", "raised", "oops")
     assert bench.done(Reply).code == Code.FILTER_FAILED
-    again = bench.done(Judge)
+    again = bench.done(EvaluateBatch)
     assert b"".join(again.records) == record(20)
 
 
@@ -192,44 +200,44 @@ def test_messages_behind_the_one_that_raised_are_judged_again(bench: Bench) -> N
 def test_after_a_death_each_message_is_tried_alone(bench: Bench) -> None:
     bench.serving()
     bench.found(bench.pull(10), *(record(each) for each in range(10, 13)))
-    died(bench, bench.done(Judge))
-    assert strikes(bench) == 1
+    died(bench, bench.done(EvaluateBatch))
+    assert failures(bench) == 1
     bench.worker()
     for verdict in "1":
-        judge = bench.done(Judge)
+        judge = bench.done(EvaluateBatch)
         assert judge.count == 1
-        bench.verdicts(judge, verdict)
-    died(bench, bench.done(Judge))  # the second message is it
+        bench.results(judge, verdict)
+    died(bench, bench.done(EvaluateBatch))  # the second message is it
     reply = bench.done(Reply)
     assert judged_bytes(reply) == record(10)
-    assert strikes(bench) == 1  # it was one and the same death
+    assert failures(bench) == 1  # it was one and the same death
 
 
 def test_a_death_that_no_message_repeats_is_forgiven(bench: Bench) -> None:
     bench.serving()
     bench.found(bench.pull(10), record(10), record(11))
-    died(bench, bench.done(Judge))
-    assert strikes(bench) == 1
+    died(bench, bench.done(EvaluateBatch))
+    assert failures(bench) == 1
     bench.worker()
-    bench.verdicts(bench.done(Judge), "1")
-    bench.verdicts(bench.done(Judge), "1")
+    bench.results(bench.done(EvaluateBatch), "1")
+    bench.results(bench.done(EvaluateBatch), "1")
     assert judged_bytes(bench.done(Reply)) == record(10) + record(11)
-    assert strikes(bench) == 0
+    assert failures(bench) == 0
 
 
 def test_only_the_batch_that_it_ended_over_is_tried_alone(benches: Benches) -> None:
     bench = benches(ServerPolicy(batch_messages_max=2))
     bench.serving()
     bench.found(bench.pull(10), *(record(10 + each) for each in range(6)))
-    died(bench, bench.done(Judge))
+    died(bench, bench.done(EvaluateBatch))
     bench.worker()
     counts = []
-    for verdicts in ("1", "1", "11", "11"):
-        judge = bench.done(Judge)
+    for results in ("1", "1", "11", "11"):
+        judge = bench.done(EvaluateBatch)
         counts.append(judge.count)
-        bench.verdicts(judge, verdicts)
+        bench.results(judge, results)
         if len(counts) == 2:
-            assert strikes(bench) == 0  # no message of that batch was the culprit
+            assert failures(bench) == 0  # no message of that batch was the culprit
     assert counts == [1, 1, 2, 2]
     assert bench.done(Reply).code == Code.SUCCESS
 
@@ -237,55 +245,55 @@ def test_only_the_batch_that_it_ended_over_is_tried_alone(benches: Benches) -> N
 def test_a_culprit_that_is_found_late_counts_once(bench: Bench) -> None:
     bench.serving()
     bench.found(bench.pull(10), *(record(10 + each) for each in range(3)))
-    died(bench, bench.done(Judge), "timeout")
+    died(bench, bench.done(EvaluateBatch), "timeout")
     bench.worker()
-    bench.verdicts(bench.done(Judge), "1")
-    died(bench, bench.done(Judge), "timeout")
-    assert strikes(bench) == 1
+    bench.results(bench.done(EvaluateBatch), "1")
+    died(bench, bench.done(EvaluateBatch), "timeout")
+    assert failures(bench) == 1
 
 
 def test_being_late_is_not_forgiven(bench: Bench) -> None:
     bench.serving()
     bench.found(bench.pull(10), record(10), record(11))
-    died(bench, bench.done(Judge), "timeout")
+    died(bench, bench.done(EvaluateBatch), "timeout")
     bench.worker()
-    bench.verdicts(bench.done(Judge), "1")
-    bench.verdicts(bench.done(Judge), "1")
-    assert strikes(bench) == 1
+    bench.results(bench.done(EvaluateBatch), "1")
+    bench.results(bench.done(EvaluateBatch), "1")
+    assert failures(bench) == 1
 
 
 def test_whoever_went_with_the_zygote_did_nothing_wrong(bench: Bench) -> None:
     bench.serving()
     bench.found(bench.pull(10), record(10), record(11))
-    died(bench, bench.done(Judge), LOST)
-    assert strikes(bench) == 0
+    died(bench, bench.done(EvaluateBatch), LOST)
+    assert failures(bench) == 0
     bench.worker()
-    assert bench.done(Judge).count == 2
+    assert bench.done(EvaluateBatch).count == 2
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "kind"),
+    ("results", "kind"),
     [(b"", ""), (b"\1\1", ""), (b"\2", ""), (b"\1", "raised"), (b"\3", "raised")],
 )
-def test_lies_end_the_worker(bench: Bench, verdicts: bytes, kind: str) -> None:
+def test_lies_end_the_worker(bench: Bench, results: bytes, kind: str) -> None:
     bench.serving()
     bench.found(bench.pull(10), record(10))
-    judge = bench.done(Judge)
-    bench.turn(Judged(judge.worker, judge.batch, verdicts, kind))
+    judge = bench.done(EvaluateBatch)
+    bench.turn(BatchEvaluated(judge.worker, judge.batch, results, kind))
     assert bench.done(EndWorker).worker == judge.worker
     assert failure(bench) == "lied"
-    assert strikes(bench) == 1
+    assert failures(bench) == 1
 
 
 @pytest.mark.feature("F243")
-def test_three_strikes_are_quarantine_until_another_version_is_enabled(bench: Bench) -> None:
+def test_three_failures_quarantine_a_version_until_another_version_is_enabled(bench: Bench) -> None:
     bench.serving()
     for number in range(3):
         upstream = bench.pull(10)
         if number:
             bench.worker()
         bench.found(upstream, record(10))
-        died(bench, bench.done(Judge))
+        died(bench, bench.done(EvaluateBatch))
         assert bench.all(Reply)[0].code == Code.FILTER_FAILED
     bench.no_answer(bench.asked(ChangeFilter))  # the broker does not know: it holds all the same
     bench.turn(bench.received(a_pull(10)))
@@ -295,27 +303,27 @@ def test_three_strikes_are_quarantine_until_another_version_is_enabled(bench: Be
     bench.state = replace(bench.state, quarantined={1: "it died"})
     bench.answer(bench.asked(ChangeFilter))
     bench.tell_filters(bench.asked(GetFilters))
-    assert not bench.core.discipline.untold
+    assert not bench.core.discipline.unrecorded
     bench.change(state(1, 2, quarantined={1: "it died"}))
     bench.pull(10)
     bench.tell_filters(bench.asked(GetFilters))
     assert bench.done(StartWorker).version == 2
 
 
-def test_enabled_again_it_leaves_quarantine_with_no_strike(bench: Bench) -> None:
+def test_enabled_again_it_leaves_quarantine_with_no_failure(bench: Bench) -> None:
     bench.serving()
     bench.change(replace(bench.state, quarantined={1: "it died"}))
     bench.change(replace(bench.state, quarantined={}))
     bench.pull(10)
     bench.tell_filters(bench.asked(GetFilters)) if bench.all(AskBroker)[1:] else None
     assert bench.done(StartWorker).version == 1
-    assert strikes(bench) == 0
+    assert failures(bench) == 0
 
 
-def test_memory_is_a_strike_and_a_message_that_cannot_be_judged(benches: Benches) -> None:
+def test_memory_is_a_failure_and_a_message_that_cannot_be_judged(benches: Benches) -> None:
     bench = benches(policy=FilterPolicy.PASS)
     bench.serving()
     bench.found(bench.pull(10), record(10))
-    bench.verdicts(bench.done(Judge), "2", "memory", "MemoryError")
+    bench.results(bench.done(EvaluateBatch), "2", "memory", "MemoryError")
     assert judged_bytes(bench.done(Reply)) == record(10)
-    assert strikes(bench) == 1
+    assert failures(bench) == 1

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kourou_filter_server.interface import BatchEvaluated, EvaluateBatch, Filtered, WorkerEnded
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -18,8 +19,6 @@ from kourou.telemetry.tracing import Tracing
 from kourou.telemetry.tracing_context import traceparent_of
 from kourou.telemetry.tracing_setup import SpanCounts
 from kourou_filter_server import spans as module
-from kourou_filter_server.effects import Filtered, Judge
-from kourou_filter_server.inputs import Judged, WorkerEnded
 from kourou_filter_server.spans import FilterSpans
 from kourou_rigs.filter_bench import GROUP, NAME, TOPIC, a_pull
 
@@ -102,9 +101,9 @@ def test_spans_are_bounded_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "kourou_trace_spans_total" in page
 
 
-def a_batch(worker: int, *contexts: bytes) -> Judge:
+def a_batch(worker: int, *contexts: bytes) -> EvaluateBatch:
     records = [b"..traceparent\x01" + traceparent_of(one).encode() + b"\x02.." for one in contexts]
-    return Judge(worker, 1, TOPIC, 0, 7, [b"".join(records[:1]), b"".join(records[1:])])
+    return EvaluateBatch(worker, 1, TOPIC, 0, 7, [b"".join(records[:1]), b"".join(records[1:])])
 
 
 def test_a_batch_is_a_span_below_each_traced_message_in_it() -> None:
@@ -112,9 +111,9 @@ def test_a_batch_is_a_span_below_each_traced_message_in_it() -> None:
     other = bytes(range(2, 26)) + b"\x01"
     site.spans.judging(a_batch(4, TRACE, other))
     site.spans.judging(a_batch(5))
-    site.spans.judged(Judged(5, 1, b"\x01"))
+    site.spans.judged(BatchEvaluated(5, 1, b"\x01"))
     assert site.exporter.get_finished_spans() == ()
-    site.spans.judged(Judged(4, 1, b"\x01\x00\x01", micros=12))
+    site.spans.judged(BatchEvaluated(4, 1, b"\x01\x00\x01", micros=12))
     spans = site.exporter.get_finished_spans()
     assert [span.name for span in spans] == [f"judge {TOPIC}"] * 2
     parents = [format(span.parent.span_id, "016x") for span in spans if span.parent is not None]
@@ -133,9 +132,9 @@ def test_a_worker_that_ends_has_judged_nothing() -> None:
     assert "kourou.filter.passed" not in site.ended().attributes
 
 
-def test_of_a_large_batch_only_a_few_are_told() -> None:
+def test_of_a_large_batch_only_a_few_are_traced() -> None:
     site = Site()
     many = [bytes([1, number]) + TRACE[2:] for number in range(40)]
     site.spans.judging(a_batch(4, *many))
-    site.spans.judged(Judged(4, 1, b""))
+    site.spans.judged(BatchEvaluated(4, 1, b""))
     assert len(site.exporter.get_finished_spans()) == module.JUDGED_SPANS_MAX

@@ -11,10 +11,10 @@ import pytest
 
 from kourou.errors import FilterFailed, Unavailable
 from kourou_filter_server.worker_link import (
-    NOBODYS_FAULT,
-    Ended,
+    NO_FILTERS_FAULT,
     FilterResults,
     Worker,
+    WorkerExit,
     WorkerIdentity,
     WorkerLimits,
 )
@@ -65,7 +65,7 @@ class Played:
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         self.reaped = True
-        self.worker.ended(Ended(kind, reason))
+        self.worker.ended(WorkerExit(kind, reason))
 
     def dead(self) -> bool:
         """Waits until its process has ended."""
@@ -76,7 +76,7 @@ class Played:
         """Whether the filter server has killed it; waits for it."""
         _, status = os.waitpid(self.pid, 0)
         self.reaped = True
-        self.worker.ended(Ended("died", "the worker was killed by SIGKILL"))
+        self.worker.ended(WorkerExit("died", "the worker was killed by SIGKILL"))
         return os.waitstatus_to_exitcode(status) == -signal.SIGKILL
 
 
@@ -95,9 +95,9 @@ async def play() -> AsyncIterator:
         played.channel.close()
 
 
-def reply(number: int, verdicts: bytes, failure: int = 0, reason: bytes | None = None) -> bytes:
-    head = struct.pack("<IIII", number, len(verdicts), 5, failure)
-    return head + verdicts + (b"" if reason is None else reason.ljust(512, b"\0"))
+def reply(number: int, results: bytes, failure: int = 0, reason: bytes | None = None) -> bytes:
+    head = struct.pack("<IIII", number, len(results), 5, failure)
+    return head + results + (b"" if reason is None else reason.ljust(512, b"\0"))
 
 
 async def judging(played: Played, *records: bytes) -> asyncio.Task[FilterResults]:
@@ -121,7 +121,7 @@ async def test_large_messages_get_more_time(play) -> None:
     played = play(WorkerLimits(start_ms=60_000, batch_ms=1, message_us=0, mib_ms=60_000))
     asked = await judging(played, b"x" * 2**24)  # which takes more than 4 ms to go across
     played.says(reply(1, b"\1"))
-    assert (await asked).verdicts == b"\1"
+    assert (await asked).results == b"\1"
 
 
 async def test_a_refused_source_says_why(play) -> None:
@@ -146,7 +146,7 @@ async def test_the_last_words_count_though_the_end_is_heard_first(play) -> None:
     assert failed.value.kind == "memory"
 
 
-async def test_a_request_byte_for_byte_and_its_verdicts(play) -> None:
+async def test_a_request_byte_for_byte_and_its_results(play) -> None:
     played = play()
     asked = asyncio.ensure_future(played.worker.judge(b"orders", 77, [b"one", memoryview(b"two")]))
     head = struct.pack("<IqH", 1, 77, 6) + b"orders" + struct.pack("<I", 2)
@@ -161,7 +161,7 @@ async def test_records_may_come_as_runs(play) -> None:
     asked = asyncio.ensure_future(played.worker.judge(b"t", 0, [b"onetwo", b"three"], 3))
     assert struct.pack("<I", 3) + b"onetwothree" in await played.heard()
     played.says(reply(1, b"\1\1\0"))
-    assert (await asked).verdicts == b"\1\1\0"
+    assert (await asked).results == b"\1\1\0"
 
 
 async def test_a_reply_may_come_in_pieces_and_batches_are_numbered(play) -> None:
@@ -171,7 +171,7 @@ async def test_a_reply_may_come_in_pieces_and_batches_are_numbered(play) -> None
         for byte in reply(number, b"\1\0"):
             played.says(bytes([byte]))
             await asyncio.sleep(0)
-        assert (await asked).verdicts == b"\1\0"
+        assert (await asked).results == b"\1\0"
 
 
 @pytest.mark.parametrize("size", [4 << 20, 16 << 20])
@@ -181,7 +181,7 @@ async def test_a_large_batch_is_written_while_it_is_read(play, size: int) -> Non
     asked = asyncio.ensure_future(played.worker.judge(b"orders", 77, [large]))
     assert (await played.heard()).endswith(large)
     played.says(reply(1, b"\1"))
-    assert (await asked).verdicts == b"\1"
+    assert (await asked).results == b"\1"
 
 
 async def expect_lie(played: Played, asked: asyncio.Task[FilterResults]) -> str:
@@ -272,7 +272,7 @@ async def test_a_reply_that_came_in_time_is_taken_by_a_late_filter_server(play) 
     flight.cpu_began_s -= 61.0  # it has had all its time
     played.says(reply(1, b"\1"))
     played.worker._late(flight)  # the timer comes before the socket was looked at
-    assert (await asked).verdicts == b"\1"
+    assert (await asked).results == b"\1"
     assert played.worker.alive
 
 
@@ -302,7 +302,7 @@ async def test_a_worker_cannot_hide_what_it_worked(play, worked_us: int, counted
     assert (await asked).micros == pytest.approx(counted_us, abs=1)
 
 
-async def test_patience_with_a_worker_that_gets_no_processor_ends(play) -> None:
+async def test_the_extra_time_of_a_worker_without_processor_ends(play) -> None:
     played = play(WorkerLimits(batch_ms=60_000, message_us=0))
     asked = await judging(played, b"a")
     flight = played.worker._flight
@@ -342,7 +342,7 @@ async def test_one_that_hangs_up_and_lives_on_is_killed(play) -> None:
 async def test_when_the_zygote_ends_no_filter_is_to_blame(play) -> None:
     played = play()
     asked = await judging(played, b"a")
-    played.bury(NOBODYS_FAULT, "the zygote ended")
+    played.bury(NO_FILTERS_FAULT, "the zygote ended")
     with pytest.raises(Unavailable, match="the zygote ended") as failed:
         await asked
     assert not isinstance(failed.value, FilterFailed)
@@ -371,7 +371,7 @@ async def test_calls_take_turns_in_their_order(play) -> None:
             played.channel.recv(1)  # the next one waits
         number = int.from_bytes([at + 1])
         played.says(reply(number, b"\1"))
-        assert (await asked[at]).verdicts == b"\1"
+        assert (await asked[at]).results == b"\1"
 
 
 async def test_a_cancelled_call_leaves_the_worker_in_order(play) -> None:
@@ -388,7 +388,7 @@ async def test_a_cancelled_call_leaves_the_worker_in_order(play) -> None:
     played.says(reply(1, b"\1"))
     assert (await played.heard()).endswith(b"c")
     played.says(reply(3, b"\0"))
-    assert (await third).verdicts == b"\0"
+    assert (await third).results == b"\0"
     assert first.cancelled()
     assert second.cancelled()
 
@@ -402,10 +402,10 @@ async def test_a_turn_that_comes_to_a_cancelled_call_goes_on_to_the_next(play) -
     played.says(reply(1, b"\1"))
     played.worker._readable()  # gives the turn to the second, which does not run before ...
     second.cancel()  # ... it is cancelled
-    assert (await first).verdicts == b"\1"
+    assert (await first).results == b"\1"
     assert (await played.heard()).endswith(b"c")
     played.says(reply(3, b"\1"))
-    assert (await third).verdicts == b"\1"
+    assert (await third).results == b"\1"
 
 
 async def test_the_allowance_is_renewed_by_work_and_not_by_waiting(play) -> None:

@@ -16,9 +16,8 @@ import pytest_asyncio
 
 from kourou.errors import ConfigError, FilterFailed, Unavailable
 from kourou_filter_server import zygote_link
-from kourou_filter_server.layers import Layer
 from kourou_filter_server.worker_link import WorkerIdentity, WorkerLimits
-from kourou_filter_server.zygote_link import Zygote, how_it_ended, in_words
+from kourou_filter_server.zygote_link import Layer, Zygote, how_it_ended, in_words
 from kourou_rigs.records import RecordRun
 
 pytestmark = pytest.mark.usefixtures("every_layer")
@@ -124,18 +123,18 @@ async def test_without_any_bytecode_filters_run_and_none_is_written(cold: Path) 
         reply = await worker.judge(b"orders", 0, records("yes", "no"), 2)
     finally:
         await made.close()
-    assert (reply.verdicts, reply.kind) == (b"\1\0", "")
+    assert (reply.results, reply.kind) == (b"\1\0", "")
     assert below(cold) == []
 
 
 @pytest.mark.feature("F243")
 @shared
-async def test_a_worker_judges_behind_all_its_walls(zygote: Zygote) -> None:
+async def test_a_worker_judges_inside_all_layers(zygote: Zygote) -> None:
     assert zygote.running
     assert all(layer.there for layer in zygote.layers)
     worker = await zygote.start_worker(WHO, PASS)
     told = await worker.judge(b"orders", 77, records("yes", "no", "yes"), 3)
-    assert (told.verdicts, told.kind) == (b"\1\0\1", "")
+    assert (told.results, told.kind) == (b"\1\0\1", "")
     seen = status(worker.pid)
     assert (seen["Seccomp"], seen["NoNewPrivs"], seen["Threads"]) == ("2", "1", "1")
     assert int(seen["CapEff"], 16) == int(seen["CapBnd"], 16) == 0
@@ -221,7 +220,7 @@ async def test_a_worker_that_crashes_says_how_and_others_go_on(zygote: Zygote) -
     with pytest.raises(FilterFailed, match=r"SIGSEGV \(it crashed\)") as failed:
         await crash.judge(b"orders", 77, records("yes"))
     assert failed.value.kind == "died"
-    assert (await neighbour.judge(b"orders", 77, records("yes"))).verdicts == b"\1"
+    assert (await neighbour.judge(b"orders", 77, records("yes"))).results == b"\1"
 
 
 @shared
@@ -337,8 +336,8 @@ async def test_without_a_descriptor_one_worker_is_refused_and_no_other_ends(mort
         await mortal.start_worker(WHO, PASS)
     resource.prlimit(mortal.pid, resource.RLIMIT_NOFILE, (most, most))
     second = await mortal.start_worker(WHO, PASS)
-    assert (await first.judge(b"orders", 0, records("yes"), 1)).verdicts == b"\1"
-    assert (await second.judge(b"orders", 0, records("yes"), 1)).verdicts == b"\1"
+    assert (await first.judge(b"orders", 0, records("yes"), 1)).results == b"\1"
+    assert (await second.judge(b"orders", 0, records("yes"), 1)).results == b"\1"
 
 
 @shared
@@ -368,7 +367,7 @@ async def test_a_missing_layer_keeps_it_from_starting_unless_that_is_allowed(
     await unsafe.start()
     try:
         worker = await unsafe.start_worker(WHO, PASS)
-        assert (await worker.judge(b"orders", 77, records("yes"))).verdicts == b"\1"
+        assert (await worker.judge(b"orders", 77, records("yes"))).results == b"\1"
         assert status(worker.pid)["Seccomp"] == "0"
         assert unsafe.layers == lacking
     finally:

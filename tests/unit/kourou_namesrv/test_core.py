@@ -25,7 +25,7 @@ from kourou.protocol.table import REQUESTS
 from kourou.runtime.core import Disconnected, Peer, Received, Reply, ReplyTo, Tick
 from kourou.runtime.settings_registry import SettingsRegistry
 from kourou.service.settings import setting_specs
-from kourou_namesrv import key_value_handler as desk_module
+from kourou_namesrv import key_value_handler
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.core import NamesrvCore
 from kourou_namesrv.key_value_handler import KeyValuesWritten, RecordKeyValues
@@ -259,13 +259,13 @@ def test_a_database_that_is_down(bench: Bench) -> None:
 
 
 def test_waiting_changes_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk_module, "KEY_VALUE_WRITES_WAITING_MAX", 1)
+    monkeypatch.setattr(key_value_handler, "KEY_VALUE_WRITES_WAITING_MAX", 1)
     effects = bench.handle(*(bench.received(put(str(each), "1")) for each in range(3)))
     assert [type(effect) for effect in effects] == [RecordKeyValues, Reply]
     assert effects[1].code == Code.SYSTEM_BUSY
 
 
-def test_order_settings_go_to_brokers_and_on_wish_into_routes() -> None:
+def test_order_settings_go_to_brokers_and_on_request_into_routes() -> None:
     for wished in (True, False):
         bench = Bench(order_messages=wished)
         (effect,) = bench.handle(

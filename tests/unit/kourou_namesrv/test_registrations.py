@@ -8,7 +8,7 @@ from kourou.replication.epochs import PROMOTION, next_epoch
 from kourou_namesrv.key_values import KeyValues
 from kourou_namesrv.registrations import (
     NAMESPACE,
-    Identity,
+    BrokerIdentity,
     Outdone,
     check_promoted,
     key_of,
@@ -24,8 +24,8 @@ UNHEARD = PROMOTION + 66
 
 def leader(
     epoch: int | None, broker_id: int = 0, name: str = "broker-a", promotion: int | None = None
-) -> Identity:
-    return Identity("C", name, broker_id, f"{name}:1", epoch=epoch, promotion=promotion)
+) -> BrokerIdentity:
+    return BrokerIdentity("C", name, broker_id, f"{name}:1", epoch=epoch, promotion=promotion)
 
 
 def keeping(value: str) -> KeyValues:
@@ -71,7 +71,7 @@ def test_the_key_is_that_of_the_log() -> None:
 
 
 @pytest.mark.feature("F137")
-def test_a_follower_is_told_what_its_promotion_must_outdo() -> None:
+def test_a_follower_receives_what_its_promotion_must_outdo() -> None:
     kept = keeping(f"{FIRST} b:1")
     follower = leader(64, broker_id=2)
     assert to_outdo(kept, follower, {}) == FIRST

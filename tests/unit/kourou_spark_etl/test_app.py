@@ -12,12 +12,12 @@ import pytest
 
 from kourou.errors import ConfigError, Corrupt, MetadataUnavailable, Unavailable
 from kourou.eventstore.event_store import EventStore
-from kourou_spark_etl import compaction, unheard_batches
+from kourou_spark_etl import lake_files, queries
 from kourou_spark_etl.app import SparkEtlService
 from kourou_spark_etl.batch_events import STREAM, BatchWritten, of_recorded
 from kourou_spark_etl.config import EtlSettings
-from kourou_spark_etl.progress import Progress
-from kourou_spark_etl.read_model.read_model import Batch, Written
+from kourou_spark_etl.progress import BatchProgress
+from kourou_spark_etl.read_model.read_model import QueryBatch, RecordedBatch
 from kourou_spark_etl.supervision import QueryPhase
 
 JOBS = """
@@ -40,7 +40,7 @@ class Spans:
     def __init__(self) -> None:
         self.told: list[tuple[str, int, str]] = []
 
-    def batch(self, done: Progress, job: str) -> str:
+    def batch(self, done: BatchProgress, job: str) -> str:
         self.told.append((done.query, done.batch_id, job))
         return TRACE
 
@@ -57,8 +57,8 @@ def service(tmp_path: Path) -> Iterator[Any]:
     made._read_model.close()
 
 
-def done(query: str, batch_id: int, rows: int = 4) -> Progress:
-    return Progress(query, "id", batch_id, rows, 1_000, 50)
+def done(query: str, batch_id: int, rows: int = 4) -> BatchProgress:
+    return BatchProgress(query, "id", batch_id, rows, 1_000, 50)
 
 
 def events_of(service: Any) -> list[tuple[BatchWritten, str]]:
@@ -72,9 +72,9 @@ def events_of(service: Any) -> list[tuple[BatchWritten, str]]:
     return found
 
 
-def written(service: Any) -> list[Written]:
+def written(service: Any) -> list[RecordedBatch]:
     return [
-        Written(one.query, one.query_id, one.batch_id, one.rows, 0)
+        RecordedBatch(one.query, one.query_id, one.batch_id, one.rows, 0)
         for one in service._read_model.batches()
     ]
 
@@ -82,7 +82,7 @@ def written(service: Any) -> list[Written]:
 def test_a_batch_is_a_span_an_event_and_a_number(service: Any) -> None:
     letters = [{"consumer_group": "g", "reason": "r", "origin_topic": "t"}]
     row = {**letters[0], "letters": 9, "first_ms": 1, "last_ms": 2}
-    service._read_model.write(Batch("letters", "id", 0, 1_000), {"dead_letters": [row]})
+    service._read_model.write(QueryBatch("letters", "id", 0, 1_000), {"dead_letters": [row]})
     service._heard(done("letters", 0, rows=9))
     service._heard(done("lake", 0))
     assert service._spans.told == [("letters", 0, "dead_letters"), ("lake", 0, "lake")]
@@ -90,7 +90,10 @@ def test_a_batch_is_a_span_an_event_and_a_number(service: Any) -> None:
         (BatchWritten("letters", "id", 0, 1), TRACE),  # rows of the table, not messages
         (BatchWritten("lake", "id", 0, 4), TRACE),
     ]
-    assert written(service) == [Written("lake", "id", 0, 4, 0), Written("letters", "id", 0, 1, 0)]
+    assert written(service) == [
+        RecordedBatch("lake", "id", 0, 4, 0),
+        RecordedBatch("letters", "id", 0, 1, 0),
+    ]
 
 
 def test_a_batch_that_spark_runs_again_is_one_event(service: Any) -> None:
@@ -118,13 +121,13 @@ def test_batches_of_a_lake_that_nobody_heard_of_are_noted_at_the_next_start(
     service: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service._heard(done("lake", 0))
-    asked: list[tuple[Path, Path, Written | None]] = []
+    asked: list[tuple[Path, Path, RecordedBatch | None]] = []
 
     def committed(*of: Any) -> Iterator[tuple[str, int, int]]:
         asked.append(of)
         yield "id", 1, 7
 
-    monkeypatch.setattr(unheard_batches, "unheard_batches", committed)
+    monkeypatch.setattr(queries, "unreported_batches", committed)
     again: Any = SparkEtlService(service._settings)
     again._open_databases()
     again._events.close()
@@ -169,7 +172,7 @@ async def test_lakes_are_compacted_and_an_error_is_not_the_last_time(
         slept.append(seconds)
         await real_sleep(0)
 
-    monkeypatch.setattr(compaction, "compact", compact)
+    monkeypatch.setattr(lake_files, "compact", compact)
     monkeypatch.setattr(asyncio, "sleep", sleep)
     task = asyncio.create_task(service._compact(service._specs["lake"]))
     await enough.wait()

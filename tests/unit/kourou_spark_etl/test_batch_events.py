@@ -17,7 +17,7 @@ from kourou_spark_etl.batch_events import (
     of_recorded,
     short,
 )
-from kourou_spark_etl.read_model.read_model import Written
+from kourou_spark_etl.read_model.read_model import RecordedBatch
 
 
 def open_events(path: Path) -> BatchEvents:
@@ -36,11 +36,11 @@ def test_what_a_crash_kept_from_being_written_is_written_at_the_next_start(tmp_p
     assert events.note(BatchWritten("q", "id", 0, 5), trace_id="ab")
     assert events.note(QueryFailed("q", "no", 1_000))
     events.close()
-    batches = [Written("q", "id", number, 5, 1) for number in range(3)]
+    batches = [RecordedBatch("q", "id", number, 5, 1) for number in range(3)]
     again = open_events(tmp_path)
-    assert again.catch_up([Written("p", "x", 9, 1, 1), *batches]) == 3
+    assert again.catch_up([RecordedBatch("p", "x", 9, 1, 1), *batches]) == 3
     assert again.catch_up(batches) == 0
-    assert again.catch_up([Written("q", "new checkpoint", 0, 7, 1)]) == 1
+    assert again.catch_up([RecordedBatch("q", "new checkpoint", 0, 7, 1)]) == 1
     assert again.written == 4
     again.close()
     assert events_in(tmp_path) == [
@@ -55,7 +55,7 @@ def test_what_a_crash_kept_from_being_written_is_written_at_the_next_start(tmp_p
 
 def test_a_batch_that_is_an_event_already_is_none_again(tmp_path: Path) -> None:
     events = open_events(tmp_path)
-    assert events.catch_up([Written("q", "id", 0, 5, 1)]) == 1
+    assert events.catch_up([RecordedBatch("q", "id", 0, 5, 1)]) == 1
     assert events.note(BatchWritten("q", "id", 0, 5)), "Spark has run it again after a crash"
     assert events.note(BatchWritten("q", "new checkpoint", 0, 5))
     events.close()

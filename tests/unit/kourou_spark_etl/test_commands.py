@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from kourou.service.os_processes import RunningProcess
 
 from kourou.errors import ConfigError, Unavailable
-from kourou.service.os_processes import RunningProcess
 from kourou_spark_etl import commands
 from kourou_spark_etl.commands import run_command
-from kourou_spark_etl.figures import Figures
-from kourou_spark_etl.progress import Progress
-from kourou_spark_etl.supervision import QueryState
+from kourou_spark_etl.progress import BatchProgress
+from kourou_spark_etl.supervision import QueryCounters, QueryState
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "spark-etl.toml"
 
@@ -93,8 +92,8 @@ def test_status_of_a_service(
     letters = QueryState("letters", "dead_letters")
     letters.starting()
     letters.failed("no such topic", 0)
-    figures = Figures([lake, letters])
-    figures.batch(Progress("lake", "id", 7, 1_234, 0, 5))
+    figures = QueryCounters([lake, letters])
+    figures.batch(BatchProgress("lake", "id", 7, 1_234, 0, 5))
     with HTTPServer(("127.0.0.1", 0), Pages) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()

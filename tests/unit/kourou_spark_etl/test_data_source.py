@@ -8,7 +8,7 @@ from pyspark.sql.types import LongType, StructType
 
 from kourou.errors import BadRequest
 from kourou_spark_etl.data_source import KourouDataSource
-from kourou_spark_etl.source.columns import SCHEMA_DDL
+from kourou_spark_etl.source.arrow_rows import SCHEMA_DDL
 from kourou_spark_etl.source.readers import BatchReader, StreamReader
 
 SCHEMA = StructType().add("offset", LongType())

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import ConfigError
-from kourou_spark_etl.catalogue import JOBS
-from kourou_spark_etl.job_file import USUAL_JOBS, load_job_file, read_jobs
+from kourou_spark_etl.job_file import JOBS, USUAL_JOBS, load_job_file, read_jobs
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "spark-etl.toml"
 
@@ -32,7 +31,7 @@ def test_the_example_shows_every_job() -> None:
     assert lake.number("file_mib") == 128
 
 
-def test_what_is_not_told_is_as_usual() -> None:
+def test_what_is_not_set_has_its_default() -> None:
     spec, letters, latency, backlog = read_jobs(
         query('job = "lake"\nsubscribe = "a,b"\nfail_on_data_loss = false', "one")
         + "\n"

@@ -43,7 +43,7 @@ def test_a_version_is_read_without_starting_java(java: Path, told: str, version:
     assert lacking_java() == (old if version < 17 else ())
 
 
-def test_a_home_without_java_is_told_whatever_the_path_has(
+def test_a_home_without_java_is_reported_whatever_the_path_has(
     java: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """As Spark's own scripts have it."""

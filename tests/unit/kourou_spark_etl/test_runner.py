@@ -47,16 +47,20 @@ class Query:
 
 
 def made(begin: Any) -> tuple[QueryRunner, list[Any], Bench]:
-    told: list[Any] = []
+    error_line: list[Any] = []
     nothing: Any = None
     bench = Bench(nothing, "", nothing, nothing, SystemClock())
     state = QueryState("q", "lake")
-    return QueryRunner(SPEC, state, bench, SystemClock(), told.append, begin), told, bench
+    return (
+        QueryRunner(SPEC, state, bench, SystemClock(), error_line.append, begin),
+        error_line,
+        bench,
+    )
 
 
 def test_it_is_stopped_when_its_batch_is_done() -> None:
     query = Query()
-    runner, told, _ = made(lambda spec, bench: query)
+    runner, error_line, _ = made(lambda spec, bench: query)
     runner.start()
     assert query.started.wait(60)
     assert runner.works
@@ -65,7 +69,7 @@ def test_it_is_stopped_when_its_batch_is_done() -> None:
     assert runner.join(60)
     assert query.stopped.is_set()
     assert query.waited == 3, "the batch had its time"
-    assert told == [QueryBegan("q", "lake", 1), QueryEnded("q")]
+    assert error_line == [QueryBegan("q", "lake", 1), QueryEnded("q")]
 
 
 def test_an_idle_one_is_stopped_at_once() -> None:
@@ -80,7 +84,7 @@ def test_an_idle_one_is_stopped_at_once() -> None:
     assert query.stopped.is_set()
 
 
-def test_it_fails_waits_and_is_told_to_stop_meanwhile() -> None:
+def test_it_fails_waits_and_is_stopped_in_the_meantime() -> None:
     failed = threading.Event()
     closed: list[str] = []
 
@@ -88,9 +92,9 @@ def test_it_fails_waits_and_is_told_to_stop_meanwhile() -> None:
         bench.closing.append(lambda: closed.append("sampler"))
         raise ValueError("no such topic")
 
-    runner, told, bench = made(begin)
-    runner._tell = lambda event: (
-        told.append(event),
+    runner, error_line, bench = made(begin)
+    runner._notify = lambda event: (
+        error_line.append(event),
         isinstance(event, QueryFailed) and failed.set(),
     )
     runner.start()
@@ -100,15 +104,15 @@ def test_it_fails_waits_and_is_told_to_stop_meanwhile() -> None:
     assert not runner.works
     runner.stop()
     assert runner.join(60), "the pause is cut short"
-    assert told[1] == QueryFailed("q", "no such topic", 1_000)
+    assert error_line[1] == QueryFailed("q", "no such topic", 1_000)
     assert closed == ["sampler"]
     assert bench.closing == []
 
 
 def test_one_that_ends_by_itself_has_ended() -> None:
-    runner, told, _ = made(lambda spec, bench: Query(ends=True))
+    runner, error_line, _ = made(lambda spec, bench: Query(ends=True))
     runner.start()
     assert runner.join(60)
     assert runner.state.phase is QueryPhase.ENDED
     assert runner.works
-    assert told[-1] == QueryEnded("q")
+    assert error_line[-1] == QueryEnded("q")

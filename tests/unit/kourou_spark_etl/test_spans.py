@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from kourou.telemetry.metrics import expose
 from kourou.telemetry.tracing import Tracing
 from kourou.telemetry.tracing_setup import SpanCounts
-from kourou_spark_etl.progress import Progress
+from kourou_spark_etl.progress import BatchProgress
 from kourou_spark_etl.spans import BatchSpans
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333{}-01"
@@ -27,7 +27,7 @@ def test_a_batch_is_a_span_linked_with_its_messages() -> None:
     )
     spans = BatchSpans(export)
     contexts = (TRACE.format(1), TRACE.format(2), "nonsense")
-    done = Progress("flights", "id", 7, 40, 5_000, 250, "{}", "x" * 9_000, contexts=contexts)
+    done = BatchProgress("flights", "id", 7, 40, 5_000, 250, "{}", "x" * 9_000, contexts=contexts)
     trace_id = spans.batch(done, "flights")
     span, *of_messages = exporter.get_finished_spans()
     assert span.name == "process flights"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kourou_spark_etl.supervision import QueryPhase, QueryState, told
+from kourou_spark_etl.supervision import QueryPhase, QueryState, error_line
 
 
 def test_pauses_double_and_begin_anew_after_a_batch() -> None:
@@ -44,7 +44,7 @@ def test_it_is_ready_when_it_was_seen_to_work_in_this_attempt() -> None:
         assert QueryState("q", "lake", phase).unready == ""
 
 
-def test_an_error_is_told_in_its_own_words() -> None:
+def test_an_error_is_reported_by_its_own_text() -> None:
     wrapped = Exception(
         "[STREAM_FAILED] Query failed with an exception\n"
         "Traceback (most recent call last):\n"
@@ -52,9 +52,9 @@ def test_an_error_is_told_in_its_own_words() -> None:
         "kourou.errors.DataLoss: the queue orders/a/0 holds 100 to 200\n"
         "\n== Plan ==\nRelation kourou.errors.NotThis: no\n"
     )
-    assert told(wrapped) == "the queue orders/a/0 holds 100 to 200"
-    assert told(ValueError("what\nwhy")) == "why"
-    assert told(ValueError()) == "ValueError"
+    assert error_line(wrapped) == "the queue orders/a/0 holds 100 to 200"
+    assert error_line(ValueError("what\nwhy")) == "why"
+    assert error_line(ValueError()) == "ValueError"
 
 
 def test_where_in_java_it_was_is_left_out() -> None:
@@ -66,7 +66,7 @@ def test_where_in_java_it_was_is_left_out() -> None:
         "\t... 14 more\n"
         " SQLSTATE: 38000\n"
     )
-    assert told(wrapped) == "Caused by: java.io.EOFException: the worker has ended"
+    assert error_line(wrapped) == "Caused by: java.io.EOFException: the worker has ended"
     lost = "Lost task 0.0: org.apache.spark.SparkException: Python worker exited unexpectedly"
     wrapped = Exception(
         f"[STREAM_FAILED] Query terminated with exception: {lost}\n"
@@ -77,4 +77,4 @@ def test_where_in_java_it_was_is_left_out() -> None:
         "\n"
         "Driver stacktrace: SQLSTATE: XXKST"
     )
-    assert told(wrapped) == f"[STREAM_FAILED] Query terminated with exception: {lost}"
+    assert error_line(wrapped) == f"[STREAM_FAILED] Query terminated with exception: {lost}"

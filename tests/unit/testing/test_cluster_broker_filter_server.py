@@ -6,7 +6,7 @@ import pytest
 
 from kourou import Filter
 from kourou.errors import BadRequest, FilterFailed, Unavailable
-from kourou_filter_server.layers import missing
+from kourou_filter_server.zygote_link import missing
 
 EVEN = Filter("def match(message, context):\n    return int(message.body) % 2 == 0\n", name="even")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou_filter_server.layers import missing
+from kourou_filter_server.zygote_link import missing
 
 pytest_plugins = ("pytester",)
 

@@ -1,4 +1,4 @@
-"""The tables of the read model, as the newest migration defines them.
+"""The tables of the read model, as the newest migration defines them, and their revisions.
 
 The first column of every table is the query that writes it: two queries may have the same job, and
 a query that restarts with a new checkpoint deletes only its own rows.
@@ -6,14 +6,66 @@ a query that restarts with a new checkpoint deletes only its own rows.
 A column's info defines how a new value is merged with the existing one: `sum`, `min`, `max`;
 otherwise it replaces it. Times are milliseconds since 1970 UTC.
 
+Durations are counted in logarithmic histogram buckets: their counts can be added, and percentiles
+computed from them. A percentile is its bucket's upper bound: at most a tenth too high, never too
+low.
+
+    bucket 0           0 ms
+    bucket n           above BASE ** (n - 2), up to BASE ** (n - 1) ms: 1 is up to 1 ms
+
 State: projection of the topics up to the checkpoint of each query.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import sqlalchemy as sa
 from sqlalchemy import BigInteger, Column, Double, Integer, MetaData, Table, Text
+
+from kourou.eventstore.database import Database
+from kourou.eventstore.revisions import Revisions
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+
+# -- histogram buckets ----------------------------------------------------------------------------
+
+BASE = 1.1
+_ROUNDING = 1e-9
+"""Tolerance for the rounding of logarithms, so that a value equal to a bound is in the bucket
+below.
+"""
+
+
+def bucket_of(ms: int) -> int:
+    """The bucket of a duration."""
+    if ms <= 0:
+        return 0
+    return math.ceil(math.log(ms) / math.log(BASE) - _ROUNDING) + 1
+
+
+def upper_ms(bucket: int) -> float:
+    """The greatest duration of a bucket."""
+    return 0.0 if bucket <= 0 else BASE ** (bucket - 1)
+
+
+def percentile_ms(counts: Mapping[int, int], share: float) -> float:
+    """The upper bound of the share (0 to 1) of all samples that are shortest; 0 without samples."""
+    wanted = share * sum(counts.values())
+    below = 0
+    for bucket in sorted(counts):
+        below += counts[bucket]
+        if below >= wanted:
+            return upper_ms(bucket)
+    return 0.0
+
+
+# -- tables ---------------------------------------------------------------------------------------
 
 metadata = MetaData()
 
@@ -50,7 +102,7 @@ latency = Table(
     _key("stage"),
     _key("topic"),
     _key("consumer_group"),
-    # As defined in kourou_spark_etl.buckets.
+    # See the header.
     _key("bucket", Integer),
     _number("samples", SUM),
     _number("sum_ms", SUM),
@@ -117,3 +169,36 @@ ABOUT: Mapping[str, str] = {
     "flight_delays": "delays by carrier, route and hour in windows of event time",
 }
 """A description of every table."""
+
+
+# -- revisions ------------------------------------------------------------------------------------
+
+HEAD = "0001"
+"""The newest revision: tables that have it are opened without Alembic (a test compares)."""
+
+VERSION_TABLE = "read_model_version"
+"""Not the default name, because event store and read model may share a database."""
+
+MIGRATIONS = Path(__file__).with_name("migrations")
+_UPGRADE_LOCK = 0x6B6F75726E
+"""PostgreSQL's advisory lock for upgrades."""
+
+_REVISIONS = Revisions("read model", HEAD, metadata, VERSION_TABLE, MIGRATIONS, _UPGRADE_LOCK)
+
+
+def bring_up_to_date(database: Database) -> None:
+    """Apply the missing revisions; if an error is raised, nothing is changed.
+
+    Raises ConfigError for tables of a newer version, Corrupt, MetadataUnavailable.
+    """
+    _REVISIONS.bring_up_to_date(database)
+
+
+def upgrade(connection: sa.Connection, shown: str) -> None:
+    """Apply all missing revisions in the connection's transaction, like `bring_up_to_date`."""
+    _REVISIONS.upgrade(connection, "head", shown)
+
+
+def alembic_config() -> Config:
+    """Alembic's configuration for these migrations; needs no file."""
+    return _REVISIONS.alembic_config()

@@ -22,11 +22,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from kourou.protocol.bodies.broker_bodies import decode_decision, encode_attempts, encode_decision
+
 from kourou.client.session.client_session import Session
 from kourou.client.session.connections import body_of, header_of
 from kourou.errors import BadRequest, Code, KourouError, Rejected, Unavailable, UnknownOutcome
 from kourou.model.transaction import NONE
-from kourou.protocol.bodies.broker_bodies import decode_decision, encode_attempts, encode_decision
 from kourou.protocol.bodies.route_bodies import decode_cluster_info
 from kourou.protocol.messages.namesrv import GetBrokerClusterInfo
 from kourou.protocol.messages.transactions import (
@@ -52,7 +53,7 @@ _log = logging.getLogger("kourou.spark")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenAttempt:
     """The number of messages that an attempt at a partition left at each broker."""
 
     partition: int
@@ -92,7 +93,7 @@ class BatchCommits:
         return await self._until_answered(self._look)
 
     async def commit(
-        self, batch: int, written: Sequence[Written], *, relied: bool, last: bool
+        self, batch: int, written: Sequence[WrittenAttempt], *, relied: bool, last: bool
     ) -> None:
         """Commit a batch, or finish the commit that another process started.
 
@@ -124,15 +125,15 @@ class BatchCommits:
         )
         request = DecideBatch(query=self._query, batch=batch)
         reply = await self._ask_broker(coordinator, request, decision)
-        told = decode_decision(body_of(reply))
+        answer = decode_decision(body_of(reply))
         header = header_of(reply, BatchStateResponse)
         if header.decided == batch > header.resolved:
-            if not told.winners:
+            if not answer.winners:
                 raise Rejected(
                     f"batch {batch} of query {self._query} was rolled back in the meantime"
                 )
             decided = Known(known.brokers, coordinator)
-            await self._resolve(decided, batch, told.winners, told.counts, last=last)
+            await self._resolve(decided, batch, answer.winners, answer.counts, last=last)
 
     async def abort(self, batch: int, attempts: Sequence[str], *, for_good: bool) -> bool:
         """Discard the messages of these attempts (or prefixes). True if the batch is committed.
@@ -150,9 +151,9 @@ class BatchCommits:
         if for_good and known.coordinator:
             request = DecideBatch(query=self._query, batch=batch)
             reply = await self._ask_broker(known.coordinator, request, encode_decision({}, {}))
-            told = decode_decision(body_of(reply))
-            await self._resolve(known, batch, told.winners, told.counts, last=True)
-            return bool(told.winners)
+            answer = decode_decision(body_of(reply))
+            await self._resolve(known, batch, answer.winners, answer.counts, last=True)
+            return bool(answer.winners)
         for name, address in known.brokers.items():
             for attempt in attempts:
                 try:
@@ -164,10 +165,10 @@ class BatchCommits:
         return False
 
     async def _prepare(
-        self, known: Known, batch: int, coordinator: str, written: Sequence[Written]
+        self, known: Known, batch: int, coordinator: str, written: Sequence[WrittenAttempt]
     ) -> None:
         order = [coordinator, *(name for name in sorted(known.brokers) if name != coordinator)]
-        needed = {name for one in written for name in one.counts}
+        needed = {name for one in written for name, count in one.counts.items() if count}
         for name in [*order, *sorted(needed - set(order))]:
             here = {
                 one.partition: (one.attempt, one.counts[name])
@@ -193,8 +194,10 @@ class BatchCommits:
         body = encode_decision(winners, counts)
         request = ResolveBatch(query=self._query, batch=batch, last=last)
         coordinator = known.coordinator
-        for name in sorted({*known.brokers, *counts} - {coordinator}):
-            if counts.get(name):
+        # A broker without messages of the batch may have left the cluster since the decision.
+        needed = {name for name, count in counts.items() if count}
+        for name in sorted({*known.brokers, *needed} - {coordinator}):
+            if name in needed:
                 await self._resolve_at(name, request, body)
                 continue
             try:
@@ -257,21 +260,21 @@ class BatchCommits:
         replies = await asyncio.gather(
             *(self._ask(address, request) for address in brokers.values()), return_exceptions=True
         )
-        told: dict[str, WireReply] = {}
+        by_broker: dict[str, WireReply] = {}
         failure: BaseException | None = None
         for name, reply in zip(brokers, replies, strict=True):
             if isinstance(reply, BaseException):
                 failure = reply
             else:
-                told[name] = reply
+                by_broker[name] = reply
         named = {
             header.coordinator
-            for reply in told.values()
+            for reply in by_broker.values()
             if (header := header_of(reply, BatchStateResponse)).coordinator
         }
         if not named and failure is not None:
             raise failure  # that broker may know the coordinator
-        for name in named - set(told):
+        for name in named - set(by_broker):
             raise Unavailable(
                 f"broker {name}, the coordinator of query {self._query}, does not respond"
             )
@@ -279,12 +282,12 @@ class BatchCommits:
             return Known(brokers)
 
         def last_of(name: str) -> tuple[int, str]:
-            header = header_of(told[name], BatchStateResponse)
+            header = header_of(by_broker[name], BatchStateResponse)
             return max(header.decided, header.resolved), name
 
         coordinator = max(named, key=last_of)
-        header = header_of(told[coordinator], BatchStateResponse)
-        decision = decode_decision(body_of(told[coordinator]))
+        header = header_of(by_broker[coordinator], BatchStateResponse)
+        decision = decode_decision(body_of(by_broker[coordinator]))
         return Known(
             brokers,
             coordinator,

@@ -19,16 +19,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from kourou.protocol.record.hashes import java_hash
 
 from kourou.client.producer.drafts import joined_keys
 from kourou.errors import BadRequest, Rejected
 from kourou.filtering.tags import check_tag
 from kourou.model.limits import PROPERTIES_SIZE_BYTES_MAX
 from kourou.model.message import Property
-from kourou.protocol.record.hashes import java_hash
 from kourou.protocol.record.layout import BODY_CRC_AT, CRC_MASK, CRC_PLACEHOLDER, parts_of
 from kourou.protocol.record.properties import encode_properties
-from kourou_spark_etl.sink.messages import Messages, Target
+from kourou_spark_etl.sink.messages import DraftBuilder, DraftTarget
 from kourou_spark_etl.sink.options import QueueBy
 
 _KEY_BYTES = 32
@@ -61,7 +61,7 @@ class Drafts(NamedTuple):
     drafts: list[bytes]
 
 
-def topics_of(batch: pa.RecordBatch, columns: Sequence[str], messages: Messages) -> list[str]:
+def topics_of(batch: pa.RecordBatch, columns: Sequence[str], messages: DraftBuilder) -> list[str]:
     """The distinct topics of the rows; empty if a row has no topic or an invalid one."""
     if batch.num_rows < ROWS_MIN:
         return []
@@ -78,7 +78,7 @@ def topics_of(batch: pa.RecordBatch, columns: Sequence[str], messages: Messages)
 
 
 def drafts_of(
-    batch: pa.RecordBatch, columns: Sequence[str], messages: Messages
+    batch: pa.RecordBatch, columns: Sequence[str], messages: DraftBuilder
 ) -> list[Drafts] | None:
     """The rows as drafts, by broker; None if they must be converted row by row.
 
@@ -120,9 +120,9 @@ def _given(batch: pa.RecordBatch, columns: Sequence[str]) -> dict[str, pa.Array]
 class _Targets:
     """The queue of each row. `found` is False if a row names a queue that does not exist."""
 
-    def __init__(self, rows: int, given: dict[str, pa.Array], messages: Messages) -> None:
+    def __init__(self, rows: int, given: dict[str, pa.Array], messages: DraftBuilder) -> None:
         self._messages = messages
-        self.all: list[Target] = []
+        self.all: list[DraftTarget] = []
         self.of = np.zeros(rows, np.int64)
         self.found = True
         queue, order_key = given.get("queue"), given.get("order_key")
@@ -147,8 +147,8 @@ class _Targets:
             mine = topic_of == number
             places = chosen[mine]
             if queue is not None:
-                told = places[named[mine]]
-                self.found &= not ((told < 0) | (told >= len(here))).any()
+                indexes = places[named[mine]]
+                self.found &= not ((indexes < 0) | (indexes >= len(here))).any()
             if not here:
                 self.found = False
                 return
@@ -190,7 +190,7 @@ def _topics(rows: int, topic: pa.Array | None, otherwise: str) -> tuple[list[str
 # -- properties -----------------------------------------------------------------------------------
 
 
-def _texts(given: dict[str, pa.Array], messages: Messages) -> list[tuple[str, Texts]] | None:
+def _texts(given: dict[str, pa.Array], messages: DraftBuilder) -> list[tuple[str, Texts]] | None:
     """The properties after the unique key: names and values; None if row by row is required."""
     options = messages.options
     tags = _with_default(given.get("tags"), options.tags)
@@ -249,7 +249,7 @@ def _drafts(
     lengths: Longs,
     texts: list[tuple[str, Texts]],
     targets: _Targets,
-    messages: Messages,
+    messages: DraftBuilder,
 ) -> pa.Array | None:
     """All drafts; None if one is too large, or the brokers' host fields differ in width."""
     rows = len(values)
@@ -260,8 +260,8 @@ def _drafts(
     for target in targets.all:
         place = target.place
         last = {**own, Property.CLUSTER.value: place.cluster} if place.cluster else own
-        told = [encode_properties(last)] if last else []
-        behind.append(b"\x02" + b"\x02".join([*told, CRC_PLACEHOLDER]))
+        pieces = [encode_properties(last)] if last else []
+        behind.append(b"\x02" + b"\x02".join([*pieces, CRC_PLACEHOLDER]))
         empty = messages.empty_draft(place)
         heads.append(empty[: parts_of(empty, 0, len(empty)).body_at])
         topics.append(len(place.topic).to_bytes(1, "big") + place.topic)
@@ -331,8 +331,8 @@ def _checksums(values: pa.Array, lengths: Longs) -> Longs:
 
 def _lengths(column: pa.Array) -> Longs:
     """The number of bytes of each row, 0 for nulls."""
-    told = pc.binary_length(column).fill_null(0)
-    lengths: Longs = told.to_numpy(zero_copy_only=False).astype(np.int64)
+    sizes = pc.binary_length(column).fill_null(0)
+    lengths: Longs = sizes.to_numpy(zero_copy_only=False).astype(np.int64)
     return lengths
 
 

@@ -33,7 +33,7 @@ _TERMS = Terms(1, 1)
 _BORN_HOST = encode_host(("127.0.0.1", 0))
 
 
-class Target(NamedTuple):
+class DraftTarget(NamedTuple):
     """A queue, its broker's name and address, and the queue-specific values of a draft."""
 
     broker_name: str
@@ -43,7 +43,7 @@ class Target(NamedTuple):
     place: DraftDestination
 
 
-class Messages:
+class DraftBuilder:
     """Creates drafts for one attempt of a task; without `mark` they are plain messages.
 
     `turn` is the round-robin position, which starts at a random number.
@@ -62,7 +62,7 @@ class Messages:
         self._keys = UniqKeyGenerator(
             chance.getrandbits(32).to_bytes(4, "big"), os.getpid(), chance.getrandbits(32)
         )
-        self._targets: dict[str, list[Target]] = {}
+        self._targets: dict[str, list[DraftTarget]] = {}
         self._own: dict[int, dict[str, str]] = {}
 
     def knows(self, topic: str) -> bool:
@@ -71,12 +71,12 @@ class Messages:
 
     def learn(self, known: QueueMap) -> None:
         """Add the route of a topic. Raises Unavailable if no broker is writable."""
-        targets: list[Target] = []
+        targets: list[DraftTarget] = []
         for queue in known.writable:
             queue_target = target_to(known, queue, known.topic.encode(), _TERMS)
             if queue_target is not None:
                 targets.append(
-                    Target(
+                    DraftTarget(
                         queue.broker_name,
                         queue_target.address,
                         known.topic,
@@ -106,7 +106,7 @@ class Messages:
         if topic in NOT_FOR_CLIENTS:
             raise NoPermission(f"topic {topic} is internal: clients cannot send to it")
 
-    def draft(self, row: OutRow, topic: str, number: int) -> tuple[Target, bytes]:
+    def draft(self, row: OutRow, topic: str, number: int) -> tuple[DraftTarget, bytes]:
         """The draft of the row with this number. Raises Rejected, which names the row."""
         if row.value is None:
             raise MessageIllegal(
@@ -135,7 +135,7 @@ class Messages:
         except KourouError as error:
             raise type(error)(f"row {number}: {error.message}", hint=error.hint) from error
 
-    def _target(self, row: OutRow, targets: list[Target]) -> Target:
+    def _target(self, row: OutRow, targets: list[DraftTarget]) -> DraftTarget:
         if row.queue is not None:
             if not 0 <= row.queue < len(targets):
                 raise BadRequest(
@@ -151,7 +151,7 @@ class Messages:
         self.turn += 1
         return targets[self.turn % len(targets)]
 
-    def targets(self, topic: str) -> list[Target]:
+    def targets(self, topic: str) -> list[DraftTarget]:
         """The queues of a topic that was added by `learn`."""
         return self._targets[topic]
 
@@ -175,8 +175,8 @@ class Messages:
         level = row.delay_level if row.delay_level is not None else self.options.delay_level
         if row.delay_ms:
             if row.delay_ms not in DELAY_LEVELS_MS:
-                told = ", ".join(map(str, DELAY_LEVELS_MS))
-                raise BadRequest(f"delay {row.delay_ms} ms is not the delay of a level: {told}")
+                delays = ", ".join(map(str, DELAY_LEVELS_MS))
+                raise BadRequest(f"delay {row.delay_ms} ms is not the delay of a level: {delays}")
             level = DELAY_LEVELS_MS.index(row.delay_ms) + 1
         return self.own_properties(level)
 

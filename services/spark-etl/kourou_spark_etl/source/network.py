@@ -26,7 +26,7 @@ from kourou.protocol.messages.namesrv import (
     GetAllTopicListFromNamesrv,
     GetSystemTopicListFromNamesrv,
 )
-from kourou_spark_etl.source.offsets import Span
+from kourou_spark_etl.source.offsets import OffsetSpan
 
 QUESTIONS_MAX = 64
 """The maximum number of concurrent requests; a thousand topics need a few rounds."""
@@ -79,7 +79,7 @@ class OpenClient:
 
 
 class NetworkFacts:
-    """The information of a cluster's brokers; see kourou_spark_etl.source.bounds.Facts."""
+    """The information of a cluster's brokers; see kourou_spark_etl.source.ranges.OffsetFacts."""
 
     def __init__(self, name_servers: str, group: str = "") -> None:
         self._name_servers = name_servers
@@ -102,23 +102,25 @@ class NetworkFacts:
         made = {*own, *(f"{name}{_REPLIES}" for name in own)}
         return sorted(set(every) - made)
 
-    def spans(self, topics: Sequence[str], *, all_of: bool) -> dict[MessageQueue, Span]:
+    def spans(self, topics: Sequence[str], *, all_of: bool) -> dict[MessageQueue, OffsetSpan]:
         """The offset ranges of every readable queue of these topics."""
         return self._open().run(self._spans(topics, all_of=all_of))
 
-    async def _spans(self, topics: Sequence[str], *, all_of: bool) -> dict[MessageQueue, Span]:
+    async def _spans(
+        self, topics: Sequence[str], *, all_of: bool
+    ) -> dict[MessageQueue, OffsetSpan]:
         turns = asyncio.Semaphore(QUESTIONS_MAX)
 
-        async def one(topic: str) -> dict[MessageQueue, Span]:
+        async def one(topic: str) -> dict[MessageQueue, OffsetSpan]:
             async with turns:
                 return await self._spans_of(topic, all_of=all_of)
 
-        found: dict[MessageQueue, Span] = {}
+        found: dict[MessageQueue, OffsetSpan] = {}
         for spans in await asyncio.gather(*(one(topic) for topic in topics)):
             found.update(spans)
         return found
 
-    async def _spans_of(self, topic: str, *, all_of: bool) -> dict[MessageQueue, Span]:
+    async def _spans_of(self, topic: str, *, all_of: bool) -> dict[MessageQueue, OffsetSpan]:
         session = self._open().session
         try:
             known = await session.routes.refresh(topic)
@@ -133,7 +135,7 @@ class NetworkFacts:
                 raise
             _log.warning("no name server responds; using the known route: %s", error)
             known = last
-        found: dict[MessageQueue, Span] = {}
+        found: dict[MessageQueue, OffsetSpan] = {}
         answered = False
         failure: KourouError | None = None
         for broker in known.brokers:
@@ -159,7 +161,7 @@ class NetworkFacts:
             bounds = decode_topic_stats(body_of(reply))
             for queue in queues:
                 if queue in bounds:
-                    found[queue] = Span(bounds[queue].min_offset, bounds[queue].max_offset)
+                    found[queue] = OffsetSpan(bounds[queue].min_offset, bounds[queue].max_offset)
         if failure is not None and not answered:
             raise failure
         return found

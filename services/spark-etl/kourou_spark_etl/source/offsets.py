@@ -25,14 +25,14 @@ Tree = dict[str, dict[str, dict[str, int]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class OffsetSpan:
     """The range of a queue: offsets from `low` up to, not including, `high`."""
 
     low: int
     high: int
 
 
-class Offsets(Mapping[MessageQueue, int]):
+class QueueOffsets(Mapping[MessageQueue, int]):
     """The next offset of each queue, in the order of the queues."""
 
     __slots__ = ("_of",)
@@ -143,11 +143,11 @@ def shared_out(backlog: Mapping[MessageQueue, int], limit: int) -> dict[MessageQ
 
 
 def next_end(
-    start: Offsets,
-    spans: Mapping[MessageQueue, Span],
+    start: QueueOffsets,
+    spans: Mapping[MessageQueue, OffsetSpan],
     limit: int | None,
-    lost: Callable[[MessageQueue, int, Span], None],
-) -> Offsets:
+    lost: Callable[[MessageQueue, int, OffsetSpan], None],
+) -> QueueOffsets:
     """The end of the next batch that starts at `start`.
 
     A new queue starts at its first message. A queue that is missing, because its broker is offline
@@ -167,4 +167,4 @@ def next_end(
     shares = backlog if limit is None else shared_out(backlog, limit)
     for queue, begin in begins.items():
         ends[queue] = begin + shares[queue]
-    return Offsets(ends)
+    return QueueOffsets(ends)

@@ -28,7 +28,7 @@ from kourou.model.limits import (
 from kourou.model.names import check_group, check_topic
 from kourou.model.subscription import MATCH_ALL
 from kourou.model.topic import MessageQueue
-from kourou_spark_etl.source.offsets import OFFSET_MAX, Offsets, json_of
+from kourou_spark_etl.source.offsets import OFFSET_MAX, QueueOffsets, json_of
 
 PULL_WINDOW = 2
 READ_TIMEOUT_MS = 60_000
@@ -58,10 +58,10 @@ class AtTime:
 class AtTimes:
     """The first messages stored at or after a time for each queue."""
 
-    times_ms: Offsets
+    times_ms: QueueOffsets
 
 
-Place: TypeAlias = Edge | AtTime | AtTimes | Offsets
+Place: TypeAlias = Edge | AtTime | AtTimes | QueueOffsets
 """Where a read starts or ends; Offsets may contain EARLIEST and LATEST."""
 
 
@@ -194,7 +194,7 @@ def for_stream(options: ReadOptions) -> ReadOptions:
 
 
 def _has(place: Place | None, mark: int) -> bool:
-    return isinstance(place, Offsets) and mark in place.values()
+    return isinstance(place, QueueOffsets) and mark in place.values()
 
 
 def _wrong(name: str, text: str, why: str) -> BadRequest:
@@ -279,7 +279,7 @@ def _assigned(text: str) -> tuple[MessageQueue, ...]:
         }
         for topic, brokers in tree.items()
     }
-    queues = tuple(Offsets.of_tree(numbers, what=what))
+    queues = tuple(QueueOffsets.of_tree(numbers, what=what))
     if not queues or len(queues) != sum(len(ids) for of in tree.values() for ids in of.values()):
         raise BadRequest(f"{what} has no queue, or an invalid one: {text!r:.100}")
     return queues
@@ -294,7 +294,7 @@ def _place(texts: Mapping[str, str], side: str) -> Place | None:
         raise BadRequest(f"the options {named[0]!r} and {named[1]!r} exclude each other")
     name, text = named[0], texts[named[0]].strip()
     if name.endswith("OffsetsByTimestamp"):
-        return AtTimes(Offsets.of_text(text, what=f"the option {name!r}"))
+        return AtTimes(QueueOffsets.of_text(text, what=f"the option {name!r}"))
     if name.endswith("Timestamp"):
         number = _number(texts, name, 0, OFFSET_MAX)
         assert number is not None
@@ -303,7 +303,7 @@ def _place(texts: Mapping[str, str], side: str) -> Place | None:
         return Edge(text.lower())
     if not text.startswith("{"):
         raise _wrong(name, text, "it must be earliest, latest or JSON")
-    return Offsets.of_text(text, what=f"the option {name!r}", lowest=EARLIEST)
+    return QueueOffsets.of_text(text, what=f"the option {name!r}", lowest=EARLIEST)
 
 
 def _number(texts: Mapping[str, str], name: str, low: int, high: int) -> int | None:

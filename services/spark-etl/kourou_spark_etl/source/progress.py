@@ -23,7 +23,7 @@ from pyspark.sql.streaming.listener import (
 from kourou.errors import BadRequest, KourouError
 from kourou.model.names import check_group
 from kourou_spark_etl.source.network import NetworkFacts
-from kourou_spark_etl.source.offsets import Offsets
+from kourou_spark_etl.source.offsets import QueueOffsets
 
 _log = logging.getLogger("kourou.spark")
 
@@ -41,7 +41,7 @@ class GroupProgress(StreamingQueryListener):
         group: str,
         *,
         names: frozenset[str] = frozenset(),
-        heard: Callable[[Offsets], None] | None = None,
+        heard: Callable[[QueueOffsets], None] | None = None,
     ) -> None:
         self._facts = NetworkFacts(name_servers, check_group(group))
         self._group = group
@@ -68,7 +68,7 @@ class GroupProgress(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Everything is committed already."""
 
-    def _commit(self, done: Offsets) -> None:
+    def _commit(self, done: QueueOffsets) -> None:
         with self._lock:
             try:
                 self._facts.commit(done)
@@ -86,11 +86,11 @@ class GroupProgress(StreamingQueryListener):
             self._facts.close()
 
 
-def offsets_in(text: str | None) -> Offsets | None:
+def offsets_in(text: str | None) -> QueueOffsets | None:
     """The offsets in a progress report's text; None for another source."""
     if not text:
         return None
     try:
-        return Offsets.of_text(text)
+        return QueueOffsets.of_text(text)
     except BadRequest:
         return None

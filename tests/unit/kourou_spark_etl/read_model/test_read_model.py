@@ -10,10 +10,15 @@ import pytest
 
 from kourou.errors import BadRequest, Corrupt, Rejected
 from kourou.eventstore.database import sqlite_url
-from kourou_spark_etl.buckets import bucket_of
 from kourou_spark_etl.read_model import read_model
-from kourou_spark_etl.read_model.questions import ask, list_tables
-from kourou_spark_etl.read_model.read_model import Batch, ReadModel, Written
+from kourou_spark_etl.read_model.read_model import (
+    QueryBatch,
+    ReadModel,
+    RecordedBatch,
+    ask,
+    list_tables,
+)
+from kourou_spark_etl.read_model.tables import bucket_of
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -26,8 +31,8 @@ def model(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ReadModel]
     opened.close()
 
 
-def batch(number: int, query: str = "q", query_id: str = "id") -> Batch:
-    return Batch(query, query_id, number, 1_000 + number)
+def batch(number: int, query: str = "q", query_id: str = "id") -> QueryBatch:
+    return QueryBatch(query, query_id, number, 1_000 + number)
 
 
 def letters(count: int, first_ms: int = 5, last_ms: int = 5, **of: Any) -> dict[str, Any]:
@@ -51,7 +56,10 @@ def test_batches_add_up_and_a_repeated_one_does_not(model: ReadModel) -> None:
         {"query": "q", **letters(5, 4, 6)},
         {"query": "q", **letters(1, reason="s")},
     ]
-    assert model.batches() == [Written("q", "id", 0, 1, 1_000), Written("q", "id", 1, 2, 1_001)]
+    assert model.batches() == [
+        RecordedBatch("q", "id", 0, 1, 1_000),
+        RecordedBatch("q", "id", 1, 2, 1_001),
+    ]
     assert model.last_batch("q") == model.batches()[-1]
     assert model.last_batch("p") is None
 

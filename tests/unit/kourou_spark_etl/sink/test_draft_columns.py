@@ -15,7 +15,7 @@ from kourou.model.transaction import BatchMark
 from kourou_spark_etl.sink import draft_columns
 from kourou_spark_etl.sink.columns import rows_of
 from kourou_spark_etl.sink.draft_columns import drafts_of, topics_of
-from kourou_spark_etl.sink.messages import Messages, Target
+from kourou_spark_etl.sink.messages import DraftBuilder, DraftTarget
 from kourou_spark_etl.sink.options import write_options
 
 MARK = BatchMark("q-1", 3, 1, "t1")
@@ -51,12 +51,12 @@ OPTIONS = st.fixed_dictionaries(
 
 def messages(
     mark: BatchMark | None, brokers: int = 2, v6: bool = False, **options: str
-) -> Messages:
+) -> DraftBuilder:
     told = write_options({"nameServer": "127.0.0.1:1", "topic": "out", **options}, {})
-    made = Messages(told, mark, 1_700_000_000_000, random.Random(7))
+    made = DraftBuilder(told, mark, 1_700_000_000_000, random.Random(7))
     for topic, queues in (("out", 2), ("other", 3)):
         made._targets[topic] = [
-            Target(
+            DraftTarget(
                 f"broker-{broker}",
                 f"127.0.0.1:{broker}",
                 topic,
@@ -70,7 +70,7 @@ def messages(
 
 
 def by_rows(
-    batch: pa.RecordBatch, columns: tuple[str, ...], made: Messages
+    batch: pa.RecordBatch, columns: tuple[str, ...], made: DraftBuilder
 ) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for number, row in enumerate(rows_of(batch, columns)):
@@ -81,7 +81,7 @@ def by_rows(
 
 
 def by_columns(
-    batch: pa.RecordBatch, columns: tuple[str, ...], made: Messages
+    batch: pa.RecordBatch, columns: tuple[str, ...], made: DraftBuilder
 ) -> dict[str, list[Any]] | None:
     if not topics_of(batch, columns, made):
         return None

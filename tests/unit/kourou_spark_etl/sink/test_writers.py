@@ -9,14 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import (
-    BinaryType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructType,
-)
+from pyspark.sql.types import BinaryType, IntegerType, LongType, MapType, StringType, StructType
 
 from kourou.client.session.connections import Connections
 from kourou.errors import BadRequest, KourouError, MessageIllegal, NoPermission, Unavailable
@@ -24,7 +17,7 @@ from kourou.model.limits import BODY_SIZE_BYTES_MAX
 from kourou.model.message import PullStatus
 from kourou.protocol.messages.transactions import DecideBatch, PrepareBatch, ResolveBatch
 from kourou.testing.cluster import Cluster
-from kourou_spark_etl.sink import batch_writer, stream_writer
+from kourou_spark_etl.data_source import batch_writer, stream_writer
 from kourou_spark_etl.sink.options import write_options
 from kourou_spark_etl.sink.writers import TaskDone, _commit, _commits, write_partition
 from kourou_spark_etl.source.network import OpenClient
@@ -137,6 +130,28 @@ def test_a_driver_that_dies_at_any_step_is_finished_by_the_next_one(
         if not died:
             break
     assert step == 5, "two prepare, one decides, two resolve"
+
+
+def test_a_broker_without_messages_that_left_the_cluster_holds_up_no_commit(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither before the decision nor for the driver that finishes it."""
+    real = Connections.ask
+
+    async def ask(self: Connections, address: str, request: Any, **more: Any) -> Any:
+        if isinstance(request, ResolveBatch):
+            raise Died
+        return await real(self, address, request, **more)
+
+    done = written(cluster, [b"a", b"b"])
+    done.counts = {**done.counts, "broker-gone": 0}
+    with monkeypatch.context() as patched:
+        patched.setattr(Connections, "ask", ask)
+        with pytest.raises(Died):
+            commit(cluster, done)
+    assert bodies(cluster) == []
+    commit(cluster, done)
+    assert bodies(cluster) == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])

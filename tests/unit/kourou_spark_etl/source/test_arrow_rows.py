@@ -26,8 +26,13 @@ from kourou.protocol.record.compression import compress
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import encode_draft, stamp
 from kourou_rigs.rows import row_of
-from kourou_spark_etl.source.arrow_rows import ArrowRows
-from kourou_spark_etl.source.columns import COLUMNS, SCHEMA_DDL, arrow_schema, wanted_columns
+from kourou_spark_etl.source.arrow_rows import (
+    COLUMNS,
+    SCHEMA_DDL,
+    ArrowRows,
+    arrow_schema,
+    wanted_columns,
+)
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 V4, V6 = encode_host(("127.0.0.1", 10911)), encode_host(("::1", 10911))
@@ -85,7 +90,7 @@ def compared(records: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3, 40])
-def test_rows_are_what_a_consumer_is_told(count: int) -> None:
+def test_rows_are_what_a_consumer_receives(count: int) -> None:
     compared([record(offset) for offset in range(count)])
 
 

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from kourou.errors import BadRequest
 from kourou.model.topic import MessageQueue
-from kourou_spark_etl.source.offsets import Offsets, Span, next_end, shared_out
+from kourou_spark_etl.source.offsets import OffsetSpan, QueueOffsets, next_end, shared_out
 
 A = [MessageQueue("orders", "broker-a", number) for number in range(12)]
 
 
-def nothing_lost(queue: MessageQueue, begin: int, span: Span) -> None:
+def nothing_lost(queue: MessageQueue, begin: int, span: OffsetSpan) -> None:
     raise AssertionError(f"{queue} {begin} {span}")
 
 
@@ -21,9 +21,9 @@ def test_one_order_whatever_came_first() -> None:
     offsets = {A[10]: 1, A[2]: 2, MessageQueue("orders", "a", 0): 3, MessageQueue("all", "z", 0): 4}
     text = '{"all":{"z":{"0":4}},"orders":{"a":{"0":3},"broker-a":{"2":2,"10":1}}}'
     for given_ in (offsets, dict(reversed(offsets.items()))):
-        assert Offsets(given_).text() == text
-    assert Offsets.of_text(text) == Offsets(offsets)
-    assert Offsets.of_text(text).text() == text
+        assert QueueOffsets(given_).text() == text
+    assert QueueOffsets.of_text(text) == QueueOffsets(offsets)
+    assert QueueOffsets.of_text(text).text() == text
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_one_order_whatever_came_first() -> None:
 )
 def test_texts_that_are_no_offsets(text: str, why: str) -> None:
     with pytest.raises(BadRequest, match=r"startingOffsets.* cannot be parsed") as error:
-        Offsets.of_text(text, what="the option 'startingOffsets'", lowest=-2)
+        QueueOffsets.of_text(text, what="the option 'startingOffsets'", lowest=-2)
     assert why in str(error.value)
 
 
@@ -65,8 +65,8 @@ def test_rounding_goes_to_the_largest_remainder_then_to_the_first() -> None:
 
 
 def test_batches_reach_the_end_and_then_stay() -> None:
-    spans = {A[0]: Span(0, 1_000), A[1]: Span(0, 10), A[2]: Span(5, 5)}
-    offsets = Offsets({A[0]: 0, A[1]: 0, A[2]: 5})
+    spans = {A[0]: OffsetSpan(0, 1_000), A[1]: OffsetSpan(0, 10), A[2]: OffsetSpan(5, 5)}
+    offsets = QueueOffsets({A[0]: 0, A[1]: 0, A[2]: 5})
     batches = 0
     while (after := next_end(offsets, spans, 100, nothing_lost)) != offsets:
         assert sum(after[queue] - offsets[queue] for queue in after) <= 100
@@ -76,19 +76,24 @@ def test_batches_reach_the_end_and_then_stay() -> None:
 
 
 def test_a_new_queue_begins_at_its_first_message() -> None:
-    after = next_end(Offsets({A[0]: 5}), {A[0]: Span(0, 5), A[1]: Span(70, 90)}, 10, nothing_lost)
+    after = next_end(
+        QueueOffsets({A[0]: 5}),
+        {A[0]: OffsetSpan(0, 5), A[1]: OffsetSpan(70, 90)},
+        10,
+        nothing_lost,
+    )
     assert after == {A[0]: 5, A[1]: 80}
 
 
 def test_a_queue_that_is_away_stays_where_it_is() -> None:
-    start = Offsets({A[0]: 5, A[1]: 7})
-    assert next_end(start, {A[0]: Span(0, 9)}, None, nothing_lost) == {A[0]: 9, A[1]: 7}
+    start = QueueOffsets({A[0]: 5, A[1]: 7})
+    assert next_end(start, {A[0]: OffsetSpan(0, 9)}, None, nothing_lost) == {A[0]: 9, A[1]: 7}
 
 
-def test_what_is_not_there_any_more_is_told_and_then_passed_over() -> None:
+def test_what_does_not_exist_any_more_is_reported_and_then_skipped() -> None:
     told: list[tuple[MessageQueue, int]] = []
-    start = Offsets({A[0]: 5, A[1]: 70})
-    spans = {A[0]: Span(20, 30), A[1]: Span(0, 60)}
+    start = QueueOffsets({A[0]: 5, A[1]: 70})
+    spans = {A[0]: OffsetSpan(20, 30), A[1]: OffsetSpan(0, 60)}
     after = next_end(start, spans, None, lambda queue, begin, _: told.append((queue, begin)))
     assert told == [(A[0], 5), (A[1], 70)]
     assert after == {A[0]: 30, A[1]: 60}

@@ -10,7 +10,7 @@ from kourou.client.filters.expressions import Sql
 from kourou.client.filters.python_filter import Filter
 from kourou.errors import BadRequest
 from kourou.model.topic import MessageQueue
-from kourou_spark_etl.source.offsets import Offsets
+from kourou_spark_etl.source.offsets import QueueOffsets
 from kourou_spark_etl.source.options import (
     NAMES,
     AtTime,
@@ -56,7 +56,7 @@ def test_all_options() -> None:
     assert options == ReadOptions(
         name_servers="a:9876;b:9876",
         assigned=(zero, one),
-        starting=Offsets({zero: -2, one: 7}),
+        starting=QueueOffsets({zero: -2, one: 7}),
         ending=AtTime(1_700_000_000_000),
         min_partitions=8,
         fail_on_data_loss=False,
@@ -73,7 +73,7 @@ def test_places() -> None:
     assert told(startingoffsets=" Earliest ").starting is Edge.EARLIEST
     assert told(endingoffsets="latest").ending is Edge.LATEST
     times = told(startingoffsetsbytimestamp='{"orders": {"b": {"0": 5}}}').starting
-    assert times == AtTimes(Offsets({MessageQueue("orders", "b", 0): 5}))
+    assert times == AtTimes(QueueOffsets({MessageQueue("orders", "b", 0): 5}))
 
 
 def test_filters() -> None:
@@ -172,5 +172,5 @@ def test_batches_and_streams_refuse_what_is_the_other_s() -> None:
     assert for_stream(told(startingoffsets="latest"))
 
 
-def test_every_option_is_told_in_its_own_spelling() -> None:
+def test_every_option_is_reported_in_its_own_spelling() -> None:
     assert len({name.lower() for name in NAMES}) == len(NAMES)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kourou_spark_etl.source.ranges import DataLoss, QueueRange
 from pyspark.sql.datasource import EqualTo, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
@@ -16,11 +17,9 @@ from kourou.errors import TopicNotFound, Unavailable
 from kourou.model.topic import MessageQueue
 from kourou.sync import Client
 from kourou.testing.cluster import Cluster
-from kourou_spark_etl.source.data_loss import DataLoss
 from kourou_spark_etl.source.network import NetworkFacts
-from kourou_spark_etl.source.offsets import Offsets, Span
+from kourou_spark_etl.source.offsets import OffsetSpan, QueueOffsets
 from kourou_spark_etl.source.options import Edge, ReadOptions
-from kourou_spark_etl.source.planning import QueueRange
 from kourou_spark_etl.source.readers import BatchReader, StreamReader
 
 MakeCluster = Callable[..., Cluster]
@@ -69,7 +68,7 @@ def read(reader: StreamReader | BatchReader, partitions: list[InputPartition]) -
     return count
 
 
-def test_a_stream_begins_behind_what_there_is_unless_it_is_told(topic: Topic) -> None:
+def test_a_stream_starts_at_the_end_by_default(topic: Topic) -> None:
     topic.send(3)
     assert topic.stream().initialOffset() == topic.tree(3, 0)
     assert topic.stream(starting=Edge.EARLIEST).initialOffset() == topic.tree(0, 0)
@@ -211,7 +210,7 @@ def test_a_batch_between_two_places(topic: Topic, caplog: pytest.LogCaptureFixtu
     topic.send(3, 1)
 
     def between(start: tuple[int, int], end: tuple[int, int], **more: Any) -> list[str]:
-        starting, ending = (Offsets.of_tree(topic.tree(*one)) for one in (start, end))
+        starting, ending = (QueueOffsets.of_tree(topic.tree(*one)) for one in (start, end))
         options = topic.options(starting=starting, ending=ending, **more)
         parts = BatchReader(options, COLUMNS).partitions()
         return [str(part).removeprefix(f"{topic.name}/broker-a/") for part in parts]
@@ -227,17 +226,17 @@ def test_a_batch_between_two_places(topic: Topic, caplog: pytest.LogCaptureFixtu
 
 def test_a_batch_of_what_retention_has_taken(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = MessageQueue(topic.name, "broker-a", 0)
-    monkeypatch.setattr(NetworkFacts, "spans", lambda *_, **__: {queue: Span(4, 6)})
-    starting = Offsets({queue: 1})
+    monkeypatch.setattr(NetworkFacts, "spans", lambda *_, **__: {queue: OffsetSpan(4, 6)})
+    starting = QueueOffsets({queue: 1})
     with pytest.raises(DataLoss, match="/0 starts at offset 4, the read at 1"):
         BatchReader(topic.options(starting=starting), COLUMNS).partitions()
     (part,) = BatchReader(topic.options(), COLUMNS).partitions()
     assert part == QueueRange(topic.name, "broker-a", 0, 4, 6)
 
 
-def test_a_stream_told_to_begin_where_nothing_is(topic: Topic) -> None:
+def test_a_stream_that_starts_where_nothing_is(topic: Topic) -> None:
     topic.send(2)
-    beyond = Offsets.of_tree(topic.tree(7, 0))
+    beyond = QueueOffsets.of_tree(topic.tree(7, 0))
     with pytest.raises(DataLoss, match="/0 has offsets 0 to 2, but the next offset to read is 7"):
         topic.stream(starting=beyond).initialOffset()
 

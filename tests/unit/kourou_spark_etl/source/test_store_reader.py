@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kourou_spark_etl.source.ranges import DataLoss, QueueRange
 
 from kourou.client.consumer.received import decode_pull
 from kourou.errors import Corrupt, TopicNotFound
@@ -18,13 +19,10 @@ from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
 from kourou_rigs.rows import row_of
 from kourou_rigs.store import Draft, StoreWriter, Written, small_settings
-from kourou_spark_etl.source.columns import COLUMNS
-from kourou_spark_etl.source.data_loss import DataLoss
-from kourou_spark_etl.source.offsets import Span
+from kourou_spark_etl.source.arrow_rows import COLUMNS
+from kourou_spark_etl.source.offsets import OffsetSpan
 from kourou_spark_etl.source.options import ReadOptions
-from kourou_spark_etl.source.planning import QueueRange
-from kourou_spark_etl.source.store_files import StoreFiles
-from kourou_spark_etl.source.store_reader import StoreFacts, read_store_range
+from kourou_spark_etl.source.store_reader import StoreFacts, StoreFiles, read_store_range
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "rocketmq-4.9.8"
 A = MessageQueue("TopicA", "here", 0)
@@ -104,7 +102,7 @@ def test_rows_over_many_segments_and_queue_files(store: Store) -> None:
     store.flush()
     root = store.paths.root
     assert len(list(store.paths.commit_log.iterdir())) > 3
-    assert StoreFacts(root, "here").spans(["TopicA"], all_of=True) == {A: Span(0, 300)}
+    assert StoreFacts(root, "here").spans(["TopicA"], all_of=True) == {A: OffsetSpan(0, 300)}
     rows = rows_of(root, 0, 300)
     assert [row["position"] for row in rows] == [one.position for one in messages]
     assert [row["offset"] for row in rows] == list(range(300))
@@ -120,9 +118,9 @@ def test_a_live_store_is_read_as_far_as_it_is_flushed(store: Store) -> None:
     writer.write([Draft()] * 10)
     store.flush()
     writer.write([Draft()] * 5)
-    assert facts.spans(["TopicA"], all_of=True) == {A: Span(0, 10)}
+    assert facts.spans(["TopicA"], all_of=True) == {A: OffsetSpan(0, 10)}
     store.flush()
-    assert facts.spans(["TopicA"], all_of=True) == {A: Span(0, 15)}
+    assert facts.spans(["TopicA"], all_of=True) == {A: OffsetSpan(0, 15)}
     assert len(rows_of(store.paths.root, 0, 15)) == 15
 
 
@@ -198,7 +196,7 @@ def test_last_records_that_are_cut_are_not_there(store: Store, tmp_path: Path) -
     with StorePaths.under(copy).segment(0).open("r+b") as file:
         file.seek(messages[18].position + 60)
         file.write(bytes(messages[-1].end - messages[18].position))
-    assert StoreFacts(copy, "here").spans(["TopicA"], all_of=True) == {A: Span(0, 18)}
+    assert StoreFacts(copy, "here").spans(["TopicA"], all_of=True) == {A: OffsetSpan(0, 18)}
 
 
 def test_a_copy_with_a_short_segment(store: Store, tmp_path: Path) -> None:

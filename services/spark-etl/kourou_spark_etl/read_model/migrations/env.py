@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from kourou_spark_etl.read_model.schema import VERSION_TABLE
-from kourou_spark_etl.read_model.tables import metadata
+from kourou_spark_etl.read_model.tables import VERSION_TABLE, metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

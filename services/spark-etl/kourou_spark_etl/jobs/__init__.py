@@ -1,1 +1,0 @@
-"""The computations of the jobs: each module has one pure function over DataFrames."""

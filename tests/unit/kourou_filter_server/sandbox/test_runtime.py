@@ -1,0 +1,313 @@
+"""From a source to verdicts: what is asked, what counts as an answer, what is told of errors."""
+
+import pytest
+
+from kourou_filter_server.sandbox import runtime
+from kourou_filter_server.sandbox.runtime import (
+    MEMORY,
+    NO_FAILURE,
+    RAISED,
+    LoadedFilter,
+    SetUpFailed,
+)
+from kourou_rigs.records import RecordRun
+
+pytestmark = pytest.mark.usefixtures("prepared")
+
+
+def made(source: str) -> LoadedFilter:
+    return LoadedFilter(source.encode(), "checkout", "late", 3)
+
+
+def records(count: int = 4) -> bytes:
+    run = RecordRun()
+    for index in range(count):
+        run.add("orders", 2, tag=f"t{index}", body=b'{"n": %d}' % index)
+    return run.data
+
+
+def judged(source: str, count: int = 4) -> tuple[list[int], int, str | None]:
+    results, failure, reason = made(source).judge("orders", 77, records(count), count)
+    return list(results), failure, reason
+
+
+# -- verdicts -------------------------------------------------------------------------------------
+
+
+@pytest.mark.feature("F242")
+def test_a_function_judges_by_header_and_by_body() -> None:
+    source = "def match(message, context): return message.tag == 't1' or message.json['n'] > 2"
+    assert judged(source) == ([0, 1, 0, 1], NO_FAILURE, None)
+
+
+@pytest.mark.feature("F242")
+def test_a_class_is_made_and_set_up_once() -> None:
+    source = """
+class Odd:
+    def __init__(self):
+        self.calls = []
+    def set_up(self, context):
+        self.calls.append((context.group, context.name, context.version, context.topic))
+    def match(self, message, context):
+        assert self.calls == [("checkout", "late", 3, "")]
+        return message.offset % 2 == 1
+"""
+    assert judged(source) == ([0, 1, 0, 1], NO_FAILURE, None)
+
+
+def test_a_function_with_set_up() -> None:
+    source = """
+TAGS = set()
+def set_up(context):
+    TAGS.add("t2")
+def match(message, context):
+    return message.tag in TAGS
+"""
+    assert judged(source)[0] == [0, 0, 1, 0]
+
+
+def test_what_the_context_tells() -> None:
+    source = """
+def match(message, context):
+    return (context.group, context.name, context.version) == ("checkout", "late", 3) and (
+        context.topic, context.now_ms) == ("orders", 77)
+"""
+    assert judged(source, 1)[0] == [1]
+
+
+def test_a_context_is_read_only() -> None:
+    results, failure, reason = judged("def match(m, c):\n    c.now_ms = 1\n    return True", 1)
+    assert (results, failure) == ([2], RAISED)
+    assert reason is not None
+    assert "AttributeError" in reason
+
+
+def test_an_empty_batch() -> None:
+    assert judged("def match(message, context): return True", 0) == ([], NO_FAILURE, None)
+
+
+def test_views_outlive_the_buffer_that_they_came_in() -> None:
+    source = "KEPT = []\ndef match(m, c):\n    KEPT.append(m)\n    return KEPT[0].tag == 't0'"
+    found = made(source)
+    first, second = bytearray(records(1)), records(2)
+    assert found.judge("orders", 0, memoryview(first), 1)[0] == b"\x01"
+    first[:] = bytes(len(first))
+    first.clear()  # raises BufferError if somebody still holds on to it
+    assert found.judge("orders", 0, second, 2)[0] == b"\x01\x01"
+
+
+# -- errors at a message --------------------------------------------------------------------------
+
+
+def test_an_error_costs_its_message_and_no_other() -> None:
+    source = """def match(message, context):
+    if message.offset in (1, 2):
+        raise ValueError(f"no number {message.offset}")
+    return True
+"""
+    assert judged(source) == (
+        [1, 2, 2, 1],
+        RAISED,
+        "ValueError: no number 1, line 3 of the filter, at orders/2@1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("None", "is a `return` missing?"),
+        ("1", "returned a int"),
+        ("'yes'", "returned a str"),
+        ("message.json", "returned a dict"),
+    ],
+)
+def test_only_true_and_false_are_answers(answer: str, said: str) -> None:
+    results, failure, reason = judged(f"def match(message, context): return {answer}", 1)
+    assert (results, failure) == ([2], RAISED)
+    assert reason is not None
+    assert said in reason
+    assert "orders/2@0" in reason
+
+
+@pytest.mark.parametrize("raised", ["SystemExit", "KeyboardInterrupt", "GeneratorExit", "Stop"])
+def test_no_error_of_a_filter_gets_out(raised: str) -> None:
+    source = (
+        "class Stop(BaseException): pass\n"
+        f"def match(m, c):\n    if m.offset == 0: raise {raised}()\n    return True"
+    )
+    results, failure, reason = judged(source, 2)
+    assert (results, failure) == ([2, 1], RAISED)
+    assert reason is not None
+    assert reason.startswith(f"{raised}, line 3")
+
+
+def test_endless_recursion_is_an_error_like_any_other() -> None:
+    source = "def match(m, c): return match(m, c) if m.offset == 1 else True"
+    results, failure, reason = judged(source, 3)
+    assert (results, failure) == ([1, 2, 1], RAISED)
+    assert reason is not None
+    assert reason.startswith("RecursionError")
+
+
+def test_memory_has_a_kind_of_its_own() -> None:
+    source = "def match(m, c):\n    if m.offset == 1: raise MemoryError\n    return True"
+    results, failure, reason = judged(source, 3)
+    assert (results, failure) == ([1, 2, 1], MEMORY)
+    assert reason is not None
+    assert "memory" in reason
+
+
+def test_an_error_without_a_text_is_reported_all_the_same() -> None:
+    source = """
+class Odd(Exception):
+    def __str__(self):
+        raise self
+def match(m, c):
+    raise Odd
+"""
+    reason = judged(source, 1)[2]
+    assert reason is not None
+    assert reason.startswith("Odd: it does not say what it means, line 6")
+
+
+@pytest.mark.parametrize("text", ["x" * 100_000, "ü" * 100_000, "\ud800" * 1000, "a\0b"])
+def test_a_reason_always_fits_and_keeps_its_place(text: str) -> None:
+    reason = judged(f"def match(m, c): raise ValueError({text!r})", 1)[2]
+    assert reason is not None
+    assert len(reason.encode()) <= runtime.REASON_BYTES_MAX
+    assert "\0" not in reason
+    assert reason.endswith("orders/2@0")
+
+
+def test_a_record_that_is_none_ends_the_batch() -> None:
+    data = records(3)
+    size = len(data) // 3
+    broken = data[:size] + b"\0" * size + data[2 * size :]
+    for face in ("", "def match_batch(ms, c): return [True] * len(ms)"):
+        found = made(f"def match(m, c): return True\n{face}")
+        results, failure, reason = found.judge("orders", 0, broken, 3)
+        assert (list(results), failure) == ([1, 2, 2], RAISED)
+        assert reason is not None
+        assert reason.startswith("BadRecord: magic")
+
+
+def test_a_record_whose_inside_is_broken_costs_one_message() -> None:
+    data = bytearray(records(3))
+    size = len(data) // 3
+    data[size + 84 : size + 88] = b"\x7f\xff\xff\xff"  # the body's length
+    results, failure, reason = made("def match(m, c): return m.tag != ''").judge(
+        "orders", 0, bytes(data), 3
+    )
+    assert (list(results), failure) == ([1, 2, 1], RAISED)
+    assert reason is not None
+    assert "body length" in reason
+    assert "at a record that cannot be read" in reason
+
+
+def test_an_error_between_two_messages_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(data: bytes, at: int) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runtime, "next_record", interrupted)
+    results, failure, reason = judged("def match(m, c): return True", 2)
+    assert (results, failure) == ([2, 2], RAISED)
+    assert reason == "KeyboardInterrupt, between two messages"
+
+
+# -- the batch form -------------------------------------------------------------------------------
+
+
+def test_the_batch_form_is_asked_instead() -> None:
+    source = """
+def match(m, c):
+    raise AssertionError
+def match_batch(messages, context):
+    return [message.tag == "t2" for message in messages]
+"""
+    assert judged(source) == ([0, 0, 1, 0], NO_FAILURE, None)
+
+
+def test_where_the_batch_form_raises_is_found() -> None:
+    source = """
+def match(m, c): return True
+def match_batch(messages, context):
+    return [10 // (message.offset - 2) < 0 for message in messages]
+"""
+    results, failure, reason = judged(source)
+    assert (results, failure) == ([1, 1, 2, 0], RAISED)
+    assert reason is not None
+    assert reason.startswith("ZeroDivisionError")
+    assert reason.endswith("at orders/2@2")
+
+
+@pytest.mark.parametrize(
+    "answer", ["[]", "[True]", "True", "None", "[1] * len(ms)", "(True for m in ms)", "'1' * 4"]
+)
+def test_a_batch_form_that_does_not_answer_for_every_message_has_not_answered(answer: str) -> None:
+    source = f"def match(m, c): return True\ndef match_batch(ms, c): return {answer}"
+    results, failure, reason = judged(source)
+    if answer == "[True]":  # an answer, as soon as there is one message
+        assert (results, failure) == ([1, 1, 1, 1], NO_FAILURE)
+    else:
+        assert (results, failure) == ([2, 2, 2, 2], RAISED)
+        assert reason is not None
+        assert "as many bools as messages" in reason
+
+
+def test_a_batch_form_may_do_with_its_list_what_it_likes() -> None:
+    source = """
+def match(m, c): return True
+def match_batch(messages, context):
+    if len(messages) > 1:
+        messages.clear()
+    return [True] * len(messages)
+"""
+    assert judged(source)[0] == [1, 1, 1, 1]
+
+
+# -- set-up ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("def match(m, c) return True", "SyntaxError at line 1: expected ':'"),
+        ("x = 1", "neither|no function"),
+        ("class A:\n def match(s,m,c): pass\nclass B:\n def match(s,m,c): pass", "several classes"),
+        ("match = 5", "must be functions"),
+        ("def match(m, c): return True\nmatch_batch = 5", "must be functions"),
+        ("import os\ndef match(m, c): return True", "may not import os, .*line 1 of the filter"),
+        ("raise SystemExit(3)", "SystemExit: 3, line 1 of the filter, while the filter was set up"),
+        ("def set_up(c): 1 / 0\ndef match(m, c): return True", "ZeroDivisionError"),
+        ("class A:\n def __init__(s, a): pass\n def match(s,m,c): pass", "TypeError"),
+        ("from re import Pattern", "no function"),
+        ("x = '\0'", "null"),
+    ],
+)
+def test_a_source_that_is_no_filter_says_why(source: str, said: str) -> None:
+    with pytest.raises(SetUpFailed, match=said) as caught:
+        made(source)
+    assert caught.value.kind == "setup"
+    assert len(caught.value.reason.encode()) <= runtime.REASON_BYTES_MAX
+
+
+def test_a_source_that_is_no_text() -> None:
+    with pytest.raises(SetUpFailed, match=r"not UTF-8 \(byte 1\)"):
+        LoadedFilter(b"#\xff", "g", "n", 1)
+
+
+def test_memory_at_set_up_has_its_kind() -> None:
+    with pytest.raises(SetUpFailed) as caught:
+        made("raise MemoryError")
+    assert caught.value.kind == "memory"
+
+
+def test_an_inherited_match_is_one_filter() -> None:
+    source = """
+class Base:
+    limit = 2
+    def below(self, message): return message.offset < self.limit
+class Small(Base):
+    def match(self, message, context): return self.below(message)
+"""
+    assert judged(source)[0] == [1, 1, 0, 0]
