@@ -13,7 +13,7 @@ from kourou_console.alarm_rules import Raised
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ActiveAlarm:
     """An active alarm and when it was first seen, in ms since 1970."""
 
     raised: Raised
@@ -26,7 +26,7 @@ class AlarmBook:
     def __init__(self) -> None:
         self._since: dict[str, int] = {}
 
-    def note(self, now_ms: int, raised: Sequence[Raised]) -> list[Standing]:
+    def note(self, now_ms: int, raised: Sequence[Raised]) -> list[ActiveAlarm]:
         """Replace the active alarms by these. Returns them with their start times."""
         self._since = {one.id: self._since.get(one.id, now_ms) for one in raised}
-        return [Standing(one, self._since[one.id]) for one in raised]
+        return [ActiveAlarm(one, self._since[one.id]) for one in raised]

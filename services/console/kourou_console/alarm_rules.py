@@ -22,7 +22,7 @@ class AlarmThresholds:
     disk_used_ratio: float = 0.75
     lag_messages: int = 100_000
     #: New dead letters of a group within ten minutes.
-    dead_letters_grown: int = 0
+    new_dead_letters: int = 0
     replica_lag_bytes: int = 64 << 20
 
 
@@ -57,13 +57,13 @@ class MemberLook:
 class Look:
     """The input of the rules. `lags`: consumer lag in messages for each group, as far as known.
 
-    `grown`: new dead letters of each group in the last ten minutes.
+    `new_dead_letters`: new dead letters of each group in the last ten minutes.
     """
 
     brokers: Sequence[BrokerLook] = ()
     members: Sequence[MemberLook] = ()
     lags: Mapping[str, int] = field(default_factory=dict)
-    grown: Mapping[str, int] = field(default_factory=dict)
+    new_dead_letters: Mapping[str, int] = field(default_factory=dict)
     #: The age of the last sample; None: there is none yet.
     sample_age_ms: int | None = None
     interval_ms: int = 5_000
@@ -239,8 +239,8 @@ def _groups(look: Look, thresholds: AlarmThresholds) -> Iterable[Raised]:
                 float(thresholds.lag_messages),
                 "messages",
             )
-    for group, count in look.grown.items():
-        if count > thresholds.dead_letters_grown:
+    for group, count in look.new_dead_letters.items():
+        if count > thresholds.new_dead_letters:
             yield Raised(
                 "dead_letters",
                 "warning",
@@ -250,6 +250,6 @@ def _groups(look: Look, thresholds: AlarmThresholds) -> Iterable[Raised]:
                 f"The group moved {count:,} messages to the dead-letter queue within 10 minutes.",
                 "Check the reasons (Dead letters), fix the handler, then redeliver the messages.",
                 float(count),
-                float(thresholds.dead_letters_grown),
+                float(thresholds.new_dead_letters),
                 "messages",
             )

@@ -72,7 +72,7 @@ class Connection(web_protocol.RequestHandler):
             self._waiting.cancel()
         super().connection_lost(exc)
 
-    def begun(self) -> None:
+    def request_started(self) -> None:
         """A request's header has arrived."""
         self._gateway_server.busy(self)
         self._within(None)
@@ -145,7 +145,7 @@ class Connection(web_protocol.RequestHandler):
         return self.transport is None or self._leaving
 
     @contextmanager
-    def ending_told(self) -> Iterator[None]:
+    def busy_at_shutdown(self) -> Iterator[None]:
         """Convert a cancellation by the service's end to Busy, if the caller is connected."""
         try:
             yield
@@ -170,7 +170,7 @@ class Connection(web_protocol.RequestHandler):
             _log.debug("invalid HTTP request from %s: %s", request.remote, message)
             text, hint = in_words(message or "this is not an HTTP request")
             answer = written(Refused(web_status(status), text, hint=hint))
-        elif has_begun(request):
+        elif has_started(request):
             raise ConnectionError("the response has been started already") from exc
         else:
             _log.error("answering %s failed", request.path, exc_info=exc)
@@ -179,7 +179,7 @@ class Connection(web_protocol.RequestHandler):
         return answer
 
 
-def has_begun(request: web.BaseRequest) -> bool:
+def has_started(request: web.BaseRequest) -> bool:
     """Whether a part of the response has been sent, so that no other response is possible."""
     return request.writer.output_size > 0
 
@@ -254,7 +254,7 @@ def gateway_server(handler: Handler) -> GatewayServer:
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         connection = request.protocol
         assert isinstance(connection, Connection)
-        connection.begun()
+        connection.request_started()
         return await handler(request)
 
     return GatewayServer(

@@ -24,7 +24,7 @@ from kourou_console.access import require
 from kourou_console.answers import answered, written
 from kourou_console.bodies import SMALL_BYTES, Bodies
 from kourou_console.call import Call, Caller
-from kourou_console.connections import Connection, has_begun
+from kourou_console.connections import Connection, has_started
 from kourou_console.figures import Figures
 from kourou_console.gateway import Gateway
 from kourou_console.operation import BodyKind, Operation
@@ -79,7 +79,7 @@ class Dispatch:
         except asyncio.CancelledError:
             status = GONE
             connection = request.protocol
-            if has_begun(request) or not (
+            if has_started(request) or not (
                 isinstance(connection, Connection) and connection.is_left
             ):
                 raise
@@ -215,7 +215,7 @@ class Dispatch:
 
 def _instead(request: web.BaseRequest, error: Exception) -> web.Response:
     """The error response. Raises ConnectionError if another response has been started."""
-    if has_begun(request):
+    if has_started(request):
         raise ConnectionError("the response has been started already") from error
     return written(error)
 

@@ -92,13 +92,13 @@ def named(gateway: Gateway, call: Call, kind: str, topic: str, content: bytes) -
     key = given[0]
     if len(given) > 1 or not (0 < len(key) <= 255 and key.isascii() and key.isprintable()):
         raise BadRequest(f"{HEADER} must be one text of 1 to 255 printable ASCII characters")
-    about = [kind, topic, *sorted(_told(call))]
+    about = [kind, topic, *sorted(_message_headers(call))]
     fingerprint = hashlib.sha256("\0".join(about).encode("utf-8", "surrogateescape") + content)
     seed = "\0".join((gateway.settings.producer_group, call.caller.name, topic, key))
     return Named((call.caller.name, key), fingerprint.digest(), seed.encode())
 
 
-def _told(call: Call) -> list[str]:
+def _message_headers(call: Call) -> list[str]:
     """The headers that are part of the message."""
     return [
         f"{name.lower()}:{value}"
@@ -153,8 +153,10 @@ class Idempotence:
                 self._asked.pop(name.key, None)
             if isinstance(error, Unavailable):  # nothing was stored by this attempt
                 asked.place = before
-            told = error if isinstance(error, Exception) else Busy("the gateway is shutting down")
-            asked.waiting.set_exception(told)
+            failure = (
+                error if isinstance(error, Exception) else Busy("the gateway is shutting down")
+            )
+            asked.waiting.set_exception(failure)
             asked.waiting.exception()  # marks it as retrieved, because nothing may wait for it
             raise
         else:

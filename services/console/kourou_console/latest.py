@@ -145,7 +145,7 @@ async def latest(reading: Reading, queues: Sequence[MessageQueue], count: int) -
         found.total = None
         missing.setdefault(queue, []).append(Missing(str(queue), why(error)))
 
-    async def begun(queue: MessageQueue) -> _Back | None:
+    async def started(queue: MessageQueue) -> _Back | None:
         async with gate:
             try:
                 low, high = await reading.bounds(queue)
@@ -165,7 +165,7 @@ async def latest(reading: Reading, queues: Sequence[MessageQueue], count: int) -
                 return None
         return one
 
-    going = await asyncio.gather(*map(begun, queues))
+    going = await asyncio.gather(*map(started, queues))
     while going:
         wanted = [one for one in going if one is not None and one.goes_on(pool, count)]
         going = await asyncio.gather(*map(further, wanted))

@@ -29,7 +29,7 @@ class DeadLetterLocks:
     """
 
     def __init__(self, gateway: Gateway, group: str) -> None:
-        self._letters = gateway.admin.dead_letters
+        self._dead_letters = gateway.admin.dead_letters
         self._group = group
         self._keeper: asyncio.Task[None] | None = None
         self._trouble: KourouError | None = None
@@ -64,7 +64,7 @@ class DeadLetterLocks:
                 return
 
     async def _take(self) -> None:
-        refused = await self._letters.lock(self._group)
+        refused = await self._dead_letters.lock(self._group)
         if refused:
             raise Unavailable(
                 f"another client holds the lock of {refused[0]!s}: another gateway redelivers "
@@ -77,7 +77,7 @@ class DeadLetterLocks:
 
     async def _give_back(self) -> None:
         try:
-            await self._letters.unlock(self._group)
+            await self._dead_letters.unlock(self._group)
         except KourouError as error:  # then they expire
             _log.info(
                 "the locks of dead letters of group %s could not be released: %s",

@@ -40,12 +40,12 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     from_ms: int | None = None
     until_ms: int | None = None
 
-    def takes(self, letter: DeadLetter) -> bool:
+    def takes(self, dead_letter: DeadLetter) -> bool:
         """Whether the dead letter is selected. Tag and SQL filters were applied by the broker."""
-        message = letter.message
+        message = dead_letter.message
         return (
-            (self.cause is None or letter.cause == self.cause)
-            and (self.origin_topic is None or letter.topic == self.origin_topic)
+            (self.cause is None or dead_letter.cause == self.cause)
+            and (self.origin_topic is None or dead_letter.topic == self.origin_topic)
             and (self.key is None or self.key in message.keys)
             and (self.from_ms is None or message.store_timestamp >= self.from_ms)
             and (self.until_ms is None or message.store_timestamp <= self.until_ms)
@@ -112,14 +112,14 @@ async def waiting(gateway: Gateway, group: str) -> Waiting:
 class DeadLetterPage:
     """Some dead letters, the oldest first, and the offsets of the next page, if any."""
 
-    letters: list[DeadLetter]
+    dead_letters: list[DeadLetter]
     offsets: dict[MessageQueue, int] | None
     missing: list[Missing]
     #: Positions that were skipped.
     damaged: list[Missing]
 
 
-async def letters_from(
+async def dead_letters_from(
     gateway: Gateway,
     offsets: dict[MessageQueue, int],
     count: int,
@@ -129,11 +129,11 @@ async def letters_from(
     page = await time_pages.page(
         gateway.admin.reading, offsets, until_ms=FOR_EVER_MS, count=count, wanted=wanted
     )
-    letters = [DeadLetter(one) for one in page.messages]
-    return DeadLetterPage(letters, page.offsets, page.missing, page.damaged)
+    dead_letters = [DeadLetter(one) for one in page.messages]
+    return DeadLetterPage(dead_letters, page.offsets, page.missing, page.damaged)
 
 
-async def every_letter(
+async def every_dead_letter(
     gateway: Gateway, found: Waiting, wanted: str | Sql = "*"
 ) -> AsyncIterator[DeadLetterPage]:
     """All dead letters as of the creation of `found`, page by page; missing queues first."""
@@ -141,8 +141,10 @@ async def every_letter(
         yield DeadLetterPage([], found.marks, found.missing, [])
     offsets: dict[MessageQueue, int] | None = found.marks
     while offsets:
-        page = await letters_from(gateway, offsets, PAGE, wanted)
-        kept = [one for one in page.letters if one.message.offset < found.ends[one.message.queue]]
+        page = await dead_letters_from(gateway, offsets, PAGE, wanted)
+        kept = [
+            one for one in page.dead_letters if one.message.offset < found.ends[one.message.queue]
+        ]
         yield DeadLetterPage(kept, page.offsets, page.missing, page.damaged)
         offsets = page.offsets
         if offsets is not None and all(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -16,6 +17,18 @@ from kourou_console.problems import PROBLEM_JSON, Problem
 from kourou_console.reading import is_list, path_names
 
 _REF = "#/components/schemas/{name}"
+
+PUBLISHED_NAMES: Mapping[str, str] = {
+    "StartedTransaction": "Begun",
+    "DeadLetterList": "Letters",
+    "RedriveParams": "RedriveWish",
+}
+"""Class -> the name of its schema where they differ: a published name never changes.
+
+A name with dots is from a time when several classes had the same name; its title is the last part.
+"""
+
+_LISTING = re.compile(r"(Listing[\[_])(\w+?)([\]_])")
 ERRORS = {
     "400": "A parameter or field is invalid; the response names it.",
     "401": "A token is missing or unknown.",
@@ -82,7 +95,7 @@ def description_pages(
 class _Schemas:
     """The schemas of all types of the API; named types are references.
 
-    They are generated together, so types with the same name in different modules get longer names.
+    They are generated together, so that each name stands for one type.
     """
 
     def __init__(self, operations: Sequence[Operation]) -> None:
@@ -91,13 +104,44 @@ class _Schemas:
             for kind in (one.answer, one.body, one.json_body):
                 if kind is not None and kind is not Content and kind not in self._kinds:
                     self._kinds.append(kind)
-        found, components = msgspec.json.schema_components(self._kinds, ref_template=_REF)
-        self._found = list(found)
+        self._found, components = _schemas(self._kinds)
         self.components = {name: _in_one_line(one) for name, one in components.items()}
 
     def of(self, kind: Any) -> dict[str, Any]:
         """The schema of one type."""
         return dict(self._found[self._kinds.index(kind)])
+
+
+def _schemas(kinds: Iterable[Any]) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
+    """The schemas of these types, and the components that they refer to, by published names."""
+    found, components = msgspec.json.schema_components(kinds, ref_template=_REF)
+    return (
+        [_published(one) for one in found],
+        {_published_name(name): _published(one) for name, one in components.items()},
+    )
+
+
+def _published(schema: Any) -> Any:
+    """A schema with the published names of all types in it."""
+    if isinstance(schema, list):
+        return [_published(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: _published(value) for key, value in schema.items()}
+    target, title = found.get("$ref"), found.get("title")
+    if isinstance(target, str):
+        found["$ref"] = _REF.format(name=_published_name(target.rpartition("/")[2]))
+    if isinstance(title, str):
+        found["title"] = _published_name(title).rpartition(".")[2]
+    return found
+
+
+def _published_name(name: str) -> str:
+    """The published name of a class, or of a list of a class."""
+    if (listing := _LISTING.fullmatch(name)) is not None:
+        item = _published_name(listing[2]).rpartition(".")[2]
+        return f"{listing[1]}{item}{listing[3]}"
+    return PUBLISHED_NAMES.get(name, name)
 
 
 def _in_one_line(schema: dict[str, Any]) -> dict[str, Any]:
@@ -127,8 +171,8 @@ def _operation(one: Operation, schemas: _Schemas, *, tokens: bool) -> dict[str, 
 
 def _parameters(one: Operation) -> list[dict[str, Any]]:
     in_path = path_names(one.path)
-    _, components = msgspec.json.schema_components([one.parameters], ref_template=_REF)
-    whole = components[one.parameters.__name__]
+    _, components = _schemas([one.parameters])
+    whole = components[_published_name(one.parameters.__name__)]
     found = []
     for field in msgspec.structs.fields(one.parameters):
         name = field.encode_name

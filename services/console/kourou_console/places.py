@@ -61,7 +61,7 @@ def read(text: str, queues: Sequence[MessageQueue]) -> Read:
         value = shift = 0
         while True:
             if at >= len(raw) or shift > 63:
-                raise _foreign(text)
+                raise _invalid(text)
             byte = raw[at]
             at += 1
             value |= (byte & 0x7F) << shift
@@ -69,29 +69,29 @@ def read(text: str, queues: Sequence[MessageQueue]) -> Read:
             if byte < 0x80:
                 break
         if value >= _OFFSET_MAX:
-            raise _foreign(text)
+            raise _invalid(text)
         if value == _SILENT:
             silent.append(queue)
         else:
             offsets[queue] = value
     if at != len(raw):
-        raise _foreign(text)
+        raise _invalid(text)
     return Read(offsets, time_ms, tuple(silent))
 
 
 def _decoded(text: str) -> bytes:
     if not text.isascii() or len(text) > PLACES_LENGTH_MAX:
-        raise _foreign(text)
+        raise _invalid(text)
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except binascii.Error:
-        raise _foreign(text) from None
+        raise _invalid(text) from None
     if len(raw) < HEAD_BYTES:
-        raise _foreign(text)
+        raise _invalid(text)
     return raw
 
 
-def _foreign(text: str) -> BadRequest:
+def _invalid(text: str) -> BadRequest:
     return BadRequest(f"{text[:40]!r} is not a cursor", hint="pass the returned cursor unchanged")
 
 

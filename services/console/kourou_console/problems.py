@@ -105,9 +105,9 @@ def status_of(error: BaseException) -> HTTPStatus:
         return error.status
     if not isinstance(error, KourouError):
         return HTTPStatus.INTERNAL_SERVER_ERROR
-    told = getattr(error, "http_status", None)
-    if told is not None:
-        return HTTPStatus(told)
+    own_status = getattr(error, "http_status", None)
+    if own_status is not None:
+        return HTTPStatus(own_status)
     if isinstance(error, Rejected) and error.wire_code in _BY_CODE:
         return _BY_CODE[error.wire_code]
     for kind, status in _BY_CLASS:

@@ -37,7 +37,7 @@ from kourou.model.limits import (
 from kourou.model.queue import MessageQueue
 from kourou_console.gateway import Gateway
 from kourou_console.letter_locks import DeadLetterLocks
-from kourou_console.letters import Selection, Waiting, every_letter, waiting
+from kourou_console.letters import Selection, Waiting, every_dead_letter, waiting
 from kourou_console.problems import Busy, Refused
 
 _log = logging.getLogger("kourou.console")
@@ -52,7 +52,7 @@ class JobState(StrEnum):
     STOPPED = "stopped"
 
 
-class Fate(StrEnum):
+class RedriveOutcome(StrEnum):
     """The outcome of one dead letter."""
 
     WAITING = "waiting"
@@ -64,11 +64,11 @@ class Fate(StrEnum):
 
 
 @dataclass(slots=True)
-class Outcome:
+class RedriveResult:
     """One dead letter, by its offset ID, and its outcome."""
 
     id: str
-    fate: Fate = Fate.WAITING
+    outcome: RedriveOutcome = RedriveOutcome.WAITING
     error: str | None = None
 
 
@@ -87,20 +87,20 @@ class Job:
     state: JobState = JobState.RUNNING
     ended_ms: int | None = None
     error: str | None = None
-    outcomes: list[Outcome] = field(default_factory=list)
+    results: list[RedriveResult] = field(default_factory=list)
     #: More dead letters were selected than one job may have.
     cut: bool = False
     task: asyncio.Task[None] | None = None
 
-    def count(self, *fates: Fate) -> int:
+    def count(self, *outcomes: RedriveOutcome) -> int:
         """The number of dead letters with one of these outcomes."""
-        return sum(one.fate in fates for one in self.outcomes)
+        return sum(one.outcome in outcomes for one in self.results)
 
-    def takes(self, letter: DeadLetter) -> bool:
+    def takes(self, dead_letter: DeadLetter) -> bool:
         """Whether the dead letter is selected."""
-        if self.ids is not None and letter.message.offset_message_id not in self.ids:
+        if self.ids is not None and dead_letter.message.offset_message_id not in self.ids:
             return False
-        return self.selection.takes(letter)
+        return self.selection.takes(dead_letter)
 
 
 class Redrives:
@@ -188,24 +188,28 @@ class Redrives:
         try:
             if job.dry_run:
                 await self._selected(job, await waiting(self._gateway, job.group))
-                for outcome in job.outcomes:
-                    if outcome.fate is Fate.WAITING:
-                        outcome.fate = Fate.WOULD_SEND
+                for result in job.results:
+                    if result.outcome is RedriveOutcome.WAITING:
+                        result.outcome = RedriveOutcome.WOULD_SEND
             else:
                 async with DeadLetterLocks(self._gateway, job.group) as locks:
                     found = await waiting(self._gateway, job.group)
-                    letters = await self._selected(job, found)
-                    await self._send(job, letters, found, locks)
-            if not job.cut and not job.error and not job.count(Fate.FAILED, Fate.NOT_FOUND):
+                    dead_letters = await self._selected(job, found)
+                    await self._send(job, dead_letters, found, locks)
+            if (
+                not job.cut
+                and not job.error
+                and not job.count(RedriveOutcome.FAILED, RedriveOutcome.NOT_FOUND)
+            ):
                 state = JobState.DONE
         except asyncio.CancelledError:
             state = JobState.STOPPED  # by `stop`, which waits for this task
         except KourouError as error:
             job.error = str(error)
         finally:
-            for outcome in job.outcomes:
-                if outcome.fate is Fate.WAITING:
-                    outcome.fate = Fate.NOT_SENT
+            for result in job.results:
+                if result.outcome is RedriveOutcome.WAITING:
+                    result.outcome = RedriveOutcome.NOT_SENT
             job.state = state
             job.ended_ms = self._gateway.clock.now_ms()
             _log.info(
@@ -213,73 +217,75 @@ class Redrives:
                 job.id,
                 job.group,
                 state.value,
-                job.count(Fate.SENT),
-                len(job.outcomes),
+                job.count(RedriveOutcome.SENT),
+                len(job.results),
             )
 
     async def _selected(self, job: Job, found: Waiting) -> list[DeadLetter]:
-        letters: list[DeadLetter] = []
+        dead_letters: list[DeadLetter] = []
         size_bytes = 0
-        async for page in every_letter(self._gateway, found, job.selection.wanted):
+        async for page in every_dead_letter(self._gateway, found, job.selection.wanted):
             for lost in page.missing + page.damaged:
                 job.error = f"{lost.what} cannot be read: {lost.why}"
-            for letter in page.letters:
-                if not job.takes(letter):
+            for dead_letter in page.dead_letters:
+                if not job.takes(dead_letter):
                     continue
-                selected = len(job.outcomes)
+                selected = len(job.results)
                 if selected >= REDRIVE_DEAD_LETTERS_MAX or size_bytes >= REDRIVE_BYTES_MAX:
                     job.cut = True
                     job.error = (
                         f"more than {selected} dead letters are selected, the maximum of one job: "
                         "start another job for the rest"
                     )
-                    return letters
-                size_bytes += letter.message.size
+                    return dead_letters
+                size_bytes += dead_letter.message.size
                 if not job.dry_run:
-                    letters.append(DeadLetter(letter.message.alone()))
-                job.outcomes.append(Outcome(letter.message.offset_message_id))
+                    dead_letters.append(DeadLetter(dead_letter.message.alone()))
+                job.results.append(RedriveResult(dead_letter.message.offset_message_id))
         if job.ids is not None:
-            there = {outcome.id for outcome in job.outcomes}
-            job.outcomes += [
-                Outcome(one, Fate.NOT_FOUND, "no such dead letter, or the filter excludes it")
+            there = {result.id for result in job.results}
+            job.results += [
+                RedriveResult(
+                    one, RedriveOutcome.NOT_FOUND, "no such dead letter, or the filter excludes it"
+                )
                 for one in sorted(job.ids - there)
             ]
-        return letters
+        return dead_letters
 
     async def _send(
-        self, job: Job, letters: list[DeadLetter], found: Waiting, locks: DeadLetterLocks
+        self, job: Job, dead_letters: list[DeadLetter], found: Waiting, locks: DeadLetterLocks
     ) -> None:
         loop = asyncio.get_running_loop()
         due_s = loop.time()
         marks = _Marks(found)
         try:
-            for letter, outcome in zip(letters, job.outcomes, strict=False):
+            for dead_letter, result in zip(dead_letters, job.results, strict=False):
                 await asyncio.sleep(max(0.0, due_s - loop.time()))
                 locks.check()
                 due_s = max(due_s, loop.time() - 1) + 1 / job.rate_per_s
                 # Shielded: cancelling a send would make its outcome unknown.
-                sending = asyncio.ensure_future(self._send_one(job, letter, outcome))
+                sending = asyncio.ensure_future(self._send_one(job, dead_letter, result))
                 try:
                     await asyncio.shield(sending)
                 except asyncio.CancelledError:
                     await asyncio.wait([sending])
                     raise
                 finally:
-                    if outcome.fate is Fate.SENT:
-                        marks.sent(letter)
+                    if result.outcome is RedriveOutcome.SENT:
+                        marks.sent(dead_letter)
         finally:
             if job.deal_with and marks.moved:
                 await self._gateway.admin.dead_letters.deal_with(job.group, marks.moved.values())
 
-    async def _send_one(self, job: Job, letter: DeadLetter, outcome: Outcome) -> None:
+    async def _send_one(self, job: Job, dead_letter: DeadLetter, result: RedriveResult) -> None:
         try:
-            found = await self._gateway.admin.dead_letters.resend(job.group, [letter])
+            found = await self._gateway.admin.dead_letters.resend(job.group, [dead_letter])
         except KourouError as error:
             failure: KourouError | None = error
         else:
-            failure = found[letter.message.message_id]
-        outcome.fate = Fate.SENT if failure is None else Fate.FAILED
-        outcome.error = None if failure is None else str(failure)
+            failure = found[dead_letter.message.message_id]
+        result.outcome = RedriveOutcome.SENT if failure is None else RedriveOutcome.FAILED
+        result.error = None if failure is None else str(failure)
 
 
 class _Marks:
@@ -290,9 +296,9 @@ class _Marks:
         #: The last dead letter of each consecutive range.
         self.moved: dict[MessageQueue, DeadLetter] = {}
 
-    def sent(self, letter: DeadLetter) -> None:
+    def sent(self, dead_letter: DeadLetter) -> None:
         """Note a sent dead letter; those of one queue must come in their order."""
-        queue = letter.message.queue
-        if letter.message.offset == self._next.get(queue):
+        queue = dead_letter.message.queue
+        if dead_letter.message.offset == self._next.get(queue):
             self._next[queue] += 1
-            self.moved[queue] = letter
+            self.moved[queue] = dead_letter

@@ -89,9 +89,9 @@ def _operation(path: str, method: str, one: Mapping[str, Any]) -> Iterator[str]:
     if one["parameters"]:
         yield "<table><caption>Parameters</caption>"
         for each in one["parameters"]:
-            told = f"{each['in']}{', needed' if each['required'] else ''}"
+            location = f"{each['in']}{', needed' if each['required'] else ''}"
             about = " ".join(filter(None, (kind_of(each["schema"]), each.get("description", ""))))
-            yield f"<tr><td><code>{escape(each['name'])}</code></td><td>{told}</td>"
+            yield f"<tr><td><code>{escape(each['name'])}</code></td><td>{location}</td>"
             yield f"<td>{escape(about)}</td></tr>"
         yield "</table>"
     for media, content in one.get("requestBody", {}).get("content", {}).items():

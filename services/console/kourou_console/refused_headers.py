@@ -15,9 +15,9 @@ _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _NAME = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):")
 
 
-def in_words(told: str) -> tuple[str, str]:
+def in_words(message: str) -> tuple[str, str]:
     """The error and the remedy ("" if unknown), from the parser's message."""
-    line = _BYTES.search(told)
+    line = _BYTES.search(message)
     if line is not None:
         raw: bytes = ast.literal_eval(line[0])
         wrong, name = _CONTROL.search(raw), _NAME.match(raw)
@@ -28,7 +28,7 @@ def in_words(told: str) -> tuple[str, str]:
                 f"U+{ord(wrong[0]):04X}, which no HTTP header may",
                 _advice(header, ord(wrong[0])),
             )
-    return told.partition("\n")[0].strip()[:SHOWN_LENGTH], ""
+    return message.partition("\n")[0].strip()[:SHOWN_LENGTH], ""
 
 
 def _advice(header: str, character: int) -> str:

@@ -89,8 +89,8 @@ def rates_between(before: Runtime | None, now: Runtime) -> Rates:
     if before is None or before.started_ms != now.started_ms or now.at_ms <= before.at_ms:
         return Rates()
     seconds = (now.at_ms - before.at_ms) / 1_000
-    sends = _grown(before.send_counts, now.send_counts)
-    pulls = _grown(before.pull_counts, now.pull_counts)
+    sends = _difference(before.send_counts, now.send_counts)
+    pulls = _difference(before.pull_counts, now.pull_counts)
     return Rates(
         messages_in_per_s=_rate(before.messages_in, now.messages_in, seconds),
         messages_out_per_s=_rate(before.messages_out, now.messages_out, seconds),
@@ -136,11 +136,13 @@ def joined(
     )
 
 
-def grown(before: Runtime | None, now: Runtime) -> tuple[tuple[float | None, int], ...] | None:
+def sends_between(
+    before: Runtime | None, now: Runtime
+) -> tuple[tuple[float | None, int], ...] | None:
     """The histogram of sends between two samples, in the form for `joined`."""
     if before is None or before.started_ms != now.started_ms:
         return None
-    found = _grown(before.send_counts, now.send_counts)
+    found = _difference(before.send_counts, now.send_counts)
     return None if found is None else tuple(found)
 
 
@@ -181,7 +183,7 @@ def _counts(text: str | None) -> tuple[tuple[float | None, int], ...] | None:
     return tuple(found)
 
 
-def _grown(
+def _difference(
     before: tuple[tuple[float | None, int], ...] | None,
     now: tuple[tuple[float | None, int], ...] | None,
 ) -> list[tuple[float | None, int]] | None:

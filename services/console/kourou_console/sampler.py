@@ -23,18 +23,18 @@ from kourou.model.names import DLQ_PREFIX
 from kourou.model.queue import MessageQueue
 from kourou.model.route import MASTER_ID
 from kourou.protocol.all_bodies import BrokerConsumeStats, TopicOffset
-from kourou_console.alarm_book import AlarmBook, Standing
+from kourou_console.alarm_book import ActiveAlarm, AlarmBook
 from kourou_console.alarm_rules import GAPS, BrokerLook, Look, MemberLook, alarms
 from kourou_console.gateway import Gateway
 from kourou_console.lists import Missing, asked, why
 from kourou_console.runtime_figures import (
     Rates,
     Runtime,
-    grown,
     joined,
     quantile,
     rates_between,
     runtime_of,
+    sends_between,
 )
 from kourou_console.samples import KEEP_MS, Key, Samples
 
@@ -135,7 +135,7 @@ class Sampler:
         """Sample every broker once."""
         async with self._looking:
             await self._look()
-            self.standing()  # so that an alarm's start is noted without a viewer
+            self.active_alarms()  # so that an alarm's start is noted without a viewer
 
     async def _look(self) -> None:
         now_ms = self._gateway.clock.now_ms()
@@ -176,9 +176,9 @@ class Sampler:
             _within(lambda: admin.replicas.of(name)),
         )
         now_ms = self._gateway.clock.now_ms()
-        told = [] if isinstance(members, _Failed) else members
+        reported = [] if isinstance(members, _Failed) else members
         if isinstance(runtime, _Failed):
-            return BrokerNow(name, None, now_ms, members=told, why=runtime.why)
+            return BrokerNow(name, None, now_ms, members=reported, why=runtime.why)
         seen = runtime_of(runtime, now_ms)
         before = self.brokers.get(name)
         return BrokerNow(
@@ -188,7 +188,7 @@ class Sampler:
             seen,
             rates_between(before.runtime if before else None, seen),
             None if isinstance(lags, _Failed) else _lags(lags),
-            told,
+            reported,
             lags_why=lags.why if isinstance(lags, _Failed) else None,
         )
 
@@ -230,7 +230,7 @@ class Sampler:
         whole = all(one is not None and one.lags is not None for one in there)
         return self.lags().get(group) if whole else None
 
-    def untold(self) -> list[Missing]:
+    def without_lags(self) -> list[Missing]:
         """Brokers that are up but did not report lags."""
         return [
             Missing(f"lags at {one.broker}", one.lags_why or "no reply")
@@ -238,7 +238,7 @@ class Sampler:
             if one.up and one.lags is None
         ]
 
-    def standing(self) -> list[Standing]:
+    def active_alarms(self) -> list[ActiveAlarm]:
         """The active alarms with their start times."""
         now_ms = self._gateway.clock.now_ms()
         seen_ms = self._started_ms if self.sampled_ms is None else self.sampled_ms
@@ -254,14 +254,14 @@ class Sampler:
             ],
             [look for one in self.brokers.values() for look in _member_looks(one)],
             self.lags(),
-            self._grown(now_ms),
+            self._new_dead_letters(now_ms),
             now_ms - seen_ms,
             self.interval_ms,
             self.trouble,
         )
         return self._book.note(now_ms, alarms(look, self._gateway.settings.thresholds))
 
-    def _grown(self, now_ms: int) -> dict[str, int]:
+    def _new_dead_letters(self, now_ms: int) -> dict[str, int]:
         """New dead letters by group, since the first complete count within GROWTH_MS.
 
         A count is complete if it included every current broker. A group that is missing in it had
@@ -327,20 +327,20 @@ def _member_looks(one: BrokerNow) -> Iterable[MemberLook]:
     leader = leaders_of(one.members).get(one.broker)
     followers = {f.broker_id: f for f in leader.followers} if leader is not None else {}
     for member in one.members:
-        told = member.told
+        reported = member.told
         name = str(member.registered_id)
-        if told is None:
+        if reported is None:
             leads = member.registered_id == MASTER_ID
             yield MemberLook(one.broker, name, leads, why=str(member.error))
             continue
-        seen = followers.get(told.broker_id)
+        seen = followers.get(reported.broker_id)
         yield MemberLook(
             one.broker,
-            told.member or name,
-            told.leads,
+            reported.member or name,
+            reported.leads,
             None,
-            told.lag_bytes if seen is None else seen.lag_bytes,
-            None if seen is None or told.member else seen.in_sync,
+            reported.lag_bytes if seen is None else seen.lag_bytes,
+            None if seen is None or reported.member else seen.in_sync,
             leader is not None and leader.broker_role == "SYNC_MASTER",
         )
     for _, gone in absent(one.members):
@@ -366,7 +366,7 @@ def _values(
         found
         for one in there
         if one.runtime is not None
-        and (found := grown(_runtime(before.get(one.broker)), one.runtime)) is not None
+        and (found := sends_between(_runtime(before.get(one.broker)), one.runtime)) is not None
     ]
     together = joined(counts) if len(counts) == len(there) else None
     yield ("send_p50_ms", ALL), quantile(together, 0.5)

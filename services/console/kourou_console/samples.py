@@ -80,7 +80,7 @@ class Samples:
                 rows.append(None)
             times.append(at_ms)
             rows.append(place)
-        return Columns(times, [self._told(self._columns.get(key), rows) for key in keys])
+        return Columns(times, [self._values(self._columns.get(key), rows) for key in keys])
 
     def latest(self, key: Key, *, since_ms: int = 0) -> float | None:
         """The last round's value; None if that round is older than `since_ms`."""
@@ -96,7 +96,7 @@ class Samples:
         return (self._next - self._count) % self._rounds
 
     @staticmethod
-    def _told(column: array[float] | None, rows: Iterable[int | None]) -> list[float | None]:
+    def _values(column: array[float] | None, rows: Iterable[int | None]) -> list[float | None]:
         if column is None:
             return [None for _ in rows]
         found: list[float | None] = []

@@ -48,7 +48,7 @@ def member(**values: object) -> MemberLook:
         (Look(members=[member(lag_bytes=1_001)]), ["replica_behind"]),
         (Look(members=[member(lag_bytes=1_000)]), []),
         (Look(lags={"g": 101, "h": 100}), ["lag"]),
-        (Look(grown={"g": 3, "h": 2}), ["dead_letters"]),
+        (Look(new_dead_letters={"g": 3, "h": 2}), ["dead_letters"]),
         (Look(sample_age_ms=15_001), ["sampling_gap"]),
         (Look(sample_age_ms=15_000), []),
         (Look(trouble="no name server answers"), ["sampling_gap"]),

@@ -212,12 +212,12 @@ def test_an_error_has_its_status_and_its_code(api, kind, caplog):
     answer = api.get(f"/v1/fail/{kind}")
     assert answer.status == status
     assert answer.headers["content-type"] == "application/problem+json"
-    told = answer.json
-    assert (told["status"], told["code_name"]) == (status, code)
-    assert told["type"].startswith("/docs#")
-    assert told["retryable"] == getattr(error, "retryable", False)
+    result = answer.json
+    assert (result["status"], result["code_name"]) == (status, code)
+    assert result["type"].startswith("/docs#")
+    assert result["retryable"] == getattr(error, "retryable", False)
     assert ("retry-after" in answer.headers) == isinstance(error, Unavailable)
-    assert "secret" not in answer.text, "a bug is told to the log"
+    assert "secret" not in answer.text, "a bug is only logged"
     assert ("secret" in caplog.text) == (kind == "bug")
 
 

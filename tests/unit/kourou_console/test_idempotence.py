@@ -63,17 +63,17 @@ def test_a_gateway_that_was_started_meanwhile_does_not_store_it_again(console, c
 
 
 @pytest.mark.parametrize(
-    ("kind", "wish"),
+    ("kind", "body"),
     [
         ("messages", {"body": b"x"}),
         ("batches", {"json": {"messages": [{"body": "x"}]}}),
     ],
 )
-def test_a_topic_that_is_made_by_its_first_message_is_made_under_a_key_too(cluster, kind, wish):
+def test_a_topic_that_is_made_by_its_first_message_is_made_under_a_key_too(cluster, kind, body):
     """Also by a gateway that has just been started, and therefore asks whether it is there."""
     with ConsoleHere(cluster) as another:
         topic = unique_name("new")
-        sent = another.post(f"/v1/topics/{topic}/{kind}", headers=key("n"), **wish)
+        sent = another.post(f"/v1/topics/{topic}/{kind}", headers=key("n"), **body)
         assert sent.status == 200, sent.text
 
 
@@ -115,7 +115,7 @@ def test_other_callers_have_other_keys(console):
 
 
 class Counted:
-    """Work that fails as told, and waits until it may end."""
+    """Work that fails as configured, and waits until it may end."""
 
     def __init__(self, *failures: Exception) -> None:
         self.failures = list(failures)

@@ -27,11 +27,11 @@ def test_a_property_with_a_control_character_is_named(
     lines = (b"POST /v1/topics/t/messages HTTP/1.1", b"Kourou-Property-note: " + value, b"", b"")
     with socket.create_connection((host, int(port))) as there:
         there.sendall(b"\r\n".join(lines))
-        told = there.makefile("rb").read()
-    assert told.startswith(b"HTTP/1.0 400 ")
-    assert b"the header Kourou-Property-note contains the control character " in told
-    assert character.encode() in told
-    assert advice.encode() in told
+        message = there.makefile("rb").read()
+    assert message.startswith(b"HTTP/1.0 400 ")
+    assert b"the header Kourou-Property-note contains the control character " in message
+    assert character.encode() in message
+    assert advice.encode() in message
 
 
 def test_another_header_has_no_envelope() -> None:
@@ -41,8 +41,8 @@ def test_another_header_has_no_envelope() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "message",
     ["Invalid method encountered:", "Bad line:\n\n  b'\\x16\\x03\\x01'\n  ^", "b'a: b'", "b'"],
 )
-def test_all_else_stays_as_the_parser_said_it(told: str) -> None:
-    assert in_words(told) == (told.partition("\n")[0], "")
+def test_all_else_stays_as_the_parser_said_it(message: str) -> None:
+    assert in_words(message) == (message.partition("\n")[0], "")

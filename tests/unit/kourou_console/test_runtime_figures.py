@@ -6,11 +6,11 @@ import pytest
 
 from kourou_console.runtime_figures import (
     Rates,
-    grown,
     joined,
     quantile,
     rates_between,
     runtime_of,
+    sends_between,
     whole,
 )
 
@@ -83,7 +83,7 @@ def test_across_a_restart_nothing_is_known() -> None:
     assert rates_between(before, after) == Rates()
     assert rates_between(None, after) == Rates()
     assert rates_between(before, replace(before, at_ms=5_000)) == Rates()
-    assert grown(before, after) is None
+    assert sends_between(before, after) is None
 
 
 def test_a_quantile_is_estimated_within_its_bucket() -> None:

@@ -51,7 +51,7 @@ def test_rates_need_two_rounds_and_sums_all_brokers(
     assert series(sampler, "send_p99_ms")[1] is not None
     assert series(sampler, "lag_messages", f"group:{group}") == [None, 12.0]
     assert sampler.lags()[group] == 12
-    assert sampler.standing() == []
+    assert sampler.active_alarms() == []
 
 
 def test_dead_letters_that_come_are_an_alarm(
@@ -73,7 +73,7 @@ def test_dead_letters_that_come_are_an_alarm(
     for _ in range(module.SLOW_ROUNDS):
         console.run(sampler.look())
     assert sampler.dead[group] == 2
-    (one,) = [one for one in sampler.standing() if one.raised.of == group]
+    (one,) = [one for one in sampler.active_alarms() if one.raised.of == group]
     assert (one.raised.kind, one.raised.value) == ("dead_letters", 1.0)
 
 
@@ -88,7 +88,7 @@ def test_a_groups_first_dead_letter_is_an_alarm(
             next(iter(messages)).dead_letter("no")
     for _ in range(module.SLOW_ROUNDS):
         console.run(sampler.look())
-    (one,) = [one for one in sampler.standing() if one.raised.of == group]
+    (one,) = [one for one in sampler.active_alarms() if one.raised.of == group]
     assert (one.raised.kind, one.raised.value) == ("dead_letters", 1.0)
 
 
@@ -114,7 +114,7 @@ def test_dead_letters_of_a_broker_that_comes_back_are_not_new(
     assert group not in sampler.dead
     console.run(sampler.look())
     assert sampler.dead[group] == 1
-    assert sampler.standing() == []
+    assert sampler.active_alarms() == []
 
 
 class Hanging:
@@ -143,7 +143,7 @@ def test_one_that_hangs_does_not_delay_the_others(
     assert not sampler.brokers["broker-b"].up
     assert series(sampler, "disk_used_ratio", "broker:broker-a")[0] is not None
     assert series(sampler, "disk_used_ratio") == [None]  # a part is missing, so there is no sum
-    (one,) = sampler.standing()
+    (one,) = sampler.active_alarms()
     assert (one.raised.id, one.raised.severity) == ("broker_away:broker:broker-b", "critical")
     assert "in time" in one.raised.meaning
 
@@ -155,7 +155,7 @@ def test_who_tells_no_lags_leaves_them_unknown(
     with cluster.client() as mq:
         mq.admin.offsets.commit(group, dict.fromkeys(mq.admin.topics.stats(topic), 0))
     console.run(sampler.look())
-    assert (sampler.lag_of(group), sampler.untold()) == (0, [])
+    assert (sampler.lag_of(group), sampler.without_lags()) == (0, [])
     offsets = console.gateway.admin.offsets
     ask = offsets.everywhere
 
@@ -170,7 +170,7 @@ def test_who_tells_no_lags_leaves_them_unknown(
     assert sampler.brokers["broker-b"].up
     assert sampler.lags()[group] == 0
     assert sampler.lag_of(group) is None
-    assert sampler.untold() == [Missing("lags at broker-b", "it swaps")]
+    assert sampler.without_lags() == [Missing("lags at broker-b", "it swaps")]
 
 
 def test_brokers_are_asked_side_by_side(
@@ -198,15 +198,15 @@ def test_a_broker_that_is_gone_is_missed_for_an_hour(
     cluster.chaos.kill("broker-b")
     try:
         console.run(sampler.look())
-        assert [one.raised.id for one in sampler.standing()] == ["broker_away:broker:broker-b"]
-        since_ms = sampler.standing()[0].since_ms
+        assert [one.raised.id for one in sampler.active_alarms()] == ["broker_away:broker:broker-b"]
+        since_ms = sampler.active_alarms()[0].since_ms
         assert series(sampler, "up") == [2.0, 1.0]
         console.run(sampler.look())
-        assert sampler.standing()[0].since_ms == since_ms
+        assert sampler.active_alarms()[0].since_ms == since_ms
     finally:
         cluster.chaos.restart("broker-b")
     console.run(sampler.look())
-    assert sampler.standing() == []
+    assert sampler.active_alarms() == []
 
 
 def test_a_member_that_its_group_counts_and_nobody_knows_is_an_alarm(
@@ -232,10 +232,10 @@ def test_a_member_that_its_group_counts_and_nobody_knows_is_an_alarm(
     with monkeypatch.context() as patched:
         patched.setattr(replicas, "of", of)
         console.run(sampler.look())
-    (one,) = sampler.standing()
+    (one,) = sampler.active_alarms()
     assert one.raised.title == "Member n1 of broker-a is offline"
     console.run(sampler.look())
-    assert sampler.standing() == []
+    assert sampler.active_alarms() == []
 
 
 def test_without_a_name_server_there_is_a_gap(
@@ -249,7 +249,7 @@ def test_without_a_name_server_there_is_a_gap(
     monkeypatch.setattr(module, "BROKER_LIMIT_S", 0.01)
     console.run(sampler.look())
     assert len(series(sampler, "up")) == 1
-    (one,) = sampler.standing()
+    (one,) = sampler.active_alarms()
     assert one.raised.kind == "sampling_gap"
     assert "in time" in one.raised.meaning
 

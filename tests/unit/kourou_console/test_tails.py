@@ -46,8 +46,8 @@ async def test_it_stands_behind_what_was_taken(queues, queue, tail):
     tail.start()
     assert await body_of(tail) == b"0"
     assert await body_of(tail) == b"1"
-    told = places.read(tail.place, [queue])
-    assert (told.offsets, told.time_ms) == ({queue: 2}, 1)
+    result = places.read(tail.place, [queue])
+    assert (result.offsets, result.time_ms) == ({queue: 2}, 1)
 
 
 async def test_what_is_damaged_is_a_gap(queues, queue, tail):

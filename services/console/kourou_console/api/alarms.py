@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kourou_console.alarm_book import Standing
+from kourou_console.alarm_book import ActiveAlarm
 from kourou_console.alarm_rules import GAPS
 from kourou_console.gateway import Gateway
 from kourou_console.lists import Listing
@@ -38,7 +38,7 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     disk_used_ratio: float
     lag_messages: int
     #: New dead letters of a group within ten minutes.
-    dead_letters_grown: int
+    new_dead_letters: int = msgspec.field(name="dead_letters_grown")
     replica_lag_bytes: int
     sampling_gap_ms: int
 
@@ -53,24 +53,24 @@ async def alarms(gateway: Gateway, _parameters: NoParameters) -> AlarmList:
     """The active alarms as of the last sample."""
     sampler = gateway.part(Sampler)
     await sampler.fresh()
-    found = [told(one) for one in sampler.standing()]
+    found = [alarm_view(one) for one in sampler.active_alarms()]
     limits = gateway.settings.thresholds
     return AlarmList(
         items=found,
         total=len(found),
-        missing=sampler.untold(),
+        missing=sampler.without_lags(),
         as_of_ms=gateway.clock.now_ms(),
         thresholds=Thresholds(
             disk_used_ratio=limits.disk_used_ratio,
             lag_messages=limits.lag_messages,
-            dead_letters_grown=limits.dead_letters_grown,
+            new_dead_letters=limits.new_dead_letters,
             replica_lag_bytes=limits.replica_lag_bytes,
             sampling_gap_ms=GAPS * sampler.interval_ms,
         ),
     )
 
 
-def told(one: Standing) -> Alarm:
+def alarm_view(one: ActiveAlarm) -> Alarm:
     """The response form of an alarm."""
     raised = one.raised
     return Alarm(

@@ -132,11 +132,11 @@ async def config(gateway: Gateway, parameters: BrokerPath) -> Listing[Setting]:
 
 async def _settings(gateway: Gateway, broker: str) -> list[Setting]:
     try:
-        told = await gateway.admin.brokers.settings(broker)
+        reported = await gateway.admin.brokers.settings(broker)
     except DecodeError:  # other brokers report only values
         values = await gateway.admin.brokers.config(broker)
         return [Setting(name=name, value=value) for name, value in sorted(values.items())]
-    return [_setting(one) for one in sorted(told, key=lambda one: one.name)]
+    return [_setting(one) for one in sorted(reported, key=lambda one: one.name)]
 
 
 def _setting(one: SettingView) -> Setting:

@@ -198,14 +198,14 @@ async def _broker(gateway: Gateway, name: str, clusters: Mapping[str, str]) -> B
     )
     now_ms = gateway.clock.now_ms()
     missing = []
-    told: list[LogMember] = []
+    reported: list[LogMember] = []
     if isinstance(members, BaseException):
         missing.append(Missing(f"replicas of {name}", why(members)))
     else:
-        told = members
+        reported = members
     trouble = why(table) if isinstance(table, BaseException) else None
     seen: Runtime | None = None if isinstance(table, BaseException) else runtime_of(table, now_ms)
-    leading = _leading(told)
+    leading = _leading(reported)
     sampled = gateway.part(Sampler).brokers.get(name)
     return Broker(
         broker=name,
@@ -214,8 +214,8 @@ async def _broker(gateway: Gateway, name: str, clusters: Mapping[str, str]) -> B
         why=trouble,
         version=None if seen is None else seen.version,
         started_at_ms=None if seen is None else seen.started_ms,
-        members=every_member(told),
-        replication=_replication(told),
+        members=every_member(reported),
+        replication=_replication(reported),
         leader=None if leading is None else leading.address,
         epoch=None if leading is None or leading.told is None else leading.told.epoch,
         writable=None if isinstance(writable, BaseException) else writable,
@@ -238,12 +238,12 @@ def _leading(members: list[LogMember]) -> LogMember | None:
 
 
 def _replication(members: list[LogMember]) -> str | None:
-    told = [one.told for one in members if one.told is not None]
-    if not told:
+    reported = [one.told for one in members if one.told is not None]
+    if not reported:
         return None
-    if any(one.member for one in told):
+    if any(one.member for one in reported):
         return "raft"
-    alone = len(members) == 1 and not told[0].followers and not told[0].epoch
+    alone = len(members) == 1 and not reported[0].followers and not reported[0].epoch
     return "none" if alone else "replicas"
 
 
@@ -271,8 +271,8 @@ def every_member(members: list[LogMember]) -> list[Member]:
 
 
 def _member(one: LogMember, leader: ReplicasView | None) -> Member:
-    told = one.told
-    if told is None:
+    reported = one.told
+    if reported is None:
         text = "it does not respond" if one.error is None else str(one.error)
         return Member(
             broker=one.broker_name,
@@ -282,30 +282,30 @@ def _member(one: LogMember, leader: ReplicasView | None) -> Member:
             why=text,
         )
     seen = next(
-        (f for f in (leader.followers if leader else ()) if f.broker_id == told.broker_id), None
+        (f for f in (leader.followers if leader else ()) if f.broker_id == reported.broker_id), None
     )
-    role = "fenced" if told.fenced else "leader" if told.leads else "follower"
-    if told.member and told.state.lower() == CANDIDATE:
+    role = "fenced" if reported.fenced else "leader" if reported.leads else "follower"
+    if reported.member and reported.state.lower() == CANDIDATE:
         role = "candidate"
-    reason = told.reason or None
-    if told.fenced:
-        reason = f"replaced by a leader with epoch {told.fenced}; it accepts no more messages"
+    reason = reported.reason or None
+    if reported.fenced:
+        reason = f"replaced by a leader with epoch {reported.fenced}; it accepts no more messages"
     return Member(
         broker=one.broker_name,
         registered_id=one.registered_id,
         address=one.address,
         role=role,
-        state=told.state or (seen.state if seen and not told.leads else None) or None,
-        member=told.member or None,
-        epoch=told.epoch,
-        first=told.first,
-        end=told.end,
-        flushed=told.flushed,
-        confirmed=told.confirmed,
-        lag_bytes=seen.lag_bytes if seen and told.lag_bytes is None else told.lag_bytes,
-        lag_ms=seen.lag_ms if seen and told.lag_ms is None else told.lag_ms,
-        in_sync=None if seen is None or told.leads or told.member else seen.in_sync,
-        epochs=[Epoch(epoch, begins) for epoch, begins in told.epochs],
+        state=reported.state or (seen.state if seen and not reported.leads else None) or None,
+        member=reported.member or None,
+        epoch=reported.epoch,
+        first=reported.first,
+        end=reported.end,
+        flushed=reported.flushed,
+        confirmed=reported.confirmed,
+        lag_bytes=seen.lag_bytes if seen and reported.lag_bytes is None else reported.lag_bytes,
+        lag_ms=seen.lag_ms if seen and reported.lag_ms is None else reported.lag_ms,
+        in_sync=None if seen is None or reported.leads or reported.member else seen.in_sync,
+        epochs=[Epoch(epoch, begins) for epoch, begins in reported.epochs],
         why=reason,
     )
 

@@ -22,12 +22,18 @@ from kourou_console.answers import ALWAYS, disposition
 from kourou_console.api.groups import all_groups
 from kourou_console.gateway import Gateway
 from kourou_console.leases.leases import wanted_of
-from kourou_console.letters import Selection, Waiting, every_letter, letters_from, waiting
+from kourou_console.letters import (
+    Selection,
+    Waiting,
+    dead_letters_from,
+    every_dead_letter,
+    waiting,
+)
 from kourou_console.lists import Listing, Missing, Name, asked
 from kourou_console.message_bodies import Budget
 from kourou_console.message_views import PREVIEW_BYTES, BodyMax, MessageView, view_of
 from kourou_console.operation import BodyKind, NoParameters, Operation
-from kourou_console.redrives import Fate, Job, Outcome, Redrives
+from kourou_console.redrives import Job, RedriveOutcome, RedriveResult, Redrives
 
 CHAPTER = "Dead letters"
 
@@ -74,7 +80,7 @@ class CauseView(msgspec.Struct, frozen=True, kw_only=True):
     example: str
 
 
-class Letters(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetterList(msgspec.Struct, frozen=True, kw_only=True):
     """Unhandled dead letters, oldest first.
 
     `causes_truncated`: there are more than were read. `total` excludes the queues in `missing`.
@@ -100,7 +106,7 @@ class GroupDeadLetters(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
 
 
-class RedriveWish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RedriveParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which dead letters to redeliver, and how; they match both `ids` and `filter`."""
 
     group: Name
@@ -161,38 +167,39 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     as_of_ms: int
 
 
-async def list_dead_letters(gateway: Gateway, parameters: OfGroup) -> Letters:
+async def list_dead_letters(gateway: Gateway, parameters: OfGroup) -> DeadLetterList:
     """The dead letters of a group, and their causes."""
     found = await waiting(gateway, parameters.group)
     missing: list[Missing] = []
     # Cursors include silent queues, so that their dead letters are listed when their brokers reply.
     offsets = found.marks | dict.fromkeys(found.silent, 0)
     if parameters.cursor is not None and offsets:
-        told = places.read(parameters.cursor, list(offsets))
-        if told.offsets is None:
+        position = places.read(parameters.cursor, list(offsets))
+        if position.offsets is None:
             raise BadRequest("the cursor is of other queues", hint="start without a cursor")
-        offsets = {queue: max(offsets[queue], at) for queue, at in told.offsets.items()}
+        offsets = {queue: max(offsets[queue], at) for queue, at in position.offsets.items()}
     causes: dict[tuple[str, str | None], CauseView] = {}
     read = 0
-    async for page in every_letter(gateway, found):
+    async for page in every_dead_letter(gateway, found):
         missing += page.missing + page.damaged
-        for letter in page.letters:
-            _count(causes, letter)
-        read += len(page.letters)
+        for dead_letter in page.dead_letters:
+            _count(causes, dead_letter)
+        read += len(page.dead_letters)
         if read >= DEAD_LETTERS_READ_MAX:
             break
     cursor = None
-    letters: list[DeadLetter] = []
+    dead_letters: list[DeadLetter] = []
     if found.marks:
         asking = {queue: offsets[queue] for queue in found.marks}
-        shown = await letters_from(gateway, asking, parameters.count)
-        letters = shown.letters
+        shown = await dead_letters_from(gateway, asking, parameters.count)
+        dead_letters = shown.dead_letters
         if shown.offsets is not None:
             cursor = places.written(offsets | shown.offsets, gateway.clock.now_ms())
     budget = Budget()
-    return Letters(
+    return DeadLetterList(
         items=[
-            _letter(one, await view_of(one.message, budget, parameters.body_max)) for one in letters
+            _view(one, await view_of(one.message, budget, parameters.body_max))
+            for one in dead_letters
         ],
         causes=sorted(causes.values(), key=lambda one: (-one.count, one.cause)),
         causes_truncated=read < found.total,
@@ -204,29 +211,29 @@ async def list_dead_letters(gateway: Gateway, parameters: OfGroup) -> Letters:
     )
 
 
-def _count(causes: dict[tuple[str, str | None], CauseView], letter: DeadLetter) -> None:
-    at_ms = letter.message.store_timestamp
-    key = (letter.cause, letter.topic)
+def _count(causes: dict[tuple[str, str | None], CauseView], dead_letter: DeadLetter) -> None:
+    at_ms = dead_letter.message.store_timestamp
+    key = (dead_letter.cause, dead_letter.topic)
     former = causes.get(key)
     causes[key] = CauseView(
-        cause=letter.cause,
-        origin_topic=letter.topic,
+        cause=dead_letter.cause,
+        origin_topic=dead_letter.topic,
         count=1 if former is None else former.count + 1,
         first_ms=at_ms if former is None else min(former.first_ms, at_ms),
         last_ms=at_ms if former is None else max(former.last_ms, at_ms),
-        reason=letter.reason,
-        example=letter.message.offset_message_id,
+        reason=dead_letter.reason,
+        example=dead_letter.message.offset_message_id,
     )
 
 
-def _letter(letter: DeadLetter, message: MessageView) -> DeadLetterView:
+def _view(dead_letter: DeadLetter, message: MessageView) -> DeadLetterView:
     return DeadLetterView(
-        id=letter.message.offset_message_id,
-        cause=letter.cause,
-        reason=letter.reason,
-        origin_topic=letter.topic,
-        attempts=letter.attempts,
-        died_ms=letter.message.store_timestamp,
+        id=dead_letter.message.offset_message_id,
+        cause=dead_letter.cause,
+        reason=dead_letter.reason,
+        origin_topic=dead_letter.topic,
+        attempts=dead_letter.attempts,
+        died_ms=dead_letter.message.store_timestamp,
         message=message,
     )
 
@@ -264,10 +271,10 @@ async def export_dead_letters(
     count = 0
     error: str | None = None
     try:
-        async for page in every_letter(gateway, found):
-            for letter in page.letters:
-                message = await view_of(letter.message, Budget(), whole=True)
-                await response.write(_encode(_letter(letter, message)) + b"\n")
+        async for page in every_dead_letter(gateway, found):
+            for dead_letter in page.dead_letters:
+                message = await view_of(dead_letter.message, Budget(), whole=True)
+                await response.write(_encode(_view(dead_letter, message)) + b"\n")
                 count += 1
             for lost in page.missing + page.damaged:
                 error = f"{lost.what}: {lost.why}"
@@ -279,18 +286,18 @@ async def export_dead_letters(
     return response
 
 
-async def begin_redrive(gateway: Gateway, parameters: NoParameters, wish: RedriveWish) -> JobView:
+async def begin_redrive(gateway: Gateway, parameters: NoParameters, body: RedriveParams) -> JobView:
     """Start a redelivery job."""
-    selection = wish.filter or Selection()
+    selection = body.filter or Selection()
     wanted_of(selection.tag, selection.sql)  # reject an invalid filter before anything starts
-    await _check_there(gateway, check_group(wish.group))
+    await _check_there(gateway, check_group(body.group))
     job = gateway.part(Redrives).begin(
-        check_group(wish.group),
-        None if wish.ids is None else frozenset(wish.ids),
+        check_group(body.group),
+        None if body.ids is None else frozenset(body.ids),
         selection,
-        rate_per_s=wish.rate_per_s,
-        dry_run=wish.dry_run,
-        deal_with=wish.deal_with and not wish.dry_run,
+        rate_per_s=body.rate_per_s,
+        dry_run=body.dry_run,
+        deal_with=body.deal_with and not body.dry_run,
     )
     return _job(gateway, job, 0, 0)
 
@@ -327,29 +334,29 @@ async def stop_redrive(gateway: Gateway, parameters: JobName) -> JobView:
 
 
 def _job(gateway: Gateway, job: Job, begin: int, count: int) -> JobView:
-    shown = job.outcomes[begin : begin + count]
+    shown = job.results[begin : begin + count]
     return JobView(
         id=job.id,
         group=job.group,
         state=job.state.value,
         dry_run=job.dry_run,
         deal_with=job.deal_with,
-        selected=len(job.outcomes) - job.count(Fate.NOT_FOUND),
-        sent=job.count(Fate.SENT),
-        failed=job.count(Fate.FAILED, Fate.NOT_FOUND),
-        left=job.count(Fate.WAITING, Fate.NOT_SENT),
+        selected=len(job.results) - job.count(RedriveOutcome.NOT_FOUND),
+        sent=job.count(RedriveOutcome.SENT),
+        failed=job.count(RedriveOutcome.FAILED, RedriveOutcome.NOT_FOUND),
+        left=job.count(RedriveOutcome.WAITING, RedriveOutcome.NOT_SENT),
         started_ms=job.started_ms,
         ended_ms=job.ended_ms,
         error=job.error,
         outcomes=[_outcome(one) for one in shown],
-        outcomes_total=len(job.outcomes),
-        truncated=begin + count < len(job.outcomes),
+        outcomes_total=len(job.results),
+        truncated=begin + count < len(job.results),
         as_of_ms=gateway.clock.now_ms(),
     )
 
 
-def _outcome(one: Outcome) -> OutcomeView:
-    return OutcomeView(id=one.id, state=one.fate.value, error=one.error)
+def _outcome(one: RedriveResult) -> OutcomeView:
+    return OutcomeView(id=one.id, state=one.outcome.value, error=one.error)
 
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -360,7 +367,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "The unhandled dead letters of a group, oldest first, with counts by cause.",
         CHAPTER,
         list_dead_letters,
-        Letters,
+        DeadLetterList,
         parameters=OfGroup,
     ),
     Operation(
@@ -395,7 +402,7 @@ OPERATIONS: tuple[Operation, ...] = (
         CHAPTER,
         begin_redrive,
         JobView,
-        body=RedriveWish,
+        body=RedriveParams,
         body_kind=BodyKind.JSON,
         status=202,
         changes=True,

@@ -22,7 +22,7 @@ from kourou.errors import BadRequest, Unavailable
 from kourou.model.limits import CONSOLE_DISCARDS_MAX
 from kourou.model.queue import MessageQueue
 from kourou_console.gateway import Gateway
-from kourou_console.letters import Waiting, every_letter, waiting
+from kourou_console.letters import Waiting, every_dead_letter, waiting
 from kourou_console.lists import Done, Missing, Name
 from kourou_console.operation import BodyKind, Operation
 from kourou_console.problems import Refused
@@ -57,7 +57,7 @@ class Discarded(Done, frozen=True, kw_only=True):
     """The number of discarded dead letters, and the marks."""
 
     group: str
-    letters: int
+    dead_letters: int = msgspec.field(name="letters")
     marks: list[Mark]
 
 
@@ -83,7 +83,7 @@ async def discard(gateway: Gateway, parameters: DiscardWanted, body: DiscardBody
         group=body.group,
         preview=parameters.preview,
         says=says,
-        letters=gone,
+        dead_letters=gone,
         marks=[
             Mark(queue.broker_name, queue.queue_id, one.message.offset + 1)
             for queue, one in sorted(last.items())
@@ -100,21 +100,21 @@ class _Chosen:
         self.last: dict[MessageQueue, DeadLetter] = {}
         self.missing: list[Missing] = []
 
-    def take(self, letter: DeadLetter) -> None:
+    def take(self, dead_letter: DeadLetter) -> None:
         """Select a dead letter."""
-        queue = letter.message.queue
+        queue = dead_letter.message.queue
         former = self.last.get(queue)
-        if former is None or former.message.offset < letter.message.offset:
-            self.last[queue] = letter
+        if former is None or former.message.offset < dead_letter.message.offset:
+            self.last[queue] = dead_letter
 
 
 async def _oldest(gateway: Gateway, found: Waiting, chosen: _Chosen) -> None:
     count = 0
-    async for page in every_letter(gateway, found):
+    async for page in every_dead_letter(gateway, found):
         chosen.missing += page.missing + page.damaged
-        for letter in page.letters[: CONSOLE_DISCARDS_MAX - count]:
-            chosen.take(letter)
-        count += len(page.letters)
+        for dead_letter in page.dead_letters[: CONSOLE_DISCARDS_MAX - count]:
+            chosen.take(dead_letter)
+        count += len(page.dead_letters)
         if count >= CONSOLE_DISCARDS_MAX:
             return
 
@@ -124,19 +124,19 @@ async def _named(gateway: Gateway, found: Waiting, ids: set[str], chosen: _Chose
     gate = asyncio.Semaphore(AT_ONCE)
     unknown: list[str] = []
 
-    async def one(letter_id: str) -> None:
+    async def one(dead_letter_id: str) -> None:
         async with gate:
             try:
-                message = await gateway.admin.messages.by_offset_id(letter_id)
+                message = await gateway.admin.messages.by_offset_id(dead_letter_id)
             except (BadRequest, MessageNotFound):
-                unknown.append(letter_id)
+                unknown.append(dead_letter_id)
                 return
         if message.queue in found.silent:
             raise Unavailable(f"{message.queue!s}: {found.silent[message.queue]}")
         if found.has(message):
             chosen.take(DeadLetter(message))
         else:
-            unknown.append(letter_id)
+            unknown.append(dead_letter_id)
 
     await asyncio.gather(*map(one, ids))
     if unknown:

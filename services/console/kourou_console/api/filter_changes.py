@@ -148,7 +148,7 @@ async def put(
     if parameters.preview:
         brokers = await brokers_of(gateway, body.broker, body.cluster)
         then = " and is enabled if it is new" if body.enable else " but is not enabled"
-        return _told(
+        return _response(
             gateway,
             [f"A version of {name} of {group} is stored at {', '.join(brokers)}{then}."],
             {},
@@ -169,7 +169,7 @@ async def put(
         + (", and runs." if one.active == one.version else ", and does not run.")
         for where, one in sorted(done.items())
     ]
-    return _told(gateway, says, done)
+    return _response(gateway, says, done)
 
 
 async def enable(gateway: Gateway, parameters: FilterTarget, body: EnableBody) -> FilterChanges:
@@ -185,7 +185,7 @@ async def enable(gateway: Gateway, parameters: FilterTarget, body: EnableBody) -
         broker=body.broker,
         cluster=body.cluster,
     )
-    return _told(gateway, _running(done), done)
+    return _response(gateway, _running(done), done)
 
 
 async def disable(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) -> FilterChanges:
@@ -200,7 +200,7 @@ async def disable(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) 
         broker=body.broker,
         cluster=body.cluster,
     )
-    return _told(gateway, _running(done), done)
+    return _response(gateway, _running(done), done)
 
 
 async def rollback(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) -> FilterChanges:
@@ -213,7 +213,7 @@ async def rollback(gateway: Gateway, parameters: FilterTarget, body: ChangeBody)
             else f"{one.broker}: there is no previous version."
             for one in found
         ]
-        return _told(gateway, says, {}, preview=True)
+        return _response(gateway, says, {}, preview=True)
     done = await gateway.admin.filters.rollback(
         parameters.group,
         parameters.name,
@@ -221,7 +221,7 @@ async def rollback(gateway: Gateway, parameters: FilterTarget, body: ChangeBody)
         broker=body.broker,
         cluster=body.cluster,
     )
-    return _told(gateway, _running(done), done)
+    return _response(gateway, _running(done), done)
 
 
 async def policy(gateway: Gateway, parameters: FilterTarget, body: PolicyBody) -> FilterChanges:
@@ -243,7 +243,7 @@ async def policy(gateway: Gateway, parameters: FilterTarget, body: PolicyBody) -
         for where, one in sorted(done.items())
         if one.quarantined is not None and body.policy is not FilterPolicy.PASS
     ]
-    return _told(gateway, says, done)
+    return _response(gateway, says, done)
 
 
 async def delete(gateway: Gateway, parameters: FilterDeletion) -> FilterChanges:
@@ -262,7 +262,7 @@ async def delete(gateway: Gateway, parameters: FilterDeletion) -> FilterChanges:
         broker=parameters.broker,
         cluster=parameters.cluster,
     )
-    return _told(gateway, [f"{at}: it is deleted." for at in sorted(done)], done)
+    return _response(gateway, [f"{at}: it is deleted." for at in sorted(done)], done)
 
 
 async def _there(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) -> list[Filter]:
@@ -282,7 +282,7 @@ async def _preview(
     gateway: Gateway, parameters: FilterTarget, body: ChangeBody, text: str
 ) -> FilterChanges:
     found = await _there(gateway, parameters, body)
-    return _told(gateway, [f"{one.broker}: {text}." for one in found], {}, preview=True)
+    return _response(gateway, [f"{one.broker}: {text}." for one in found], {}, preview=True)
 
 
 def _running(done: Mapping[str, Changed]) -> list[str]:
@@ -294,7 +294,7 @@ def _running(done: Mapping[str, Changed]) -> list[str]:
     ]
 
 
-def _told(
+def _response(
     gateway: Gateway, says: list[str], done: Mapping[str, Changed], *, preview: bool = False
 ) -> FilterChanges:
     items = [

@@ -198,7 +198,7 @@ async def groups(gateway: Gateway, parameters: GroupsWanted) -> Listing[Group]:
     found, missing = await all_groups(gateway)
     sampler = gateway.part(Sampler)
     await sampler.fresh()
-    missing += sampler.untold()
+    missing += sampler.without_lags()
     by_group: dict[str, dict[str, BrokerGroup]] = {name: {} for name in sampler.lags()}
     for broker, configs in found.items():
         for name, config in configs.items():
@@ -324,8 +324,8 @@ def _clashes(configs: Mapping[str, BrokerGroup]) -> list[str]:
     for field in _FIELDS:
         values = {broker: getattr(one, field) for broker, one in shown.items()}
         if len(set(values.values())) > 1:
-            told = ", ".join(f"{str(values[name]).lower()} at {name}" for name in sorted(values))
-            said.append(f"{field.replace('_', ' ')}: {told}")
+            listed = ", ".join(f"{str(values[name]).lower()} at {name}" for name in sorted(values))
+            said.append(f"{field.replace('_', ' ')}: {listed}")
     return said
 
 

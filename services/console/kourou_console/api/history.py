@@ -158,14 +158,18 @@ async def history(gateway: Gateway, parameters: HistoryWanted) -> HistoryList:
     shown = found[: parameters.count]
     then: dict[str, int] = {name: at for name, at in before.items() if name not in pages}
     for name, (decisions, page) in pages.items():
-        told = [one.offset for one in shown if one.broker_name == name]
-        if len(told) < len(decisions):
-            then[name] = min(told) if told else (before.get(name) or decisions[0].offset + 1)
+        shown_offsets = [one.offset for one in shown if one.broker_name == name]
+        if len(shown_offsets) < len(decisions):
+            then[name] = (
+                min(shown_offsets)
+                if shown_offsets
+                else (before.get(name) or decisions[0].offset + 1)
+            )
         else:
             then[name] = page.before or 0
     more = any(then.values()) and bool(pages)
     return HistoryList(
-        items=[_told(one, info) for one in shown],
+        items=[_decision(one, info) for one in shown],
         total=None,
         truncated=more,
         as_of_ms=gateway.clock.now_ms(),
@@ -220,7 +224,7 @@ def _before(cursor: str, brokers: list[str]) -> dict[str, int]:
     return found
 
 
-def _told(one: Decided, info: ClusterInfo) -> Decision:
+def _decision(one: Decided, info: ClusterInfo) -> Decision:
     kind, _, name = one.aggregate.partition("/")
     return Decision(
         broker=one.broker_name,
@@ -295,8 +299,8 @@ async def undo(gateway: Gateway, parameters: UndoWanted, body: UndoBody) -> Undo
     return Undone(
         preview=parameters.preview,
         says=_said(body.offset, event, items, preview=parameters.preview),
-        undone=None if event is None else _told(event, info),
-        items=[_told(one, info) for one in items],
+        undone=None if event is None else _decision(event, info),
+        items=[_decision(one, info) for one in items],
         as_of_ms=gateway.clock.now_ms(),
         missing=[]
         if event is not None

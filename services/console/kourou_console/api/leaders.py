@@ -59,11 +59,11 @@ async def transfer_leader(gateway: Gateway, parameters: BrokerChange, body: Thre
             f"{_leader(members) or 'an unknown leader'}.",
             "Sends pause briefly; no acknowledged message is lost.",
         ]
-        return _told(gateway, name, says, members, preview=True)
-    told = await gateway.admin.replicas.transfer_leader(name, body.to)
+        return _response(gateway, name, says, members, preview=True)
+    result = await gateway.admin.replicas.transfer_leader(name, body.to)
     members = members_of(await gateway.admin.replicas.of(name))
-    says = [f"{told.leader or told.member} leads {name} in epoch {told.epoch}."]
-    return _told(gateway, name, says, members)
+    says = [f"{result.leader or result.member} leads {name} in epoch {result.epoch}."]
+    return _response(gateway, name, says, members)
 
 
 async def promote(gateway: Gateway, parameters: BrokerChange, body: Promotion) -> Leading:
@@ -74,12 +74,14 @@ async def promote(gateway: Gateway, parameters: BrokerChange, body: Promotion) -
         raise BadRequest("no replica was named", hint="its broker_id, or its address")
     members = members_of(await gateway.admin.replicas.of(name))
     if parameters.preview:
-        return _told(gateway, name, _promoted(name, members, body), members, preview=True)
-    told = await gateway.admin.replicas.promote(
+        return _response(gateway, name, _promoted(name, members, body), members, preview=True)
+    result = await gateway.admin.replicas.promote(
         name, body.broker_id, address=body.address, force=body.force
     )
     members = members_of(await gateway.admin.replicas.of(name))
-    return _told(gateway, name, [f"{told.leader} leads {name} in epoch {told.epoch}."], members)
+    return _response(
+        gateway, name, [f"{result.leader} leads {name} in epoch {result.epoch}."], members
+    )
 
 
 def _promoted(name: str, members: list[Member], body: Promotion) -> list[str]:
@@ -125,7 +127,7 @@ def _leader(members: list[Member]) -> str | None:
     return next((one.member or one.address for one in members if one.role == "leader"), None)
 
 
-def _told(
+def _response(
     gateway: Gateway, name: str, says: list[str], members: list[Member], *, preview: bool = False
 ) -> Leading:
     return Leading(

@@ -175,31 +175,31 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def receive_messages(
-    gateway: Gateway, parameters: InGroupTopic, wish: Receive | None = None
+    gateway: Gateway, parameters: InGroupTopic, body: Receive | None = None
 ) -> Listing[Leased]:
     """Lease messages."""
-    wish = wish or Receive()
+    body = body or Receive()
     leases = gateway.part(Leases)
     first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
     last = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     member, given = await leases.receive(
         parameters.group,
         parameters.topic,
-        subscribed(wish.tags, wish.sql, wish.filter),
-        count_max=wish.max,
-        invisible_ms=wish.invisible_ms,
-        wait_ms=wish.wait_ms,
-        ordered=wish.order,
-        begin=first if wish.begin is Begin.FIRST else last,
+        subscribed(body.tags, body.sql, body.filter),
+        count_max=body.max,
+        invisible_ms=body.invisible_ms,
+        wait_ms=body.wait_ms,
+        ordered=body.order,
+        begin=first if body.begin is Begin.FIRST else last,
     )
     now_ms = gateway.clock.now_ms()
-    items = await _told(gateway, member, parameters.topic, given)
+    items = await _leased(gateway, member, parameters.topic, given)
     more = member.book.ready(parameters.topic) > 0
     missing = member.unfiltered(parameters.topic)
     return Listing(items=items, total=None, as_of_ms=now_ms, truncated=more, missing=missing)
 
 
-async def _told(
+async def _leased(
     gateway: Gateway, member: GroupMember, topic: str, given: list[GroupHeld]
 ) -> list[Leased]:
     """The leases for the response, with complete bodies, as many as fit.
@@ -233,7 +233,7 @@ async def _told(
         left = whole  # none of the leases is sent
         raise
     finally:
-        member.untold(topic, left)
+        member.without_lags(topic, left)
     return items
 
 
@@ -255,12 +255,12 @@ def _ack(leases: Leases, token: str) -> None:
         member.ack(held)
 
 
-async def extend_lease(gateway: Gateway, parameters: OneLease, wish: Extension) -> LeaseState:
+async def extend_lease(gateway: Gateway, parameters: OneLease, body: Extension) -> LeaseState:
     """Extend a lease."""
     found = gateway.part(Leases).find(parameters.lease)
     assert found is not None, "no time limit was allowed"
     member, held = found
-    member.extend(held, wish.invisible_ms)
+    member.extend(held, body.invisible_ms)
     return LeaseState(
         lease=parameters.lease,
         state="leased",
@@ -269,23 +269,23 @@ async def extend_lease(gateway: Gateway, parameters: OneLease, wish: Extension) 
     )
 
 
-async def retry_lease(gateway: Gateway, parameters: OneLease, wish: Retry) -> LeaseState:
+async def retry_lease(gateway: Gateway, parameters: OneLease, body: Retry) -> LeaseState:
     """Return a message for a retry."""
     found = gateway.part(Leases).find(parameters.lease, done=End.RETRIED)
     if found is not None:
         member, held = found
-        await member.retry(held, wish.delay_level, wish.reason)
+        await member.retry(held, body.delay_level, body.reason)
     return _state(gateway, parameters.lease, End.RETRIED)
 
 
 async def dead_letter_lease(
-    gateway: Gateway, parameters: OneLease, wish: DeadLettered
+    gateway: Gateway, parameters: OneLease, body: DeadLettered
 ) -> LeaseState:
     """Send a message to the dead-letter queue."""
     found = gateway.part(Leases).find(parameters.lease, done=End.DEAD_LETTERED)
     if found is not None:
         member, held = found
-        await member.dead_letter(held, wish.reason)
+        await member.dead_letter(held, body.reason)
     return _state(gateway, parameters.lease, End.DEAD_LETTERED)
 
 
@@ -304,8 +304,8 @@ async def ack_leases(gateway: Gateway, parameters: InGroup, body: Acks) -> Listi
         try:
             _ack(leases, token)
         except KourouError as error:
-            told = problem_of(error)
-            problem = Problem(told.status, told.title, told.detail)
+            details = problem_of(error)
+            problem = Problem(details.status, details.title, details.detail)
             items.append(AckOutcome(lease=token, state=None, error=problem))
         else:
             items.append(AckOutcome(lease=token, state=End.ACKED.value, error=None))

@@ -243,30 +243,30 @@ async def subscriptions(gateway: Gateway, parameters: GroupPath) -> Subscription
         found = await gateway.admin.members.subscriptions(parameters.group)
     except Rejected:  # no consumer is connected
         found = {}
-    items, told, missing = [], {}, []
+    items, by_client, missing = [], {}, []
     for client, one in found.items():
         if isinstance(one, KourouError):
             items.append(MemberSubscriptions(client, None, str(one)))
             missing.append(Missing(client, str(one)))
             continue
         items.append(MemberSubscriptions(client, _shown(one), None))
-        told[client] = _shown(one)
+        by_client[client] = _shown(one)
     return SubscriptionList(
         items=items,
         total=len(items),
         as_of_ms=gateway.clock.now_ms(),
         missing=missing,
-        clashes=clashes_of(told),
+        clashes=clashes_of(by_client),
     )
 
 
-def clashes_of(told: Mapping[str, list[Subscription]]) -> list[Clash]:
+def clashes_of(by_client: Mapping[str, list[Subscription]]) -> list[Clash]:
     """Topics to which not all consumers subscribe in the same way; the larger side first."""
-    topics = sorted({one.topic for wanted in told.values() for one in wanted})
+    topics = sorted({one.topic for wanted in by_client.values() for one in wanted})
     found = []
     for topic in topics:
         sides: dict[tuple[str | None, str | None], list[str]] = {}
-        for client, wanted in sorted(told.items()):
+        for client, wanted in sorted(by_client.items()):
             mine = next((one for one in wanted if one.topic == topic), None)
             key = (None, None) if mine is None else (mine.expression, mine.kind)
             sides.setdefault(key, []).append(client)

@@ -192,10 +192,10 @@ async def _by_time(gateway: Gateway, parameters: Query) -> Messages:
     offsets: dict[MessageQueue, int] = {}
     unplaced: Sequence[MessageQueue] = queues
     if parameters.cursor is not None:
-        told = places.read(parameters.cursor, queues)
-        from_ms = told.time_ms
-        if told.offsets is not None:
-            offsets, unplaced = told.offsets, told.silent
+        position = places.read(parameters.cursor, queues)
+        from_ms = position.time_ms
+        if position.offsets is not None:
+            offsets, unplaced = position.offsets, position.silent
     begins, missing = await time_pages.starts(reading, unplaced, from_ms)
     silent = [queue for queue in unplaced if queue not in begins]
     until_ms = FOR_EVER_MS if parameters.until_ms is None else parameters.until_ms

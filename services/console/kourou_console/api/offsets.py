@@ -260,7 +260,7 @@ async def _moved(
             queue: OffsetMove(moves[queue].before if queue in moves else None, after)
             for queue, after in done.items()
         }
-    return _told(gateway, group, moves, missing, preview=parameters.preview)
+    return _response(gateway, group, moves, missing, preview=parameters.preview)
 
 
 async def clone(gateway: Gateway, parameters: GroupClone, body: CloneBody) -> Moves:
@@ -269,10 +269,10 @@ async def clone(gateway: Gateway, parameters: GroupClone, body: CloneBody) -> Mo
     moves = await offsets.preview_clone(body.from_group, parameters.group, body.topic)
     if not parameters.preview:
         await offsets.clone(body.from_group, parameters.group, body.topic, reason=body.reason)
-    return _told(gateway, parameters.group, moves, [], preview=parameters.preview)
+    return _response(gateway, parameters.group, moves, [], preview=parameters.preview)
 
 
-def _told(
+def _response(
     gateway: Gateway,
     group: str,
     moves: Mapping[MessageQueue, OffsetMove],

@@ -9,7 +9,7 @@ import msgspec
 
 from kourou.errors import KourouError
 from kourou.model.names import is_system_group
-from kourou_console.api.alarms import Alarm, told
+from kourou_console.api.alarms import Alarm, alarm_view
 from kourou_console.gateway import Gateway
 from kourou_console.lists import LOOK_S, Missing, why
 from kourou_console.operation import NoParameters, Operation
@@ -96,7 +96,7 @@ async def overview(gateway: Gateway, _parameters: NoParameters) -> Overview:
         for one in sampler.brokers.values()
         if not one.up
     ]
-    missing += sampler.untold()
+    missing += sampler.without_lags()
     if sampler.trouble is not None:
         missing.append(Missing("name servers", sampler.trouble))
     of: Counter[TopicKind] | None = None
@@ -142,7 +142,7 @@ async def overview(gateway: Gateway, _parameters: NoParameters) -> Overview:
         group_topics=None if of is None else of[TopicKind.RETRY] + of[TopicKind.DLQ],
         groups=None if system is None else system[False],
         system_groups=None if system is None else system[True],
-        alarms=[told(one) for one in sampler.standing()],
+        alarms=[alarm_view(one) for one in sampler.active_alarms()],
         missing=missing,
     )
 

@@ -78,16 +78,16 @@ async def tail_topic(
     last = request.headers.get("Last-Event-ID") or parameters.last_event_id
     tails.count += 1
     try:
-        tail = await _begun(gateway, parameters, last)
+        tail = await _started(gateway, parameters, last)
         try:
-            return await _told(request, tail, parameters.body_max)
+            return await _stream(request, tail, parameters.body_max)
         finally:
             tail.close()
     finally:
         tails.count -= 1
 
 
-async def _begun(gateway: Gateway, parameters: Following, last: str | None) -> Tail:
+async def _started(gateway: Gateway, parameters: Following, last: str | None) -> Tail:
     reading = gateway.admin.reading
     wanted = wanted_of(parameters.tag, parameters.sql)
     queues = await reading.queues(check_topic(parameters.topic))
@@ -98,8 +98,8 @@ async def _begun(gateway: Gateway, parameters: Following, last: str | None) -> T
     offsets: dict[MessageQueue, int] | None = None
     from_ms = None if parameters.begin in ("now", "begin") else _time(parameters.begin)
     if last is not None:
-        told = places.read(last, queues)
-        offsets, from_ms = None if told.silent else told.offsets, told.time_ms
+        position = places.read(last, queues)
+        offsets, from_ms = None if position.silent else position.offsets, position.time_ms
     if offsets is None and from_ms is not None:
         offsets, missing = await time_pages.starts(reading, queues, from_ms)
         if missing:
@@ -117,7 +117,7 @@ def _time(text: str) -> int:
     return min(int(text), 2**47)
 
 
-async def _told(request: web.BaseRequest, tail: Tail, body_max: int) -> web.StreamResponse:
+async def _stream(request: web.BaseRequest, tail: Tail, body_max: int) -> web.StreamResponse:
     connection = request.protocol
     assert isinstance(connection, Connection)
     headers = {**ALWAYS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
@@ -126,7 +126,7 @@ async def _told(request: web.BaseRequest, tail: Tail, body_max: int) -> web.Stre
     await response.write(f"retry: {RECONNECT_MS}\n: {tail.place}\n\n".encode())
     tail.start()
     try:
-        with connection.ending_told():
+        with connection.busy_at_shutdown():
             while True:
                 found = await tail.next(ALIVE_S)
                 if found is None:

@@ -309,9 +309,9 @@ async def delete(gateway: Gateway, parameters: TopicDeletion) -> TopicLoss:
         await admin.topics.delete(name, cluster=parameters.cluster, reason=parameters.reason)
     queues = sum(max(one.read_queue_nums, one.write_queue_nums) for one in configs.values())
     will = "would be" if parameters.preview else "are"
-    told = "an unknown number of" if messages is None else f"{messages:,}"
+    number = "an unknown number of" if messages is None else f"{messages:,}"
     says = [
-        f"{told} messages in {queues} queues at {', '.join(sorted(configs)) or 'no broker'} "
+        f"{number} messages in {queues} queues at {', '.join(sorted(configs)) or 'no broker'} "
         f"{will} deleted; this cannot be undone."
     ]
     if kind_of(name, info.brokers, info.clusters).kind is TopicKind.SYSTEM:

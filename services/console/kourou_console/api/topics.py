@@ -225,8 +225,8 @@ def clashes_of(configs: Mapping[str, BrokerTopic]) -> list[str]:
         ("order", {name: str(one.order).lower() for name, one in configs.items()}),
     ):
         if len(set(values.values())) > 1:
-            told = ", ".join(f"{values[name]} at {name}" for name in sorted(values))
-            said.append(f"{what}: {told}")
+            listed = ", ".join(f"{values[name]} at {name}" for name in sorted(values))
+            said.append(f"{what}: {listed}")
     return said
 
 

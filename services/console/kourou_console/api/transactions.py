@@ -28,7 +28,7 @@ class Beginning(msgspec.Struct, frozen=True):
     check_immunity_s: Annotated[int, msgspec.Meta(ge=1, le=CHECK_IMMUNITY_S_MAX)] | None = None
 
 
-class Begun(msgspec.Struct, frozen=True):
+class StartedTransaction(msgspec.Struct, frozen=True):
     """A half message is stored; it is not delivered until it is committed."""
 
     transaction_id: str
@@ -55,7 +55,9 @@ class OfTransaction(msgspec.Struct, frozen=True):
     transaction_id: str
 
 
-async def begin(gateway: Gateway, parameters: Beginning, content: bytes, call: Call) -> Begun:
+async def begin(
+    gateway: Gateway, parameters: Beginning, content: bytes, call: Call
+) -> StartedTransaction:
     """Store a half message: the first call."""
     message = message_of(content, call)
     if message.delay is not None or message.delay_level:
@@ -66,7 +68,7 @@ async def begin(gateway: Gateway, parameters: Beginning, content: bytes, call: C
 
     keys = gateway.part(Idempotence)
 
-    async def work() -> Begun:
+    async def work() -> StartedTransaction:
         choice = Choice(order_key=message.order_key)
         if name is not None:
             choice = Choice(selector=keys.selector(name, message.order_key))
@@ -81,7 +83,7 @@ async def begin(gateway: Gateway, parameters: Beginning, content: bytes, call: C
             message_id=None if name is None else name.ids(1)[0],
         )
         result = await gateway.client.prepare(half)
-        return Begun(
+        return StartedTransaction(
             id_of(result),
             result.message_id,
             topic,
@@ -127,7 +129,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "broker's checks with unknown; after the maximum number of checks the transaction expires.",
         CHAPTER,
         begin,
-        Begun,
+        StartedTransaction,
         parameters=Beginning,
         body_kind=BodyKind.BYTES,
         json_body=Envelope,

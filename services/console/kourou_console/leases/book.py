@@ -13,7 +13,7 @@ Invariants:
   - a lease number is never reused; `_ended` remembers how an ended lease ended
   - messages of a topic are leased in the order in which they arrived; one whose lease expired is
     leased before those that were never leased, with a higher attempt
-  - a lease that was never sent to a client is revoked by `untold`: the message returns to its
+  - a lease that was never sent to a client is revoked by `revoke`: the message returns to its
     position, and this does not count as an attempt
   - messages leave only by `settle`, `returned` or `forget`, so any other message is still held,
     and the offset of its queue stays before it
@@ -136,7 +136,7 @@ class Book(Generic[MessageT]):
             given.append(held)
         return given
 
-    def untold(self, held: Held[MessageT]) -> None:
+    def revoke(self, held: Held[MessageT]) -> None:
         """Revoke a lease that was never sent to a client: the message returns to its position."""
         assert held.state is State.LEASED, held.state
         del self._out[held.number]

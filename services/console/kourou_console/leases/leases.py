@@ -197,21 +197,21 @@ class Leases:
                     hint=f"upload it first: PUT /v1/filters/{group}/{wanted.name}",
                 )
         try:
-            told = await self._client.admin.groups.connections(group)
+            reported = await self._client.admin.groups.connections(group)
         except KourouError as error:
             if error.wire_code in _NOBODY:
                 return
             raise
-        others = [one for one in told.connections if one.client_id != self._client.client_id]
+        others = [one for one in reported.connections if one.client_id != self._client.client_id]
         if not others:
             return
-        if told.message_model is MessageModel.BROADCASTING:
+        if reported.message_model is MessageModel.BROADCASTING:
             raise Refused(
                 HTTPStatus.CONFLICT,
                 f"the consumers of {group} use broadcasting, which leases do not support",
                 hint="use another group",
             )
-        known = told.subscriptions.get(topic)
+        known = reported.subscriptions.get(topic)
         if known is not None and not says(known, wanted):
             raise _clash(
                 group, topic, _said(known), _wanted(wanted), f"{len(others)} other members"

@@ -38,7 +38,7 @@ from kourou.model.limits import (
 )
 from kourou.model.subscription import ConsumeFromWhere
 from kourou_console.leases.book import Book, End, Held, State
-from kourou_console.leases.runners import FreeRunner, Lent, TurnRunner
+from kourou_console.leases.runners import FreeRunner, LeasableMessage, TurnRunner
 from kourou_console.lists import Missing, why
 from kourou_console.problems import Busy, Refused
 
@@ -60,7 +60,7 @@ PULL_BYTES = 256 * 1024
 
 _log = logging.getLogger("kourou.console.leases")
 
-GroupHeld = Held[Lent]
+GroupHeld = Held[LeasableMessage]
 
 
 @dataclass(slots=True)
@@ -91,13 +91,15 @@ class GroupMember:
         self.ordinal = ordinal
         self.ordered = ordered
         self.topics: dict[str, TopicUse] = {}
-        self.book: Book[Lent] = Book(next_number, remembered_max=LEASES_ENDED_REMEMBERED_MAX)
+        self.book: Book[LeasableMessage] = Book(
+            next_number, remembered_max=LEASES_ENDED_REMEMBERED_MAX
+        )
         self.changing = asyncio.Lock()
         self.left = False
         self._client = client
         self._clock = clock
         self._begin = begin
-        self._lender: LeaseRunner | None = None
+        self._consumer: LeaseRunner | None = None
         self._committing: asyncio.Task[None] | None = None
         self._uncommitted = False
         self._going_back: set[asyncio.Task[Any]] = set()
@@ -107,8 +109,8 @@ class GroupMember:
 
     async def join(self, topic: str, wanted: Wanted) -> None:
         """Subscribe to a topic; the caller holds `changing`. Raises what brokers reject."""
-        if self._lender is None:
-            lender = self._client.lend(
+        if self._consumer is None:
+            consumer = self._client.lend(
                 {topic: wanted},
                 self._runner,
                 settings=ConsumerSettings(
@@ -121,10 +123,10 @@ class GroupMember:
                 ),
                 ordered=self.ordered,
             )
-            await lender.start()
-            self._lender = lender
+            await consumer.start()
+            self._consumer = consumer
         else:
-            await self._lender.also(topic, wanted)
+            await self._consumer.also(topic, wanted)
         self.topics[topic] = TopicUse(wanted, self._clock.monotonic_ms())
 
     def _runner(self, loop: asyncio.AbstractEventLoop, report: Report) -> Runner:
@@ -139,9 +141,9 @@ class GroupMember:
             self._committing.cancel()
         if self._going_back:
             await asyncio.wait(self._going_back, timeout=KEPT_MS / 1000)
-        lender, self._lender = self._lender, None
-        if lender is not None:
-            await lender.close()
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await consumer.close()
         self._closed()
 
     def _closed(self) -> None:
@@ -152,22 +154,22 @@ class GroupMember:
         for use in self.topics.values():
             _wake(use, everybody=True)
 
-    def _arrived(self, messages: Sequence[Lent]) -> None:
-        for lent in messages:
-            message = lent.message
-            self.book.arrived(lent, message.topic, message.size, message.attempt)
-        for topic in {lent.message.topic for lent in messages}:
+    def _arrived(self, messages: Sequence[LeasableMessage]) -> None:
+        for leasable in messages:
+            message = leasable.message
+            self.book.arrived(leasable, message.topic, message.size, message.attempt)
+        for topic in {leasable.message.topic for leasable in messages}:
             use = self.topics.get(topic)
             if use is not None:
                 _wake(use)
 
     async def queues(self) -> int:
         """The number of the group's queues that are assigned to this gateway."""
-        return 0 if self._lender is None else await self._lender.queue_count()
+        return 0 if self._consumer is None else await self._consumer.queue_count()
 
     def unfiltered(self, topic: str) -> list[Missing]:
         """The topic's queues here that are blocked because their filter fails, and why."""
-        waiting = {} if self._lender is None else self._lender.waiting
+        waiting = {} if self._consumer is None else self._consumer.waiting
         return [
             Missing(str(queue), why(failure))
             for queue, failure in waiting.items()
@@ -229,11 +231,11 @@ class GroupMember:
                 break
         return given
 
-    def untold(self, topic: str, numbers: dict[int, GroupHeld]) -> None:
+    def revoke(self, topic: str, numbers: dict[int, GroupHeld]) -> None:
         """Revoke leases that were not sent to the client: their messages can be leased again."""
         for number, held in numbers.items():
             if held.number == number and held.state is State.LEASED:
-                self.book.untold(held)
+                self.book.revoke(held)
         use = self.topics.get(topic)
         if use is not None and self.book.ready(topic):
             _wake(use)
@@ -323,25 +325,25 @@ class GroupMember:
         return failure
 
     async def _sent_back(self, held: GroupHeld, level: int, reason: str) -> KourouError | None:
-        lender = self._lender
-        if lender is None:
+        consumer = self._consumer
+        if consumer is None:
             return gone(End.LOST)
-        lent = held.message
+        leasable = held.message
         try:
-            await lender.give_back(
-                lent.message, delay_level=level, reason=reason, finish=not self.ordered
+            await consumer.give_back(
+                leasable.message, delay_level=level, reason=reason, finish=not self.ordered
             )
         except KourouError as error:
             if isinstance(error, UnknownOutcome):
                 _log.warning(
                     "group %s: message %s may be redelivered twice: %s",
                     self.group,
-                    lent.message,
+                    leasable.message,
                     error,
                 )
             return error
         if self.ordered:
-            lent.finish()
+            leasable.finish()
         return None
 
     def _commit_soon(self) -> None:
@@ -351,11 +353,11 @@ class GroupMember:
 
     async def _commit(self) -> None:
         try:
-            while self._uncommitted and self._lender is not None:
+            while self._uncommitted and self._consumer is not None:
                 await asyncio.sleep(COMMIT_AFTER_MS / 1000)
                 self._uncommitted = False  # messages finished from now on need another commit
-                if self._lender is not None:
-                    await self._lender.commit()
+                if self._consumer is not None:
+                    await self._consumer.commit()
         finally:
             self._committing = None
 
@@ -370,16 +372,16 @@ class GroupMember:
             for held in list(self.book.held()):
                 if held.state is State.READY and not held.message.may_begin():
                     self._withdraw(held)
-        lender = self._lender
+        consumer = self._consumer
         idle = [topic for topic in self.topics if self._is_idle(topic, now_ms)]
-        if lender is None or not idle or self.changing.locked():
+        if consumer is None or not idle or self.changing.locked():
             return
         async with self.changing:
             for topic in idle:
                 if self._is_idle(topic, now_ms) and len(self.topics) > 1:
                     _log.info("group %s: stopped consuming %s: no more receives", self.group, topic)
                     del self.topics[topic]
-                    await lender.without(topic)
+                    await consumer.without(topic)
 
     def _is_idle(self, topic: str, now_ms: int) -> bool:
         use = self.topics[topic]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kourou_console.alarm_book import Standing
+from kourou_console.alarm_book import ActiveAlarm
 from kourou_console.alarm_rules import AlarmThresholds, Raised
-from kourou_console.api.alarms import told
+from kourou_console.api.alarms import alarm_view
 from kourou_console.sampler import Sampler
 from kourou_rigs.console import ConsoleHere
 
@@ -21,6 +21,6 @@ def test_nothing_stands_and_the_thresholds_are_told(console: ConsoleHere) -> Non
 
 def test_all_of_an_alarm_is_answered() -> None:
     one = Raised("lag", "warning", "group", "g", "title", "meaning", "do", 5.0, 4.0, "messages")
-    found = told(Standing(one, 17))
+    found = alarm_view(ActiveAlarm(one, 17))
     assert (found.id, found.since_ms, found.value, found.threshold) == ("lag:group:g", 17, 5.0, 4.0)
     assert (found.title, found.meaning, found.what_to_do) == ("title", "meaning", "do")

@@ -39,17 +39,17 @@ def let_go(suite: Any, group: str, *ids: str, **query: str) -> Any:
 
 
 def test_those_that_are_named_and_all(suite: Any, group: str) -> None:
-    letters = listed(suite, group)
-    ids = [one["id"] for one in letters]
-    told = let_go(suite, group, ids[1], **PREVIEW).json
-    assert told["letters"] == 2
-    assert told["says"][:2] == [
+    dead_letters = listed(suite, group)
+    ids = [one["id"] for one in dead_letters]
+    result = let_go(suite, group, ids[1], **PREVIEW).json
+    assert result["letters"] == 2
+    assert result["says"][:2] == [
         f"2 dead letters of {group} would be discarded.",
         "1 of them are older than the selected ones.",
     ]
-    assert told["marks"] == [{"broker": "broker-a", "queue": 0, "offset": 2}]
+    assert result["marks"] == [{"broker": "broker-a", "queue": 0, "offset": 2}]
     assert let_go(suite, group, ids[1]).json["letters"] == 2
-    assert listed(suite, group) == letters[2:]
+    assert listed(suite, group) == dead_letters[2:]
     assert let_go(suite, group, **PREVIEW).json["letters"] == 2
     let_go(suite, group)
     empty = let_go(suite, group, **PREVIEW).json
@@ -63,40 +63,44 @@ def test_one_that_died_again_stays_when_its_first_death_is_let_go(suite: Any, gr
         mq.admin.dead_letters.resend(group, [first])
         with mq.subscribe(first.topic) as messages:
             next(iter(messages)).dead_letter("no again")
-    letters = listed(suite, group)
-    assert letters[0]["message"]["id"] == letters[3]["message"]["id"] == first.message.message_id
-    assert let_go(suite, group, letters[0]["id"], **PREVIEW).json["letters"] == 1
-    assert let_go(suite, group, letters[0]["id"]).json["letters"] == 1
-    assert listed(suite, group) == letters[1:]
+    dead_letters = listed(suite, group)
+    assert (
+        dead_letters[0]["message"]["id"]
+        == dead_letters[3]["message"]["id"]
+        == first.message.message_id
+    )
+    assert let_go(suite, group, dead_letters[0]["id"], **PREVIEW).json["letters"] == 1
+    assert let_go(suite, group, dead_letters[0]["id"]).json["letters"] == 1
+    assert listed(suite, group) == dead_letters[1:]
 
 
 def test_what_names_no_letter_is_told(suite: Any, group: str) -> None:
-    letters = listed(suite, group)
+    dead_letters = listed(suite, group)
     other = suite.topic(queues=1)
     with suite.cluster.client() as mq:
         elsewhere = mq.send(other, b"no letter").offset_message_id
-    for wrong in (letters[0]["message"]["id"], elsewhere, "nonsense", "0" * 32):
-        answer = let_go(suite, group, letters[0]["id"], wrong)
+    for wrong in (dead_letters[0]["message"]["id"], elsewhere, "nonsense", "0" * 32):
+        answer = let_go(suite, group, dead_letters[0]["id"], wrong)
         assert (answer.status, repr(wrong) in answer.json["detail"]) == (404, True), wrong
-    assert listed(suite, group) == letters
+    assert listed(suite, group) == dead_letters
 
 
 def test_one_behind_the_oldest_thousand_is_found(
     suite: Any, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(discards, "CONSOLE_DISCARDS_MAX", 1)
-    letters = listed(suite, group)
+    dead_letters = listed(suite, group)
     assert let_go(suite, group, **PREVIEW).json["letters"] == 1
-    assert let_go(suite, group, letters[2]["id"]).json["letters"] == 3
-    assert listed(suite, group) == letters[3:]
+    assert let_go(suite, group, dead_letters[2]["id"]).json["letters"] == 3
+    assert listed(suite, group) == dead_letters[3:]
 
 
 def test_of_a_silent_broker_nothing_is_let_go(suite: Any, group: str, silence: Any) -> None:
-    letters = listed(suite, group)
+    dead_letters = listed(suite, group)
     with silence("broker-b"):
-        answer = let_go(suite, group, letters[3]["id"])
+        answer = let_go(suite, group, dead_letters[3]["id"])
         assert (answer.status, "it swaps" in answer.json["detail"]) == (503, True)
-        told = let_go(suite, group).json
-    assert (told["letters"], [one["why"] for one in told["missing"]]) == (3, ["it swaps"])
-    assert told["missing"][0]["what"] == str(MessageQueue(dlq_topic(group), "broker-b", 0))
-    assert listed(suite, group) == letters[3:]
+        result = let_go(suite, group).json
+    assert (result["letters"], [one["why"] for one in result["missing"]]) == (3, ["it swaps"])
+    assert result["missing"][0]["what"] == str(MessageQueue(dlq_topic(group), "broker-b", 0))
+    assert listed(suite, group) == dead_letters[3:]

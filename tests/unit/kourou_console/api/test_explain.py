@@ -20,10 +20,10 @@ async def test_it_is_the_explanation_that_the_client_gives(cluster):
         sent = await client.send(topic, b"x")
         await client.admin.offsets.commit("till", {sent.queue: 1})
         for text in (sent.message_id, f"{sent.queue!s}@0", sent.offset_message_id):
-            told = await explain(gateway, Which(text, group="till"))
-            assert told.groups[0].causes[0].code == "consumed"
-        told = await explain(gateway, Which(f"{sent.queue!s}@9"))
-        assert (told.message, told.causes[0].code) == (None, "never_stored")
+            result = await explain(gateway, Which(text, group="till"))
+            assert result.groups[0].causes[0].code == "consumed"
+        result = await explain(gateway, Which(f"{sent.queue!s}@9"))
+        assert (result.message, result.causes[0].code) == (None, "never_stored")
         with pytest.raises(BadRequest, match="is not a message reference"):
             await explain(gateway, Which("a\nb"))
 

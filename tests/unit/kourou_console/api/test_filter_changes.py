@@ -1,4 +1,4 @@
-"""Decisions about filters: told first, then made at every broker, with their reason."""
+"""Changes of filters: previewed first, then made at every broker, with their reason."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def active(suite, path: str) -> list[int | None]:
 def test_each_decision_is_told_before_and_made_then(suite, path: str) -> None:
     console = suite.console
     assert active(suite, path) == [2, 2]
-    told = console.post(f"{path}/rollback", query=PREVIEW, json={}).json
-    assert "broker-a: version 1 would replace version 2." in told["says"]
+    result = console.post(f"{path}/rollback", query=PREVIEW, json={}).json
+    assert "broker-a: version 1 would replace version 2." in result["says"]
     assert active(suite, path) == [2, 2]
     console.post(f"{path}/rollback", json={"reason": "it was wrong"})
     assert active(suite, path) == [1, 1]
@@ -37,8 +37,8 @@ def test_each_decision_is_told_before_and_made_then(suite, path: str) -> None:
     console.post(f"{path}/enable", query=PREVIEW, json={"version": 2})
     done = console.post(f"{path}/enable", json={"version": 2}).json
     assert {one["active"] for one in done["items"]} == {2}
-    told = console.post(f"{path}/policy", query=PREVIEW, json={"policy": "skip"}).json
-    assert "it is skipped" in told["says"][0]
+    result = console.post(f"{path}/policy", query=PREVIEW, json={"policy": "skip"}).json
+    assert "it is skipped" in result["says"][0]
     console.post(f"{path}/policy", json={"policy": "skip"})
     assert {one["policy"] for one in console.get(path).json["items"]} == {"skip"}
     console.delete(path, query=PREVIEW)
@@ -57,8 +57,8 @@ def test_what_is_no_filter_is_refused_with_its_line(suite) -> None:
         answer = suite.console.put(path, query=query, json=body)
         assert answer.status == 400, answer.text
         assert "1:1" in answer.json["detail"]
-    told = suite.console.put(path, query=PREVIEW, json={"source": ONE}).json
-    assert told["items"] == []
+    result = suite.console.put(path, query=PREVIEW, json={"source": ONE}).json
+    assert result["items"] == []
     assert suite.console.get(path).status == 404
     for verb in ("enable", "disable", "rollback"):
         assert suite.console.post(f"{path}/{verb}", query=PREVIEW, json={}).status == 404

@@ -35,16 +35,16 @@ def test_a_follower_is_promoted_when_its_leader_is_gone(pair) -> None:
     with cluster.client() as mq:
         mq.send(topic, "one")
     path = "/v1/brokers/broker-a/promote"
-    told = console.post(path, query=PREVIEW, json={"broker_id": 1}).json
-    assert any("refused without force" in one for one in told["says"])
-    assert [one["role"] for one in told["members"]] == ["leader", "follower"]
+    result = console.post(path, query=PREVIEW, json={"broker_id": 1}).json
+    assert any("refused without force" in one for one in result["says"])
+    assert [one["role"] for one in result["members"]] == ["leader", "follower"]
     assert console.post(path, json={"broker_id": 1}).status == 409
     assert console.get("/v1/brokers/broker-a").json["replication"] == "replicas"
     cluster.chaos.kill("broker-a")
-    told = console.post(path, query=PREVIEW, json={"broker_id": 1}).json
-    assert not any("alive" in one for one in told["says"])
+    result = console.post(path, query=PREVIEW, json={"broker_id": 1}).json
+    assert not any("alive" in one for one in result["says"])
     done = console.post(path, json={"broker_id": 1}).json
-    assert done["epoch"] > told["epoch"]
+    assert done["epoch"] > result["epoch"]
     assert done["leader"] is not None
 
 
@@ -54,19 +54,19 @@ def test_a_raft_group_hands_its_lead_over(tmp_path) -> None:
         leading = cluster.leader().removeprefix("broker-a-")
         answer = console.post(path, query=PREVIEW, json={})
         assert answer.status == 200, answer.text
-        told = answer.json
-        assert (told["leader"], told["preview"]) == (leading, True)
-        assert f"in place of {leading}" in told["says"][0]
+        result = answer.json
+        assert (result["leader"], result["preview"]) == (leading, True)
+        assert f"in place of {leading}" in result["says"][0]
         assert console.post(path, query=PREVIEW, json={"to": "nobody"}).status == 400
         # Which of them have registered by now is a matter of moments.
         number = next(
-            one["registered_id"] for one in told["members"] if one["registered_id"] is not None
+            one["registered_id"] for one in result["members"] if one["registered_id"] is not None
         )
         promote = {"broker_id": number}
         refused = console.post("/v1/brokers/broker-a/promote", query=PREVIEW, json=promote)
         assert any("elects its leader" in one for one in refused.json["says"])
         done = console.post(path, json={}).json
         assert done["leader"] not in (None, leading)
-        assert done["epoch"] > told["epoch"]
+        assert done["epoch"] > result["epoch"]
         broker = console.get("/v1/brokers/broker-a").json
         assert (broker["replication"], len(broker["members"])) == ("raft", 3)

@@ -59,10 +59,10 @@ def test_a_member_handles_one_message_now(suite: Any) -> None:
 def test_a_filter_in_python_is_named_as_such(suite: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the wire it is a subscription by tags."""
 
-    async def told(_group: str) -> dict[str, list[Wanted]]:
+    async def subscriptions_of(_group: str) -> dict[str, list[Wanted]]:
         return {"one": [Wanted("flights", "late", class_filter_mode=True), Wanted("gates", "a")]}
 
-    monkeypatch.setattr(suite.console.gateway.admin.members, "subscriptions", told)
+    monkeypatch.setattr(suite.console.gateway.admin.members, "subscriptions", subscriptions_of)
     (one,) = suite.console.get("/v1/groups/boards/subscriptions").json["items"]
     assert [(each["expression"], each["kind"]) for each in one["subscriptions"]] == [
         ("late", "FILTER"),
@@ -72,12 +72,12 @@ def test_a_filter_in_python_is_named_as_such(suite: Any, monkeypatch: pytest.Mon
 
 def test_members_that_want_different_things_are_named() -> None:
     tag = Subscription("orders", "a", "TAG")
-    told = {
+    subscriptions_of = {
         "one": [tag],
         "two": [tag, Subscription("bills", "*", "TAG")],
         "three": [Subscription("orders", "b", "TAG"), Subscription("bills", "*", "TAG")],
     }
-    bills, orders = clashes_of(told)
+    bills, orders = clashes_of(subscriptions_of)
     assert [(side.expression, side.clients) for side in orders.sides] == [
         ("a", ["one", "two"]),
         ("b", ["three"]),

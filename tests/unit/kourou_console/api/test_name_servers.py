@@ -14,8 +14,8 @@ def test_who_answers_with_which_settings(suite) -> None:
 
 def test_keys_come_and_go(suite) -> None:
     path, listed = "/v1/name-servers/values/OURS/key%20one", "/v1/name-servers/values"
-    told = suite.console.put(path, query=PREVIEW, json={"value": "a"}).json
-    assert told["says"][1] == "It was not there."
+    result = suite.console.put(path, query=PREVIEW, json={"value": "a"}).json
+    assert result["says"][1] == "It was not there."
     assert suite.console.get(listed, query={"namespace": "OURS"}).json["items"] == []
     suite.console.put(path, json={"value": "a"})
     assert suite.console.get(listed, query={"namespace": "OURS"}).json["items"] == [

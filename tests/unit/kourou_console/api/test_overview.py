@@ -1,4 +1,4 @@
-"""The whole suite at a glance; what no broker told is null and named."""
+"""The overview of all brokers; what no broker reported is null and named."""
 
 from __future__ import annotations
 

@@ -35,10 +35,10 @@ def test_a_raw_body_comes_with_its_headers(console):
     assert message.tag == "paid"
     assert list(message.keys) == ["A-1", "A-2"]
     assert message.properties["colour"] == "größe"
-    told = answer.json
-    assert (told["topic"], told["broker"]) == ("orders", message.queue.broker_name)
-    assert (told["queue_id"], told["offset"]) == (message.queue.queue_id, message.offset)
-    assert told["status"] == "SEND_OK"
+    result = answer.json
+    assert (result["topic"], result["broker"]) == ("orders", message.queue.broker_name)
+    assert (result["queue_id"], result["offset"]) == (message.queue.queue_id, message.offset)
+    assert result["status"] == "SEND_OK"
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,8 @@ def test_a_lease_nobody_heard_of_is_no_attempt_and_its_message_keeps_its_place()
         one.arrived(name, "t", 10, 1)
     [first] = one.receive("t", 1, MIB, 1_000, 0)
     rest = one.receive("t", 2, MIB, 9_000, 0)
-    one.untold(rest[1])
-    one.untold(rest[0])
+    one.revoke(rest[1])
+    one.revoke(rest[0])
     assert (one.out, one.ready("t")) == (1, 3)
     assert one.find(2, 0) is None
     assert one.expire(1_000) == [first]
@@ -54,8 +54,8 @@ def test_a_lease_nobody_heard_of_is_no_attempt_and_its_message_keeps_its_place()
         ("c", 1),
         ("d", 1),
     ]
-    one.untold(again[1])
-    one.untold(again[0])
+    one.revoke(again[1])
+    one.revoke(again[0])
     assert [held.message for held in one.receive("t", 2, MIB, 1_000, 1_000)] == ["a", "b"]
 
 

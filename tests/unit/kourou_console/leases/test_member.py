@@ -19,9 +19,9 @@ from kourou_console.problems import Refused
 MakeGateway = Callable[[], Awaitable[Gateway]]
 
 
-async def receive(gateway: Gateway, group: str, topic: str, **wish: Any) -> list[api.Leased]:
+async def receive(gateway: Gateway, group: str, topic: str, **body: Any) -> list[api.Leased]:
     where = api.InGroupTopic(group, topic)
-    found = await api.receive_messages(gateway, where, api.Receive(**{"wait_ms": 10_000, **wish}))
+    found = await api.receive_messages(gateway, where, api.Receive(**{"wait_ms": 10_000, **body}))
     return found.items
 
 
@@ -70,8 +70,8 @@ async def test_a_lease_that_expires_is_handed_out_again(cluster, gateway, group,
 async def test_an_extended_lease_lasts_longer(cluster, gateway, group, topic):
     await gateway.client.send(topic, "a")
     [one] = await receive(gateway, group, topic, invisible_ms=30_000)
-    wish = api.Extension(invisible_ms=120_000)
-    extended = await api.extend_lease(gateway, api.OneLease(one.lease), wish)
+    body = api.Extension(invisible_ms=120_000)
+    extended = await api.extend_lease(gateway, api.OneLease(one.lease), body)
     assert extended.expires_ms is not None
     assert extended.expires_ms > one.expires_ms
     cluster.clock.advance(seconds=60)
@@ -82,8 +82,8 @@ async def test_an_extended_lease_lasts_longer(cluster, gateway, group, topic):
 async def test_a_retry_comes_again_from_the_broker(cluster, gateway, group, topic):
     await gateway.client.send(topic, "a", tag="t")
     [one] = await receive(gateway, group, topic)
-    wish = api.Retry(delay_level=1)
-    assert (await api.retry_lease(gateway, api.OneLease(one.lease), wish)).state == "retried"
+    body = api.Retry(delay_level=1)
+    assert (await api.retry_lease(gateway, api.OneLease(one.lease), body)).state == "retried"
     cluster.clock.advance(seconds=2)
     [again] = await receive(gateway, group, topic)
     assert (again.message.body, again.attempt, again.message.topic) == ("a", 2, topic)
@@ -95,12 +95,12 @@ async def test_a_retry_comes_again_from_the_broker(cluster, gateway, group, topi
 async def test_a_dead_letter_lies_aside_with_its_reason(gateway, group, topic):
     await gateway.client.send(topic, "a")
     [one] = await receive(gateway, group, topic)
-    wish = api.DeadLettered(reason="no such order")
-    state = await api.dead_letter_lease(gateway, api.OneLease(one.lease), wish)
+    body = api.DeadLettered(reason="no such order")
+    state = await api.dead_letter_lease(gateway, api.OneLease(one.lease), body)
     assert state.state == "dead_lettered"
-    [letter] = await gateway.admin.dead_letters.of(group)
-    assert (letter.reason, letter.topic) == ("no such order", topic)
-    assert letter.message.queue.topic == dlq_topic(group)
+    [dead_letter] = await gateway.admin.dead_letters.of(group)
+    assert (dead_letter.reason, dead_letter.topic) == ("no such order", topic)
+    assert dead_letter.message.queue.topic == dlq_topic(group)
 
 
 async def test_who_nobody_settles_is_a_dead_letter_in_the_end(cluster, gateway, group, topic):
@@ -111,8 +111,8 @@ async def test_who_nobody_settles_is_a_dead_letter_in_the_end(cluster, gateway, 
         cluster.clock.advance(seconds=2)
     assert await receive(gateway, group, topic, wait_ms=0) == []
     await api.leave_group(gateway, api.InGroup(group))
-    [letter] = await gateway.admin.dead_letters.of(group)
-    assert letter.reason == "its lease expired 16 times without an acknowledgement"
+    [dead_letter] = await gateway.admin.dead_letters.of(group)
+    assert dead_letter.reason == "its lease expired 16 times without an acknowledgement"
 
 
 async def test_what_another_gateway_leased_comes_again_when_it_is_gone(
@@ -176,8 +176,8 @@ async def test_in_order_a_queue_waits_for_its_lease(cluster, gateway, group, top
     cluster.clock.advance(seconds=40)
     [third] = await receive(gateway, group, topic, order=True)
     assert (third.message.body, third.attempt) == ("b", 3)
-    wish = api.DeadLettered()
-    await api.dead_letter_lease(gateway, api.OneLease(third.lease), wish)
+    body = api.DeadLettered()
+    await api.dead_letter_lease(gateway, api.OneLease(third.lease), body)
     [last] = await receive(gateway, group, topic, order=True)
     assert last.message.body == "c"
     await ack(gateway, last)
@@ -258,8 +258,8 @@ async def test_whoever_waits_is_told_at_once(gateway, group, topic):
 async def test_several_acks_have_outcomes_of_their_own(gateway, group, topic):
     await gateway.client.send(topic, "a")
     [one] = await receive(gateway, group, topic)
-    wish = api.Acks([one.lease, "nonsense", one.lease[:-3] + "AAA"])
-    found = await api.ack_leases(gateway, api.InGroup(group), wish)
+    body = api.Acks([one.lease, "nonsense", one.lease[:-3] + "AAA"])
+    found = await api.ack_leases(gateway, api.InGroup(group), body)
     assert [item.state for item in found.items] == ["acked", None, None]
     assert [item.error.status for item in found.items if item.error] == [404, 404]
 
@@ -269,11 +269,11 @@ async def test_who_waits_for_a_filter_that_cannot_judge_is_told_why(gateway, gro
     await gateway.admin.filters.put(group, "every", source)
     await gateway.client.send(topic, "a")
     where = api.InGroupTopic(group, topic)
-    wish = api.Receive(filter="every", begin=api.Begin.FIRST)
-    told = await api.receive_messages(gateway, where, wish)
-    while not told.missing:
-        told = await api.receive_messages(gateway, where, wish)
-    assert told.items == []
-    [one] = told.missing
+    body = api.Receive(filter="every", begin=api.Begin.FIRST)
+    result = await api.receive_messages(gateway, where, body)
+    while not result.missing:
+        result = await api.receive_messages(gateway, where, body)
+    assert result.items == []
+    [one] = result.missing
     assert one.what == str(MessageQueue(topic, "broker-a", 0))
     assert "broker broker-a has no filter server online" in one.why
