@@ -13,13 +13,15 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from kourou.client.client import Client
+from kourou.client.session.background import background
 from kourou.client.settings.client_settings import ClientSettings, ProducerSettings
 from kourou.clock import Clock, SystemClock
-from kourou.errors import ConfigError
+from kourou.errors import ConfigError, KourouError
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.clear_text import ClearTextWarning
 from kourou.service.entry import run_from_arguments
@@ -27,18 +29,15 @@ from kourou.service.lifecycle import leave
 from kourou.service.settings import render
 from kourou.telemetry.metrics import expose
 from kourou.telemetry.tracing_setup import start_export, tracing_options
-from kourou_console.access import Access, Tokens
 from kourou_console.config import ConsoleSettings
-from kourou_console.connections import GatewayServer, gateway_server
-from kourou_console.dispatch import Dispatch
-from kourou_console.figures import Figures
-from kourou_console.front import Front
 from kourou_console.gateway import Gateway
-from kourou_console.openapi import description_pages
+from kourou_console.http.access import AccessControl, Tokens
+from kourou_console.http.connections import GatewayServer, gateway_server
+from kourou_console.http.dispatch import Dispatch, Front
+from kourou_console.http.openapi import description_pages
+from kourou_console.http.pages import FOLDER, Pages
+from kourou_console.http.request_metrics import RequestMetrics, RequestSpans
 from kourou_console.operations import OPERATIONS, STARTED
-from kourou_console.pages import FOLDER, Pages
-from kourou_console.spans import GatewaySpans
-from kourou_console.watch import ClusterWatch
 
 _log = logging.getLogger("kourou.console")
 
@@ -49,6 +48,59 @@ BACKLOG = 256
 """The maximum number of connections accepted in one iteration of the loop, some 20 ms of work."""
 
 LOOK_S = 0.01
+
+PERIOD_S = 5.0
+"""The interval between two checks of the cluster."""
+
+STARTING_PERIOD_S = 0.1
+TROUBLED_PERIOD_S = 1.0
+"""The interval while it does not reply: short, because operators wait for it."""
+
+
+class ClusterWatch:
+    """Checks periodically whether the cluster replies, for /readyz.
+
+    `trouble` is why the cluster cannot be used now; "" if it can.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._task: asyncio.Task[None] | None = None
+        self.trouble = "the cluster has not been queried yet"
+
+    async def start(self, wait_s: float = 0.0) -> None:
+        """Check repeatedly for up to `wait_s` until the cluster replies; then periodically.
+
+        Brokers and console are often started together.
+        """
+        await self._ask()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                while self.trouble:
+                    await asyncio.sleep(STARTING_PERIOD_S)
+                    await self._ask()
+        self._task = background(self._go_on(), "watching the cluster")
+
+    async def stop(self) -> None:
+        """Stop checking."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _go_on(self) -> None:
+        while True:
+            await asyncio.sleep(TROUBLED_PERIOD_S if self.trouble else PERIOD_S)
+            await self._ask()
+
+    async def _ask(self) -> None:
+        try:
+            info = await self._gateway.admin.cluster.info()
+        except KourouError as error:
+            self.trouble = str(error)
+        else:
+            self._gateway.cluster_name = min(info.clusters, default=None)
+            self.trouble = "" if info.brokers else "no broker is registered at the name servers"
 
 
 class ConsoleService:
@@ -69,9 +121,9 @@ class ConsoleService:
         self._make_client = make_client or self._new_client
         self._address = settings.wanted_name_servers
         self._pages = Pages(static)
-        self._figures = Figures()
+        self._figures = RequestMetrics()
         self._tokens: Tokens | None = None
-        self._spans: GatewaySpans | None = None
+        self._spans: RequestSpans | None = None
         self._gateway: Gateway | None = None
         self._dispatch: Dispatch | None = None
         self._front: Front | None = None
@@ -134,7 +186,7 @@ class ConsoleService:
         assert self._watch is not None
         self._dispatch = Dispatch(OPERATIONS, self.gateway, self._figures, self._spans)
         self._front = Front(
-            Access(self._tokens, self._settings.host_names),
+            AccessControl(self._tokens, self._settings.host_names),
             self._dispatch,
             self._pages,
             description_pages(OPERATIONS, tokens=self._tokens is not None),
@@ -192,10 +244,9 @@ class ConsoleService:
     async def _answer(self, request: Any) -> Any:
         front = self._front
         if front is None:  # bound, but not serving yet
-            from kourou_console.answers import written
-            from kourou_console.problems import Busy
+            from kourou_console.http.responses import Busy, error_response
 
-            return written(Busy("the gateway is starting"))
+            return error_response(Busy("the gateway is starting"))
         return await front.answer(request)
 
     def _new_client(self, **options: Any) -> Client:
@@ -217,7 +268,7 @@ class ConsoleService:
             send_timeout_ms=self._settings.send_timeout_ms,
         )
 
-    def _traced(self) -> GatewaySpans | None:
+    def _traced(self) -> RequestSpans | None:
         settings = self._settings
         options = tracing_options(
             os.environ,
@@ -225,7 +276,7 @@ class ConsoleService:
             endpoint=settings.trace_otlp_endpoint or "",
             ratio=settings.trace_sample_percent / 100,
         )
-        return None if options is None else GatewaySpans(start_export(options))
+        return None if options is None else RequestSpans(start_export(options))
 
     @staticmethod
     def _reread_on_signal(tokens: Tokens) -> None:

@@ -22,7 +22,7 @@ from kourou.protocol.record.message_trace import (
     TraceRecord,
     TransactionEnded,
 )
-from kourou_console.message_views import host_text
+from kourou_console.messages.views import host_text
 
 _NOT_HANDED_OVER = frozenset({TrackKind.CONSUMED_BUT_FILTERED, TrackKind.UNKNOWN})
 """The group may be past the message, but no delivery to a handler is known."""

@@ -38,10 +38,10 @@ from kourou_console.api import (
     waiting,
 )
 from kourou_console.gateway import Gateway
-from kourou_console.halves import Halves
 from kourou_console.leases.leases import Leases
+from kourou_console.messages.transactions import HalfMessages
+from kourou_console.metrics.sampler import Sampler
 from kourou_console.operation import Operation
-from kourou_console.sampler import Sampler
 
 OPERATIONS: tuple[Operation, ...] = (
     *me.OPERATIONS,
@@ -77,5 +77,5 @@ OPERATIONS: tuple[Operation, ...] = (
 )
 """In the order of the reference page."""
 
-STARTED: tuple[Callable[[Gateway], Any], ...] = (Halves, Leases, Sampler)
+STARTED: tuple[Callable[[Gateway], Any], ...] = (HalfMessages, Leases, Sampler)
 """Components (kourou_console.gateway) that start with the service, not at the first call."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from kourou.client.admin.name_servers import ORDER_NAMESPACE
 from kourou.client.session.routes import strict_queues
 from kourou.errors import Unavailable
-from kourou.model.topic import TopicConfig as BrokerTopic
+from kourou.model.topic import TopicConfig
 from kourou_console.gateway import Gateway
 from kourou_console.lists import Missing
 
@@ -69,7 +69,7 @@ async def order_plan(
     gateway: Gateway,
     topic: str,
     wanted: bool | None,
-    now: Mapping[str, BrokerTopic],
+    now: Mapping[str, TopicConfig],
     queues: Mapping[str, int],
     unknown: Sequence[Missing],
 ) -> OrderPlan:

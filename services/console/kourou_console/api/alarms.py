@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from kourou_console.alarm_book import ActiveAlarm
-from kourou_console.alarm_rules import GAPS
 from kourou_console.gateway import Gateway
 from kourou_console.lists import Listing
+from kourou_console.metrics.alarms import GAPS, ActiveAlarm
+from kourou_console.metrics.sampler import Sampler
 from kourou_console.operation import NoParameters, Operation
-from kourou_console.sampler import Sampler
 
 
 class Alarm(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from kourou_console.lists import LIST_ITEMS, Done, Limit, Listing, Name, Reason,
 from kourou_console.operation import BodyKind, Operation
 
 
-class Setting(msgspec.Struct, frozen=True, kw_only=True):
+class BrokerSetting(msgspec.Struct, frozen=True, kw_only=True):
     """One current setting; `configured` is the value of the broker's file, or the default.
 
     Fields that a RocketMQ broker does not report are null.
@@ -123,24 +123,24 @@ class GroupQueueLag(QueueLag, frozen=True, kw_only=True):
     group: str
 
 
-async def config(gateway: Gateway, parameters: BrokerPath) -> Listing[Setting]:
+async def config(gateway: Gateway, parameters: BrokerPath) -> Listing[BrokerSetting]:
     """Every setting, its current value, and whether it can be changed while the broker runs."""
     await brokers_of(gateway, parameters.broker)
     found = await _settings(gateway, parameters.broker)
     return Listing(items=found, total=len(found), as_of_ms=gateway.clock.now_ms())
 
 
-async def _settings(gateway: Gateway, broker: str) -> list[Setting]:
+async def _settings(gateway: Gateway, broker: str) -> list[BrokerSetting]:
     try:
         reported = await gateway.admin.brokers.settings(broker)
     except DecodeError:  # other brokers report only values
         values = await gateway.admin.brokers.config(broker)
-        return [Setting(name=name, value=value) for name, value in sorted(values.items())]
+        return [BrokerSetting(name=name, value=value) for name, value in sorted(values.items())]
     return [_setting(one) for one in sorted(reported, key=lambda one: one.name)]
 
 
-def _setting(one: SettingView) -> Setting:
-    return Setting(
+def _setting(one: SettingView) -> BrokerSetting:
+    return BrokerSetting(
         name=one.name,
         value=one.value,
         configured=one.configured,
@@ -181,7 +181,7 @@ async def update_config(
     )
 
 
-def _change(one: Setting | None, name: str, value: str) -> SettingChange:
+def _change(one: BrokerSetting | None, name: str, value: str) -> SettingChange:
     if one is None:
         return SettingChange(name, None, value, "unknown setting")
     if one.changeable is False:
@@ -196,7 +196,7 @@ def _change(one: Setting | None, name: str, value: str) -> SettingChange:
     return SettingChange(name, one.value, value, refused)
 
 
-def _number_refused(one: Setting, text: str) -> str | None:
+def _number_refused(one: BrokerSetting, text: str) -> str | None:
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
         return "write a whole number"
@@ -304,7 +304,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Settings of a broker: value, allowed range, changeable at run time.",
         _CHAPTER,
         config,
-        Listing[Setting],
+        Listing[BrokerSetting],
         BrokerPath,
     ),
     Operation(

@@ -14,14 +14,14 @@ from kourou.model.names import check_topic
 from kourou.model.queue import MessageQueue
 from kourou_console.gateway import Gateway
 from kourou_console.lists import Missing, Name
-from kourou_console.message_bodies import Budget
-from kourou_console.message_views import PREVIEW_BYTES, BodyMax, MessageView, views_of
+from kourou_console.messages.bodies import Budget
+from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, MessageView, views_of
 from kourou_console.operation import Operation
 
 READ_BYTES = 4 << 20
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class BrowseParams(msgspec.Struct, frozen=True, kw_only=True):
     """A queue, and the offset to start at."""
 
     topic: Name
@@ -46,7 +46,7 @@ class QueuePage(msgspec.Struct, frozen=True, kw_only=True):
     missing: list[Missing] = []
 
 
-async def browse_queue(gateway: Gateway, parameters: Place) -> QueuePage:
+async def browse_queue(gateway: Gateway, parameters: BrowseParams) -> QueuePage:
     """Messages from an offset on."""
     reading = gateway.admin.reading
     queue = MessageQueue(check_topic(parameters.topic), parameters.broker, parameters.queue)
@@ -100,6 +100,6 @@ OPERATIONS: tuple[Operation, ...] = (
         "Messages",
         browse_queue,
         QueuePage,
-        parameters=Place,
+        parameters=BrowseParams,
     ),
 )

@@ -21,9 +21,9 @@ from kourou_console.lists import (
     brokers_of,
     why,
 )
+from kourou_console.metrics.broker_runtime import Runtime, runtime_of
+from kourou_console.metrics.sampler import Sampler
 from kourou_console.operation import NoParameters, Operation
-from kourou_console.runtime_figures import Runtime, runtime_of
-from kourou_console.sampler import Sampler
 
 CANDIDATE = "candidate"
 MISSING = "missing"
@@ -36,7 +36,7 @@ class Epoch(msgspec.Struct, frozen=True):
     begins_at: int
 
 
-class Member(msgspec.Struct, frozen=True, kw_only=True):
+class LogReplica(msgspec.Struct, frozen=True, kw_only=True):
     """One replica of a broker's log, with positions in bytes.
 
     `why`: it did not reply, or has a problem. `role` is leader, follower, candidate, fenced, or
@@ -74,7 +74,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     why: str | None
     version: str | None
     started_at_ms: int | None
-    members: list[Member]
+    members: list[LogReplica]
     replication: str | None
     leader: str | None
     epoch: int | None
@@ -147,7 +147,7 @@ async def broker(gateway: Gateway, parameters: BrokerPath) -> Broker:
     return found[parameters.broker]
 
 
-async def replicas(gateway: Gateway, parameters: BrokerPath) -> Listing[Member]:
+async def replicas(gateway: Gateway, parameters: BrokerPath) -> Listing[LogReplica]:
     """Every replica of a broker's log, as reported by itself."""
     await brokers_of(gateway, parameters.broker)
     members = every_member(await gateway.admin.replicas.of(parameters.broker))
@@ -247,16 +247,16 @@ def _replication(members: list[LogMember]) -> str | None:
     return "none" if alone else "replicas"
 
 
-def members_of(members: list[LogMember]) -> list[Member]:
+def members_of(members: list[LogMember]) -> list[LogReplica]:
     """The replicas as response items, with the leader's information about its followers."""
     leader = _leading(members)
     return [_member(one, None if leader is None else leader.told) for one in members]
 
 
-def every_member(members: list[LogMember]) -> list[Member]:
+def every_member(members: list[LogMember]) -> list[LogReplica]:
     """The replicas, then the nodes of their Raft group that are not registered."""
     gone = [
-        Member(
+        LogReplica(
             broker=leader.broker_name,
             registered_id=one.broker_id,
             address="",
@@ -270,11 +270,11 @@ def every_member(members: list[LogMember]) -> list[Member]:
     return [*members_of(members), *gone]
 
 
-def _member(one: LogMember, leader: ReplicasView | None) -> Member:
+def _member(one: LogMember, leader: ReplicasView | None) -> LogReplica:
     reported = one.told
     if reported is None:
         text = "it does not respond" if one.error is None else str(one.error)
-        return Member(
+        return LogReplica(
             broker=one.broker_name,
             registered_id=one.registered_id,
             address=one.address,
@@ -290,7 +290,7 @@ def _member(one: LogMember, leader: ReplicasView | None) -> Member:
     reason = reported.reason or None
     if reported.fenced:
         reason = f"replaced by a leader with epoch {reported.fenced}; it accepts no more messages"
-    return Member(
+    return LogReplica(
         broker=one.broker_name,
         registered_id=one.registered_id,
         address=one.address,
@@ -346,7 +346,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Replicas of a broker's log: role, epoch, end and lag, reported by each.",
         "Cluster and brokers",
         replicas,
-        Listing[Member],
+        Listing[LogReplica],
         BrokerPath,
     ),
     Operation(

@@ -17,23 +17,23 @@ from kourou.model.limits import (
     REDRIVE_RATE_MAX,
 )
 from kourou.model.names import DLQ_PREFIX, check_group, dlq_topic
-from kourou_console import places
-from kourou_console.answers import ALWAYS, disposition
 from kourou_console.api.groups import all_groups
-from kourou_console.gateway import Gateway
-from kourou_console.leases.leases import wanted_of
-from kourou_console.letters import (
+from kourou_console.dead_letters.redrives import RedriveJob, RedriveOutcome, RedriveResult, Redrives
+from kourou_console.dead_letters.selection import (
     Selection,
-    Waiting,
+    UnhandledDeadLetters,
     dead_letters_from,
     every_dead_letter,
-    waiting,
+    unhandled_dead_letters,
 )
+from kourou_console.gateway import Gateway
+from kourou_console.http.responses import ALWAYS, disposition
+from kourou_console.leases.leases import wanted_of
 from kourou_console.lists import Listing, Missing, Name, asked
-from kourou_console.message_bodies import Budget
-from kourou_console.message_views import PREVIEW_BYTES, BodyMax, MessageView, view_of
+from kourou_console.messages.bodies import Budget
+from kourou_console.messages.cursors import decode_cursor, encode_cursor
+from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, MessageView, view_of
 from kourou_console.operation import BodyKind, NoParameters, Operation
-from kourou_console.redrives import Job, RedriveOutcome, RedriveResult, Redrives
 
 CHAPTER = "Dead letters"
 
@@ -169,12 +169,12 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
 async def list_dead_letters(gateway: Gateway, parameters: OfGroup) -> DeadLetterList:
     """The dead letters of a group, and their causes."""
-    found = await waiting(gateway, parameters.group)
+    found = await unhandled_dead_letters(gateway, parameters.group)
     missing: list[Missing] = []
     # Cursors include silent queues, so that their dead letters are listed when their brokers reply.
     offsets = found.marks | dict.fromkeys(found.silent, 0)
     if parameters.cursor is not None and offsets:
-        position = places.read(parameters.cursor, list(offsets))
+        position = decode_cursor(parameters.cursor, list(offsets))
         if position.offsets is None:
             raise BadRequest("the cursor is of other queues", hint="start without a cursor")
         offsets = {queue: max(offsets[queue], at) for queue, at in position.offsets.items()}
@@ -194,7 +194,7 @@ async def list_dead_letters(gateway: Gateway, parameters: OfGroup) -> DeadLetter
         shown = await dead_letters_from(gateway, asking, parameters.count)
         dead_letters = shown.dead_letters
         if shown.offsets is not None:
-            cursor = places.written(offsets | shown.offsets, gateway.clock.now_ms())
+            cursor = encode_cursor(offsets | shown.offsets, gateway.clock.now_ms())
     budget = Budget()
     return DeadLetterList(
         items=[
@@ -245,8 +245,8 @@ async def list_dead_letter_groups(
     topics = await gateway.admin.topics.list()
     groups = [one.removeprefix(DLQ_PREFIX) for one in topics if one.startswith(DLQ_PREFIX)]
 
-    async def of(group: str) -> Waiting:
-        return await waiting(gateway, group)
+    async def of(group: str) -> UnhandledDeadLetters:
+        return await unhandled_dead_letters(gateway, group)
 
     found, missing = await asked(groups, of)
     missing += [one for those in found.values() for one in those.missing]
@@ -259,7 +259,7 @@ async def export_dead_letters(
     gateway: Gateway, parameters: ExportOf, request: web.BaseRequest
 ) -> web.StreamResponse:
     """All unhandled dead letters, one on each line."""
-    found = await waiting(gateway, parameters.group)
+    found = await unhandled_dead_letters(gateway, parameters.group)
     name = f"dead-letters-{parameters.group}.jsonl"
     headers = {
         **ALWAYS,
@@ -333,7 +333,7 @@ async def stop_redrive(gateway: Gateway, parameters: JobName) -> JobView:
     return _job(gateway, job, 0, 0)
 
 
-def _job(gateway: Gateway, job: Job, begin: int, count: int) -> JobView:
+def _job(gateway: Gateway, job: RedriveJob, begin: int, count: int) -> JobView:
     shown = job.results[begin : begin + count]
     return JobView(
         id=job.id,

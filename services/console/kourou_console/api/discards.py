@@ -21,11 +21,15 @@ from kourou.client.admin.messages import MessageNotFound
 from kourou.errors import BadRequest, Unavailable
 from kourou.model.limits import CONSOLE_DISCARDS_MAX
 from kourou.model.queue import MessageQueue
+from kourou_console.dead_letters.selection import (
+    UnhandledDeadLetters,
+    every_dead_letter,
+    unhandled_dead_letters,
+)
 from kourou_console.gateway import Gateway
-from kourou_console.letters import Waiting, every_dead_letter, waiting
+from kourou_console.http.responses import HttpError
 from kourou_console.lists import Done, Missing, Name
 from kourou_console.operation import BodyKind, Operation
-from kourou_console.problems import Refused
 
 AT_ONCE = 16
 
@@ -53,7 +57,7 @@ class Mark(msgspec.Struct, frozen=True):
     offset: int
 
 
-class Discarded(Done, frozen=True, kw_only=True):
+class DiscardResult(Done, frozen=True, kw_only=True):
     """The number of discarded dead letters, and the marks."""
 
     group: str
@@ -61,9 +65,9 @@ class Discarded(Done, frozen=True, kw_only=True):
     marks: list[Mark]
 
 
-async def discard(gateway: Gateway, parameters: DiscardWanted, body: DiscardBody) -> Discarded:
+async def discard(gateway: Gateway, parameters: DiscardWanted, body: DiscardBody) -> DiscardResult:
     """Move the group's marks past these dead letters. Raises 404 for an ID that is not listed."""
-    found = await waiting(gateway, body.group)
+    found = await unhandled_dead_letters(gateway, body.group)
     ids = set(body.ids)
     chosen = _Chosen()
     if ids:
@@ -79,7 +83,7 @@ async def discard(gateway: Gateway, parameters: DiscardWanted, body: DiscardBody
     if ids and gone > len(ids):
         says.append(f"{gone - len(ids):,} of them are older than the selected ones.")
     says.append("They stay in the log until it expires.")
-    return Discarded(
+    return DiscardResult(
         group=body.group,
         preview=parameters.preview,
         says=says,
@@ -108,7 +112,7 @@ class _Chosen:
             self.last[queue] = dead_letter
 
 
-async def _oldest(gateway: Gateway, found: Waiting, chosen: _Chosen) -> None:
+async def _oldest(gateway: Gateway, found: UnhandledDeadLetters, chosen: _Chosen) -> None:
     count = 0
     async for page in every_dead_letter(gateway, found):
         chosen.missing += page.missing + page.damaged
@@ -119,7 +123,9 @@ async def _oldest(gateway: Gateway, found: Waiting, chosen: _Chosen) -> None:
             return
 
 
-async def _named(gateway: Gateway, found: Waiting, ids: set[str], chosen: _Chosen) -> None:
+async def _named(
+    gateway: Gateway, found: UnhandledDeadLetters, ids: set[str], chosen: _Chosen
+) -> None:
     """Select the dead letters with these offset IDs, by requesting each from its broker."""
     gate = asyncio.Semaphore(AT_ONCE)
     unknown: list[str] = []
@@ -140,7 +146,7 @@ async def _named(gateway: Gateway, found: Waiting, ids: set[str], chosen: _Chose
 
     await asyncio.gather(*map(one, ids))
     if unknown:
-        raise Refused(
+        raise HttpError(
             HTTPStatus.NOT_FOUND,
             f"{found.group} has no dead letter {min(unknown)!r} listed",
             hint="use the `id` of a listed dead letter; discarded ones are not listed",
@@ -155,7 +161,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Discard dead letters: they are no longer listed, and stay in the log until it expires.",
         "Dead letters",
         discard,
-        Discarded,
+        DiscardResult,
         DiscardWanted,
         DiscardBody,
         BodyKind.JSON,

@@ -9,7 +9,7 @@ from kourou_console.gateway import Gateway
 from kourou_console.operation import Operation
 
 
-class Which(msgspec.Struct, frozen=True):
+class ExplainParams(msgspec.Struct, frozen=True):
     """The message, and the group in question."""
 
     id: str
@@ -17,7 +17,7 @@ class Which(msgspec.Struct, frozen=True):
     group: str | None = None
 
 
-async def explain(gateway: Gateway, parameters: Which) -> Explanation:
+async def explain(gateway: Gateway, parameters: ExplainParams) -> Explanation:
     """Collect information from brokers and consumers, and return the conclusions."""
     return await gateway.admin.explain.message(
         parameters.id, topic=parameters.topic, group=parameters.group
@@ -37,6 +37,6 @@ OPERATIONS: tuple[Operation, ...] = (
         chapter="Messages",
         handle=explain,
         answer=Explanation,
-        parameters=Which,
+        parameters=ExplainParams,
     ),
 )

@@ -10,14 +10,14 @@ from typing import Annotated
 
 import msgspec
 
-from kourou.client.admin.filters import FilterChange as Changed
+from kourou.client.admin.filters import FilterChange
 from kourou.errors import BadRequest, Code, Rejected
 from kourou.filtering.python_rules import check_source
 from kourou.model.filter import FilterPolicy, check_filter_name
 from kourou.model.limits import FILTER_SOURCE_BYTES_MAX, FILTER_TRIED_MESSAGES_MAX
-from kourou_console.api.filters import Filter, FilterPath, VersionNumber, one_filter
-from kourou_console.call import Call
+from kourou_console.api.filters import FilterPath, FilterView, VersionNumber, one_filter
 from kourou_console.gateway import Gateway
+from kourou_console.http.call import RequestContext
 from kourou_console.lists import Done, Listing, Name, Reason, brokers_of
 from kourou_console.operation import BodyKind, Operation
 
@@ -73,7 +73,7 @@ class PolicyBody(ChangeBody, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     policy: FilterPolicy
 
 
-class FilterChange(msgspec.Struct, frozen=True, kw_only=True):
+class ChangedFilter(msgspec.Struct, frozen=True, kw_only=True):
     """The filter at a broker after the change: the requested `version`, the `active` one."""
 
     broker: str
@@ -86,7 +86,7 @@ class FilterChange(msgspec.Struct, frozen=True, kw_only=True):
 class FilterChanges(Done, frozen=True, kw_only=True):
     """What a decision did at each broker; nothing yet where it is a preview."""
 
-    items: list[FilterChange]
+    items: list[ChangedFilter]
 
 
 class TrialBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -113,7 +113,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     micros: int
 
 
-class Trial(msgspec.Struct, frozen=True, kw_only=True):
+class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a trial at one filter server; `failure` is what ended it early."""
 
     server: str
@@ -129,7 +129,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 class TrialList(Listing[Tried], frozen=True, kw_only=True):
     """The messages, oldest first at each server."""
 
-    trials: list[Trial]
+    trials: list[TrialResult]
 
 
 _MEANINGS = {
@@ -140,7 +140,7 @@ _MEANINGS = {
 
 
 async def put(
-    gateway: Gateway, parameters: FilterTarget, body: UploadBody, call: Call
+    gateway: Gateway, parameters: FilterTarget, body: UploadBody, call: RequestContext
 ) -> FilterChanges:
     """Upload a version; a known source keeps its version."""
     group, name = parameters.group, check_filter_name(parameters.name)
@@ -265,7 +265,7 @@ async def delete(gateway: Gateway, parameters: FilterDeletion) -> FilterChanges:
     return _response(gateway, [f"{at}: it is deleted." for at in sorted(done)], done)
 
 
-async def _there(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) -> list[Filter]:
+async def _there(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) -> list[FilterView]:
     """The filter at the selected brokers. Raises 404 if none of them has it."""
     chosen = set(await brokers_of(gateway, body.broker, body.cluster))
     found = await one_filter(gateway, FilterPath(parameters.group, parameters.name))
@@ -285,7 +285,7 @@ async def _preview(
     return _response(gateway, [f"{one.broker}: {text}." for one in found], {}, preview=True)
 
 
-def _running(done: Mapping[str, Changed]) -> list[str]:
+def _running(done: Mapping[str, FilterChange]) -> list[str]:
     return [
         f"{where}: no version is enabled."
         if one.active is None
@@ -295,10 +295,10 @@ def _running(done: Mapping[str, Changed]) -> list[str]:
 
 
 def _response(
-    gateway: Gateway, says: list[str], done: Mapping[str, Changed], *, preview: bool = False
+    gateway: Gateway, says: list[str], done: Mapping[str, FilterChange], *, preview: bool = False
 ) -> FilterChanges:
     items = [
-        FilterChange(
+        ChangedFilter(
             broker=where,
             version=one.version,
             active=one.active,
@@ -339,7 +339,7 @@ async def trial(gateway: Gateway, parameters: FilterPath, body: TrialBody) -> Tr
         for one in every.messages
     ]
     trials = [
-        Trial(
+        TrialResult(
             server=server,
             seen=one.seen,
             passed=one.passed,

@@ -10,8 +10,7 @@ from typing import Annotated
 import msgspec
 
 from kourou.errors import Code, Rejected
-from kourou.model.filter import FilterPolicy, FilterState
-from kourou.model.filter import FilterVersion as Kept
+from kourou.model.filter import FilterPolicy, FilterState, FilterVersion
 from kourou.protocol.bodies.filter_bodies import FilterFigures
 from kourou_console.gateway import Gateway
 from kourou_console.lists import (
@@ -30,7 +29,7 @@ from kourou_console.operation import Operation
 VersionNumber = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
 
-class FilterVersion(msgspec.Struct, frozen=True, kw_only=True):
+class FilterVersionView(msgspec.Struct, frozen=True, kw_only=True):
     """One uploaded source; `enabled_ms` is when it last began to run."""
 
     version: int
@@ -42,21 +41,21 @@ class FilterVersion(msgspec.Struct, frozen=True, kw_only=True):
     enabled_ms: int | None
 
 
-class FilterSource(FilterVersion, frozen=True, kw_only=True):
+class FilterSource(FilterVersionView, frozen=True, kw_only=True):
     """A version with its Python."""
 
     source: str
     as_of_ms: int
 
 
-class Quarantine(msgspec.Struct, frozen=True):
+class QuarantinedVersion(msgspec.Struct, frozen=True):
     """A version that must not run, and why."""
 
     version: int
     why: str
 
 
-class Filter(msgspec.Struct, frozen=True, kw_only=True):
+class FilterView(msgspec.Struct, frozen=True, kw_only=True):
     """A filter at one broker. `state` is runs, disabled or quarantined; `policy` hold, skip or pass
     is the failure policy, `skipped` the number of skipped messages.
     """
@@ -70,21 +69,21 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     newest: int | None
     policy: FilterPolicy
     skipped: int
-    quarantined: list[Quarantine]
-    versions: list[FilterVersion]
+    quarantined: list[QuarantinedVersion]
+    versions: list[FilterVersionView]
 
 
-class FilterServers(msgspec.Struct, frozen=True):
+class BrokerFilterServers(msgspec.Struct, frozen=True):
     """The filter servers of a broker; none: groups that use a filter wait."""
 
     broker: str
     addresses: list[str]
 
 
-class FilterList(Listing[Filter], frozen=True, kw_only=True):
+class FilterList(Listing[FilterView], frozen=True, kw_only=True):
     """Filters by broker, group and name."""
 
-    servers: list[FilterServers]
+    servers: list[BrokerFilterServers]
 
 
 class FiltersWanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +111,7 @@ class SourceWanted(msgspec.Struct, frozen=True):
     broker: Name | None = None
 
 
-class FiguresWanted(msgspec.Struct, frozen=True, kw_only=True):
+class StatisticsParams(msgspec.Struct, frozen=True, kw_only=True):
     """One group, one filter, one broker's filter servers; by default all."""
 
     group: Name | None = None
@@ -120,7 +119,7 @@ class FiguresWanted(msgspec.Struct, frozen=True, kw_only=True):
     broker: Name | None = None
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
+class FilterVersionStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """What a version did in one filter server since that started. Counts of messages; bytes in
     from the broker, out to consumers; `micros_a_message` is time used inside the filter.
     """
@@ -186,12 +185,14 @@ async def _filters(
         truncated=truncated,
         as_of_ms=gateway.clock.now_ms(),
         missing=missing,
-        servers=[FilterServers(at, list(servers)) for at, (_, servers) in sorted(found.items())],
+        servers=[
+            BrokerFilterServers(at, list(servers)) for at, (_, servers) in sorted(found.items())
+        ],
     )
 
 
-def _filter(broker: str, one: FilterState) -> Filter:
-    return Filter(
+def _filter(broker: str, one: FilterState) -> FilterView:
+    return FilterView(
         broker=broker,
         group=one.group,
         name=one.name,
@@ -201,7 +202,9 @@ def _filter(broker: str, one: FilterState) -> Filter:
         newest=one.newest,
         policy=one.policy,
         skipped=one.skipped,
-        quarantined=[Quarantine(number, text) for number, text in sorted(one.quarantined.items())],
+        quarantined=[
+            QuarantinedVersion(number, text) for number, text in sorted(one.quarantined.items())
+        ],
         versions=[_version(each) for each in one.versions],
     )
 
@@ -213,8 +216,8 @@ def state_of(one: FilterState) -> str:
     return "quarantined" if one.active in one.quarantined else "runs"
 
 
-def _version(one: Kept) -> FilterVersion:
-    return FilterVersion(
+def _version(one: FilterVersion) -> FilterVersionView:
+    return FilterVersionView(
         version=one.version,
         sha256=one.sha256,
         author=one.author,
@@ -237,7 +240,9 @@ async def source(gateway: Gateway, parameters: SourceWanted) -> FilterSource:
     )
 
 
-async def figures(gateway: Gateway, parameters: FiguresWanted) -> Listing[Figures]:
+async def statistics(
+    gateway: Gateway, parameters: StatisticsParams
+) -> Listing[FilterVersionStatistics]:
     """The statistics of filters, from each filter server that replies."""
     names = await brokers_of(gateway, parameters.broker)
     group, name = parameters.group or "", parameters.name or ""
@@ -247,7 +252,7 @@ async def figures(gateway: Gateway, parameters: FiguresWanted) -> Listing[Figure
 
     found, missing = await asked(names, look)
     rows = [
-        _figures(server, one)
+        _statistics(server, one)
         for servers in found.values()
         for server, every in servers.items()
         for one in every
@@ -261,8 +266,8 @@ async def figures(gateway: Gateway, parameters: FiguresWanted) -> Listing[Figure
     )
 
 
-def _figures(server: str, one: FilterFigures) -> Figures:
-    return Figures(
+def _statistics(server: str, one: FilterFigures) -> FilterVersionStatistics:
+    return FilterVersionStatistics(
         server=server,
         group=one.group,
         name=one.name,
@@ -323,8 +328,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "filter_statistics",
         "Filter statistics since the start of the filter servers.",
         _CHAPTER,
-        figures,
-        Listing[Figures],
-        FiguresWanted,
+        statistics,
+        Listing[FilterVersionStatistics],
+        StatisticsParams,
     ),
 )

@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from kourou.errors import BadRequest, GroupNotFound, KourouError, Rejected, Unavailable
-from kourou.model.group import GroupConfig as BrokerGroup
+from kourou.model.group import GroupConfig
 from kourou.model.names import check_group, is_system_group
 from kourou.model.queue import MessageQueue
 from kourou.protocol.all_bodies import OffsetWrapper
@@ -20,13 +20,13 @@ from kourou_console.api.lag import lag_messages
 from kourou_console.gateway import Gateway
 from kourou_console.lists import (
     LIST_ITEMS,
-    Change,
     Done,
     Limit,
     Listing,
     Missing,
     Name,
     Reason,
+    ValueChange,
     answers,
     asked,
     brokers_of,
@@ -34,8 +34,8 @@ from kourou_console.lists import (
     cut,
     why,
 )
+from kourou_console.metrics.sampler import Sampler
 from kourou_console.operation import BodyKind, Operation
-from kourou_console.sampler import Sampler
 
 _FIELDS = (
     *("consume_enabled", "from_min_enabled", "broadcast_enabled", "retry_queues", "attempts"),
@@ -53,7 +53,7 @@ _BROKERS_NAMES = {
 }
 
 
-class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
+class GroupConfigView(msgspec.Struct, frozen=True, kw_only=True):
     """A group's configuration at one broker; `attempts`: failures until dead-lettering."""
 
     broker: str
@@ -94,7 +94,7 @@ class GroupDetail(Group, frozen=True, kw_only=True):
     `lag_messages` is as of now, as the group's lag queue by queue is; null if unknown.
     """
 
-    configs: list[GroupConfig]
+    configs: list[GroupConfigView]
     topics: list[str]
     clashes: list[str]
     as_of_ms: int
@@ -145,9 +145,9 @@ class BrokerGroupChange(msgspec.Struct, frozen=True, kw_only=True):
     """What changes at one broker; `before` null: it does not have the group yet."""
 
     broker: str
-    before: GroupConfig | None
-    after: GroupConfig
-    changes: list[Change]
+    before: GroupConfigView | None
+    after: GroupConfigView
+    changes: list[ValueChange]
 
 
 class GroupChanges(Done, frozen=True, kw_only=True):
@@ -183,11 +183,11 @@ class GroupLoss(Done, frozen=True, kw_only=True):
 
 async def all_groups(
     gateway: Gateway, broker: str | None = None, cluster: str | None = None
-) -> tuple[dict[str, dict[str, BrokerGroup]], list[Missing]]:
+) -> tuple[dict[str, dict[str, GroupConfig]], list[Missing]]:
     """Every group of every broker that replies: broker -> group -> config."""
     names = await brokers_of(gateway, broker, cluster)
 
-    async def configs(name: str) -> dict[str, BrokerGroup]:
+    async def configs(name: str) -> dict[str, GroupConfig]:
         return (await gateway.admin.groups.configs(broker=name)).get(name, {})
 
     return await answers(names, configs)
@@ -199,7 +199,7 @@ async def groups(gateway: Gateway, parameters: GroupsWanted) -> Listing[Group]:
     sampler = gateway.part(Sampler)
     await sampler.fresh()
     missing += sampler.without_lags()
-    by_group: dict[str, dict[str, BrokerGroup]] = {name: {} for name in sampler.lags()}
+    by_group: dict[str, dict[str, GroupConfig]] = {name: {} for name in sampler.lags()}
     for broker, configs in found.items():
         for name, config in configs.items():
             by_group.setdefault(name, {})[broker] = config
@@ -241,7 +241,7 @@ async def connected(gateway: Gateway, group: str) -> tuple[int, str | None]:
 
 def group_of(
     name: str,
-    configs: Mapping[str, BrokerGroup],
+    configs: Mapping[str, GroupConfig],
     members: tuple[int, str | None] | None,
     sampler: Sampler,
 ) -> Group:
@@ -262,9 +262,9 @@ def group_of(
     )
 
 
-def config_of(broker: str, one: BrokerGroup) -> GroupConfig:
+def config_of(broker: str, one: GroupConfig) -> GroupConfigView:
     """A group's configuration at a broker, as a response item."""
-    return GroupConfig(
+    return GroupConfigView(
         broker=broker,
         **{ours: getattr(one, theirs) for ours, theirs in _BROKERS_NAMES.items()},
     )
@@ -318,7 +318,7 @@ def _topics_in(progress: Mapping[MessageQueue, OffsetWrapper]) -> list[str]:
     return sorted({queue.topic for queue in progress})
 
 
-def _clashes(configs: Mapping[str, BrokerGroup]) -> list[str]:
+def _clashes(configs: Mapping[str, GroupConfig]) -> list[str]:
     shown = {broker: config_of(broker, one) for broker, one in configs.items()}
     said = []
     for field in _FIELDS:
@@ -362,18 +362,18 @@ async def put(gateway: Gateway, parameters: GroupChange, body: GroupBody) -> Gro
     )
 
 
-def _item(broker: str, name: str, old: BrokerGroup | None, body: GroupBody) -> BrokerGroupChange:
+def _item(broker: str, name: str, old: GroupConfig | None, body: GroupBody) -> BrokerGroupChange:
     before = None if old is None else config_of(broker, old)
-    usual = before or config_of(broker, BrokerGroup(name))
+    usual = before or config_of(broker, GroupConfig(name))
     named = {field: value for field in _FIELDS if (value := getattr(body, field)) is not None}
     after = msgspec.structs.replace(usual, **named)
     changes = changes_between(before, after, _FIELDS)
     return BrokerGroupChange(broker=broker, before=before, after=after, changes=changes)
 
 
-def _as_brokers_have_it(name: str, config: GroupConfig) -> BrokerGroup:
+def _as_brokers_have_it(name: str, config: GroupConfigView) -> GroupConfig:
     values = {theirs: getattr(config, ours) for ours, theirs in _BROKERS_NAMES.items()}
-    return BrokerGroup(name, **values)
+    return GroupConfig(name, **values)
 
 
 def _said(name: str, items: list[BrokerGroupChange], *, preview: bool) -> list[str]:

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kourou.client.admin.history import Decision as Decided
-from kourou.client.admin.history import HistoryPage
+from kourou.client.admin.history import Decision, HistoryPage
 from kourou.errors import BadRequest, Code, Rejected
 from kourou.model.limits import CONSOLE_HISTORY_PAGES_MAX, HISTORY_EVENTS_MAX
 from kourou.protocol.all_bodies import ClusterInfo
@@ -26,7 +25,7 @@ EventNumber = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Moment = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class ControlEventView(msgspec.Struct, frozen=True, kw_only=True):
     """One event. `fields` are its own, with the value `before` it where there was one.
 
     `undoes` is the number of the event that it reverts; `final` is why it cannot be reverted,
@@ -48,21 +47,21 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     final: str | None
 
 
-class Beginning(msgspec.Struct, frozen=True):
+class HistoryStart(msgspec.Struct, frozen=True):
     """The number of the first event that the broker still has; 0: it has all."""
 
     broker: str
     offset: int
 
 
-class HistoryList(Listing[Decision], frozen=True, kw_only=True):
+class HistoryList(Listing[ControlEventView], frozen=True, kw_only=True):
     """Control events, newest first; `cursor` requests the next page."""
 
     cursor: str | None
-    begins_at: list[Beginning]
+    begins_at: list[HistoryStart]
 
 
-class HistoryWanted(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryParams(msgspec.Struct, frozen=True, kw_only=True):
     """Filters of events.
 
     `kind` is topic, group, setting, progress, filter and others, `name` what follows it (`orders`);
@@ -78,7 +77,7 @@ class HistoryWanted(msgspec.Struct, frozen=True, kw_only=True):
     count: Annotated[int, msgspec.Meta(ge=1, le=HISTORY_EVENTS_MAX)] = EVENTS
 
 
-class BrokerHistoryWanted(msgspec.Struct, frozen=True, kw_only=True):
+class BrokerHistoryParams(msgspec.Struct, frozen=True, kw_only=True):
     """The same filters for one broker."""
 
     broker: Name
@@ -102,7 +101,7 @@ class StateWanted(msgspec.Struct, frozen=True, kw_only=True):
     offset: EventNumber | None = None
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
+class StateView(msgspec.Struct, frozen=True, kw_only=True):
     """What held: plain JSON, null if the thing did not exist. `at_ms` is that of the last event."""
 
     broker: str
@@ -138,18 +137,18 @@ class UndoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Undone(Done, frozen=True, kw_only=True):
     """The reverted event, and the event that reverted it."""
 
-    undone: Decision | None
-    items: list[Decision]
+    undone: ControlEventView | None
+    items: list[ControlEventView]
 
 
-async def history(gateway: Gateway, parameters: HistoryWanted) -> HistoryList:
+async def history(gateway: Gateway, parameters: HistoryParams) -> HistoryList:
     """The control events of one broker or all, the newest first."""
     info = await gateway.admin.cluster.info()
     brokers = await brokers_of(gateway, parameters.broker)
     before = _before(parameters.cursor, brokers)
     asking = [name for name in brokers if before.get(name, 1) != 0]
 
-    async def look(name: str) -> tuple[list[Decided], HistoryPage]:
+    async def look(name: str) -> tuple[list[Decision], HistoryPage]:
         return await _page(gateway, name, parameters, before.get(name))
 
     pages, missing = await answers(asking, look)
@@ -169,26 +168,26 @@ async def history(gateway: Gateway, parameters: HistoryWanted) -> HistoryList:
             then[name] = page.before or 0
     more = any(then.values()) and bool(pages)
     return HistoryList(
-        items=[_decision(one, info) for one in shown],
+        items=[_event_view(one, info) for one in shown],
         total=None,
         truncated=more,
         as_of_ms=gateway.clock.now_ms(),
         missing=missing,
         cursor=",".join(f"{name}:{then[name]}" for name in sorted(then)) if more else None,
-        begins_at=[Beginning(name, page.begins_at) for name, (_, page) in sorted(pages.items())],
+        begins_at=[HistoryStart(name, page.begins_at) for name, (_, page) in sorted(pages.items())],
     )
 
 
 async def _page(
-    gateway: Gateway, broker: str, parameters: HistoryWanted, before: int | None
-) -> tuple[list[Decided], HistoryPage]:
+    gateway: Gateway, broker: str, parameters: HistoryParams, before: int | None
+) -> tuple[list[Decision], HistoryPage]:
     """Up to `count` events of one broker. For a kind it reads on: brokers filter by name only."""
     aggregate = ""
     if parameters.name is not None:
         if parameters.kind is None:
             raise BadRequest("a name requires its kind", hint="kind=topic&name=orders")
         aggregate = f"{parameters.kind}/{parameters.name}"
-    found: list[Decided] = []
+    found: list[Decision] = []
     for _ in range(CONSOLE_HISTORY_PAGES_MAX):
         page = await gateway.admin.history.of(
             aggregate,
@@ -224,9 +223,9 @@ def _before(cursor: str, brokers: list[str]) -> dict[str, int]:
     return found
 
 
-def _decision(one: Decided, info: ClusterInfo) -> Decision:
+def _event_view(one: Decision, info: ClusterInfo) -> ControlEventView:
     kind, _, name = one.aggregate.partition("/")
-    return Decision(
+    return ControlEventView(
         broker=one.broker_name,
         offset=one.offset,
         at_ms=one.at_ms,
@@ -243,7 +242,7 @@ def _decision(one: Decided, info: ClusterInfo) -> Decision:
     )
 
 
-def _final(one: Decided, info: ClusterInfo) -> str | None:
+def _final(one: Decision, info: ClusterInfo) -> str | None:
     return refusal(
         one.type,
         one.aggregate.partition("/")[2],
@@ -253,12 +252,12 @@ def _final(one: Decided, info: ClusterInfo) -> str | None:
     )
 
 
-async def broker_history(gateway: Gateway, parameters: BrokerHistoryWanted) -> HistoryList:
+async def broker_history(gateway: Gateway, parameters: BrokerHistoryParams) -> HistoryList:
     """The control events of one broker."""
-    return await history(gateway, HistoryWanted(**msgspec.structs.asdict(parameters)))
+    return await history(gateway, HistoryParams(**msgspec.structs.asdict(parameters)))
 
 
-async def state(gateway: Gateway, parameters: StateWanted) -> State:
+async def state(gateway: Gateway, parameters: StateWanted) -> StateView:
     """The state at a time, after an event, or now."""
     found = await gateway.admin.history.state_at(
         parameters.aggregate,
@@ -266,7 +265,7 @@ async def state(gateway: Gateway, parameters: StateWanted) -> State:
         at_ms=parameters.at_ms,
         offset=parameters.offset,
     )
-    return State(
+    return StateView(
         broker=found.broker_name,
         aggregate=found.aggregate,
         value=found.value,
@@ -288,7 +287,7 @@ async def undo(gateway: Gateway, parameters: UndoWanted, body: UndoBody) -> Undo
     final = None if event is None else _final(event, info)
     if final is not None:
         raise Rejected(final)
-    items: list[Decided] = []
+    items: list[Decision] = []
     if parameters.preview:
         if event is not None and event.aggregate.startswith("filter/"):
             await _check_filter(gateway, event)
@@ -299,8 +298,8 @@ async def undo(gateway: Gateway, parameters: UndoWanted, body: UndoBody) -> Undo
     return Undone(
         preview=parameters.preview,
         says=_said(body.offset, event, items, preview=parameters.preview),
-        undone=None if event is None else _decision(event, info),
-        items=[_decision(one, info) for one in items],
+        undone=None if event is None else _event_view(event, info),
+        items=[_event_view(one, info) for one in items],
         as_of_ms=gateway.clock.now_ms(),
         missing=[]
         if event is not None
@@ -308,7 +307,9 @@ async def undo(gateway: Gateway, parameters: UndoWanted, body: UndoBody) -> Undo
     )
 
 
-def _said(offset: int, event: Decided | None, items: list[Decided], *, preview: bool) -> list[str]:
+def _said(
+    offset: int, event: Decision | None, items: list[Decision], *, preview: bool
+) -> list[str]:
     will = "would be" if preview else "is"
     if event is None:
         return [f"Event {offset} {will} reverted."]
@@ -318,7 +319,7 @@ def _said(offset: int, event: Decided | None, items: list[Decided], *, preview: 
     return says
 
 
-async def _check_filter(gateway: Gateway, event: Decided) -> None:
+async def _check_filter(gateway: Gateway, event: Decision) -> None:
     """Raises what the broker would: the filter must exist, or must not if it is to be restored."""
     group, _, name = event.aggregate.removeprefix("filter/").partition("/")
     found = await gateway.admin.filters.list(group, name, broker=event.broker_name)
@@ -349,7 +350,7 @@ OPERATIONS: tuple[Operation, ...] = (
         _CHAPTER,
         history,
         HistoryList,
-        HistoryWanted,
+        HistoryParams,
     ),
     Operation(
         "GET",
@@ -358,7 +359,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "The configuration at a time (`at_ms`) or after an event (`offset`); without either, now.",
         _CHAPTER,
         state,
-        State,
+        StateView,
         StateWanted,
     ),
     Operation(
@@ -384,7 +385,7 @@ OPERATIONS: tuple[Operation, ...] = (
         _CHAPTER,
         broker_history,
         HistoryList,
-        BrokerHistoryWanted,
+        BrokerHistoryParams,
     ),
     Operation(
         "POST",

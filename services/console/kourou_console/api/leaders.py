@@ -11,22 +11,22 @@ import msgspec
 
 from kourou.errors import BadRequest
 from kourou_console.api.brokers import BrokerChange
-from kourou_console.api.cluster import Member, members_of
+from kourou_console.api.cluster import LogReplica, members_of
 from kourou_console.gateway import Gateway
 from kourou_console.lists import Done, Missing, Name, brokers_of
 from kourou_console.operation import BodyKind, Operation
 
 
-class Leading(Done, frozen=True, kw_only=True):
+class LeaderChange(Done, frozen=True, kw_only=True):
     """Who leads, or would; the epoch it leads in, once it does."""
 
     broker: str
     leader: str | None
     epoch: int | None
-    members: list[Member]
+    members: list[LogReplica]
 
 
-class ThreadQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TransferParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`to` is a member's name or brokerId; by default the most up-to-date replica."""
 
     to: Annotated[str, msgspec.Meta(max_length=255)] = ""
@@ -40,7 +40,9 @@ class Promotion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     force: bool = False
 
 
-async def transfer_leader(gateway: Gateway, parameters: BrokerChange, body: ThreadQueue) -> Leading:
+async def transfer_leader(
+    gateway: Gateway, parameters: BrokerChange, body: TransferParams
+) -> LeaderChange:
     """Let another node of a Raft group lead. No acknowledged message is lost."""
     name = parameters.broker
     await brokers_of(gateway, name)
@@ -66,7 +68,7 @@ async def transfer_leader(gateway: Gateway, parameters: BrokerChange, body: Thre
     return _response(gateway, name, says, members)
 
 
-async def promote(gateway: Gateway, parameters: BrokerChange, body: Promotion) -> Leading:
+async def promote(gateway: Gateway, parameters: BrokerChange, body: Promotion) -> LeaderChange:
     """Make a follower the leader of its log, in a new epoch."""
     name = parameters.broker
     await brokers_of(gateway, name)
@@ -84,7 +86,7 @@ async def promote(gateway: Gateway, parameters: BrokerChange, body: Promotion) -
     )
 
 
-def _promoted(name: str, members: list[Member], body: Promotion) -> list[str]:
+def _promoted(name: str, members: list[LogReplica], body: Promotion) -> list[str]:
     """The expected effects, from what the replicas report."""
     chosen = next(
         (
@@ -123,14 +125,19 @@ def _promoted(name: str, members: list[Member], body: Promotion) -> list[str]:
     return says
 
 
-def _leader(members: list[Member]) -> str | None:
+def _leader(members: list[LogReplica]) -> str | None:
     return next((one.member or one.address for one in members if one.role == "leader"), None)
 
 
 def _response(
-    gateway: Gateway, name: str, says: list[str], members: list[Member], *, preview: bool = False
-) -> Leading:
-    return Leading(
+    gateway: Gateway,
+    name: str,
+    says: list[str],
+    members: list[LogReplica],
+    *,
+    preview: bool = False,
+) -> LeaderChange:
+    return LeaderChange(
         broker=name,
         preview=preview,
         says=says,
@@ -152,9 +159,9 @@ OPERATIONS: tuple[Operation, ...] = (
         "Transfer leadership of a Raft group, before its leader is stopped.",
         _CHAPTER,
         transfer_leader,
-        Leading,
+        LeaderChange,
         BrokerChange,
-        ThreadQueue,
+        TransferParams,
         BodyKind.JSON,
         changes=True,
         administers=True,
@@ -166,7 +173,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Promote a follower to leader. `preview=true` shows what would be lost.",
         _CHAPTER,
         promote,
-        Leading,
+        LeaderChange,
         BrokerChange,
         Promotion,
         BodyKind.JSON,

@@ -24,14 +24,14 @@ from kourou.model.limits import (
 from kourou.model.names import check_group
 from kourou.model.subscription import ConsumeFromWhere
 from kourou_console.gateway import Gateway
-from kourou_console.leases.book import End, State
+from kourou_console.http.responses import problem_of
+from kourou_console.leases.book import HeldState, LeaseEnd
 from kourou_console.leases.leases import Leases, in_short, subscribed
 from kourou_console.leases.member import GroupHeld, GroupMember
 from kourou_console.lists import Listing, Name
-from kourou_console.message_bodies import Budget
-from kourou_console.message_views import MessageView, view_of
+from kourou_console.messages.bodies import Budget
+from kourou_console.messages.views import MessageView, view_of
 from kourou_console.operation import BodyKind, NoParameters, Operation
-from kourou_console.problems import problem_of
 
 CHAPTER = "Consuming by leases"
 
@@ -127,7 +127,7 @@ class Acks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     leases: Annotated[list[str], msgspec.Meta(min_length=1, max_length=LEASE_SETTLE_MAX)]
 
 
-class Problem(msgspec.Struct, frozen=True):
+class LeaseProblem(msgspec.Struct, frozen=True):
     """Why one of several was refused."""
 
     status: int
@@ -140,10 +140,10 @@ class AckOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     lease: str
     state: str | None
-    error: Problem | None
+    error: LeaseProblem | None
 
 
-class TopicUse(msgspec.Struct, frozen=True, kw_only=True):
+class LeasedTopic(msgspec.Struct, frozen=True, kw_only=True):
     """A topic of a group here: its filter, messages that wait here, messages under lease."""
 
     topic: str
@@ -161,7 +161,7 @@ class GroupUse(msgspec.Struct, frozen=True, kw_only=True):
     #: The number of waiting receives.
     receiving: int
     leased: int
-    topics: list[TopicUse]
+    topics: list[LeasedTopic]
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,7 +217,7 @@ async def _leased(
             if view.body_truncated:
                 break
             del left[number]
-            if held.number != number or held.state is not State.LEASED:
+            if held.number != number or held.state is not HeldState.LEASED:
                 continue  # it ended during decompression
             if view.body_error is not None:  # an unreadable message can never be consumed
                 del whole[number]  # if no broker accepts it, its lease continues
@@ -245,11 +245,11 @@ def _wall_ms(gateway: Gateway, monotonic_ms: int) -> int:
 async def ack_lease(gateway: Gateway, parameters: OneLease) -> LeaseState:
     """Acknowledge a message."""
     _ack(gateway.part(Leases), parameters.lease)
-    return _state(gateway, parameters.lease, End.ACKED)
+    return _state(gateway, parameters.lease, LeaseEnd.ACKED)
 
 
 def _ack(leases: Leases, token: str) -> None:
-    found = leases.find(token, done=End.ACKED)
+    found = leases.find(token, done=LeaseEnd.ACKED)
     if found is not None:
         member, held = found
         member.ack(held)
@@ -271,25 +271,25 @@ async def extend_lease(gateway: Gateway, parameters: OneLease, body: Extension) 
 
 async def retry_lease(gateway: Gateway, parameters: OneLease, body: Retry) -> LeaseState:
     """Return a message for a retry."""
-    found = gateway.part(Leases).find(parameters.lease, done=End.RETRIED)
+    found = gateway.part(Leases).find(parameters.lease, done=LeaseEnd.RETRIED)
     if found is not None:
         member, held = found
         await member.retry(held, body.delay_level, body.reason)
-    return _state(gateway, parameters.lease, End.RETRIED)
+    return _state(gateway, parameters.lease, LeaseEnd.RETRIED)
 
 
 async def dead_letter_lease(
     gateway: Gateway, parameters: OneLease, body: DeadLettered
 ) -> LeaseState:
     """Send a message to the dead-letter queue."""
-    found = gateway.part(Leases).find(parameters.lease, done=End.DEAD_LETTERED)
+    found = gateway.part(Leases).find(parameters.lease, done=LeaseEnd.DEAD_LETTERED)
     if found is not None:
         member, held = found
         await member.dead_letter(held, body.reason)
-    return _state(gateway, parameters.lease, End.DEAD_LETTERED)
+    return _state(gateway, parameters.lease, LeaseEnd.DEAD_LETTERED)
 
 
-def _state(gateway: Gateway, lease: str, end: End) -> LeaseState:
+def _state(gateway: Gateway, lease: str, end: LeaseEnd) -> LeaseState:
     return LeaseState(
         lease=lease, state=end.value, expires_ms=None, as_of_ms=gateway.clock.now_ms()
     )
@@ -305,10 +305,10 @@ async def ack_leases(gateway: Gateway, parameters: InGroup, body: Acks) -> Listi
             _ack(leases, token)
         except KourouError as error:
             details = problem_of(error)
-            problem = Problem(details.status, details.title, details.detail)
+            problem = LeaseProblem(details.status, details.title, details.detail)
             items.append(AckOutcome(lease=token, state=None, error=problem))
         else:
-            items.append(AckOutcome(lease=token, state=End.ACKED.value, error=None))
+            items.append(AckOutcome(lease=token, state=LeaseEnd.ACKED.value, error=None))
     return Listing(items=items, total=len(items), as_of_ms=gateway.clock.now_ms())
 
 
@@ -320,7 +320,7 @@ async def list_lease_groups(gateway: Gateway, parameters: NoParameters) -> Listi
 
 async def _use(member: GroupMember) -> GroupUse:
     topics = [
-        TopicUse(
+        LeasedTopic(
             topic=topic,
             filter=in_short(use.wanted),
             ready=member.book.ready(topic),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 import kourou
-from kourou_console.call import Call
 from kourou_console.gateway import Gateway
+from kourou_console.http.call import RequestContext
 from kourou_console.operation import NoParameters, Operation
 
 
@@ -28,7 +28,7 @@ class Me(msgspec.Struct, frozen=True):
     as_of_ms: int
 
 
-async def who_am_i(gateway: Gateway, parameters: NoParameters, call: Call) -> Me:
+async def who_am_i(gateway: Gateway, parameters: NoParameters, call: RequestContext) -> Me:
     """The caller."""
     settings = gateway.settings
     rights = [one.name.lower() for one in type(call.caller.right) if one <= call.caller.right]

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from kourou.errors import KourouError, Rejected
-from kourou.model.subscription import Subscription as Wanted
+from kourou.model.subscription import Subscription
 from kourou.protocol.all_bodies import ConsumerRunningInfo
 from kourou_console.api.groups import GroupPath
 from kourou_console.gateway import Gateway
@@ -18,7 +18,7 @@ from kourou_console.operation import BodyKind, Operation
 ClientName = Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
 
 
-class Subscription(msgspec.Struct, frozen=True):
+class SubscriptionView(msgspec.Struct, frozen=True):
     """One topic as it is wanted; `kind` is TAG, SQL92, or FILTER: one in Python."""
 
     topic: str
@@ -26,7 +26,7 @@ class Subscription(msgspec.Struct, frozen=True):
     kind: str
 
 
-class Member(msgspec.Struct, frozen=True):
+class ConnectedClient(msgspec.Struct, frozen=True):
     """A connected client."""
 
     client: str
@@ -35,13 +35,13 @@ class Member(msgspec.Struct, frozen=True):
     version: int
 
 
-class MemberList(Listing[Member], frozen=True, kw_only=True):
+class MemberList(Listing[ConnectedClient], frozen=True, kw_only=True):
     """A group's consumers and settings at brokers: null where no consumer is connected."""
 
     model: str | None
     type: str | None
     from_where: str | None
-    subscriptions: list[Subscription]
+    subscriptions: list[SubscriptionView]
 
 
 class MemberPath(msgspec.Struct, frozen=True):
@@ -79,12 +79,12 @@ class TopicRates(msgspec.Struct, frozen=True, kw_only=True):
     failed_messages: int
 
 
-class Running(msgspec.Struct, frozen=True, kw_only=True):
+class RunningConsumer(msgspec.Struct, frozen=True, kw_only=True):
     """Running information of a consumer, as reported by it."""
 
     client: str
     properties: dict[str, str]
-    subscriptions: list[Subscription]
+    subscriptions: list[SubscriptionView]
     queues: list[HeldQueue]
     rates: list[TopicRates]
     stack: str | None
@@ -95,7 +95,7 @@ class MemberSubscriptions(msgspec.Struct, frozen=True):
     """The subscriptions of a consumer; null with the reason if it did not reply."""
 
     client: str
-    subscriptions: list[Subscription] | None
+    subscriptions: list[SubscriptionView] | None
     why: str | None
 
 
@@ -122,7 +122,7 @@ class SubscriptionList(Listing[MemberSubscriptions], frozen=True, kw_only=True):
     clashes: list[Clash]
 
 
-class Producer(msgspec.Struct, frozen=True, kw_only=True):
+class ConnectedProducer(msgspec.Struct, frozen=True, kw_only=True):
     """A connected producer."""
 
     group: str
@@ -173,7 +173,7 @@ async def members(gateway: Gateway, parameters: GroupPath) -> MemberList:
             subscriptions=[],
         )
     items = [
-        Member(one.client_id, one.client_addr, one.language, one.version)
+        ConnectedClient(one.client_id, one.client_addr, one.language, one.version)
         for one in found.connections
     ]
     return MemberList(
@@ -187,17 +187,17 @@ async def members(gateway: Gateway, parameters: GroupPath) -> MemberList:
     )
 
 
-def _shown(wanted: Iterable[Wanted]) -> list[Subscription]:
-    found = [Subscription(one.topic, one.expression, one.kind) for one in wanted]
+def _shown(wanted: Iterable[Subscription]) -> list[SubscriptionView]:
+    found = [SubscriptionView(one.topic, one.expression, one.kind) for one in wanted]
     return sorted(found, key=lambda one: one.topic)
 
 
-async def running(gateway: Gateway, parameters: MemberPath) -> Running:
+async def running(gateway: Gateway, parameters: MemberPath) -> RunningConsumer:
     """One consumer's settings, queues and rates, requested through a broker."""
     info = await gateway.admin.members.running_info(
         parameters.group, parameters.client, stacks=parameters.stacks
     )
-    return Running(
+    return RunningConsumer(
         client=parameters.client,
         properties=dict(sorted(info.properties.items())),
         subscriptions=_shown(info.subscriptions),
@@ -260,7 +260,7 @@ async def subscriptions(gateway: Gateway, parameters: GroupPath) -> Subscription
     )
 
 
-def clashes_of(by_client: Mapping[str, list[Subscription]]) -> list[Clash]:
+def clashes_of(by_client: Mapping[str, list[SubscriptionView]]) -> list[Clash]:
     """Topics to which not all consumers subscribe in the same way; the larger side first."""
     topics = sorted({one.topic for wanted in by_client.values() for one in wanted})
     found = []
@@ -293,17 +293,17 @@ def clashes_of(by_client: Mapping[str, list[Subscription]]) -> list[Clash]:
     return found
 
 
-async def producers(gateway: Gateway, parameters: ProducersWanted) -> Listing[Producer]:
+async def producers(gateway: Gateway, parameters: ProducersWanted) -> Listing[ConnectedProducer]:
     """All connected producers with group and last heartbeat."""
     names = await brokers_of(gateway, parameters.broker)
     found, missing = await answers(
         names, lambda name: gateway.admin.members.all_producers(broker=name)
     )
-    rows: dict[tuple[str, str], Producer] = {}
+    rows: dict[tuple[str, str], ConnectedProducer] = {}
     for groups in found.values():
         for group, every in groups.items():
             for one in every:
-                row = Producer(
+                row = ConnectedProducer(
                     group=group,
                     client=one.client_id,
                     address=one.remote_ip,
@@ -324,14 +324,14 @@ async def producers(gateway: Gateway, parameters: ProducersWanted) -> Listing[Pr
     )
 
 
-async def producers_of(gateway: Gateway, parameters: GroupPath) -> Listing[Producer]:
+async def producers_of(gateway: Gateway, parameters: GroupPath) -> Listing[ConnectedProducer]:
     """The connected producers of one group; an empty list if there are none."""
     try:
         found = await gateway.admin.groups.producers(parameters.group)
     except Rejected:
         found = []
     items = [
-        Producer(
+        ConnectedProducer(
             group=parameters.group,
             client=one.client_id,
             address=one.client_addr,
@@ -380,7 +380,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "threads.",
         _CHAPTER,
         running,
-        Running,
+        RunningConsumer,
         MemberPath,
     ),
     Operation(
@@ -414,7 +414,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "All connected producers with group and last heartbeat.",
         _CHAPTER,
         producers,
-        Listing[Producer],
+        Listing[ConnectedProducer],
         ProducersWanted,
     ),
     Operation(
@@ -424,7 +424,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "The connected producers of one group.",
         _CHAPTER,
         producers_of,
-        Listing[Producer],
+        Listing[ConnectedProducer],
         GroupPath,
     ),
 )

@@ -20,14 +20,15 @@ from kourou.model.limits import (
 )
 from kourou.model.names import check_topic, is_system_topic
 from kourou.model.queue import MessageQueue
-from kourou_console import latest, places, time_pages
-from kourou_console.call import Content
 from kourou_console.gateway import Gateway
+from kourou_console.http.call import Content
 from kourou_console.leases.leases import wanted_of
 from kourou_console.lists import Missing, Name, why
-from kourou_console.message_bodies import Budget
 from kourou_console.message_spans import SpanView, spans_of
-from kourou_console.message_views import (
+from kourou_console.messages.bodies import Budget
+from kourou_console.messages.cursors import decode_cursor, encode_cursor
+from kourou_console.messages.pages import newest_messages, offsets_at, page_by_time
+from kourou_console.messages.views import (
     PREVIEW_BYTES,
     WHOLE_BYTES,
     BodyMax,
@@ -75,7 +76,7 @@ class OneWithBody(OneMessage, frozen=True, kw_only=True):
     body_max: BodyMax = WHOLE_BYTES
 
 
-class Messages(msgspec.Struct, frozen=True, kw_only=True):
+class MessageList(msgspec.Struct, frozen=True, kw_only=True):
     """Some messages; `cursor` fetches more of a time range, null: there are no more."""
 
     items: list[MessageView]
@@ -128,7 +129,7 @@ class TraceView(msgspec.Struct, frozen=True, kw_only=True):
     missing: list[Missing] = []
 
 
-async def find_messages(gateway: Gateway, parameters: Query) -> Messages:
+async def find_messages(gateway: Gateway, parameters: Query) -> MessageList:
     """Messages by key, by time, or the latest."""
     check_topic(parameters.topic)
     if parameters.latest:
@@ -146,14 +147,14 @@ async def find_messages(gateway: Gateway, parameters: Query) -> Messages:
     return await _by_time(gateway, parameters)
 
 
-async def _latest(gateway: Gateway, parameters: Query) -> Messages:
+async def _latest(gateway: Gateway, parameters: Query) -> MessageList:
     others = (parameters.key, parameters.from_ms, parameters.until_ms, parameters.cursor)
     if parameters.tag or parameters.sql is not None or any(one is not None for one in others):
         raise BadRequest("latest=true cannot be combined", hint="count= says how many")
     reading = gateway.admin.reading
     queues = await reading.queues(parameters.topic)
-    found = await latest.latest(reading, queues, parameters.count)
-    return Messages(
+    found = await newest_messages(reading, queues, parameters.count)
+    return MessageList(
         items=await views_of(found.messages, Budget(), parameters.body_max),
         total=found.total,
         truncated=found.total is None or found.total > len(found.messages),
@@ -163,7 +164,7 @@ async def _latest(gateway: Gateway, parameters: Query) -> Messages:
     )
 
 
-async def _by_key(gateway: Gateway, parameters: Query, key: str) -> Messages:
+async def _by_key(gateway: Gateway, parameters: Query, key: str) -> MessageList:
     if parameters.tag or parameters.sql is not None or parameters.cursor is not None:
         raise BadRequest("a search by key takes neither filter nor cursor")
     await gateway.admin.topics.route(parameters.topic)
@@ -175,7 +176,7 @@ async def _by_key(gateway: Gateway, parameters: Query, key: str) -> Messages:
         end_ms=parameters.until_ms or FOR_EVER_MS,
         count_max=asked,
     )
-    return Messages(
+    return MessageList(
         items=await views_of(found[:asked], Budget(), parameters.body_max),
         total=None,
         truncated=len(found) >= asked,
@@ -185,21 +186,21 @@ async def _by_key(gateway: Gateway, parameters: Query, key: str) -> Messages:
     )
 
 
-async def _by_time(gateway: Gateway, parameters: Query) -> Messages:
+async def _by_time(gateway: Gateway, parameters: Query) -> MessageList:
     reading = gateway.admin.reading
     queues = await reading.queues(parameters.topic)
     from_ms = parameters.from_ms or 0
     offsets: dict[MessageQueue, int] = {}
     unplaced: Sequence[MessageQueue] = queues
     if parameters.cursor is not None:
-        position = places.read(parameters.cursor, queues)
+        position = decode_cursor(parameters.cursor, queues)
         from_ms = position.time_ms
         if position.offsets is not None:
             offsets, unplaced = position.offsets, position.silent
-    begins, missing = await time_pages.starts(reading, unplaced, from_ms)
+    begins, missing = await offsets_at(reading, unplaced, from_ms)
     silent = [queue for queue in unplaced if queue not in begins]
     until_ms = FOR_EVER_MS if parameters.until_ms is None else parameters.until_ms
-    page = await time_pages.page(
+    page = await page_by_time(
         reading,
         offsets | begins,
         until_ms=until_ms,
@@ -212,8 +213,8 @@ async def _by_time(gateway: Gateway, parameters: Query) -> Messages:
         # brokers reply.
         came = page.messages and not silent
         came_to_ms = page.messages[-1].store_timestamp if came else from_ms
-        cursor = places.written(page.offsets, came_to_ms, silent)
-    return Messages(
+        cursor = encode_cursor(page.offsets, came_to_ms, silent)
+    return MessageList(
         items=await views_of(page.messages, Budget(), parameters.body_max),
         total=None,
         truncated=cursor is not None,
@@ -365,7 +366,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "milliseconds.",
         CHAPTER,
         find_messages,
-        Messages,
+        MessageList,
         parameters=Query,
     ),
     Operation(

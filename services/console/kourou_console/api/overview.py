@@ -12,8 +12,8 @@ from kourou.model.names import is_system_group
 from kourou_console.api.alarms import Alarm, alarm_view
 from kourou_console.gateway import Gateway
 from kourou_console.lists import LOOK_S, Missing, why
+from kourou_console.metrics.sampler import ALL, BrokerNow, Sampler
 from kourou_console.operation import NoParameters, Operation
-from kourou_console.sampler import ALL, BrokerNow, Sampler
 from kourou_console.topic_kinds import TopicKind, kind_of
 
 LAGGING = 10
@@ -46,7 +46,7 @@ class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True):
     lag_messages: int | None = None
 
 
-class GroupFigures(msgspec.Struct, frozen=True):
+class LaggingGroup(msgspec.Struct, frozen=True):
     """A group with consumer lag; null: unknown, because a broker did not reply."""
 
     group: str
@@ -75,7 +75,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     disk_used_ratio: float | None
     replica_lag_bytes: int | None
     brokers: list[BrokerFigures]
-    lagging: list[GroupFigures]
+    lagging: list[LaggingGroup]
     brokers_known: int
     brokers_up: int
     topics: int | None
@@ -181,11 +181,11 @@ def broker_figures(now: BrokerNow) -> BrokerFigures:
     )
 
 
-def _lagging(sampler: Sampler) -> list[GroupFigures]:
+def _lagging(sampler: Sampler) -> list[LaggingGroup]:
     worst = sorted(sampler.lags().items(), key=lambda one: (-one[1], one[0]))
     dead = sampler.dead
     return [
-        GroupFigures(group, lag, None if dead is None else dead.get(group, 0))
+        LaggingGroup(group, lag, None if dead is None else dead.get(group, 0))
         for group, _ in worst[:LAGGING]
         if (lag := sampler.lag_of(group)) != 0
     ]

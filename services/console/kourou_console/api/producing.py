@@ -13,8 +13,10 @@ import msgspec
 from kourou.errors import MessageIllegal
 from kourou.model.limits import BODY_SIZE_BYTES_MAX, FRAME_RECORDS_MAX
 from kourou.model.message import Message, SendResult
-from kourou_console.call import Call
-from kourou_console.envelopes import (
+from kourou_console.gateway import Gateway
+from kourou_console.http.call import RequestContext
+from kourou_console.http.idempotence import ABOUT, Idempotence, Named, named
+from kourou_console.messages.envelopes import (
     DELAY_HEADERS,
     MESSAGE_HEADERS,
     BatchedMessage,
@@ -23,8 +25,6 @@ from kourou_console.envelopes import (
     body_of,
     message_of,
 )
-from kourou_console.gateway import Gateway
-from kourou_console.idempotence import ABOUT, Idempotence, Named, named
 from kourou_console.operation import BodyKind, Operation
 
 CHAPTER = "Producing"
@@ -36,7 +36,7 @@ class OfTopic(msgspec.Struct, frozen=True):
     topic: str
 
 
-class Sent(msgspec.Struct, frozen=True):
+class SentMessage(msgspec.Struct, frozen=True):
     """Where a message went, and what is promised about it."""
 
     #: SEND_OK, or a weaker result than requested: FLUSH_DISK_TIMEOUT and the like.
@@ -57,13 +57,13 @@ class Sent(msgspec.Struct, frozen=True):
 class SentBatch(msgspec.Struct, frozen=True):
     """The messages of a batch in their order."""
 
-    items: list[Sent]
+    items: list[SentMessage]
     total: int
     truncated: bool
     as_of_ms: int
 
 
-class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class BatchToSend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Messages of one topic that are stored together, in one queue."""
 
     messages: Annotated[
@@ -72,9 +72,9 @@ class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     order_key: str | None = None
 
 
-def sent(gateway: Gateway, result: SendResult, *, delayed: bool = False) -> Sent:
+def sent_message(gateway: Gateway, result: SendResult, *, delayed: bool = False) -> SentMessage:
     """The response form of a send result."""
-    return Sent(
+    return SentMessage(
         result.status.value,
         result.message_id,
         None if delayed else result.offset_message_id,
@@ -87,7 +87,9 @@ def sent(gateway: Gateway, result: SendResult, *, delayed: bool = False) -> Sent
     )
 
 
-async def send_message(gateway: Gateway, parameters: OfTopic, content: bytes, call: Call) -> Sent:
+async def send_message(
+    gateway: Gateway, parameters: OfTopic, content: bytes, call: RequestContext
+) -> SentMessage:
     """Send one message."""
     message = message_of(content, call)
     name = named(gateway, call, "message", parameters.topic, content)
@@ -95,7 +97,7 @@ async def send_message(gateway: Gateway, parameters: OfTopic, content: bytes, ca
         return await _send(gateway, parameters.topic, message, None)
     keys = gateway.part(Idempotence)
 
-    async def work() -> Sent:
+    async def work() -> SentMessage:
         await keys.check(parameters.topic, name.ids(1), [message.body])
         return await _send(gateway, parameters.topic, message, name)
 
@@ -103,7 +105,7 @@ async def send_message(gateway: Gateway, parameters: OfTopic, content: bytes, ca
     return msgspec.structs.replace(answer, replayed=True) if replayed else answer
 
 
-async def _send(gateway: Gateway, topic: str, message: ToSend, name: Named | None) -> Sent:
+async def _send(gateway: Gateway, topic: str, message: ToSend, name: Named | None) -> SentMessage:
     key = message.order_key
     selector = None if name is None else gateway.part(Idempotence).selector(name, key)
     result = await gateway.client.send(
@@ -118,10 +120,12 @@ async def _send(gateway: Gateway, topic: str, message: ToSend, name: Named | Non
         delay_level=message.delay_level,
         message_id=None if name is None else name.ids(1)[0],
     )
-    return sent(gateway, result, delayed=bool(message.delay_level or message.delay))
+    return sent_message(gateway, result, delayed=bool(message.delay_level or message.delay))
 
 
-async def send_batch(gateway: Gateway, parameters: OfTopic, batch: Batch, call: Call) -> SentBatch:
+async def send_batch(
+    gateway: Gateway, parameters: OfTopic, batch: BatchToSend, call: RequestContext
+) -> SentBatch:
     """Send a batch, completely or not at all."""
     bodies = [body_of(one.body, one.body_base64) for one in batch.messages]
     if sum(map(len, bodies)) > BODY_SIZE_BYTES_MAX:
@@ -142,7 +146,7 @@ async def send_batch(gateway: Gateway, parameters: OfTopic, batch: Batch, call: 
         results = await gateway.client.send_batch(
             topic, messages, order_key=key, selector=selector, message_ids=ids
         )
-        items = [sent(gateway, one) for one in results]
+        items = [sent_message(gateway, one) for one in results]
         return SentBatch(items, len(items), False, gateway.clock.now_ms())
 
     keys = gateway.part(Idempotence)
@@ -166,7 +170,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "when the message is as durable as the broker is configured to guarantee.",
         CHAPTER,
         send_message,
-        Sent,
+        SentMessage,
         parameters=OfTopic,
         body_kind=BodyKind.BYTES,
         json_body=Envelope,
@@ -184,7 +188,7 @@ OPERATIONS: tuple[Operation, ...] = (
         send_batch,
         SentBatch,
         parameters=OfTopic,
-        body=Batch,
+        body=BatchToSend,
         body_kind=BodyKind.JSON,
         body_bytes_max=BODY_SIZE_BYTES_MAX,
         headers=(ABOUT,),

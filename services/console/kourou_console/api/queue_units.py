@@ -15,7 +15,7 @@ from kourou_console.operation import Operation
 UNITS = 32
 
 
-class QueueUnit(msgspec.Struct, frozen=True, kw_only=True):
+class QueueUnitView(msgspec.Struct, frozen=True, kw_only=True):
     """One unit; `passes`: the given group would get its message."""
 
     offset: int
@@ -25,7 +25,7 @@ class QueueUnit(msgspec.Struct, frozen=True, kw_only=True):
     passes: bool
 
 
-class UnitList(Listing[QueueUnit], frozen=True, kw_only=True):
+class UnitList(Listing[QueueUnitView], frozen=True, kw_only=True):
     """Units from an offset on, and the queue's bounds."""
 
     min_offset: int
@@ -51,7 +51,7 @@ async def units(gateway: Gateway, parameters: UnitsWanted) -> UnitList:
         queue, parameters.offset, count=parameters.count, group=parameters.group
     )
     items = [
-        QueueUnit(
+        QueueUnitView(
             offset=parameters.offset + place,
             position=one.physic_offset,
             size_bytes=one.physic_size,

@@ -10,9 +10,9 @@ from kourou.errors import BadRequest
 from kourou.model.limits import CONSOLE_SERIES_MAX
 from kourou_console.gateway import Gateway
 from kourou_console.lists import Missing
+from kourou_console.metrics.sampler import ALL, Sampler
+from kourou_console.metrics.series import Key
 from kourou_console.operation import Operation
-from kourou_console.sampler import ALL, Sampler
-from kourou_console.samples import Key
 
 KNOWN: dict[str, tuple[str, str]] = {
     "messages_in_per_s": ("1/s", "Messages stored"),

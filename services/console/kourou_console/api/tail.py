@@ -22,17 +22,17 @@ from kourou.errors import BadRequest, KourouError, Unavailable
 from kourou.model.limits import PLACES_LENGTH_MAX, TAIL_QUEUES_MAX, TAILS_MAX
 from kourou.model.names import check_topic
 from kourou.model.queue import MessageQueue
-from kourou_console import places, time_pages
-from kourou_console.answers import ALWAYS
-from kourou_console.connections import Connection
 from kourou_console.gateway import Gateway
+from kourou_console.http.connections import HttpConnection
+from kourou_console.http.responses import ALWAYS, Busy, problem_of
 from kourou_console.leases.leases import wanted_of
 from kourou_console.lists import Name
-from kourou_console.message_bodies import Budget
-from kourou_console.message_views import PREVIEW_BYTES, BodyMax, view_of
+from kourou_console.messages.bodies import Budget
+from kourou_console.messages.cursors import decode_cursor
+from kourou_console.messages.pages import offsets_at
+from kourou_console.messages.tails import Gap, Tail
+from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, view_of
 from kourou_console.operation import Operation
-from kourou_console.problems import Busy, problem_of
-from kourou_console.tails import Gap, Tail
 
 ALIVE_S = 10.0
 RECONNECT_MS = 2_000
@@ -40,7 +40,7 @@ RECONNECT_MS = 2_000
 _encode = msgspec.json.Encoder().encode
 
 
-class Following(msgspec.Struct, frozen=True, kw_only=True):
+class TailParams(msgspec.Struct, frozen=True, kw_only=True):
     """What to follow. `from` is now, begin, or a time in epoch milliseconds."""
 
     topic: Name
@@ -69,7 +69,7 @@ class Tails:
 
 
 async def tail_topic(
-    gateway: Gateway, parameters: Following, request: web.BaseRequest
+    gateway: Gateway, parameters: TailParams, request: web.BaseRequest
 ) -> web.StreamResponse:
     """Send events until the caller disconnects."""
     tails = gateway.part(Tails)
@@ -87,7 +87,7 @@ async def tail_topic(
         tails.count -= 1
 
 
-async def _started(gateway: Gateway, parameters: Following, last: str | None) -> Tail:
+async def _started(gateway: Gateway, parameters: TailParams, last: str | None) -> Tail:
     reading = gateway.admin.reading
     wanted = wanted_of(parameters.tag, parameters.sql)
     queues = await reading.queues(check_topic(parameters.topic))
@@ -98,10 +98,10 @@ async def _started(gateway: Gateway, parameters: Following, last: str | None) ->
     offsets: dict[MessageQueue, int] | None = None
     from_ms = None if parameters.begin in ("now", "begin") else _time(parameters.begin)
     if last is not None:
-        position = places.read(last, queues)
+        position = decode_cursor(last, queues)
         offsets, from_ms = None if position.silent else position.offsets, position.time_ms
     if offsets is None and from_ms is not None:
-        offsets, missing = await time_pages.starts(reading, queues, from_ms)
+        offsets, missing = await offsets_at(reading, queues, from_ms)
         if missing:
             raise Unavailable(f"the start position is unknown: {missing[0].what}: {missing[0].why}")
     if offsets is None:
@@ -119,7 +119,7 @@ def _time(text: str) -> int:
 
 async def _stream(request: web.BaseRequest, tail: Tail, body_max: int) -> web.StreamResponse:
     connection = request.protocol
-    assert isinstance(connection, Connection)
+    assert isinstance(connection, HttpConnection)
     headers = {**ALWAYS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
     response = web.StreamResponse(headers=headers)
     await response.prepare(request)
@@ -166,7 +166,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Messages",
         tail_topic,
         None,
-        parameters=Following,
+        parameters=TailParams,
         stream=True,
         headers=(("Last-Event-ID", "the ID of the last received event"),),
         media_type="text/event-stream",

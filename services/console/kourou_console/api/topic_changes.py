@@ -12,23 +12,23 @@ import msgspec
 from kourou.client.admin.name_servers import ORDER_NAMESPACE
 from kourou.errors import BadRequest, KourouError, TopicNotFound, Unavailable
 from kourou.model.names import check_topic
-from kourou.model.topic import TopicConfig as BrokerTopic
-from kourou_console.api.topics import TopicConfig, TopicPath, config_of, configs_of
+from kourou.model.topic import TopicConfig
+from kourou_console.api.topics import TopicConfigView, TopicPath, config_of, configs_of
 from kourou_console.gateway import Gateway
 from kourou_console.lists import (
-    Change,
     Done,
     Missing,
     Name,
     Reason,
+    ValueChange,
     asked,
     brokers_of,
     changes_between,
     why,
 )
+from kourou_console.metrics.sampler import Sampler
 from kourou_console.operation import BodyKind, Operation
 from kourou_console.order_plans import order_plan
-from kourou_console.sampler import Sampler
 from kourou_console.topic_kinds import Access, TopicKind, kind_of, permission_of
 
 QUEUES = 8
@@ -73,9 +73,9 @@ class BrokerTopicChange(msgspec.Struct, frozen=True, kw_only=True):
     """What changes at one broker; `before` null: it does not have the topic yet."""
 
     broker: str
-    before: TopicConfig | None
-    after: TopicConfig
-    changes: list[Change]
+    before: TopicConfigView | None
+    after: TopicConfigView
+    changes: list[ValueChange]
 
 
 class TopicChanges(Done, frozen=True, kw_only=True):
@@ -201,7 +201,7 @@ async def set_permission(
 
 async def _before(
     gateway: Gateway, topic: str, broker: str | None, cluster: str | None
-) -> tuple[dict[str, BrokerTopic], list[Missing], list[str]]:
+) -> tuple[dict[str, TopicConfig], list[Missing], list[str]]:
     """The topic at each broker, the brokers that did not reply, and the selected brokers."""
     if broker is not None and cluster is not None:
         raise BadRequest("give a broker or a cluster, not both")
@@ -234,10 +234,10 @@ def _nobody_missing(missing: list[Missing]) -> None:
 
 
 def _item(
-    broker: str, topic: str, before: BrokerTopic | None, body: TopicBody
+    broker: str, topic: str, before: TopicConfig | None, body: TopicBody
 ) -> BrokerTopicChange:
     old = None if before is None else config_of(broker, before)
-    usual = old or TopicConfig(
+    usual = old or TopicConfigView(
         broker=broker,
         read_queues=body.write_queues or QUEUES,
         write_queues=QUEUES,
@@ -245,7 +245,7 @@ def _item(
         order=False,
         system_flag=0,
     )
-    after = TopicConfig(
+    after = TopicConfigView(
         broker=broker,
         # More write queues need as many read queues: brokers reject anything else.
         read_queues=body.read_queues or max(usual.read_queues, body.write_queues or 0),

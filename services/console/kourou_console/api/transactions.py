@@ -11,17 +11,17 @@ from kourou.client.transactions.transaction import HalfMessage
 from kourou.errors import BadRequest
 from kourou.model.limits import BODY_SIZE_BYTES_MAX, CHECK_IMMUNITY_S_MAX
 from kourou.model.transaction import TransactionState
-from kourou_console.call import Call
-from kourou_console.envelopes import MESSAGE_HEADERS, Envelope, message_of
 from kourou_console.gateway import Gateway
-from kourou_console.halves import Halves, half_of, id_of
-from kourou_console.idempotence import ABOUT, Idempotence, named
+from kourou_console.http.call import RequestContext
+from kourou_console.http.idempotence import ABOUT, Idempotence, named
+from kourou_console.messages.envelopes import MESSAGE_HEADERS, Envelope, message_of
+from kourou_console.messages.transactions import HalfMessages, half_of, id_of
 from kourou_console.operation import BodyKind, Operation
 
 CHAPTER = "Producing"
 
 
-class Beginning(msgspec.Struct, frozen=True):
+class TransactionParams(msgspec.Struct, frozen=True):
     """The topic. `check_immunity_s`: seconds before the broker's first check-back."""
 
     topic: str
@@ -39,7 +39,7 @@ class StartedTransaction(msgspec.Struct, frozen=True):
     as_of_ms: int
 
 
-class Ended(msgspec.Struct, frozen=True):
+class EndedTransaction(msgspec.Struct, frozen=True):
     """The broker has heard it."""
 
     transaction_id: str
@@ -56,13 +56,13 @@ class OfTransaction(msgspec.Struct, frozen=True):
 
 
 async def begin(
-    gateway: Gateway, parameters: Beginning, content: bytes, call: Call
+    gateway: Gateway, parameters: TransactionParams, content: bytes, call: RequestContext
 ) -> StartedTransaction:
     """Store a half message: the first call."""
     message = message_of(content, call)
     if message.delay is not None or message.delay_level:
         raise BadRequest("a message of a transaction cannot be delayed")
-    gateway.part(Halves)
+    gateway.part(HalfMessages)
     topic = parameters.topic
     name = named(gateway, call, f"half {parameters.check_immunity_s}", topic, content)
 
@@ -98,20 +98,22 @@ async def begin(
     return msgspec.structs.replace(answer, replayed=True) if replayed else answer
 
 
-async def commit(gateway: Gateway, parameters: OfTransaction) -> Ended:
+async def commit(gateway: Gateway, parameters: OfTransaction) -> EndedTransaction:
     """Commit: the message is delivered."""
     return await _end(gateway, parameters.transaction_id, TransactionState.COMMIT, "committed")
 
 
-async def roll_back(gateway: Gateway, parameters: OfTransaction) -> Ended:
+async def roll_back(gateway: Gateway, parameters: OfTransaction) -> EndedTransaction:
     """Roll back: the message is never delivered."""
     return await _end(gateway, parameters.transaction_id, TransactionState.ROLLBACK, "rolled_back")
 
 
-async def _end(gateway: Gateway, given: str, state: TransactionState, word: str) -> Ended:
+async def _end(
+    gateway: Gateway, given: str, state: TransactionState, word: str
+) -> EndedTransaction:
     half = half_of(given)
-    await gateway.part(Halves).decide(half, state)
-    return Ended(given, half.message_id, word, gateway.clock.now_ms())
+    await gateway.part(HalfMessages).decide(half, state)
+    return EndedTransaction(given, half.message_id, word, gateway.clock.now_ms())
 
 
 _ABOUT_END = (
@@ -130,7 +132,7 @@ OPERATIONS: tuple[Operation, ...] = (
         CHAPTER,
         begin,
         StartedTransaction,
-        parameters=Beginning,
+        parameters=TransactionParams,
         body_kind=BodyKind.BYTES,
         json_body=Envelope,
         body_bytes_max=BODY_SIZE_BYTES_MAX,
@@ -146,7 +148,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Commit a half message: it is delivered." + _ABOUT_END,
         CHAPTER,
         commit,
-        Ended,
+        EndedTransaction,
         parameters=OfTransaction,
         changes=True,
     ),
@@ -157,7 +159,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Roll back a half message: it is dropped." + _ABOUT_END,
         CHAPTER,
         roll_back,
-        Ended,
+        EndedTransaction,
         parameters=OfTransaction,
         changes=True,
     ),

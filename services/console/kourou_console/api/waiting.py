@@ -9,12 +9,12 @@ import msgspec
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.model.limits import DELAY_LEVELS_MAX, MESSAGES_PER_PAGE_MAX, WAITING_READ_MAX
 from kourou.model.message import Property
-from kourou_console import waiting
 from kourou_console.gateway import Gateway
-from kourou_console.halves import id_of_waiting
 from kourou_console.lists import Missing, Name, cut
-from kourou_console.message_bodies import Budget
-from kourou_console.message_views import PREVIEW_BYTES, BodyMax, MessageView, view_of
+from kourou_console.messages import pending as waiting
+from kourou_console.messages.bodies import Budget
+from kourou_console.messages.transactions import id_of_waiting
+from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, MessageView, view_of
 from kourou_console.operation import Operation
 
 CHAPTER = "Pending messages"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from kourou_console.alarm_book import ActiveAlarm
-from kourou_console.alarm_rules import AlarmThresholds, Raised
 from kourou_console.api.alarms import alarm_view
-from kourou_console.sampler import Sampler
+from kourou_console.metrics.alarms import ActiveAlarm, AlarmThresholds, Raised
+from kourou_console.metrics.sampler import Sampler
 from kourou_rigs.console import ConsoleHere
 
 

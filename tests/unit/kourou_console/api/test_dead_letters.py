@@ -12,9 +12,9 @@ from kourou.client.admin.dead_letters import DeadLetters
 from kourou.errors import Unavailable
 from kourou.model.queue import MessageQueue
 from kourou.testing.cluster import Cluster, unique_name
-from kourou_console import letter_locks, redrives
-from kourou_console.letters import Selection
-from kourou_console.redrives import JobState, RedriveOutcome, Redrives
+from kourou_console.dead_letters import redrives
+from kourou_console.dead_letters.redrives import JobState, RedriveOutcome, Redrives
+from kourou_console.dead_letters.selection import Selection
 from kourou_rigs.console import ConsoleHere
 
 
@@ -209,7 +209,7 @@ def test_a_lock_that_is_lost_ends_the_job(console, group, monkeypatch):
         return held if len(asked) == 1 else [MessageQueue(f"%DLQ%{of}", "broker-a", 0)]
 
     monkeypatch.setattr(DeadLetters, "lock", once)
-    monkeypatch.setattr(letter_locks, "REFRESH_S", 0)
+    monkeypatch.setattr(redrives, "REFRESH_S", 0)
     job = ended(console, redrive(console, group=group, rate_per_s=5)["id"])
     assert job["state"] == "failed"
     assert job["sent"] < 5

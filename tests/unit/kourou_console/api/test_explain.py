@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kourou.errors import BadRequest
-from kourou_console.api.explain import OPERATIONS, Which, explain
+from kourou_console.api.explain import OPERATIONS, ExplainParams, explain
 
 
 @pytest.mark.feature("F265")
@@ -20,12 +20,12 @@ async def test_it_is_the_explanation_that_the_client_gives(cluster):
         sent = await client.send(topic, b"x")
         await client.admin.offsets.commit("till", {sent.queue: 1})
         for text in (sent.message_id, f"{sent.queue!s}@0", sent.offset_message_id):
-            result = await explain(gateway, Which(text, group="till"))
+            result = await explain(gateway, ExplainParams(text, group="till"))
             assert result.groups[0].causes[0].code == "consumed"
-        result = await explain(gateway, Which(f"{sent.queue!s}@9"))
+        result = await explain(gateway, ExplainParams(f"{sent.queue!s}@9"))
         assert (result.message, result.causes[0].code) == (None, "never_stored")
         with pytest.raises(BadRequest, match="is not a message reference"):
-            await explain(gateway, Which("a\nb"))
+            await explain(gateway, ExplainParams("a\nb"))
 
 
 def test_over_http_a_place_has_its_slashes_encoded(cluster, console):
@@ -43,7 +43,7 @@ def test_over_http_a_place_has_its_slashes_encoded(cluster, console):
 def test_its_description_has_all_its_parameters():
     (operation,) = OPERATIONS
     assert (operation.method, operation.path) == ("GET", "/v1/messages/{id}/explain")
-    assert operation.parameters is Which
+    assert operation.parameters is ExplainParams
     assert operation.changes is False
     names = [field.name for field in msgspec.structs.fields(operation.answer)]
     assert {"asked", "as_of_ms", "causes", "groups", "missing"} <= set(names)

@@ -34,7 +34,7 @@ def test_the_list_has_lag_of_the_last_sample(suite: Any) -> None:
             assert next(iter(messages)).body
             found = suite.console.get("/v1/groups", query={"search": group}).json
             assert (found["items"][0]["members"], found["items"][0]["model"]) == (1, "CLUSTERING")
-    from kourou_console.sampler import Sampler
+    from kourou_console.metrics.sampler import Sampler
 
     suite.console.run(suite.console.gateway.part(Sampler).look())
     (row,) = suite.console.get("/v1/groups", query={"search": group}).json["items"]
@@ -65,7 +65,7 @@ def test_a_deletion_says_what_goes(suite: Any) -> None:
 
 
 def test_of_a_deleted_group_only_what_is_left_is_listed(suite: Any) -> None:
-    from kourou_console.sampler import Sampler
+    from kourou_console.metrics.sampler import Sampler
 
     console, topic, group = suite.console, suite.topic(), unique_name("group")
     with suite.cluster.client(group) as mq:

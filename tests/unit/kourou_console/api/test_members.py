@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 import pytest
 
-from kourou.model.subscription import Subscription as Wanted
+from kourou.model.subscription import Subscription
 from kourou.testing.cluster import unique_name
-from kourou_console.api.members import Subscription, clashes_of
+from kourou_console.api.members import SubscriptionView, clashes_of
 
 
 def test_who_is_there_and_what_it_runs(suite: Any) -> None:
@@ -59,8 +59,13 @@ def test_a_member_handles_one_message_now(suite: Any) -> None:
 def test_a_filter_in_python_is_named_as_such(suite: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the wire it is a subscription by tags."""
 
-    async def subscriptions_of(_group: str) -> dict[str, list[Wanted]]:
-        return {"one": [Wanted("flights", "late", class_filter_mode=True), Wanted("gates", "a")]}
+    async def subscriptions_of(_group: str) -> dict[str, list[Subscription]]:
+        return {
+            "one": [
+                Subscription("flights", "late", class_filter_mode=True),
+                Subscription("gates", "a"),
+            ]
+        }
 
     monkeypatch.setattr(suite.console.gateway.admin.members, "subscriptions", subscriptions_of)
     (one,) = suite.console.get("/v1/groups/boards/subscriptions").json["items"]
@@ -71,11 +76,11 @@ def test_a_filter_in_python_is_named_as_such(suite: Any, monkeypatch: pytest.Mon
 
 
 def test_members_that_want_different_things_are_named() -> None:
-    tag = Subscription("orders", "a", "TAG")
+    tag = SubscriptionView("orders", "a", "TAG")
     subscriptions_of = {
         "one": [tag],
-        "two": [tag, Subscription("bills", "*", "TAG")],
-        "three": [Subscription("orders", "b", "TAG"), Subscription("bills", "*", "TAG")],
+        "two": [tag, SubscriptionView("bills", "*", "TAG")],
+        "three": [SubscriptionView("orders", "b", "TAG"), SubscriptionView("bills", "*", "TAG")],
     }
     bills, orders = clashes_of(subscriptions_of)
     assert [(side.expression, side.clients) for side in orders.sides] == [

@@ -12,7 +12,7 @@ from kourou.client.admin.reading import Reading
 from kourou.model.queue import MessageQueue
 from kourou.protocol.record import compression
 from kourou.testing.cluster import Cluster, unique_name
-from kourou_console.message_bodies import PIECE_BYTES
+from kourou_console.messages.bodies import PIECE_BYTES
 from kourou_rigs.console import ConsoleHere
 
 MIB = 1 << 20

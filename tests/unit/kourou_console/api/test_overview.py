@@ -8,7 +8,7 @@ import pytest
 
 from kourou.errors import Unavailable
 from kourou.protocol.all_bodies import BrokerConsumeStats
-from kourou_console.sampler import Sampler
+from kourou_console.metrics.sampler import Sampler
 
 
 def test_sums_of_the_last_sample(suite: Any) -> None:

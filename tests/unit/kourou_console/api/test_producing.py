@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from kourou.model.names import NOT_FOR_CLIENTS
-from kourou_console.figures import Figures
+from kourou_console.http.request_metrics import RequestMetrics
 from kourou_rigs.console import ConsoleHere, HttpAnswer
 
 MESSAGES = "/v1/topics/orders/messages"
@@ -167,6 +167,6 @@ def test_figures_count_it(console):
     assert figures(console).requests["send_message", 200] == before + 1
 
 
-def figures(console: ConsoleHere) -> Figures:
+def figures(console: ConsoleHere) -> RequestMetrics:
     """The service's own."""
     return console.service._figures

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kourou_console.api.series import KNOWN
-from kourou_console.sampler import SUMMED, WORST, Sampler
+from kourou_console.metrics.sampler import SUMMED, WORST, Sampler
 
 
 def test_series_of_all_and_of_one_broker(suite: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kourou.testing.cluster import unique_name
-from kourou_console.sampler import Sampler
+from kourou_console.metrics.sampler import Sampler
 
 PREVIEW = {"preview": "true"}
 

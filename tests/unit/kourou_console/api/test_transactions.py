@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.model.transaction import TransactionState
-from kourou_console.halves import Halves, half_of, id_of
+from kourou_console.messages.transactions import HalfMessages, half_of, id_of
 from kourou_rigs.console import ConsoleHere
 
 BEGIN = "/v1/topics/paid/transactions"
@@ -87,7 +87,7 @@ def test_a_half_message_cannot_be_delayed(console):
 def test_a_broker_that_asks_is_told_that_nothing_is_known_and_asks_again(console, cluster):
     transaction = begun(console, query={"check_immunity_s": 1})
     asked: list[object] = []
-    halves = console.gateway.part(Halves)
+    halves = console.gateway.part(HalfMessages)
     answer = halves._answer
 
     async def watched(message):
@@ -121,7 +121,7 @@ def test_a_decision_that_no_broker_heard_is_told_when_it_asks(console, cluster):
     transaction = begun(console)
     half = half_of(transaction)
     broker = half.queue.broker_name
-    halves = console.gateway.part(Halves)
+    halves = console.gateway.part(HalfMessages)
     cluster.chaos.kill(broker)
     try:
         refused = end(console, transaction, "commit")

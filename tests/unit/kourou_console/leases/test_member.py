@@ -13,8 +13,8 @@ from kourou.model.queue import MessageQueue
 from kourou.testing.cluster import Cluster, unique_name
 from kourou_console.api import leases as api
 from kourou_console.gateway import Gateway
+from kourou_console.http.responses import HttpError
 from kourou_console.leases.leases import Leases
-from kourou_console.problems import Refused
 
 MakeGateway = Callable[[], Awaitable[Gateway]]
 
@@ -61,7 +61,7 @@ async def test_a_lease_that_expires_is_handed_out_again(cluster, gateway, group,
     cluster.clock.advance(seconds=31)
     [second] = await receive(gateway, group, topic)
     assert (second.message.body, second.attempt) == ("a", 2)
-    with pytest.raises(Refused, match="expired") as refused:
+    with pytest.raises(HttpError, match="expired") as refused:
         await ack(gateway, first)
     assert refused.value.status == 410
     assert await ack(gateway, second) == "acked"
@@ -88,7 +88,7 @@ async def test_a_retry_comes_again_from_the_broker(cluster, gateway, group, topi
     [again] = await receive(gateway, group, topic)
     assert (again.message.body, again.attempt, again.message.topic) == ("a", 2, topic)
     assert again.message.origin_id == one.message.offset_id
-    with pytest.raises(Refused, match="returned for a retry"):
+    with pytest.raises(HttpError, match="returned for a retry"):
         await ack(gateway, one)
 
 
@@ -124,7 +124,7 @@ async def test_what_another_gateway_leased_comes_again_when_it_is_gone(
     await ack(first, leased[1])
     await first.close()
     assert bodies(await receive(second, group, topic, max=2)) == ["a", "b"]
-    with pytest.raises(Refused, match="another gateway") as refused:
+    with pytest.raises(HttpError, match="another gateway") as refused:
         await ack(second, leased[0])
     assert refused.value.status == 404
 
@@ -154,7 +154,7 @@ async def test_a_lease_of_a_queue_that_went_elsewhere_is_lost(
     while len(leased) < 2:
         leased |= {one.message.body: one for one in await receive(first, group, topic, max=2)}
     [moved] = await receive(second, group, topic)  # its share of the queues is one of the two
-    with pytest.raises(Refused, match="is lost") as refused:
+    with pytest.raises(HttpError, match="is lost") as refused:
         await ack(first, leased.pop(moved.message.body))
     assert refused.value.status == 410
     [kept] = leased.values()
@@ -206,14 +206,14 @@ async def test_filters_are_the_groups_subscription(gateway, group, topic):
     other = unique_name("group")
     [two] = await receive(gateway, other, topic, max=2, sql="size = 1")
     assert two.message.body == "a"
-    with pytest.raises(Refused, match="subscriptions clash") as refused:
+    with pytest.raises(HttpError, match="subscriptions clash") as refused:
         await receive(gateway, group, topic, tags=("x",))
     assert refused.value.status == 409
 
 
 async def test_a_filter_that_is_not_the_other_members_is_refused(gateway, cluster, group, topic):
     async with cluster.async_client(group) as other, other.subscribe(topic, "x"):
-        with pytest.raises(Refused, match="subscriptions clash"):
+        with pytest.raises(HttpError, match="subscriptions clash"):
             await receive(gateway, group, topic, tags=("y",))
         assert await receive(gateway, group, topic, tags=("x",), wait_ms=0) == []
 
