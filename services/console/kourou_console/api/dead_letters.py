@@ -1,15 +1,27 @@
-"""Dead letters: lists and causes, redelivery of a selection, export."""
+"""Dead letters: lists and causes, redelivery of a selection, export, discarding.
+
+To discard, a dead letter is identified by its offset ID, which is that of one position. If a
+message was redelivered and dead-lettered again, two dead letters have the same producer's ID, and
+only one of them may be meant.
+
+State: none. The position up to which dead letters are handled is a mark in each dead-letter queue
+(the group's own offset there); the messages stay until the log is deleted.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from http import HTTPStatus
 from typing import Annotated
 
 import msgspec
 from aiohttp import web
 
 from kourou.client.admin.dead_letters import DeadLetter
-from kourou.errors import BadRequest, GroupNotFound, KourouError, TopicNotFound
+from kourou.client.admin.messages import MessageNotFound
+from kourou.errors import BadRequest, GroupNotFound, KourouError, TopicNotFound, Unavailable
 from kourou.model.limits import (
+    CONSOLE_DISCARDS_MAX,
     DEAD_LETTERS_READ_MAX,
     MESSAGES_PER_PAGE_MAX,
     OUTCOMES_PER_PAGE_MAX,
@@ -17,6 +29,7 @@ from kourou.model.limits import (
     REDRIVE_RATE_MAX,
 )
 from kourou.model.names import DLQ_PREFIX, check_group, dlq_topic
+from kourou.model.queue import MessageQueue
 from kourou_console.api.groups import all_groups
 from kourou_console.dead_letters.redrives import RedriveJob, RedriveOutcome, RedriveResult, Redrives
 from kourou_console.dead_letters.selection import (
@@ -27,15 +40,13 @@ from kourou_console.dead_letters.selection import (
     unhandled_dead_letters,
 )
 from kourou_console.gateway import Gateway
-from kourou_console.http.responses import ALWAYS, disposition
+from kourou_console.http.responses import ALWAYS, HttpError, disposition
 from kourou_console.leases.leases import wanted_of
-from kourou_console.lists import Listing, Missing, Name, asked
+from kourou_console.lists import Done, Listing, Missing, Name, asked
 from kourou_console.messages.bodies import Budget
 from kourou_console.messages.cursors import decode_cursor, encode_cursor
 from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, MessageView, view_of
 from kourou_console.operation import BodyKind, NoParameters, Operation
-
-CHAPTER = "Dead letters"
 
 _encode = msgspec.json.Encoder().encode
 
@@ -359,13 +370,137 @@ def _outcome(one: RedriveResult) -> OutcomeView:
     return OutcomeView(id=one.id, state=one.outcome.value, error=one.error)
 
 
+AT_ONCE = 16
+
+
+class DiscardWanted(msgspec.Struct, frozen=True):
+    """`preview`: only report how many dead letters would be discarded."""
+
+    preview: bool = False
+
+
+class DiscardBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Those of a group with these ids, as the list has them, and all before them in their queues;
+    without ids the oldest thousand.
+    """
+
+    group: Name
+    ids: Annotated[list[Name], msgspec.Meta(max_length=CONSOLE_DISCARDS_MAX)] = []
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """A dead-letter queue and the offset from which on its dead letters are unhandled."""
+
+    broker: str
+    queue: int
+    offset: int
+
+
+class DiscardResult(Done, frozen=True, kw_only=True):
+    """The number of discarded dead letters, and the marks."""
+
+    group: str
+    dead_letters: int = msgspec.field(name="letters")
+    marks: list[Mark]
+
+
+async def discard(gateway: Gateway, parameters: DiscardWanted, body: DiscardBody) -> DiscardResult:
+    """Move the group's marks past these dead letters. Raises 404 for an ID that is not listed."""
+    found = await unhandled_dead_letters(gateway, body.group)
+    ids = set(body.ids)
+    chosen = _Chosen()
+    if ids:
+        await _named(gateway, found, ids, chosen)
+    else:
+        await _oldest(gateway, found, chosen)
+    last = chosen.last
+    gone = sum(one.message.offset + 1 - found.marks[queue] for queue, one in last.items())
+    if not parameters.preview and last:
+        await gateway.admin.dead_letters.deal_with(body.group, last.values())
+    will = "would be" if parameters.preview else "are"
+    says = [f"{gone:,} dead letters of {body.group} {will} discarded."]
+    if ids and gone > len(ids):
+        says.append(f"{gone - len(ids):,} of them are older than the selected ones.")
+    says.append("They stay in the log until it expires.")
+    return DiscardResult(
+        group=body.group,
+        preview=parameters.preview,
+        says=says,
+        dead_letters=gone,
+        marks=[
+            Mark(queue.broker_name, queue.queue_id, one.message.offset + 1)
+            for queue, one in sorted(last.items())
+        ],
+        as_of_ms=gateway.clock.now_ms(),
+        missing=chosen.missing,
+    )
+
+
+class _Chosen:
+    """The last selected dead letter of each queue, which is sufficient for the marks."""
+
+    def __init__(self) -> None:
+        self.last: dict[MessageQueue, DeadLetter] = {}
+        self.missing: list[Missing] = []
+
+    def take(self, dead_letter: DeadLetter) -> None:
+        """Select a dead letter."""
+        queue = dead_letter.message.queue
+        former = self.last.get(queue)
+        if former is None or former.message.offset < dead_letter.message.offset:
+            self.last[queue] = dead_letter
+
+
+async def _oldest(gateway: Gateway, found: UnhandledDeadLetters, chosen: _Chosen) -> None:
+    count = 0
+    async for page in every_dead_letter(gateway, found):
+        chosen.missing += page.missing + page.damaged
+        for dead_letter in page.dead_letters[: CONSOLE_DISCARDS_MAX - count]:
+            chosen.take(dead_letter)
+        count += len(page.dead_letters)
+        if count >= CONSOLE_DISCARDS_MAX:
+            return
+
+
+async def _named(
+    gateway: Gateway, found: UnhandledDeadLetters, ids: set[str], chosen: _Chosen
+) -> None:
+    """Select the dead letters with these offset IDs, by requesting each from its broker."""
+    gate = asyncio.Semaphore(AT_ONCE)
+    unknown: list[str] = []
+
+    async def one(dead_letter_id: str) -> None:
+        async with gate:
+            try:
+                message = await gateway.admin.messages.by_offset_id(dead_letter_id)
+            except (BadRequest, MessageNotFound):
+                unknown.append(dead_letter_id)
+                return
+        if message.queue in found.silent:
+            raise Unavailable(f"{message.queue!s}: {found.silent[message.queue]}")
+        if found.has(message):
+            chosen.take(DeadLetter(message))
+        else:
+            unknown.append(dead_letter_id)
+
+    await asyncio.gather(*map(one, ids))
+    if unknown:
+        raise HttpError(
+            HTTPStatus.NOT_FOUND,
+            f"{found.group} has no dead letter {min(unknown)!r} listed",
+            hint="use the `id` of a listed dead letter; discarded ones are not listed",
+        )
+
+
+_CHAPTER = "Dead letters"
+
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "GET",
         "/v1/dead-letters",
         "list_dead_letters",
         "The unhandled dead letters of a group, oldest first, with counts by cause.",
-        CHAPTER,
+        _CHAPTER,
         list_dead_letters,
         DeadLetterList,
         parameters=OfGroup,
@@ -375,7 +510,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/v1/dead-letters/groups",
         "list_dead_letter_groups",
         "Groups with dead letters, and their number.",
-        CHAPTER,
+        _CHAPTER,
         list_dead_letter_groups,
         Listing[GroupDeadLetters],
     ),
@@ -385,7 +520,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "export_dead_letters",
         "All unhandled dead letters of a group with bodies, as JSON lines. The last line has "
         "`end`: true and the total; if it is missing, the export is incomplete.",
-        CHAPTER,
+        _CHAPTER,
         export_dead_letters,
         None,
         parameters=ExportOf,
@@ -399,7 +534,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Redeliver selected dead letters to their group at a given rate; only that group receives "
         "them. With `dry_run` nothing is sent. The response is a job: poll it until it has ended. "
         "Its state is `done` only if every message was sent. An unknown group is 404.",
-        CHAPTER,
+        _CHAPTER,
         begin_redrive,
         JobView,
         body=RedriveParams,
@@ -413,7 +548,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/v1/dead-letters/redrives",
         "list_redrives",
         "Recent redelivery jobs of this gateway, newest first, without results.",
-        CHAPTER,
+        _CHAPTER,
         list_redrives,
         Listing[JobView],
     ),
@@ -422,7 +557,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/v1/dead-letters/redrives/{id}",
         "get_redrive",
         "A redelivery job with the result of each message, from a given number.",
-        CHAPTER,
+        _CHAPTER,
         get_redrive,
         JobView,
         parameters=OneJob,
@@ -433,10 +568,27 @@ OPERATIONS: tuple[Operation, ...] = (
         "stop_redrive",
         "Stop a redelivery job: messages already sent stay sent, the rest remain dead letters. An "
         "ended job does not change.",
-        CHAPTER,
+        _CHAPTER,
         stop_redrive,
         JobView,
         parameters=JobName,
+        changes=True,
+        administers=True,
+    ),
+)
+
+DISCARD_OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "POST",
+        "/v1/dead-letters/discards",
+        "discard_dead_letters",
+        "Discard dead letters: they are no longer listed, and stay in the log until it expires.",
+        "Dead letters",
+        discard,
+        DiscardResult,
+        DiscardWanted,
+        DiscardBody,
+        BodyKind.JSON,
         changes=True,
         administers=True,
     ),

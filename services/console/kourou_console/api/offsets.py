@@ -15,9 +15,8 @@ from kourou.client.admin.groups import TO_THE_END_MS, OffsetMove
 from kourou.errors import BadRequest, GroupNotFound, KourouError, Rejected
 from kourou.model.queue import MessageQueue
 from kourou.protocol.all_bodies import ConsumerRunningInfo, OffsetWrapper, QueueTimeSpan
-from kourou_console.api.groups import all_groups
-from kourou_console.api.lag import QueueLag, lag_messages, lag_of
-from kourou_console.api.topic_groups import taken
+from kourou_console.api.groups import QueueLag, all_groups, lag_messages, lag_of
+from kourou_console.api.topic_details import taken
 from kourou_console.gateway import Gateway
 from kourou_console.lists import (
     LIST_ITEMS,

@@ -9,7 +9,7 @@ import pytest
 from kourou.model.queue import MessageQueue
 from kourou.protocol.all_bodies import OffsetWrapper
 from kourou.testing.cluster import unique_name
-from kourou_console.api.lag import lag_messages
+from kourou_console.api.groups import lag_messages
 from kourou_console.metrics.sampler import Sampler
 
 PREVIEW = {"preview": "true"}

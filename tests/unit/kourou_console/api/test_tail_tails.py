@@ -10,9 +10,8 @@ from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.errors import NoPermission, Unavailable
 from kourou.model.queue import MessageQueue
-from kourou_console.messages import tails
+from kourou_console.api.tail import READ_AHEAD_BYTES, READ_COUNT, Gap, Tail
 from kourou_console.messages.cursors import decode_cursor
-from kourou_console.messages.tails import Gap, Tail
 from kourou_rigs.queues_read import QueuesRead
 
 LONG_S = 30.0
@@ -76,7 +75,7 @@ async def test_what_was_deleted_is_a_gap(queues, queue, tail):
 async def test_a_broker_that_is_away_is_said_once_and_waited_for(
     queues, queue, tail, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(tails, "AGAIN_S", 0)
+    monkeypatch.setattr("kourou_console.api.tail.AGAIN_S", 0)
     queues.failing[queue] = [Unavailable("away")] * 3
     queues.put(queue, body=b"late")
     tail.start()
@@ -99,7 +98,7 @@ async def test_it_reads_a_little_ahead_and_no_more(queues, queue, tail):
     tail.start()
     for number in range(500):
         assert await body_of(tail) == b"%d" % number
-        assert queues.reads <= number // tails.READ_COUNT + 4
+        assert queues.reads <= number // READ_COUNT + 4
 
 
 async def test_large_messages_are_not_read_ahead(queues, queue, tail):
@@ -107,7 +106,7 @@ async def test_large_messages_are_not_read_ahead(queues, queue, tail):
     for number in range(8):
         queues.put(queue, body=b"%d" % number)
     for message in queues.messages[queue]:
-        message.size = tails.READ_AHEAD_BYTES
+        message.size = READ_AHEAD_BYTES
     tail.start()
     for number in range(8):
         assert await body_of(tail) == b"%d" % number

@@ -9,8 +9,8 @@ import pytest
 from kourou.engine.admin.topic_table import TopicRules
 from kourou.events.control_events import EVENT_TYPES
 from kourou.events.filter_events import FilterEvent
+from kourou_console.api.history import SKIPPED, UNDONE, effect, refusal
 from kourou_console.topic_kinds import _PURPOSES
-from kourou_console.undoing import SKIPPED, UNDONE, effect, refusal
 
 
 def test_the_types_are_those_that_brokers_take_back() -> None:

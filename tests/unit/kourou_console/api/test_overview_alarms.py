@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kourou_console.api.alarms import alarm_view
+from kourou_console.api.overview import alarm_view
 from kourou_console.metrics.alarms import ActiveAlarm, AlarmThresholds, Raised
 from kourou_console.metrics.sampler import Sampler
 from kourou_rigs.console import ConsoleHere

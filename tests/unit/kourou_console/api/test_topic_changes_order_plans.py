@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kourou.errors import Unavailable
+from kourou_console.api.topic_changes import OrderPlan
 from kourou_console.lists import Missing
-from kourou_console.order_plans import OrderPlan
 
 BOTH = {"broker-a": 4, "broker-b": 4}
 AWAY = [Missing("broker-b", "it swaps")]

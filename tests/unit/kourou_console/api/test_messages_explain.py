@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kourou.errors import BadRequest
-from kourou_console.api.explain import OPERATIONS, ExplainParams, explain
+from kourou_console.api.messages import OPERATIONS, ExplainParams, explain
 
 
 @pytest.mark.feature("F265")

@@ -9,7 +9,7 @@ import pytest
 
 from kourou.model.subscription import Subscription
 from kourou.testing.cluster import unique_name
-from kourou_console.api.members import SubscriptionView, clashes_of
+from kourou_console.api.clients import SubscriptionView, clashes_of
 
 
 def test_who_is_there_and_what_it_runs(suite: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kourou_console.api.series import KNOWN
+from kourou_console.api.overview import KNOWN
 from kourou_console.metrics.sampler import SUMMED, WORST, Sampler
 
 

@@ -6,7 +6,7 @@ from kourou.client.admin.message_tracks import MessageTrack, TrackKind
 from kourou.model.queue import MessageQueue
 from kourou.protocol.record.message_trace import Consumed, Consuming, ContextCode, TraceKind
 from kourou.protocol.record.message_trace import TransactionEnded as Ended
-from kourou_console.message_spans import spans_of
+from kourou_console.api.messages import spans_of
 from kourou_console.messages.views import host_text
 from kourou_rigs.queues_read import message_at
 

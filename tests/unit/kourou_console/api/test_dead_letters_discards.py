@@ -9,7 +9,6 @@ import pytest
 from kourou.model.names import dlq_topic
 from kourou.model.queue import MessageQueue
 from kourou.testing.cluster import unique_name
-from kourou_console.api import discards
 
 PATH = "/v1/dead-letters/discards"
 PREVIEW = {"preview": "true"}
@@ -88,7 +87,7 @@ def test_what_names_no_letter_is_told(suite: Any, group: str) -> None:
 def test_one_behind_the_oldest_thousand_is_found(
     suite: Any, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(discards, "CONSOLE_DISCARDS_MAX", 1)
+    monkeypatch.setattr("kourou_console.api.dead_letters.CONSOLE_DISCARDS_MAX", 1)
     dead_letters = listed(suite, group)
     assert let_go(suite, group, **PREVIEW).json["letters"] == 1
     assert let_go(suite, group, dead_letters[2]["id"]).json["letters"] == 3

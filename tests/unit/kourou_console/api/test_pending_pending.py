@@ -11,8 +11,8 @@ from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.errors import TopicNotFound, Unavailable
 from kourou.model.names import HALF_TOPIC, OP_TOPIC
 from kourou.model.queue import MessageQueue
+from kourou_console.api.pending import open_half_messages, read_range, still_open
 from kourou_console.gateway import Gateway
-from kourou_console.messages import pending as waiting
 from kourou_rigs.queues_read import QueuesRead, message_at
 
 HALF = MessageQueue(HALF_TOPIC, "broker-a", 0)
@@ -31,7 +31,7 @@ def test_open_ones():
         message_at(OP, 2, body=b"x"),
     ]
     found = [half(0, "a"), half(1, "b"), half(2, "a"), half(3, "c"), half(4, "d"), half(5, "e")]
-    assert [one.offset for one in waiting.still_open(found, ops)] == [2, 5]
+    assert [one.offset for one in still_open(found, ops)] == [2, 5]
 
 
 async def test_reading_is_bounded_and_says_what_is_left():
@@ -40,7 +40,7 @@ async def test_reading_is_bounded_and_says_what_is_left():
     for _ in range(20):
         queues.put(queue)
     queues.failing[queue] = [UnreadableMessages("broken", 6)]
-    found = await waiting.read_range(queues.face(), queue, 5, 20, 8)
+    found = await read_range(queues.face(), queue, 5, 20, 8)
     assert [one.offset for one in found.messages] == list(range(6, 14))
     assert found.left == 6
     assert [one.what for one in found.damaged] == [f"{queue!s}@5"]
@@ -68,7 +68,7 @@ async def test_who_has_no_half_topic_has_no_halves_and_is_not_missing():
     queues.messages[HALF].append(half(0, "a"))
     queues.messages[OP] = []
     admin = SimpleNamespace(reading=queues.face())
-    found = await waiting.open_half_messages(cast("Gateway", SimpleNamespace(admin=admin)))
+    found = await open_half_messages(cast("Gateway", SimpleNamespace(admin=admin)))
     assert [one.offset for one in found.messages] == [0]
     assert [one.what for one in found.missing] == ["broker-c"]
 
@@ -95,5 +95,5 @@ async def test_no_half_seems_open_whose_end_the_broker_passes_meanwhile():
     queues.messages[HALF].append(half(0, "a"))
     queues.messages[OP] = [message_at(OP, 0, body=b"0")]
     admin = SimpleNamespace(reading=queues.face())
-    found = await waiting.open_half_messages(cast("Gateway", SimpleNamespace(admin=admin)))
+    found = await open_half_messages(cast("Gateway", SimpleNamespace(admin=admin)))
     assert (found.messages, found.missing) == ([], [])
