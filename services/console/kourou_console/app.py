@@ -37,6 +37,7 @@ from kourou_console.http.dispatch import Dispatch, Front
 from kourou_console.http.openapi import description_pages
 from kourou_console.http.pages import FOLDER, Pages
 from kourou_console.http.request_metrics import RequestMetrics, RequestSpans
+from kourou_console.http.responses import Busy, error_response
 from kourou_console.operations import OPERATIONS, STARTED
 
 _log = logging.getLogger("kourou.console")
@@ -121,7 +122,7 @@ class ConsoleService:
         self._make_client = make_client or self._new_client
         self._address = settings.wanted_name_servers
         self._pages = Pages(static)
-        self._figures = RequestMetrics()
+        self._request_metrics = RequestMetrics()
         self._tokens: Tokens | None = None
         self._spans: RequestSpans | None = None
         self._gateway: Gateway | None = None
@@ -151,8 +152,8 @@ class ConsoleService:
             self._reread_on_signal(self._tokens)
         self._spans = self._traced()
         self._http = gateway_server(self._answer)
-        self._figures.connections = lambda: self._http.open_count if self._http else 0
-        self._figures.cut_off = lambda: self._http.cut_off_count if self._http else 0
+        self._request_metrics.connections = lambda: self._http.open_count if self._http else 0
+        self._request_metrics.cut_off = lambda: self._http.cut_off_count if self._http else 0
         await self._bind(self._http)
         if settings.admin_enabled:
             self._admin = AdminHttp(settings.admin_host, settings.admin_port, self._admin_pages())
@@ -184,13 +185,13 @@ class ConsoleService:
     async def serve(self) -> Mapping[str, str]:
         """Start handling requests; wait for the cluster's reply for CLUSTER_WAIT_S at most."""
         assert self._watch is not None
-        self._dispatch = Dispatch(OPERATIONS, self.gateway, self._figures, self._spans)
+        self._dispatch = Dispatch(OPERATIONS, self.gateway, self._request_metrics, self._spans)
         self._front = Front(
             AccessControl(self._tokens, self._settings.host_names),
             self._dispatch,
             self._pages,
             description_pages(OPERATIONS, tokens=self._tokens is not None),
-            self._figures,
+            self._request_metrics,
             self._unready,
         )
         await self._watch.start(CLUSTER_WAIT_S)
@@ -198,7 +199,7 @@ class ConsoleService:
             start = getattr(self.gateway.part(make), "start", None)
             if start is not None:
                 await start()
-        self._figures.loop_lag.start()
+        self._request_metrics.loop_lag.start()
         self._serving = True
         if self._watch.trouble:
             _log.warning("%s; retrying", self._watch.trouble)
@@ -213,9 +214,9 @@ class ConsoleService:
             self._dispatch.leaving = True
         if self._http is not None:
             self._http.leave()
-        figures = self._figures
+        metrics = self._request_metrics
         for _ in range(round(DRAIN_S / LOOK_S)):
-            if not figures.under_way and not figures.streams:
+            if not metrics.under_way and not metrics.streams:
                 return
             await asyncio.sleep(LOOK_S)
 
@@ -223,7 +224,7 @@ class ConsoleService:
         """Close everything."""
         self._serving = False
         self._warning.stop()
-        self._figures.loop_lag.stop()
+        self._request_metrics.loop_lag.stop()
         if self._watch is not None:
             await self._watch.stop()
         if self._listener is not None:
@@ -244,8 +245,6 @@ class ConsoleService:
     async def _answer(self, request: Any) -> Any:
         front = self._front
         if front is None:  # bound, but not serving yet
-            from kourou_console.http.responses import Busy, error_response
-
             return error_response(Busy("the gateway is starting"))
         return await front.answer(request)
 
@@ -301,7 +300,7 @@ class ConsoleService:
 
     def _metrics(self) -> bytes:
         base = {"node_type": self.name}
-        families = list(self._figures.families(base))
+        families = list(self._request_metrics.families(base))
         if self._gateway is not None:
             families += self._gateway.families(base)
         if self._spans is not None:
@@ -309,15 +308,15 @@ class ConsoleService:
         return expose(families)
 
     def _statistics(self) -> Mapping[str, Any]:
-        figures = self._figures
+        metrics = self._request_metrics
         return {
             "trouble": self._unready(),
-            "requests": figures.requests.total(),
-            "under_way": figures.under_way,
-            "streams": figures.streams,
-            "connections": figures.connections(),
-            "cut_off": figures.cut_off(),
-            "refused": dict(figures.refused),
+            "requests": metrics.requests.total(),
+            "under_way": metrics.under_way,
+            "streams": metrics.streams,
+            "connections": metrics.connections(),
+            "cut_off": metrics.cut_off(),
+            "refused": dict(metrics.refused),
         }
 
 

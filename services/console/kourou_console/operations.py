@@ -17,7 +17,6 @@ from kourou_console.api import (
     messages,
     offsets,
     overview,
-    pending,
     probes,
     sends,
     spark,
@@ -26,6 +25,7 @@ from kourou_console.api import (
     topic_details,
     topics,
 )
+from kourou_console.api import pending_messages as pending
 from kourou_console.gateway import Gateway
 from kourou_console.leases.leases import Leases
 from kourou_console.messages.transactions import HalfMessages

@@ -45,7 +45,7 @@ from kourou_console.leases.leases import wanted_of
 from kourou_console.lists import Done, Listing, Missing, Name, asked
 from kourou_console.messages.bodies import Budget
 from kourou_console.messages.cursors import decode_cursor, encode_cursor
-from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, MessageView, view_of
+from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, StoredMessageView, view_of
 from kourou_console.operation import BodyKind, NoParameters, Operation
 
 _encode = msgspec.json.Encoder().encode
@@ -75,7 +75,7 @@ class DeadLetterView(msgspec.Struct, frozen=True, kw_only=True):
     origin_topic: str | None
     attempts: int
     died_ms: int
-    message: MessageView
+    message: StoredMessageView
 
 
 class CauseView(msgspec.Struct, frozen=True, kw_only=True):
@@ -237,7 +237,7 @@ def _count(causes: dict[tuple[str, str | None], CauseView], dead_letter: DeadLet
     )
 
 
-def _view(dead_letter: DeadLetter, message: MessageView) -> DeadLetterView:
+def _view(dead_letter: DeadLetter, message: StoredMessageView) -> DeadLetterView:
     return DeadLetterView(
         id=dead_letter.message.offset_message_id,
         cause=dead_letter.cause,

@@ -30,7 +30,7 @@ from kourou_console.leases.leases import Leases, in_short, subscribed
 from kourou_console.leases.member import GroupHeld, GroupMember
 from kourou_console.lists import Listing, Name
 from kourou_console.messages.bodies import Budget
-from kourou_console.messages.views import MessageView, view_of
+from kourou_console.messages.views import StoredMessageView, view_of
 from kourou_console.operation import BodyKind, NoParameters, Operation
 
 CHAPTER = "Consuming by leases"
@@ -90,7 +90,7 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True):
     lease: str
     expires_ms: int
     attempt: int
-    message: MessageView
+    message: StoredMessageView
 
 
 class LeaseState(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,7 +233,7 @@ async def _leased(
         left = whole  # none of the leases is sent
         raise
     finally:
-        member.without_lags(topic, left)
+        member.revoke(topic, left)
     return items
 
 

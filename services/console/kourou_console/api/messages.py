@@ -51,7 +51,7 @@ from kourou_console.messages.views import (
     PREVIEW_BYTES,
     WHOLE_BYTES,
     BodyMax,
-    MessageView,
+    StoredMessageView,
     host_text,
     view_of,
     views_of,
@@ -220,7 +220,7 @@ class OneWithBody(OneMessage, frozen=True, kw_only=True):
 class MessageList(msgspec.Struct, frozen=True, kw_only=True):
     """Some messages; `cursor` fetches more of a time range, null: there are no more."""
 
-    items: list[MessageView]
+    items: list[StoredMessageView]
     total: int | None
     truncated: bool
     cursor: str | None
@@ -252,7 +252,7 @@ class TrackView(msgspec.Struct, frozen=True, kw_only=True):
 class Detail(msgspec.Struct, frozen=True, kw_only=True):
     """One message, its other copies, and what groups made of it."""
 
-    message: MessageView
+    message: StoredMessageView
     copies: list[CopyView]
     tracks: list[TrackView]
     as_of_ms: int
@@ -513,7 +513,7 @@ class BrowseParams(msgspec.Struct, frozen=True, kw_only=True):
 class QueuePage(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of a queue; `next_offset` is that of the next page. `total` counts what is kept."""
 
-    items: list[MessageView]
+    items: list[StoredMessageView]
     total: int
     truncated: bool
     min_offset: int
@@ -533,7 +533,7 @@ async def browse_queue(gateway: Gateway, parameters: BrowseParams) -> QueuePage:
     offset = parameters.offset
     offset = max(low, high + offset) if offset < 0 else min(max(low, offset), high)
     missing: list[Missing] = []
-    items: list[MessageView] = []
+    items: list[StoredMessageView] = []
     budget = Budget()
     # A read may end early, because of its size or a damaged record.
     while len(items) < parameters.count and offset < high:

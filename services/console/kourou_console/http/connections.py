@@ -18,6 +18,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any
 
 from aiohttp import web, web_protocol
@@ -170,7 +171,7 @@ class HttpConnection(web_protocol.RequestHandler):
         if status < 500:
             _log.debug("invalid HTTP request from %s: %s", request.remote, message)
             text, hint = header_error(message or "this is not an HTTP request")
-            answer = error_response(HttpError(web_status(status), text, hint=hint))
+            answer = error_response(HttpError(HTTPStatus(status), text, hint=hint))
         elif has_started(request):
             raise ConnectionError("the response has been started already") from exc
         else:
@@ -183,13 +184,6 @@ class HttpConnection(web_protocol.RequestHandler):
 def has_started(request: web.BaseRequest) -> bool:
     """Whether a part of the response has been sent, so that no other response is possible."""
     return request.writer.output_size > 0
-
-
-def web_status(status: int) -> Any:
-    """The HTTPStatus for aiohttp's number."""
-    from http import HTTPStatus
-
-    return HTTPStatus(status)
 
 
 class GatewayServer(web.Server):

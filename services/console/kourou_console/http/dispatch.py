@@ -55,7 +55,7 @@ class Dispatch:
         self,
         operations: Iterable[Operation],
         gateway: Gateway,
-        figures: RequestMetrics,
+        metrics: RequestMetrics,
         spans: RequestSpans | None = None,
     ) -> None:
         every = list(operations)
@@ -63,10 +63,10 @@ class Dispatch:
         self._routes = OperationRoutes(every)
         self._readers = {one.name: Reader(one) for one in every}
         assert len(self._readers) == len(every), "two operations have the same name"
-        self._figures = figures
+        self._metrics = metrics
         self._spans = spans
         self._bodies = Bodies()
-        figures.body_bytes = lambda: self._bodies.held_bytes
+        metrics.body_bytes = lambda: self._bodies.held_bytes
         self.leaving = False
 
     async def answer(self, request: web.BaseRequest, caller: Caller) -> web.StreamResponse:
@@ -106,7 +106,7 @@ class Dispatch:
             _log.exception("%s %s failed", request.method, request.path)
             return _instead(request, error)
         finally:
-            self._figures.count(name, status, time.perf_counter_ns() - began_ns)
+            self._metrics.count(name, status, time.perf_counter_ns() - began_ns)
 
     # -- before the handler -----------------------------------------------------------------------
 
@@ -163,28 +163,28 @@ class Dispatch:
 
     def _enter(self, *, waits: bool) -> None:
         """Count a request in progress, or reject it. Raises Busy."""
-        figures = self._figures
+        metrics = self._metrics
         if self.leaving:
             raise Busy("the gateway is shutting down", hint="use another gateway, or retry later")
         if waits:
-            if figures.streams >= GATEWAY_STREAMS_MAX:
-                figures.refused["busy"] += 1
+            if metrics.streams >= GATEWAY_STREAMS_MAX:
+                metrics.refused["busy"] += 1
                 raise Busy(
                     f"{GATEWAY_STREAMS_MAX} waiting requests and streams are open already, "
                     "the maximum"
                 )
-            figures.streams += 1
+            metrics.streams += 1
         else:
-            if figures.under_way >= GATEWAY_REQUESTS_MAX:
-                figures.refused["busy"] += 1
+            if metrics.under_way >= GATEWAY_REQUESTS_MAX:
+                metrics.refused["busy"] += 1
                 raise Busy(f"{GATEWAY_REQUESTS_MAX} requests are in progress already, the maximum")
-            figures.under_way += 1
+            metrics.under_way += 1
 
     def _leave(self, *, waits: bool) -> None:
         if waits:
-            self._figures.streams -= 1
+            self._metrics.streams -= 1
         else:
-            self._figures.under_way -= 1
+            self._metrics.under_way -= 1
 
     # -- the handler ------------------------------------------------------------------------------
 
@@ -317,14 +317,14 @@ class Front:
         dispatch: Dispatch,
         pages: Pages,
         own: Mapping[str, Callable[[], Page]],
-        figures: RequestMetrics,
+        metrics: RequestMetrics,
         ready: Callable[[], str],
     ) -> None:
         self._access = access
         self._dispatch = dispatch
         self._pages = pages
         self._own = own
-        self._figures = figures
+        self._metrics = metrics
         self._ready = ready
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -338,9 +338,9 @@ class Front:
             answer = self._page(request, path)
         except KourouError as error:
             if status_of(error) in (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED):
-                self._figures.refused["access"] += 1
+                self._metrics.refused["access"] += 1
             answer = error_response(error)
-        self._figures.count(PAGE, answer.status, time.perf_counter_ns() - began_ns)
+        self._metrics.count(PAGE, answer.status, time.perf_counter_ns() - began_ns)
         return answer
 
     def _page(self, request: web.BaseRequest, path: str) -> web.Response:

@@ -49,6 +49,7 @@ PUBLISHED_NAMES: Mapping[str, str] = {
     "RedriveParams": "RedriveWish",
     "RunningConsumer": "Running",
     "SentMessage": "kourou_console.api.producing.Sent",
+    "StoredMessageView": "MessageView",
     "StartedTransaction": "Begun",
     "StateView": "State",
     "SubscriptionView": "Subscription",

@@ -33,7 +33,7 @@ _UNIQ_KEY = Property.UNIQ_KEY.value
 BodyMax = Annotated[int, msgspec.Meta(ge=0, le=BODY_SIZE_BYTES_MAX)]
 
 
-class MessageView(msgspec.Struct, frozen=True, kw_only=True):
+class StoredMessageView(msgspec.Struct, frozen=True, kw_only=True):
     """One stored message. Times are epoch ms, sizes bytes."""
 
     #: The producer's ID; if the producer set none, the offset ID.
@@ -86,7 +86,7 @@ def host_text(address: tuple[str, int]) -> str:
 
 async def view_of(
     message: ReceivedMessage, budget: Budget, body_max: int | None = None, *, whole: bool = False
-) -> MessageView:
+) -> StoredMessageView:
     """A message with at most `body_max` bytes of its body (None: all), within the budget.
 
     `whole` ignores the budget. An unreadable body has an error; everything else is shown. Raises
@@ -100,7 +100,7 @@ async def view_of(
         (reserved if name in RESERVED_PROPERTIES else own)[name] = value
     level = reserved.get(_DELAY, "")
     queue, offset_id = message.queue, message.offset_message_id
-    return MessageView(
+    return StoredMessageView(
         id=reserved.get(_UNIQ_KEY) or offset_id,
         offset_id=offset_id,
         origin_id=reserved.get(_ORIGIN_MESSAGE_ID) or offset_id,
@@ -138,7 +138,7 @@ def _topic_of(message: ReceivedMessage, reserved: Mapping[str, str]) -> str:
 
 async def views_of(
     messages: list[ReceivedMessage], budget: Budget, body_max: int
-) -> list[MessageView]:
+) -> list[StoredMessageView]:
     """All messages in their order, including those with unreadable bodies.
 
     Bodies beyond the budget are not shown, as if `body_max` were 0.

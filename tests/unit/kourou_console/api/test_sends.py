@@ -169,4 +169,4 @@ def test_figures_count_it(console):
 
 def figures(console: ConsoleHere) -> RequestMetrics:
     """The service's own."""
-    return console.service._figures
+    return console.service._request_metrics

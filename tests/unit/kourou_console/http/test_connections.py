@@ -73,7 +73,7 @@ def test_where_all_are_busy_nobody_is_sent_away(console, monkeypatch):
     with dialled(console, 2) as busy:
         for link in busy:
             link.sendall(length)
-        while console.service._figures.under_way < 2:
+        while console.service._request_metrics.under_way < 2:
             console.run(asyncio.sleep(0))
         with dial(console) as late:
             assert is_closed(late)
@@ -103,7 +103,7 @@ def other_operations(console: ConsoleHere, *operations: Operation) -> Iterator[N
     """These instead of the API."""
     front = console.service._front
     former = front._dispatch
-    front._dispatch = Dispatch(operations, console.gateway, console.service._figures)
+    front._dispatch = Dispatch(operations, console.gateway, console.service._request_metrics)
     try:
         yield
     finally:
@@ -141,7 +141,7 @@ def test_what_waits_ends_with_its_caller(console):
                 console.run(asyncio.sleep(0))
         while not handler.cancelled:
             console.run(asyncio.sleep(0))
-    assert console.service._figures.streams == 0
+    assert console.service._request_metrics.streams == 0
 
 
 def test_what_waits_is_told_when_the_service_ends(cluster):

@@ -99,7 +99,7 @@ def api(console) -> Iterator[ConsoleHere]:
 def instead(console: ConsoleHere, operations: tuple[Operation, ...]) -> Iterator[None]:
     front = console.service._front
     former = front._dispatch
-    front._dispatch = Dispatch(operations, console.gateway, console.service._figures)
+    front._dispatch = Dispatch(operations, console.gateway, console.service._request_metrics)
     try:
         yield
     finally:
@@ -238,7 +238,7 @@ def test_too_many_requests_at_once(console, monkeypatch):
     with instead(console, (slow,)):
         first = threading.Thread(target=console.get, args=("/v1/slow",))
         first.start()
-        while not console.service._figures.under_way:
+        while not console.service._request_metrics.under_way:
             console.run(asyncio.sleep(0))
         refused = console.get("/v1/slow")
         may_end.set()

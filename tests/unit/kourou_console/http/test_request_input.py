@@ -141,11 +141,11 @@ def test_bodies_share_a_budget(console, monkeypatch):
     assert refused.status == 503
     assert refused.headers["retry-after"] == "1"
     assert console.post(MESSAGES, body=b"x" * 10_000).status == 200
-    assert console.service._figures.body_bytes() == 0
+    assert console.service._request_metrics.body_bytes() == 0
 
 
 def test_a_body_that_does_not_come_in_time(console, monkeypatch):
     monkeypatch.setattr(request_input, "GATEWAY_BODY_S_MAX", 0.1)
     found = raw(console, head(MESSAGES, "Content-Length: 10"), b"half")
     assert found.startswith(b"HTTP/1.1 408")
-    assert console.service._figures.body_bytes() == 0
+    assert console.service._request_metrics.body_bytes() == 0

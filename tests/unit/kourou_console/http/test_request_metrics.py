@@ -21,7 +21,7 @@ def test_the_tables_metrics_are_shown_and_no_others(console):
     console.get("/v1/me")
     console.get("/v1/nowhere")
     service = console.service
-    families = [*service._figures.families(BASE), *service.gateway.families(BASE)]
+    families = [*service._request_metrics.families(BASE), *service.gateway.families(BASE)]
     found = shown(families)
     listed = {
         name: spec
@@ -36,11 +36,11 @@ def test_the_tables_metrics_are_shown_and_no_others(console):
 
 
 def test_a_request_is_counted_by_operation_and_status():
-    figures = RequestMetrics()
-    figures.count("send_message", 200, 5_000_000)
-    figures.count("send_message", 503, 1_000)
-    figures.refused["access"] += 1
-    page = expose(figures.families(BASE)).decode()
+    metrics = RequestMetrics()
+    metrics.count("send_message", 200, 5_000_000)
+    metrics.count("send_message", 503, 1_000)
+    metrics.refused["access"] += 1
+    page = expose(metrics.families(BASE)).decode()
     assert 'requests_total{node_type="console",operation="send_message",status="503"} 1.0' in page
     assert 'latency_bucket{le="5",node_type="console",operation="send_message"} 2.0' in page
     assert 'refused_total{node_type="console",reason="access"} 1.0' in page
@@ -70,7 +70,7 @@ async def test_a_stopped_measurement_leaves_no_timer():
 
 def test_the_console_measures_while_it_serves(console):
     def counted() -> int:
-        return dict(console.service._figures.loop_lag.lags_ms.buckets())["+Inf"]
+        return dict(console.service._request_metrics.loop_lag.lags_ms.buckets())["+Inf"]
 
     before = counted()
     while counted() == before:

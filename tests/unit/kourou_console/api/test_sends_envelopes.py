@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from kourou.errors import BadRequest
+from kourou_console.api.sends import body_of, message_of
 from kourou_console.http.call import RequestContext
-from kourou_console.messages.envelopes import body_of, message_of
 
 JSON = ("Content-Type", "application/json; charset=utf-8")
 

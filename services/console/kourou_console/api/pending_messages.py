@@ -31,7 +31,7 @@ from kourou_console.gateway import Gateway
 from kourou_console.lists import Missing, Name, brokers_of, cut, why
 from kourou_console.messages.bodies import Budget
 from kourou_console.messages.transactions import id_of_waiting
-from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, MessageView, view_of
+from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, StoredMessageView, view_of
 from kourou_console.operation import Operation
 
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
@@ -273,7 +273,7 @@ class DelayedView(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     level: int
     due_ms: int | None
-    message: MessageView
+    message: StoredMessageView
 
 
 class LevelView(msgspec.Struct, frozen=True, kw_only=True):
@@ -322,7 +322,7 @@ class HalfView(msgspec.Struct, frozen=True, kw_only=True):
     checks: int
     #: The time after its creation without check-backs.
     immunity_ms: int | None
-    message: MessageView
+    message: StoredMessageView
 
 
 class HalfList(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.errors import TopicNotFound, Unavailable
 from kourou.model.names import HALF_TOPIC, OP_TOPIC
 from kourou.model.queue import MessageQueue
-from kourou_console.api.pending import open_half_messages, read_range, still_open
+from kourou_console.api.pending_messages import open_half_messages, read_range, still_open
 from kourou_console.gateway import Gateway
 from kourou_rigs.queues_read import QueuesRead, message_at
 
