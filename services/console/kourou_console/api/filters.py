@@ -145,7 +145,7 @@ class FilterVersionStatistics(msgspec.Struct, frozen=True, kw_only=True):
     bytes_in: int
     bytes_out: int
     starts: int
-    strikes: int
+    failure_count: int = msgspec.field(name="strikes")
     running: bool
     quarantined: bool
     last_failure: str | None
@@ -289,7 +289,7 @@ def _statistics(server: str, one: FilterFigures) -> FilterVersionStatistics:
         bytes_in=one.bytes_in,
         bytes_out=one.bytes_out,
         starts=one.starts,
-        strikes=one.strikes,
+        failure_count=one.strikes,
         running=one.running,
         quarantined=one.quarantined,
         last_failure=f"{one.failure}: {one.reason}" if one.failure else None,

@@ -361,14 +361,14 @@ def _values(
     for name, one in now.items():
         of = f"broker:{name}"
         yield ("up", of), float(one.up)
-        for figure, value in figures(one).items():
-            yield (figure, of), value
+        for metric, value in broker_values(one).items():
+            yield (metric, of), value
     there = [now[name] for name in registered]
     yield ("up", ALL), float(sum(one.up for one in now.values()))
-    for figure in SUMMED:
-        yield (figure, ALL), _all([figures(one).get(figure) for one in there], sum)
-    for figure in WORST:
-        yield (figure, ALL), _all([figures(one).get(figure) for one in there], max)
+    for metric in SUMMED:
+        yield (metric, ALL), _all([broker_values(one).get(metric) for one in there], sum)
+    for metric in WORST:
+        yield (metric, ALL), _all([broker_values(one).get(metric) for one in there], max)
     counts = [
         found
         for one in there
@@ -380,7 +380,7 @@ def _values(
     yield ("send_p99_ms", ALL), quantile(together, 0.99)
     pulls = [one.rates.pull_p99_ms for one in there if one.rates.pull_p99_ms is not None]
     yield ("pull_p99_ms", ALL), max(pulls, default=None)
-    lags = [figures(one).get("replica_lag_bytes") for one in there]
+    lags = [broker_values(one).get("replica_lag_bytes") for one in there]
     yield ("replica_lag_bytes", ALL), max((lag for lag in lags if lag is not None), default=None)
     if all(one.lags is not None for one in there):
         sums: dict[str, int] = {}
@@ -408,7 +408,7 @@ def _all(values: Sequence[float | None], together: Callable[[list[float]], float
     return together(known) if known and len(known) == len(values) else None
 
 
-def figures(one: BrokerNow) -> dict[str, float | None]:
+def broker_values(one: BrokerNow) -> dict[str, float | None]:
     """A broker's values by the names of series."""
     runtime, rates = one.runtime, one.rates
     if runtime is None:
