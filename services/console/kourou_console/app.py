@@ -33,7 +33,7 @@ from kourou_console.config import ConsoleSettings
 from kourou_console.gateway import Gateway
 from kourou_console.http.access import AccessControl, Tokens
 from kourou_console.http.connections import GatewayServer, gateway_server
-from kourou_console.http.dispatch import Dispatch, Front
+from kourou_console.http.dispatch import Dispatch, HttpHandler
 from kourou_console.http.openapi import description_pages
 from kourou_console.http.pages import FOLDER, Pages
 from kourou_console.http.request_metrics import RequestMetrics, RequestSpans
@@ -127,7 +127,7 @@ class ConsoleService:
         self._spans: RequestSpans | None = None
         self._gateway: Gateway | None = None
         self._dispatch: Dispatch | None = None
-        self._front: Front | None = None
+        self._handler: HttpHandler | None = None
         self._http: GatewayServer | None = None
         self._listener: asyncio.Server | None = None
         self._watch: ClusterWatch | None = None
@@ -186,7 +186,7 @@ class ConsoleService:
         """Start handling requests; wait for the cluster's reply for CLUSTER_WAIT_S at most."""
         assert self._watch is not None
         self._dispatch = Dispatch(OPERATIONS, self.gateway, self._request_metrics, self._spans)
-        self._front = Front(
+        self._handler = HttpHandler(
             AccessControl(self._tokens, self._settings.host_names),
             self._dispatch,
             self._pages,
@@ -243,10 +243,10 @@ class ConsoleService:
     # -- components -------------------------------------------------------------------------------
 
     async def _answer(self, request: Any) -> Any:
-        front = self._front
-        if front is None:  # bound, but not serving yet
+        handler = self._handler
+        if handler is None:  # bound, but not serving yet
             return error_response(Busy("the gateway is starting"))
-        return await front.answer(request)
+        return await handler.answer(request)
 
     def _new_client(self, **options: Any) -> Client:
         return Client(self._address, **options)

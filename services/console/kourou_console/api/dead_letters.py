@@ -48,6 +48,8 @@ from kourou_console.messages.cursors import decode_cursor, encode_cursor
 from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, StoredMessageView, view_of
 from kourou_console.operation import BodyKind, NoParameters, Operation
 
+AT_ONCE = 16
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -368,9 +370,6 @@ def _job(gateway: Gateway, job: RedriveJob, begin: int, count: int) -> JobView:
 
 def _outcome(one: RedriveResult) -> OutcomeView:
     return OutcomeView(id=one.id, state=one.outcome.value, error=one.error)
-
-
-AT_ONCE = 16
 
 
 class DiscardWanted(msgspec.Struct, frozen=True):

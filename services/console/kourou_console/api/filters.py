@@ -34,6 +34,8 @@ from kourou_console.lists import (
 )
 from kourou_console.operation import BodyKind, Operation
 
+Source = Annotated[str, msgspec.Meta(min_length=1, max_length=FILTER_SOURCE_BYTES_MAX)]
+
 VersionNumber = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
 
@@ -295,9 +297,6 @@ def _statistics(server: str, one: FilterFigures) -> FilterVersionStatistics:
         last_failure=f"{one.failure}: {one.reason}" if one.failure else None,
         failed_at_ms=one.failed_at_ms,
     )
-
-
-Source = Annotated[str, msgspec.Meta(min_length=1, max_length=FILTER_SOURCE_BYTES_MAX)]
 
 
 class FilterTarget(msgspec.Struct, frozen=True):

@@ -36,6 +36,21 @@ from kourou_console.lists import (
 from kourou_console.metrics.sampler import Sampler
 from kourou_console.operation import BodyKind, Operation
 
+_FIELDS = (
+    *("consume_enabled", "from_min_enabled", "broadcast_enabled", "retry_queues", "attempts"),
+    *("broker_id", "slow_broker_id", "notify_changes"),
+)
+_BROKERS_NAMES = {
+    "consume_enabled": "consume_enable",
+    "from_min_enabled": "consume_from_min_enable",
+    "broadcast_enabled": "consume_broadcast_enable",
+    "retry_queues": "retry_queue_nums",
+    "attempts": "retry_max_times",
+    "broker_id": "broker_id",
+    "slow_broker_id": "which_broker_when_consume_slowly",
+    "notify_changes": "notify_consumer_ids_changed_enable",
+}
+
 
 class QueueLag(msgspec.Struct, frozen=True, kw_only=True):
     """A group's progress in one queue.
@@ -75,22 +90,6 @@ def lag_messages(progress: Mapping[MessageQueue, OffsetWrapper]) -> int:
         for queue, one in progress.items()
         if not queue.topic.startswith(DLQ_PREFIX)
     )
-
-
-_FIELDS = (
-    *("consume_enabled", "from_min_enabled", "broadcast_enabled", "retry_queues", "attempts"),
-    *("broker_id", "slow_broker_id", "notify_changes"),
-)
-_BROKERS_NAMES = {
-    "consume_enabled": "consume_enable",
-    "from_min_enabled": "consume_from_min_enable",
-    "broadcast_enabled": "consume_broadcast_enable",
-    "retry_queues": "retry_queue_nums",
-    "attempts": "retry_max_times",
-    "broker_id": "broker_id",
-    "slow_broker_id": "which_broker_when_consume_slowly",
-    "notify_changes": "notify_consumer_ids_changed_enable",
-}
 
 
 class GroupConfigView(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,6 +22,10 @@ from kourou_console.lists import Done, Listing, Missing, Name, Reason, answers, 
 from kourou_console.operation import BodyKind, Operation
 from kourou_console.topic_kinds import TopicKind, kind_of
 
+EVENTS = 100
+EventNumber = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Moment = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+
 TOPICS = frozenset({"TopicPut", "TopicDeleted"})
 GROUPS = frozenset({"GroupPut", "GroupDeleted"})
 SKIPPED = "FilterMessagesSkipped"
@@ -93,12 +97,6 @@ def effect(event_type: str, fields: Mapping[str, Any]) -> str:
             return "The filter is deleted again."
         case _:
             return "The previous state is restored, unless it has changed since."
-
-
-EVENTS = 100
-
-EventNumber = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-Moment = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class ControlEventView(msgspec.Struct, frozen=True, kw_only=True):

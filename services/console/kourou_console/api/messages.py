@@ -58,6 +58,14 @@ from kourou_console.messages.views import (
 )
 from kourou_console.operation import Operation
 
+FOR_EVER_MS = 2**53 - 1
+SEARCH_S = 30.0
+"""The time limit of a search for an ID without a topic."""
+
+Millis = Annotated[int, msgspec.Meta(ge=0, le=FOR_EVER_MS)]
+MessageId = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+READ_BYTES = 4 << 20
+
 _NOT_HANDED_OVER = frozenset({TrackKind.CONSUMED_BUT_FILTERED, TrackKind.UNKNOWN})
 """The group may be past the message, but no delivery to a handler is known."""
 
@@ -179,14 +187,6 @@ def _tracked(number: int, track: MessageTrack) -> SpanView:
         ok=None if track.kind in _NOT_HANDED_OVER else track.consumed,
         note=f"{track.kind.value}{': ' + track.reason if track.reason else ''}",
     )
-
-
-FOR_EVER_MS = 2**53 - 1
-SEARCH_S = 30.0
-"""The time limit of a search for an ID without a topic."""
-
-Millis = Annotated[int, msgspec.Meta(ge=0, le=FOR_EVER_MS)]
-MessageId = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
@@ -493,9 +493,6 @@ async def get_message_trace(gateway: Gateway, parameters: OneMessage) -> TraceVi
         as_of_ms=gateway.clock.now_ms(),
         missing=missing,
     )
-
-
-READ_BYTES = 4 << 20
 
 
 class BrowseParams(msgspec.Struct, frozen=True, kw_only=True):

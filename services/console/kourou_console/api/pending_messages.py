@@ -34,6 +34,8 @@ from kourou_console.messages.transactions import id_of_waiting
 from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, StoredMessageView, view_of
 from kourou_console.operation import Operation
 
+CHAPTER = "Pending messages"
+
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 READ_COUNT = 256
 READ_BYTES = 1 << 20
@@ -253,9 +255,6 @@ def still_open(
         group = half.properties.get(Property.PGROUP, "")
         newest[group, half.message_id, half.born_timestamp] = half
     return list(newest.values())
-
-
-CHAPTER = "Pending messages"
 
 
 class DelayedQuery(msgspec.Struct, frozen=True, kw_only=True):

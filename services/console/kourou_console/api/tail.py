@@ -45,6 +45,10 @@ from kourou_console.messages.pages import offsets_at
 from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, view_of
 from kourou_console.operation import Operation
 
+ALIVE_S = 10.0
+RECONNECT_MS = 2_000
+_encode = msgspec.json.Encoder().encode
+
 READ_AHEAD = 64
 READ_AHEAD_BYTES = 1 << 20
 """The total size of messages read ahead; beyond it, readers wait until some are taken."""
@@ -220,12 +224,6 @@ class Tail:
             yield _Item(queue, result.next_offset, _Moved())
         elif asyncio.get_running_loop().time() - began_s < SWIFT_S:
             await asyncio.sleep(SWIFT_S)
-
-
-ALIVE_S = 10.0
-RECONNECT_MS = 2_000
-
-_encode = msgspec.json.Encoder().encode
 
 
 class TailParams(msgspec.Struct, frozen=True, kw_only=True):

@@ -38,6 +38,10 @@ from kourou_console.metrics.sampler import Sampler
 from kourou_console.operation import BodyKind, Operation
 from kourou_console.topic_kinds import Access, TopicKind, kind_of, permission_of
 
+QUEUES = 8
+_FIELDS = ("read_queues", "write_queues", "permission", "order", "system_flag")
+Queues = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
+
 
 @dataclass(frozen=True, slots=True)
 class OrderPlan:
@@ -114,12 +118,6 @@ async def order_plan(
         return OrderPlan(topic, before)
     everywhere = {name: one.write_queue_nums for name, one in now.items()}
     return OrderPlan(topic, before, everywhere | dict(queues), unknown)
-
-
-QUEUES = 8
-_FIELDS = ("read_queues", "write_queues", "permission", "order", "system_flag")
-
-Queues = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 
 
 class TopicChange(msgspec.Struct, frozen=True):

@@ -21,6 +21,8 @@ from kourou_console.gateway import Gateway
 from kourou_console.lists import LIST_ITEMS, Limit, Listing, Name, asked
 from kourou_console.operation import Operation
 
+UNITS = 32
+
 
 class TopicGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A consumer group of a topic; `members` null: unknown, 0: none connected."""
@@ -214,9 +216,6 @@ async def _counters(gateway: Gateway, topic: str) -> list[TopicCounters]:
         out_24h=0,
     )
     return rows or [nobody]
-
-
-UNITS = 32
 
 
 class QueueUnitView(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,8 +44,70 @@ from kourou_console.operation import BodyKind, Operation
 GONE = 499
 """The status in metrics of a request whose caller disconnected."""
 
+PAGE = "page"
+"""The name in metrics of requests that are not API calls."""
+
 JSON_TYPES = ("application/json", "text/json")
 _log = logging.getLogger("kourou.console")
+
+
+class HttpHandler:
+    """The handler of every request. `own` creates generated pages by their paths on demand.
+
+    `ready` returns "" or the reason why the service is not ready.
+    """
+
+    def __init__(
+        self,
+        access: AccessControl,
+        dispatch: Dispatch,
+        pages: Pages,
+        own: Mapping[str, Callable[[], Page]],
+        metrics: RequestMetrics,
+        ready: Callable[[], str],
+    ) -> None:
+        self._access = access
+        self._dispatch = dispatch
+        self._pages = pages
+        self._own = own
+        self._metrics = metrics
+        self._ready = ready
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The response to any request."""
+        path = request.rel_url.raw_path
+        began_ns = time.perf_counter_ns()
+        try:
+            if path == "/v1" or path.startswith("/v1/"):
+                caller = self._access.caller(request.method, request.headers)
+                return await self._dispatch.answer(request, caller)
+            answer = self._page(request, path)
+        except KourouError as error:
+            if status_of(error) in (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED):
+                self._metrics.refused["access"] += 1
+            answer = error_response(error)
+        self._metrics.count(PAGE, answer.status, time.perf_counter_ns() - began_ns)
+        return answer
+
+    def _page(self, request: web.BaseRequest, path: str) -> web.Response:
+        if path in ("/healthz", "/readyz"):
+            require_get(request)
+            return _health("" if path == "/healthz" else self._ready())
+        self._access.check_page(request.method, request.headers)
+        own = self._own.get(path)
+        if own is not None:
+            require_get(request)
+            return own().answer(request)
+        return self._pages.answer(request)
+
+
+def _health(trouble: str) -> web.Response:
+    headers = {**ALWAYS, "Content-Type": "text/plain; charset=utf-8"}
+    if not trouble:
+        return web.Response(body=b"ok\n", headers=headers)
+    return web.Response(
+        status=HTTPStatus.SERVICE_UNAVAILABLE, body=trouble.encode() + b"\n", headers=headers
+    )
 
 
 class Dispatch:
@@ -299,66 +361,3 @@ def _match(node: _RouteNode, parts: Sequence[str], values: tuple[str, ...]) -> R
     if node.named is None or not parts[0]:
         return None
     return _match(node.named, parts[1:], (*values, parts[0]))
-
-
-PAGE = "page"
-"""The name in metrics of requests that are not API calls."""
-
-
-class Front:
-    """The handler of every request. `own` creates generated pages by their paths on demand.
-
-    `ready` returns "" or the reason why the service is not ready.
-    """
-
-    def __init__(
-        self,
-        access: AccessControl,
-        dispatch: Dispatch,
-        pages: Pages,
-        own: Mapping[str, Callable[[], Page]],
-        metrics: RequestMetrics,
-        ready: Callable[[], str],
-    ) -> None:
-        self._access = access
-        self._dispatch = dispatch
-        self._pages = pages
-        self._own = own
-        self._metrics = metrics
-        self._ready = ready
-
-    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The response to any request."""
-        path = request.rel_url.raw_path
-        began_ns = time.perf_counter_ns()
-        try:
-            if path == "/v1" or path.startswith("/v1/"):
-                caller = self._access.caller(request.method, request.headers)
-                return await self._dispatch.answer(request, caller)
-            answer = self._page(request, path)
-        except KourouError as error:
-            if status_of(error) in (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED):
-                self._metrics.refused["access"] += 1
-            answer = error_response(error)
-        self._metrics.count(PAGE, answer.status, time.perf_counter_ns() - began_ns)
-        return answer
-
-    def _page(self, request: web.BaseRequest, path: str) -> web.Response:
-        if path in ("/healthz", "/readyz"):
-            require_get(request)
-            return _health("" if path == "/healthz" else self._ready())
-        self._access.check_page(request.method, request.headers)
-        own = self._own.get(path)
-        if own is not None:
-            require_get(request)
-            return own().answer(request)
-        return self._pages.answer(request)
-
-
-def _health(trouble: str) -> web.Response:
-    headers = {**ALWAYS, "Content-Type": "text/plain; charset=utf-8"}
-    if not trouble:
-        return web.Response(body=b"ok\n", headers=headers)
-    return web.Response(
-        status=HTTPStatus.SERVICE_UNAVAILABLE, body=trouble.encode() + b"\n", headers=headers
-    )

@@ -101,13 +101,13 @@ def test_a_slow_reader_is_cut_off(console, monkeypatch):
 @contextlib.contextmanager
 def other_operations(console: ConsoleHere, *operations: Operation) -> Iterator[None]:
     """These instead of the API."""
-    front = console.service._front
-    former = front._dispatch
-    front._dispatch = Dispatch(operations, console.gateway, console.service._request_metrics)
+    handler = console.service._handler
+    former = handler._dispatch
+    handler._dispatch = Dispatch(operations, console.gateway, console.service._request_metrics)
     try:
         yield
     finally:
-        front._dispatch = former
+        handler._dispatch = former
 
 
 class Waiting:

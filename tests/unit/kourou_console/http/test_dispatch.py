@@ -97,13 +97,13 @@ def api(console) -> Iterator[ConsoleHere]:
 
 @contextlib.contextmanager
 def instead(console: ConsoleHere, operations: tuple[Operation, ...]) -> Iterator[None]:
-    front = console.service._front
-    former = front._dispatch
-    front._dispatch = Dispatch(operations, console.gateway, console.service._request_metrics)
+    handler = console.service._handler
+    former = handler._dispatch
+    handler._dispatch = Dispatch(operations, console.gateway, console.service._request_metrics)
     try:
         yield
     finally:
-        front._dispatch = former
+        handler._dispatch = former
 
 
 def test_path_and_query_become_values(api):
