@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from kourou.errors import Unavailable
-from kourou_console import app as watch
+from kourou_console import app
 from kourou_console.app import ClusterWatch
 from kourou_console.gateway import Gateway
 
@@ -44,7 +44,7 @@ async def started(gateway: FakeGateway, wait_s: float) -> str:
 async def test_it_waits_for_a_broker_that_starts_together_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(watch, "STARTING_PERIOD_S", 0.0)
+    monkeypatch.setattr(app, "STARTING_PERIOD_S", 0.0)
     gateway = FakeGateway(Unavailable("no name server"), NO_BROKER, NO_BROKER, BROKER)
     assert await started(gateway, 60.0) == ""
     assert (gateway.asked, gateway.cluster_name) == (4, "DefaultCluster")
