@@ -2,7 +2,7 @@
 
 Two mechanisms work together. This gateway stores its responses for a quarter of an hour, so a
 repeated request gets the same response without work. In addition, message IDs are derived from the
-key, so a broker detects a duplicate message by itself (engine.repeats), also after a restart of
+key, so a broker detects a duplicate message by itself (deduplication), also after a restart of
 this gateway, and if the request was repeated at another gateway. Brokers look back four minutes.
 
     same key, same request             the first response again, with `replayed`
