@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kourou.errors import BadRequest
-from kourou_console.api.messages import OPERATIONS, ExplainParams, explain
+from kourou_console.api.messages import EXPLAIN_OPERATIONS, ExplainParams, explain
 
 
 @pytest.mark.feature("F265")
@@ -41,7 +41,7 @@ def test_over_http_a_place_has_its_slashes_encoded(cluster, console):
 
 
 def test_its_description_has_all_its_parameters():
-    (operation,) = OPERATIONS
+    (operation,) = EXPLAIN_OPERATIONS
     assert (operation.method, operation.path) == ("GET", "/v1/messages/{id}/explain")
     assert operation.parameters is ExplainParams
     assert operation.changes is False

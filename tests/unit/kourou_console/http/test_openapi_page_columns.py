@@ -20,7 +20,7 @@ import pytest
 from kourou_console.http.openapi import described
 from kourou_console.operations import OPERATIONS
 
-SCRIPTS = Path(__file__).resolve().parents[3] / "services/console/kourou_console/static/js"
+SCRIPTS = Path(__file__).resolve().parents[4] / "services/console/kourou_console/static/js"
 SHARED = "parts/columns.js"
 
 FILTER = "/v1/filters/{group}/{name}"
