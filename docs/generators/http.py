@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from generators.tables import code, document, head, link, paragraph, table
 
-from kourou_console.openapi import described
+from kourou_console.http.openapi import described
+from kourou_console.http.reference import HTTP_STATUSES, by_chapter, kind_of, short
 from kourou_console.operations import OPERATIONS
-from kourou_console.reference import HTTP_STATUSES, by_chapter, kind_of, short
 
 SOURCE = "services/console/kourou_console/api"
 

@@ -20,7 +20,7 @@ from typer.main import get_command
 
 from kourou.cli.commands import app
 from kourou.client.explain.causes import MEANINGS
-from kourou_console.openapi import described
+from kourou_console.http.openapi import described
 from kourou_console.operations import OPERATIONS
 
 CONSOLE = Path("services/console/kourou_console")

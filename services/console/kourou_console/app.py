@@ -13,31 +13,32 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from kourou_console.http.access import AccessControl, Tokens
+from kourou_console.http.connections import GatewayServer, gateway_server
+from kourou_console.http.dispatch import Dispatch, HttpHandler
+from kourou_console.http.openapi import description_pages
+from kourou_console.http.pages import FOLDER, Pages
+from kourou_console.http.request_metrics import RequestMetrics, RequestSpans
+from kourou_console.http.responses import Busy, error_response
+
 from kourou.client.client import Client
+from kourou.client.session.background import background
 from kourou.client.settings.client_settings import ClientSettings, ProducerSettings
 from kourou.clock import Clock, SystemClock
-from kourou.errors import ConfigError
+from kourou.errors import ConfigError, KourouError
 from kourou.service.admin_http import AdminHttp, AdminPages, ClearTextWarning
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
 from kourou.service.settings import render
 from kourou.telemetry.metrics import expose
 from kourou.telemetry.tracing_setup import start_export, tracing_options
-from kourou_console.access import Access, Tokens
 from kourou_console.config import ConsoleSettings
-from kourou_console.connections import GatewayServer, gateway_server
-from kourou_console.dispatch import Dispatch
-from kourou_console.figures import Figures
-from kourou_console.front import Front
 from kourou_console.gateway import Gateway
-from kourou_console.openapi import description_pages
 from kourou_console.operations import OPERATIONS, STARTED
-from kourou_console.pages import FOLDER, Pages
-from kourou_console.spans import GatewaySpans
-from kourou_console.watch import ClusterWatch
 
 _log = logging.getLogger("kourou.console")
 
@@ -48,6 +49,59 @@ BACKLOG = 256
 """The maximum number of connections accepted in one iteration of the loop, some 20 ms of work."""
 
 LOOK_S = 0.01
+
+PERIOD_S = 5.0
+"""The interval between two checks of the cluster."""
+
+STARTING_PERIOD_S = 0.1
+TROUBLED_PERIOD_S = 1.0
+"""The interval while it does not reply: short, because operators wait for it."""
+
+
+class ClusterWatch:
+    """Checks periodically whether the cluster replies, for /readyz.
+
+    `trouble` is why the cluster cannot be used now; "" if it can.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._task: asyncio.Task[None] | None = None
+        self.trouble = "the cluster has not been queried yet"
+
+    async def start(self, wait_s: float = 0.0) -> None:
+        """Check repeatedly for up to `wait_s` until the cluster replies; then periodically.
+
+        Brokers and console are often started together.
+        """
+        await self._ask()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                while self.trouble:
+                    await asyncio.sleep(STARTING_PERIOD_S)
+                    await self._ask()
+        self._task = background(self._go_on(), "watching the cluster")
+
+    async def stop(self) -> None:
+        """Stop checking."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _go_on(self) -> None:
+        while True:
+            await asyncio.sleep(TROUBLED_PERIOD_S if self.trouble else PERIOD_S)
+            await self._ask()
+
+    async def _ask(self) -> None:
+        try:
+            info = await self._gateway.admin.cluster.info()
+        except KourouError as error:
+            self.trouble = str(error)
+        else:
+            self._gateway.cluster_name = min(info.clusters, default=None)
+            self.trouble = "" if info.brokers else "no broker is registered at the name servers"
 
 
 class ConsoleService:
@@ -68,12 +122,12 @@ class ConsoleService:
         self._make_client = make_client or self._new_client
         self._address = settings.wanted_name_servers
         self._pages = Pages(static)
-        self._figures = Figures()
+        self._request_metrics = RequestMetrics()
         self._tokens: Tokens | None = None
-        self._spans: GatewaySpans | None = None
+        self._spans: RequestSpans | None = None
         self._gateway: Gateway | None = None
         self._dispatch: Dispatch | None = None
-        self._front: Front | None = None
+        self._handler: HttpHandler | None = None
         self._http: GatewayServer | None = None
         self._listener: asyncio.Server | None = None
         self._watch: ClusterWatch | None = None
@@ -98,8 +152,8 @@ class ConsoleService:
             self._reread_on_signal(self._tokens)
         self._spans = self._traced()
         self._http = gateway_server(self._answer)
-        self._figures.connections = lambda: self._http.open_count if self._http else 0
-        self._figures.cut_off = lambda: self._http.cut_off_count if self._http else 0
+        self._request_metrics.connections = lambda: self._http.open_count if self._http else 0
+        self._request_metrics.cut_off = lambda: self._http.cut_off_count if self._http else 0
         await self._bind(self._http)
         if settings.admin_enabled:
             self._admin = AdminHttp(settings.admin_host, settings.admin_port, self._admin_pages())
@@ -131,13 +185,13 @@ class ConsoleService:
     async def serve(self) -> Mapping[str, str]:
         """Start handling requests; wait for the cluster's reply for CLUSTER_WAIT_S at most."""
         assert self._watch is not None
-        self._dispatch = Dispatch(OPERATIONS, self.gateway, self._figures, self._spans)
-        self._front = Front(
-            Access(self._tokens, self._settings.host_names),
+        self._dispatch = Dispatch(OPERATIONS, self.gateway, self._request_metrics, self._spans)
+        self._handler = HttpHandler(
+            AccessControl(self._tokens, self._settings.host_names),
             self._dispatch,
             self._pages,
             description_pages(OPERATIONS, tokens=self._tokens is not None),
-            self._figures,
+            self._request_metrics,
             self._unready,
         )
         await self._watch.start(CLUSTER_WAIT_S)
@@ -145,7 +199,7 @@ class ConsoleService:
             start = getattr(self.gateway.part(make), "start", None)
             if start is not None:
                 await start()
-        self._figures.loop_lag.start()
+        self._request_metrics.loop_lag.start()
         self._serving = True
         if self._watch.trouble:
             _log.warning("%s; retrying", self._watch.trouble)
@@ -160,9 +214,9 @@ class ConsoleService:
             self._dispatch.leaving = True
         if self._http is not None:
             self._http.leave()
-        figures = self._figures
+        metrics = self._request_metrics
         for _ in range(round(DRAIN_S / LOOK_S)):
-            if not figures.under_way and not figures.streams:
+            if not metrics.under_way and not metrics.streams:
                 return
             await asyncio.sleep(LOOK_S)
 
@@ -170,7 +224,7 @@ class ConsoleService:
         """Close everything."""
         self._serving = False
         self._warning.stop()
-        self._figures.loop_lag.stop()
+        self._request_metrics.loop_lag.stop()
         if self._watch is not None:
             await self._watch.stop()
         if self._listener is not None:
@@ -189,13 +243,10 @@ class ConsoleService:
     # -- components -------------------------------------------------------------------------------
 
     async def _answer(self, request: Any) -> Any:
-        front = self._front
-        if front is None:  # bound, but not serving yet
-            from kourou_console.answers import written
-            from kourou_console.problems import Busy
-
-            return written(Busy("the gateway is starting"))
-        return await front.answer(request)
+        handler = self._handler
+        if handler is None:  # bound, but not serving yet
+            return error_response(Busy("the gateway is starting"))
+        return await handler.answer(request)
 
     def _new_client(self, **options: Any) -> Client:
         return Client(self._address, **options)
@@ -216,7 +267,7 @@ class ConsoleService:
             send_timeout_ms=self._settings.send_timeout_ms,
         )
 
-    def _traced(self) -> GatewaySpans | None:
+    def _traced(self) -> RequestSpans | None:
         settings = self._settings
         options = tracing_options(
             os.environ,
@@ -224,7 +275,7 @@ class ConsoleService:
             endpoint=settings.trace_otlp_endpoint or "",
             ratio=settings.trace_sample_percent / 100,
         )
-        return None if options is None else GatewaySpans(start_export(options))
+        return None if options is None else RequestSpans(start_export(options))
 
     @staticmethod
     def _reread_on_signal(tokens: Tokens) -> None:
@@ -249,7 +300,7 @@ class ConsoleService:
 
     def _metrics(self) -> bytes:
         base = {"node_type": self.name}
-        families = list(self._figures.families(base))
+        families = list(self._request_metrics.families(base))
         if self._gateway is not None:
             families += self._gateway.families(base)
         if self._spans is not None:
@@ -257,15 +308,15 @@ class ConsoleService:
         return expose(families)
 
     def _statistics(self) -> Mapping[str, Any]:
-        figures = self._figures
+        metrics = self._request_metrics
         return {
             "trouble": self._unready(),
-            "requests": figures.requests.total(),
-            "under_way": figures.under_way,
-            "streams": figures.streams,
-            "connections": figures.connections(),
-            "cut_off": figures.cut_off(),
-            "refused": dict(figures.refused),
+            "requests": metrics.requests.total(),
+            "under_way": metrics.under_way,
+            "streams": metrics.streams,
+            "connections": metrics.connections(),
+            "cut_off": metrics.cut_off(),
+            "refused": dict(metrics.refused),
         }
 
 

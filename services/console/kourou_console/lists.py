@@ -11,12 +11,12 @@ from http import HTTPStatus
 from typing import Annotated, Generic, TypeVar
 
 import msgspec
+from kourou_console.http.responses import HttpError
 
 from kourou.errors import KourouError, Rejected, Unavailable
 from kourou.model.limits import CONSOLE_LIST_ITEMS_MAX, REASON_LENGTH_MAX
 from kourou.protocol.bodies.route_bodies import ClusterInfo
 from kourou_console.gateway import Gateway
-from kourou_console.problems import Refused
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     missing: list[Missing] = []
 
 
-class Change(msgspec.Struct, frozen=True):
+class ValueChange(msgspec.Struct, frozen=True):
     """One value that a change replaces."""
 
     name: str
@@ -69,14 +69,14 @@ class Change(msgspec.Struct, frozen=True):
 
 def changes_between(
     before: msgspec.Struct | None, after: msgspec.Struct, names: Iterable[str]
-) -> list[Change]:
+) -> list[ValueChange]:
     """The differences; all values if there was nothing before."""
     found = []
     for name in names:
         old = None if before is None else getattr(before, name)
         new = getattr(after, name)
         if before is None or old != new:
-            found.append(Change(name, old, new))
+            found.append(ValueChange(name, old, new))
     return found
 
 
@@ -140,7 +140,7 @@ async def _outcomes(
 async def brokers_of(
     gateway: Gateway, broker: str | None = None, cluster: str | None = None
 ) -> list[str]:
-    """All registered brokers, those of one cluster, or one. Raises Refused (404) if none."""
+    """All registered brokers, those of one cluster, or one. Raises HttpError (404) if none."""
     info: ClusterInfo = await gateway.admin.cluster.info()
     if cluster is not None and cluster not in info.clusters:
         raise not_there(f"cluster {cluster!r} not found", info.clusters)
@@ -153,9 +153,11 @@ async def brokers_of(
     return sorted(info.brokers)
 
 
-def not_there(text: str, known: Iterable[str]) -> Refused:
+def not_there(text: str, known: Iterable[str]) -> HttpError:
     """A 404 error with the known names."""
-    return Refused(HTTPStatus.NOT_FOUND, text, hint=f"known: {', '.join(sorted(known)) or 'none'}")
+    return HttpError(
+        HTTPStatus.NOT_FOUND, text, hint=f"known: {', '.join(sorted(known)) or 'none'}"
+    )
 
 
 def cut(items: Sequence[T], limit: int) -> tuple[list[T], bool]:

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from kourou.model.limits import GATEWAY_JSON_BYTES_MAX
-from kourou_console.call import Right
 from kourou_console.gateway import Gateway
+from kourou_console.http.call import Right
 
 
 class BodyKind(Enum):
@@ -39,10 +39,10 @@ class Operation:
     parameters, all others query parameters; a field with a default is optional; a list is repeated
     (`?tag=a&tag=b`). A Struct for a body, and all Structs in it, set `forbid_unknown_fields=True`.
 
-    With `call` the handler takes a kourou_console.call.Call as an additional argument: caller and
-    headers. With `stream` it takes the aiohttp request as the last argument and returns a
-    StreamResponse that it has prepared itself. Otherwise it returns a value of the type `answer`,
-    or a Content or Answered (kourou_console.call). Errors are raised as kourou.errors classes; they
+    With `call` the handler takes a RequestContext as an additional argument: caller and headers.
+    With `stream` it takes the aiohttp request as the last argument and returns a StreamResponse
+    that it has prepared itself. Otherwise it returns a value of the type `answer`, or a Content or
+    Answered (all of kourou_console.http.call). Errors are raised as kourou.errors classes; they
     become problem details.
     """
 
@@ -69,7 +69,7 @@ class Operation:
     stream: bool = False
     #: It is an administrative change: needs the right ADMIN instead of WRITE.
     administers: bool = False
-    #: The handler takes a Call.
+    #: The handler takes a RequestContext.
     call: bool = False
     #: With BYTES: the type as which the handler reads an application/json body; only for the
     #: description.

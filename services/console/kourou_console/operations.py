@@ -6,76 +6,58 @@ from collections.abc import Callable
 from typing import Any
 
 from kourou_console.api import (
-    alarms,
     brokers,
-    browsing,
+    clients,
     cluster,
     dead_letters,
-    discards,
-    explain,
-    filter_changes,
     filters,
     groups,
     history,
-    leaders,
     leases,
-    me,
-    members,
     messages,
-    name_servers,
     offsets,
     overview,
     probes,
-    producing,
-    queue_units,
-    series,
+    sends,
     spark,
     tail,
     topic_changes,
-    topic_groups,
+    topic_details,
     topics,
-    transactions,
-    waiting,
 )
+from kourou_console.api import pending_messages as pending
 from kourou_console.gateway import Gateway
-from kourou_console.halves import Halves
 from kourou_console.leases.leases import Leases
+from kourou_console.messages.transactions import HalfMessages
+from kourou_console.metrics.sampler import Sampler
 from kourou_console.operation import Operation
-from kourou_console.sampler import Sampler
 
 OPERATIONS: tuple[Operation, ...] = (
-    *me.OPERATIONS,
-    *producing.OPERATIONS,
-    *transactions.OPERATIONS,
+    *overview.CALLER_OPERATIONS,
+    *sends.OPERATIONS,
     *leases.OPERATIONS,
     *messages.OPERATIONS,
-    *browsing.OPERATIONS,
     *tail.OPERATIONS,
     *dead_letters.OPERATIONS,
-    *waiting.OPERATIONS,
-    *explain.OPERATIONS,
+    *pending.OPERATIONS,
+    *messages.EXPLAIN_OPERATIONS,
     *overview.OPERATIONS,
-    *series.OPERATIONS,
-    *alarms.OPERATIONS,
     *cluster.OPERATIONS,
     *brokers.OPERATIONS,
-    *leaders.OPERATIONS,
     *topics.OPERATIONS,
     *topic_changes.OPERATIONS,
-    *topic_groups.OPERATIONS,
-    *queue_units.OPERATIONS,
+    *topic_details.OPERATIONS,
     *groups.OPERATIONS,
-    *members.OPERATIONS,
-    *discards.OPERATIONS,
+    *clients.OPERATIONS,
+    *dead_letters.DISCARD_OPERATIONS,
     *offsets.OPERATIONS,
     *filters.OPERATIONS,
-    *filter_changes.OPERATIONS,
     *history.OPERATIONS,
-    *name_servers.OPERATIONS,
+    *cluster.NAME_SERVER_OPERATIONS,
     *spark.OPERATIONS,
     *probes.OPERATIONS,
 )
 """In the order of the reference page."""
 
-STARTED: tuple[Callable[[Gateway], Any], ...] = (Halves, Leases, Sampler)
+STARTED: tuple[Callable[[Gateway], Any], ...] = (HalfMessages, Leases, Sampler)
 """Components (kourou_console.gateway) that start with the service, not at the first call."""

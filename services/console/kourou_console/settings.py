@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kourou_console.alarm_rules import AlarmThresholds
+from kourou_console.metrics.alarms import AlarmThresholds
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ class Access(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class TopicClass:
     """A topic's kind; a system topic's purpose, or the group of a retry or dead-letter topic."""
 
     kind: TopicKind
@@ -53,23 +53,25 @@ _PURPOSES = {
 }
 
 
-def kind_of(topic: str, brokers: Collection[str] = (), clusters: Collection[str] = ()) -> Kind:
+def kind_of(
+    topic: str, brokers: Collection[str] = (), clusters: Collection[str] = ()
+) -> TopicClass:
     """The kind of a topic; brokers and clusters have topics with their own names."""
     if topic.startswith(names.RETRY_PREFIX):
-        return Kind(TopicKind.RETRY, group=topic.removeprefix(names.RETRY_PREFIX))
+        return TopicClass(TopicKind.RETRY, group=topic.removeprefix(names.RETRY_PREFIX))
     if topic.startswith(names.DLQ_PREFIX):
-        return Kind(TopicKind.DLQ, group=topic.removeprefix(names.DLQ_PREFIX))
+        return TopicClass(TopicKind.DLQ, group=topic.removeprefix(names.DLQ_PREFIX))
     if topic in _PURPOSES:
-        return Kind(TopicKind.SYSTEM, _PURPOSES[topic])
+        return TopicClass(TopicKind.SYSTEM, _PURPOSES[topic])
     if topic in brokers:
-        return Kind(TopicKind.SYSTEM, "broker")
+        return TopicClass(TopicKind.SYSTEM, "broker")
     if topic in clusters:
-        return Kind(TopicKind.SYSTEM, "cluster")
+        return TopicClass(TopicKind.SYSTEM, "cluster")
     if topic.endswith(REPLY_SUFFIX) and topic.removesuffix(REPLY_SUFFIX) in clusters:
-        return Kind(TopicKind.SYSTEM, "reply")
+        return TopicClass(TopicKind.SYSTEM, "reply")
     if names.is_system_topic(topic):
-        return Kind(TopicKind.SYSTEM)
-    return Kind(TopicKind.NORMAL)
+        return TopicClass(TopicKind.SYSTEM)
+    return TopicClass(TopicKind.NORMAL)
 
 
 def access_of(perm: int) -> Access:

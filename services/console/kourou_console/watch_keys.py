@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kourou.service.process_keys import ProcessKeys
 from kourou.service.setting import setting
-from kourou_console.alarm_rules import AlarmThresholds
+from kourou_console.metrics.alarms import AlarmThresholds
 
 _PERCENT = 100
 

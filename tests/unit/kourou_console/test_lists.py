@@ -7,9 +7,9 @@ import pytest
 
 from kourou.errors import Rejected, Unavailable
 from kourou_console.lists import (
-    Change,
     Listing,
     Missing,
+    ValueChange,
     answers,
     asked,
     changes_between,
@@ -70,9 +70,9 @@ def test_only_what_differs_is_a_change() -> None:
         name: str
 
     old, new = Thing(1, "a"), Thing(2, "a")
-    assert changes_between(old, new, ("size", "name")) == [Change("size", 1, 2)]
+    assert changes_between(old, new, ("size", "name")) == [ValueChange("size", 1, 2)]
     assert changes_between(old, old, ("size", "name")) == []
-    assert changes_between(None, new, ("size",)) == [Change("size", None, 2)]
+    assert changes_between(None, new, ("size",)) == [ValueChange("size", None, 2)]
 
 
 def test_lists_say_when_they_are_cut() -> None:

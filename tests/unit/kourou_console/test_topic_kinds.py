@@ -3,29 +3,36 @@
 import pytest
 
 from kourou.model import names
-from kourou_console.topic_kinds import Access, Kind, TopicKind, access_of, kind_of, permission_of
+from kourou_console.topic_kinds import (
+    Access,
+    TopicClass,
+    TopicKind,
+    access_of,
+    kind_of,
+    permission_of,
+)
 
 
 @pytest.mark.feature("F057")
 @pytest.mark.parametrize(
     ("topic", "expected"),
     [
-        ("orders", Kind(TopicKind.NORMAL)),
-        ("%RETRY%till", Kind(TopicKind.RETRY, group="till")),
-        ("%DLQ%till", Kind(TopicKind.DLQ, group="till")),
-        (names.SCHEDULE_TOPIC, Kind(TopicKind.SYSTEM, "delay")),
-        (names.HALF_TOPIC, Kind(TopicKind.SYSTEM, "transaction")),
-        (names.TRACE_TOPIC, Kind(TopicKind.SYSTEM, "trace")),
-        (names.CONTROL_TOPIC, Kind(TopicKind.SYSTEM, "control")),
-        (names.AUTO_CREATE_TOPIC, Kind(TopicKind.SYSTEM, "template")),
-        ("broker-a", Kind(TopicKind.SYSTEM, "broker")),
-        ("C", Kind(TopicKind.SYSTEM, "cluster")),
-        ("C_REPLY_TOPIC", Kind(TopicKind.SYSTEM, "reply")),
-        ("rmq_sys_x", Kind(TopicKind.SYSTEM)),
-        ("D_REPLY_TOPIC", Kind(TopicKind.NORMAL)),
+        ("orders", TopicClass(TopicKind.NORMAL)),
+        ("%RETRY%till", TopicClass(TopicKind.RETRY, group="till")),
+        ("%DLQ%till", TopicClass(TopicKind.DLQ, group="till")),
+        (names.SCHEDULE_TOPIC, TopicClass(TopicKind.SYSTEM, "delay")),
+        (names.HALF_TOPIC, TopicClass(TopicKind.SYSTEM, "transaction")),
+        (names.TRACE_TOPIC, TopicClass(TopicKind.SYSTEM, "trace")),
+        (names.CONTROL_TOPIC, TopicClass(TopicKind.SYSTEM, "control")),
+        (names.AUTO_CREATE_TOPIC, TopicClass(TopicKind.SYSTEM, "template")),
+        ("broker-a", TopicClass(TopicKind.SYSTEM, "broker")),
+        ("C", TopicClass(TopicKind.SYSTEM, "cluster")),
+        ("C_REPLY_TOPIC", TopicClass(TopicKind.SYSTEM, "reply")),
+        ("rmq_sys_x", TopicClass(TopicKind.SYSTEM)),
+        ("D_REPLY_TOPIC", TopicClass(TopicKind.NORMAL)),
     ],
 )
-def test_kinds(topic: str, expected: Kind) -> None:
+def test_kinds(topic: str, expected: TopicClass) -> None:
     assert kind_of(topic, ["broker-a"], ["C"]) == expected
 
 

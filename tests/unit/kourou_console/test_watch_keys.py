@@ -1,6 +1,6 @@
 """What the console watches can be set, in units that people write."""
 
-from kourou_console.alarm_rules import AlarmThresholds
+from kourou_console.metrics.alarms import AlarmThresholds
 from kourou_console.watch_keys import WatchKeys
 
 

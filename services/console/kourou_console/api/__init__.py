@@ -1,1 +1,1 @@
-"""The operations of the HTTP API; each module is a chapter."""
+"""The operations of the HTTP API, by chapters of the reference page."""

@@ -1,6 +1,7 @@
-"""Settings of a broker, and commands for it.
+"""Settings of a broker and commands for it; transfer of leadership and promotion of followers.
 
-State: none. Changed settings are events of the broker, with their reason.
+State: none. Changed settings are events of the broker, with their reason; leaders and epochs are
+records of its log.
 """
 
 from __future__ import annotations
@@ -8,18 +9,28 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
-
-from kourou.errors import DecodeError
-from kourou.model.limits import CONSOLE_SETTINGS_MAX
 from kourou.protocol.bodies.broker_bodies import SettingView
-from kourou_console.api.cluster import BrokerPath
-from kourou_console.api.lag import QueueLag, lag_of
+
+from kourou.errors import BadRequest, DecodeError
+from kourou.model.limits import CONSOLE_SETTINGS_MAX
+from kourou_console.api.cluster import BrokerPath, LogReplica, members_of
+from kourou_console.api.groups import QueueLag, lag_of
 from kourou_console.gateway import Gateway
-from kourou_console.lists import LIST_ITEMS, Done, Limit, Listing, Name, Reason, brokers_of, cut
+from kourou_console.lists import (
+    LIST_ITEMS,
+    Done,
+    Limit,
+    Listing,
+    Missing,
+    Name,
+    Reason,
+    brokers_of,
+    cut,
+)
 from kourou_console.operation import BodyKind, Operation
 
 
-class Setting(msgspec.Struct, frozen=True, kw_only=True):
+class BrokerSetting(msgspec.Struct, frozen=True, kw_only=True):
     """One current setting; `configured` is the value of the broker's file, or the default.
 
     Fields that a RocketMQ broker does not report are null.
@@ -123,24 +134,24 @@ class GroupQueueLag(QueueLag, frozen=True, kw_only=True):
     group: str
 
 
-async def config(gateway: Gateway, parameters: BrokerPath) -> Listing[Setting]:
+async def config(gateway: Gateway, parameters: BrokerPath) -> Listing[BrokerSetting]:
     """Every setting, its current value, and whether it can be changed while the broker runs."""
     await brokers_of(gateway, parameters.broker)
     found = await _settings(gateway, parameters.broker)
     return Listing(items=found, total=len(found), as_of_ms=gateway.clock.now_ms())
 
 
-async def _settings(gateway: Gateway, broker: str) -> list[Setting]:
+async def _settings(gateway: Gateway, broker: str) -> list[BrokerSetting]:
     try:
-        told = await gateway.admin.brokers.settings(broker)
+        reported = await gateway.admin.brokers.settings(broker)
     except DecodeError:  # other brokers report only values
         values = await gateway.admin.brokers.config(broker)
-        return [Setting(name=name, value=value) for name, value in sorted(values.items())]
-    return [_setting(one) for one in sorted(told, key=lambda one: one.name)]
+        return [BrokerSetting(name=name, value=value) for name, value in sorted(values.items())]
+    return [_setting(one) for one in sorted(reported, key=lambda one: one.name)]
 
 
-def _setting(one: SettingView) -> Setting:
-    return Setting(
+def _setting(one: SettingView) -> BrokerSetting:
+    return BrokerSetting(
         name=one.name,
         value=one.value,
         configured=one.configured,
@@ -181,7 +192,7 @@ async def update_config(
     )
 
 
-def _change(one: Setting | None, name: str, value: str) -> SettingChange:
+def _change(one: BrokerSetting | None, name: str, value: str) -> SettingChange:
     if one is None:
         return SettingChange(name, None, value, "unknown setting")
     if one.changeable is False:
@@ -196,7 +207,7 @@ def _change(one: Setting | None, name: str, value: str) -> SettingChange:
     return SettingChange(name, one.value, value, refused)
 
 
-def _number_refused(one: Setting, text: str) -> str | None:
+def _number_refused(one: BrokerSetting, text: str) -> str | None:
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
         return "write a whole number"
@@ -294,6 +305,138 @@ async def all_progress(gateway: Gateway, parameters: AllProgress) -> Listing[Gro
     )
 
 
+class LeaderChange(Done, frozen=True, kw_only=True):
+    """Who leads, or would; the epoch it leads in, once it does."""
+
+    broker: str
+    leader: str | None
+    epoch: int | None
+    members: list[LogReplica]
+
+
+class TransferParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`to` is a member's name or brokerId; by default the most up-to-date replica."""
+
+    to: Annotated[str, msgspec.Meta(max_length=255)] = ""
+
+
+class Promotion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A follower by its brokerId, or by its address; `force` against a leader that is alive."""
+
+    broker_id: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
+    address: Name | None = None
+    force: bool = False
+
+
+async def transfer_leader(
+    gateway: Gateway, parameters: BrokerChange, body: TransferParams
+) -> LeaderChange:
+    """Let another node of a Raft group lead. No acknowledged message is lost."""
+    name = parameters.broker
+    await brokers_of(gateway, name)
+    members = members_of(await gateway.admin.replicas.of(name))
+    if parameters.preview:
+        if not any(one.member for one in members):
+            raise BadRequest(f"{name} is not a Raft group", hint="promote a follower instead")
+        known = {one.member for one in members} | {str(one.registered_id) for one in members}
+        if body.to and body.to not in known:
+            raise BadRequest(
+                f"{name} has no replica {body.to!r}",
+                hint=f"members: {', '.join(sorted(one for one in known if one))}",
+            )
+        says = [
+            f"{body.to or 'The most up-to-date replica'} would lead {name} in place of "
+            f"{_leader(members) or 'an unknown leader'}.",
+            "Sends pause briefly; no acknowledged message is lost.",
+        ]
+        return _response(gateway, name, says, members, preview=True)
+    result = await gateway.admin.replicas.transfer_leader(name, body.to)
+    members = members_of(await gateway.admin.replicas.of(name))
+    says = [f"{result.leader or result.member} leads {name} in epoch {result.epoch}."]
+    return _response(gateway, name, says, members)
+
+
+async def promote(gateway: Gateway, parameters: BrokerChange, body: Promotion) -> LeaderChange:
+    """Make a follower the leader of its log, in a new epoch."""
+    name = parameters.broker
+    await brokers_of(gateway, name)
+    if (body.broker_id is None) == (body.address is None):
+        raise BadRequest("no replica was named", hint="its broker_id, or its address")
+    members = members_of(await gateway.admin.replicas.of(name))
+    if parameters.preview:
+        return _response(gateway, name, _promoted(name, members, body), members, preview=True)
+    result = await gateway.admin.replicas.promote(
+        name, body.broker_id, address=body.address, force=body.force
+    )
+    members = members_of(await gateway.admin.replicas.of(name))
+    return _response(
+        gateway, name, [f"{result.leader} leads {name} in epoch {result.epoch}."], members
+    )
+
+
+def _promoted(name: str, members: list[LogReplica], body: Promotion) -> list[str]:
+    """The expected effects, from what the replicas report."""
+    chosen = next(
+        (
+            one
+            for one in members
+            if one.address == body.address or one.registered_id == body.broker_id
+        ),
+        None,
+    )
+    if chosen is None and body.address is None:
+        raise BadRequest(
+            f"no replica of {name} is registered with brokerId {body.broker_id}",
+            hint=f"registered: {', '.join(str(one.registered_id) for one in members)}",
+        )
+    says = []
+    if any(one.member for one in members):
+        says.append("It is refused: a Raft group elects its leader; transfer leadership instead.")
+    alive = [one for one in members if one.role == "leader" and one is not chosen]
+    if alive:
+        says.append(
+            f"The leader at {alive[0].address} is online: "
+            + (
+                "it would be replaced, and messages it still acknowledges would be lost."
+                if body.force
+                else "it is refused without force."
+            )
+        )
+    ends = [one.end for one in members if one.end is not None and one is not chosen]
+    if chosen is not None and chosen.end is not None and ends and max(ends) > chosen.end:
+        says.append(
+            f"{max(ends) - chosen.end:,} bytes of the log that only another replica has would be "
+            "lost."
+        )
+    what = body.address or f"brokerId {body.broker_id}"
+    says.append(f"{what} would lead {name} in a new epoch; the old leader would become a follower.")
+    return says
+
+
+def _leader(members: list[LogReplica]) -> str | None:
+    return next((one.member or one.address for one in members if one.role == "leader"), None)
+
+
+def _response(
+    gateway: Gateway,
+    name: str,
+    says: list[str],
+    members: list[LogReplica],
+    *,
+    preview: bool = False,
+) -> LeaderChange:
+    return LeaderChange(
+        broker=name,
+        preview=preview,
+        says=says,
+        leader=_leader(members),
+        epoch=max((one.epoch for one in members if one.epoch is not None), default=None),
+        members=members,
+        as_of_ms=gateway.clock.now_ms(),
+        missing=[Missing(one.address, one.why or "") for one in members if one.role is None],
+    )
+
+
 _CHAPTER = "Cluster and brokers"
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -304,7 +447,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Settings of a broker: value, allowed range, changeable at run time.",
         _CHAPTER,
         config,
-        Listing[Setting],
+        Listing[BrokerSetting],
         BrokerPath,
     ),
     Operation(
@@ -368,5 +511,33 @@ OPERATIONS: tuple[Operation, ...] = (
         all_progress,
         Listing[GroupQueueLag],
         AllProgress,
+    ),
+    Operation(
+        "POST",
+        "/v1/brokers/{broker}/transfer-leader",
+        "transfer_leader",
+        "Transfer leadership of a Raft group, before its leader is stopped.",
+        _CHAPTER,
+        transfer_leader,
+        LeaderChange,
+        BrokerChange,
+        TransferParams,
+        BodyKind.JSON,
+        changes=True,
+        administers=True,
+    ),
+    Operation(
+        "POST",
+        "/v1/brokers/{broker}/promote",
+        "promote",
+        "Promote a follower to leader. `preview=true` shows what would be lost.",
+        _CHAPTER,
+        promote,
+        LeaderChange,
+        BrokerChange,
+        Promotion,
+        BodyKind.JSON,
+        changes=True,
+        administers=True,
     ),
 )

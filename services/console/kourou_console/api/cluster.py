@@ -1,29 +1,24 @@
-"""Brokers and clusters, with their leaders, replicas and status."""
+"""Clusters, their brokers with leaders and replicas, and the name servers."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Annotated
 
 import msgspec
-
-from kourou.client.admin.replicas import NOT_THERE, LogMember, absent
-from kourou.errors import Unavailable
 from kourou.protocol.bodies.broker_bodies import ReplicasView
+from kourou_console.metrics.broker_runtime import Runtime, runtime_of
+from kourou_console.metrics.sampler import Sampler
+
+from kourou.client.admin.name_servers import ORDER_NAMESPACE
+from kourou.client.admin.replicas import NOT_THERE, LogMember, absent
+from kourou.errors import KourouError, Unavailable
+from kourou.model.limits import CONSOLE_SETTINGS_MAX, GATEWAY_LINE_BYTES_MAX
 from kourou_console.api.overview import BrokerFigures, broker_figures
 from kourou_console.gateway import Gateway
-from kourou_console.lists import (
-    LOOK_S,
-    Listing,
-    Missing,
-    Name,
-    asked,
-    brokers_of,
-    why,
-)
-from kourou_console.operation import NoParameters, Operation
-from kourou_console.runtime_figures import Runtime, runtime_of
-from kourou_console.sampler import Sampler
+from kourou_console.lists import LOOK_S, Done, Listing, Missing, Name, asked, brokers_of, why
+from kourou_console.operation import BodyKind, NoParameters, Operation
 
 CANDIDATE = "candidate"
 MISSING = "missing"
@@ -36,7 +31,7 @@ class Epoch(msgspec.Struct, frozen=True):
     begins_at: int
 
 
-class Member(msgspec.Struct, frozen=True, kw_only=True):
+class LogReplica(msgspec.Struct, frozen=True, kw_only=True):
     """One replica of a broker's log, with positions in bytes.
 
     `why`: it did not reply, or has a problem. `role` is leader, follower, candidate, fenced, or
@@ -74,7 +69,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     why: str | None
     version: str | None
     started_at_ms: int | None
-    members: list[Member]
+    members: list[LogReplica]
     replication: str | None
     leader: str | None
     epoch: int | None
@@ -147,7 +142,7 @@ async def broker(gateway: Gateway, parameters: BrokerPath) -> Broker:
     return found[parameters.broker]
 
 
-async def replicas(gateway: Gateway, parameters: BrokerPath) -> Listing[Member]:
+async def replicas(gateway: Gateway, parameters: BrokerPath) -> Listing[LogReplica]:
     """Every replica of a broker's log, as reported by itself."""
     await brokers_of(gateway, parameters.broker)
     members = every_member(await gateway.admin.replicas.of(parameters.broker))
@@ -198,14 +193,14 @@ async def _broker(gateway: Gateway, name: str, clusters: Mapping[str, str]) -> B
     )
     now_ms = gateway.clock.now_ms()
     missing = []
-    told: list[LogMember] = []
+    reported: list[LogMember] = []
     if isinstance(members, BaseException):
         missing.append(Missing(f"replicas of {name}", why(members)))
     else:
-        told = members
+        reported = members
     trouble = why(table) if isinstance(table, BaseException) else None
     seen: Runtime | None = None if isinstance(table, BaseException) else runtime_of(table, now_ms)
-    leading = _leading(told)
+    leading = _leading(reported)
     sampled = gateway.part(Sampler).brokers.get(name)
     return Broker(
         broker=name,
@@ -214,8 +209,8 @@ async def _broker(gateway: Gateway, name: str, clusters: Mapping[str, str]) -> B
         why=trouble,
         version=None if seen is None else seen.version,
         started_at_ms=None if seen is None else seen.started_ms,
-        members=every_member(told),
-        replication=_replication(told),
+        members=every_member(reported),
+        replication=_replication(reported),
         leader=None if leading is None else leading.address,
         epoch=None if leading is None or leading.told is None else leading.told.epoch,
         writable=None if isinstance(writable, BaseException) else writable,
@@ -238,25 +233,25 @@ def _leading(members: list[LogMember]) -> LogMember | None:
 
 
 def _replication(members: list[LogMember]) -> str | None:
-    told = [one.told for one in members if one.told is not None]
-    if not told:
+    reported = [one.told for one in members if one.told is not None]
+    if not reported:
         return None
-    if any(one.member for one in told):
+    if any(one.member for one in reported):
         return "raft"
-    alone = len(members) == 1 and not told[0].followers and not told[0].epoch
+    alone = len(members) == 1 and not reported[0].followers and not reported[0].epoch
     return "none" if alone else "replicas"
 
 
-def members_of(members: list[LogMember]) -> list[Member]:
+def members_of(members: list[LogMember]) -> list[LogReplica]:
     """The replicas as response items, with the leader's information about its followers."""
     leader = _leading(members)
     return [_member(one, None if leader is None else leader.told) for one in members]
 
 
-def every_member(members: list[LogMember]) -> list[Member]:
+def every_member(members: list[LogMember]) -> list[LogReplica]:
     """The replicas, then the nodes of their Raft group that are not registered."""
     gone = [
-        Member(
+        LogReplica(
             broker=leader.broker_name,
             registered_id=one.broker_id,
             address="",
@@ -270,11 +265,11 @@ def every_member(members: list[LogMember]) -> list[Member]:
     return [*members_of(members), *gone]
 
 
-def _member(one: LogMember, leader: ReplicasView | None) -> Member:
-    told = one.told
-    if told is None:
+def _member(one: LogMember, leader: ReplicasView | None) -> LogReplica:
+    reported = one.told
+    if reported is None:
         text = "it does not respond" if one.error is None else str(one.error)
-        return Member(
+        return LogReplica(
             broker=one.broker_name,
             registered_id=one.registered_id,
             address=one.address,
@@ -282,33 +277,151 @@ def _member(one: LogMember, leader: ReplicasView | None) -> Member:
             why=text,
         )
     seen = next(
-        (f for f in (leader.followers if leader else ()) if f.broker_id == told.broker_id), None
+        (f for f in (leader.followers if leader else ()) if f.broker_id == reported.broker_id), None
     )
-    role = "fenced" if told.fenced else "leader" if told.leads else "follower"
-    if told.member and told.state.lower() == CANDIDATE:
+    role = "fenced" if reported.fenced else "leader" if reported.leads else "follower"
+    if reported.member and reported.state.lower() == CANDIDATE:
         role = "candidate"
-    reason = told.reason or None
-    if told.fenced:
-        reason = f"replaced by a leader with epoch {told.fenced}; it accepts no more messages"
-    return Member(
+    reason = reported.reason or None
+    if reported.fenced:
+        reason = f"replaced by a leader with epoch {reported.fenced}; it accepts no more messages"
+    return LogReplica(
         broker=one.broker_name,
         registered_id=one.registered_id,
         address=one.address,
         role=role,
-        state=told.state or (seen.state if seen and not told.leads else None) or None,
-        member=told.member or None,
-        epoch=told.epoch,
-        first=told.first,
-        end=told.end,
-        flushed=told.flushed,
-        confirmed=told.confirmed,
-        lag_bytes=seen.lag_bytes if seen and told.lag_bytes is None else told.lag_bytes,
-        lag_ms=seen.lag_ms if seen and told.lag_ms is None else told.lag_ms,
-        in_sync=None if seen is None or told.leads or told.member else seen.in_sync,
-        epochs=[Epoch(epoch, begins) for epoch, begins in told.epochs],
+        state=reported.state or (seen.state if seen and not reported.leads else None) or None,
+        member=reported.member or None,
+        epoch=reported.epoch,
+        first=reported.first,
+        end=reported.end,
+        flushed=reported.flushed,
+        confirmed=reported.confirmed,
+        lag_bytes=seen.lag_bytes if seen and reported.lag_bytes is None else reported.lag_bytes,
+        lag_ms=seen.lag_ms if seen and reported.lag_ms is None else reported.lag_ms,
+        in_sync=None if seen is None or reported.leads or reported.member else seen.in_sync,
+        epochs=[Epoch(epoch, begins) for epoch, begins in reported.epochs],
         why=reason,
     )
 
+
+class NameServer(msgspec.Struct, frozen=True, kw_only=True):
+    """A name server as the console dials it; `settings` null: it does not answer, see `why`."""
+
+    address: str
+    up: bool
+    why: str | None
+    settings: dict[str, str] | None
+
+
+class KeyValue(msgspec.Struct, frozen=True):
+    """One key of a namespace."""
+
+    namespace: str
+    key: str
+    value: str
+
+
+class ValuesWanted(msgspec.Struct, frozen=True):
+    """The keys of one namespace; by default RocketMQ's namespace for settings of ordered topics."""
+
+    namespace: Name = ORDER_NAMESPACE
+
+
+class KeyPath(msgspec.Struct, frozen=True):
+    """The key; `preview`: only report the effects."""
+
+    namespace: Name
+    key: Name
+    preview: bool = False
+
+
+class ValueBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Its value."""
+
+    value: Annotated[str, msgspec.Meta(max_length=GATEWAY_LINE_BYTES_MAX)]
+
+
+class NameServerChange(msgspec.Struct, frozen=True):
+    """`preview`: only report the effects."""
+
+    preview: bool = False
+
+
+class NameServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """New values as texts, by the names of settings."""
+
+    settings: Annotated[dict[str, str], msgspec.Meta(min_length=1, max_length=CONSOLE_SETTINGS_MAX)]
+
+
+async def name_servers(gateway: Gateway, _parameters: NoParameters) -> Listing[NameServer]:
+    """The current status of every known name server."""
+    found = await gateway.admin.name_servers.each()
+    items, missing = [], []
+    for address, one in found.items():
+        trouble = str(one) if isinstance(one, KourouError) else None
+        settings = None if isinstance(one, KourouError) else dict(sorted(one.items()))
+        items.append(
+            NameServer(address=address, up=trouble is None, why=trouble, settings=settings)
+        )
+        if trouble is not None:
+            missing.append(Missing(address, trouble))
+    return Listing(items=items, total=len(items), as_of_ms=gateway.clock.now_ms(), missing=missing)
+
+
+async def update(gateway: Gateway, parameters: NameServerChange, body: NameServerSettings) -> Done:
+    """Change settings at every name server, which rejects settings that cannot be changed."""
+    if not parameters.preview:
+        await gateway.admin.name_servers.update_settings(body.settings)
+    will = "would be" if parameters.preview else "is"
+    return Done(
+        preview=parameters.preview,
+        says=[
+            f"{name} {will} {value}. Read-only settings are refused."
+            for name, value in body.settings.items()
+        ],
+        as_of_ms=gateway.clock.now_ms(),
+    )
+
+
+async def values(gateway: Gateway, parameters: ValuesWanted) -> Listing[KeyValue]:
+    """The keys of a namespace with their values, from one name server."""
+    found = await gateway.admin.name_servers.list(parameters.namespace)
+    items = [KeyValue(parameters.namespace, key, value) for key, value in sorted(found.items())]
+    return Listing(items=items, total=len(items), as_of_ms=gateway.clock.now_ms())
+
+
+async def put_value(gateway: Gateway, parameters: KeyPath, body: ValueBody) -> Done:
+    """Set a key at every name server."""
+    admin = gateway.admin.name_servers
+    before = await admin.get(parameters.namespace, parameters.key)
+    if not parameters.preview:
+        await admin.put(parameters.namespace, parameters.key, body.value)
+    will = "would be" if parameters.preview else "is"
+    was = "It was not there." if before is None else f"It was {before}."
+    return Done(
+        preview=parameters.preview,
+        says=[f"{parameters.namespace}/{parameters.key} {will} {body.value}.", was],
+        as_of_ms=gateway.clock.now_ms(),
+    )
+
+
+async def delete_value(gateway: Gateway, parameters: KeyPath) -> Done:
+    """Remove a key at every name server; a missing key is not an error."""
+    admin = gateway.admin.name_servers
+    before = await admin.get(parameters.namespace, parameters.key)
+    if not parameters.preview:
+        await admin.delete(parameters.namespace, parameters.key)
+    will = "would be" if parameters.preview else "is"
+    was = "It was not there." if before is None else f"It was {before}."
+    return Done(
+        preview=parameters.preview,
+        says=[f"{parameters.namespace}/{parameters.key} {will} removed.", was],
+        as_of_ms=gateway.clock.now_ms(),
+    )
+
+
+_CHAPTER = "Name servers"
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
@@ -346,7 +459,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Replicas of a broker's log: role, epoch, end and lag, reported by each.",
         "Cluster and brokers",
         replicas,
-        Listing[Member],
+        Listing[LogReplica],
         BrokerPath,
     ),
     Operation(
@@ -358,5 +471,67 @@ OPERATIONS: tuple[Operation, ...] = (
         runtime,
         RuntimeAnswer,
         BrokerPath,
+    ),
+)
+
+NAME_SERVER_OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "GET",
+        "/v1/name-servers",
+        "name_servers",
+        "All name servers with state and settings.",
+        _CHAPTER,
+        name_servers,
+        Listing[NameServer],
+    ),
+    Operation(
+        "PATCH",
+        "/v1/name-servers/config",
+        "update_name_servers",
+        "Change run-time settings of all name servers; none can be changed in this version.",
+        _CHAPTER,
+        update,
+        Done,
+        NameServerChange,
+        NameServerSettings,
+        BodyKind.JSON,
+        changes=True,
+        administers=True,
+    ),
+    Operation(
+        "GET",
+        "/v1/name-servers/values",
+        "name_server_values",
+        "The keys of a namespace and their values.",
+        _CHAPTER,
+        values,
+        Listing[KeyValue],
+        ValuesWanted,
+    ),
+    Operation(
+        "PUT",
+        "/v1/name-servers/values/{namespace}/{key}",
+        "put_name_server_value",
+        "Set a key of a namespace at every name server.",
+        _CHAPTER,
+        put_value,
+        Done,
+        KeyPath,
+        ValueBody,
+        BodyKind.JSON,
+        changes=True,
+        administers=True,
+    ),
+    Operation(
+        "DELETE",
+        "/v1/name-servers/values/{namespace}/{key}",
+        "delete_name_server_value",
+        "Remove a key of a namespace, at every name server.",
+        _CHAPTER,
+        delete_value,
+        Done,
+        KeyPath,
+        changes=True,
+        administers=True,
     ),
 )

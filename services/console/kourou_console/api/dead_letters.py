@@ -1,15 +1,27 @@
-"""Dead letters: lists and causes, redelivery of a selection, export."""
+"""Dead letters: lists and causes, redelivery of a selection, export, discarding.
+
+To discard, a dead letter is identified by its offset ID, which is that of one position. If a
+message was redelivered and dead-lettered again, two dead letters have the same producer's ID, and
+only one of them may be meant.
+
+State: none. The position up to which dead letters are handled is a mark in each dead-letter queue
+(the group's own offset there); the messages stay until the log is deleted.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from http import HTTPStatus
 from typing import Annotated
 
 import msgspec
 from aiohttp import web
 
 from kourou.client.admin.dead_letters import DeadLetter
-from kourou.errors import BadRequest, GroupNotFound, KourouError, TopicNotFound
+from kourou.client.admin.messages import MessageNotFound
+from kourou.errors import BadRequest, GroupNotFound, KourouError, TopicNotFound, Unavailable
 from kourou.model.limits import (
+    CONSOLE_DISCARDS_MAX,
     DEAD_LETTERS_READ_MAX,
     MESSAGES_PER_PAGE_MAX,
     OUTCOMES_PER_PAGE_MAX,
@@ -17,19 +29,26 @@ from kourou.model.limits import (
     REDRIVE_RATE_MAX,
 )
 from kourou.model.names import DLQ_PREFIX, check_group, dlq_topic
-from kourou_console import places
-from kourou_console.answers import ALWAYS, disposition
+from kourou.model.queue import MessageQueue
 from kourou_console.api.groups import all_groups
+from kourou_console.dead_letters.redrives import RedriveJob, RedriveOutcome, RedriveResult, Redrives
+from kourou_console.dead_letters.selection import (
+    Selection,
+    UnhandledDeadLetters,
+    dead_letters_from,
+    every_dead_letter,
+    unhandled_dead_letters,
+)
 from kourou_console.gateway import Gateway
+from kourou_console.http.responses import ALWAYS, HttpError, disposition
 from kourou_console.leases.leases import wanted_of
-from kourou_console.letters import Selection, Waiting, every_letter, letters_from, waiting
-from kourou_console.lists import Listing, Missing, Name, asked
-from kourou_console.message_bodies import Budget
-from kourou_console.message_views import PREVIEW_BYTES, BodyMax, MessageView, view_of
+from kourou_console.lists import Done, Listing, Missing, Name, asked
+from kourou_console.messages.bodies import Budget
+from kourou_console.messages.cursors import decode_cursor, encode_cursor
+from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, StoredMessageView, view_of
 from kourou_console.operation import BodyKind, NoParameters, Operation
-from kourou_console.redrives import Fate, Job, Outcome, Redrives
 
-CHAPTER = "Dead letters"
+AT_ONCE = 16
 
 _encode = msgspec.json.Encoder().encode
 
@@ -58,7 +77,7 @@ class DeadLetterView(msgspec.Struct, frozen=True, kw_only=True):
     origin_topic: str | None
     attempts: int
     died_ms: int
-    message: MessageView
+    message: StoredMessageView
 
 
 class CauseView(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +93,7 @@ class CauseView(msgspec.Struct, frozen=True, kw_only=True):
     example: str
 
 
-class Letters(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetterList(msgspec.Struct, frozen=True, kw_only=True):
     """Unhandled dead letters, oldest first.
 
     `causes_truncated`: there are more than were read. `total` excludes the queues in `missing`.
@@ -100,7 +119,7 @@ class GroupDeadLetters(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
 
 
-class RedriveWish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RedriveParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which dead letters to redeliver, and how; they match both `ids` and `filter`."""
 
     group: Name
@@ -161,38 +180,39 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     as_of_ms: int
 
 
-async def list_dead_letters(gateway: Gateway, parameters: OfGroup) -> Letters:
+async def list_dead_letters(gateway: Gateway, parameters: OfGroup) -> DeadLetterList:
     """The dead letters of a group, and their causes."""
-    found = await waiting(gateway, parameters.group)
+    found = await unhandled_dead_letters(gateway, parameters.group)
     missing: list[Missing] = []
     # Cursors include silent queues, so that their dead letters are listed when their brokers reply.
     offsets = found.marks | dict.fromkeys(found.silent, 0)
     if parameters.cursor is not None and offsets:
-        told = places.read(parameters.cursor, list(offsets))
-        if told.offsets is None:
+        position = decode_cursor(parameters.cursor, list(offsets))
+        if position.offsets is None:
             raise BadRequest("the cursor is of other queues", hint="start without a cursor")
-        offsets = {queue: max(offsets[queue], at) for queue, at in told.offsets.items()}
+        offsets = {queue: max(offsets[queue], at) for queue, at in position.offsets.items()}
     causes: dict[tuple[str, str | None], CauseView] = {}
     read = 0
-    async for page in every_letter(gateway, found):
+    async for page in every_dead_letter(gateway, found):
         missing += page.missing + page.damaged
-        for letter in page.letters:
-            _count(causes, letter)
-        read += len(page.letters)
+        for dead_letter in page.dead_letters:
+            _count(causes, dead_letter)
+        read += len(page.dead_letters)
         if read >= DEAD_LETTERS_READ_MAX:
             break
     cursor = None
-    letters: list[DeadLetter] = []
+    dead_letters: list[DeadLetter] = []
     if found.marks:
         asking = {queue: offsets[queue] for queue in found.marks}
-        shown = await letters_from(gateway, asking, parameters.count)
-        letters = shown.letters
+        shown = await dead_letters_from(gateway, asking, parameters.count)
+        dead_letters = shown.dead_letters
         if shown.offsets is not None:
-            cursor = places.written(offsets | shown.offsets, gateway.clock.now_ms())
+            cursor = encode_cursor(offsets | shown.offsets, gateway.clock.now_ms())
     budget = Budget()
-    return Letters(
+    return DeadLetterList(
         items=[
-            _letter(one, await view_of(one.message, budget, parameters.body_max)) for one in letters
+            _view(one, await view_of(one.message, budget, parameters.body_max))
+            for one in dead_letters
         ],
         causes=sorted(causes.values(), key=lambda one: (-one.count, one.cause)),
         causes_truncated=read < found.total,
@@ -204,29 +224,29 @@ async def list_dead_letters(gateway: Gateway, parameters: OfGroup) -> Letters:
     )
 
 
-def _count(causes: dict[tuple[str, str | None], CauseView], letter: DeadLetter) -> None:
-    at_ms = letter.message.store_timestamp
-    key = (letter.cause, letter.topic)
+def _count(causes: dict[tuple[str, str | None], CauseView], dead_letter: DeadLetter) -> None:
+    at_ms = dead_letter.message.store_timestamp
+    key = (dead_letter.cause, dead_letter.topic)
     former = causes.get(key)
     causes[key] = CauseView(
-        cause=letter.cause,
-        origin_topic=letter.topic,
+        cause=dead_letter.cause,
+        origin_topic=dead_letter.topic,
         count=1 if former is None else former.count + 1,
         first_ms=at_ms if former is None else min(former.first_ms, at_ms),
         last_ms=at_ms if former is None else max(former.last_ms, at_ms),
-        reason=letter.reason,
-        example=letter.message.offset_message_id,
+        reason=dead_letter.reason,
+        example=dead_letter.message.offset_message_id,
     )
 
 
-def _letter(letter: DeadLetter, message: MessageView) -> DeadLetterView:
+def _view(dead_letter: DeadLetter, message: StoredMessageView) -> DeadLetterView:
     return DeadLetterView(
-        id=letter.message.offset_message_id,
-        cause=letter.cause,
-        reason=letter.reason,
-        origin_topic=letter.topic,
-        attempts=letter.attempts,
-        died_ms=letter.message.store_timestamp,
+        id=dead_letter.message.offset_message_id,
+        cause=dead_letter.cause,
+        reason=dead_letter.reason,
+        origin_topic=dead_letter.topic,
+        attempts=dead_letter.attempts,
+        died_ms=dead_letter.message.store_timestamp,
         message=message,
     )
 
@@ -238,8 +258,8 @@ async def list_dead_letter_groups(
     topics = await gateway.admin.topics.list()
     groups = [one.removeprefix(DLQ_PREFIX) for one in topics if one.startswith(DLQ_PREFIX)]
 
-    async def of(group: str) -> Waiting:
-        return await waiting(gateway, group)
+    async def of(group: str) -> UnhandledDeadLetters:
+        return await unhandled_dead_letters(gateway, group)
 
     found, missing = await asked(groups, of)
     missing += [one for those in found.values() for one in those.missing]
@@ -252,7 +272,7 @@ async def export_dead_letters(
     gateway: Gateway, parameters: ExportOf, request: web.BaseRequest
 ) -> web.StreamResponse:
     """All unhandled dead letters, one on each line."""
-    found = await waiting(gateway, parameters.group)
+    found = await unhandled_dead_letters(gateway, parameters.group)
     name = f"dead-letters-{parameters.group}.jsonl"
     headers = {
         **ALWAYS,
@@ -264,10 +284,10 @@ async def export_dead_letters(
     count = 0
     error: str | None = None
     try:
-        async for page in every_letter(gateway, found):
-            for letter in page.letters:
-                message = await view_of(letter.message, Budget(), whole=True)
-                await response.write(_encode(_letter(letter, message)) + b"\n")
+        async for page in every_dead_letter(gateway, found):
+            for dead_letter in page.dead_letters:
+                message = await view_of(dead_letter.message, Budget(), whole=True)
+                await response.write(_encode(_view(dead_letter, message)) + b"\n")
                 count += 1
             for lost in page.missing + page.damaged:
                 error = f"{lost.what}: {lost.why}"
@@ -279,18 +299,18 @@ async def export_dead_letters(
     return response
 
 
-async def begin_redrive(gateway: Gateway, parameters: NoParameters, wish: RedriveWish) -> JobView:
+async def begin_redrive(gateway: Gateway, parameters: NoParameters, body: RedriveParams) -> JobView:
     """Start a redelivery job."""
-    selection = wish.filter or Selection()
+    selection = body.filter or Selection()
     wanted_of(selection.tag, selection.sql)  # reject an invalid filter before anything starts
-    await _check_there(gateway, check_group(wish.group))
+    await _check_there(gateway, check_group(body.group))
     job = gateway.part(Redrives).begin(
-        check_group(wish.group),
-        None if wish.ids is None else frozenset(wish.ids),
+        check_group(body.group),
+        None if body.ids is None else frozenset(body.ids),
         selection,
-        rate_per_s=wish.rate_per_s,
-        dry_run=wish.dry_run,
-        deal_with=wish.deal_with and not wish.dry_run,
+        rate_per_s=body.rate_per_s,
+        dry_run=body.dry_run,
+        deal_with=body.deal_with and not body.dry_run,
     )
     return _job(gateway, job, 0, 0)
 
@@ -326,31 +346,152 @@ async def stop_redrive(gateway: Gateway, parameters: JobName) -> JobView:
     return _job(gateway, job, 0, 0)
 
 
-def _job(gateway: Gateway, job: Job, begin: int, count: int) -> JobView:
-    shown = job.outcomes[begin : begin + count]
+def _job(gateway: Gateway, job: RedriveJob, begin: int, count: int) -> JobView:
+    shown = job.results[begin : begin + count]
     return JobView(
         id=job.id,
         group=job.group,
         state=job.state.value,
         dry_run=job.dry_run,
         deal_with=job.deal_with,
-        selected=len(job.outcomes) - job.count(Fate.NOT_FOUND),
-        sent=job.count(Fate.SENT),
-        failed=job.count(Fate.FAILED, Fate.NOT_FOUND),
-        left=job.count(Fate.WAITING, Fate.NOT_SENT),
+        selected=len(job.results) - job.count(RedriveOutcome.NOT_FOUND),
+        sent=job.count(RedriveOutcome.SENT),
+        failed=job.count(RedriveOutcome.FAILED, RedriveOutcome.NOT_FOUND),
+        left=job.count(RedriveOutcome.WAITING, RedriveOutcome.NOT_SENT),
         started_ms=job.started_ms,
         ended_ms=job.ended_ms,
         error=job.error,
         outcomes=[_outcome(one) for one in shown],
-        outcomes_total=len(job.outcomes),
-        truncated=begin + count < len(job.outcomes),
+        outcomes_total=len(job.results),
+        truncated=begin + count < len(job.results),
         as_of_ms=gateway.clock.now_ms(),
     )
 
 
-def _outcome(one: Outcome) -> OutcomeView:
-    return OutcomeView(id=one.id, state=one.fate.value, error=one.error)
+def _outcome(one: RedriveResult) -> OutcomeView:
+    return OutcomeView(id=one.id, state=one.outcome.value, error=one.error)
 
+
+class DiscardWanted(msgspec.Struct, frozen=True):
+    """`preview`: only report how many dead letters would be discarded."""
+
+    preview: bool = False
+
+
+class DiscardBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Those of a group with these ids, as the list has them, and all before them in their queues;
+    without ids the oldest thousand.
+    """
+
+    group: Name
+    ids: Annotated[list[Name], msgspec.Meta(max_length=CONSOLE_DISCARDS_MAX)] = []
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """A dead-letter queue and the offset from which on its dead letters are unhandled."""
+
+    broker: str
+    queue: int
+    offset: int
+
+
+class DiscardResult(Done, frozen=True, kw_only=True):
+    """The number of discarded dead letters, and the marks."""
+
+    group: str
+    dead_letters: int = msgspec.field(name="letters")
+    marks: list[Mark]
+
+
+async def discard(gateway: Gateway, parameters: DiscardWanted, body: DiscardBody) -> DiscardResult:
+    """Move the group's marks past these dead letters. Raises 404 for an ID that is not listed."""
+    found = await unhandled_dead_letters(gateway, body.group)
+    ids = set(body.ids)
+    chosen = _Chosen()
+    if ids:
+        await _named(gateway, found, ids, chosen)
+    else:
+        await _oldest(gateway, found, chosen)
+    last = chosen.last
+    gone = sum(one.message.offset + 1 - found.marks[queue] for queue, one in last.items())
+    if not parameters.preview and last:
+        await gateway.admin.dead_letters.deal_with(body.group, last.values())
+    will = "would be" if parameters.preview else "are"
+    says = [f"{gone:,} dead letters of {body.group} {will} discarded."]
+    if ids and gone > len(ids):
+        says.append(f"{gone - len(ids):,} of them are older than the selected ones.")
+    says.append("They stay in the log until it expires.")
+    return DiscardResult(
+        group=body.group,
+        preview=parameters.preview,
+        says=says,
+        dead_letters=gone,
+        marks=[
+            Mark(queue.broker_name, queue.queue_id, one.message.offset + 1)
+            for queue, one in sorted(last.items())
+        ],
+        as_of_ms=gateway.clock.now_ms(),
+        missing=chosen.missing,
+    )
+
+
+class _Chosen:
+    """The last selected dead letter of each queue, which is sufficient for the marks."""
+
+    def __init__(self) -> None:
+        self.last: dict[MessageQueue, DeadLetter] = {}
+        self.missing: list[Missing] = []
+
+    def take(self, dead_letter: DeadLetter) -> None:
+        """Select a dead letter."""
+        queue = dead_letter.message.queue
+        former = self.last.get(queue)
+        if former is None or former.message.offset < dead_letter.message.offset:
+            self.last[queue] = dead_letter
+
+
+async def _oldest(gateway: Gateway, found: UnhandledDeadLetters, chosen: _Chosen) -> None:
+    count = 0
+    async for page in every_dead_letter(gateway, found):
+        chosen.missing += page.missing + page.damaged
+        for dead_letter in page.dead_letters[: CONSOLE_DISCARDS_MAX - count]:
+            chosen.take(dead_letter)
+        count += len(page.dead_letters)
+        if count >= CONSOLE_DISCARDS_MAX:
+            return
+
+
+async def _named(
+    gateway: Gateway, found: UnhandledDeadLetters, ids: set[str], chosen: _Chosen
+) -> None:
+    """Select the dead letters with these offset IDs, by requesting each from its broker."""
+    gate = asyncio.Semaphore(AT_ONCE)
+    unknown: list[str] = []
+
+    async def one(dead_letter_id: str) -> None:
+        async with gate:
+            try:
+                message = await gateway.admin.messages.by_offset_id(dead_letter_id)
+            except (BadRequest, MessageNotFound):
+                unknown.append(dead_letter_id)
+                return
+        if message.queue in found.silent:
+            raise Unavailable(f"{message.queue!s}: {found.silent[message.queue]}")
+        if found.has(message):
+            chosen.take(DeadLetter(message))
+        else:
+            unknown.append(dead_letter_id)
+
+    await asyncio.gather(*map(one, ids))
+    if unknown:
+        raise HttpError(
+            HTTPStatus.NOT_FOUND,
+            f"{found.group} has no dead letter {min(unknown)!r} listed",
+            hint="use the `id` of a listed dead letter; discarded ones are not listed",
+        )
+
+
+_CHAPTER = "Dead letters"
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
@@ -358,9 +499,9 @@ OPERATIONS: tuple[Operation, ...] = (
         "/v1/dead-letters",
         "list_dead_letters",
         "The unhandled dead letters of a group, oldest first, with counts by cause.",
-        CHAPTER,
+        _CHAPTER,
         list_dead_letters,
-        Letters,
+        DeadLetterList,
         parameters=OfGroup,
     ),
     Operation(
@@ -368,7 +509,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/v1/dead-letters/groups",
         "list_dead_letter_groups",
         "Groups with dead letters, and their number.",
-        CHAPTER,
+        _CHAPTER,
         list_dead_letter_groups,
         Listing[GroupDeadLetters],
     ),
@@ -378,7 +519,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "export_dead_letters",
         "All unhandled dead letters of a group with bodies, as JSON lines. The last line has "
         "`end`: true and the total; if it is missing, the export is incomplete.",
-        CHAPTER,
+        _CHAPTER,
         export_dead_letters,
         None,
         parameters=ExportOf,
@@ -392,10 +533,10 @@ OPERATIONS: tuple[Operation, ...] = (
         "Redeliver selected dead letters to their group at a given rate; only that group receives "
         "them. With `dry_run` nothing is sent. The response is a job: poll it until it has ended. "
         "Its state is `done` only if every message was sent. An unknown group is 404.",
-        CHAPTER,
+        _CHAPTER,
         begin_redrive,
         JobView,
-        body=RedriveWish,
+        body=RedriveParams,
         body_kind=BodyKind.JSON,
         status=202,
         changes=True,
@@ -406,7 +547,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/v1/dead-letters/redrives",
         "list_redrives",
         "Recent redelivery jobs of this gateway, newest first, without results.",
-        CHAPTER,
+        _CHAPTER,
         list_redrives,
         Listing[JobView],
     ),
@@ -415,7 +556,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/v1/dead-letters/redrives/{id}",
         "get_redrive",
         "A redelivery job with the result of each message, from a given number.",
-        CHAPTER,
+        _CHAPTER,
         get_redrive,
         JobView,
         parameters=OneJob,
@@ -426,10 +567,27 @@ OPERATIONS: tuple[Operation, ...] = (
         "stop_redrive",
         "Stop a redelivery job: messages already sent stay sent, the rest remain dead letters. An "
         "ended job does not change.",
-        CHAPTER,
+        _CHAPTER,
         stop_redrive,
         JobView,
         parameters=JobName,
+        changes=True,
+        administers=True,
+    ),
+)
+
+DISCARD_OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "POST",
+        "/v1/dead-letters/discards",
+        "discard_dead_letters",
+        "Discard dead letters: they are no longer listed, and stay in the log until it expires.",
+        "Dead letters",
+        discard,
+        DiscardResult,
+        DiscardWanted,
+        DiscardBody,
+        BodyKind.JSON,
         changes=True,
         administers=True,
     ),

@@ -7,26 +7,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
+from kourou_console.metrics.sampler import Sampler
 
 from kourou.errors import BadRequest, GroupNotFound, KourouError, Rejected, Unavailable
-from kourou.model.names import check_group, is_system_group
-from kourou.model.subscription import GroupConfig as BrokerGroup
+from kourou.model.group import GroupConfig
+from kourou.model.names import DLQ_PREFIX, check_group, is_system_group
 from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.statistics_bodies import OffsetWrapper
-from kourou_console.api.lag import lag_messages
 from kourou_console.gateway import Gateway
 from kourou_console.lists import (
     LIST_ITEMS,
-    Change,
     Done,
     Limit,
     Listing,
     Missing,
     Name,
     Reason,
+    ValueChange,
     answers,
     asked,
     brokers_of,
@@ -35,7 +35,6 @@ from kourou_console.lists import (
     why,
 )
 from kourou_console.operation import BodyKind, Operation
-from kourou_console.sampler import Sampler
 
 _FIELDS = (
     *("consume_enabled", "from_min_enabled", "broadcast_enabled", "retry_queues", "attempts"),
@@ -53,7 +52,47 @@ _BROKERS_NAMES = {
 }
 
 
-class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
+class QueueLag(msgspec.Struct, frozen=True, kw_only=True):
+    """A group's progress in one queue.
+
+    `lag_ms` is the age of the oldest unconsumed message, 0 without one, null if not requested;
+    `member` is the consumer that has the queue now.
+    """
+
+    topic: str
+    broker: str
+    queue: int
+    end: int
+    committed: int
+    lag_messages: int
+    lag_ms: int | None = None
+    last_consumed_ms: int | None = None
+    member: str | None = None
+
+
+def lag_of(queue: MessageQueue, one: OffsetWrapper) -> dict[str, Any]:
+    """The fields from a broker's statistics."""
+    return {
+        "topic": queue.topic,
+        "broker": queue.broker_name,
+        "queue": queue.queue_id,
+        "end": one.broker_offset,
+        "committed": one.consumer_offset,
+        "lag_messages": max(0, one.broker_offset - one.consumer_offset),
+        "last_consumed_ms": one.last_timestamp or None,
+    }
+
+
+def lag_messages(progress: Mapping[MessageQueue, OffsetWrapper]) -> int:
+    """The lag in messages; 0 in a dead-letter topic, where the offset is an operator's mark."""
+    return sum(
+        max(0, one.broker_offset - one.consumer_offset)
+        for queue, one in progress.items()
+        if not queue.topic.startswith(DLQ_PREFIX)
+    )
+
+
+class GroupConfigView(msgspec.Struct, frozen=True, kw_only=True):
     """A group's configuration at one broker; `attempts`: failures until dead-lettering."""
 
     broker: str
@@ -94,7 +133,7 @@ class GroupDetail(Group, frozen=True, kw_only=True):
     `lag_messages` is as of now, as the group's lag queue by queue is; null if unknown.
     """
 
-    configs: list[GroupConfig]
+    configs: list[GroupConfigView]
     topics: list[str]
     clashes: list[str]
     as_of_ms: int
@@ -145,9 +184,9 @@ class BrokerGroupChange(msgspec.Struct, frozen=True, kw_only=True):
     """What changes at one broker; `before` null: it does not have the group yet."""
 
     broker: str
-    before: GroupConfig | None
-    after: GroupConfig
-    changes: list[Change]
+    before: GroupConfigView | None
+    after: GroupConfigView
+    changes: list[ValueChange]
 
 
 class GroupChanges(Done, frozen=True, kw_only=True):
@@ -183,11 +222,11 @@ class GroupLoss(Done, frozen=True, kw_only=True):
 
 async def all_groups(
     gateway: Gateway, broker: str | None = None, cluster: str | None = None
-) -> tuple[dict[str, dict[str, BrokerGroup]], list[Missing]]:
+) -> tuple[dict[str, dict[str, GroupConfig]], list[Missing]]:
     """Every group of every broker that replies: broker -> group -> config."""
     names = await brokers_of(gateway, broker, cluster)
 
-    async def configs(name: str) -> dict[str, BrokerGroup]:
+    async def configs(name: str) -> dict[str, GroupConfig]:
         return (await gateway.admin.groups.configs(broker=name)).get(name, {})
 
     return await answers(names, configs)
@@ -198,8 +237,8 @@ async def groups(gateway: Gateway, parameters: GroupsWanted) -> Listing[Group]:
     found, missing = await all_groups(gateway)
     sampler = gateway.part(Sampler)
     await sampler.fresh()
-    missing += sampler.untold()
-    by_group: dict[str, dict[str, BrokerGroup]] = {name: {} for name in sampler.lags()}
+    missing += sampler.without_lags()
+    by_group: dict[str, dict[str, GroupConfig]] = {name: {} for name in sampler.lags()}
     for broker, configs in found.items():
         for name, config in configs.items():
             by_group.setdefault(name, {})[broker] = config
@@ -241,7 +280,7 @@ async def connected(gateway: Gateway, group: str) -> tuple[int, str | None]:
 
 def group_of(
     name: str,
-    configs: Mapping[str, BrokerGroup],
+    configs: Mapping[str, GroupConfig],
     members: tuple[int, str | None] | None,
     sampler: Sampler,
 ) -> Group:
@@ -262,9 +301,9 @@ def group_of(
     )
 
 
-def config_of(broker: str, one: BrokerGroup) -> GroupConfig:
+def config_of(broker: str, one: GroupConfig) -> GroupConfigView:
     """A group's configuration at a broker, as a response item."""
-    return GroupConfig(
+    return GroupConfigView(
         broker=broker,
         **{ours: getattr(one, theirs) for ours, theirs in _BROKERS_NAMES.items()},
     )
@@ -318,14 +357,14 @@ def _topics_in(progress: Mapping[MessageQueue, OffsetWrapper]) -> list[str]:
     return sorted({queue.topic for queue in progress})
 
 
-def _clashes(configs: Mapping[str, BrokerGroup]) -> list[str]:
+def _clashes(configs: Mapping[str, GroupConfig]) -> list[str]:
     shown = {broker: config_of(broker, one) for broker, one in configs.items()}
     said = []
     for field in _FIELDS:
         values = {broker: getattr(one, field) for broker, one in shown.items()}
         if len(set(values.values())) > 1:
-            told = ", ".join(f"{str(values[name]).lower()} at {name}" for name in sorted(values))
-            said.append(f"{field.replace('_', ' ')}: {told}")
+            listed = ", ".join(f"{str(values[name]).lower()} at {name}" for name in sorted(values))
+            said.append(f"{field.replace('_', ' ')}: {listed}")
     return said
 
 
@@ -362,18 +401,18 @@ async def put(gateway: Gateway, parameters: GroupChange, body: GroupBody) -> Gro
     )
 
 
-def _item(broker: str, name: str, old: BrokerGroup | None, body: GroupBody) -> BrokerGroupChange:
+def _item(broker: str, name: str, old: GroupConfig | None, body: GroupBody) -> BrokerGroupChange:
     before = None if old is None else config_of(broker, old)
-    usual = before or config_of(broker, BrokerGroup(name))
+    usual = before or config_of(broker, GroupConfig(name))
     named = {field: value for field in _FIELDS if (value := getattr(body, field)) is not None}
     after = msgspec.structs.replace(usual, **named)
     changes = changes_between(before, after, _FIELDS)
     return BrokerGroupChange(broker=broker, before=before, after=after, changes=changes)
 
 
-def _as_brokers_have_it(name: str, config: GroupConfig) -> BrokerGroup:
+def _as_brokers_have_it(name: str, config: GroupConfigView) -> GroupConfig:
     values = {theirs: getattr(config, ours) for ours, theirs in _BROKERS_NAMES.items()}
-    return BrokerGroup(name, **values)
+    return GroupConfig(name, **values)
 
 
 def _said(name: str, items: list[BrokerGroupChange], *, preview: bool) -> list[str]:

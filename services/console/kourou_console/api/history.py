@@ -1,32 +1,105 @@
 """Control events of brokers, states at a given time, and reverting events.
 
 Every broker has its own history, in which events are numbered from 0. A page over several brokers
-is ordered by time; its cursor contains the next number for each broker.
+is ordered by time; its cursor contains the next number for each broker. `refusal` names the events
+that can never be reverted, `effect` what reverting another one does.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
 import msgspec
 
-from kourou.client.admin.history import Decision as Decided
-from kourou.client.admin.history import HistoryPage
+from kourou.client.admin.history import Decision, HistoryPage
 from kourou.errors import BadRequest, Code, Rejected
 from kourou.model.limits import CONSOLE_HISTORY_PAGES_MAX, HISTORY_EVENTS_MAX
+from kourou.model.names import is_system_group
 from kourou.protocol.bodies.route_bodies import ClusterInfo
 from kourou_console.gateway import Gateway
 from kourou_console.lists import Done, Listing, Missing, Name, Reason, answers, brokers_of
 from kourou_console.operation import BodyKind, Operation
-from kourou_console.undoing import effect, refusal
+from kourou_console.topic_kinds import TopicKind, kind_of
 
 EVENTS = 100
-
 EventNumber = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Moment = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
+TOPICS = frozenset({"TopicPut", "TopicDeleted"})
+GROUPS = frozenset({"GroupPut", "GroupDeleted"})
+SKIPPED = "FilterMessagesSkipped"
+UNDONE = frozenset(
+    {
+        *TOPICS,
+        *GROUPS,
+        *("SettingChanged", "OffsetsReset"),
+        *("FilterUploaded", "FilterEnabled", "FilterDisabled", "FilterPolicySet"),
+        *("FilterQuarantined", "FilterReleased", "FilterDeleted", "FilterRestored"),
+    }
+)
+"""Types of events that brokers can revert."""
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+
+def refusal(
+    event_type: str,
+    name: str,
+    *,
+    created: bool,
+    brokers: Collection[str] = (),
+    clusters: Collection[str] = (),
+) -> str | None:
+    """Why an event can never be reverted; None if its broker may revert it.
+
+    `name` is that of the topic or group; `created`: it did not exist before the event.
+    """
+    if event_type == SKIPPED:
+        return "Skipped messages are not restored: reset the group's offsets instead."
+    if event_type not in UNDONE:
+        return (
+            f"A {event_type} event only records what happened: changes of topics, groups, "
+            "settings, offsets and filters can be reverted."
+        )
+    if event_type in TOPICS and kind_of(name, brokers, clusters).kind is TopicKind.SYSTEM:
+        return f"The topic {name} is a system topic; it cannot be changed or deleted."
+    if event_type in GROUPS and created and is_system_group(name):
+        return f"The group {name} is a system group; it cannot be deleted."
+    return None
+
+
+def effect(event_type: str, fields: Mapping[str, Any]) -> str:
+    """The effect of reverting an event, as a sentence; `fields` are those of the event."""
+    before, version = fields.get("before"), fields.get("version")
+    match event_type:
+        case "TopicPut" if before is None:
+            return "It did not exist before: it is deleted with its messages, only with force."
+        case "GroupPut" if before is None:
+            return "It did not exist before: it is deleted."
+        case "SettingChanged" if before is None:
+            return "The setting returns to the value of the broker's file, or the default."
+        case "OffsetsReset":
+            return "The group resumes at its offsets before the reset."
+        case "FilterUploaded":
+            return f"Version {version} is deleted, if the filter has no other, and the filter too."
+        case "FilterEnabled" if before is None:
+            return "No version is enabled, as before: consumers that use the filter wait."
+        case "FilterEnabled" | "FilterDisabled":
+            return f"Version {before} is enabled again."
+        case "FilterPolicySet":
+            return "The previous policy applies again."
+        case "FilterQuarantined":
+            return f"The quarantine of version {version} ends."
+        case "FilterReleased":
+            return f"Version {version} is quarantined again."
+        case "FilterDeleted":
+            return "The filter is restored with all its versions."
+        case "FilterRestored":
+            return "The filter is deleted again."
+        case _:
+            return "The previous state is restored, unless it has changed since."
+
+
+class ControlEventView(msgspec.Struct, frozen=True, kw_only=True):
     """One event. `fields` are its own, with the value `before` it where there was one.
 
     `undoes` is the number of the event that it reverts; `final` is why it cannot be reverted,
@@ -48,21 +121,21 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     final: str | None
 
 
-class Beginning(msgspec.Struct, frozen=True):
+class HistoryStart(msgspec.Struct, frozen=True):
     """The number of the first event that the broker still has; 0: it has all."""
 
     broker: str
     offset: int
 
 
-class HistoryList(Listing[Decision], frozen=True, kw_only=True):
+class HistoryList(Listing[ControlEventView], frozen=True, kw_only=True):
     """Control events, newest first; `cursor` requests the next page."""
 
     cursor: str | None
-    begins_at: list[Beginning]
+    begins_at: list[HistoryStart]
 
 
-class HistoryWanted(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryParams(msgspec.Struct, frozen=True, kw_only=True):
     """Filters of events.
 
     `kind` is topic, group, setting, progress, filter and others, `name` what follows it (`orders`);
@@ -78,7 +151,7 @@ class HistoryWanted(msgspec.Struct, frozen=True, kw_only=True):
     count: Annotated[int, msgspec.Meta(ge=1, le=HISTORY_EVENTS_MAX)] = EVENTS
 
 
-class BrokerHistoryWanted(msgspec.Struct, frozen=True, kw_only=True):
+class BrokerHistoryParams(msgspec.Struct, frozen=True, kw_only=True):
     """The same filters for one broker."""
 
     broker: Name
@@ -102,7 +175,7 @@ class StateWanted(msgspec.Struct, frozen=True, kw_only=True):
     offset: EventNumber | None = None
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
+class StateView(msgspec.Struct, frozen=True, kw_only=True):
     """What held: plain JSON, null if the thing did not exist. `at_ms` is that of the last event."""
 
     broker: str
@@ -138,18 +211,18 @@ class UndoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Undone(Done, frozen=True, kw_only=True):
     """The reverted event, and the event that reverted it."""
 
-    undone: Decision | None
-    items: list[Decision]
+    undone: ControlEventView | None
+    items: list[ControlEventView]
 
 
-async def history(gateway: Gateway, parameters: HistoryWanted) -> HistoryList:
+async def history(gateway: Gateway, parameters: HistoryParams) -> HistoryList:
     """The control events of one broker or all, the newest first."""
     info = await gateway.admin.cluster.info()
     brokers = await brokers_of(gateway, parameters.broker)
     before = _before(parameters.cursor, brokers)
     asking = [name for name in brokers if before.get(name, 1) != 0]
 
-    async def look(name: str) -> tuple[list[Decided], HistoryPage]:
+    async def look(name: str) -> tuple[list[Decision], HistoryPage]:
         return await _page(gateway, name, parameters, before.get(name))
 
     pages, missing = await answers(asking, look)
@@ -158,33 +231,37 @@ async def history(gateway: Gateway, parameters: HistoryWanted) -> HistoryList:
     shown = found[: parameters.count]
     then: dict[str, int] = {name: at for name, at in before.items() if name not in pages}
     for name, (decisions, page) in pages.items():
-        told = [one.offset for one in shown if one.broker_name == name]
-        if len(told) < len(decisions):
-            then[name] = min(told) if told else (before.get(name) or decisions[0].offset + 1)
+        shown_offsets = [one.offset for one in shown if one.broker_name == name]
+        if len(shown_offsets) < len(decisions):
+            then[name] = (
+                min(shown_offsets)
+                if shown_offsets
+                else (before.get(name) or decisions[0].offset + 1)
+            )
         else:
             then[name] = page.before or 0
     more = any(then.values()) and bool(pages)
     return HistoryList(
-        items=[_told(one, info) for one in shown],
+        items=[_event_view(one, info) for one in shown],
         total=None,
         truncated=more,
         as_of_ms=gateway.clock.now_ms(),
         missing=missing,
         cursor=",".join(f"{name}:{then[name]}" for name in sorted(then)) if more else None,
-        begins_at=[Beginning(name, page.begins_at) for name, (_, page) in sorted(pages.items())],
+        begins_at=[HistoryStart(name, page.begins_at) for name, (_, page) in sorted(pages.items())],
     )
 
 
 async def _page(
-    gateway: Gateway, broker: str, parameters: HistoryWanted, before: int | None
-) -> tuple[list[Decided], HistoryPage]:
+    gateway: Gateway, broker: str, parameters: HistoryParams, before: int | None
+) -> tuple[list[Decision], HistoryPage]:
     """Up to `count` events of one broker. For a kind it reads on: brokers filter by name only."""
     aggregate = ""
     if parameters.name is not None:
         if parameters.kind is None:
             raise BadRequest("a name requires its kind", hint="kind=topic&name=orders")
         aggregate = f"{parameters.kind}/{parameters.name}"
-    found: list[Decided] = []
+    found: list[Decision] = []
     for _ in range(CONSOLE_HISTORY_PAGES_MAX):
         page = await gateway.admin.history.of(
             aggregate,
@@ -220,9 +297,9 @@ def _before(cursor: str, brokers: list[str]) -> dict[str, int]:
     return found
 
 
-def _told(one: Decided, info: ClusterInfo) -> Decision:
+def _event_view(one: Decision, info: ClusterInfo) -> ControlEventView:
     kind, _, name = one.aggregate.partition("/")
-    return Decision(
+    return ControlEventView(
         broker=one.broker_name,
         offset=one.offset,
         at_ms=one.at_ms,
@@ -239,7 +316,7 @@ def _told(one: Decided, info: ClusterInfo) -> Decision:
     )
 
 
-def _final(one: Decided, info: ClusterInfo) -> str | None:
+def _final(one: Decision, info: ClusterInfo) -> str | None:
     return refusal(
         one.type,
         one.aggregate.partition("/")[2],
@@ -249,12 +326,12 @@ def _final(one: Decided, info: ClusterInfo) -> str | None:
     )
 
 
-async def broker_history(gateway: Gateway, parameters: BrokerHistoryWanted) -> HistoryList:
+async def broker_history(gateway: Gateway, parameters: BrokerHistoryParams) -> HistoryList:
     """The control events of one broker."""
-    return await history(gateway, HistoryWanted(**msgspec.structs.asdict(parameters)))
+    return await history(gateway, HistoryParams(**msgspec.structs.asdict(parameters)))
 
 
-async def state(gateway: Gateway, parameters: StateWanted) -> State:
+async def state(gateway: Gateway, parameters: StateWanted) -> StateView:
     """The state at a time, after an event, or now."""
     found = await gateway.admin.history.state_at(
         parameters.aggregate,
@@ -262,7 +339,7 @@ async def state(gateway: Gateway, parameters: StateWanted) -> State:
         at_ms=parameters.at_ms,
         offset=parameters.offset,
     )
-    return State(
+    return StateView(
         broker=found.broker_name,
         aggregate=found.aggregate,
         value=found.value,
@@ -284,7 +361,7 @@ async def undo(gateway: Gateway, parameters: UndoWanted, body: UndoBody) -> Undo
     final = None if event is None else _final(event, info)
     if final is not None:
         raise Rejected(final)
-    items: list[Decided] = []
+    items: list[Decision] = []
     if parameters.preview:
         if event is not None and event.aggregate.startswith("filter/"):
             await _check_filter(gateway, event)
@@ -295,8 +372,8 @@ async def undo(gateway: Gateway, parameters: UndoWanted, body: UndoBody) -> Undo
     return Undone(
         preview=parameters.preview,
         says=_said(body.offset, event, items, preview=parameters.preview),
-        undone=None if event is None else _told(event, info),
-        items=[_told(one, info) for one in items],
+        undone=None if event is None else _event_view(event, info),
+        items=[_event_view(one, info) for one in items],
         as_of_ms=gateway.clock.now_ms(),
         missing=[]
         if event is not None
@@ -304,7 +381,9 @@ async def undo(gateway: Gateway, parameters: UndoWanted, body: UndoBody) -> Undo
     )
 
 
-def _said(offset: int, event: Decided | None, items: list[Decided], *, preview: bool) -> list[str]:
+def _said(
+    offset: int, event: Decision | None, items: list[Decision], *, preview: bool
+) -> list[str]:
     will = "would be" if preview else "is"
     if event is None:
         return [f"Event {offset} {will} reverted."]
@@ -314,7 +393,7 @@ def _said(offset: int, event: Decided | None, items: list[Decided], *, preview: 
     return says
 
 
-async def _check_filter(gateway: Gateway, event: Decided) -> None:
+async def _check_filter(gateway: Gateway, event: Decision) -> None:
     """Raises what the broker would: the filter must exist, or must not if it is to be restored."""
     group, _, name = event.aggregate.removeprefix("filter/").partition("/")
     found = await gateway.admin.filters.list(group, name, broker=event.broker_name)
@@ -345,7 +424,7 @@ OPERATIONS: tuple[Operation, ...] = (
         _CHAPTER,
         history,
         HistoryList,
-        HistoryWanted,
+        HistoryParams,
     ),
     Operation(
         "GET",
@@ -354,7 +433,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "The configuration at a time (`at_ms`) or after an event (`offset`); without either, now.",
         _CHAPTER,
         state,
-        State,
+        StateView,
         StateWanted,
     ),
     Operation(
@@ -380,7 +459,7 @@ OPERATIONS: tuple[Operation, ...] = (
         _CHAPTER,
         broker_history,
         HistoryList,
-        BrokerHistoryWanted,
+        BrokerHistoryParams,
     ),
     Operation(
         "POST",

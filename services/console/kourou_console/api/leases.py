@@ -24,14 +24,14 @@ from kourou.model.limits import (
 from kourou.model.names import check_group
 from kourou.model.subscription import ConsumeFromWhere
 from kourou_console.gateway import Gateway
-from kourou_console.leases.book import End, State
+from kourou_console.http.responses import problem_of
+from kourou_console.leases.book import HeldState, LeaseEnd
 from kourou_console.leases.leases import Leases, in_short, subscribed
 from kourou_console.leases.member import GroupHeld, GroupMember
 from kourou_console.lists import Listing, Name
-from kourou_console.message_bodies import Budget
-from kourou_console.message_views import MessageView, view_of
+from kourou_console.messages.bodies import Budget
+from kourou_console.messages.views import StoredMessageView, view_of
 from kourou_console.operation import BodyKind, NoParameters, Operation
-from kourou_console.problems import problem_of
 
 CHAPTER = "Consuming by leases"
 
@@ -90,7 +90,7 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True):
     lease: str
     expires_ms: int
     attempt: int
-    message: MessageView
+    message: StoredMessageView
 
 
 class LeaseState(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +127,7 @@ class Acks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     leases: Annotated[list[str], msgspec.Meta(min_length=1, max_length=LEASE_SETTLE_MAX)]
 
 
-class Problem(msgspec.Struct, frozen=True):
+class LeaseProblem(msgspec.Struct, frozen=True):
     """Why one of several was refused."""
 
     status: int
@@ -140,10 +140,10 @@ class AckOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     lease: str
     state: str | None
-    error: Problem | None
+    error: LeaseProblem | None
 
 
-class TopicUse(msgspec.Struct, frozen=True, kw_only=True):
+class LeasedTopic(msgspec.Struct, frozen=True, kw_only=True):
     """A topic of a group here: its filter, messages that wait here, messages under lease."""
 
     topic: str
@@ -161,7 +161,7 @@ class GroupUse(msgspec.Struct, frozen=True, kw_only=True):
     #: The number of waiting receives.
     receiving: int
     leased: int
-    topics: list[TopicUse]
+    topics: list[LeasedTopic]
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,31 +175,31 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def receive_messages(
-    gateway: Gateway, parameters: InGroupTopic, wish: Receive | None = None
+    gateway: Gateway, parameters: InGroupTopic, body: Receive | None = None
 ) -> Listing[Leased]:
     """Lease messages."""
-    wish = wish or Receive()
+    body = body or Receive()
     leases = gateway.part(Leases)
     first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
     last = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     member, given = await leases.receive(
         parameters.group,
         parameters.topic,
-        subscribed(wish.tags, wish.sql, wish.filter),
-        count_max=wish.max,
-        invisible_ms=wish.invisible_ms,
-        wait_ms=wish.wait_ms,
-        ordered=wish.order,
-        begin=first if wish.begin is Begin.FIRST else last,
+        subscribed(body.tags, body.sql, body.filter),
+        count_max=body.max,
+        invisible_ms=body.invisible_ms,
+        wait_ms=body.wait_ms,
+        ordered=body.order,
+        begin=first if body.begin is Begin.FIRST else last,
     )
     now_ms = gateway.clock.now_ms()
-    items = await _told(gateway, member, parameters.topic, given)
+    items = await _leased(gateway, member, parameters.topic, given)
     more = member.book.ready(parameters.topic) > 0
     missing = member.unfiltered(parameters.topic)
     return Listing(items=items, total=None, as_of_ms=now_ms, truncated=more, missing=missing)
 
 
-async def _told(
+async def _leased(
     gateway: Gateway, member: GroupMember, topic: str, given: list[GroupHeld]
 ) -> list[Leased]:
     """The leases for the response, with complete bodies, as many as fit.
@@ -217,7 +217,7 @@ async def _told(
             if view.body_truncated:
                 break
             del left[number]
-            if held.number != number or held.state is not State.LEASED:
+            if held.number != number or held.state is not HeldState.LEASED:
                 continue  # it ended during decompression
             if view.body_error is not None:  # an unreadable message can never be consumed
                 del whole[number]  # if no broker accepts it, its lease continues
@@ -233,7 +233,7 @@ async def _told(
         left = whole  # none of the leases is sent
         raise
     finally:
-        member.untold(topic, left)
+        member.revoke(topic, left)
     return items
 
 
@@ -245,22 +245,22 @@ def _wall_ms(gateway: Gateway, monotonic_ms: int) -> int:
 async def ack_lease(gateway: Gateway, parameters: OneLease) -> LeaseState:
     """Acknowledge a message."""
     _ack(gateway.part(Leases), parameters.lease)
-    return _state(gateway, parameters.lease, End.ACKED)
+    return _state(gateway, parameters.lease, LeaseEnd.ACKED)
 
 
 def _ack(leases: Leases, token: str) -> None:
-    found = leases.find(token, done=End.ACKED)
+    found = leases.find(token, done=LeaseEnd.ACKED)
     if found is not None:
         member, held = found
         member.ack(held)
 
 
-async def extend_lease(gateway: Gateway, parameters: OneLease, wish: Extension) -> LeaseState:
+async def extend_lease(gateway: Gateway, parameters: OneLease, body: Extension) -> LeaseState:
     """Extend a lease."""
     found = gateway.part(Leases).find(parameters.lease)
     assert found is not None, "no time limit was allowed"
     member, held = found
-    member.extend(held, wish.invisible_ms)
+    member.extend(held, body.invisible_ms)
     return LeaseState(
         lease=parameters.lease,
         state="leased",
@@ -269,27 +269,27 @@ async def extend_lease(gateway: Gateway, parameters: OneLease, wish: Extension) 
     )
 
 
-async def retry_lease(gateway: Gateway, parameters: OneLease, wish: Retry) -> LeaseState:
+async def retry_lease(gateway: Gateway, parameters: OneLease, body: Retry) -> LeaseState:
     """Return a message for a retry."""
-    found = gateway.part(Leases).find(parameters.lease, done=End.RETRIED)
+    found = gateway.part(Leases).find(parameters.lease, done=LeaseEnd.RETRIED)
     if found is not None:
         member, held = found
-        await member.retry(held, wish.delay_level, wish.reason)
-    return _state(gateway, parameters.lease, End.RETRIED)
+        await member.retry(held, body.delay_level, body.reason)
+    return _state(gateway, parameters.lease, LeaseEnd.RETRIED)
 
 
 async def dead_letter_lease(
-    gateway: Gateway, parameters: OneLease, wish: DeadLettered
+    gateway: Gateway, parameters: OneLease, body: DeadLettered
 ) -> LeaseState:
     """Send a message to the dead-letter queue."""
-    found = gateway.part(Leases).find(parameters.lease, done=End.DEAD_LETTERED)
+    found = gateway.part(Leases).find(parameters.lease, done=LeaseEnd.DEAD_LETTERED)
     if found is not None:
         member, held = found
-        await member.dead_letter(held, wish.reason)
-    return _state(gateway, parameters.lease, End.DEAD_LETTERED)
+        await member.dead_letter(held, body.reason)
+    return _state(gateway, parameters.lease, LeaseEnd.DEAD_LETTERED)
 
 
-def _state(gateway: Gateway, lease: str, end: End) -> LeaseState:
+def _state(gateway: Gateway, lease: str, end: LeaseEnd) -> LeaseState:
     return LeaseState(
         lease=lease, state=end.value, expires_ms=None, as_of_ms=gateway.clock.now_ms()
     )
@@ -304,11 +304,11 @@ async def ack_leases(gateway: Gateway, parameters: InGroup, body: Acks) -> Listi
         try:
             _ack(leases, token)
         except KourouError as error:
-            told = problem_of(error)
-            problem = Problem(told.status, told.title, told.detail)
+            details = problem_of(error)
+            problem = LeaseProblem(details.status, details.title, details.detail)
             items.append(AckOutcome(lease=token, state=None, error=problem))
         else:
-            items.append(AckOutcome(lease=token, state=End.ACKED.value, error=None))
+            items.append(AckOutcome(lease=token, state=LeaseEnd.ACKED.value, error=None))
     return Listing(items=items, total=len(items), as_of_ms=gateway.clock.now_ms())
 
 
@@ -320,7 +320,7 @@ async def list_lease_groups(gateway: Gateway, parameters: NoParameters) -> Listi
 
 async def _use(member: GroupMember) -> GroupUse:
     topics = [
-        TopicUse(
+        LeasedTopic(
             topic=topic,
             filter=in_short(use.wanted),
             ready=member.book.ready(topic),

@@ -1,4 +1,13 @@
-"""Messages by ID, by key, by time, or the latest; their bodies and traces."""
+"""Messages by ID, by key, by time, by offset, or the latest; their bodies, traces, explanations.
+
+The trace of a message is a list of spans for a waterfall:
+
+    send                  from the producer's trace; otherwise from birth to store time
+     ├─ store             at the broker; its duration is not recorded
+     ├─ transaction       its end, if it had one
+     └─ consume           each call of a handler, from the consumers' traces; a group without a
+                          trace has one span without times, with the group's state
+"""
 
 from __future__ import annotations
 
@@ -7,37 +16,47 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
+from kourou_console.http.call import Content
+from kourou_console.messages.bodies import Budget
+from kourou_console.messages.cursors import decode_cursor, encode_cursor
+from kourou_console.messages.pages import newest_messages, offsets_at, page_by_time
+from kourou_console.messages.views import (
+    PREVIEW_BYTES,
+    WHOLE_BYTES,
+    BodyMax,
+    StoredMessageView,
+    host_text,
+    view_of,
+    views_of,
+)
 
-from kourou.client.admin.message_tracks import MessageTrack
+from kourou.client.admin.message_tracks import MessageTrack, TrackKind
 from kourou.client.admin.messages import Found, MessageNotFound
+from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.client.consumer.received import ReceivedMessage
-from kourou.errors import BadRequest, KourouError, Unavailable, UnknownOutcome
+from kourou.client.explain.explanation import Explanation
+from kourou.errors import BadRequest, KourouError, TopicNotFound, Unavailable, UnknownOutcome
 from kourou.model.limits import (
     MESSAGES_PAGE_BYTES_MAX,
     MESSAGES_PER_PAGE_MAX,
     QUERY_MESSAGES_MAX,
+    TOPIC_QUEUES_MAX,
     TOPICS_SEARCHED_MAX,
 )
+from kourou.model.message import PullStatus
 from kourou.model.names import check_topic, is_system_topic
 from kourou.model.topic import MessageQueue
-from kourou_console import latest, places, time_pages
-from kourou_console.call import Content
+from kourou.protocol.record.message_trace import (
+    Consumed,
+    Consuming,
+    Published,
+    TraceRecord,
+    TransactionEnded,
+)
 from kourou_console.gateway import Gateway
 from kourou_console.leases.leases import wanted_of
 from kourou_console.lists import Missing, Name, why
-from kourou_console.message_bodies import Budget
-from kourou_console.message_spans import SpanView, spans_of
-from kourou_console.message_views import (
-    PREVIEW_BYTES,
-    WHOLE_BYTES,
-    BodyMax,
-    MessageView,
-    view_of,
-    views_of,
-)
 from kourou_console.operation import Operation
-
-CHAPTER = "Messages"
 
 FOR_EVER_MS = 2**53 - 1
 SEARCH_S = 30.0
@@ -45,6 +64,129 @@ SEARCH_S = 30.0
 
 Millis = Annotated[int, msgspec.Meta(ge=0, le=FOR_EVER_MS)]
 MessageId = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+READ_BYTES = 4 << 20
+
+_NOT_HANDED_OVER = frozenset({TrackKind.CONSUMED_BUT_FILTERED, TrackKind.UNKNOWN})
+"""The group may be past the message, but no delivery to a handler is known."""
+
+
+class SpanView(msgspec.Struct, frozen=True, kw_only=True):
+    """One step. `duration_ms` null: not recorded, or not finished."""
+
+    id: str
+    parent: str | None
+    #: A group, or a broker.
+    who: str
+    #: send, store, transaction, consume.
+    what: str
+    start_ms: int | None
+    duration_ms: int | None
+    ok: bool | None
+    note: str
+
+
+def spans_of(
+    message: ReceivedMessage, records: Sequence[TraceRecord], tracks: Sequence[MessageTrack]
+) -> list[SpanView]:
+    """All spans in the order of their starts; those without a time last."""
+    spans = [_sent(message, records), _stored(message)]
+    ends = {one.request_id: one for one in records if isinstance(one, Consumed)}
+    traced: set[str] = set()
+    for one in records:
+        if isinstance(one, Consuming):
+            end = ends.pop(one.request_id, None)
+            traced.add(one.group)
+            spans.append(_consumed(len(spans), one, end))
+        elif isinstance(one, TransactionEnded):
+            spans.append(_ended(len(spans), one))
+    for track in tracks:
+        if track.group not in traced:
+            spans.append(_tracked(len(spans), track))
+    last = max((span.start_ms for span in spans if span.start_ms is not None), default=0)
+    return sorted(spans, key=lambda span: last + 1 if span.start_ms is None else span.start_ms)
+
+
+def _sent(message: ReceivedMessage, records: Sequence[TraceRecord]) -> SpanView:
+    stored = message.stored()
+    for one in records:
+        if isinstance(one, Published):
+            return SpanView(
+                id="send",
+                parent=None,
+                who=one.group,
+                what="send",
+                start_ms=one.timestamp_ms,
+                duration_ms=one.cost_ms,
+                ok=one.success,
+                note=f"to {one.store_host}",
+            )
+    return SpanView(
+        id="send",
+        parent=None,
+        who=host_text(stored.born_host),
+        what="send",
+        start_ms=stored.born_timestamp,
+        duration_ms=max(stored.store_timestamp - stored.born_timestamp, 0),
+        ok=True,
+        note="from birth to store time, by the clocks of two machines",
+    )
+
+
+def _stored(message: ReceivedMessage) -> SpanView:
+    return SpanView(
+        id="store",
+        parent="send",
+        who=message.queue.broker_name,
+        what="store",
+        start_ms=message.store_timestamp,
+        duration_ms=None,
+        ok=True,
+        note=f"{message.queue!s}@{message.offset}",
+    )
+
+
+def _consumed(number: int, begin: Consuming, end: Consumed | None) -> SpanView:
+    note = f"attempt {begin.retry_times + 1}"
+    if end is None:
+        note += ", its end was not noted"
+    elif not end.success:
+        note += f", {end.context_code.name}"
+    return SpanView(
+        id=f"consume-{number}",
+        parent="store",
+        who=begin.group,
+        what="consume",
+        start_ms=begin.timestamp_ms,
+        duration_ms=None if end is None else end.cost_ms,
+        ok=None if end is None else end.success,
+        note=note,
+    )
+
+
+def _ended(number: int, end: TransactionEnded) -> SpanView:
+    return SpanView(
+        id=f"transaction-{number}",
+        parent="send",
+        who=end.group,
+        what="transaction",
+        start_ms=end.timestamp_ms,
+        duration_ms=0,
+        ok=end.state == "COMMIT_MESSAGE",
+        note=f"{end.state}{' after a question' if end.from_check else ''}",
+    )
+
+
+def _tracked(number: int, track: MessageTrack) -> SpanView:
+    return SpanView(
+        id=f"group-{number}",
+        parent="store",
+        who=track.group,
+        what="consume",
+        start_ms=None,
+        duration_ms=None,
+        ok=None if track.kind in _NOT_HANDED_OVER else track.consumed,
+        note=f"{track.kind.value}{': ' + track.reason if track.reason else ''}",
+    )
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,10 +217,10 @@ class OneWithBody(OneMessage, frozen=True, kw_only=True):
     body_max: BodyMax = WHOLE_BYTES
 
 
-class Messages(msgspec.Struct, frozen=True, kw_only=True):
+class MessageList(msgspec.Struct, frozen=True, kw_only=True):
     """Some messages; `cursor` fetches more of a time range, null: there are no more."""
 
-    items: list[MessageView]
+    items: list[StoredMessageView]
     total: int | None
     truncated: bool
     cursor: str | None
@@ -110,7 +252,7 @@ class TrackView(msgspec.Struct, frozen=True, kw_only=True):
 class Detail(msgspec.Struct, frozen=True, kw_only=True):
     """One message, its other copies, and what groups made of it."""
 
-    message: MessageView
+    message: StoredMessageView
     copies: list[CopyView]
     tracks: list[TrackView]
     as_of_ms: int
@@ -128,7 +270,7 @@ class TraceView(msgspec.Struct, frozen=True, kw_only=True):
     missing: list[Missing] = []
 
 
-async def find_messages(gateway: Gateway, parameters: Query) -> Messages:
+async def find_messages(gateway: Gateway, parameters: Query) -> MessageList:
     """Messages by key, by time, or the latest."""
     check_topic(parameters.topic)
     if parameters.latest:
@@ -146,14 +288,14 @@ async def find_messages(gateway: Gateway, parameters: Query) -> Messages:
     return await _by_time(gateway, parameters)
 
 
-async def _latest(gateway: Gateway, parameters: Query) -> Messages:
+async def _latest(gateway: Gateway, parameters: Query) -> MessageList:
     others = (parameters.key, parameters.from_ms, parameters.until_ms, parameters.cursor)
     if parameters.tag or parameters.sql is not None or any(one is not None for one in others):
         raise BadRequest("latest=true cannot be combined", hint="count= says how many")
     reading = gateway.admin.reading
     queues = await reading.queues(parameters.topic)
-    found = await latest.latest(reading, queues, parameters.count)
-    return Messages(
+    found = await newest_messages(reading, queues, parameters.count)
+    return MessageList(
         items=await views_of(found.messages, Budget(), parameters.body_max),
         total=found.total,
         truncated=found.total is None or found.total > len(found.messages),
@@ -163,7 +305,7 @@ async def _latest(gateway: Gateway, parameters: Query) -> Messages:
     )
 
 
-async def _by_key(gateway: Gateway, parameters: Query, key: str) -> Messages:
+async def _by_key(gateway: Gateway, parameters: Query, key: str) -> MessageList:
     if parameters.tag or parameters.sql is not None or parameters.cursor is not None:
         raise BadRequest("a search by key takes neither filter nor cursor")
     await gateway.admin.topics.route(parameters.topic)
@@ -175,7 +317,7 @@ async def _by_key(gateway: Gateway, parameters: Query, key: str) -> Messages:
         end_ms=parameters.until_ms or FOR_EVER_MS,
         count_max=asked,
     )
-    return Messages(
+    return MessageList(
         items=await views_of(found[:asked], Budget(), parameters.body_max),
         total=None,
         truncated=len(found) >= asked,
@@ -185,21 +327,21 @@ async def _by_key(gateway: Gateway, parameters: Query, key: str) -> Messages:
     )
 
 
-async def _by_time(gateway: Gateway, parameters: Query) -> Messages:
+async def _by_time(gateway: Gateway, parameters: Query) -> MessageList:
     reading = gateway.admin.reading
     queues = await reading.queues(parameters.topic)
     from_ms = parameters.from_ms or 0
     offsets: dict[MessageQueue, int] = {}
     unplaced: Sequence[MessageQueue] = queues
     if parameters.cursor is not None:
-        told = places.read(parameters.cursor, queues)
-        from_ms = told.time_ms
-        if told.offsets is not None:
-            offsets, unplaced = told.offsets, told.silent
-    begins, missing = await time_pages.starts(reading, unplaced, from_ms)
+        position = decode_cursor(parameters.cursor, queues)
+        from_ms = position.time_ms
+        if position.offsets is not None:
+            offsets, unplaced = position.offsets, position.silent
+    begins, missing = await offsets_at(reading, unplaced, from_ms)
     silent = [queue for queue in unplaced if queue not in begins]
     until_ms = FOR_EVER_MS if parameters.until_ms is None else parameters.until_ms
-    page = await time_pages.page(
+    page = await page_by_time(
         reading,
         offsets | begins,
         until_ms=until_ms,
@@ -212,8 +354,8 @@ async def _by_time(gateway: Gateway, parameters: Query) -> Messages:
         # brokers reply.
         came = page.messages and not silent
         came_to_ms = page.messages[-1].store_timestamp if came else from_ms
-        cursor = places.written(page.offsets, came_to_ms, silent)
-    return Messages(
+        cursor = encode_cursor(page.offsets, came_to_ms, silent)
+    return MessageList(
         items=await views_of(page.messages, Budget(), parameters.body_max),
         total=None,
         truncated=cursor is not None,
@@ -353,6 +495,91 @@ async def get_message_trace(gateway: Gateway, parameters: OneMessage) -> TraceVi
     )
 
 
+class BrowseParams(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue, and the offset to start at."""
+
+    topic: Name
+    broker: Name
+    queue: Annotated[int, msgspec.Meta(ge=0, le=TOPIC_QUEUES_MAX)]
+    #: A negative offset counts from the end: -20 is the last 20 messages.
+    offset: Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)] = -20
+    count: Annotated[int, msgspec.Meta(ge=1, le=MESSAGES_PER_PAGE_MAX)] = 20
+    body_max: BodyMax = PREVIEW_BYTES
+
+
+class QueuePage(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages of a queue; `next_offset` is that of the next page. `total` counts what is kept."""
+
+    items: list[StoredMessageView]
+    total: int
+    truncated: bool
+    min_offset: int
+    max_offset: int
+    next_offset: int
+    as_of_ms: int
+    missing: list[Missing] = []
+
+
+async def browse_queue(gateway: Gateway, parameters: BrowseParams) -> QueuePage:
+    """Messages from an offset on."""
+    reading = gateway.admin.reading
+    queue = MessageQueue(check_topic(parameters.topic), parameters.broker, parameters.queue)
+    if queue not in await reading.queues(queue.topic):
+        raise TopicNotFound(f"queue {queue!s} not found", hint="check the topic's route")
+    low, high = await reading.bounds(queue)
+    offset = parameters.offset
+    offset = max(low, high + offset) if offset < 0 else min(max(low, offset), high)
+    missing: list[Missing] = []
+    items: list[StoredMessageView] = []
+    budget = Budget()
+    # A read may end early, because of its size or a damaged record.
+    while len(items) < parameters.count and offset < high:
+        try:
+            result = await reading.read(
+                queue,
+                offset,
+                count_max=parameters.count - len(items),
+                size_bytes_max=READ_BYTES,
+            )
+        except UnreadableMessages as error:
+            missing.append(Missing(f"{queue!s}@{offset}", str(error)))
+            offset = max(offset + 1, error.next_offset)
+            continue
+        if result.status is PullStatus.NO_NEW_MESSAGE:
+            break
+        items += await views_of(result.messages, budget, parameters.body_max)
+        offset = max(result.next_offset, offset + 1)
+        if len(missing) >= MESSAGES_PER_PAGE_MAX or not budget.left:
+            break
+    return QueuePage(
+        items=items,
+        total=high - low,
+        truncated=offset < high,
+        min_offset=low,
+        max_offset=high,
+        next_offset=offset,
+        as_of_ms=gateway.clock.now_ms(),
+        missing=missing,
+    )
+
+
+class ExplainParams(msgspec.Struct, frozen=True):
+    """The message, and the group in question."""
+
+    id: str
+    topic: str | None = None
+    group: str | None = None
+
+
+async def explain(gateway: Gateway, parameters: ExplainParams) -> Explanation:
+    """Collect information from brokers and consumers, and return the conclusions."""
+    return await gateway.admin.explain.message(
+        parameters.id, topic=parameters.topic, group=parameters.group
+    )
+
+
+_CHAPTER = "Messages"
+
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "GET",
@@ -363,9 +590,9 @@ OPERATIONS: tuple[Operation, ...] = (
         f"has at most {MESSAGES_PAGE_BYTES_MAX >> 20} MiB of messages over all queues, or a "
         "single larger one. So have the `latest`, of which the newest are kept. Times are epoch "
         "milliseconds.",
-        CHAPTER,
+        _CHAPTER,
         find_messages,
-        Messages,
+        MessageList,
         parameters=Query,
     ),
     Operation(
@@ -373,7 +600,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/v1/messages/{id}",
         "get_message",
         "A message by producer ID or offset ID, its other copies, and the groups that consumed it.",
-        CHAPTER,
+        _CHAPTER,
         get_message,
         Detail,
         parameters=OneWithBody,
@@ -383,7 +610,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/v1/messages/{id}/body",
         "get_message_body",
         "Download the body of a message.",
-        CHAPTER,
+        _CHAPTER,
         get_message_body,
         Content,
         parameters=OneMessage,
@@ -395,9 +622,38 @@ OPERATIONS: tuple[Operation, ...] = (
         "get_message_trace",
         "The trace of a message as spans: sent, stored, delivered to groups. Handler times are "
         "included if clients write message traces.",
-        CHAPTER,
+        _CHAPTER,
         get_message_trace,
         TraceView,
         parameters=OneMessage,
+    ),
+    Operation(
+        "GET",
+        "/v1/topics/{topic}/queues/{broker}/{queue}/messages",
+        "browse_queue",
+        "Messages of one queue from an offset on, also of retry, dead-letter and system topics. "
+        "Reading does not change the offsets of any group. A page ends where its bodies have "
+        f"{MESSAGES_PAGE_BYTES_MAX >> 20} MiB; continue at `next_offset`.",
+        "Messages",
+        browse_queue,
+        QueuePage,
+        parameters=BrowseParams,
+    ),
+)
+
+EXPLAIN_OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        method="GET",
+        path="/v1/messages/{id}/explain",
+        name="explain_message",
+        about="Explain where a message is and why. Each reason has a stable code, a sentence and "
+        "an action. `id` is a producer's message ID, an offset message ID, a business key or "
+        "topic/broker/queue@offset (slashes encoded as %2F). `topic` limits the search for a key "
+        "to one topic, `group` the explanation to one group. A message that is not found has an "
+        "explanation, too: then `message` is null.",
+        chapter="Messages",
+        handle=explain,
+        answer=Explanation,
+        parameters=ExplainParams,
     ),
 )

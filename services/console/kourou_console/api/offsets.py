@@ -10,15 +10,14 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
+from kourou_console.api.topic_details import taken
 
 from kourou.client.admin.groups import TO_THE_END_MS, OffsetMove
 from kourou.errors import BadRequest, GroupNotFound, KourouError, Rejected
 from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.statistics_bodies import OffsetWrapper, QueueTimeSpan
 from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo
-from kourou_console.api.groups import all_groups
-from kourou_console.api.lag import QueueLag, lag_messages, lag_of
-from kourou_console.api.topic_groups import taken
+from kourou_console.api.groups import QueueLag, all_groups, lag_messages, lag_of
 from kourou_console.gateway import Gateway
 from kourou_console.lists import (
     LIST_ITEMS,
@@ -261,7 +260,7 @@ async def _moved(
             queue: OffsetMove(moves[queue].before if queue in moves else None, after)
             for queue, after in done.items()
         }
-    return _told(gateway, group, moves, missing, preview=parameters.preview)
+    return _response(gateway, group, moves, missing, preview=parameters.preview)
 
 
 async def clone(gateway: Gateway, parameters: GroupClone, body: CloneBody) -> Moves:
@@ -270,10 +269,10 @@ async def clone(gateway: Gateway, parameters: GroupClone, body: CloneBody) -> Mo
     moves = await offsets.preview_clone(body.from_group, parameters.group, body.topic)
     if not parameters.preview:
         await offsets.clone(body.from_group, parameters.group, body.topic, reason=body.reason)
-    return _told(gateway, parameters.group, moves, [], preview=parameters.preview)
+    return _response(gateway, parameters.group, moves, [], preview=parameters.preview)
 
 
-def _told(
+def _response(
     gateway: Gateway,
     group: str,
     moves: Mapping[MessageQueue, OffsetMove],

@@ -1,19 +1,24 @@
-"""The overview of the whole suite."""
+"""The overview of all brokers: caller, last sample, series of the last hour, active alarms."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Annotated
 
 import msgspec
 
-from kourou.errors import KourouError
+import kourou
+from kourou.errors import BadRequest, KourouError
+from kourou.model.limits import CONSOLE_SERIES_MAX
 from kourou.model.names import is_system_group
-from kourou_console.api.alarms import Alarm, told
 from kourou_console.gateway import Gateway
-from kourou_console.lists import LOOK_S, Missing, why
+from kourou_console.http.call import RequestContext
+from kourou_console.lists import LOOK_S, Listing, Missing, why
+from kourou_console.metrics.alarms import GAPS, ActiveAlarm
+from kourou_console.metrics.sampler import ALL, BrokerNow, Sampler
+from kourou_console.metrics.series import Key
 from kourou_console.operation import NoParameters, Operation
-from kourou_console.sampler import ALL, BrokerNow, Sampler
 from kourou_console.topic_kinds import TopicKind, kind_of
 
 LAGGING = 10
@@ -46,7 +51,7 @@ class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True):
     lag_messages: int | None = None
 
 
-class GroupFigures(msgspec.Struct, frozen=True):
+class LaggingGroup(msgspec.Struct, frozen=True):
     """A group with consumer lag; null: unknown, because a broker did not reply."""
 
     group: str
@@ -75,7 +80,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     disk_used_ratio: float | None
     replica_lag_bytes: int | None
     brokers: list[BrokerFigures]
-    lagging: list[GroupFigures]
+    lagging: list[LaggingGroup]
     brokers_known: int
     brokers_up: int
     topics: int | None
@@ -96,7 +101,7 @@ async def overview(gateway: Gateway, _parameters: NoParameters) -> Overview:
         for one in sampler.brokers.values()
         if not one.up
     ]
-    missing += sampler.untold()
+    missing += sampler.without_lags()
     if sampler.trouble is not None:
         missing.append(Missing("name servers", sampler.trouble))
     of: Counter[TopicKind] | None = None
@@ -142,7 +147,7 @@ async def overview(gateway: Gateway, _parameters: NoParameters) -> Overview:
         group_topics=None if of is None else of[TopicKind.RETRY] + of[TopicKind.DLQ],
         groups=None if system is None else system[False],
         system_groups=None if system is None else system[True],
-        alarms=[told(one) for one in sampler.standing()],
+        alarms=[alarm_view(one) for one in sampler.active_alarms()],
         missing=missing,
     )
 
@@ -181,14 +186,225 @@ def broker_figures(now: BrokerNow) -> BrokerFigures:
     )
 
 
-def _lagging(sampler: Sampler) -> list[GroupFigures]:
+def _lagging(sampler: Sampler) -> list[LaggingGroup]:
     worst = sorted(sampler.lags().items(), key=lambda one: (-one[1], one[0]))
     dead = sampler.dead
     return [
-        GroupFigures(group, lag, None if dead is None else dead.get(group, 0))
+        LaggingGroup(group, lag, None if dead is None else dead.get(group, 0))
         for group, _ in worst[:LAGGING]
         if (lag := sampler.lag_of(group)) != 0
     ]
+
+
+KNOWN: dict[str, tuple[str, str]] = {
+    "messages_in_per_s": ("1/s", "Messages stored"),
+    "messages_out_per_s": ("1/s", "Messages delivered"),
+    "bytes_in_per_s": ("B/s", "Bytes stored"),
+    "send_p50_ms": ("ms", "Median send latency (estimate)"),
+    "send_p99_ms": ("ms", "99th percentile of send latency (estimate)"),
+    "pull_p99_ms": (
+        "ms",
+        "99th percentile of pull latency without long-poll waiting (estimate)",
+    ),
+    "disk_used_ratio": ("ratio", "Disk usage ratio; for all brokers the highest"),
+    "log_bytes": ("B", "Size of the commit log"),
+    "held_pulls": ("1", "Pulls waiting for messages (long polling)"),
+    "unflushed_bytes": ("B", "Bytes stored but not flushed to disk"),
+    "dispatch_behind_bytes": ("B", "Bytes stored but not yet in consume queues"),
+    "replica_lag_bytes": ("B", "Replication lag of the slowest replica"),
+    "lag_messages": ("messages", "Consumer lag in messages"),
+    "dead_letters": ("messages", "Messages in dead-letter topics"),
+    "up": ("1", "1 if the broker is online; for all brokers the number online"),
+}
+
+
+class SeriesParameters(msgspec.Struct, frozen=True, kw_only=True):
+    """`of`: a broker's or group's name, `broker:NAME`, `group:NAME`; by default the suite."""
+
+    name: Annotated[list[str], msgspec.Meta(max_length=CONSOLE_SERIES_MAX)] = []
+    of: Annotated[list[str], msgspec.Meta(max_length=CONSOLE_SERIES_MAX)] = []
+    since_ms: Annotated[int, msgspec.Meta(ge=0, le=2**62)] = 0
+
+
+class Series(msgspec.Struct, frozen=True):
+    """One line: a value for each time of `at_ms`, null where none is known."""
+
+    name: str
+    of: str
+    unit: str
+    values: list[float | None]
+
+
+class KnownSeries(msgspec.Struct, frozen=True):
+    """A stored metric and its owner: "" for the whole suite."""
+
+    name: str
+    unit: str
+    about: str
+    of: list[str]
+
+
+class SeriesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Columns that share their times. `truncated`: some series found no room."""
+
+    as_of_ms: int
+    interval_ms: int
+    at_ms: list[int]
+    series: list[Series]
+    known: list[KnownSeries]
+    truncated: bool
+    missing: list[Missing] = []
+
+
+async def series(gateway: Gateway, parameters: SeriesParameters) -> SeriesAnswer:
+    """The requested series by name; without names, only the list of known series."""
+    for name in parameters.name:
+        if name not in KNOWN:
+            raise BadRequest(f"unknown series {name!r}", hint=f"known: {', '.join(KNOWN)}")
+    if len(parameters.name) * max(1, len(parameters.of)) > CONSOLE_SERIES_MAX:
+        raise BadRequest(f"more than {CONSOLE_SERIES_MAX} series at once")
+    sampler = gateway.part(Sampler)
+    await sampler.fresh()
+    there = set(sampler.samples.keys())
+    wanted = [
+        (name, of, _key(name, of, there))
+        for of in parameters.of or [ALL]
+        for name in parameters.name
+    ]
+    columns = sampler.samples.read([key for *_, key in wanted], parameters.since_ms)
+    return SeriesAnswer(
+        as_of_ms=gateway.clock.now_ms(),
+        interval_ms=sampler.interval_ms,
+        at_ms=columns.at_ms,
+        series=[
+            Series(name, of, KNOWN[name][0], values)
+            for (name, of, _), values in zip(wanted, columns.values, strict=True)
+        ],
+        known=[
+            KnownSeries(name, unit, about, [of for known, of in sorted(there) if known == name])
+            for name, (unit, about) in KNOWN.items()
+        ],
+        truncated=sampler.samples.refused > 0,
+    )
+
+
+def _key(name: str, of: str, there: set[Key]) -> Key:
+    """The series of a name without a prefix: the broker's, if there is one."""
+    if of == ALL or of.startswith(("broker:", "group:")):
+        return name, of
+    broker = (name, f"broker:{of}")
+    return broker if broker in there else (name, f"group:{of}")
+
+
+class Alarm(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that holds now. `kind` is one of disk, lag, dead_letters, replica_behind,
+    replica_not_in_sync, broker_away, member_away, member_missing, sampling_gap; `severity` is
+    warning or critical.
+    """
+
+    id: str
+    kind: str
+    severity: str
+    of_kind: str
+    of: str
+    since_ms: int
+    value: float | None
+    threshold: float | None
+    unit: str
+    title: str
+    meaning: str
+    what_to_do: str
+
+
+class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
+    """An alarm is raised above these; settings of the console."""
+
+    disk_used_ratio: float
+    lag_messages: int
+    #: New dead letters of a group within ten minutes.
+    new_dead_letters: int = msgspec.field(name="dead_letters_grown")
+    replica_lag_bytes: int
+    sampling_gap_ms: int
+
+
+class AlarmList(Listing[Alarm], frozen=True, kw_only=True):
+    """The alarms that hold, the worst first."""
+
+    thresholds: Thresholds
+
+
+async def alarms(gateway: Gateway, _parameters: NoParameters) -> AlarmList:
+    """The active alarms as of the last sample."""
+    sampler = gateway.part(Sampler)
+    await sampler.fresh()
+    found = [alarm_view(one) for one in sampler.active_alarms()]
+    limits = gateway.settings.thresholds
+    return AlarmList(
+        items=found,
+        total=len(found),
+        missing=sampler.without_lags(),
+        as_of_ms=gateway.clock.now_ms(),
+        thresholds=Thresholds(
+            disk_used_ratio=limits.disk_used_ratio,
+            lag_messages=limits.lag_messages,
+            new_dead_letters=limits.new_dead_letters,
+            replica_lag_bytes=limits.replica_lag_bytes,
+            sampling_gap_ms=GAPS * sampler.interval_ms,
+        ),
+    )
+
+
+def alarm_view(one: ActiveAlarm) -> Alarm:
+    """The response form of an alarm."""
+    raised = one.raised
+    return Alarm(
+        id=raised.id,
+        kind=raised.kind,
+        severity=raised.severity,
+        of_kind=raised.of_kind,
+        of=raised.of,
+        since_ms=one.since_ms,
+        value=raised.value,
+        threshold=raised.threshold,
+        unit=raised.unit,
+        title=raised.title,
+        meaning=raised.meaning,
+        what_to_do=raised.what_to_do,
+    )
+
+
+class Me(msgspec.Struct, frozen=True):
+    """The caller's identity and rights, and the gateway."""
+
+    #: The token's name; "anybody" if there are no tokens.
+    name: str
+    #: The caller's rights, of read, write and admin.
+    rights: list[str]
+    #: Whether every call needs a token.
+    token_required: bool
+    version: str
+    producer_group: str
+    #: Null until the cluster has replied for the first time.
+    cluster: str | None
+    #: Services in addition to brokers: spark.
+    features: dict[str, bool]
+    as_of_ms: int
+
+
+async def who_am_i(gateway: Gateway, parameters: NoParameters, call: RequestContext) -> Me:
+    """The caller."""
+    settings = gateway.settings
+    rights = [one.name.lower() for one in type(call.caller.right) if one <= call.caller.right]
+    return Me(
+        call.caller.name,
+        rights,
+        settings.tokens,
+        kourou.__version__,
+        settings.producer_group,
+        gateway.cluster_name,
+        {"spark": bool(settings.spark_etl_address)},
+        gateway.clock.now_ms(),
+    )
 
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -200,5 +416,37 @@ OPERATIONS: tuple[Operation, ...] = (
         "Overview",
         overview,
         Overview,
+    ),
+    Operation(
+        "GET",
+        "/v1/series",
+        "series",
+        "Metrics of the last hour as columns: `name` and `of` are repeatable, null is a gap.",
+        "Overview",
+        series,
+        SeriesAnswer,
+        SeriesParameters,
+    ),
+    Operation(
+        "GET",
+        "/v1/alarms",
+        "alarms",
+        "Active alarms: start time, meaning, action.",
+        "Alarms",
+        alarms,
+        AlarmList,
+    ),
+)
+
+CALLER_OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "GET",
+        "/v1/me",
+        "who_am_i",
+        "Your identity and rights at this gateway, and its available parts.",
+        "About this gateway",
+        who_am_i,
+        Me,
+        call=True,
     ),
 )

@@ -17,9 +17,9 @@ from kourou.model.limits import (
 )
 from kourou.model.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
 from kourou.model.topic import MessageQueue
-from kourou_console.api.groups import GroupConfig, all_groups
+from kourou_console.api.groups import GroupConfigView, all_groups
 from kourou_console.api.groups import config_of as group_config_of
-from kourou_console.api.topics import TopicConfig, all_topics, config_of
+from kourou_console.api.topics import TopicConfigView, all_topics, config_of
 from kourou_console.gateway import Gateway
 from kourou_console.lists import Listing, Missing, Name, answers, brokers_of
 from kourou_console.operation import BodyKind, NoParameters, Operation
@@ -37,7 +37,7 @@ class ProbeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     size_bytes: Annotated[int, msgspec.Meta(ge=0, le=CONSOLE_PROBE_SIZE_BYTES_MAX)] = 128
 
 
-class Sent(msgspec.Struct, frozen=True, kw_only=True):
+class ProbeSend(msgspec.Struct, frozen=True, kw_only=True):
     """One send; `error` is the reason of a failure, `status` the send status."""
 
     broker: str
@@ -56,7 +56,7 @@ class BrokerTimes(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
 
 
-class Probe(Listing[Sent], frozen=True, kw_only=True):
+class Probe(Listing[ProbeSend], frozen=True, kw_only=True):
     """Every send, and the mean of those that were stored."""
 
     mean_ms: float | None
@@ -77,17 +77,17 @@ class ExportedGroup(msgspec.Struct, frozen=True):
     """A group and how the broker has it."""
 
     group: str
-    config: GroupConfig
+    config: GroupConfigView
 
 
 class ExportedTopic(msgspec.Struct, frozen=True):
     """A topic and how the broker has it."""
 
     topic: str
-    config: TopicConfig
+    config: TopicConfigView
 
 
-class Metadata(msgspec.Struct, frozen=True, kw_only=True):
+class ExportedMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """Topics and groups by broker, without those that every broker has."""
 
     topics: dict[str, list[ExportedTopic]]
@@ -96,7 +96,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     missing: list[Missing]
 
 
-class Tables(msgspec.Struct, frozen=True, kw_only=True):
+class ExportedTables(msgspec.Struct, frozen=True, kw_only=True):
     """Names and texts by broker, and by name server where those have some."""
 
     brokers: dict[str, dict[str, str]]
@@ -146,7 +146,7 @@ async def _queues(gateway: Gateway, body: ProbeBody) -> list[MessageQueue]:
     return [MessageQueue(name, name, 0) for name in names]  # the topic of brokerTopicEnable
 
 
-async def _sent(gateway: Gateway, queue: MessageQueue, body: ProbeBody) -> Sent:
+async def _sent(gateway: Gateway, queue: MessageQueue, body: ProbeBody) -> ProbeSend:
     clock = gateway.clock
     began_ms = clock.monotonic_ms()
     status = error = None
@@ -155,7 +155,7 @@ async def _sent(gateway: Gateway, queue: MessageQueue, body: ProbeBody) -> Sent:
         status = result.status.value
     except KourouError as failure:
         error = str(failure)
-    return Sent(
+    return ProbeSend(
         broker=queue.broker_name,
         queue=queue.queue_id,
         took_ms=clock.monotonic_ms() - began_ms,
@@ -164,7 +164,7 @@ async def _sent(gateway: Gateway, queue: MessageQueue, body: ProbeBody) -> Sent:
     )
 
 
-def _times(name: str, rows: list[Sent]) -> BrokerTimes:
+def _times(name: str, rows: list[ProbeSend]) -> BrokerTimes:
     stored = [row.took_ms for row in rows if row.error is None]
     return BrokerTimes(
         broker=name, mean_ms=_mean(stored), sent=len(stored), failed=len(rows) - len(stored)
@@ -175,13 +175,13 @@ def _mean(times: list[int]) -> float | None:
     return round(sum(times) / len(times), 2) if times else None
 
 
-async def export_metadata(gateway: Gateway, parameters: ExportWanted) -> Metadata:
+async def export_metadata(gateway: Gateway, parameters: ExportWanted) -> ExportedMetadata:
     """Topics and groups of brokers."""
     chosen = await brokers_of(gateway, parameters.broker, parameters.cluster)
     topics, away, _ = await all_topics(gateway)
     groups, unasked = await all_groups(gateway)
     hidden = () if parameters.special else (RETRY_PREFIX, DLQ_PREFIX)  # startswith accepts a tuple
-    return Metadata(
+    return ExportedMetadata(
         topics={
             broker: [
                 ExportedTopic(name, config_of(broker, one))
@@ -205,12 +205,12 @@ async def export_metadata(gateway: Gateway, parameters: ExportWanted) -> Metadat
     )
 
 
-async def export_configs(gateway: Gateway, parameters: ExportWanted) -> Tables:
+async def export_configs(gateway: Gateway, parameters: ExportWanted) -> ExportedTables:
     """Settings of brokers and name servers."""
     names = await brokers_of(gateway, parameters.broker, parameters.cluster)
     found, missing = await answers(names, gateway.admin.brokers.config)
     servers = await gateway.admin.name_servers.each()
-    return Tables(
+    return ExportedTables(
         brokers=found,
         name_servers={at: one for at, one in servers.items() if not isinstance(one, KourouError)},
         totals={"name_servers": len(servers), "brokers": len(names)},
@@ -222,7 +222,7 @@ async def export_configs(gateway: Gateway, parameters: ExportWanted) -> Tables:
     )
 
 
-async def export_metrics(gateway: Gateway, parameters: ExportWanted) -> Tables:
+async def export_metrics(gateway: Gateway, parameters: ExportWanted) -> ExportedTables:
     """Metrics of brokers, and sums over them."""
     names = await brokers_of(gateway, parameters.broker, parameters.cluster)
     found, missing = await answers(names, gateway.admin.brokers.runtime)
@@ -230,7 +230,7 @@ async def export_metrics(gateway: Gateway, parameters: ExportWanted) -> Tables:
         name: sum(int(one[name]) for one in found.values() if one.get(name, "").isdigit())
         for name in ("msgPutTotalTodayNow", "msgGetTotalTodayNow")
     }
-    return Tables(
+    return ExportedTables(
         brokers=found,
         name_servers={},
         totals=totals,
@@ -263,7 +263,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Topics and groups of brokers, as one document.",
         _CHAPTER,
         export_metadata,
-        Metadata,
+        ExportedMetadata,
         ExportWanted,
     ),
     Operation(
@@ -273,7 +273,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Settings of brokers and name servers, as one document.",
         _CHAPTER,
         export_configs,
-        Tables,
+        ExportedTables,
         ExportWanted,
     ),
     Operation(
@@ -283,7 +283,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Metrics of brokers, as one document.",
         _CHAPTER,
         export_metrics,
-        Tables,
+        ExportedTables,
         ExportWanted,
     ),
 )

@@ -221,8 +221,8 @@ async def _asked(address: str, path: str, question: Mapping[str, str]) -> Any:
     if status == 400:
         raise BadRequest(str(found.get("error")) if isinstance(found, dict) else "refused")
     if status != 200:
-        told = found.get("error") if isinstance(found, dict) else None
-        raise Unavailable(f"spark-etl: {told or status}")
+        message = found.get("error") if isinstance(found, dict) else None
+        raise Unavailable(f"spark-etl: {message or status}")
     return found
 
 

@@ -1,40 +1,123 @@
-"""Create, change and delete topics.
+"""Create, change and delete topics, with their order setting at the name servers.
+
+The order setting is for the whole topic, whichever brokers a change names. It contains the number
+of queues of each broker, and producers send to no other queues. So it is created only if every
+broker reports its number of queues, and it is updated when a number changes.
 
 State: none. A change is an event at each broker, with its reason.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import msgspec
 
 from kourou.client.admin.name_servers import ORDER_NAMESPACE
+from kourou.client.session.routes import strict_queues
 from kourou.errors import BadRequest, KourouError, TopicNotFound, Unavailable
 from kourou.model.names import check_topic
-from kourou.model.topic import TopicConfig as BrokerTopic
-from kourou_console.api.topics import TopicConfig, TopicPath, config_of, configs_of
+from kourou.model.topic import TopicConfig
+from kourou_console.api.topics import TopicConfigView, TopicPath, config_of, configs_of
 from kourou_console.gateway import Gateway
 from kourou_console.lists import (
-    Change,
     Done,
     Missing,
     Name,
     Reason,
+    ValueChange,
     asked,
     brokers_of,
     changes_between,
     why,
 )
+from kourou_console.metrics.sampler import Sampler
 from kourou_console.operation import BodyKind, Operation
-from kourou_console.order_plans import order_plan
-from kourou_console.sampler import Sampler
 from kourou_console.topic_kinds import Access, TopicKind, kind_of, permission_of
 
 QUEUES = 8
 _FIELDS = ("read_queues", "write_queues", "permission", "order", "system_flag")
-
 Queues = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
+
+
+@dataclass(frozen=True, slots=True)
+class OrderPlan:
+    """The setting before and after the change, queues by broker; empty: there is none."""
+
+    topic: str
+    before: Mapping[str, int] = field(default_factory=dict)
+    after: Mapping[str, int] = field(default_factory=dict)
+    #: Brokers that the setting needs but that did not report their number of queues.
+    unknown: Sequence[Missing] = ()
+
+    def said(self, *, preview: bool) -> list[str]:
+        """Sentences that describe the change, with all brokers' names."""
+        if self.before == self.after:
+            return []
+        will = "would be" if preview else "is"
+        if not self.after:
+            names = ", ".join(sorted(self.before))
+            return [f"The order setting of {self.topic} {will} removed for all brokers: {names}."]
+        text = ";".join(f"{name}:{count}" for name, count in sorted(self.after.items()))
+        says = [f"The order setting of {self.topic} {will} {text} at every name server."]
+        says += [f"That is refused while {one.what} does not respond." for one in self.unknown]
+        return says
+
+    def check(self) -> None:
+        """Raises Unavailable if the setting would omit a broker."""
+        if self.unknown and self.before != self.after:
+            raise Unavailable(
+                f"{self.unknown[0].what} did not report its number of queues: "
+                f"{self.unknown[0].why}",
+                hint="producers would not send to a broker that the order setting leaves out: "
+                "retry when it responds",
+            )
+
+    async def carry_out(self, gateway: Gateway) -> None:
+        """Apply the change, if there is one."""
+        if self.before == self.after:
+            return
+        if self.after:
+            queues = dict(sorted(self.after.items()))
+            await gateway.admin.name_servers.put_order(self.topic, queues)
+        else:
+            await gateway.admin.name_servers.delete(ORDER_NAMESPACE, self.topic)
+
+
+async def order_plan(
+    gateway: Gateway,
+    topic: str,
+    wanted: bool | None,
+    now: Mapping[str, TopicConfig],
+    queues: Mapping[str, int],
+    unknown: Sequence[Missing],
+) -> OrderPlan:
+    """The plan for brokers that will have these numbers of write queues.
+
+    `now` is the topic at all brokers that have it, except for the `unknown` ones. If `wanted` is
+    None or equals the brokers' value, the setting stays, and only changed numbers are updated.
+    """
+    changed = {
+        name: count
+        for name, count in queues.items()
+        if name not in now or now[name].write_queue_nums != count
+    }
+    turned = wanted is not None and any(
+        name not in now or now[name].order != wanted for name in queues
+    )
+    if not (changed or turned):
+        return OrderPlan(topic)
+    text = await gateway.admin.name_servers.get(ORDER_NAMESPACE, topic)
+    before = dict(Counter(queue.broker_name for queue in strict_queues(topic, text or "")))
+    if not turned:
+        return OrderPlan(topic, before, before | changed if before else {})
+    if not wanted:
+        return OrderPlan(topic, before)
+    everywhere = {name: one.write_queue_nums for name, one in now.items()}
+    return OrderPlan(topic, before, everywhere | dict(queues), unknown)
 
 
 class TopicChange(msgspec.Struct, frozen=True):
@@ -73,9 +156,9 @@ class BrokerTopicChange(msgspec.Struct, frozen=True, kw_only=True):
     """What changes at one broker; `before` null: it does not have the topic yet."""
 
     broker: str
-    before: TopicConfig | None
-    after: TopicConfig
-    changes: list[Change]
+    before: TopicConfigView | None
+    after: TopicConfigView
+    changes: list[ValueChange]
 
 
 class TopicChanges(Done, frozen=True, kw_only=True):
@@ -201,7 +284,7 @@ async def set_permission(
 
 async def _before(
     gateway: Gateway, topic: str, broker: str | None, cluster: str | None
-) -> tuple[dict[str, BrokerTopic], list[Missing], list[str]]:
+) -> tuple[dict[str, TopicConfig], list[Missing], list[str]]:
     """The topic at each broker, the brokers that did not reply, and the selected brokers."""
     if broker is not None and cluster is not None:
         raise BadRequest("give a broker or a cluster, not both")
@@ -234,10 +317,10 @@ def _nobody_missing(missing: list[Missing]) -> None:
 
 
 def _item(
-    broker: str, topic: str, before: BrokerTopic | None, body: TopicBody
+    broker: str, topic: str, before: TopicConfig | None, body: TopicBody
 ) -> BrokerTopicChange:
     old = None if before is None else config_of(broker, before)
-    usual = old or TopicConfig(
+    usual = old or TopicConfigView(
         broker=broker,
         read_queues=body.write_queues or QUEUES,
         write_queues=QUEUES,
@@ -245,7 +328,7 @@ def _item(
         order=False,
         system_flag=0,
     )
-    after = TopicConfig(
+    after = TopicConfigView(
         broker=broker,
         # More write queues need as many read queues: brokers reject anything else.
         read_queues=body.read_queues or max(usual.read_queues, body.write_queues or 0),
@@ -309,9 +392,9 @@ async def delete(gateway: Gateway, parameters: TopicDeletion) -> TopicLoss:
         await admin.topics.delete(name, cluster=parameters.cluster, reason=parameters.reason)
     queues = sum(max(one.read_queue_nums, one.write_queue_nums) for one in configs.values())
     will = "would be" if parameters.preview else "are"
-    told = "an unknown number of" if messages is None else f"{messages:,}"
+    number = "an unknown number of" if messages is None else f"{messages:,}"
     says = [
-        f"{told} messages in {queues} queues at {', '.join(sorted(configs)) or 'no broker'} "
+        f"{number} messages in {queues} queues at {', '.join(sorted(configs)) or 'no broker'} "
         f"{will} deleted; this cannot be undone."
     ]
     if kind_of(name, info.brokers, info.clusters).kind is TopicKind.SYSTEM:

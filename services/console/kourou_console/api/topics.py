@@ -9,8 +9,7 @@ import msgspec
 
 from kourou.errors import Rejected, TopicNotFound
 from kourou.model.limits import CONSOLE_LIST_ITEMS_MAX
-from kourou.model.topic import MessageQueue
-from kourou.model.topic import TopicConfig as BrokerTopic
+from kourou.model.topic import MessageQueue, TopicConfig
 from kourou.protocol.bodies.route_bodies import ClusterInfo
 from kourou.protocol.bodies.statistics_bodies import TopicOffset
 from kourou_console.gateway import Gateway
@@ -31,7 +30,7 @@ from kourou_console.operation import Operation
 from kourou_console.topic_kinds import Access, TopicKind, access_of, kind_of
 
 
-class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
+class TopicConfigView(msgspec.Struct, frozen=True, kw_only=True):
     """How one broker has a topic. `system_flag` has RocketMQ's bits of units."""
 
     broker: str
@@ -70,7 +69,7 @@ class TopicList(Listing[Topic], frozen=True, kw_only=True):
 class TopicDetail(Topic, frozen=True, kw_only=True):
     """A topic with its queues, rates and consumer groups."""
 
-    configs: list[TopicConfig]
+    configs: list[TopicConfigView]
     clusters: list[str]
     groups: list[str] | None
     messages: int | None
@@ -82,7 +81,7 @@ class TopicDetail(Topic, frozen=True, kw_only=True):
     missing: list[Missing]
 
 
-class TopicConfigs(Listing[TopicConfig], frozen=True, kw_only=True):
+class TopicConfigs(Listing[TopicConfigView], frozen=True, kw_only=True):
     """A topic at each broker, and in what they differ."""
 
     clashes: list[str]
@@ -159,11 +158,11 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
 async def all_topics(
     gateway: Gateway, cluster: str | None = None
-) -> tuple[dict[str, dict[str, BrokerTopic]], list[Missing], ClusterInfo]:
+) -> tuple[dict[str, dict[str, TopicConfig]], list[Missing], ClusterInfo]:
     """Every topic of every broker that replies: broker -> topic -> config."""
     names = await brokers_of(gateway, cluster=cluster)
 
-    async def configs(name: str) -> dict[str, BrokerTopic]:
+    async def configs(name: str) -> dict[str, TopicConfig]:
         return (await gateway.admin.topics.all_configs(broker=name)).get(name, {})
 
     (found, missing), info = await asyncio.gather(
@@ -175,7 +174,7 @@ async def all_topics(
 async def topics(gateway: Gateway, parameters: TopicsWanted) -> TopicList:
     """Topics by kind and name."""
     found, missing, info = await all_topics(gateway, parameters.cluster)
-    by_topic: dict[str, dict[str, BrokerTopic]] = {}
+    by_topic: dict[str, dict[str, TopicConfig]] = {}
     for broker, configs in found.items():
         for name, config in configs.items():
             by_topic.setdefault(name, {})[broker] = config
@@ -198,7 +197,7 @@ async def topics(gateway: Gateway, parameters: TopicsWanted) -> TopicList:
     )
 
 
-def topic_of(name: str, configs: Mapping[str, BrokerTopic], info: ClusterInfo) -> Topic:
+def topic_of(name: str, configs: Mapping[str, TopicConfig], info: ClusterInfo) -> Topic:
     """A topic's configurations at its brokers as one item."""
     found = kind_of(name, info.brokers, info.clusters)
     accesses = {access_of(one.perm) for one in configs.values()}
@@ -216,7 +215,7 @@ def topic_of(name: str, configs: Mapping[str, BrokerTopic], info: ClusterInfo) -
     )
 
 
-def clashes_of(configs: Mapping[str, BrokerTopic]) -> list[str]:
+def clashes_of(configs: Mapping[str, TopicConfig]) -> list[str]:
     """The differences between brokers, one sentence each."""
     said = []
     for what, values in (
@@ -226,14 +225,14 @@ def clashes_of(configs: Mapping[str, BrokerTopic]) -> list[str]:
         ("order", {name: str(one.order).lower() for name, one in configs.items()}),
     ):
         if len(set(values.values())) > 1:
-            told = ", ".join(f"{values[name]} at {name}" for name in sorted(values))
-            said.append(f"{what}: {told}")
+            listed = ", ".join(f"{values[name]} at {name}" for name in sorted(values))
+            said.append(f"{what}: {listed}")
     return said
 
 
-def config_of(broker: str, one: BrokerTopic) -> TopicConfig:
+def config_of(broker: str, one: TopicConfig) -> TopicConfigView:
     """A topic's configuration at a broker, as a response item."""
-    return TopicConfig(
+    return TopicConfigView(
         broker=broker,
         read_queues=one.read_queue_nums,
         write_queues=one.write_queue_nums,
@@ -245,7 +244,7 @@ def config_of(broker: str, one: BrokerTopic) -> TopicConfig:
 
 async def configs_of(
     gateway: Gateway, topic: str, cluster: str | None = None
-) -> tuple[dict[str, BrokerTopic], list[Missing], ClusterInfo]:
+) -> tuple[dict[str, TopicConfig], list[Missing], ClusterInfo]:
     """The topic at each broker that has it. Raises TopicNotFound if all replied and none has it."""
     found, missing, info = await all_topics(gateway, cluster)
     configs = {name: every[topic] for name, every in found.items() if topic in every}

@@ -13,7 +13,7 @@ Invariants:
   - a lease number is never reused; `_ended` remembers how an ended lease ended
   - messages of a topic are leased in the order in which they arrived; one whose lease expired is
     leased before those that were never leased, with a higher attempt
-  - a lease that was never sent to a client is revoked by `untold`: the message returns to its
+  - a lease that was never sent to a client is revoked by `revoke`: the message returns to its
     position, and this does not count as an attempt
   - messages leave only by `settle`, `returned` or `forget`, so any other message is still held,
     and the offset of its queue stays before it
@@ -33,7 +33,7 @@ from typing import Generic, TypeVar
 MessageT = TypeVar("MessageT")
 
 
-class State(Enum):
+class HeldState(Enum):
     """The state of a held message."""
 
     READY = "ready"
@@ -42,7 +42,7 @@ class State(Enum):
     GONE = "gone"
 
 
-class End(Enum):
+class LeaseEnd(Enum):
     """How a lease ended."""
 
     ACKED = "acked"
@@ -64,7 +64,7 @@ class Held(Generic[MessageT]):
     arrival: int
     attempt: int
     expiries: int = 0
-    state: State = State.READY
+    state: HeldState = HeldState.READY
     number: int = 0
     expires_ms: int = 0
 
@@ -81,7 +81,7 @@ class Book(Generic[MessageT]):
         self._ready: dict[str, deque[Held[MessageT]]] = {}
         self._out: dict[int, Held[MessageT]] = {}
         self._expiring: list[tuple[int, int]] = []
-        self._ended: OrderedDict[int, End] = OrderedDict()
+        self._ended: OrderedDict[int, LeaseEnd] = OrderedDict()
         self._arrivals = 0
 
     # -- counts -----------------------------------------------------------------------------------
@@ -129,21 +129,21 @@ class Book(Generic[MessageT]):
             if given and size_bytes > bytes_max:
                 break
             queue.popleft()
-            held.state = State.LEASED
+            held.state = HeldState.LEASED
             held.number = self._next_number()
             self._out[held.number] = held
             self._set_expiry(held, now_ms + invisible_ms)
             given.append(held)
         return given
 
-    def untold(self, held: Held[MessageT]) -> None:
+    def revoke(self, held: Held[MessageT]) -> None:
         """Revoke a lease that was never sent to a client: the message returns to its position."""
-        assert held.state is State.LEASED, held.state
+        assert held.state is HeldState.LEASED, held.state
         del self._out[held.number]
-        held.state, held.number, held.expires_ms = State.READY, 0, 0
+        held.state, held.number, held.expires_ms = HeldState.READY, 0, 0
         self._put_back(held)
 
-    def find(self, number: int, now_ms: int) -> Held[MessageT] | End | None:
+    def find(self, number: int, now_ms: int) -> Held[MessageT] | LeaseEnd | None:
         """The message of a lease, or how the lease ended; None for an unknown lease.
 
         A lease whose time is over has ended, even if `expire` has not been called yet.
@@ -151,35 +151,35 @@ class Book(Generic[MessageT]):
         held = self._out.get(number)
         if held is None:
             return self._ended.get(number)
-        if held.state is State.LEASED and held.expires_ms <= now_ms:
-            return End.EXPIRED
+        if held.state is HeldState.LEASED and held.expires_ms <= now_ms:
+            return LeaseEnd.EXPIRED
         return held
 
     def extend(self, held: Held[MessageT], invisible_ms: int, now_ms: int) -> int:
         """Let a lease expire `invisible_ms` from now, sooner or later. Returns the time."""
-        assert held.state is State.LEASED, held.state
+        assert held.state is HeldState.LEASED, held.state
         self._set_expiry(held, now_ms + invisible_ms)
         return held.expires_ms
 
-    def settle(self, held: Held[MessageT], end: End) -> None:
+    def settle(self, held: Held[MessageT], end: LeaseEnd) -> None:
         """End a lease; its message is finished."""
-        assert held.state is State.LEASED, held.state
+        assert held.state is HeldState.LEASED, held.state
         self._leave(held, end)
 
     def returning(self, held: Held[MessageT]) -> None:
         """A leased message is being sent back to the brokers: its lease cannot expire now."""
-        assert held.state is State.LEASED, held.state
-        held.state = State.RETURNING
+        assert held.state is HeldState.LEASED, held.state
+        held.state = HeldState.RETURNING
 
-    def returned(self, held: Held[MessageT], end: End) -> None:
+    def returned(self, held: Held[MessageT], end: LeaseEnd) -> None:
         """The brokers have accepted the message."""
-        assert held.state is State.RETURNING, held.state
+        assert held.state is HeldState.RETURNING, held.state
         self._leave(held, end)
 
     def kept(self, held: Held[MessageT], now_ms: int, invisible_ms: int) -> None:
         """No broker accepted the message: its lease continues for at least `invisible_ms`."""
-        assert held.state is State.RETURNING, held.state
-        held.state = State.LEASED
+        assert held.state is HeldState.RETURNING, held.state
+        held.state = HeldState.LEASED
         self._set_expiry(held, max(held.expires_ms, now_ms + invisible_ms))
 
     def expire(self, now_ms: int) -> list[Held[MessageT]]:
@@ -188,11 +188,11 @@ class Book(Generic[MessageT]):
         while self._expiring and self._expiring[0][0] <= now_ms:
             expires_ms, number = heapq.heappop(self._expiring)
             held = self._out.get(number)
-            if held is None or held.expires_ms != expires_ms or held.state is not State.LEASED:
+            if held is None or held.expires_ms != expires_ms or held.state is not HeldState.LEASED:
                 continue
             del self._out[number]
-            self._remember(number, End.EXPIRED)
-            held.state, held.number, held.expires_ms = State.READY, 0, 0
+            self._remember(number, LeaseEnd.EXPIRED)
+            held.state, held.number, held.expires_ms = HeldState.READY, 0, 0
             held.attempt += 1
             held.expiries += 1
             over.append(held)
@@ -202,26 +202,26 @@ class Book(Generic[MessageT]):
 
     def taken(self, held: Held[MessageT]) -> None:
         """A message that is not leased is being sent back to the brokers."""
-        assert held.state is State.READY, held.state
+        assert held.state is HeldState.READY, held.state
         self._ready[held.topic].remove(held)
         held.number = self._next_number()
-        held.state = State.RETURNING
+        held.state = HeldState.RETURNING
         self._out[held.number] = held
 
     def again(self, held: Held[MessageT]) -> None:
         """No broker accepted the message of `taken`: it can be leased again."""
-        assert held.state is State.RETURNING, held.state
+        assert held.state is HeldState.RETURNING, held.state
         del self._out[held.number]
-        held.state, held.number = State.READY, 0
+        held.state, held.number = HeldState.READY, 0
         self._put_back(held)
 
     def forget(self, held: Held[MessageT]) -> None:
         """Drop a message, because its queue was reassigned or the group is left."""
-        if held.state is State.READY:
+        if held.state is HeldState.READY:
             self._ready[held.topic].remove(held)
-            held.state = State.GONE
-        elif held.state is not State.GONE:
-            self._leave(held, End.LOST)
+            held.state = HeldState.GONE
+        elif held.state is not HeldState.GONE:
+            self._leave(held, LeaseEnd.LOST)
 
     @property
     def next_expiry_ms(self) -> int | None:
@@ -245,12 +245,12 @@ class Book(Generic[MessageT]):
             self._expiring = [(one.expires_ms, one.number) for one in self._out.values()]
             heapq.heapify(self._expiring)
 
-    def _leave(self, held: Held[MessageT], end: End) -> None:
+    def _leave(self, held: Held[MessageT], end: LeaseEnd) -> None:
         del self._out[held.number]
         self._remember(held.number, end)
-        held.state = State.GONE
+        held.state = HeldState.GONE
 
-    def _remember(self, number: int, end: End) -> None:
+    def _remember(self, number: int, end: LeaseEnd) -> None:
         self._ended[number] = end
         while len(self._ended) > self._remembered_max:
             self._ended.popitem(last=False)

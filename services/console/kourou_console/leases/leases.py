@@ -4,16 +4,22 @@ All members of a group must have the same subscriptions; otherwise messages are 
 is rejected (409) if its filter or order differs from that of its group here, or its filter from
 that of the group's other members.
 
-State: soft.
+State: soft, and the key of the tokens for the life of the process.
 """
 
 from __future__ import annotations
 
 import asyncio
+import binascii
+import hashlib
+import hmac
 import logging
+import secrets
 from collections.abc import Iterator
 from http import HTTPStatus
 from itertools import count
+
+from kourou_console.http.responses import Busy, HttpError
 
 from kourou.client.filters.expressions import Sql, Wanted, says
 from kourou.client.filters.python_filter import Filter
@@ -24,10 +30,78 @@ from kourou.model.names import DLQ_PREFIX, NOT_FOR_CLIENTS, RETRY_PREFIX, check_
 from kourou.model.subscription import ConsumeFromWhere, MessageModel, Subscription
 from kourou.telemetry.metrics import Family, Labels
 from kourou_console.gateway import Gateway
-from kourou_console.leases.book import End
+from kourou_console.leases.book import LeaseEnd
 from kourou_console.leases.member import JOIN_GRACE_MS, GroupHeld, GroupMember, gone
-from kourou_console.leases.tokens import Tokens
-from kourou_console.problems import Busy, Refused
+
+GATEWAY_BYTES = 6
+NUMBER_BYTES = 8
+SIGNATURE_BYTES = 12
+TOKEN_BYTES = GATEWAY_BYTES + NUMBER_BYTES + SIGNATURE_BYTES
+TOKEN_LENGTH = -(-TOKEN_BYTES * 4 // 3)
+
+_TO_URL = bytes.maketrans(b"+/", b"-_")
+_FROM_URL = bytes.maketrans(b"-_+/", b"+/!!")
+
+AS_RECEIVED = "use the `lease` of a received message, unchanged"
+
+
+class LeaseTokens:
+    """The tokens by which HTTP clients name leases: opaque, signed, valid for one run of a gateway.
+
+        gateway (6 bytes)  number (8 bytes)  signature (12 bytes)      as base64url, 35 characters
+
+    The signature prevents clients from acknowledging leases that they did not receive. The
+    gateway's number is random at each start, so tokens of another gateway, or from before a
+    restart, are distinguished from invalid ones.
+    """
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(32)
+        self._gateway = secrets.token_bytes(GATEWAY_BYTES)
+
+    def make(self, number: int) -> str:
+        """The token of a lease."""
+        named = self._gateway + number.to_bytes(NUMBER_BYTES, "big")
+        encoded = binascii.b2a_base64(named + self._sign(named), newline=False)
+        return encoded[:TOKEN_LENGTH].translate(_TO_URL).decode()
+
+    def read(self, token: str) -> int:
+        """The number of a lease of this gateway. Raises HttpError (404) for any other text."""
+        raw = _decoded(token)
+        if raw is None:
+            raise HttpError(
+                HTTPStatus.NOT_FOUND, f"{token[:TOKEN_LENGTH]!r} is not a lease", hint=AS_RECEIVED
+            )
+        named, signature = raw[:-SIGNATURE_BYTES], raw[-SIGNATURE_BYTES:]
+        if named[:GATEWAY_BYTES] != self._gateway:
+            raise HttpError(
+                HTTPStatus.NOT_FOUND,
+                "this lease belongs to another gateway, or to this one before a restart",
+                hint=(
+                    "acknowledge it at the gateway that issued it; after a restart its message "
+                    "is redelivered"
+                ),
+            )
+        if not hmac.compare_digest(signature, self._sign(named)):
+            raise HttpError(
+                HTTPStatus.NOT_FOUND, "this gateway never issued this lease", hint=AS_RECEIVED
+            )
+        return int.from_bytes(named[GATEWAY_BYTES:], "big")
+
+    def _sign(self, named: bytes) -> bytes:
+        return hashlib.blake2s(named, key=self._key, digest_size=SIGNATURE_BYTES).digest()
+
+
+def _decoded(token: str) -> bytes | None:
+    if len(token) != TOKEN_LENGTH or not token.isascii():
+        return None
+    text = token.encode().translate(_FROM_URL) + b"=" * (-TOKEN_LENGTH % 4)
+    try:
+        raw = binascii.a2b_base64(text, strict_mode=True)
+    except binascii.Error:
+        return None
+    return raw if len(raw) == TOKEN_BYTES else None
+
 
 LOOK_S = 1.0
 
@@ -42,7 +116,7 @@ class Leases:
 
     def __init__(self, gateway: Gateway) -> None:
         self.clock = gateway.clock
-        self.tokens = Tokens()
+        self.tokens = LeaseTokens()
         self._client = gateway.client
         self._ordinals = count(1)
         self._members: dict[str, GroupMember] = {}
@@ -91,7 +165,7 @@ class Leases:
     ) -> tuple[GroupMember, list[GroupHeld]]:
         """Lease messages of a topic; joins the group if necessary.
 
-        Raises TopicNotFound, Refused (409) if subscriptions differ, Busy at a limit.
+        Raises TopicNotFound, HttpError (409) if subscriptions differ, Busy at a limit.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_ms / 1000
@@ -132,7 +206,7 @@ class Leases:
                 ordered=ordered,
             )
         if member.ordered != ordered:
-            raise Refused(
+            raise HttpError(
                 HTTPStatus.CONFLICT,
                 f"group {group} consumes {'in' if member.ordered else 'without'} order at "
                 "this gateway",
@@ -191,27 +265,27 @@ class Leases:
         if isinstance(wanted, Filter):
             stored = await self._client.admin.filters.list(group, wanted.name)
             if not any(stored.values()):
-                raise Refused(
+                raise HttpError(
                     HTTPStatus.NOT_FOUND,
                     f"group {group} has no filter {wanted.name!r}",
                     hint=f"upload it first: PUT /v1/filters/{group}/{wanted.name}",
                 )
         try:
-            told = await self._client.admin.groups.connections(group)
+            reported = await self._client.admin.groups.connections(group)
         except KourouError as error:
             if error.wire_code in _NOBODY:
                 return
             raise
-        others = [one for one in told.connections if one.client_id != self._client.client_id]
+        others = [one for one in reported.connections if one.client_id != self._client.client_id]
         if not others:
             return
-        if told.message_model is MessageModel.BROADCASTING:
-            raise Refused(
+        if reported.message_model is MessageModel.BROADCASTING:
+            raise HttpError(
                 HTTPStatus.CONFLICT,
                 f"the consumers of {group} use broadcasting, which leases do not support",
                 hint="use another group",
             )
-        known = told.subscriptions.get(topic)
+        known = reported.subscriptions.get(topic)
         if known is not None and not says(known, wanted):
             raise _clash(
                 group, topic, _said(known), _wanted(wanted), f"{len(others)} other members"
@@ -219,21 +293,23 @@ class Leases:
 
     # -- acknowledging ----------------------------------------------------------------------------
 
-    def find(self, token: str, *, done: End | None = None) -> tuple[GroupMember, GroupHeld] | None:
+    def find(
+        self, token: str, *, done: LeaseEnd | None = None
+    ) -> tuple[GroupMember, GroupHeld] | None:
         """The message of a lease and its group; None if the lease ended by `done` already.
 
-        Raises Refused: 404 if it is not a lease of this gateway, 410 if it has ended.
+        Raises HttpError: 404 if it is not a lease of this gateway, 410 if it has ended.
         """
         number = self.tokens.read(token)
         member = self._by_ordinal.get(number >> MEMBER_BITS)
         found = None if member is None else member.find(number)
-        if isinstance(found, End):
+        if isinstance(found, LeaseEnd):
             if found is done:
                 return None
             raise gone(found)
         if member is not None and found is not None:
             return member, found
-        raise Refused(
+        raise HttpError(
             HTTPStatus.GONE,
             "this lease has ended: the gateway left the group, or the lease is too old",
             hint="if it was not acknowledged, its message is redelivered",
@@ -327,7 +403,7 @@ def _check_same(group: str, topic: str, here: Wanted, wanted: Wanted) -> None:
 
 
 def _clash(group: str, topic: str, known: str, wanted: str, who: str) -> Rejected:
-    return Refused(
+    return HttpError(
         HTTPStatus.CONFLICT,
         f"subscriptions clash: the group {group} consumes {topic} by {known} ({who}), "
         f"not by {wanted}",

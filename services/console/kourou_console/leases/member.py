@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
+from kourou_console.http.responses import Busy, HttpError
+
 from kourou.client.client import Client
 from kourou.client.consumer.handlers import HandlerReport, HandlerRunner
 from kourou.client.consumer.lease_consumer import LeaseConsumer
@@ -37,10 +39,9 @@ from kourou.model.limits import (
     RECEIVES_WAITING_MAX,
 )
 from kourou.model.subscription import ConsumeFromWhere
-from kourou_console.leases.book import Book, End, Held, State
-from kourou_console.leases.runners import FreeRunner, Lent, TurnRunner
+from kourou_console.leases.book import Book, Held, HeldState, LeaseEnd
+from kourou_console.leases.runners import FreeRunner, LeasableMessage, TurnRunner
 from kourou_console.lists import Missing, why
-from kourou_console.problems import Busy, Refused
 
 COMMIT_AFTER_MS = 500
 """The delay of the commit after an acknowledgement: what a crash may cause to be redelivered."""
@@ -60,7 +61,7 @@ PULL_BYTES = 256 * 1024
 
 _log = logging.getLogger("kourou.console.leases")
 
-GroupHeld = Held[Lent]
+GroupHeld = Held[LeasableMessage]
 
 
 @dataclass(slots=True)
@@ -91,7 +92,9 @@ class GroupMember:
         self.ordinal = ordinal
         self.ordered = ordered
         self.topics: dict[str, TopicUse] = {}
-        self.book: Book[Lent] = Book(next_number, remembered_max=LEASES_ENDED_REMEMBERED_MAX)
+        self.book: Book[LeasableMessage] = Book(
+            next_number, remembered_max=LEASES_ENDED_REMEMBERED_MAX
+        )
         self.changing = asyncio.Lock()
         self.left = False
         self._client = client
@@ -147,16 +150,16 @@ class GroupMember:
     def _closed(self) -> None:
         """The member is closed: drop all messages."""
         for held in list(self.book.held()):
-            if held.state is not State.RETURNING:
+            if held.state is not HeldState.RETURNING:
                 self.book.forget(held)
         for use in self.topics.values():
             _wake(use, everybody=True)
 
-    def _arrived(self, messages: Sequence[Lent]) -> None:
-        for lent in messages:
-            message = lent.message
-            self.book.arrived(lent, message.topic, message.size, message.attempt)
-        for topic in {lent.message.topic for lent in messages}:
+    def _arrived(self, messages: Sequence[LeasableMessage]) -> None:
+        for leasable in messages:
+            message = leasable.message
+            self.book.arrived(leasable, message.topic, message.size, message.attempt)
+        for topic in {leasable.message.topic for leasable in messages}:
             use = self.topics.get(topic)
             if use is not None:
                 _wake(use)
@@ -229,11 +232,11 @@ class GroupMember:
                 break
         return given
 
-    def untold(self, topic: str, numbers: dict[int, GroupHeld]) -> None:
+    def revoke(self, topic: str, numbers: dict[int, GroupHeld]) -> None:
         """Revoke leases that were not sent to the client: their messages can be leased again."""
         for number, held in numbers.items():
-            if held.number == number and held.state is State.LEASED:
-                self.book.untold(held)
+            if held.number == number and held.state is HeldState.LEASED:
+                self.book.revoke(held)
         use = self.topics.get(topic)
         if use is not None and self.book.ready(topic):
             _wake(use)
@@ -256,14 +259,14 @@ class GroupMember:
 
     # -- acknowledging ----------------------------------------------------------------------------
 
-    def find(self, number: int) -> GroupHeld | End | None:
+    def find(self, number: int) -> GroupHeld | LeaseEnd | None:
         """The message of a lease, or how the lease ended; None if it is unknown."""
         return self.book.find(number, self._clock.monotonic_ms())
 
     def ack(self, held: GroupHeld) -> None:
-        """Acknowledge a message. Raises Refused (410) if its queue was reassigned."""
+        """Acknowledge a message. Raises HttpError (410) if its queue was reassigned."""
         self._check(held)
-        self.book.settle(held, End.ACKED)
+        self.book.settle(held, LeaseEnd.ACKED)
         held.message.finish()
         self._commit_soon()
 
@@ -276,7 +279,7 @@ class GroupMember:
         """Redeliver a message: after a delay level; in order, after a moment at its position."""
         self._check(held)
         if not self.ordered:
-            await self._give_back(held, delay_level, reason, End.RETRIED)
+            await self._give_back(held, delay_level, reason, LeaseEnd.RETRIED)
             return
         if delay_level:
             raise BadRequest(
@@ -284,24 +287,24 @@ class GroupMember:
                 "supported",
                 hint="leave delay_level at 0, or let the lease expire later (extend)",
             )
-        self.book.settle(held, End.RETRIED)
+        self.book.settle(held, LeaseEnd.RETRIED)
         held.message.again(held.attempt)
 
     async def dead_letter(self, held: GroupHeld, reason: str) -> None:
         """Send a message to the dead-letter queue; it is stored in %DLQ%group on return."""
         self._check(held)
-        await self._give_back(held, -1, reason, End.DEAD_LETTERED)
+        await self._give_back(held, -1, reason, LeaseEnd.DEAD_LETTERED)
 
     def _check(self, held: GroupHeld) -> None:
-        if held.state is State.RETURNING:
-            raise Refused(HTTPStatus.CONFLICT, "this lease is being acknowledged already")
+        if held.state is HeldState.RETURNING:
+            raise HttpError(HTTPStatus.CONFLICT, "this lease is being acknowledged already")
         if self.left:
-            raise gone(End.LOST)  # the last commit may not include this message
+            raise gone(LeaseEnd.LOST)  # the last commit may not include this message
         if not held.message.counts():
             self._withdraw(held)
-            raise gone(End.LOST)
+            raise gone(LeaseEnd.LOST)
 
-    async def _give_back(self, held: GroupHeld, level: int, reason: str, end: End) -> None:
+    async def _give_back(self, held: GroupHeld, level: int, reason: str, end: LeaseEnd) -> None:
         """Send a message back to the brokers, even if the caller disconnects."""
         self.book.returning(held)
         task = asyncio.ensure_future(self._giving_back(held, level, reason, end))
@@ -312,7 +315,7 @@ class GroupMember:
             raise failure
 
     async def _giving_back(
-        self, held: GroupHeld, level: int, reason: str, end: End
+        self, held: GroupHeld, level: int, reason: str, end: LeaseEnd
     ) -> KourouError | None:
         failure = await self._sent_back(held, level, reason)
         if failure is None:
@@ -325,23 +328,23 @@ class GroupMember:
     async def _sent_back(self, held: GroupHeld, level: int, reason: str) -> KourouError | None:
         consumer = self._consumer
         if consumer is None:
-            return gone(End.LOST)
-        lent = held.message
+            return gone(LeaseEnd.LOST)
+        leasable = held.message
         try:
             await consumer.give_back(
-                lent.message, delay_level=level, reason=reason, finish=not self.ordered
+                leasable.message, delay_level=level, reason=reason, finish=not self.ordered
             )
         except KourouError as error:
             if isinstance(error, UnknownOutcome):
                 _log.warning(
                     "group %s: message %s may be redelivered twice: %s",
                     self.group,
-                    lent.message,
+                    leasable.message,
                     error,
                 )
             return error
         if self.ordered:
-            lent.finish()
+            leasable.finish()
         return None
 
     def _commit_soon(self) -> None:
@@ -368,7 +371,7 @@ class GroupMember:
         self._looks += 1
         if self.ordered or self._looks % LOOK_ROUNDS == 0:
             for held in list(self.book.held()):
-                if held.state is State.READY and not held.message.may_begin():
+                if held.state is HeldState.READY and not held.message.may_begin():
                     self._withdraw(held)
         consumer = self._consumer
         idle = [topic for topic in self.topics if self._is_idle(topic, now_ms)]
@@ -415,28 +418,28 @@ class GroupMember:
         reason = f"its lease expired {held.expiries} times without an acknowledgement"
         failure = await self._sent_back(held, -1, reason)
         if failure is None:
-            self.book.returned(held, End.DEAD_LETTERED)
+            self.book.returned(held, LeaseEnd.DEAD_LETTERED)
             self._commit_soon()
         else:
             _log.warning("group %s: no broker accepted a dead letter: %s", self.group, failure)
             self.book.again(held)
 
 
-def gone(end: End) -> Refused:
+def gone(end: LeaseEnd) -> HttpError:
     """The error for a request about an ended lease (410)."""
     text, hint = _GONE[end]
-    return Refused(HTTPStatus.GONE, text, hint=hint)
+    return HttpError(HTTPStatus.GONE, text, hint=hint)
 
 
 _GONE = {
-    End.ACKED: ("this lease was acknowledged before", ""),
-    End.RETRIED: ("this lease has ended: its message was returned for a retry", ""),
-    End.DEAD_LETTERED: ("this lease has ended: its message is a dead letter", ""),
-    End.EXPIRED: (
+    LeaseEnd.ACKED: ("this lease was acknowledged before", ""),
+    LeaseEnd.RETRIED: ("this lease has ended: its message was returned for a retry", ""),
+    LeaseEnd.DEAD_LETTERED: ("this lease has ended: its message is a dead letter", ""),
+    LeaseEnd.EXPIRED: (
         "this lease expired; its message is redelivered",
         "receive with a longer invisible_ms, or extend leases in time",
     ),
-    End.LOST: (
+    LeaseEnd.LOST: (
         "this lease is lost: the queue was assigned to another consumer, or the gateway left the "
         "group",
         "the message is redelivered",

@@ -22,7 +22,7 @@ from kourou.client.session.io_thread import ThreadQueue
 from kourou.errors import BadRequest
 
 
-class Lent(Protocol):
+class LeasableMessage(Protocol):
     """A transferred message, and how to return it. Used on the gateway's loop."""
 
     @property
@@ -56,7 +56,7 @@ class _Runner:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, closed: Callable[[], None]) -> None:
         self._loop = loop
-        self._told_closed = closed
+        self._on_closed = closed
         self._closing = False
 
     def running(self) -> list[ReceivedMessage]:
@@ -77,11 +77,11 @@ class _Runner:
         """Close without waiting for leases: unfinished messages are redelivered elsewhere."""
         self._closing = True
         with contextlib.suppress(RuntimeError):  # the loop is closed, and so are all leases
-            self._loop.call_soon_threadsafe(self._told_closed)
+            self._loop.call_soon_threadsafe(self._on_closed)
         return True
 
 
-class _LentMessage:
+class _UnorderedMessage:
     """A message of an unordered member."""
 
     __slots__ = ("_report", "message")
@@ -113,7 +113,7 @@ class FreeRunner(_Runner):
         self,
         loop: asyncio.AbstractEventLoop,
         report: HandlerReport,
-        arrived: Callable[[Sequence[Lent]], None],
+        arrived: Callable[[Sequence[LeasableMessage]], None],
         closed: Callable[[], None],
     ) -> None:
         super().__init__(loop, closed)
@@ -128,10 +128,10 @@ class FreeRunner(_Runner):
 
     def _take(self, items: list[ReceivedMessage]) -> None:
         # Copies, so that a message held for hours does not keep a whole pull in memory.
-        self._arrived([_LentMessage(one.alone(), self._report) for one in items])
+        self._arrived([_UnorderedMessage(one.alone(), self._report) for one in items])
 
 
-class _LentTurn:
+class _OrderedMessage:
     """The first message of a turn."""
 
     __slots__ = ("_runner", "_turn", "message")
@@ -166,7 +166,7 @@ class TurnRunner(_Runner):
         self,
         loop: asyncio.AbstractEventLoop,
         report: HandlerReport,
-        arrived: Callable[[Sequence[Lent]], None],
+        arrived: Callable[[Sequence[LeasableMessage]], None],
         closed: Callable[[], None],
     ) -> None:
         super().__init__(loop, closed)
@@ -188,7 +188,7 @@ class TurnRunner(_Runner):
                 self._report.finished(turn)
             else:
                 self._turns.add(turn)
-                self._arrived([_LentTurn(message, turn, self)])
+                self._arrived([_OrderedMessage(message, turn, self)])
 
     def end(self, turn: DeliveryTurn, error: BaseException | None) -> None:
         """Return a turn; has an effect only once."""

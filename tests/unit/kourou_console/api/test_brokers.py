@@ -26,8 +26,8 @@ def test_every_setting_says_what_it_may_be(suite) -> None:
 
 def test_a_change_is_tried_made_and_undone(suite) -> None:
     body = {"settings": {"fileReservedTime": "100"}, "reason": "longer"}
-    told = suite.console.patch(CONFIG, query=PREVIEW, json=body).json
-    assert told["changes"] == [
+    result = suite.console.patch(CONFIG, query=PREVIEW, json=body).json
+    assert result["changes"] == [
         {"name": "fileReservedTime", "before": "72", "after": "100", "refused": None}
     ]
     assert settings(suite)["fileReservedTime"]["value"] == "72"
@@ -38,9 +38,9 @@ def test_a_change_is_tried_made_and_undone(suite) -> None:
     (event,) = suite.console.get("/v1/brokers/broker-a/history", query=query).json["items"]
     assert event["reason"] == "longer"
     path, undo = "/v1/brokers/broker-a/undo", {"offset": event["offset"], "reason": "shorter"}
-    told = suite.console.post(path, query=PREVIEW, json=undo).json
-    assert told["undone"]["offset"] == event["offset"]
-    assert told["items"] == []
+    result = suite.console.post(path, query=PREVIEW, json=undo).json
+    assert result["undone"]["offset"] == event["offset"]
+    assert result["items"] == []
     assert settings(suite)["fileReservedTime"]["value"] == "100"
     done = suite.console.post(path, json=undo).json
     assert done["items"][0]["undoes"] == event["offset"]
@@ -79,12 +79,12 @@ def test_write_permission_is_taken_and_given_back(suite) -> None:
 
 @pytest.mark.parametrize("what", ["expired_log", "expired_queues", "unused_topics"])
 def test_cleaning_says_what_it_deletes(suite, what: str) -> None:
-    told = suite.console.post(
+    result = suite.console.post(
         "/v1/brokers/broker-a/cleaning", query=PREVIEW, json={"what": what}
     ).json
-    assert told["preview"] is True
+    assert result["preview"] is True
     done = suite.console.post("/v1/brokers/broker-a/cleaning", json={"what": what})
-    assert done.json["says"] == told["says"]
+    assert done.json["says"] == result["says"]
     assert suite.console.post("/v1/brokers/broker-a/cleaning", json={"what": "x"}).status == 400
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 
 from kourou.client.admin.replicas import LogMember
 from kourou.errors import Unavailable
-from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 from kourou_console.api.cluster import every_member, members_of
 
 
@@ -41,7 +41,7 @@ def test_a_broker_that_is_none_is_not_found(suite) -> None:
         assert "broker-a" in answer.json["hint"]
 
 
-def told(number: int, **values: object) -> LogMember:
+def replica(number: int, **values: object) -> LogMember:
     fields = {
         "cluster": "C",
         "broker_name": "b",
@@ -70,18 +70,20 @@ def test_what_only_the_leader_knows_stands_with_its_follower() -> None:
         in_sync=False,
     )
     lost = LogMember("b", 2, "h:2", None, Unavailable("it is down"))
-    leader, one, gone = members_of([told(0, leads=True, followers=(follower,)), told(1), lost])
+    leader, one, gone = members_of(
+        [replica(0, leads=True, followers=(follower,)), replica(1), lost]
+    )
     assert (leader.role, leader.in_sync) == ("leader", None)
     assert (one.role, one.lag_bytes, one.lag_ms, one.in_sync) == ("follower", 10, 5, False)
     assert (gone.role, gone.why) == (None, "it is down")
 
 
 def test_who_is_outdone_is_fenced_and_does_not_count_as_the_leader() -> None:
-    old, new = members_of([told(0, leads=True, fenced=128), told(1, leads=True, epoch=128)])
+    old, new = members_of([replica(0, leads=True, fenced=128), replica(1, leads=True, epoch=128)])
     assert (old.role, new.role) == ("fenced", "leader")
     assert old.why is not None
     assert "128" in old.why
-    (candidate,) = members_of([told(1, member="n1", state="CANDIDATE")])
+    (candidate,) = members_of([replica(1, member="n1", state="CANDIDATE")])
     assert candidate.role == "candidate"
 
 
@@ -101,8 +103,8 @@ def group_that_lacks_n1(broker: str) -> list[LogMember]:
         )
         for number in (1, 2)
     )
-    leader = told(0, leads=True, member="n0", followers=others, broker_name=broker)
-    follower = told(2, member="n2", state="follower", broker_name=broker)
+    leader = replica(0, leads=True, member="n0", followers=others, broker_name=broker)
+    follower = replica(2, member="n2", state="follower", broker_name=broker)
     return [
         LogMember(broker, one.registered_id, one.address, one.told) for one in (leader, follower)
     ]

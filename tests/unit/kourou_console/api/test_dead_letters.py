@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from kourou_console.dead_letters import redrives
+from kourou_console.dead_letters.redrives import JobState, RedriveOutcome, Redrives
+from kourou_console.dead_letters.selection import Selection
 
 from kourou.client.admin.dead_letters import DeadLetters
 from kourou.errors import Unavailable
 from kourou.model.topic import MessageQueue
 from kourou.testing.cluster import Cluster, unique_name
-from kourou_console import letter_locks, redrives
-from kourou_console.letters import Selection
-from kourou_console.redrives import Fate, JobState, Redrives
 from kourou_rigs.console import ConsoleHere
 
 
@@ -57,8 +57,8 @@ def ended(console: ConsoleHere, number: str, **query: str) -> Any:
             return job
 
 
-def redrive(console: ConsoleHere, **wish: Any) -> Any:
-    answer = console.post("/v1/dead-letters/redrives", json=wish)
+def redrive(console: ConsoleHere, **body: Any) -> Any:
+    answer = console.post("/v1/dead-letters/redrives", json=body)
     assert answer.status == 202, answer.text
     return answer.json
 
@@ -82,11 +82,11 @@ def test_letters_are_counted_by_cause(console, group, topic):
 
 @pytest.mark.feature("F365")
 def test_a_selection_is_sent_again(cluster, console, group, topic):
-    wish = {"group": group, "filter": {"cause": "no order # in #", "tag": ["odd"]}}
-    tried = ended(console, redrive(console, **wish, dry_run=True)["id"])
+    body = {"group": group, "filter": {"cause": "no order # in #", "tag": ["odd"]}}
+    tried = ended(console, redrive(console, **body, dry_run=True)["id"])
     assert (tried["state"], tried["selected"], tried["sent"]) == ("done", 2, 0)
-    assert {one["state"] for one in tried["outcomes"]} == {Fate.WOULD_SEND}
-    job = ended(console, redrive(console, **wish, rate_per_s=1000)["id"])
+    assert {one["state"] for one in tried["outcomes"]} == {RedriveOutcome.WOULD_SEND}
+    job = ended(console, redrive(console, **body, rate_per_s=1000)["id"])
     assert (job["state"], job["sent"], job["failed"], job["left"]) == ("done", 2, 0, 0)
     with cluster.client(group) as mq, mq.subscribe(topic) as messages:
         got = [message.body for _, message in zip(range(2), messages, strict=False)]
@@ -94,14 +94,14 @@ def test_a_selection_is_sent_again(cluster, console, group, topic):
 
 
 def test_the_mark_moves_over_what_was_sent_in_a_row(console, group):
-    letters = console.get("/v1/dead-letters", query={"group": group}).json["items"]
-    ids = [letters[number]["id"] for number in (0, 1, 3)]
+    dead_letters = console.get("/v1/dead-letters", query={"group": group}).json["items"]
+    ids = [dead_letters[number]["id"] for number in (0, 1, 3)]
     job = ended(
         console, redrive(console, group=group, ids=ids, rate_per_s=1000, deal_with=True)["id"]
     )
     assert (job["state"], job["sent"]) == ("done", 3)
     left = console.get("/v1/dead-letters", query={"group": group}).json
-    assert [one["id"] for one in left["items"]] == [one["id"] for one in letters[2:]]
+    assert [one["id"] for one in left["items"]] == [one["id"] for one in dead_letters[2:]]
 
 
 def test_what_is_not_there_leaves_a_job_failed(console, group):
@@ -121,10 +121,10 @@ def test_a_job_takes_so_many_bytes_and_says_that_it_was_cut(console, group, monk
 def test_what_cannot_be_sent_is_told_of_each(console, group, monkeypatch):
     sent = DeadLetters._send
 
-    async def failing(self: Any, of: str, letter: Any) -> None:
-        if letter.message.raw_body == b"2":
+    async def failing(self: Any, of: str, dead_letter: Any) -> None:
+        if dead_letter.message.raw_body == b"2":
             raise Unavailable("nobody takes it")
-        await sent(self, of, letter)
+        await sent(self, of, dead_letter)
 
     monkeypatch.setattr(DeadLetters, "_send", failing)
     job = ended(console, redrive(console, group=group, rate_per_s=1000, deal_with=True)["id"])
@@ -159,7 +159,7 @@ def test_a_job_that_is_stopped_before_it_began_is_stopped(console, group):
         return job
 
     job = console.run(begun_and_stopped())
-    assert (job.state, job.ended_ms is not None, job.outcomes) == (JobState.STOPPED, True, [])
+    assert (job.state, job.ended_ms is not None, job.results) == (JobState.STOPPED, True, [])
 
 
 def test_two_gateways_at_once_lose_nothing_and_send_nothing_twice(cluster, console, group, topic):
@@ -209,7 +209,7 @@ def test_a_lock_that_is_lost_ends_the_job(console, group, monkeypatch):
         return held if len(asked) == 1 else [MessageQueue(f"%DLQ%{of}", "broker-a", 0)]
 
     monkeypatch.setattr(DeadLetters, "lock", once)
-    monkeypatch.setattr(letter_locks, "REFRESH_S", 0)
+    monkeypatch.setattr(redrives, "REFRESH_S", 0)
     job = ended(console, redrive(console, group=group, rate_per_s=5)["id"])
     assert job["state"] == "failed"
     assert job["sent"] < 5
@@ -277,8 +277,8 @@ def test_a_broker_that_leaves_the_route_holds_no_mark_of_others_back(console, sp
     ask, sent = DeadLetters._dead_leaders, DeadLetters._send
     gone: list[str] = []
 
-    async def leaving(self: Any, of: str, letter: Any) -> None:
-        await sent(self, of, letter)
+    async def leaving(self: Any, of: str, dead_letter: Any) -> None:
+        await sent(self, of, dead_letter)
         gone.append("broker-a")
 
     async def leaders(self: Any, of: str) -> dict[str, str]:
@@ -315,8 +315,8 @@ def test_an_export_says_that_it_is_whole(console, group):
 def test_a_group_that_there_is_not_is_refused_at_once(console, cluster):
     before = console.get("/v1/dead-letters/redrives").json["total"]
     for dry_run in (True, False):
-        wish = {"group": unique_name("group"), "dry_run": dry_run}
-        answer = console.post("/v1/dead-letters/redrives", json=wish)
+        body = {"group": unique_name("group"), "dry_run": dry_run}
+        answer = console.post("/v1/dead-letters/redrives", json=body)
         assert (answer.status, "not found" in answer.json["detail"]) == (404, True)
     assert console.get("/v1/dead-letters/redrives").json["total"] == before
     without_letters = unique_name("group")
@@ -325,8 +325,8 @@ def test_a_group_that_there_is_not_is_refused_at_once(console, cluster):
 
 
 def test_a_filter_that_is_none_is_refused_at_once(console, group):
-    wish = {"group": group, "filter": {"sql": "a ="}}
-    assert console.post("/v1/dead-letters/redrives", json=wish).status == 400
+    body = {"group": group, "filter": {"sql": "a ="}}
+    assert console.post("/v1/dead-letters/redrives", json=body).status == 400
     assert Selection().wanted == "*"
-    wish = {"group": group, "filter": {"colour": "red"}}
-    assert "colour" in console.post("/v1/dead-letters/redrives", json=wish).json["detail"]
+    body = {"group": group, "filter": {"colour": "red"}}
+    assert "colour" in console.post("/v1/dead-letters/redrives", json=body).json["detail"]

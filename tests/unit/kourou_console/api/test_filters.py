@@ -18,8 +18,8 @@ def test_an_uploaded_filter_is_shown_with_its_source(suite) -> None:
     assert [one["addresses"] for one in found["servers"]] == [[], []]
     (version,) = found["items"][0]["versions"]
     assert (version["note"], version["author"]) == ("first", "anybody@console")
-    told = console.get(f"{path}/source").json
-    assert (told["version"], told["source"]) == (1, SOURCE)
+    result = console.get(f"{path}/source").json
+    assert (result["version"], result["source"]) == (1, SOURCE)
     assert console.get(f"{path}/source", query={"version": 9}).status == 404
     only = console.get(path, query={"broker": "broker-a"}).json
     assert only["total"] == 1

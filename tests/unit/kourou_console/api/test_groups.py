@@ -34,7 +34,7 @@ def test_the_list_has_lag_of_the_last_sample(suite: Any) -> None:
             assert next(iter(messages)).body
             found = suite.console.get("/v1/groups", query={"search": group}).json
             assert (found["items"][0]["members"], found["items"][0]["model"]) == (1, "CLUSTERING")
-    from kourou_console.sampler import Sampler
+    from kourou_console.metrics.sampler import Sampler
 
     suite.console.run(suite.console.gateway.part(Sampler).look())
     (row,) = suite.console.get("/v1/groups", query={"search": group}).json["items"]
@@ -52,9 +52,9 @@ def test_a_deletion_says_what_goes(suite: Any) -> None:
         mq.send(topic, "one")
         with mq.subscribe(topic) as messages:
             assert next(iter(messages)).body
-            told = console.delete(f"/v1/groups/{group}", query=PREVIEW).json
-            assert told["members"] == 1
-            assert topic in told["topics"]
+            result = console.delete(f"/v1/groups/{group}", query=PREVIEW).json
+            assert result["members"] == 1
+            assert topic in result["topics"]
     query = {"remove_offsets": "true", "reason": "done"}
     done = console.delete(f"/v1/groups/{group}", query=query).json
     assert any("offsets are deleted" in one for one in done["says"])
@@ -65,7 +65,7 @@ def test_a_deletion_says_what_goes(suite: Any) -> None:
 
 
 def test_of_a_deleted_group_only_what_is_left_is_listed(suite: Any) -> None:
-    from kourou_console.sampler import Sampler
+    from kourou_console.metrics.sampler import Sampler
 
     console, topic, group = suite.console, suite.topic(), unique_name("group")
     with suite.cluster.client(group) as mq:
@@ -94,8 +94,8 @@ def test_nobody_is_not_found(suite: Any) -> None:
 def test_what_a_broker_has_must_be_known_before_it_is_changed(half: Any) -> None:
     name = unique_name("group")
     body = {"attempts": 2}
-    told = half.console.put(f"/v1/groups/{name}", query=PREVIEW, json=body).json
-    assert [one["what"] for one in told["missing"]] == ["broker-b"]
+    result = half.console.put(f"/v1/groups/{name}", query=PREVIEW, json=body).json
+    assert [one["what"] for one in result["missing"]] == ["broker-b"]
     assert half.console.put(f"/v1/groups/{name}", json=body).status == 503
     listed = half.console.get("/v1/groups").json
     assert (listed["total"], listed["missing"][0]["what"]) == (None, "broker-b")

@@ -55,8 +55,8 @@ def test_as_of_any_event(suite) -> None:
     before = {**state, "at_ms": 1}
     assert suite.console.get("/v1/history/state", query=before).json["value"] is None
     undo = {"broker": "broker-a", "offset": late["offset"], "force": True}
-    told = suite.console.post("/v1/history/undo", query={"preview": "true"}, json=undo).json
-    assert told["undone"]["fields"]["before"]["write_queue_nums"] == 1
+    result = suite.console.post("/v1/history/undo", query={"preview": "true"}, json=undo).json
+    assert result["undone"]["fields"]["before"]["write_queue_nums"] == 1
     suite.console.post("/v1/history/undo", json=undo)
     value = suite.console.get("/v1/history/state", query=state).json["value"]
     assert value["write_queue_nums"] == 1
@@ -76,10 +76,10 @@ def test_what_no_broker_takes_back_says_so_and_is_refused(suite) -> None:
     for name in ("topic/TBW102", "topic/broker-a", "topic/DefaultCluster", "group/TOOLS_CONSUMER"):
         assert "is a system" in final[name]["final"], name
         body = {"broker": "broker-a", "offset": final[name]["offset"], "force": True}
-        told = suite.console.post("/v1/history/undo", json=body)
+        result = suite.console.post("/v1/history/undo", json=body)
         shown = suite.console.post("/v1/history/undo", query={"preview": "true"}, json=body)
-        assert (shown.status, shown.json) == (told.status, told.json), name
-        assert (told.status, told.json["detail"]) == (409, final[name]["final"]), name
+        assert (shown.status, shown.json) == (result.status, result.json), name
+        assert (result.status, result.json["detail"]) == (409, final[name]["final"]), name
 
 
 def test_a_preview_of_a_filters_event_is_what_the_call_would_be(suite) -> None:
@@ -99,14 +99,14 @@ def test_a_preview_of_a_filters_event_is_what_the_call_would_be(suite) -> None:
     assert shown.status == 200
     assert "No version is enabled" in shown.json["says"][1]
     assert suite.console.delete(path).status == 200
-    shown, told = both(enabled)
-    assert (shown.status, shown.json) == (told.status, told.json)
+    shown, result = both(enabled)
+    assert (shown.status, shown.json) == (result.status, result.json)
     assert shown.status == 404
     suite.console.put(path, json={"source": PASSING, "broker": "broker-a"})
     events = suite.console.get("/v1/history", query=query).json["items"]
     deleted = next(one for one in events if one["type"] == "FilterDeleted")
-    shown, told = both(deleted)
-    assert (shown.status, shown.json) == (told.status, told.json)
+    shown, result = both(deleted)
+    assert (shown.status, shown.json) == (result.status, result.json)
     assert shown.status == 409
 
 

@@ -1,16 +1,16 @@
-"""A group is moved where the preview said, and its lag is told in messages and time."""
+"""A group is moved where the preview said, and its lag is reported in messages and time."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from kourou_console.metrics.sampler import Sampler
 
 from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.statistics_bodies import OffsetWrapper
 from kourou.testing.cluster import unique_name
-from kourou_console.api.lag import lag_messages
-from kourou_console.sampler import Sampler
+from kourou_console.api.groups import lag_messages
 
 PREVIEW = {"preview": "true"}
 
@@ -67,13 +67,13 @@ def test_what_was_dealt_with_among_dead_letters_is_no_lag() -> None:
 def test_a_reset_goes_where_its_preview_said(suite: Any, consumed: tuple[str, str]) -> None:
     topic, group = consumed
     path = f"/v1/groups/{group}/topics/{topic}/offsets/reset"
-    told = suite.console.post(path, query=PREVIEW, json={"to": "begin"}).json
-    assert (told["skipped"], told["repeated"]) == (0, 4)
+    result = suite.console.post(path, query=PREVIEW, json={"to": "begin"}).json
+    assert (result["skipped"], result["repeated"]) == (0, 4)
     lag = suite.console.get(f"/v1/groups/{group}/lag", query={"topic": topic}).json
     assert lag["lag_messages"] == 4  # nothing was moved
     body = {"to": "begin", "reason": "again, please"}
     done = suite.console.post(path, json=body).json
-    assert done["items"] == told["items"]
+    assert done["items"] == result["items"]
     lag = suite.console.get(f"/v1/groups/{group}/lag", query={"topic": topic}).json
     assert lag["lag_messages"] == 8
     past = suite.console.get(
@@ -86,20 +86,20 @@ def test_without_force_nothing_goes_forward(suite: Any, consumed: tuple[str, str
     topic, group = consumed
     path = f"/v1/groups/{group}/topics/{topic}/offsets/reset"
     at_ms = suite.cluster.clock.now_ms + 3_600_000
-    told = suite.console.post(
+    result = suite.console.post(
         path, query=PREVIEW, json={"to": "time", "at_ms": at_ms, "force": False}
     ).json
-    assert (told["skipped"], told["repeated"]) == (0, 0)
-    told = suite.console.post(path, query=PREVIEW, json={"to": "time", "at_ms": at_ms}).json
-    assert told["skipped"] == 4
+    assert (result["skipped"], result["repeated"]) == (0, 0)
+    result = suite.console.post(path, query=PREVIEW, json={"to": "time", "at_ms": at_ms}).json
+    assert result["skipped"] == 4
 
 
 def test_skipping_what_waits(suite: Any, consumed: tuple[str, str]) -> None:
     topic, group = consumed
     path = f"/v1/groups/{group}/topics/{topic}/offsets/skip"
-    told = suite.console.post(path, query=PREVIEW, json={}).json
-    assert told["skipped"] == 4
-    assert "4 unconsumed messages would be skipped." in told["says"]
+    result = suite.console.post(path, query=PREVIEW, json={}).json
+    assert result["skipped"] == 4
+    assert "4 unconsumed messages would be skipped." in result["says"]
     assert suite.console.post(path, json={}).json["skipped"] == 4
     lag = suite.console.get(f"/v1/groups/{group}/lag", query={"topic": topic}).json
     assert lag["lag_messages"] == 0
@@ -110,9 +110,9 @@ def test_a_clone_begins_where_another_stands(suite: Any, consumed: tuple[str, st
     other = suite.group()
     path = f"/v1/groups/{other}/offsets/clone"
     body = {"from_group": group, "topic": topic}
-    told = suite.console.post(path, query=PREVIEW, json=body).json
-    assert {one["from"] for one in told["items"]} == {None}
-    assert suite.console.post(path, json=body).json["items"] == told["items"]
+    result = suite.console.post(path, query=PREVIEW, json=body).json
+    assert {one["from"] for one in result["items"]} == {None}
+    assert suite.console.post(path, json=body).json["items"] == result["items"]
     lag = suite.console.get(f"/v1/groups/{other}/lag", query={"topic": topic}).json
     assert lag["lag_messages"] == 4
 

@@ -1,14 +1,14 @@
-"""The whole suite at a glance; what no broker told is null and named."""
+"""The overview of all brokers; what no broker reported is null and named."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from kourou_console.metrics.sampler import Sampler
 
 from kourou.errors import Unavailable
 from kourou.protocol.bodies.statistics_bodies import BrokerConsumeStats
-from kourou_console.sampler import Sampler
 
 
 def test_sums_of_the_last_sample(suite: Any) -> None:

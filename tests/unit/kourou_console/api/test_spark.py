@@ -51,7 +51,7 @@ QUERY = {
 
 @pytest.fixture(scope="module")
 def console(suite: Any) -> Iterator[ConsoleHere]:
-    """A console that is told of a pipeline."""
+    """A console with the address of a pipeline."""
     pages = AdminPages(
         healthy=lambda: "",
         ready=lambda: "",

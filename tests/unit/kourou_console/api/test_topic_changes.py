@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kourou.testing.cluster import unique_name
-from kourou_console.sampler import Sampler
+from kourou_console.metrics.sampler import Sampler
 
 PREVIEW = {"preview": "true"}
 
@@ -16,8 +16,8 @@ PREVIEW = {"preview": "true"}
 def test_create_change_and_look_back(suite: Any) -> None:
     console, topic = suite.console, unique_name("topic")
     wanted = {"write_queues": 3, "reason": "a new till"}
-    told = console.put(f"/v1/topics/{topic}", query=PREVIEW, json=wanted).json
-    assert (told["created"], told["preview"]) == (True, True)
+    result = console.put(f"/v1/topics/{topic}", query=PREVIEW, json=wanted).json
+    assert (result["created"], result["preview"]) == (True, True)
     assert console.get(f"/v1/topics/{topic}").status == 404
     done = console.put(f"/v1/topics/{topic}", json=wanted).json
     assert [one["after"]["read_queues"] for one in done["items"]] == [3, 3]
@@ -34,7 +34,7 @@ def test_create_change_and_look_back(suite: Any) -> None:
     assert same["says"] == ["No changes."]
     past = console.get("/v1/history", query={"kind": "topic", "name": topic}).json["items"]
     assert {one["reason"] for one in past} == {"a new till", "UpdateAndCreateTopic"}
-    assert len(past) == 4  # the last one changed nothing, and no broker was told
+    assert len(past) == 4  # the last one changed nothing, and no broker was changed
 
 
 def test_fewer_queues_than_there_is_something_in_is_warned_of_and_refused(suite: Any) -> None:
@@ -42,18 +42,18 @@ def test_fewer_queues_than_there_is_something_in_is_warned_of_and_refused(suite:
     with suite.cluster.client() as mq:
         for number in range(8):
             mq.send(topic, f"{number}")
-    told = suite.console.put(
+    result = suite.console.put(
         f"/v1/topics/{topic}", query=PREVIEW, json={"read_queues": 1, "write_queues": 1}
     ).json
-    assert any("no longer read" in one for one in told["says"])
+    assert any("no longer read" in one for one in result["says"])
 
 
 @pytest.mark.feature("F362")
 def test_permission_and_nothing_else(suite: Any) -> None:
     topic = suite.topic()
     body = {"permission": "r", "broker": "broker-a"}
-    told = suite.console.put(f"/v1/topics/{topic}/permission", query=PREVIEW, json=body).json
-    assert told["says"] == ["broker-a: permission rw -> r."]
+    result = suite.console.put(f"/v1/topics/{topic}/permission", query=PREVIEW, json=body).json
+    assert result["says"] == ["broker-a: permission rw -> r."]
     assert suite.console.get(f"/v1/topics/{topic}").json["permission"] == "rw"
     suite.console.put(f"/v1/topics/{topic}/permission", json=body)
     configs = suite.console.get(f"/v1/topics/{topic}/config").json["items"]
@@ -69,10 +69,10 @@ def test_a_deletion_says_what_is_lost_and_by_whom(suite: Any) -> None:
             mq.send(topic, f"{number}")
         with mq.subscribe(topic) as messages:
             assert next(iter(messages)).body
-    told = console.delete(f"/v1/topics/{topic}", query=PREVIEW).json
-    assert told["messages"] == 6
-    assert told["groups"][0]["group"] == group
-    assert any("cannot be undone" in one for one in told["says"])
+    result = console.delete(f"/v1/topics/{topic}", query=PREVIEW).json
+    assert result["messages"] == 6
+    assert result["groups"][0]["group"] == group
+    assert any("cannot be undone" in one for one in result["says"])
     assert console.get(f"/v1/topics/{topic}").status == 200
     done = console.delete(f"/v1/topics/{topic}", query={"reason": "over"}).json
     assert done["preview"] is False
@@ -112,9 +112,9 @@ def test_an_order_that_goes_goes_for_all_brokers_and_the_preview_says_so(
     suite: Any, ordered: str
 ) -> None:
     body = {"order": False, "broker": "broker-a"}
-    told = suite.console.put(f"/v1/topics/{ordered}", query=PREVIEW, json=body).json
+    result = suite.console.put(f"/v1/topics/{ordered}", query=PREVIEW, json=body).json
     gone = f"The order setting of {ordered} would be removed for all brokers: broker-a, broker-b."
-    assert told["says"][-1] == gone
+    assert result["says"][-1] == gone
     assert order_of(suite, ordered) == "broker-a:2;broker-b:2"
     suite.console.put(f"/v1/topics/{ordered}", json=body)
     assert order_of(suite, ordered) is None
@@ -123,9 +123,9 @@ def test_an_order_that_goes_goes_for_all_brokers_and_the_preview_says_so(
 def test_an_order_leaves_out_no_broker_that_does_not_tell(half: Any) -> None:
     """Producers write to no broker that the setting does not name."""
     topic, body = half.topic(), {"order": True, "broker": "broker-a"}
-    told = half.console.put(f"/v1/topics/{topic}", query=PREVIEW, json=body).json
-    assert told["says"][-1] == "That is refused while broker-b does not respond."
-    assert [one["what"] for one in told["missing"]] == ["broker-b"]
+    result = half.console.put(f"/v1/topics/{topic}", query=PREVIEW, json=body).json
+    assert result["says"][-1] == "That is refused while broker-b does not respond."
+    assert [one["what"] for one in result["missing"]] == ["broker-b"]
     answer = half.console.put(f"/v1/topics/{topic}", json=body)
     assert (answer.status, "broker-b" in answer.json["detail"]) == (503, True)
     assert order_of(half, topic) is None
@@ -145,9 +145,9 @@ def test_an_order_leaves_out_no_broker_that_is_away(suite: Any) -> None:
 
 def test_an_order_follows_the_number_of_queues(suite: Any, ordered: str) -> None:
     body = {"write_queues": 1, "broker": "broker-b"}
-    told = suite.console.put(f"/v1/topics/{ordered}", query=PREVIEW, json=body).json
+    result = suite.console.put(f"/v1/topics/{ordered}", query=PREVIEW, json=body).json
     would = f"The order setting of {ordered} would be broker-a:2;broker-b:1 at every name server."
-    assert told["says"][-1] == would
+    assert result["says"][-1] == would
     suite.console.put(f"/v1/topics/{ordered}", json=body)
     assert order_of(suite, ordered) == "broker-a:2;broker-b:1"
     suite.console.put(f"/v1/topics/{ordered}", json={"write_queues": 3, "order": True})
@@ -177,8 +177,8 @@ def test_unknown_brokers_and_clusters_are_not_found(suite: Any) -> None:
 def test_what_a_broker_has_must_be_known_before_it_is_changed(half: Any) -> None:
     """Or what is not named would be put to its usual value there."""
     topic = half.topic()
-    told = half.console.put(f"/v1/topics/{topic}", query=PREVIEW, json={"write_queues": 3}).json
-    assert [one["what"] for one in told["missing"]] == ["broker-b"]
+    result = half.console.put(f"/v1/topics/{topic}", query=PREVIEW, json={"write_queues": 3}).json
+    assert [one["what"] for one in result["missing"]] == ["broker-b"]
     answer = half.console.put(f"/v1/topics/{topic}", json={"write_queues": 3})
     assert (answer.status, "broker-b" in answer.json["detail"]) == (503, True)
     half.console.put(f"/v1/topics/{topic}", json={"write_queues": 3, "broker": "broker-a"})

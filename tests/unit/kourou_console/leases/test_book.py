@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou_console.leases.book import Book, End, Held, State
+from kourou_console.leases.book import Book, Held, HeldState, LeaseEnd
 
 MIB = 1 << 20
 
@@ -33,7 +33,7 @@ def test_messages_are_handed_out_in_order_and_expired_ones_first():
     assert [held.message for held in one.expire(1_000)] == ["a", "b"]
     again = one.receive("t", 3, MIB, 1_000, 1_000)
     assert [(held.message, held.attempt) for held in again] == [("a", 2), ("b", 2), ("c", 1)]
-    assert one.find(1, 1_000) is End.EXPIRED
+    assert one.find(1, 1_000) is LeaseEnd.EXPIRED
 
 
 def test_a_lease_nobody_heard_of_is_no_attempt_and_its_message_keeps_its_place():
@@ -42,8 +42,8 @@ def test_a_lease_nobody_heard_of_is_no_attempt_and_its_message_keeps_its_place()
         one.arrived(name, "t", 10, 1)
     [first] = one.receive("t", 1, MIB, 1_000, 0)
     rest = one.receive("t", 2, MIB, 9_000, 0)
-    one.untold(rest[1])
-    one.untold(rest[0])
+    one.revoke(rest[1])
+    one.revoke(rest[0])
     assert (one.out, one.ready("t")) == (1, 3)
     assert one.find(2, 0) is None
     assert one.expire(1_000) == [first]
@@ -54,8 +54,8 @@ def test_a_lease_nobody_heard_of_is_no_attempt_and_its_message_keeps_its_place()
         ("c", 1),
         ("d", 1),
     ]
-    one.untold(again[1])
-    one.untold(again[0])
+    one.revoke(again[1])
+    one.revoke(again[0])
     assert [held.message for held in one.receive("t", 2, MIB, 1_000, 1_000)] == ["a", "b"]
 
 
@@ -64,7 +64,7 @@ def test_a_lease_is_over_at_its_time_even_before_anybody_looks():
     one.arrived("a", "t", 10, 1)
     one.receive("t", 1, MIB, 1_000, 0)
     assert isinstance(one.find(1, 999), Held)
-    assert one.find(1, 1_000) is End.EXPIRED
+    assert one.find(1, 1_000) is LeaseEnd.EXPIRED
 
 
 def test_an_extended_lease_is_not_ended_by_its_former_time():
@@ -99,8 +99,8 @@ def test_ends_are_forgotten_at_last():
     for name in "abc":
         one.arrived(name, "t", 1, 1)
     for held in one.receive("t", 3, MIB, 1_000, 0):
-        one.settle(held, End.ACKED)
-    assert [one.find(number, 0) for number in (1, 2, 3)] == [None, End.ACKED, End.ACKED]
+        one.settle(held, LeaseEnd.ACKED)
+    assert [one.find(number, 0) for number in (1, 2, 3)] == [None, LeaseEnd.ACKED, LeaseEnd.ACKED]
 
 
 STEPS = st.lists(
@@ -126,9 +126,9 @@ def test_any_history(steps: list[tuple[str, int, int]]) -> None:
     came: list[str] = []
     numbers: dict[int, str] = {}
     for what, which, amount in steps:
-        out = [held for held in one.held() if held.state is State.LEASED]
+        out = [held for held in one.held() if held.state is HeldState.LEASED]
         live = [held for held in out if held.expires_ms > now_ms]
-        going = [held for held in one.held() if held.state is State.RETURNING]
+        going = [held for held in one.held() if held.state is HeldState.RETURNING]
         if what == "arrive":
             for _ in range(amount):
                 came.append(f"m{next(names)}")
@@ -139,7 +139,7 @@ def test_any_history(steps: list[tuple[str, int, int]]) -> None:
                 numbers[held.number] = held.message
         elif what == "ack" and live:
             held = live[which % len(live)]
-            one.settle(lease(one, held.number, now_ms), End.ACKED)
+            one.settle(lease(one, held.number, now_ms), LeaseEnd.ACKED)
             settled.add(held.message)
         elif what == "extend" and live:
             one.extend(live[which % len(live)], amount * 100, now_ms)
@@ -147,13 +147,13 @@ def test_any_history(steps: list[tuple[str, int, int]]) -> None:
             one.returning(live[which % len(live)])
         elif what == "returned" and going:
             settled.add(going[0].message)
-            one.returned(going[0], End.RETRIED)
+            one.returned(going[0], LeaseEnd.RETRIED)
         elif what == "kept" and going:
             one.kept(going[0], now_ms, 100)
         elif what == "pass":
             now_ms += amount * 100
             for held in one.expire(now_ms):
-                assert held.state is State.READY
+                assert held.state is HeldState.READY
         elif what == "forget":
             every = list(one.held())
             if every:
@@ -163,11 +163,11 @@ def test_any_history(steps: list[tuple[str, int, int]]) -> None:
         assert len(here) == len(set(here)), "a message is held once"
         assert set(here) | settled | lost == set(came), "nothing leaves unsaid"
         assert not set(here) & (settled | lost), "what has left does not come again"
-        assert one.out == sum(held.state is not State.READY for held in one.held())
+        assert one.out == sum(held.state is not HeldState.READY for held in one.held())
         for number, message in numbers.items():
             found = one.find(number, now_ms)
             assert not isinstance(found, Held) or found.message == message
     one.expire(now_ms + 10_000)
-    left = sum(held.state is State.RETURNING for held in one.held())
+    left = sum(held.state is HeldState.RETURNING for held in one.held())
     handed = [held for topic in ("t0", "t1") for held in one.receive(topic, 999, MIB, 1, now_ms)]
     assert len(handed) + left == len(set(came) - settled - lost), "all that is left can be had"

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from kourou_console.http.responses import HttpError
 
 from kourou.model.names import dlq_topic
 from kourou.model.topic import MessageQueue
@@ -14,14 +15,13 @@ from kourou.testing.cluster import Cluster, unique_name
 from kourou_console.api import leases as api
 from kourou_console.gateway import Gateway
 from kourou_console.leases.leases import Leases
-from kourou_console.problems import Refused
 
 MakeGateway = Callable[[], Awaitable[Gateway]]
 
 
-async def receive(gateway: Gateway, group: str, topic: str, **wish: Any) -> list[api.Leased]:
+async def receive(gateway: Gateway, group: str, topic: str, **body: Any) -> list[api.Leased]:
     where = api.InGroupTopic(group, topic)
-    found = await api.receive_messages(gateway, where, api.Receive(**{"wait_ms": 10_000, **wish}))
+    found = await api.receive_messages(gateway, where, api.Receive(**{"wait_ms": 10_000, **body}))
     return found.items
 
 
@@ -61,7 +61,7 @@ async def test_a_lease_that_expires_is_handed_out_again(cluster, gateway, group,
     cluster.clock.advance(seconds=31)
     [second] = await receive(gateway, group, topic)
     assert (second.message.body, second.attempt) == ("a", 2)
-    with pytest.raises(Refused, match="expired") as refused:
+    with pytest.raises(HttpError, match="expired") as refused:
         await ack(gateway, first)
     assert refused.value.status == 410
     assert await ack(gateway, second) == "acked"
@@ -70,8 +70,8 @@ async def test_a_lease_that_expires_is_handed_out_again(cluster, gateway, group,
 async def test_an_extended_lease_lasts_longer(cluster, gateway, group, topic):
     await gateway.client.send(topic, "a")
     [one] = await receive(gateway, group, topic, invisible_ms=30_000)
-    wish = api.Extension(invisible_ms=120_000)
-    extended = await api.extend_lease(gateway, api.OneLease(one.lease), wish)
+    body = api.Extension(invisible_ms=120_000)
+    extended = await api.extend_lease(gateway, api.OneLease(one.lease), body)
     assert extended.expires_ms is not None
     assert extended.expires_ms > one.expires_ms
     cluster.clock.advance(seconds=60)
@@ -82,25 +82,25 @@ async def test_an_extended_lease_lasts_longer(cluster, gateway, group, topic):
 async def test_a_retry_comes_again_from_the_broker(cluster, gateway, group, topic):
     await gateway.client.send(topic, "a", tag="t")
     [one] = await receive(gateway, group, topic)
-    wish = api.Retry(delay_level=1)
-    assert (await api.retry_lease(gateway, api.OneLease(one.lease), wish)).state == "retried"
+    body = api.Retry(delay_level=1)
+    assert (await api.retry_lease(gateway, api.OneLease(one.lease), body)).state == "retried"
     cluster.clock.advance(seconds=2)
     [again] = await receive(gateway, group, topic)
     assert (again.message.body, again.attempt, again.message.topic) == ("a", 2, topic)
     assert again.message.origin_id == one.message.offset_id
-    with pytest.raises(Refused, match="returned for a retry"):
+    with pytest.raises(HttpError, match="returned for a retry"):
         await ack(gateway, one)
 
 
 async def test_a_dead_letter_lies_aside_with_its_reason(gateway, group, topic):
     await gateway.client.send(topic, "a")
     [one] = await receive(gateway, group, topic)
-    wish = api.DeadLettered(reason="no such order")
-    state = await api.dead_letter_lease(gateway, api.OneLease(one.lease), wish)
+    body = api.DeadLettered(reason="no such order")
+    state = await api.dead_letter_lease(gateway, api.OneLease(one.lease), body)
     assert state.state == "dead_lettered"
-    [letter] = await gateway.admin.dead_letters.of(group)
-    assert (letter.reason, letter.topic) == ("no such order", topic)
-    assert letter.message.queue.topic == dlq_topic(group)
+    [dead_letter] = await gateway.admin.dead_letters.of(group)
+    assert (dead_letter.reason, dead_letter.topic) == ("no such order", topic)
+    assert dead_letter.message.queue.topic == dlq_topic(group)
 
 
 async def test_who_nobody_settles_is_a_dead_letter_in_the_end(cluster, gateway, group, topic):
@@ -111,8 +111,8 @@ async def test_who_nobody_settles_is_a_dead_letter_in_the_end(cluster, gateway, 
         cluster.clock.advance(seconds=2)
     assert await receive(gateway, group, topic, wait_ms=0) == []
     await api.leave_group(gateway, api.InGroup(group))
-    [letter] = await gateway.admin.dead_letters.of(group)
-    assert letter.reason == "its lease expired 16 times without an acknowledgement"
+    [dead_letter] = await gateway.admin.dead_letters.of(group)
+    assert dead_letter.reason == "its lease expired 16 times without an acknowledgement"
 
 
 async def test_what_another_gateway_leased_comes_again_when_it_is_gone(
@@ -124,7 +124,7 @@ async def test_what_another_gateway_leased_comes_again_when_it_is_gone(
     await ack(first, leased[1])
     await first.close()
     assert bodies(await receive(second, group, topic, max=2)) == ["a", "b"]
-    with pytest.raises(Refused, match="another gateway") as refused:
+    with pytest.raises(HttpError, match="another gateway") as refused:
         await ack(second, leased[0])
     assert refused.value.status == 404
 
@@ -154,7 +154,7 @@ async def test_a_lease_of_a_queue_that_went_elsewhere_is_lost(
     while len(leased) < 2:
         leased |= {one.message.body: one for one in await receive(first, group, topic, max=2)}
     [moved] = await receive(second, group, topic)  # its share of the queues is one of the two
-    with pytest.raises(Refused, match="is lost") as refused:
+    with pytest.raises(HttpError, match="is lost") as refused:
         await ack(first, leased.pop(moved.message.body))
     assert refused.value.status == 410
     [kept] = leased.values()
@@ -176,8 +176,8 @@ async def test_in_order_a_queue_waits_for_its_lease(cluster, gateway, group, top
     cluster.clock.advance(seconds=40)
     [third] = await receive(gateway, group, topic, order=True)
     assert (third.message.body, third.attempt) == ("b", 3)
-    wish = api.DeadLettered()
-    await api.dead_letter_lease(gateway, api.OneLease(third.lease), wish)
+    body = api.DeadLettered()
+    await api.dead_letter_lease(gateway, api.OneLease(third.lease), body)
     [last] = await receive(gateway, group, topic, order=True)
     assert last.message.body == "c"
     await ack(gateway, last)
@@ -206,14 +206,14 @@ async def test_filters_are_the_groups_subscription(gateway, group, topic):
     other = unique_name("group")
     [two] = await receive(gateway, other, topic, max=2, sql="size = 1")
     assert two.message.body == "a"
-    with pytest.raises(Refused, match="subscriptions clash") as refused:
+    with pytest.raises(HttpError, match="subscriptions clash") as refused:
         await receive(gateway, group, topic, tags=("x",))
     assert refused.value.status == 409
 
 
 async def test_a_filter_that_is_not_the_other_members_is_refused(gateway, cluster, group, topic):
     async with cluster.async_client(group) as other, other.subscribe(topic, "x"):
-        with pytest.raises(Refused, match="subscriptions clash"):
+        with pytest.raises(HttpError, match="subscriptions clash"):
             await receive(gateway, group, topic, tags=("y",))
         assert await receive(gateway, group, topic, tags=("x",), wait_ms=0) == []
 
@@ -258,8 +258,8 @@ async def test_whoever_waits_is_told_at_once(gateway, group, topic):
 async def test_several_acks_have_outcomes_of_their_own(gateway, group, topic):
     await gateway.client.send(topic, "a")
     [one] = await receive(gateway, group, topic)
-    wish = api.Acks([one.lease, "nonsense", one.lease[:-3] + "AAA"])
-    found = await api.ack_leases(gateway, api.InGroup(group), wish)
+    body = api.Acks([one.lease, "nonsense", one.lease[:-3] + "AAA"])
+    found = await api.ack_leases(gateway, api.InGroup(group), body)
     assert [item.state for item in found.items] == ["acked", None, None]
     assert [item.error.status for item in found.items if item.error] == [404, 404]
 
@@ -269,11 +269,11 @@ async def test_who_waits_for_a_filter_that_cannot_judge_is_told_why(gateway, gro
     await gateway.admin.filters.put(group, "every", source)
     await gateway.client.send(topic, "a")
     where = api.InGroupTopic(group, topic)
-    wish = api.Receive(filter="every", begin=api.Begin.FIRST)
-    told = await api.receive_messages(gateway, where, wish)
-    while not told.missing:
-        told = await api.receive_messages(gateway, where, wish)
-    assert told.items == []
-    [one] = told.missing
+    body = api.Receive(filter="every", begin=api.Begin.FIRST)
+    result = await api.receive_messages(gateway, where, body)
+    while not result.missing:
+        result = await api.receive_messages(gateway, where, body)
+    assert result.items == []
+    [one] = result.missing
     assert one.what == str(MessageQueue(topic, "broker-a", 0))
     assert "broker broker-a has no filter server online" in one.why

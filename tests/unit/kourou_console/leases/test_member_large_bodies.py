@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from kourou_console.messages.bodies import Budget
 
 from kourou.model.limits import RECEIVE_BYTES_MAX
 from kourou.model.message import SysFlag
@@ -16,12 +17,11 @@ from kourou_console.api import leases as api
 from kourou_console.gateway import Gateway
 from kourou_console.leases.leases import Leases
 from kourou_console.leases.member import GroupMember
-from kourou_console.message_bodies import Budget
 
 
-async def receive(gateway: Gateway, group: str, topic: str, **wish: Any) -> Any:
+async def receive(gateway: Gateway, group: str, topic: str, **body: Any) -> Any:
     where = api.InGroupTopic(group, topic)
-    return await api.receive_messages(gateway, where, api.Receive(**{"wait_ms": 10_000, **wish}))
+    return await api.receive_messages(gateway, where, api.Receive(**{"wait_ms": 10_000, **body}))
 
 
 def member_of(gateway: Gateway, group: str) -> GroupMember:
@@ -169,5 +169,5 @@ async def test_what_can_never_be_read_lies_aside(gateway, group, topic, monkeypa
     while not bodies:
         bodies += [one.message.body for one in (await receive(gateway, group, topic, max=2)).items]
     assert bodies == ["b"]
-    [letter] = await gateway.admin.dead_letters.of(group)
-    assert "it cannot be read" in (letter.reason or "")
+    [dead_letter] = await gateway.admin.dead_letters.of(group)
+    assert "it cannot be read" in (dead_letter.reason or "")

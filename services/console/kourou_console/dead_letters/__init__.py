@@ -1,0 +1,1 @@
+"""Dead letters: their selection, and the jobs that redeliver them."""

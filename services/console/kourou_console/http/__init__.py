@@ -1,0 +1,1 @@
+"""HTTP: connections and their limits, requests, responses, and the generated description."""

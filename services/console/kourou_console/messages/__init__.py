@@ -1,0 +1,1 @@
+"""Messages as the API reads, shows, follows and sends them."""

@@ -1,0 +1,172 @@
+"""Sending by HTTP: what is stored is what was sent, whichever way it came."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from kourou.model.names import NOT_FOR_CLIENTS
+from kourou_console.http.request_metrics import RequestMetrics
+from kourou_rigs.console import ConsoleHere, HttpAnswer
+
+MESSAGES = "/v1/topics/orders/messages"
+
+
+def stored(console: ConsoleHere, answer: HttpAnswer):  # type: ignore[no-untyped-def]  # a message
+    """The message that an answer says is there."""
+    assert answer.status == 200, answer.text
+    return console.run(console.gateway.admin.messages.by_id("orders", answer.json["message_id"]))
+
+
+def test_a_raw_body_comes_with_its_headers(console):
+    answer = console.post(
+        MESSAGES,
+        body=b"\x00\xffraw",
+        headers=[
+            ("Kourou-Tag", "paid"),
+            ("Kourou-Key", "A-1"),
+            ("Kourou-Key", "A-2"),
+            ("Kourou-Property-colour", "größe"),
+        ],
+    )
+    message = stored(console, answer)
+    assert bytes(message.body) == b"\x00\xffraw"
+    assert message.tag == "paid"
+    assert list(message.keys) == ["A-1", "A-2"]
+    assert message.properties["colour"] == "größe"
+    result = answer.json
+    assert (result["topic"], result["broker"]) == ("orders", message.queue.broker_name)
+    assert (result["queue_id"], result["offset"]) == (message.queue.queue_id, message.offset)
+    assert result["status"] == "SEND_OK"
+
+
+@pytest.mark.parametrize(
+    ("envelope", "body"),
+    [
+        ({"body": "text ü"}, "text ü".encode()),
+        ({"body": {"a": [1.0, None]}}, b'{"a":[1.0,null]}'),
+        ({"body": 7}, b"7"),
+        ({"body_base64": "AP8="}, b"\x00\xff"),
+    ],
+)
+def test_an_envelope_holds_text_json_or_bytes(console, envelope, body):
+    message = stored(
+        console,
+        console.post(
+            MESSAGES, json={**envelope, "tag": "t", "keys": ["k"], "properties": {"p": "v"}}
+        ),
+    )
+    assert bytes(message.body) == body
+    assert (message.tag, list(message.keys), message.properties["p"]) == ("t", ["k"], "v")
+
+
+@pytest.mark.parametrize(
+    ("envelope", "named"),
+    [
+        ({}, "body"),
+        ({"body": "a", "body_base64": "AA=="}, "body_base64"),
+        ({"body": "a", "tagg": "x"}, "tagg"),
+        ({"body": "a", "keys": "no list"}, "keys"),
+        ({"body": "a", "delay_level": 99}, "delay_level"),
+        ({"body": "a", "properties": {"KEYS": "x"}}, "KEYS"),
+    ],
+)
+def test_what_is_wrong_in_an_envelope_is_named(console, envelope, named):
+    answer = console.post(MESSAGES, json=envelope)
+    assert answer.status == 400
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert named in answer.json["detail"]
+
+
+def test_a_mistyped_header_is_refused(console):
+    answer = console.post(MESSAGES, body=b"x", headers={"Kourou-Tagg": "paid"})
+    assert answer.status == 400
+    assert "Kourou-Tagg" in answer.json["detail"]
+    assert "Kourou-Tag" in answer.json["hint"]
+
+
+def test_messages_of_one_order_key_lie_in_one_queue(console):
+    answers = [console.post(MESSAGES, json={"body": str(n), "order_key": "o-7"}) for n in range(6)]
+    assert len({(one.json["broker"], one.json["queue_id"]) for one in answers}) == 1
+    offsets = [one.json["offset"] for one in answers]
+    assert offsets == sorted(offsets)
+
+
+def test_a_delayed_message_has_no_place_yet(console):
+    by_level = console.post(MESSAGES, json={"body": "later", "delay_level": 3})
+    by_time = console.post(MESSAGES, body=b"later", headers={"Kourou-Delay-Ms": "10000"})
+    for answer in (by_level, by_time):
+        assert answer.status == 200
+        assert answer.json["offset"] is None
+        assert answer.json["offset_message_id"] is None
+
+
+def test_a_delay_that_brokers_do_not_have_names_the_nearest(console):
+    answer = console.post(MESSAGES, json={"body": "later", "delay_ms": 10_500})
+    assert answer.status == 400
+    assert "0:00:10" in answer.json["hint"]
+
+
+def test_a_batch_lies_together_in_its_order(console):
+    answer = console.post(
+        "/v1/topics/orders/batches",
+        json={"messages": [{"body": "a"}, {"body": "b", "tag": "t"}, {"body": {"c": 1}}]},
+    )
+    assert answer.status == 200
+    items = answer.json["items"]
+    assert len({(one["broker"], one["queue_id"]) for one in items}) == 1
+    assert [one["offset"] - items[0]["offset"] for one in items] == [0, 1, 2]
+    assert answer.json["total"] == 3
+
+
+def test_an_empty_batch_is_refused(console):
+    assert console.post("/v1/topics/orders/batches", json={"messages": []}).status == 400
+
+
+def test_what_no_broker_takes_keeps_its_code(console):
+    answer = console.post(f"/v1/topics/{min(NOT_FOR_CLIENTS)}/messages", body=b"x")
+    assert answer.status == 403
+    assert answer.json["code_name"] == "NO_PERMISSION"
+
+
+def test_requests_that_come_together_travel_together(console, cluster):
+    sends = 64
+    turns: list[int] = []
+    core = console.gateway.client._producer_core()
+    take = core.outgoing._take
+
+    def watched(bursts):
+        turns.append(sum(map(len, bursts)))
+        take(bursts)
+
+    core.outgoing._take = watched
+    ready = threading.Barrier(sends)
+    answers: list[int] = []
+
+    def send() -> None:
+        ready.wait()
+        answers.append(console.post(MESSAGES, body=b"together").status)
+
+    try:
+        threads = [threading.Thread(target=send) for _ in range(sends)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        core.outgoing._take = take
+    assert answers == [200] * sends
+    assert sum(turns) == sends
+    assert len(turns) < sends, "each went by itself"
+
+
+def test_figures_count_it(console):
+    before = figures(console).requests["send_message", 200]
+    console.post(MESSAGES, body=b"x")
+    assert figures(console).requests["send_message", 200] == before + 1
+
+
+def figures(console: ConsoleHere) -> RequestMetrics:
+    """The service's own."""
+    return console.service._request_metrics

@@ -1,0 +1,295 @@
+"""Connections: whoever is slow is cut off, whoever asks nothing makes room, others go on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import socket
+import threading
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from kourou.errors import Unavailable
+from kourou_console.http import connections, request_input
+from kourou_console.http.call import Content
+from kourou_console.http.dispatch import Dispatch
+from kourou_console.operation import NoParameters, Operation
+from kourou_rigs.console import ConsoleHere
+
+MESSAGES = "/v1/topics/orders/messages"
+
+
+def dial(console: ConsoleHere) -> socket.socket:
+    host, _, port = console.address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=60)
+
+
+@contextlib.contextmanager
+def dialled(console: ConsoleHere, count: int) -> Iterator[list[socket.socket]]:
+    """So many connections, closed in the end."""
+    with contextlib.ExitStack() as held:
+        yield [held.enter_context(dial(console)) for _ in range(count)]
+
+
+def is_closed(link: socket.socket) -> bool:
+    """Waits until the other side has closed it; what it said before is thrown away."""
+    with contextlib.suppress(ConnectionError):
+        while link.recv(65_536):
+            pass
+    return True
+
+
+def test_a_header_must_come_in_time(console, monkeypatch):
+    before = console.service._http.cut_off_count
+    with dialled(console, 50) as slow, monkeypatch.context() as hurried:
+        hurried.setattr(connections, "GATEWAY_HEADER_S_MAX", 0.1)
+        for link in slow:
+            with contextlib.suppress(ConnectionError):  # it was cut off before it said anything
+                link.sendall(b"GET /v1/me HTTP/1.1\r\nX-Slow: ")
+        assert all(is_closed(link) for link in slow)
+    assert console.service._http.cut_off_count == before + 50
+    assert console.get("/v1/me").status == 200
+
+
+def test_who_asks_nothing_makes_room(console, monkeypatch):
+    monkeypatch.setattr(connections, "GATEWAY_CONNECTIONS_MAX", 50)
+    with dialled(console, 50) as idle:
+        assert console.get("/v1/me").status == 200, "a newcomer has a place"
+        assert is_closed(idle[0]), "the oldest has not"
+        idle[1].sendall(b"GET /v1/me HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert idle[1].recv(20).startswith(b"HTTP/1.1 200")
+
+
+def test_where_all_are_busy_nobody_is_sent_away(console, monkeypatch):
+    monkeypatch.setattr(connections, "GATEWAY_CONNECTIONS_MAX", 2)
+    length = (
+        b"POST /v1/topics/orders/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n"
+    )
+    with dialled(console, 2) as busy:
+        for link in busy:
+            link.sendall(length)
+        while console.service._request_metrics.under_way < 2:
+            console.run(asyncio.sleep(0))
+        with dial(console) as late:
+            assert is_closed(late)
+        for link in busy:
+            link.sendall(b"ok")
+            assert link.recv(20).startswith(b"HTTP/1.1 200")
+
+
+def test_a_slow_reader_is_cut_off(console, monkeypatch):
+    async def large(gateway: object, parameters: NoParameters) -> Content:
+        return Content(b"x" * (32 << 20))
+
+    with other_operations(
+        console, Operation("GET", "/v1/large", "large", "L.", "L", large, Content)
+    ):
+        before = console.service._http.cut_off_count
+        with dial(console) as link, monkeypatch.context() as hurried:
+            hurried.setattr(connections, "GATEWAY_STALL_S_MAX", 0.1)
+            link.sendall(b"GET /v1/large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            while console.service._http.cut_off_count == before:
+                console.run(asyncio.sleep(0))
+        assert len(console.get("/v1/large").body) == 32 << 20
+
+
+@contextlib.contextmanager
+def other_operations(console: ConsoleHere, *operations: Operation) -> Iterator[None]:
+    """These instead of the API."""
+    handler = console.service._handler
+    former = handler._dispatch
+    handler._dispatch = Dispatch(operations, console.gateway, console.service._request_metrics)
+    try:
+        yield
+    finally:
+        handler._dispatch = former
+
+
+class Waiting:
+    """A handler that waits for ever, and says how it ended."""
+
+    def __init__(self) -> None:
+        self.began = 0
+        self.cancelled = 0
+
+    async def __call__(self, gateway: object, parameters: NoParameters) -> None:
+        self.began += 1
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+
+def waits(handler: Waiting) -> Operation:
+    return Operation(
+        "GET", "/v1/waits", "waits", "W.", "W", handler, None, status=204, leaves_with_caller=True
+    )
+
+
+def test_what_waits_ends_with_its_caller(console):
+    handler = Waiting()
+    with other_operations(console, waits(handler)):
+        with dial(console) as link:
+            link.sendall(b"GET /v1/waits HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            while not handler.began:
+                console.run(asyncio.sleep(0))
+        while not handler.cancelled:
+            console.run(asyncio.sleep(0))
+    assert console.service._request_metrics.streams == 0
+
+
+def test_what_waits_is_told_when_the_service_ends(cluster):
+    handler = Waiting()
+    with ConsoleHere(cluster) as console:
+        with other_operations(console, waits(handler)), dial(console) as link:
+            link.sendall(b"GET /v1/waits HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            while not handler.began:
+                console.run(asyncio.sleep(0))
+            console.run(console.service.drain())
+            assert link.recv(20).startswith(b"HTTP/1.1 503")
+        with contextlib.suppress(ConnectionError), dial(console) as link:
+            assert is_closed(link)
+
+
+def streams(failure: BaseException | None) -> Operation:
+    """A stream that begins, and then fails or waits for ever."""
+
+    async def begun(gateway: object, parameters: NoParameters, request: web.BaseRequest) -> None:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"begun")
+        if failure is not None:
+            raise failure
+        await asyncio.get_running_loop().create_future()
+
+    return Operation("GET", "/v1/streams", "streams", "S.", "S", begun, None, stream=True)
+
+
+@pytest.mark.parametrize("failure", [None, KeyError("bug"), Unavailable("later"), OSError()])
+def test_an_answer_that_has_begun_is_cut_off_and_has_no_other_in_it(cluster, failure):
+    with (
+        ConsoleHere(cluster) as console,
+        other_operations(console, streams(failure)),
+        dial(console) as link,
+    ):
+        link.sendall(b"GET /v1/streams HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        found = link.recv(65_536)
+        if failure is None:
+            console.run(console.service.drain())
+        while more := link.recv(65_536):
+            found += more
+    assert found.count(b"HTTP/1.1") == 1
+    assert found.endswith(b"\r\n5\r\nbegun\r\n"), "and no last chunk"
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 200,
+        b"GET /v1/me HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 40_000 + b"\r\n\r\n",
+        b"GET /" + b"x" * 40_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /v1/me HTTP/1.1\r\nHost: localhost\r\n" + b"A: b\r\n" * 200 + b"\r\n",
+        b"POST /v1/me HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+    ],
+)
+def test_what_is_no_http_is_refused_in_words(console, request_bytes, caplog):
+    with dial(console) as link:
+        link.sendall(request_bytes)
+        found = b""
+        with contextlib.suppress(ConnectionError):
+            while more := link.recv(65_536):
+                found += more
+    assert found.startswith((b"HTTP/1.1 400", b"HTTP/1.0 400")), found[:200]
+    assert b"application/problem+json" in found
+    assert not [one for one in caplog.records if one.levelname == "ERROR"]
+
+
+def test_a_turn_of_the_loop_decompresses_one_step(console, monkeypatch):
+    """The lag of the loop is bounded by what one turn may decompress."""
+    bomb = gzip.compress(b"\0" * (64 << 20), 9)
+    attack = (
+        b"POST /v1/topics/orders/batches HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\n"
+        b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(bomb)
+    ) + bomb
+    large = b'{"messages":[' + b'{"body":"x"},' * 20_000 + b'{"body":"x"}]}'
+    heavy = (
+        b"POST /v1/topics/orders/batches HTTP/1.1\r\nHost: localhost\r\n"
+        b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(large)
+    ) + large
+    with turns_of(console, monkeypatch) as turns, dialled(console, 20) as links:
+        for number, link in enumerate(links):
+            link.sendall(attack if number % 4 else heavy)
+        statuses = sorted(link.recv(12)[9:12] for link in links)
+    assert statuses == [b"400"] * 5 + [b"413"] * 15, "too many messages; too large"
+    assert sum(turns) > 15 * request_input._STEP_BYTES
+    assert max(turns) <= request_input._STEP_BYTES
+
+
+@pytest.mark.slow
+def test_a_thousand_slow_clients_and_bombs_at_once(console, monkeypatch):
+    bomb = gzip.compress(b"\0" * (64 << 20), 9)
+    attack = (
+        b"POST /v1/topics/orders/batches HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\n"
+        b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(bomb)
+    ) + bomb
+    with (
+        turns_of(console, monkeypatch) as turns,
+        dialled(console, 1_000) as slow,
+        dialled(console, 15) as bombs,
+    ):
+        for link in slow:
+            link.sendall(b"GET /v1/me HTTP/1.1\r\nX-Slow: ")
+        for link in bombs:
+            link.sendall(attack)
+        for link in bombs:
+            assert link.recv(12).startswith(b"HTTP/1.1 413")
+        for _ in range(50):
+            assert console.post(MESSAGES, body=b"others go on").status == 200
+        assert all(is_closed(link) for link in slow)
+    assert max(turns) <= request_input._STEP_BYTES
+
+
+@contextlib.contextmanager
+def turns_of(console: ConsoleHere, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Bytes that each turn of the console's loop decompressed, if any, while the block runs."""
+    turns = [0]
+    ended = threading.Event()
+    stopped = threading.Event()
+    loop = console._loop
+    real = zlib.decompressobj
+
+    class Counting:
+        def __init__(self, window: int) -> None:
+            self._real = real(window)
+
+        def decompress(self, data: bytes, step: int = 0) -> bytes:
+            part = self._real.decompress(data, step)
+            turns[-1] += len(part)
+            return part
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._real, name)
+
+    def next_turn() -> None:
+        if turns[-1]:
+            turns.append(0)
+        if ended.is_set():
+            stopped.set()
+        else:
+            loop.call_soon(next_turn)  # what is soon comes in the next turn, and not in this one
+
+    with monkeypatch.context() as patched:
+        patched.setattr(request_input.zlib, "decompressobj", Counting)
+        loop.call_soon_threadsafe(next_turn)
+        try:
+            yield turns
+        finally:
+            ended.set()
+            stopped.wait(60)

@@ -1,0 +1,248 @@
+"""A request of the API: routed, counted, refused in words."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Annotated
+
+import msgspec
+import pytest
+
+from kourou.errors import Corrupt, GroupNotFound, Throttled, TimedOut, TopicNotFound, Unavailable
+from kourou_console.http import dispatch
+from kourou_console.http.call import Answered, Content, RequestContext
+from kourou_console.http.dispatch import Dispatch
+from kourou_console.http.responses import HttpError
+from kourou_console.operation import BodyKind, NoParameters, Operation
+from kourou_rigs.console import ConsoleHere
+
+
+class Asked(msgspec.Struct, frozen=True):
+    name: str
+    number: Annotated[int, msgspec.Meta(ge=0, le=9)] = 3
+    tags: tuple[str, ...] = ()
+    flag: bool = False
+
+
+class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    count: int
+    note: str = ""
+
+
+async def echo(gateway: object, parameters: Asked) -> Asked:
+    return parameters
+
+
+async def take(
+    gateway: object, parameters: NoParameters, body: Body, call: RequestContext
+) -> dict[str, str]:
+    return {
+        "count": str(body.count),
+        "agent": call.header("user-agent") or "",
+        "who": call.caller.name,
+    }
+
+
+async def other(gateway: object, parameters: NoParameters) -> Answered:
+    return Answered(Content(b"<b>", "text/html", "größe.html"), 203, {"X-More": "yes"})
+
+
+async def nothing(gateway: object, parameters: NoParameters) -> None:
+    return None
+
+
+ERRORS = {
+    "topic": (TopicNotFound("no such topic"), 404, "TOPIC_NOT_EXIST"),
+    "hinted": (TopicNotFound("no such topic", hint="its own"), 404, "TOPIC_NOT_EXIST"),
+    "group": (GroupNotFound("no such group"), 404, "SUBSCRIPTION_GROUP_NOT_EXIST"),
+    "throttled": (Throttled("too much", retry_after_ms=2_500), 429, "SYSTEM_BUSY"),
+    "later": (Unavailable("nobody leads"), 503, "SERVICE_NOT_AVAILABLE"),
+    "perhaps": (TimedOut("no answer"), 504, "OUTCOME_UNKNOWN"),
+    "corrupt": (Corrupt("bad sum"), 502, "MESSAGE_CORRUPT"),
+    "refused": (HttpError(HTTPStatus.IM_A_TEAPOT, "a teapot"), 418, "SYSTEM_ERROR"),
+    "bug": (KeyError("secret"), 500, "SYSTEM_ERROR"),
+}
+
+
+class Named(msgspec.Struct, frozen=True):
+    kind: str
+
+
+async def fail(gateway: object, parameters: Named) -> None:
+    raise ERRORS[parameters.kind][0]
+
+
+OPERATIONS = (
+    Operation("GET", "/v1/echo/{name}", "echo", "E.", "T", echo, Asked, parameters=Asked),
+    Operation(
+        "POST", "/v1/take", "take", "T.", "T", take, dict[str, str],
+        body=Body, body_kind=BodyKind.JSON, call=True,
+    ),
+    Operation("GET", "/v1/other", "other", "O.", "T", other, Content),
+    Operation("GET", "/v1/nothing", "nothing", "N.", "T", nothing, None, status=204),
+    Operation("GET", "/v1/fail/{kind}", "fail", "F.", "T", fail, None, parameters=Named),
+)  # fmt: skip
+
+
+@pytest.fixture
+def api(console) -> Iterator[ConsoleHere]:
+    """The console with these operations instead of its own."""
+    with instead(console, OPERATIONS):
+        yield console
+
+
+@contextlib.contextmanager
+def instead(console: ConsoleHere, operations: tuple[Operation, ...]) -> Iterator[None]:
+    handler = console.service._handler
+    former = handler._dispatch
+    handler._dispatch = Dispatch(operations, console.gateway, console.service._request_metrics)
+    try:
+        yield
+    finally:
+        handler._dispatch = former
+
+
+def test_path_and_query_become_values(api):
+    answer = api.get(
+        "/v1/echo/%25RETRY%25gr%C3%BCn", query={"number": 7, "tags": ["a", "b"], "flag": "true"}
+    )
+    assert answer.json == {"name": "%RETRY%grün", "number": 7, "tags": ["a", "b"], "flag": True}
+    assert api.get("/v1/echo/a%2Fb/").json["name"] == "a/b"
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        ("/v1/echo/x?numbr=7", "numbr"),
+        ("/v1/echo/x?number=ten", "number"),
+        ("/v1/echo/x?number=10", "number"),
+        ("/v1/echo/x?number=1&number=2", "number"),
+        ("/v1/echo/x?flag=maybe", "flag"),
+        ("/v1/echo/x?name=y", "name"),
+        ("/v1/echo/%ff", "%ff"),
+        ("/v1/echo/x?tags=%ff", "query"),
+        ("/v1/echo/x?" + "&".join(f"tags={n}" for n in range(200)), "query"),
+    ],
+)
+def test_what_is_wrong_is_named(api, path, named):
+    answer = api.get(path)
+    assert answer.status == 400
+    assert named in answer.json["detail"]
+
+
+def test_a_near_name_is_told(api):
+    assert api.get("/v1/echo/x?numbr=7").json["hint"] == "did you mean number?"
+
+
+def test_what_is_not_there(api):
+    assert api.get("/v1/nowhere").status == 404
+    assert api.get("/v1").status == 404
+    refused = api.delete("/v1/take")
+    assert refused.status == 405
+    assert refused.headers["allow"] == "POST"
+
+
+def test_a_json_body_comes_with_the_call(api):
+    answer = api.post("/v1/take", json={"count": 2}, headers={"User-Agent": "test"})
+    assert answer.json == {"count": "2", "agent": "test", "who": "anybody"}
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        (b"", "JSON"),
+        (b"{", "JSON"),
+        (b"\xff", "JSON"),
+        (b"{}", "count"),
+        (b'{"count":"2"}', "count"),
+        (b'{"count":2,"cnt":3}', "cnt"),
+        (b"[]", "array"),
+    ],
+)
+def test_what_is_wrong_in_json_is_named(api, body, named):
+    answer = api.post("/v1/take", body=body, headers={"Content-Type": "application/json"})
+    assert answer.status == 400
+    assert named in answer.json["detail"]
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"count":2,"cnt":3}'])
+def test_of_a_wrong_field_it_says_where_the_fields_are(api, body):
+    answer = api.post("/v1/take", body=body, headers={"Content-Type": "application/json"})
+    assert answer.json["hint"] == "/docs shows the fields of every request"
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [
+        ("topic", "check the name, or create the topic: PUT /v1/topics/NAME"),
+        ("group", "check the name; a group is created by its first consumer, or by PUT "
+         "/v1/groups/NAME"),
+        ("hinted", "its own"),
+    ],
+)  # fmt: skip
+def test_of_an_unknown_name_it_says_what_to_do(api, kind, hint):
+    assert api.get(f"/v1/fail/{kind}").json["hint"] == hint
+
+
+@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded"])
+def test_a_body_that_is_not_called_json_is_refused(api, kind):
+    headers = {} if kind is None else {"Content-Type": kind}
+    assert api.post("/v1/take", body=b'{"count":2}', headers=headers).status == 415
+
+
+def test_other_answers_than_json(api):
+    answer = api.get("/v1/other")
+    assert (answer.status, answer.body) == (203, b"<b>")
+    assert answer.headers["x-more"] == "yes"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "sandbox" in answer.headers["content-security-policy"]
+    assert answer.headers["content-disposition"] == (
+        "attachment; filename=\"gr__e.html\"; filename*=UTF-8''gr%C3%B6%C3%9Fe.html"
+    )
+    assert api.get("/v1/nothing").status == 204
+    head = api.request("HEAD", "/v1/echo/x")
+    assert (head.status, head.body) == (200, b"")
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_an_error_has_its_status_and_its_code(api, kind, caplog):
+    error, status, code = ERRORS[kind]
+    answer = api.get(f"/v1/fail/{kind}")
+    assert answer.status == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    result = answer.json
+    assert (result["status"], result["code_name"]) == (status, code)
+    assert result["type"].startswith("/docs#")
+    assert result["retryable"] == getattr(error, "retryable", False)
+    assert ("retry-after" in answer.headers) == isinstance(error, Unavailable)
+    assert "secret" not in answer.text, "a bug is only logged"
+    assert ("secret" in caplog.text) == (kind == "bug")
+
+
+def test_retry_after_is_rounded_up(api):
+    assert api.get("/v1/fail/throttled").headers["retry-after"] == "3"
+
+
+def test_too_many_requests_at_once(console, monkeypatch):
+    monkeypatch.setattr(dispatch, "GATEWAY_REQUESTS_MAX", 1)
+    may_end = threading.Event()
+
+    async def wait(gateway: object, parameters: NoParameters) -> None:
+        await asyncio.to_thread(may_end.wait)
+
+    slow = Operation("GET", "/v1/slow", "slow", "S.", "S", wait, None, status=204)
+    with instead(console, (slow,)):
+        first = threading.Thread(target=console.get, args=("/v1/slow",))
+        first.start()
+        while not console.service._request_metrics.under_way:
+            console.run(asyncio.sleep(0))
+        refused = console.get("/v1/slow")
+        may_end.set()
+        first.join()
+        assert refused.status == 503
+        assert refused.json["retryable"]
+        assert console.get("/v1/slow").status == 204

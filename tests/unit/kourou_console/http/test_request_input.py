@@ -1,0 +1,151 @@
+"""Bodies: as large as they may be and no larger; nobody holds memory for nothing."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import zlib
+
+import pytest
+
+from kourou.model.limits import BODY_SIZE_BYTES_MAX
+from kourou_console.http import request_input
+from kourou_rigs.console import ConsoleHere
+
+MESSAGES = "/v1/topics/orders/messages"
+BATCHES = "/v1/topics/orders/batches"
+
+
+def raw(console: ConsoleHere, *parts: bytes) -> bytes:
+    """The answer to these bytes, until the connection is closed or falls silent at the end."""
+    host, _, port = console.address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as link:
+        for part in parts:
+            link.sendall(part)
+        found = b""
+        while b"\r\n\r\n" not in found or not complete(found):
+            more = link.recv(65_536)
+            if not more:
+                break
+            found += more
+        return found
+
+
+def complete(answer: bytes) -> bool:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    for line in head.lower().split(b"\r\n"):
+        if line.startswith(b"content-length:"):
+            return len(body) >= int(line.partition(b":")[2])
+    return head.startswith(b"HTTP/1.1 100")
+
+
+def head(path: str, *lines: str) -> bytes:
+    return "\r\n".join([f"POST {path} HTTP/1.1", "Host: localhost", *lines, "", ""]).encode()
+
+
+def test_the_largest_is_taken_and_a_larger_one_is_not(console):
+    assert console.post(MESSAGES, body=b"x" * BODY_SIZE_BYTES_MAX).status == 200
+    assert console.post(MESSAGES, body=b"x" * (BODY_SIZE_BYTES_MAX + 1)).status == 413
+
+
+def test_five_megabytes_of_json_are_refused(console):
+    content = b'{"body":"' + b"x" * 5_000_000 + b'"}'
+    answer = console.post(MESSAGES, body=content, headers={"Content-Type": "application/json"})
+    assert answer.status == 413
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_it_is_refused_by_its_length_before_a_byte_is_read(console):
+    found = raw(console, head(MESSAGES, "Content-Length: 999999999"))
+    assert found.startswith(b"HTTP/1.1 413")
+
+
+def test_who_asks_first_is_told_to_go_on_or_not(console):
+    refused = raw(console, head(MESSAGES, "Content-Length: 999999999", "Expect: 100-continue"))
+    assert refused.startswith(b"HTTP/1.1 413")
+    asked = raw(console, head(MESSAGES, "Content-Length: 2", "Expect: 100-continue"))
+    assert asked == b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+def test_a_body_without_a_length_ends_at_the_bound(console):
+    chunk = b"%x\r\n%b\r\n" % (1 << 20, b"x" * (1 << 20))
+    found = raw(console, head(MESSAGES, "Transfer-Encoding: chunked"), *[chunk] * 5)
+    assert found.startswith(b"HTTP/1.1 413")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)]
+)
+def test_compressed_bodies_are_taken(console, encoding, pack):
+    answer = console.post(
+        MESSAGES, body=pack(b"hello" * 1_000), headers={"Content-Encoding": encoding}
+    )
+    assert answer.status == 200
+    message = console.run(console.gateway.admin.messages.by_id("orders", answer.json["message_id"]))
+    assert bytes(message.body) == b"hello" * 1_000
+
+
+def test_a_bomb_does_not_go_off(console, monkeypatch):
+    inflated: list[int] = []
+    step = request_input._STEP_BYTES
+
+    class Watched:
+        def __init__(self, window: int) -> None:
+            self.inner = zlib_decompressobj(window)
+
+        def decompress(self, data: bytes, most: int) -> bytes:
+            part = self.inner.decompress(data, most)
+            inflated.append(len(part))
+            return part
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.inner, name)
+
+    zlib_decompressobj = zlib.decompressobj
+    monkeypatch.setattr(request_input.zlib, "decompressobj", Watched)
+    bomb = gzip.compress(b"\0" * (256 << 20), 9)
+    answer = console.post(BATCHES, body=bomb, headers=JSON_GZIP)
+    assert answer.status == 413
+    assert answer.json["hint"].startswith("send a smaller body")
+    assert sum(inflated) <= BODY_SIZE_BYTES_MAX + step
+    assert max(inflated) <= step
+
+
+JSON_GZIP = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+
+
+# Without a time in it: the bytes are part of the test's name, which all workers have to agree on.
+@pytest.mark.parametrize("body", [b"no gzip", gzip.compress(b"x" * 5_000, mtime=0)[:-9], b""])
+def test_what_is_not_compressed_as_it_says(console, body):
+    assert console.post(BATCHES, body=body, headers=JSON_GZIP).status == 400
+
+
+def test_other_encodings_are_named(console):
+    answer = console.post(MESSAGES, body=b"x", headers={"Content-Encoding": "br"})
+    assert answer.status == 415
+    assert "gzip" in answer.json["hint"]
+
+
+def test_deep_json_is_refused(console):
+    for content in (
+        b'{"messages":' + b"[" * 200_000,
+        b'{"messages":[{"body":' + b"[" * 100_000 + b"]" * 100_000 + b"}]}",
+    ):
+        answer = console.post(BATCHES, body=content, headers={"Content-Type": "application/json"})
+        assert answer.status == 400
+
+
+def test_bodies_share_a_budget(console, monkeypatch):
+    monkeypatch.setattr(request_input, "GATEWAY_BODIES_BYTES_MAX", 10_000)
+    refused = console.post(MESSAGES, body=b"x" * 10_001)
+    assert refused.status == 503
+    assert refused.headers["retry-after"] == "1"
+    assert console.post(MESSAGES, body=b"x" * 10_000).status == 200
+    assert console.service._request_metrics.body_bytes() == 0
+
+
+def test_a_body_that_does_not_come_in_time(console, monkeypatch):
+    monkeypatch.setattr(request_input, "GATEWAY_BODY_S_MAX", 0.1)
+    found = raw(console, head(MESSAGES, "Content-Length: 10"), b"half")
+    assert found.startswith(b"HTTP/1.1 408")
+    assert console.service._request_metrics.body_bytes() == 0

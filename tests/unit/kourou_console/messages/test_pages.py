@@ -1,0 +1,186 @@
+"""Pages by time leave nothing out and repeat nothing, whatever queues and filters do."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kourou_console.messages import pages
+from kourou_console.messages.pages import READS, offsets_at, page_by_time
+
+from kourou.client.admin.reading import Reading
+from kourou.client.consumer.pull_consumer import UnreadableMessages
+from kourou.errors import Corrupt, Unavailable
+from kourou.model.topic import MessageQueue
+from kourou_rigs.queues_read import QueuesRead
+
+Step = tuple[int, int, bool]
+
+
+async def all_pages(
+    queues: QueuesRead, count: int, until_ms: int
+) -> list[tuple[int, MessageQueue]]:
+    reading = queues.face()
+    offsets, missing = await offsets_at(reading, list(queues.messages), 0)
+    assert missing == []
+    found: list[tuple[int, MessageQueue]] = []
+    for _ in range(1_000):
+        page = await page_by_time(reading, offsets, until_ms=until_ms, count=count, wanted="*")
+        assert len(page.messages) <= count
+        found += [(one.store_timestamp, one.queue) for one in page.messages]
+        if page.offsets is None:
+            return found
+        assert page.offsets != offsets, "every page goes on"
+        offsets = page.offsets
+    raise AssertionError("pages without end")
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.booleans()), max_size=40),
+    st.integers(1, 5),
+    st.integers(1, 6),
+    st.integers(0, 60),
+)
+@pytest.mark.feature("F263")
+async def test_every_message_once_in_the_order_of_time(
+    steps: list[Step], count: int, read_max: int, until_ms: int
+) -> None:
+    queues = QueuesRead("t", 3, read_max=read_max)
+    every = list(queues.messages)
+    now_ms = 0
+    wanted: list[tuple[int, MessageQueue]] = []
+    for which, later_ms, hidden in steps:
+        now_ms += later_ms
+        queues.put(every[which], stored_ms=now_ms, tag="hidden" if hidden else "")
+        if not hidden and now_ms <= until_ms:
+            wanted.append((now_ms, every[which]))
+    assert await all_pages(queues, count, until_ms) == sorted(wanted)
+
+
+async def test_a_page_does_not_pass_what_a_slow_queue_may_still_have() -> None:
+    queues = QueuesRead("t", 2, read_max=1)
+    slow, quick = queues.messages
+    for _ in range(READS + 1):
+        queues.put(slow, stored_ms=1, tag="hidden")
+    queues.put(slow, stored_ms=5)
+    queues.put(quick, stored_ms=9)
+    assert await all_pages(queues, 5, 99) == [(5, slow), (9, quick)]
+
+
+async def test_a_queue_that_cannot_be_read_is_named() -> None:
+    queues = QueuesRead("t", 2)
+    first, second = queues.messages
+    queues.put(second, stored_ms=1)
+    queues.failing[first] = [Unavailable("its broker is away")]
+    queues.put(first, stored_ms=1)
+    page = await page_by_time(queues.face(), {first: 0, second: 0}, until_ms=9, count=5, wanted="*")
+    assert [one.queue for one in page.messages] == [second]
+    assert [(one.what, one.why) for one in page.missing] == [(str(first), "its broker is away")]
+
+
+async def test_what_is_damaged_is_named_and_passed_over() -> None:
+    queues = QueuesRead("t", 1)
+    [queue] = queues.messages
+    for _ in range(3):
+        queues.put(queue, stored_ms=1)
+    queues.failing[queue] = [UnreadableMessages("its checksum", 2)]
+    page = await page_by_time(queues.face(), {queue: 0}, until_ms=9, count=5, wanted="*")
+    assert [one.offset for one in page.messages] == [2]
+    [damaged] = page.damaged
+    assert (damaged.what, "its checksum" in damaged.why) == (f"{queue!s}@0", True)
+
+
+async def test_an_answer_that_cannot_be_read_passes_over_nothing() -> None:
+    queues = QueuesRead("t", 1)
+    [queue] = queues.messages
+    queues.put(queue, stored_ms=1)
+    queues.failing[queue] = [Corrupt("bytes that are no record")]
+    page = await page_by_time(queues.face(), {queue: 0}, until_ms=9, count=5, wanted="*")
+    assert (page.messages, [one.what for one in page.missing]) == ([], [str(queue)])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 3), st.booleans()), max_size=40),
+    st.integers(1, 9),
+    st.integers(1, 6),
+    st.integers(1, 4),
+)
+async def test_a_budget_of_bytes_leaves_nothing_out(
+    steps: list[Step], count: int, read_max: int, at_once: int
+) -> None:
+    """Every message of these has 100 bytes; and the clock of their broker goes back sometimes."""
+    queues = QueuesRead("t", 3, read_max=read_max)
+    every = list(queues.messages)
+    now_ms = 1
+    wanted: list[tuple[MessageQueue, int]] = []
+    for which, later_ms, hidden in steps:
+        now_ms = max(1, now_ms + later_ms)
+        queues.put(every[which], stored_ms=now_ms, tag="hidden" if hidden else "")
+        if not hidden:
+            wanted.append((every[which], len(queues.messages[every[which]]) - 1))
+    offsets: dict[MessageQueue, int] | None = dict.fromkeys(every, 0)
+    found: list[tuple[MessageQueue, int]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pages, "MESSAGES_PAGE_BYTES_MAX", 100 * at_once)
+        while offsets is not None:
+            page = await page_by_time(queues.face(), offsets, until_ms=999, count=count, wanted="*")
+            assert len(page.messages) <= min(count, at_once)
+            found += [(one.queue, one.offset) for one in page.messages]
+            assert page.offsets != offsets, "every page goes on"
+            offsets = page.offsets
+    assert len(found) == len(set(found))
+    assert sorted(found) == sorted(wanted)
+
+
+async def test_a_page_of_many_queues_has_no_more_bytes_than_one_answer_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pages, "MESSAGES_PAGE_BYTES_MAX", 250)
+    queues = QueuesRead("t", 8)
+    for number, queue in enumerate(queues.messages):
+        queues.put(queue, stored_ms=number)
+    page = await page_by_time(
+        queues.face(), dict.fromkeys(queues.messages, 0), until_ms=99, count=50, wanted="*"
+    )
+    assert [one.store_timestamp for one in page.messages] == [0, 1]
+    assert page.offsets is not None
+
+
+async def test_one_message_larger_than_a_page_is_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "MESSAGES_PAGE_BYTES_MAX", 1)
+    queues = QueuesRead("t", 2)
+    for queue in queues.messages:
+        queues.put(queue, stored_ms=1)
+    assert await all_pages(queues, 5, 99) == [(1, queue) for queue in queues.messages]
+
+
+async def test_a_queue_that_fails_half_way_shows_what_was_read() -> None:
+    queues = QueuesRead("t", 2, read_max=1)
+    first, second = queues.messages
+    for at_ms in (1, 3):
+        queues.put(first, stored_ms=at_ms)
+    queues.put(second, stored_ms=2)
+    face = queues.face()
+    queues.reads = 0
+
+    class Failing:
+        """The second read of the first queue fails, once."""
+
+        bounds = face.bounds
+        failed = False
+
+        async def read(self, queue: MessageQueue, offset: int, **how: object) -> object:
+            if queue == first and offset == 1 and not self.failed:
+                self.failed = True
+                raise Unavailable("its broker went away")
+            return await face.read(queue, offset, **how)  # type: ignore[arg-type]  # passed on
+
+    reading = cast("Reading", Failing())
+    page = await page_by_time(reading, {first: 0, second: 0}, until_ms=9, count=5, wanted="*")
+    assert [one.store_timestamp for one in page.messages] == [1]
+    assert [one.what for one in page.missing] == [str(first)]
+    assert page.offsets == {first: 1, second: 0}
+    page = await page_by_time(reading, page.offsets, until_ms=9, count=5, wanted="*")
+    assert [one.store_timestamp for one in page.messages] == [2, 3]

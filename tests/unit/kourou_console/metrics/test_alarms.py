@@ -1,0 +1,81 @@
+"""Each alarm is raised for its reason, says what to do, and is not raised for what is unknown."""
+
+import pytest
+
+from kourou_console.metrics.alarms import (
+    AlarmInput,
+    AlarmThresholds,
+    BrokerState,
+    Raised,
+    ReplicaState,
+    alarms,
+)
+
+LIMITS = AlarmThresholds(0.75, 100, 2, 1_000)
+
+
+def raised(look: AlarmInput) -> list[Raised]:
+    found = alarms(look, LIMITS)
+    for one in found:
+        assert one.title
+        assert one.meaning.endswith(".")
+        assert "{" not in one.meaning
+        assert one.what_to_do.endswith(".")
+        assert one.severity in ("warning", "critical")
+    return found
+
+
+def kinds(look: AlarmInput) -> list[str]:
+    return [one.kind for one in raised(look)]
+
+
+def member(**values: object) -> ReplicaState:
+    return ReplicaState("b", "1", **{"leads": False, **values})  # type: ignore[arg-type]  # fields by name
+
+
+@pytest.mark.parametrize(
+    ("look", "expected"),
+    [
+        (AlarmInput(brokers=[BrokerState("b", up=True, disk_used_ratio=0.76)]), ["disk"]),
+        (AlarmInput(brokers=[BrokerState("b", up=True, disk_used_ratio=0.75)]), []),
+        (AlarmInput(brokers=[BrokerState("b", up=True, disk_used_ratio=None)]), []),
+        (AlarmInput(brokers=[BrokerState("b", up=False, why="gone")]), ["broker_away"]),
+        (AlarmInput(members=[member(why="gone")]), ["member_away"]),
+        (AlarmInput(members=[member(why="gone", leads=True)]), []),
+        (AlarmInput(members=[member(missing=True, lag_bytes=1_001)]), ["member_missing"]),
+        (
+            AlarmInput(members=[member(in_sync=False, must_be_in_sync=True)]),
+            ["replica_not_in_sync"],
+        ),
+        (AlarmInput(members=[member(in_sync=False)]), []),
+        (AlarmInput(members=[member(lag_bytes=1_001)]), ["replica_behind"]),
+        (AlarmInput(members=[member(lag_bytes=1_000)]), []),
+        (AlarmInput(lags={"g": 101, "h": 100}), ["lag"]),
+        (AlarmInput(new_dead_letters={"g": 3, "h": 2}), ["dead_letters"]),
+        (AlarmInput(sample_age_ms=15_001), ["sampling_gap"]),
+        (AlarmInput(sample_age_ms=15_000), []),
+        (AlarmInput(trouble="no name server answers"), ["sampling_gap"]),
+        (AlarmInput(), []),
+    ],
+)
+def test_what_is_raised(look: AlarmInput, expected: list[str]) -> None:
+    assert kinds(look) == expected
+
+
+def test_a_full_disk_is_worse_than_a_filling_one() -> None:
+    (one,) = raised(AlarmInput(brokers=[BrokerState("b", up=True, disk_used_ratio=0.95)]))
+    assert one.severity == "critical"
+    assert (one.value, one.threshold, one.unit) == (0.95, 0.75, "ratio")
+
+
+def test_the_worst_stand_first_and_names_are_stable() -> None:
+    look = AlarmInput(brokers=[BrokerState("b", up=False, why="gone")], lags={"g": 200, "a": 300})
+    found = raised(look)
+    assert [one.id for one in found] == ["broker_away:broker:b", "lag:group:a", "lag:group:g"]
+    assert "gone" in found[0].meaning
+
+
+def test_who_is_not_there_is_named() -> None:
+    (one,) = raised(AlarmInput(members=[ReplicaState("broker-a", "n1", leads=False, missing=True)]))
+    assert one.title == "Member n1 of broker-a is offline"
+    assert one.id == "member_missing:member:broker-a/n1"
