@@ -28,15 +28,15 @@ from typing import Any
 
 import numpy as np
 import uvloop
+
 from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
-from kourou.protocol.messages.pulls import PullMessage
-from kourou.protocol.messages.sends import SendRecords, Target
-
 from kourou.engine.ports import QueueRead
 from kourou.engine.pulls.pull_handler import PullHandler
 from kourou.engine.sends.appends import Appends
 from kourou.errors import Code
+from kourou.protocol.messages.pulls import PullMessage
+from kourou.protocol.messages.sends import SendRecords, Target
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import encode_draft
 from kourou.runtime.core import Received, Reply

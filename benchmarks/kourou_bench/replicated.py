@@ -16,10 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kourou.protocol.bodies.broker_bodies import ReplicasView
-
 from kourou.client.client import Client
 from kourou.errors import TimedOut, Unavailable
+from kourou.protocol.bodies.broker_bodies import ReplicasView
 from kourou.service.local_cluster import HOST, ClusterSettings, LocalCluster
 from kourou.service.processes import Child, Children, free_port
 from kourou_bench.driving import DriverOptions

@@ -14,12 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kourou.service.os_processes import CpuReading
-
 from kourou.client.client import Client
 from kourou.errors import TimedOut, Unavailable
 from kourou.model.limits import PULL_MESSAGES_MAX
 from kourou.model.message import Message, PullStatus
+from kourou.service.os_processes import CpuReading
 from kourou_bench.loading import LOAD_CHUNK, promised, stored_at_last
 from kourou_bench.spark_costs import NETWORK, PARQUET, PULLS, STORE, WAYS, Pass
 

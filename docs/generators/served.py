@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 
-from kourou.broker.raft.peer_links import MESSAGES
-from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeaderRole
-
 import kourou.client
+from kourou.broker.raft.peer_links import MESSAGES
 from kourou.engine.core import BrokerCore
+from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeaderRole
 from kourou.protocol.messages.namesrv import DeleteKvConfig, PutKvConfig
 from kourou.protocol.request import Answerer, RequestSpec
 from kourou.runtime.settings_registry import SettingsRegistry

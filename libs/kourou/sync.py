@@ -55,8 +55,8 @@ from kourou.client.transactions.blocking_transactions import BlockingTransaction
 from kourou.client.transactions.checks import Checker
 from kourou.client.transactions.producer import BlockingExecuting, Executor
 from kourou.errors import BadRequest, FilterFailed, KourouError
-from kourou.model.queue import MessageQueue
 from kourou.model.subscription import MATCH_ALL
+from kourou.model.topic import MessageQueue
 
 
 class BlockingRequests(BlockingSends):

@@ -12,9 +12,9 @@ from typing import get_args
 
 import msgspec
 import pytest
-from kourou.broker.config import BrokerSettings
 
 from kourou import errors
+from kourou.broker.config import BrokerSettings
 from kourou.errors import Code, KourouError
 from kourou.events.control_events import KnownEvent
 from kourou.model import limits

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kourou.protocol.bodies.broker_bodies import EventView, decode_event_views
 
 from kourou.engine.admin.history import (
     EventFound,
@@ -38,6 +37,7 @@ from kourou.eventstore.event_store import EventStore
 from kourou.eventstore.history_reader import answer
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
+from kourou.protocol.bodies.broker_bodies import EventView, decode_event_views
 from kourou_rigs.postgres import PostgresServer
 
 ORDERS = TopicConfig("orders", 4, 4)

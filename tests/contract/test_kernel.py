@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kourou.protocol.record.hashes import index_hash, java_hash
 
 from kourou.errors import ConfigError, MessageIllegal
 from kourou.model.limits import BODY_SIZE_BYTES_MAX, PROPERTIES_SIZE_BYTES_MAX, SEGMENT_TAIL_BYTES
@@ -31,6 +30,7 @@ from kourou.protocol.kernel_python import (
     TOO_MANY_BYTES,
     WHOLE,
 )
+from kourou.protocol.record.hashes import index_hash, java_hash
 from kourou.protocol.record.layout import (
     STORE_V6,
     encode_batch,

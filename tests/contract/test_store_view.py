@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kourou.protocol.record.hashes import tags_code
 
 from kourou.engine.effects import Append
 from kourou.engine.ports import QueueRead, StoreView
 from kourou.errors import Rejected
 from kourou.filtering.sql import sql_filter
+from kourou.protocol.record.hashes import tags_code
 from kourou.protocol.record.message_record import decode_record
 from kourou.store.log import reads as store_reads
 from kourou.store.store import Store

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
 from kourou.broker.network.log_source import LogSource
 from kourou.broker.part_settings import store_settings_of
-
 from kourou.cli.backup.folder import BackupFolder
 from kourou.cli.main import main
 from kourou.engine.control import encode_state

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kourou.broker.network.log_source import LogSource
 
 from kourou import (
     Client,
@@ -21,6 +20,7 @@ from kourou import (
     Filter,
     ProducerSettings,
 )
+from kourou.broker.network.log_source import LogSource
 from kourou.cli.main import main
 from kourou.errors import KourouError, Rejected, Unavailable, UnknownOutcome
 from kourou.model.message import SendStatus

@@ -21,8 +21,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
-from kourou.protocol.messages.sends import SendMessage
 
 from kourou.errors import Code, KourouError
 from kourou.protocol.bodies.filter_bodies import decode_filter_statistics, decode_filter_trial
@@ -34,6 +32,8 @@ from kourou.protocol.messages.filter_server import (
     RegisterMessageFilterClass,
     TryFilter,
 )
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
+from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.record.layout import masked_crc
 from kourou.protocol.record.message_record import decode_many
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address

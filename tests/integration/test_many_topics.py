@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kourou.broker.config import BrokerSettings
-from kourou.protocol.messages.sends import SendRecords, Target
 
+from kourou.broker.config import BrokerSettings
 from kourou.clock import SystemClock
 from kourou.engine.control import ControlState, evolve
 from kourou.events.control_events import (
@@ -24,6 +23,7 @@ from kourou.events.control_events import encode_record_body as event_body
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import DataVersion, TopicConfig
+from kourou.protocol.messages.sends import SendRecords, Target
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.store.config.config_files import GROUPS, TOPICS

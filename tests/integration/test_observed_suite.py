@@ -19,9 +19,9 @@ from typing import Any
 import promql_parser
 import pytest
 import yaml
-from kourou.broker.telemetry.exporter_page import EXPORTER_METRICS
 
 from kourou import ClientSettings, ConsumerSettings, Filter
+from kourou.broker.telemetry.exporter_page import EXPORTER_METRICS
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.errors import Unavailable
 from kourou.model.subscription import ConsumeFromWhere

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
-from kourou.protocol.messages.sends import SendMessage
-
 from kourou.errors import Code
 from kourou.model.topic import TopicConfig
 from kourou.protocol.bodies.registration_body import BrokerRegistration, encode_registration
 from kourou.protocol.bodies.route_bodies import decode_topic_route
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic, RegisterBroker, UnregisterBroker
+from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.record.message_record import decode_record
 from kourou.protocol.wire.remoting import HeaderType, Language, RemotingCommand
 from kourou.transport.remoting_client import RemotingConnection

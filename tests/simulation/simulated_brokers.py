@@ -7,11 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
 
-from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeaderRole
-
 from kourou.engine.effects import Forward
 from kourou.engine.inputs import Copied, Dispatched
 from kourou.engine.policy import BrokerPolicy
+from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeaderRole
 from kourou.errors import Code
 from kourou.model.message import StoredMessage
 from kourou.model.topic import BrokerData, QueueData, TopicRoute

@@ -28,7 +28,6 @@ from itertools import count
 from types import SimpleNamespace
 
 import pytest
-from kourou.protocol.messages.sends import SendRecords
 from tests.simulation.simulated_brokers import TOPICS, Broker, Group, route
 from tests.simulation.simulated_wires import Ends, SimWire, VirtualLoop
 
@@ -42,6 +41,7 @@ from kourou.errors import Code, KourouError, UnknownOutcome
 from kourou.model.message import Message, Property, SendResult, SendStatus
 from kourou.protocol.bodies.route_bodies import ClusterInfo, encode_cluster_info, encode_topic_route
 from kourou.protocol.messages import namesrv
+from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.wire.frames import FrameKind, decode_request, encode_reply
 from kourou.runtime.core import Disconnected, Peer

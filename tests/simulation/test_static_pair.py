@@ -19,17 +19,17 @@ from dataclasses import replace
 from functools import lru_cache
 
 import pytest
-from kourou.protocol.messages.sends import SendRecords, Target
-from kourou.replication.static_follower import Copying, FollowerStep
-from kourou.replication.static_leader import Shipping
 
 from kourou.engine.roles.leader import LeaderRole, StaticLeader
 from kourou.engine.roles.replicas import ReplicaAggregate
 from kourou.engine.sends.confirmations import CopiedConfirmations
 from kourou.errors import Code
+from kourou.protocol.messages.sends import SendRecords, Target
 from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou.replication.epochs import Epochs
+from kourou.replication.static_follower import Copying, FollowerStep
+from kourou.replication.static_leader import Shipping
 from kourou_rigs.engine import Engine, MemoryStore
 from kourou_rigs.pair import Pair
 

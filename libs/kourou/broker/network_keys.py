@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kourou.broker.network.registration import REMOTING, list_url
-
 from kourou.client.session.discovery import zmq_endpoint
 from kourou.errors import ConfigError
 from kourou.service.protocol_server import advertised

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from kourou.broker.config import BrokerSettings
 from kourou.broker.network_keys import BrokerRole
-from kourou.replication.raft.node import RaftSettings
-
 from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.effects import ChangeRole
 from kourou.engine.policy import BrokerPolicy
@@ -14,6 +12,7 @@ from kourou.engine.roles.leader import SYNC_MASTER, LeaderRole
 from kourou.engine.roles.replicas import ReplicaAggregate, leads
 from kourou.eventstore.database import sqlite_file
 from kourou.model.limits import DISK_RESERVE_BYTES
+from kourou.replication.raft.node import RaftSettings
 from kourou.runtime.settings_registry import SettingsRegistry
 from kourou.service.settings import setting_specs
 from kourou.store.flush_schedule import FlushPolicy

@@ -19,7 +19,7 @@ from kourou.engine.sends.deduplication import Repeats
 from kourou.engine.sends.recorder import PendingReplies, Recorder
 from kourou.engine.sends.topic_rewrite import Redirects
 from kourou.engine.traffic import Traffic
-from kourou.protocol.record.message_record import Host
+from kourou.protocol.record.layout import Host
 
 
 @dataclass(frozen=True, slots=True)

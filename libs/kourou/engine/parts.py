@@ -8,19 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kourou.engine.context import BrokerContext
-from kourou.engine.roles.quorum import (
-    QuorumFollower,
-    QuorumFollowerRole,
-    QuorumLeader,
-    QuorumLeaderRole,
-)
-
 from kourou.engine.admin.broker_handler import BrokerHandler
 from kourou.engine.admin.history_handler import HistoryHandler
 from kourou.engine.admin.log_handler import BootstrapHandler, LogHandler
 from kourou.engine.admin.topic_handler import TopicHandler, TopicRegistration
 from kourou.engine.admin.topic_table import TopicRules
+from kourou.engine.context import BrokerContext
 from kourou.engine.control import ControlState
 from kourou.engine.delays.delivery import Delays
 from kourou.engine.filters.filter_handler import FilterHandler
@@ -44,6 +37,12 @@ from kourou.engine.retention.retention_handler import RetentionHandler
 from kourou.engine.roles.copied_log import CopiedLog
 from kourou.engine.roles.follower import FollowerRole, StaticFollower
 from kourou.engine.roles.leader import LeaderRole, StaticLeader
+from kourou.engine.roles.quorum import (
+    QuorumFollower,
+    QuorumFollowerRole,
+    QuorumLeader,
+    QuorumLeaderRole,
+)
 from kourou.engine.roles.replica_handler import ReplicaHandler
 from kourou.engine.sends.appends import Appends, LogEnd
 from kourou.engine.sends.confirmations import CommitStart, Confirmations

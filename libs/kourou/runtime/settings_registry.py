@@ -14,11 +14,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from kourou.protocol.bodies.broker_bodies import SettingView
-
 from kourou.errors import ConfigError, NoPermission
 from kourou.events.control_events import Scalar
 from kourou.model.limits import SETTING_LENGTH_MAX, SETTING_NAME_LENGTH_MAX
+from kourou.protocol.bodies.broker_bodies import SettingView
 
 _NEVER_REMOTE_WORDS: dict[str, str] = {
     **dict.fromkeys(

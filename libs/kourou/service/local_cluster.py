@@ -564,7 +564,7 @@ def leader_address(
 async def _look(
     name_server: str, broker: str, accepted: Callable[[str], bool], timeout_ms: int
 ) -> str:
-    from kourou.protocol.all_bodies import decode_cluster_info
+    from kourou.protocol.bodies.route_bodies import decode_cluster_info
     from kourou.protocol.messages.namesrv import GetBrokerClusterInfo
     from kourou.transport.zmq_client import ZmqConnection
 

@@ -6,9 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from kourou.service.os_processes import cores_named
-
 from kourou.errors import ConfigError
+from kourou.service.os_processes import cores_named
 from kourou.service.setting import setting
 from kourou.telemetry.logs import LogFormat
 from kourou.transport.addresses import bindable, is_loopback

@@ -16,11 +16,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kourou.protocol.messages.pulls import PullMessage
-from kourou.protocol.messages.sends import SendRefusal
-
 from kourou.clock import Clock
 from kourou.errors import BadRequest, Code, DecodeError, KourouError
+from kourou.protocol.messages.pulls import PullMessage
+from kourou.protocol.messages.sends import SendRefusal
 from kourou.protocol.request import Answerer, Header, Request
 from kourou.protocol.table import REQUESTS, not_supported
 from kourou.protocol.wire.ext_fields import decode_ext_fields, encode_ext_fields

@@ -24,9 +24,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from kourou.broker.config import BrokerSettings
-
 from kourou import Client as AsyncClient
+from kourou.broker.config import BrokerSettings
 from kourou.client.settings.client_settings import (
     ClientSettings,
     ConsumerSettings,

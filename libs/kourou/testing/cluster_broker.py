@@ -17,19 +17,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
-
+from kourou.broker.raft.raft_service import RaftService
+from kourou.broker.role_session import RoleSession
 from kourou.clock import Clock
 from kourou.engine.inputs import Input
 from kourou.engine.parts import BrokerParts
 from kourou.errors import BadRequest, ConfigError, Unavailable
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received
 from kourou.service.processes import free_port
 from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.service.settings import load_settings
-from kourou.serving.broker_service import BrokerService
-from kourou.serving.raft_service import RaftService
-from kourou.serving.role_session import RoleSession
 from kourou.store.disk import Disk
 from kourou.store.store import Store
 from kourou.testing.cluster_thread import TravelClock

@@ -17,16 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from kourou_console.http.access import AccessControl, Tokens
-from kourou_console.http.connections import GatewayServer, gateway_server
-from kourou_console.http.dispatch import Dispatch, HttpHandler
-from kourou_console.http.openapi import description_pages
-from kourou_console.http.pages import FOLDER, Pages
-from kourou_console.http.request_metrics import RequestMetrics, RequestSpans
-from kourou_console.http.responses import Busy, error_response
-
 from kourou.client.client import Client
-from kourou.client.session.background import background
+from kourou.client.session.io_thread import background
 from kourou.client.settings.client_settings import ClientSettings, ProducerSettings
 from kourou.clock import Clock, SystemClock
 from kourou.errors import ConfigError, KourouError
@@ -38,6 +30,13 @@ from kourou.telemetry.metrics import expose
 from kourou.telemetry.tracing_setup import start_export, tracing_options
 from kourou_console.config import ConsoleSettings
 from kourou_console.gateway import Gateway
+from kourou_console.http.access import AccessControl, Tokens
+from kourou_console.http.connections import GatewayServer, gateway_server
+from kourou_console.http.dispatch import Dispatch, HttpHandler
+from kourou_console.http.openapi import description_pages
+from kourou_console.http.pages import FOLDER, Pages
+from kourou_console.http.request_metrics import RequestMetrics, RequestSpans
+from kourou_console.http.responses import Busy, error_response
 from kourou_console.operations import OPERATIONS, STARTED
 
 _log = logging.getLogger("kourou.console")

@@ -11,12 +11,12 @@ from http import HTTPStatus
 from typing import Annotated, Generic, TypeVar
 
 import msgspec
-from kourou_console.http.responses import HttpError
 
 from kourou.errors import KourouError, Rejected, Unavailable
 from kourou.model.limits import CONSOLE_LIST_ITEMS_MAX, REASON_LENGTH_MAX
 from kourou.protocol.bodies.route_bodies import ClusterInfo
 from kourou_console.gateway import Gateway
+from kourou_console.http.responses import HttpError
 
 T = TypeVar("T")
 

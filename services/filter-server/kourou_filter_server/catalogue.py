@@ -42,8 +42,7 @@ from kourou.protocol.messages.filter_server import (
     UnregisterFilterServer,
 )
 from kourou.protocol.record.layout import masked_crc
-from kourou.runtime.effects import Reply
-from kourou.runtime.inputs import Received
+from kourou.runtime.core import Received, Reply
 from kourou_filter_server.context import CoreContext, ServerPolicy, trouble_of
 from kourou_filter_server.interface import BrokerAnswered
 

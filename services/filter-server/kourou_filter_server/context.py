@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from kourou.model.filter import FilterKey
 from kourou.model.limits import FILTER_VERSIONS_MAX, FILTERS_MAX, PULL_SIZE_BYTES_MAX
 from kourou.protocol.request import Request
-from kourou.runtime.effects import LogWarning
-from kourou.runtime.inputs import ReplyTo
+from kourou.runtime.core import LogWarning, ReplyTo
 from kourou.telemetry.metric_table import FILTER_BOUNDS_US
 from kourou_filter_server.interface import AskBroker, BrokerAnswered, Buffer, Effect
 

@@ -17,8 +17,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kourou.errors import Code
+from kourou.model.filter import FilterKey
+from kourou.protocol.bodies.filter_bodies import FilterFigures, encode_filter_statistics
+from kourou.protocol.messages.filter_server import (
+    GetFilterStatistics,
+    NotifyFiltersChanged,
+    RegisterMessageFilterClass,
+    TryFilter,
+)
 from kourou.protocol.messages.pulls import PullMessage
+from kourou.protocol.request import Request
+from kourou.runtime.core import Disconnected, Received, Reply, Tick
+from kourou_filter_server.catalogue import Catalogue, ClientUploads, ServerRegistration
 from kourou_filter_server.context import CoreContext, FilterStatistics, ServerPolicy
+from kourou_filter_server.discipline import Discipline
 from kourou_filter_server.dry_runs import DryRuns
 from kourou_filter_server.interface import (
     BatchEvaluated,
@@ -31,20 +44,6 @@ from kourou_filter_server.interface import (
     WorkerEnded,
     WorkerReady,
 )
-
-from kourou.errors import Code
-from kourou.model.filter import FilterKey
-from kourou.protocol.bodies.filter_bodies import FilterFigures, encode_filter_statistics
-from kourou.protocol.messages.filter_server import (
-    GetFilterStatistics,
-    NotifyFiltersChanged,
-    RegisterMessageFilterClass,
-    TryFilter,
-)
-from kourou.protocol.request import Request
-from kourou.runtime.core import Disconnected, Received, Reply, Tick
-from kourou_filter_server.catalogue import Catalogue, ClientUploads, ServerRegistration
-from kourou_filter_server.discipline import Discipline
 from kourou_filter_server.pulls import LEAVING, ConsumerPulls
 from kourou_filter_server.runner import FilterRunner, Runners
 from kourou_filter_server.slots import Slots

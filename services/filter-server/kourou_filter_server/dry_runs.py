@@ -18,16 +18,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from kourou_filter_server.context import CoreContext, ServerPolicy, trouble_of
-from kourou_filter_server.interface import (
-    LOST,
-    BatchEvaluated,
-    BrokerAnswered,
-    EvaluateBatch,
-    WorkerEnded,
-    WorkerReady,
-)
-
 from kourou.errors import BadRequest, Code, KourouError, Throttled
 from kourou.filtering.python_rules import CheckAllowance, check_source
 from kourou.model.filter import FilterFailure, FilterKey
@@ -39,19 +29,27 @@ from kourou.model.limits import (
 )
 from kourou.model.message import StoredMessage
 from kourou.model.subscription import MATCH_ALL, TAG
-from kourou.protocol.all_bodies import decode_topic_stats
 from kourou.protocol.bodies.filter_bodies import (
     FilterTrial,
     TriedMessage,
     decode_filters,
     encode_filter_trial,
 )
+from kourou.protocol.bodies.statistics_bodies import decode_topic_stats
+from kourou.protocol.messages.broker_admin import GetTopicStatsInfo
 from kourou.protocol.messages.filter_server import GetFilters, TryFilter
-from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
-from kourou.protocol.messages.topics import GetTopicStatsInfo
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.protocol.record.message_record import decode_record
-from kourou.runtime.core import Peer, Received, Reply
-from kourou.runtime.inputs import ReplyTo
+from kourou.runtime.core import Peer, Received, Reply, ReplyTo
+from kourou_filter_server.context import CoreContext, ServerPolicy, trouble_of
+from kourou_filter_server.interface import (
+    LOST,
+    BatchEvaluated,
+    BrokerAnswered,
+    EvaluateBatch,
+    WorkerEnded,
+    WorkerReady,
+)
 from kourou_filter_server.jobs import YES, bounds_of
 from kourou_filter_server.slots import Slots, WorkerSlot
 

@@ -9,8 +9,7 @@ import msgspec
 
 from kourou.errors import KourouError
 from kourou.protocol.request import Request
-from kourou.runtime.effects import LogWarning, Reply
-from kourou.runtime.inputs import Disconnected, Received, ReplyTo, Tick
+from kourou.runtime.core import Disconnected, LogWarning, Received, Reply, ReplyTo, Tick
 
 Buffer = bytes | bytearray | memoryview
 

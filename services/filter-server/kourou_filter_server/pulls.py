@@ -26,20 +26,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
-from kourou_filter_server.context import CoreContext, FilterStatistics, ServerPolicy, trouble_of
-from kourou_filter_server.interface import BrokerAnswered, Buffer, Filtered
-from kourou_filter_server.prefetch import COMMIT_OFFSET, Prefetch, Queue, Remainder
 
 from kourou.errors import Code, DecodeError
 from kourou.model.filter import FilterFailure, FilterKey, FilterPolicy
 from kourou.model.limits import FILTER_REASON_LENGTH_MAX, FILTERS_MAX, PULL_SIZE_BYTES_MAX
 from kourou.model.subscription import MATCH_ALL, TAG
 from kourou.protocol.messages.filter_server import RecordFilterSkip
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.runtime.core import Peer, Received, Reply
 from kourou_filter_server.catalogue import Catalogue
+from kourou_filter_server.context import CoreContext, FilterStatistics, ServerPolicy, trouble_of
 from kourou_filter_server.discipline import Discipline
+from kourou_filter_server.interface import BrokerAnswered, Buffer, Filtered
 from kourou_filter_server.jobs import NO, YES, FilterJob, offset_of
+from kourou_filter_server.prefetch import COMMIT_OFFSET, Prefetch, Queue, Remainder
 from kourou_filter_server.runner import Runners
 
 # Plain integers, because operations on enum flags are as expensive as the rest of a decision.

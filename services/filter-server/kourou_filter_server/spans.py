@@ -14,10 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kourou.protocol.messages.pulls import PullMessage
-from kourou_filter_server.interface import BatchEvaluated, EvaluateBatch, Filtered, WorkerEnded
-
 from kourou.errors import Code, error_from_code
+from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.request import Request
 from kourou.runtime.core import Peer, Received, Reply, ReplyTo
 from kourou.telemetry import span_names as names
@@ -25,6 +23,7 @@ from kourou.telemetry.metrics import Family, Labels
 from kourou.telemetry.tracing import SpanKind, TracedSpan
 from kourou.telemetry.tracing_context import contexts_among
 from kourou.telemetry.tracing_setup import SpanExport
+from kourou_filter_server.interface import BatchEvaluated, EvaluateBatch, Filtered, WorkerEnded
 from kourou_filter_server.jobs import YES
 
 OPEN_SPANS_MAX = 4_096

@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from kourou.errors import FilterFailed, KourouError, Unavailable
-from kourou.service.cores import cores_named, cores_that_compute
+from kourou.service.os_processes import cores_named, cores_that_compute
 from kourou_filter_server.sandbox import wire
 from kourou_filter_server.sandbox.limits import cpu_clock
 

@@ -32,6 +32,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kourou.errors import ConfigError, FilterFailed, KourouError, Unavailable
+from kourou.filtering.python_rules import MODULES
 from kourou_filter_server.interface import (
     LOST,
     BatchEvaluated,
@@ -43,9 +45,6 @@ from kourou_filter_server.interface import (
     WorkerReady,
 )
 from kourou_filter_server.sandbox import wire
-
-from kourou.errors import ConfigError, FilterFailed, KourouError, Unavailable
-from kourou.filtering.python_rules import MODULES
 from kourou_filter_server.worker_link import (
     DEFAULT_LIMITS,
     NO_FILTERS_FAULT,

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from kourou.broker.config import BrokerSettings
 from kourou.broker.network_keys import BrokerRole
-
 from kourou.errors import ConfigError
 from kourou.replication.epochs import STARTS
 from kourou.service.setting import SAME, setting

@@ -32,9 +32,15 @@ from typing import Any
 
 from kourou.errors import BadRequest, Code, KourouError, Throttled, TopicNotFound
 from kourou.model.limits import BROKER_NAME_LENGTH_MAX, BROKERS_MAX
-from kourou.model.permission import Permission
-from kourou.model.route import MASTER_ID, BrokerData, QueueData, TopicRoute
-from kourou.model.topic import DataVersion, TopicConfig
+from kourou.model.topic import (
+    MASTER_ID,
+    BrokerData,
+    DataVersion,
+    Permission,
+    QueueData,
+    TopicConfig,
+    TopicRoute,
+)
 from kourou.protocol.bodies.config_bodies import decode_data_version, encode_data_version
 from kourou.protocol.bodies.registration_body import (
     BrokerRegistration,
@@ -52,8 +58,7 @@ from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.request import Response
 from kourou.protocol.wire.properties_text import decode_properties_text
 from kourou.runtime.changed_settings import Settings, decide_change
-from kourou.runtime.core import Disconnected, Received, Reply, Tick
-from kourou.runtime.peer import Peer
+from kourou.runtime.core import Disconnected, Peer, Received, Reply, Tick
 from kourou.runtime.settings_registry import SettingsRegistry
 from kourou_namesrv import registrations
 from kourou_namesrv.config import NamesrvSettings
@@ -79,20 +84,20 @@ class _Member:
 
     def address_for(self, asker: Peer) -> str | None:
         """The address for `asker` to connect to; None if its transport cannot reach this broker."""
-        plain = self.identity.address if self.peer.carrier == asker.carrier else None
+        plain = self.identity.address if self.peer.protocol == asker.protocol else None
         return _dialled(self.identity.addresses, asker) or plain
 
     def filter_servers_for(self, asker: Peer) -> tuple[str, ...]:
         """The addresses of the broker's filter servers for `asker`, sorted."""
         listeners = self.identity.filter_listeners
         if listeners is None:
-            return self.filter_servers if self.peer.carrier == asker.carrier else ()
+            return self.filter_servers if self.peer.protocol == asker.protocol else ()
         return tuple(sorted(filter(None, {_dialled(one, asker) for one in listeners})))
 
 
 def _dialled(addresses: Mapping[str, str], asker: Peer) -> str | None:
     """The address for the listener that `asker` is connected to, otherwise the internal one."""
-    own, internal = f"{asker.carrier}:{asker.listener}", f"{asker.carrier}:internal"
+    own, internal = f"{asker.protocol}:{asker.listener}", f"{asker.protocol}:internal"
     return addresses.get(own) or addresses.get(internal)
 
 
@@ -251,7 +256,7 @@ class BrokerTable:
         if not reachable:
             raise TopicNotFound(
                 f"no broker of topic {topic} has an address for the listener "
-                f"{asker.carrier}:{asker.listener}",
+                f"{asker.protocol}:{asker.listener}",
                 hint="see advertisedListeners of the brokers",
             )
         return TopicRoute(

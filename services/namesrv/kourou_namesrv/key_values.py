@@ -234,7 +234,7 @@ class KeyValueStore:
         try:
             files = self._files()
             content = files.read(self._path.name)
-            return _decode(content) if content and files.foreign([self._path.name]) else None
+            return _decode(content) if content and files.external([self._path.name]) else None
         except OSError as error:
             raise ConfigError(f"cannot read {self._path}: {error.strerror}") from error
         except DecodeError as error:

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from kourou.service.os_processes import find_running
-
 from kourou.errors import ConfigError, TimedOut, Unavailable
+from kourou.service.os_processes import find_running
 from kourou_spark_etl.config import ADMIN_PORT
 from kourou_spark_etl.job_file import AVAILABLE_NOW, QuerySpec, load_job_file
 

@@ -29,7 +29,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from kourou.clock import Clock
 from kourou.errors import ConfigError, Corrupt
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou.sync import Client
 from kourou_spark_etl import jobs
 from kourou_spark_etl.data_source import FORMAT

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kourou.protocol.record.hashes import java_hash
 
 from kourou.model.message import Compression, StoredMessage
 from kourou.protocol.record.compression import compress
+from kourou.protocol.record.hashes import java_hash
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import decode_many, encode_draft, stamp
 from kourou.protocol.record.properties import encode_properties

@@ -7,9 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kourou.engine.roles.quorum import QuorumLeaderRole
-from kourou.protocol.record.hashes import tags_code
-
 from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.control import ControlState, decide_start, evolve
 from kourou.engine.core import BrokerCore
@@ -19,6 +16,7 @@ from kourou.engine.parts import BrokerParts, Role, Start
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import ANYWHERE, PropertyTest, QueueRead
 from kourou.engine.roles.leader import LeaderRole
+from kourou.engine.roles.quorum import QuorumLeaderRole
 from kourou.engine.sends.appends import LogEnd
 from kourou.errors import Corrupt, Rejected
 from kourou.events.control_events import decode_record_body
@@ -26,6 +24,7 @@ from kourou.model.limits import FILTER_BYTES_MAX, FILTER_RECORDS_MAX
 from kourou.model.message import StoredMessage, SysFlag
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol import kernel_python
+from kourou.protocol.record.hashes import tags_code
 from kourou.protocol.record.layout import BLANK_MAGIC, parts_of
 from kourou.protocol.record.message_record import check_record, decode_record, encode_blank
 from kourou.protocol.record.properties import labels

@@ -8,8 +8,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from kourou.errors import Code, Unavailable
+from kourou.model.filter import FilterState, FilterVersion
+from kourou.protocol.bodies.filter_bodies import encode_filters
+from kourou.protocol.messages import filter_server as words
 from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
+from kourou.protocol.request import Request
+from kourou.runtime.core import Peer, Received, Reply, ReplyTo, Tick
 from kourou_filter_server.context import ServerPolicy
+from kourou_filter_server.core import FilterCore
 from kourou_filter_server.interface import (
     AskBroker,
     BatchEvaluated,
@@ -22,14 +29,6 @@ from kourou_filter_server.interface import (
     StartWorker,
     WorkerReady,
 )
-
-from kourou.errors import Code, Unavailable
-from kourou.model.filter import FilterState, FilterVersion
-from kourou.protocol.bodies.filter_bodies import encode_filters
-from kourou.protocol.messages import filter_server as words
-from kourou.protocol.request import Request
-from kourou.runtime.core import Peer, Received, Reply, ReplyTo, Tick
-from kourou_filter_server.core import FilterCore
 from kourou_rigs.filter_records import Does, fake_record
 
 E = TypeVar("E", bound=Effect)

@@ -24,10 +24,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from kourou.protocol.bodies.broker_bodies import ReplicasView, decode_replicas
-
 from kourou.engine.ports import JOINING
 from kourou.errors import Code, KourouError
+from kourou.protocol.bodies.broker_bodies import ReplicasView, decode_replicas
 from kourou.protocol.messages.replication import GetReplicas, TransferLeader
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child, free_port

@@ -10,10 +10,9 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from kourou.broker.broker_service import BrokerService
+from kourou.errors import Code
 from kourou.protocol.messages.pulls import PullFlag, PullMessage
 from kourou.protocol.messages.sends import SendMessage
-
-from kourou.errors import Code
 from kourou.protocol.request import Request
 from kourou.store.store import Store
 from kourou.transport.zmq_client import WireReply, ZmqConnection

@@ -10,7 +10,7 @@ import pytest
 from kourou.access.authorizer import AccessTable, Authorizer
 from kourou.access.model import Need, ResourceType, Role, RoleGrant, User
 from kourou.access.requirements import REQUIREMENTS, Caller
-from kourou.protocol.messages.sending import Target
+from kourou.protocol.messages.sends import Target
 from kourou.protocol.table import REQUESTS
 
 

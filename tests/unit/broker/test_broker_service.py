@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession
+
 from kourou.broker import broker_service as app
 from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
-from kourou.protocol.messages.sends import SendMessage
-
 from kourou.errors import Code, ConfigError
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.protocol.messages.broker_admin import GetBrokerConfig, GetHistory
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic, RegisterBroker
+from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.wire.frames import (
     Frame,
     FrameKind,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from kourou.broker.config import BrokerSettings, load_broker_settings
 from kourou.broker.network_keys import BrokerRole
 from kourou.broker.part_settings import (
@@ -21,7 +22,6 @@ from kourou.broker.part_settings import (
     write_out_of,
 )
 from kourou.broker.store_keys import FlushDiskType
-
 from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.effects import ChangeRole
 from kourou.engine.policy import BrokerPolicy

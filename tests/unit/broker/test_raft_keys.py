@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from kourou.broker.config import BrokerSettings
 from kourou.broker.part_settings import raft_settings_of, store_settings_of
-from kourou.replication.raft.node import RaftSettings
-
 from kourou.errors import ConfigError
+from kourou.replication.raft.node import RaftSettings
 from kourou_ha_replica.config import ReplicaSettings
 
 PEERS = "n0-127.0.0.1:40912; n2-127.0.0.1:40932;n1-127.0.0.1:40922;"

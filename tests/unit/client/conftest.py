@@ -7,11 +7,11 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from kourou.protocol.messages.sends import SendRecords
 
 from kourou import Client, ClientSettings, ConsumerSettings, ProducerSettings
 from kourou.clock import SystemClock
 from kourou.model.subscription import ConsumeFromWhere
+from kourou.protocol.messages.sends import SendRecords
 from kourou_rigs.wire_broker import WireBroker
 from kourou_rigs.wire_cluster import WireCluster
 from kourou_rigs.wire_core import CoreBroker

@@ -3,11 +3,11 @@
 from dataclasses import fields
 
 import pytest
-from kourou.protocol.messages.sends import SendMessage
 
 from kourou.engine.groups.subscriptions import SubscriptionPolicy
 from kourou.engine.policy import POLICY_FIELDS, BrokerPolicy
 from kourou.errors import Code
+from kourou.protocol.messages.sends import SendMessage
 from kourou.runtime.settings_registry import SettingSpec
 from kourou_rigs.engine import Engine
 

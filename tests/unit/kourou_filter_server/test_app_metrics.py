@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import aiohttp
-from kourou_filter_server.interface import EvaluateBatch
 from prometheus_client.parser import text_string_to_metric_families
 
 from kourou.model.filter import FilterFailure
@@ -11,6 +10,7 @@ from kourou.service.protocol_server import ProtocolServers
 from kourou.telemetry.metric_table import BASE_LABELS, METRICS, MetricKind, ServiceKind
 from kourou_filter_server.app import FilterServerService, filter_families, filter_statistics
 from kourou_filter_server.config import FilterServerSettings
+from kourou_filter_server.interface import EvaluateBatch
 from kourou_rigs.filter_bench import Bench, record
 
 

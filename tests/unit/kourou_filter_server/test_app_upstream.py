@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from kourou_filter_server.interface import AskBroker, BrokerAnswered
 
 from kourou.clock import SystemClock
 from kourou.errors import Code, Unavailable
@@ -15,6 +14,7 @@ from kourou.protocol.wire.frames import NO_TRACE, decode_frame, encode_reply
 from kourou.runtime.core import Peer, ReplyTo
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_filter_server.app import Upstream
+from kourou_filter_server.interface import AskBroker, BrokerAnswered
 from kourou_rigs.filter_bench import a_pull
 
 TRACE = bytes(range(1, 25)) + b"\x01"

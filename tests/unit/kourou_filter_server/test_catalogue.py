@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-from kourou_filter_server.interface import BrokerFound, Leaving
 
 from kourou.errors import Code
 from kourou.protocol.messages.filter_server import (
@@ -11,6 +10,7 @@ from kourou.protocol.messages.filter_server import (
     UnregisterFilterServer,
 )
 from kourou.runtime.core import LogWarning
+from kourou_filter_server.interface import BrokerFound, Leaving
 from kourou_rigs.filter_bench import Bench
 
 ANSWER = RegisterFilterServerResponse(broker_name="broker-a", broker_id=0, filters_version=7)

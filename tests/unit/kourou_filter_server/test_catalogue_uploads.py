@@ -3,10 +3,10 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from kourou.protocol.messages.pulls import PullMessage
 
 from kourou.errors import Code
 from kourou.protocol.messages.filter_server import PutFilter, RegisterMessageFilterClass
+from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.record.layout import masked_crc
 from kourou.runtime.core import Reply
 from kourou_filter_server.catalogue import JAVA_TEXT

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-from kourou_filter_server.interface import AskBroker, EvaluateBatch
-
 from kourou.protocol.bodies.filter_bodies import decode_filter_statistics
 from kourou.protocol.messages.filter_server import GetFilterStatistics, NotifyFiltersChanged
 from kourou.protocol.request import Answerer
 from kourou.protocol.table import REQUESTS
 from kourou.runtime.core import Reply, Tick
 from kourou_filter_server.core import FilterCore
+from kourou_filter_server.interface import AskBroker, EvaluateBatch
 from kourou_rigs.filter_bench import GROUP, NAME, WALL_MS, Bench, record
 
 

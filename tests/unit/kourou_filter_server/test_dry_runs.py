@@ -3,14 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kourou.protocol.messages.pulls import PullMessage
-from kourou_filter_server.interface import (
-    EndWorker,
-    EvaluateBatch,
-    StartWorker,
-    WorkerEnded,
-    WorkerReady,
-)
 
 from kourou.errors import Code
 from kourou.model.limits import FILTER_CHECKED_BYTES_MAX, FILTER_SOURCE_BYTES_MAX
@@ -19,7 +11,15 @@ from kourou.protocol.bodies.filter_bodies import FilterTrial, decode_filter_tria
 from kourou.protocol.bodies.statistics_bodies import TopicOffset, encode_topic_stats
 from kourou.protocol.messages.broker_admin import GetTopicStatsInfo
 from kourou.protocol.messages.filter_server import GetFilters, TryFilter
+from kourou.protocol.messages.pulls import PullMessage
 from kourou.runtime.core import Disconnected, Reply
+from kourou_filter_server.interface import (
+    EndWorker,
+    EvaluateBatch,
+    StartWorker,
+    WorkerEnded,
+    WorkerReady,
+)
 from kourou_rigs.filter_bench import GROUP, NAME, TOPIC, Bench, place, record
 
 SOURCE = b"def match(message, context):\n    return True\n"

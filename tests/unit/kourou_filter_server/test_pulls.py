@@ -4,7 +4,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+
+from kourou.errors import Code
+from kourou.model.filter import FilterPolicy
+from kourou.protocol.messages.filter_server import (
+    ChangeFilter,
+    GetFilters,
+    RecordFilterSkip,
+    RegisterFilterServer,
+    RegisterFilterServerResponse,
+)
 from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
+from kourou.runtime.core import Disconnected, LogWarning, Reply
 from kourou_filter_server.context import ServerPolicy
 from kourou_filter_server.interface import (
     AskBroker,
@@ -16,17 +27,6 @@ from kourou_filter_server.interface import (
     StartWorker,
     WorkerEnded,
 )
-
-from kourou.errors import Code
-from kourou.model.filter import FilterPolicy
-from kourou.protocol.messages.filter_server import (
-    ChangeFilter,
-    GetFilters,
-    RecordFilterSkip,
-    RegisterFilterServer,
-    RegisterFilterServerResponse,
-)
-from kourou.runtime.core import Disconnected, LogWarning, Reply
 from kourou_rigs.filter_bench import (
     GROUP,
     NAME,

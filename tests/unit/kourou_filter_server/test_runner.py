@@ -4,7 +4,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+
+from kourou.errors import Code
+from kourou.model.filter import FilterPolicy
+from kourou.protocol.messages.filter_server import ChangeFilter, GetFilters
 from kourou.protocol.messages.pulls import PullResponse
+from kourou.runtime.core import Reply
 from kourou_filter_server.context import ServerPolicy
 from kourou_filter_server.interface import (
     LOST,
@@ -16,11 +21,6 @@ from kourou_filter_server.interface import (
     WorkerEnded,
     WorkerReady,
 )
-
-from kourou.errors import Code
-from kourou.model.filter import FilterPolicy
-from kourou.protocol.messages.filter_server import ChangeFilter, GetFilters
-from kourou.runtime.core import Reply
 from kourou_rigs.filter_bench import (
     GROUP,
     NAME,

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kourou_filter_server.interface import BatchEvaluated, EvaluateBatch, Filtered, WorkerEnded
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -19,6 +18,7 @@ from kourou.telemetry.tracing import Tracing
 from kourou.telemetry.tracing_context import traceparent_of
 from kourou.telemetry.tracing_setup import SpanCounts
 from kourou_filter_server import spans as module
+from kourou_filter_server.interface import BatchEvaluated, EvaluateBatch, Filtered, WorkerEnded
 from kourou_filter_server.spans import FilterSpans
 from kourou_rigs.filter_bench import GROUP, NAME, TOPIC, a_pull
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from kourou.service.os_processes import CORE_MAX
 
 from kourou.errors import ConfigError
+from kourou.service.os_processes import CORE_MAX
 from kourou_filter_server.worker_link import cores_of_workers
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from kourou.service.os_processes import RunningProcess
 
 from kourou.errors import ConfigError, Unavailable
+from kourou.service.os_processes import RunningProcess
 from kourou_spark_etl import commands
 from kourou_spark_etl.commands import run_command
 from kourou_spark_etl.progress import BatchProgress

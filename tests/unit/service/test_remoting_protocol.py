@@ -8,8 +8,6 @@ import random
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from kourou.protocol.messages.pulls import PullMessage, PullResponse
-from kourou.protocol.messages.sends import SendMessage, SendResponse
 
 from kourou.clock import SystemClock
 from kourou.errors import Code, ConfigError
@@ -20,6 +18,8 @@ from kourou.protocol.messages.groups import (
     UnregisterClient,
 )
 from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
+from kourou.protocol.messages.pulls import PullMessage, PullResponse
+from kourou.protocol.messages.sends import SendMessage, SendResponse
 from kourou.protocol.request import Answerer
 from kourou.protocol.wire.remoting import (
     FrameReader,

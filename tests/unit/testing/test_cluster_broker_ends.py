@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kourou.broker.config import BrokerSettings
 
+from kourou.broker.config import BrokerSettings
 from kourou.protocol.messages.namesrv import UnregisterBroker
 from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.service.settings import load_settings

@@ -20,9 +20,7 @@ from kourou.model.limits import PORT_MAX
 from kourou.protocol.messages.replication import Attached, LogChunk
 from kourou.protocol.request import Answerer
 from kourou.protocol.wire.frames import Frame, decode_request
-from kourou.runtime.effects import AskClient, Notify, Reply
-from kourou.runtime.inputs import Received
-from kourou.runtime.peer import MEMBERS, Peer
+from kourou.runtime.core import MEMBERS, AskClient, Notify, Peer, Received, Reply
 from kourou.service.protocol_server import (
     ProtocolServer,
     ProtocolServers,
@@ -32,9 +30,8 @@ from kourou.service.protocol_server import (
 from kourou.service.remoting_protocol import VIP, RemotingProtocol
 from kourou.service.zmq_protocol import ZmqProtocol
 from kourou.telemetry.metrics import Family
-from kourou.transport.addresses import split_address
-from kourou.transport.curve import ClientCurve
-from kourou.transport.peer_ids import next_peer_id
+from kourou.transport.addresses import next_peer_id, split_address
+from kourou.transport.curve_keys import ClientCurve
 from kourou.transport.rate_limited_log import RateLimitedLog
 from kourou.transport.zmq_client import ZmqClientStatistics, ZmqConnection
 from kourou.transport.zmq_server import ZmqServer

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from kourou.client.session.discovery import LIST_REFRESH_MS, zmq_endpoint
-from kourou.client.session.name_server_list import NameServerList
+from kourou.client.session.name_servers import NameServerList
 from kourou.engine.control import ControlState
 from kourou.errors import Code, KourouError
 from kourou.model.topic import DataVersion, Permission, TopicConfig

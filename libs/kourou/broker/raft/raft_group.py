@@ -24,8 +24,6 @@ from typing import TYPE_CHECKING
 from kourou.broker.raft.peer_links import PeerLinks
 from kourou.broker.raft.repairs import DamagedLog, Repairs
 from kourou.broker.storage.store_runtime import StoreRuntime
-from kourou.replication.raft.node import RaftNode, RaftSettings
-
 from kourou.clock import Clock
 from kourou.engine import inputs as engine
 from kourou.engine.ports import JOINING, QuorumMember
@@ -35,10 +33,10 @@ from kourou.replication.epochs import Epochs
 from kourou.replication.raft import effects as wants
 from kourou.replication.raft import inputs as happened
 from kourou.replication.raft.effects import Effect, Role, RoleChanged
+from kourou.replication.raft.election import must_join
 from kourou.replication.raft.inputs import Buffer, Chance, Input
-from kourou.replication.raft.joining import must_join
 from kourou.replication.raft.leader import RaftLeader
-from kourou.replication.raft.member import Boot
+from kourou.replication.raft.node import PersistentState, RaftNode, RaftSettings
 from kourou.store.disk import Disk
 from kourou.store.paths import StorePaths
 from kourou.store.replica.chunks import StoredChunk
@@ -518,7 +516,7 @@ class RaftGroup:
 # -- the right to vote -----------------------------------------------------------------------------
 
 
-UNKNOWN = Vote(0, "", joining=True, lived=False)
+UNKNOWN = StoredVote(0, "", joining=True, lived=False)
 """The assumed vote if there is no vote file."""
 
 WARN_MS = 10_000
@@ -526,8 +524,8 @@ WARN_MS = 10_000
 
 
 def boot_of(
-    store: Store, epochs: Sequence[tuple[int, int]], found: Vote | None, *, born_anyway: bool
-) -> Boot:
+    store: Store, epochs: Sequence[tuple[int, int]], found: StoredVote | None, *, born_anyway: bool
+) -> PersistentState:
     """Return the Raft core's start state.
 
     `found` is the content of the vote file; `born_anyway`: an operator allows it to vote.
@@ -543,7 +541,7 @@ def boot_of(
         end=end,
         born_anyway=born_anyway,
     )
-    return Boot(
+    return PersistentState(
         Epochs(epochs, end),
         vote.epoch,
         vote.voted_for,
@@ -568,7 +566,7 @@ class VoterStatusLog:
             _log.info("this replica may vote now")
         self._joining = joining
 
-    def look(self, member: Member, now_ms: int) -> None:
+    def look(self, member: RaftNode, now_ms: int) -> None:
         """Warn, at intervals, why the group does not start."""
         if member.joining is None or member.leader or now_ms < self._warn_at_ms:
             return
@@ -605,7 +603,7 @@ class VoteWriter:
         self._thread = ThreadPoolExecutor(1, "kourou-vote")
         self._over = False
 
-    def read(self) -> Vote | None:
+    def read(self) -> StoredVote | None:
         """Return the vote that was written last; None if there is none.
 
         Blocks; must be called before the first `save`. Raises Corrupt if the vote is unreadable,
@@ -613,7 +611,7 @@ class VoteWriter:
         """
         return self._file.load()
 
-    def save(self, vote: Vote) -> None:
+    def save(self, vote: StoredVote) -> None:
         """Write a vote, "" for none; `saved` is called when it survives a power loss."""
         if self._over:
             return
@@ -621,7 +619,7 @@ class VoteWriter:
         writing = loop.run_in_executor(self._thread, self._write, vote)
         writing.add_done_callback(self._written)
 
-    def _write(self, vote: Vote) -> None:
+    def _write(self, vote: StoredVote) -> None:
         self._file.save(vote.epoch, vote.voted_for, joining=vote.joining, lived=vote.lived)
 
     def _written(self, writing: asyncio.Future[None]) -> None:

@@ -26,12 +26,11 @@ from kourou.broker.raft.peer_links import PeerLinks, raft_messages
 from kourou.broker.raft.raft_group import GroupCallbacks, RaftGroup, VoteWriter
 from kourou.broker.storage.bootstrap import RestartLog, RestartRequest
 from kourou.broker.storage.store_runtime import RuntimeCallbacks, StoreRuntime
-from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeaderRole
-
 from kourou.clock import Clock
 from kourou.engine.control import ControlState
 from kourou.engine.effects import ChangeRole, Effect, Forward, HandOver
 from kourou.engine.parts import Role
+from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeaderRole
 from kourou.errors import Code, ConfigError, KourouError
 from kourou.protocol.messages.namesrv import RegisterBrokerResponse
 from kourou.replication.raft import effects as wants

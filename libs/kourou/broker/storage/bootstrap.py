@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kourou.broker.network.log_source import LogSource
-
 from kourou.clock import Clock
 from kourou.engine.admin.log_bootstrap import LogBeginning, decode_beginning
 from kourou.engine.control import CONTROL

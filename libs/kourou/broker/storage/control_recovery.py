@@ -20,12 +20,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kourou.broker.storage.config_mirror import ConfigTables
-
-from kourou.engine import control_log
 from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.control import CONTROL, ControlState, decide_import, evolve
 from kourou.engine.filters.filter_table import FilterAggregate, filters_of
 from kourou.engine.ports import StoreView
+from kourou.engine.sends import recorder
 from kourou.errors import Corrupt, KourouError, MetadataUnavailable
 from kourou.events.control_events import Event, EventLost, Recorded, TopicDeleted
 from kourou.eventstore.event_store import EventStore
@@ -207,8 +206,8 @@ def _restart_log(events: EventStore, control: ControlState) -> None:
 
 
 def read_control_events(view: StoreView, offset: int, below: int) -> list[Recorded]:
-    """See kourou.engine.control_log."""
-    return control_log.read_control_events(view, offset, below, _log_error)
+    """See kourou.engine.sends.recorder."""
+    return recorder.read_control_events(view, offset, below, _log_error)
 
 
 def _log_error(text: str) -> None:

@@ -19,7 +19,6 @@ from typing import Any
 
 from kourou.broker.storage.retention_executor import RetentionExecutor
 from kourou.broker.telemetry.measurements import Measurements
-
 from kourou.clock import Clock
 from kourou.engine.effects import (
     Announce,
@@ -38,10 +37,10 @@ from kourou.engine.inputs import (
     Dispatched,
     Flushed,
     Input,
+    LogWritten,
     NotCopied,
     SpaceChanged,
     StoreFailed,
-    Written,
 )
 from kourou.errors import Corrupt, DiskFull, Rejected
 from kourou.model.limits import QUEUE_UNIT_BYTES
@@ -496,7 +495,7 @@ class WriteOutExecutor:
 
     def write_now(self) -> None:
         """Write out synchronously; errors are raised to the caller."""
-        self._post(Written(self._store.write_out()))
+        self._post(LogWritten(self._store.write_out()))
 
     def _begin(self) -> None:
         self._writing = True
@@ -513,7 +512,7 @@ class WriteOutExecutor:
         finally:
             self._writing = False
         self._schedule.flushed(self._clock.monotonic_ms())
-        self._post(Written(position))
+        self._post(LogWritten(position))
         self._written()
         self.appended()
 

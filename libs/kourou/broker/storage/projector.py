@@ -36,7 +36,7 @@ from kourou.eventstore.event_store import EventStore
 from kourou.eventstore.history_reader import answer
 from kourou.model.limits import HISTORY_QUESTIONS_MAX
 from kourou.model.names import CONTROL_TOPIC
-from kourou.runtime.inputs import ReplyTo
+from kourou.runtime.core import ReplyTo
 
 _log = logging.getLogger("kourou.broker")
 

@@ -16,9 +16,8 @@ from math import inf
 from operator import add
 from typing import TypeVar
 
-from kourou.protocol.messages.pulls import PullMessage
-
 from kourou.errors import Code
+from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.messages.transactions import EndTransaction
 from kourou.protocol.request import Action, Resource, Rule
 from kourou.protocol.table import REQUESTS

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import sub
 from typing import TYPE_CHECKING, Any
 
-from kourou.broker.telemetry.measurements import PROTOCOLS, PULLS, SENDS, Measurements
 from msgspec import to_builtins
 
+from kourou.broker.telemetry.measurements import PROTOCOLS, PULLS, SENDS, Measurements
 from kourou.clock import Clock
 from kourou.engine.delays.delivery import DELAY_GROUP, LATENESS_BOUNDS_MS
 from kourou.engine.groups.membership import GroupClient, GroupMembership
@@ -31,7 +31,7 @@ from kourou.model.names import (
     retry_topic,
 )
 from kourou.model.subscription import ConsumeType
-from kourou.protocol.bodies.replicas_body import ReplicasView
+from kourou.protocol.bodies.broker_bodies import ReplicasView
 from kourou.protocol.record.layout import parts_of
 from kourou.service.protocol_server import ProtocolServers
 from kourou.store.store import Store
@@ -455,7 +455,7 @@ class BrokerReport:
     def _replication(self) -> dict[str, str]:
         """Return Kourou's replication values; empty if the broker never had a follower."""
         assert self._parts is not None
-        view = self._parts.replica_handler.told(self._clock.monotonic_ms())
+        view = self._parts.replica_handler.status(self._clock.monotonic_ms())
         if view.leads and not view.epoch:
             return {}
         role = "fenced" if view.fenced else "leader" if view.leads else "follower"
@@ -478,7 +478,7 @@ class BrokerReport:
         return {
             "store": self._store.statistics(),
             "holds": self._parts.pulls.held,
-            "replies_owed": self._parts.confirmations.owed,
+            "replies_owed": self._parts.confirmations.pending,
             "members": self._parts.membership.statistics(),
             "queue_locks": self._parts.locks.counts(),
             "disk": {
@@ -492,7 +492,7 @@ class BrokerReport:
             "groups": len(self._parts.control.groups),
             "filters": self._parts.filter_handler.statistics(),
             "replication": to_builtins(
-                self._parts.replica_handler.told(self._clock.monotonic_ms())
+                self._parts.replica_handler.status(self._clock.monotonic_ms())
             ),
             **self._protocols.statistics(),
         }

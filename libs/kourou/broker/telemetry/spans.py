@@ -29,16 +29,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kourou.broker.storage.effect_executor import EffectExecutor
-from kourou.protocol.messages.pulls import PullMessage, PullResponse
-from kourou.protocol.messages.sends import SendMessage, SendRecords, SendRecordsResponse
-
 from kourou.engine.effects import Append, CopyChunk, Effect
 from kourou.errors import Code
 from kourou.model.limits import COPIED_SPANS_MAX, REPLICATED_SPANS_MAX, SEND_CONTEXTS_MAX
+from kourou.protocol.messages.pulls import PullMessage, PullResponse
 from kourou.protocol.messages.replication import ChunkAck, LogChunk
+from kourou.protocol.messages.sends import SendMessage, SendRecords, SendRecordsResponse
 from kourou.protocol.request import Request
-from kourou.runtime.core import Peer, Received, Reply, ReplyTo
-from kourou.runtime.effects import Notify
+from kourou.runtime.core import Notify, Peer, Received, Reply, ReplyTo
 from kourou.telemetry import span_names as names
 from kourou.telemetry.metrics import Family, Labels
 from kourou.telemetry.tracing import SpanKind, TracedSpan, Tracing, current_context

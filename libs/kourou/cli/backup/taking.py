@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kourou.broker.network.log_source import LogPiece, LogSource
-
 from kourou.cli.backup.folder import BackupFolder, parted
 from kourou.cli.backup.manifest import Manifest
 from kourou.client.client import Client

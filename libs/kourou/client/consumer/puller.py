@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
 
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
-
 from kourou.client.codecs import Decode
 from kourou.client.consumer.received import ReceivedMessage, decode_pull
 from kourou.client.filters.pulls import FilterPulls
@@ -29,6 +27,7 @@ from kourou.clock import Clock
 from kourou.errors import Code, FilterFailed, TimedOut, Unavailable, UnknownOutcome
 from kourou.model.subscription import Subscription
 from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.protocol.wire.frames import NO_TRACE
 
 FULL_PAUSE_MS = 50

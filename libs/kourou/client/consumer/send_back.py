@@ -11,8 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
-
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.session.client_session import Session
 from kourou.client.session.connections import Pauses, nobody_leads
@@ -28,6 +26,7 @@ from kourou.model.message import (
 )
 from kourou.model.names import AUTO_CREATE_TOPIC, retry_topic
 from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 from kourou.protocol.record.compression import compress
 from kourou.protocol.record.properties import encode_properties
 

@@ -44,35 +44,36 @@ from kourou.client.introspection.running_info import ordered_waits, stalled_sinc
 from kourou.client.session.connections import body_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import Code, ConfigError, KourouError, Unavailable
-from kourou.model.delay import DELAY_LEVELS_MS, parse_delay_levels
 from kourou.model.filter import FilterState
-from kourou.model.group import GroupConfig
 from kourou.model.limits import EXPLAIN_GROUPS_MAX, EXPLAIN_MEMBERS_MAX, FILTER_TRIED_MESSAGES_MAX
+from kourou.model.message import DELAY_LEVELS_MS, parse_delay_levels
 from kourou.model.names import TRACE_TOPIC, check_group, check_topic, dlq_topic, retry_topic
-from kourou.model.permission import READ
-from kourou.model.subscription import ConsumeFromWhere, ConsumeType
-from kourou.protocol.all_bodies import (
-    ConsumerConnection,
-    ConsumerRunningInfo,
-    decode_consume_stats,
-    decode_consumer_connection,
-    decode_consumer_running_info,
-    decode_group_configs,
-    decode_group_list,
-    decode_properties_text,
-)
+from kourou.model.subscription import ConsumeFromWhere, ConsumeType, GroupConfig
+from kourou.model.topic import READ
+from kourou.protocol.bodies.broker_bodies import decode_state_view
+from kourou.protocol.bodies.config_bodies import decode_group_configs
 from kourou.protocol.bodies.filter_bodies import decode_filters
-from kourou.protocol.bodies.history_body import decode_state_view
-from kourou.protocol.messages.broker_admin import GetBrokerConfig
+from kourou.protocol.bodies.lists_body import (
+    ConsumerConnection,
+    decode_consumer_connection,
+    decode_group_list,
+)
+from kourou.protocol.bodies.statistics_bodies import decode_consume_stats
+from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo, decode_consumer_running_info
+from kourou.protocol.messages.broker_admin import (
+    GetBrokerConfig,
+    GetStateAt,
+    QueryTopicConsumeByWho,
+)
 from kourou.protocol.messages.filter_server import GetFilters
-from kourou.protocol.messages.groups import GetAllSubscriptionGroupConfig, GetConsumeStats
-from kourou.protocol.messages.history import GetStateAt
-from kourou.protocol.messages.membership import (
+from kourou.protocol.messages.groups import (
+    GetAllSubscriptionGroupConfig,
     GetConsumerConnectionList,
     GetConsumerRunningInfo,
+    GetConsumeStats,
 )
-from kourou.protocol.messages.topics import QueryTopicConsumeByWho
-from kourou.protocol.record.message_trace import Consumed, Consuming, TraceRecord, decode_trace
+from kourou.protocol.record.message_trace import Consumed, ConsumeStarted, TraceRecord, decode_trace
+from kourou.protocol.wire.properties_text import decode_properties_text
 
 SYSTEM_CONSUMERS = frozenset({"TOOLS_CONSUMER", "CID_RMQ_SYS_TRANS", "FILTERSRV_CONSUMER"})
 """System groups, whose consumption is not explained."""
@@ -317,7 +318,7 @@ async def _member(
 
 def member_of(client_id: str, info: ConsumerRunningInfo, message: StoredCopy) -> ConsumerFacts:
     """Return a consumer's facts from its running info."""
-    wanted = {one.topic: one for one in info.subscriptions}
+    selects = {one.topic: one for one in info.subscriptions}
     at = info.queues.get(message.queue)
     said, queue = info.properties, None
     if at is not None and not at.droped:
@@ -333,7 +334,7 @@ def member_of(client_id: str, info: ConsumerRunningInfo, message: StoredCopy) ->
         )
     return ConsumerFacts(
         client_id,
-        subscription=wanted.get(message.queue.topic),
+        subscription=selects.get(message.queue.topic),
         queue=queue,
         ordered=said.get("PROP_CONSUMEORDERLY", "") == "true",
         waits=ordered_waits(said).get(str(message.queue)),
@@ -464,10 +465,10 @@ def _owner(events: Sequence[Mapping[str, Any]], message: StoredCopy) -> str | No
 
 
 async def _with_filter(queries: Queries, context: MessageContext, facts: GroupFacts) -> GroupFacts:
-    wanted = facts.subscription
-    if wanted is None or not wanted.class_filter_mode:
+    selects = facts.subscription
+    if selects is None or not selects.class_filter_mode:
         return facts
-    name, group = wanted.expression, facts.name
+    name, group = selects.expression, facts.name
     request = GetFilters(consumer_group=group, name=name)
     none = {int(Code.QUERY_NOT_FOUND)}
     reply = await queries.ask(f"the filter {name}", context.responder, request, also=none)
@@ -534,7 +535,7 @@ def deliveries_of(trace: Sequence[TraceRecord], group: str) -> tuple[Delivery, .
     ends = {one.request_id: one for one in trace if isinstance(one, Consumed)}
     found: list[Delivery] = []
     for one in trace:
-        if not isinstance(one, Consuming) or one.group != group:
+        if not isinstance(one, ConsumeStarted) or one.group != group:
             continue
         end = ends.get(one.request_id)
         if end is None:

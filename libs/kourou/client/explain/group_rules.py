@@ -32,10 +32,9 @@ from kourou.client.explain.facts import (
     StoredCopy,
 )
 from kourou.client.introspection.running_info import OrderedWait
-from kourou.filtering.wanted import wanted
-from kourou.model.delay import delay_of
+from kourou.filtering.subscriptions import selects
 from kourou.model.filter import FilterPolicy, FilterState
-from kourou.model.message import Property
+from kourou.model.message import Property, delay_of
 from kourou.model.subscription import (
     SQL92,
     TAG,
@@ -344,7 +343,7 @@ def exclusions_of(message: StoredCopy, group: GroupFacts) -> Iterator[StatusCaus
         if group.filter is not None:
             yield from _by_filter(group, group.filter)
         return
-    if wanted(subscription, message.properties) is not False:
+    if selects(subscription, message.properties) is not False:
         return
     if subscription.expression_type == TAG:
         tag = message.properties.get(Property.TAGS)

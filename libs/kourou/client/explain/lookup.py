@@ -27,9 +27,8 @@ from kourou.client.explain.queries import READER_GROUP, Queries, Responder
 from kourou.client.session.connections import body_of
 from kourou.client.session.discovery import store_host_of
 from kourou.errors import BadRequest, Code, Corrupt, KourouError, Rejected
-from kourou.model.delay import delay_of
 from kourou.model.limits import EXPLAIN_ASKED_LENGTH_MAX, EXPLAIN_OP_RECORDS_MAX, EXPLAIN_TOPICS_MAX
-from kourou.model.message import Property
+from kourou.model.message import Property, delay_of
 from kourou.model.names import (
     CHECK_GIVEN_UP_TOPIC,
     DLQ_PREFIX,
@@ -42,16 +41,21 @@ from kourou.model.names import (
     is_system_topic,
     retry_topic,
 )
-from kourou.model.queue import MessageQueue
-from kourou.model.route import MASTER_ID
 from kourou.model.subscription import MATCH_ALL
-from kourou.protocol.all_bodies import decode_producer_connection, decode_queue_look
-from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView
-from kourou.protocol.messages.membership import GetProducerConnectionList
-from kourou.protocol.messages.pulling import PullFlag, PullMessage, PullResponse
-from kourou.protocol.messages.queries import QueryConsumeQueue, ViewMessageById
+from kourou.model.topic import MASTER_ID, MessageQueue
+from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
+from kourou.protocol.bodies.lists_body import decode_producer_connection
+from kourou.protocol.bodies.status_bodies import decode_queue_look
+from kourou.protocol.messages.groups import GetProducerConnectionList
+from kourou.protocol.messages.pulls import (
+    PullFlag,
+    PullMessage,
+    PullResponse,
+    QueryConsumeQueue,
+    ViewMessageById,
+)
+from kourou.protocol.record.layout import Host
 from kourou.protocol.record.message_id import decode_offset_id
-from kourou.protocol.record.message_record import Host
 
 BEFORE_ITS_TOPIC = (SCHEDULE_TOPIC, HALF_TOPIC, CHECK_GIVEN_UP_TOPIC)
 """Topics that may contain a message before, or instead of, the topic that it was sent to."""

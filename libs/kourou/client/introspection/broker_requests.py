@@ -22,8 +22,8 @@ from kourou.client.introspection.running_info import HandlerResult, QueueInfo, R
 from kourou.client.session.heartbeats import GroupMembership
 from kourou.client.session.io_thread import background
 from kourou.errors import BadRequest, Code, DecodeError, GroupNotFound, KourouError
-from kourou.model.queue import MessageQueue
-from kourou.protocol.all_bodies import (
+from kourou.model.topic import MessageQueue
+from kourou.protocol.bodies.status_bodies import (
     ConsumerRunningInfo,
     ConsumerStatus,
     ConsumeStatus,
@@ -33,7 +33,7 @@ from kourou.protocol.all_bodies import (
     encode_consumer_status,
     encode_direct_result,
 )
-from kourou.protocol.messages.membership import (
+from kourou.protocol.messages.groups import (
     ConsumeMessageDirectly,
     GetConsumerRunningInfo,
     GetConsumerStatusFromClient,

@@ -19,11 +19,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from kourou.protocol.record.hashes import java_hash
-
 from kourou.errors import BadRequest, Unavailable
 from kourou.model.message import Message
 from kourou.model.topic import MessageQueue
+from kourou.protocol.record.hashes import java_hash
 
 LATENCY_MS = (50, 100, 550, 1000, 2000, 3000, 15_000)
 AVOID_MS = (0, 0, 30_000, 60_000, 120_000, 180_000, 600_000)

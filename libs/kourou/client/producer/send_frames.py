@@ -15,14 +15,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
-from kourou.protocol.messages.sends import Target as WireTarget
-
 from kourou.client.producer.pending_sends import Outcome, PendingSend, SendTarget, Terms
 from kourou.errors import Code, DecodeError, KourouError, UnknownOutcome, error_from_code
 from kourou.model.limits import FRAME_RECORD_BYTES_MAX, FRAME_RECORDS_MAX
 from kourou.model.message import SendResult, SendStatus
 from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
+from kourou.protocol.messages.sends import Target as WireTarget
 
 STORED: dict[int, SendStatus] = {
     Code.SUCCESS: SendStatus.SEND_OK,

@@ -27,8 +27,6 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
-
 from kourou.client.producer.drafts import DraftDestination
 from kourou.client.producer.leader_wait import LeaderWait, SilentLeaders, given_up, move
 from kourou.client.producer.pending_sends import Outcome, Outcomes, PendingSend, SendTarget, Terms
@@ -43,6 +41,7 @@ from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import Code, DecodeError, KourouError, TimedOut, Unavailable, UnknownOutcome
 from kourou.model.message import SendResult, SendStatus
 from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.wire.frames import NO_TRACE, Frame, FrameKind, decode_reply, encode_request
 

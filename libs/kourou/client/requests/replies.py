@@ -24,8 +24,6 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from kourou.protocol.messages.sends import PushReplyMessageToClient, SendReplyMessage
-
 from kourou.client.codecs import Decode, body_decoder, encode_body
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.introspection.broker_requests import BrokerRequest, RequestReply
@@ -35,6 +33,7 @@ from kourou.model.limits import REQUESTS_WAITING_MAX
 from kourou.model.message import Property, StoredMessage, SysFlag
 from kourou.model.names import AUTO_CREATE_TOPIC
 from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.sends import PushReplyMessageToClient, SendReplyMessage
 from kourou.protocol.record.compression import decompress
 from kourou.protocol.record.message_id import UniqKeyGenerator
 from kourou.protocol.record.properties import decode_properties, encode_properties

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from kourou.protocol.bodies.broker_bodies import EventView, encode_event_views
 
 from kourou.engine.control import ControlState
 from kourou.engine.groups.progress import Table, TopicTable
 from kourou.engine.roles import replicas
 from kourou.events.control_events import Event, GroupDeleted, Recorded, TopicDeleted, encode_event
+from kourou.protocol.bodies.broker_bodies import EventView, encode_event_views
 
 _ENCODER = msgspec.json.Encoder()
 

@@ -21,7 +21,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kourou.engine.context import BrokerContext
-
 from kourou.engine.delays.progress import (
     PROGRESS_TARGET,
     DelayClock,

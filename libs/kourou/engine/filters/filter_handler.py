@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 from kourou.engine.context import BrokerContext
-
 from kourou.engine.effects import Effect
 from kourou.engine.filters import filter_table as rules
 from kourou.engine.filters.filter_servers import FilterServerTable

@@ -32,12 +32,12 @@ from kourou.errors import (
     UnknownOutcome,
 )
 from kourou.model.limits import CLIENT_QUESTIONS_MAX
-from kourou.protocol.all_bodies import (
+from kourou.protocol.bodies.status_bodies import (
     ConsumerStatus,
     decode_consumer_status,
     encode_consumer_status,
 )
-from kourou.protocol.messages.membership import (
+from kourou.protocol.messages.groups import (
     ConsumeMessageDirectly,
     GetConsumerRunningInfo,
     GetConsumerStatusFromClient,

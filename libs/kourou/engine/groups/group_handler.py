@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kourou.engine.context import BrokerContext
-
 from kourou.engine.control import decide_delete_group
 from kourou.engine.effects import Effect
 from kourou.engine.groups.group_table import decide_put
@@ -24,7 +23,12 @@ from kourou.errors import GroupNotFound, TopicNotFound
 from kourou.events.control_events import OffsetsReset
 from kourou.model.names import retry_topic
 from kourou.model.topic import MessageQueue, TopicConfig
-from kourou.protocol.all_bodies import (
+from kourou.protocol.bodies.config_bodies import (
+    decode_group_config,
+    encode_consumer_offsets,
+    encode_group_configs,
+)
+from kourou.protocol.bodies.statistics_bodies import (
     BrokerConsumeStats,
     ConsumeStats,
     OffsetWrapper,
@@ -32,15 +36,10 @@ from kourou.protocol.all_bodies import (
     encode_broker_consume_stats,
     encode_consume_stats,
     encode_correction_offsets,
+    encode_offset_table,
     encode_time_spans,
     time_span,
 )
-from kourou.protocol.bodies.config_bodies import (
-    decode_group_config,
-    encode_consumer_offsets,
-    encode_group_configs,
-)
-from kourou.protocol.bodies.statistics_bodies import encode_offset_table
 from kourou.protocol.messages.groups import (
     DeleteSubscriptionGroup,
     GetAllSubscriptionGroupConfig,

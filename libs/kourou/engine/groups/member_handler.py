@@ -11,14 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 from kourou.engine.context import BrokerContext
-from kourou.filtering.subscriptions import check_allowed, heartbeat_subscription, parse_subscription
-
 from kourou.engine.control import decide_consumer_group
 from kourou.engine.effects import Effect
 from kourou.engine.groups.membership import ConsumerPart, GroupClient, Heartbeat, MembershipChange
 from kourou.engine.groups.queue_locks import Place, QueueLocks
 from kourou.errors import Code, GroupNotFound, KourouError, NotLeader, Rejected, Unavailable
 from kourou.events.control_events import Cause
+from kourou.filtering.subscriptions import check_allowed, heartbeat_subscription, parse_subscription
 from kourou.model import names
 from kourou.model.subscription import GroupConfig
 from kourou.protocol.bodies.heartbeat_body import (
@@ -46,10 +45,11 @@ from kourou.protocol.messages.groups import (
     GetConsumerListByGroup,
     GetProducerConnectionList,
     HeartBeat,
+    LockBatchMq,
     NotifyConsumerIdsChanged,
+    UnlockBatchMq,
     UnregisterClient,
 )
-from kourou.protocol.messages.locks import LockBatchMq, UnlockBatchMq
 from kourou.protocol.request import Request
 from kourou.runtime.core import LogWarning, Notify, Peer, Received, Reply, ReplyTo
 

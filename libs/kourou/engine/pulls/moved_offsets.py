@@ -10,8 +10,6 @@ is recorded. The consumer gets its reply in any case: a record that cannot be st
 from __future__ import annotations
 
 from kourou.engine.context import BrokerContext
-from kourou.protocol.messages.pulls import PullMessage
-
 from kourou.engine.effects import Effect
 from kourou.errors import KourouError
 from kourou.model.limits import OFFSET_MOVED_QUEUES_MAX
@@ -19,6 +17,7 @@ from kourou.model.message import Property
 from kourou.model.names import OFFSET_MOVED_TOPIC
 from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.status_bodies import OffsetMoved, encode_offset_moved
+from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou.runtime.core import LogWarning, Received

@@ -20,10 +20,8 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import msgspec
-from kourou.engine.context import BrokerContext
-from kourou.filtering.subscriptions import check_allowed, filter_of, heartbeat_subscription
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.filters.filter_servers import FilterServerTable
 from kourou.engine.groups.member_handler import EnsureGroup
@@ -32,6 +30,7 @@ from kourou.engine.ports import QueueRead
 from kourou.engine.pulls.moved_offsets import MovedOffsets
 from kourou.errors import BadRequest, Code, KourouError, NoPermission, Rejected, TopicNotFound
 from kourou.filtering.sql import Predicate
+from kourou.filtering.subscriptions import check_allowed, filter_of, heartbeat_subscription
 from kourou.filtering.tags import wanted_codes
 from kourou.model.limits import (
     FILTERS_REMEMBERED_MAX,
@@ -43,6 +42,7 @@ from kourou.model.limits import (
 )
 from kourou.model.subscription import TAG, Subscription
 from kourou.model.topic import READ
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.runtime.core import LogWarning, Peer, Received, Reply
 
 Pull = TypeVar("Pull")

@@ -9,14 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 from kourou.engine.context import BrokerContext
-from kourou.protocol.messages.pulls import (
-    QueryConsumeQueue,
-    QueryMessage,
-    QueryMessageResponse,
-    ViewMessageById,
-)
-from kourou.protocol.record.hashes import tags_code
-
 from kourou.engine.effects import Effect
 from kourou.engine.groups.member_handler import EnsureGroup
 from kourou.errors import BadRequest, Code, Rejected, TopicNotFound
@@ -36,6 +28,13 @@ from kourou.protocol.messages.offsets import (
     SearchOffsetByTimestampResponse,
     UpdateConsumerOffset,
 )
+from kourou.protocol.messages.pulls import (
+    QueryConsumeQueue,
+    QueryMessage,
+    QueryMessageResponse,
+    ViewMessageById,
+)
+from kourou.protocol.record.hashes import tags_code
 from kourou.protocol.record.layout import parts_of
 from kourou.protocol.record.properties import labels
 from kourou.protocol.request import Request

@@ -22,8 +22,6 @@ from dataclasses import replace
 from typing import Any
 
 from kourou.engine.context import BrokerContext
-from kourou.protocol.messages.sends import ConsumerSendMsgBack
-
 from kourou.engine.control import decide_dlq_topic, decide_retry_topic
 from kourou.engine.effects import Effect
 from kourou.engine.sends.appends import Target
@@ -34,6 +32,7 @@ from kourou.model.message import RETRY_LEVEL, Property
 from kourou.model.names import NOT_FOR_CLIENTS, RETRY_PREFIX, dlq_topic, retry_topic
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import WRITE
+from kourou.protocol.messages.sends import ConsumerSendMsgBack
 from kourou.protocol.record.layout import Parts, decode_host, parts_of
 from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.message_record import Changes, moved_draft

@@ -25,7 +25,7 @@ from kourou.engine.sends.confirmations import (
 )
 from kourou.errors import KourouError
 from kourou.events.control_events import Cause, EpochOpened, InSyncChanged
-from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView
+from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 from kourou.protocol.messages.replication import Attach, Attached, ChunkAck
 from kourou.protocol.request import Request
 from kourou.replication.epochs import Epochs, next_epoch

@@ -25,10 +25,10 @@ from kourou.engine.roles.replicas import quorum_leader_name
 from kourou.engine.sends.confirmations import CommitStart, QuorumConfirmations
 from kourou.errors import NotLeader
 from kourou.events.control_events import Cause, EpochOpened
-from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView
-from kourou.protocol.messages import locks, reply
-from kourou.protocol.messages.replicas import TransferLeader
-from kourou.protocol.messages.sending import SendRecords
+from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
+from kourou.protocol.messages import groups, sends
+from kourou.protocol.messages.replication import TransferLeader
+from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.request import Request
 from kourou.replication.progress import Lag
 from kourou.runtime.core import MEMBERS, Peer, Received
@@ -169,7 +169,7 @@ class QuorumLeader:
 
 
 KEPT: frozenset[type[Request]] = frozenset(
-    {locks.LockBatchMq, locks.UnlockBatchMq, reply.SendReplyMessage}
+    {groups.LockBatchMq, groups.UnlockBatchMq, sends.SendReplyMessage}
 )
 """Requests that a leader handles only for clients that are connected to it."""
 

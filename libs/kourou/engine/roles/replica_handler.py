@@ -10,15 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kourou.engine.context import BrokerContext
-from kourou.engine.roles.quorum import QuorumFollower, QuorumLeader
-from kourou.protocol.bodies.broker_bodies import ReplicasView, encode_replicas
-
 from kourou.engine.effects import ChangeRole, Effect, HandOver
 from kourou.engine.ports import JOINING, Quorum, QuorumMember
 from kourou.engine.roles.follower import StaticFollower
 from kourou.engine.roles.leader import StaticLeader
+from kourou.engine.roles.quorum import QuorumFollower, QuorumLeader
 from kourou.engine.roles.replicas import check_promotion
 from kourou.errors import BadRequest, Rejected
+from kourou.protocol.bodies.broker_bodies import ReplicasView, encode_replicas
 from kourou.protocol.messages.replication import (
     GetReplicas,
     PromoteReplica,

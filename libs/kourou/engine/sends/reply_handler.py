@@ -10,13 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from kourou.engine.context import BrokerContext
-from kourou.protocol.messages.sends import (
-    PushReplyMessageToClient,
-    SendRefusal,
-    SendReplyMessage,
-    SendResponse,
-)
-
 from kourou.engine.effects import Effect
 from kourou.engine.groups.client_requests import ClientRequests
 from kourou.engine.sends.send_handler import SendHandler
@@ -24,6 +17,12 @@ from kourou.errors import BadRequest, Code, KourouError, MessageIllegal, NoPermi
 from kourou.model.limits import PROPERTIES_SIZE_BYTES_MAX
 from kourou.model.message import Property, SysFlag
 from kourou.model.topic import TopicConfig
+from kourou.protocol.messages.sends import (
+    PushReplyMessageToClient,
+    SendRefusal,
+    SendReplyMessage,
+    SendResponse,
+)
 from kourou.protocol.record.layout import HOST_V4_BYTES, Host, encode_host
 from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.message_record import encode_draft

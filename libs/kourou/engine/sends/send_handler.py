@@ -15,8 +15,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kourou.engine.context import BrokerContext
-from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
-
 from kourou.engine.effects import Effect
 from kourou.engine.sends.appends import AppendResult, Numbers, Target
 from kourou.engine.sends.deduplication import NO_REPEATS, MessageIdentity, Original, identities_of
@@ -35,6 +33,7 @@ from kourou.model.names import NOT_FOR_CLIENTS, check_topic
 from kourou.model.topic import WRITE, TopicConfig
 from kourou.protocol import kernel
 from kourou.protocol.kernel_python import OTHER_QUEUE
+from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
 from kourou.protocol.record.columns import RecordColumns, check_drafts
 from kourou.runtime.core import Buffer, Received, Reply
 

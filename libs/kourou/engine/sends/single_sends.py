@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kourou.engine.context import BrokerContext
-from kourou.protocol.messages.sends import SendMessage, SendRefusal, SendResponse
-
 from kourou.engine.effects import Effect
 from kourou.engine.pulls.send_back import SendBackHandler
 from kourou.engine.sends.appends import Numbers, Target
@@ -29,6 +27,7 @@ from kourou.model.names import RETRY_PREFIX
 from kourou.model.topic import TopicConfig
 from kourou.protocol import kernel
 from kourou.protocol.kernel_python import LONG_PROPERTIES, TOO_MANY
+from kourou.protocol.messages.sends import SendMessage, SendRefusal, SendResponse
 from kourou.protocol.record.layout import encode_host, split_batch
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import decode_properties, encode_properties, find_property

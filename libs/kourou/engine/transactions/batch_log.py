@@ -28,9 +28,9 @@ from kourou.engine.transactions.half_messages import (
 )
 from kourou.engine.transactions.transaction_handler import TransactionHandler
 from kourou.errors import BadRequest, Corrupt, MessageIllegal
-from kourou.model.batch import BatchMark
 from kourou.model.limits import FRAME_RECORD_BYTES_MAX
 from kourou.model.message import Property
+from kourou.model.transaction import BatchMark
 from kourou.protocol import kernel
 from kourou.protocol.record.columns import RecordColumns, columns
 

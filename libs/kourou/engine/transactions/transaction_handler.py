@@ -20,9 +20,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kourou.engine.context import BrokerContext
-
 from kourou.engine.admin.topic_table import decide_transaction_topics
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.sends.appends import AppendResult, Target
 from kourou.engine.transactions.half_messages import (

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
-from kourou.protocol.bodies.broker_bodies import ReplicasView
-from kourou_console.metrics.broker_runtime import Runtime, runtime_of
-from kourou_console.metrics.sampler import Sampler
 
 from kourou.client.admin.name_servers import ORDER_NAMESPACE
 from kourou.client.admin.replicas import NOT_THERE, LogMember, absent
 from kourou.errors import KourouError, Unavailable
 from kourou.model.limits import CONSOLE_SETTINGS_MAX, GATEWAY_LINE_BYTES_MAX
+from kourou.protocol.bodies.broker_bodies import ReplicasView
 from kourou_console.api.overview import BrokerFigures, broker_figures
 from kourou_console.gateway import Gateway
 from kourou_console.lists import LOOK_S, Done, Listing, Missing, Name, asked, brokers_of, why
+from kourou_console.metrics.broker_runtime import Runtime, runtime_of
+from kourou_console.metrics.sampler import Sampler
 from kourou_console.operation import BodyKind, NoParameters, Operation
 
 CANDIDATE = "candidate"

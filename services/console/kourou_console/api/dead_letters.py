@@ -29,7 +29,7 @@ from kourou.model.limits import (
     REDRIVE_RATE_MAX,
 )
 from kourou.model.names import DLQ_PREFIX, check_group, dlq_topic
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_console.api.groups import all_groups
 from kourou_console.dead_letters.redrives import RedriveJob, RedriveOutcome, RedriveResult, Redrives
 from kourou_console.dead_letters.selection import (

@@ -16,19 +16,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
-from kourou_console.http.call import Content
-from kourou_console.messages.bodies import Budget
-from kourou_console.messages.cursors import decode_cursor, encode_cursor
-from kourou_console.messages.pages import newest_messages, offsets_at, page_by_time
-from kourou_console.messages.views import (
-    PREVIEW_BYTES,
-    WHOLE_BYTES,
-    BodyMax,
-    StoredMessageView,
-    host_text,
-    view_of,
-    views_of,
-)
 
 from kourou.client.admin.message_tracks import MessageTrack, TrackKind
 from kourou.client.admin.messages import Found, MessageNotFound
@@ -48,14 +35,27 @@ from kourou.model.names import check_topic, is_system_topic
 from kourou.model.topic import MessageQueue
 from kourou.protocol.record.message_trace import (
     Consumed,
-    Consuming,
+    ConsumeStarted,
     Published,
     TraceRecord,
     TransactionEnded,
 )
 from kourou_console.gateway import Gateway
+from kourou_console.http.call import Content
 from kourou_console.leases.leases import wanted_of
 from kourou_console.lists import Missing, Name, why
+from kourou_console.messages.bodies import Budget
+from kourou_console.messages.cursors import decode_cursor, encode_cursor
+from kourou_console.messages.pages import newest_messages, offsets_at, page_by_time
+from kourou_console.messages.views import (
+    PREVIEW_BYTES,
+    WHOLE_BYTES,
+    BodyMax,
+    StoredMessageView,
+    host_text,
+    view_of,
+    views_of,
+)
 from kourou_console.operation import Operation
 
 FOR_EVER_MS = 2**53 - 1
@@ -93,7 +93,7 @@ def spans_of(
     ends = {one.request_id: one for one in records if isinstance(one, Consumed)}
     traced: set[str] = set()
     for one in records:
-        if isinstance(one, Consuming):
+        if isinstance(one, ConsumeStarted):
             end = ends.pop(one.request_id, None)
             traced.add(one.group)
             spans.append(_consumed(len(spans), one, end))
@@ -145,7 +145,7 @@ def _stored(message: ReceivedMessage) -> SpanView:
     )
 
 
-def _consumed(number: int, begin: Consuming, end: Consumed | None) -> SpanView:
+def _consumed(number: int, begin: ConsumeStarted, end: Consumed | None) -> SpanView:
     note = f"attempt {begin.retry_times + 1}"
     if end is None:
         note += ", its end was not noted"

@@ -23,26 +23,26 @@ from typing import Annotated
 
 import msgspec
 from aiohttp import web
-from kourou_console.http.connections import HttpConnection
-from kourou_console.http.responses import ALWAYS, Busy, problem_of
-from kourou_console.messages.bodies import Budget
-from kourou_console.messages.cursors import decode_cursor, encode_cursor
-from kourou_console.messages.pages import offsets_at
-from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, view_of
 
 from kourou.client.admin.reading import Reading
 from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.filters.expressions import Sql
-from kourou.client.session.background import background
+from kourou.client.session.io_thread import background
 from kourou.errors import BadRequest, Code, KourouError, Rejected, TopicNotFound, Unavailable
 from kourou.model.limits import PLACES_LENGTH_MAX, TAIL_QUEUES_MAX, TAILS_MAX
 from kourou.model.message import PullStatus
 from kourou.model.names import check_topic
 from kourou.model.topic import MessageQueue
 from kourou_console.gateway import Gateway
+from kourou_console.http.connections import HttpConnection
+from kourou_console.http.responses import ALWAYS, Busy, problem_of
 from kourou_console.leases.leases import wanted_of
 from kourou_console.lists import Name
+from kourou_console.messages.bodies import Budget
+from kourou_console.messages.cursors import decode_cursor, encode_cursor
+from kourou_console.messages.pages import offsets_at
+from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, view_of
 from kourou_console.operation import Operation
 
 ALIVE_S = 10.0

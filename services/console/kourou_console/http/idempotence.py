@@ -35,9 +35,6 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, TypeVar, cast
 
-from kourou_console.http.call import RequestContext
-from kourou_console.http.responses import Busy, HttpError
-
 from kourou.client.admin.messages import MessageNotFound
 from kourou.client.producer.selectors import Selector, queue_of_key
 from kourou.errors import BadRequest, Rejected, TopicNotFound, Unavailable
@@ -45,6 +42,8 @@ from kourou.model.limits import DEADLINE_MS_MAX, GATEWAY_REPEAT_KEYS_MAX
 from kourou.model.message import Message
 from kourou.model.topic import MessageQueue
 from kourou_console.gateway import Gateway
+from kourou_console.http.call import RequestContext
+from kourou_console.http.responses import Busy, HttpError
 
 HEADER = "Idempotency-Key"
 ABOUT = (

@@ -19,8 +19,6 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from itertools import count
 
-from kourou_console.http.responses import Busy, HttpError
-
 from kourou.client.filters.expressions import Sql, Wanted, says
 from kourou.client.filters.python_filter import Filter
 from kourou.client.session.io_thread import background
@@ -30,6 +28,7 @@ from kourou.model.names import DLQ_PREFIX, NOT_FOR_CLIENTS, RETRY_PREFIX, check_
 from kourou.model.subscription import ConsumeFromWhere, MessageModel, Subscription
 from kourou.telemetry.metrics import Family, Labels
 from kourou_console.gateway import Gateway
+from kourou_console.http.responses import Busy, HttpError
 from kourou_console.leases.book import LeaseEnd
 from kourou_console.leases.member import JOIN_GRACE_MS, GroupHeld, GroupMember, gone
 

@@ -19,8 +19,6 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from kourou_console.http.responses import Busy, HttpError
-
 from kourou.client.client import Client
 from kourou.client.consumer.handlers import HandlerReport, HandlerRunner
 from kourou.client.consumer.lease_consumer import LeaseConsumer
@@ -39,6 +37,7 @@ from kourou.model.limits import (
     RECEIVES_WAITING_MAX,
 )
 from kourou.model.subscription import ConsumeFromWhere
+from kourou_console.http.responses import Busy, HttpError
 from kourou_console.leases.book import Book, Held, HeldState, LeaseEnd
 from kourou_console.leases.runners import FreeRunner, LeasableMessage, TurnRunner
 from kourou_console.lists import Missing, why

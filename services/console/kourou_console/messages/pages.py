@@ -34,7 +34,7 @@ from kourou.client.filters.expressions import Sql
 from kourou.errors import KourouError
 from kourou.model.limits import MESSAGES_PAGE_BYTES_MAX
 from kourou.model.message import PullStatus
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 from kourou_console.lists import Missing, why
 
 READS = 8

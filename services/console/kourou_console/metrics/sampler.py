@@ -17,6 +17,13 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from kourou.client.admin.replicas import LogMember, absent, leaders_of
+from kourou.errors import KourouError
+from kourou.model.names import DLQ_PREFIX
+from kourou.model.topic import MASTER_ID, MessageQueue
+from kourou.protocol.bodies.statistics_bodies import BrokerConsumeStats, TopicOffset
+from kourou_console.gateway import Gateway
+from kourou_console.lists import Missing, asked, why
 from kourou_console.metrics.alarms import (
     GAPS,
     ActiveAlarm,
@@ -36,14 +43,6 @@ from kourou_console.metrics.broker_runtime import (
     sends_between,
 )
 from kourou_console.metrics.series import KEEP_MS, Key, Samples
-
-from kourou.client.admin.replicas import LogMember, absent, leaders_of
-from kourou.errors import KourouError
-from kourou.model.names import DLQ_PREFIX
-from kourou.model.topic import MASTER_ID, MessageQueue
-from kourou.protocol.bodies.statistics_bodies import BrokerConsumeStats, TopicOffset
-from kourou_console.gateway import Gateway
-from kourou_console.lists import Missing, asked, why
 
 BROKER_LIMIT_S = 3.0
 SLOW_ROUNDS = 6

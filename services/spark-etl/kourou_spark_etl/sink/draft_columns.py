@@ -19,13 +19,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from kourou.protocol.record.hashes import java_hash
 
 from kourou.client.producer.drafts import joined_keys
 from kourou.errors import BadRequest, Rejected
 from kourou.filtering.tags import check_tag
 from kourou.model.limits import PROPERTIES_SIZE_BYTES_MAX
 from kourou.model.message import Property
+from kourou.protocol.record.hashes import java_hash
 from kourou.protocol.record.layout import BODY_CRC_AT, CRC_MASK, CRC_PLACEHOLDER, parts_of
 from kourou.protocol.record.properties import encode_properties
 from kourou_spark_etl.sink.messages import DraftBuilder, DraftTarget

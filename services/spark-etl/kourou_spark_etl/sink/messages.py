@@ -9,8 +9,6 @@ import os
 import random
 from typing import NamedTuple
 
-from kourou.protocol.record.hashes import java_hash
-
 from kourou.client.producer.drafts import DraftDestination, Drafting, delay_property, joined_keys
 from kourou.client.producer.pending_sends import Terms
 from kourou.client.producer.sender import target_to
@@ -20,6 +18,7 @@ from kourou.errors import BadRequest, KourouError, MessageIllegal, NoPermission,
 from kourou.model.message import DELAY_LEVELS_MS, Property
 from kourou.model.names import NOT_FOR_CLIENTS, check_topic
 from kourou.model.transaction import BatchMark
+from kourou.protocol.record.hashes import java_hash
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import UniqKeyGenerator
 from kourou.protocol.record.message_record import encode_draft

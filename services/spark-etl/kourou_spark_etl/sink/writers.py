@@ -39,8 +39,8 @@ from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import DecodeError, KourouError, Unavailable, error_from_code
 from kourou.model.limits import FRAME_RECORD_BYTES_MAX, FRAME_RECORDS_MAX
 from kourou.model.transaction import BatchMark
-from kourou.protocol.messages.sending import SendRecords, SendRecordsResponse
-from kourou.protocol.messages.sending import Target as FrameTarget
+from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
+from kourou.protocol.messages.sends import Target as FrameTarget
 from kourou.protocol.table import STORED_BUT
 from kourou_spark_etl.sink.columns import rows_of
 from kourou_spark_etl.sink.commits import BatchCommits, WrittenAttempt

@@ -24,15 +24,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from kourou_spark_etl.source.ranges import (
-    Narrowed,
-    OffsetFacts,
-    QueueRange,
-    lost,
-    offsets_at,
-    planned,
-    subscribed,
-)
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.datasource import Filter as SparkFilter
 from pyspark.sql.streaming.datasource import (
@@ -42,7 +33,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from kourou.client.consumer.puller import Pulled, Puller, PullWish
+from kourou.client.consumer.puller import Pulled, Puller, PullParams
 from kourou.client.filters.expressions import subscription_of
 from kourou.client.filters.pulls import failure_of
 from kourou.client.filters.python_filter import Filter
@@ -63,11 +54,20 @@ from kourou.errors import (
 from kourou.model.filter import FilterFailure
 from kourou.model.limits import PULL_SIZE_BYTES_MAX
 from kourou.model.topic import MessageQueue
-from kourou.protocol.record.batch import RecordColumns, scan
+from kourou.protocol.record.columns import RecordColumns, scan
 from kourou_spark_etl.source.arrow_rows import ArrowRows
 from kourou_spark_etl.source.network import NetworkFacts, OpenClient
 from kourou_spark_etl.source.offsets import OffsetSpan, QueueOffsets, next_end
 from kourou_spark_etl.source.options import DEFAULT_GROUP, Edge, ReadOptions
+from kourou_spark_etl.source.ranges import (
+    Narrowed,
+    OffsetFacts,
+    QueueRange,
+    lost,
+    offsets_at,
+    planned,
+    subscribed,
+)
 from kourou_spark_etl.source.store_reader import StoreFacts, read_store_range
 
 # -- a range of a queue, from its broker ----------------------------------------------------------
@@ -205,7 +205,7 @@ class _RangeRead:
         failure: KourouError | None = None
         while (left_ms := end_ms - clock.monotonic_ms()) > 0:
             timeout_ms = min(PULL_TIMEOUT_MS, left_ms)
-            params = PullWish(
+            params = PullParams(
                 until - begin,
                 PULL_SIZE_BYTES_MAX,
                 min(HOLD_MS, timeout_ms // 2),

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from kourou_spark_etl.source.ranges import QueueRange, lost
 
 from kourou.errors import BadRequest, Corrupt, TopicNotFound
 from kourou.filtering.tags import parse_tags
@@ -24,7 +23,7 @@ from kourou.model.topic import MessageQueue
 from kourou.protocol.record.columns import Longs, Marks, RecordColumns
 from kourou.protocol.record.columns import columns as record_columns
 from kourou.protocol.record.layout import parts_of
-from kourou.store.log.verified import Wanted, verify
+from kourou.store.log.verified import ExpectedRecords, verify
 from kourou.store.paths import StorePaths, start_of
 from kourou.store.queues.queue_files import FILLER_SIZE, UNIT, Units
 from kourou.store.real_disk import RealDisk, RealFile
@@ -32,6 +31,7 @@ from kourou.store.recovery.recovery_point import load_recovery_point
 from kourou_spark_etl.source.arrow_rows import ArrowRows
 from kourou_spark_etl.source.offsets import OffsetSpan
 from kourou_spark_etl.source.options import ReadOptions
+from kourou_spark_etl.source.ranges import QueueRange, lost
 
 # -- the files of a store -------------------------------------------------------------------------
 
@@ -156,7 +156,7 @@ class StoreFiles:
         inside: Marks = (starts >= 0) & (sizes > 0) & (starts + sizes <= len(view))
         which = np.flatnonzero(inside)
         if len(which):
-            wanted = Wanted(queue.topic.encode(), queue.queue_id, offsets[which])
+            wanted = ExpectedRecords(queue.topic.encode(), queue.queue_id, offsets[which])
             inside[which] = verify(view, starts[which], sizes[which], base, wanted)
         return inside
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 import pytest
-from kourou.broker.network.connections import LeaderLink
 
+from kourou.broker.network.connections import LeaderLink
 from kourou.clock import SystemClock
 from kourou.protocol.messages.broker_admin import DeleteTopicInBroker
 from kourou.protocol.messages.replication import Attach, Attached, LogChunk

@@ -6,9 +6,9 @@ import zlib
 from collections.abc import Callable
 
 import pytest
+
 from kourou.broker.network import log_source
 from kourou.broker.network.log_source import LogSource
-
 from kourou.engine.admin.log_bootstrap import LogBeginning, encode_beginning
 from kourou.engine.control import ControlState
 from kourou.errors import Code, Corrupt, KourouError, Throttled

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+
 from kourou.broker.network import registration
 from kourou.broker.network.registration import (
     BrokerIdentity,
@@ -15,7 +16,6 @@ from kourou.broker.network.registration import (
     registered_topics,
     tcp_addresses,
 )
-
 from kourou.engine.control import ControlState
 from kourou.errors import Code, Unavailable
 from kourou.events.control_events import Recorded, SettingChanged, TopicPut

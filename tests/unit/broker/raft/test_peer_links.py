@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import zmq
+
 from kourou.broker.raft import peer_links
 from kourou.broker.raft.peer_links import PeerLinks, raft_messages
-
 from kourou.engine.effects import Forward
 from kourou.errors import Code, KourouError, Unavailable
 from kourou.model.limits import CHUNK_BYTES_MAX, MEMBER_QUEUE_BYTES_MAX

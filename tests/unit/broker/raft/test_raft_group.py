@@ -7,14 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kourou.broker.raft.raft_group import GroupCallbacks, RaftGroup
-from kourou.replication.raft.node import RaftSettings
 
+from kourou.broker.raft.raft_group import GroupCallbacks, RaftGroup
 from kourou.engine import inputs as engine
 from kourou.errors import Rejected
 from kourou.protocol.messages.replication import LogChunk
 from kourou.replication.raft import inputs as happened
 from kourou.replication.raft.effects import RoleChanged, Send, TruncateLog
+from kourou.replication.raft.node import RaftSettings
 from kourou.store.replica.vote_file import StoredVote
 from kourou_rigs.clock import ManualClock
 

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from kourou.broker.raft.raft_group import VoteWriter
 
+from kourou.broker.raft.raft_group import VoteWriter
 from kourou.errors import Corrupt
 from kourou.store.config.sealed_file import SealedFile
 from kourou.store.paths import StorePaths

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kourou.broker.raft.raft_group import WARN_MS, VoterStatusLog, boot_of
 
+from kourou.broker.raft.raft_group import WARN_MS, VoterStatusLog, boot_of
 from kourou.store.replica.vote_file import StoredVote
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+
 from kourou.broker.config import BrokerSettings
 from kourou.broker.raft import raft_service
 from kourou.broker.raft.raft_service import RaftService
 from kourou.broker.role_session import RoleSession
-
 from kourou.engine.core import BrokerCore
 from kourou.errors import Code, ConfigError, Corrupt, DiskFull
 from kourou.model.names import CONTROL_TOPIC

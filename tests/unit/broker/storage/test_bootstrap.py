@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
 from kourou.broker.config import BrokerSettings
 from kourou.broker.part_settings import store_settings_of
 from kourou.broker.storage import bootstrap as late_beginning
 from kourou.broker.storage.bootstrap import Bootstrap, RestartLog, RestartRequest, pending_beginning
 from kourou.broker.storage.open_store import open_store
-
 from kourou.engine.admin.log_bootstrap import LogBeginning, encode_beginning
 from kourou.engine.control import ControlState, encode_state, evolve
 from kourou.errors import ConfigError, Corrupt, KourouError, MetadataUnavailable, Unavailable

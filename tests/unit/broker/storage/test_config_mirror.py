@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-from kourou.broker.storage.config_mirror import ConfigMirror
 
+from kourou.broker.storage.config_mirror import ConfigMirror
 from kourou.engine.filters.filter_table import filters_of
 from kourou.errors import Corrupt
 from kourou.events.control_events import (

@@ -6,9 +6,9 @@ import copy
 from dataclasses import replace
 
 import pytest
+
 from kourou.broker.storage.config_mirror import ConfigTables
 from kourou.broker.storage.control_recovery import read_control_events, recover_control
-
 from kourou.engine.control import CONTROL, ControlState, encode_state, evolve
 from kourou.engine.filters import filter_table as filters
 from kourou.engine.filters.filter_table import FilterAggregate, taken

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from kourou.broker.storage.control_recovery import agree, last_of_both, read_control_events
 
+from kourou.broker.storage.control_recovery import agree, last_of_both, read_control_events
 from kourou.errors import Corrupt
 from kourou.events.control_events import GroupPut, Recorded, TopicPut
 from kourou.model.names import CONTROL_TOPIC

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kourou.broker.storage.control_recovery import read_control_events
-
 from kourou.engine.sends.recorder import BATCH_EVENTS
 from kourou.events.control_events import EventLost, GroupPut
 from kourou.model.names import CONTROL_TOPIC

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from kourou.broker.storage import effect_executor as executor
 from kourou.broker.storage.effect_executor import INDEX_RETRY_MS, SPACE_RETRY_MS, EffectExecutor
-from kourou.protocol.messages.sends import SendMessage
-
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import Announce, ConfigChanged, DropTopic, Flush, Project, Wake
 from kourou.engine.inputs import Dispatched, Flushed, RegistrationDone, SpaceChanged, StoreFailed
 from kourou.errors import Code, StoreFaulted
 from kourou.protocol.messages.groups import NotifyConsumerIdsChanged
+from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou.runtime.core import AskClient, LogWarning, Notify, Peer, Received, Reply, ReplyTo, Tick

@@ -9,14 +9,14 @@ import asyncio
 from typing import Any
 
 import pytest
-from kourou.broker.storage.effect_executor import EffectExecutor, tick_ms_of
-from kourou.protocol.messages.sends import SendMessage
 
+from kourou.broker.storage.effect_executor import EffectExecutor, tick_ms_of
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import DropTopic
 from kourou.engine.inputs import Dispatched, Flushed, LogWritten, RegistrationDone
 from kourou.errors import Code, StoreFaulted
 from kourou.model.names import CONTROL_TOPIC
+from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.record.message_record import decode_record
 from kourou.runtime.core import Peer, Received, Reply, ReplyTo
 from kourou.store.flush_schedule import FlushPolicy

@@ -7,8 +7,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from kourou.broker.storage.projector import Projector
 
+from kourou.broker.storage.projector import Projector
 from kourou.engine.control import CONTROL, encode_state
 from kourou.engine.sends.recorder import BATCH_EVENTS
 from kourou.errors import MetadataUnavailable

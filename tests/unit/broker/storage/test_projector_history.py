@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from kourou.broker.storage.projector import HistoryExecutor, Projector
 
+from kourou.broker.storage.projector import HistoryExecutor, Projector
 from kourou.engine.admin.history import EventFound, EventQuestion, HistoryFound, HistoryQuestion
 from kourou.engine.effects import AskHistory
 from kourou.engine.inputs import HistoryAnswered

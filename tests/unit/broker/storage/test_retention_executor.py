@@ -7,8 +7,8 @@ import errno
 from typing import Any
 
 import pytest
-from kourou.broker.storage.effect_executor import EffectExecutor
 
+from kourou.broker.storage.effect_executor import EffectExecutor
 from kourou.engine.control import decide_start
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import CleanProjections, DeleteLogBefore, DiskStarving

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 from kourou.broker.storage.store_runtime import StoreRuntime
 from kourou.engine.roles.quorum import QuorumLeaderRole
-
 from kourou_rigs.engine import Engine
 from kourou_rigs.quorum import GivenQuorum
 

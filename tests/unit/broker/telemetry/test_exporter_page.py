@@ -8,10 +8,10 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from kourou.broker.telemetry.exporter_page import EXPORTER_METRICS, LastMinute, PageQuestions
 from prometheus_client.parser import text_string_to_metric_families
 
 from kourou import ConsumerSettings
+from kourou.broker.telemetry.exporter_page import EXPORTER_METRICS, LastMinute, PageQuestions
 from kourou.engine.inputs import Input
 from kourou.errors import Code
 from kourou.model.subscription import ConsumeFromWhere

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from kourou.broker.telemetry.exporter_page import (
     EXPORTER_METRICS,
     PUT_TIMES,
@@ -10,8 +12,6 @@ from kourou.broker.telemetry.exporter_page import (
     exporter_page,
 )
 from kourou.broker.telemetry.metrics import BrokerReport
-from prometheus_client.parser import text_string_to_metric_families
-
 from kourou.errors import Rejected
 from kourou.events.control_events import TopicPut
 from kourou.model.topic import MessageQueue, TopicConfig

@@ -6,10 +6,9 @@ import re
 
 import numpy as np
 import pytest
+
 from kourou.broker.telemetry.measurements import Measurements, TimedReplyTo
 from kourou.broker.telemetry.metrics import broker_metrics
-from kourou.protocol.messages.sends import SendRecords
-
 from kourou.engine.delays.delivery import DELAY_GROUP
 from kourou.engine.groups.membership import ConsumerPart, Heartbeat
 from kourou.engine.transactions.open_halves import TRANSACTION_GROUP, OpenHalf
@@ -25,6 +24,7 @@ from kourou.events.control_events import (
 from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC, retry_topic
 from kourou.model.subscription import ConsumeType, GroupConfig, Subscription
 from kourou.model.topic import TopicConfig
+from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.request import Answerer
 from kourou.runtime.core import Peer

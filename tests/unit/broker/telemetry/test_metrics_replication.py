@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from kourou.broker.telemetry.metrics import replication_families
 from msgspec.structs import replace
 
+from kourou.broker.telemetry.metrics import replication_families
 from kourou.engine.inputs import Fenced
 from kourou.engine.roles.leader import SYNC_MASTER
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup

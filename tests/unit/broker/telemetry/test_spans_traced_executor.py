@@ -10,12 +10,11 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
-from kourou.broker.telemetry.spans import BrokerSpans, TracedExecutor
-from kourou.protocol.messages.sends import SendMessage
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from kourou.broker.telemetry.spans import BrokerSpans, TracedExecutor
 from kourou.engine.control import decide_start
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import CopyChunk
@@ -24,6 +23,7 @@ from kourou.engine.parts import Role
 from kourou.engine.roles.leader import LeaderRole
 from kourou.errors import Code
 from kourou.protocol.messages.replication import Attach, ChunkAck, LogChunk
+from kourou.protocol.messages.sends import SendMessage
 from kourou.runtime.core import Peer, Received, ReplyTo
 from kourou.service.loop import SingleWriterLoop
 from kourou.store.flush_schedule import FlushPolicy

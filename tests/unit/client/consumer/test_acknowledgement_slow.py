@@ -6,10 +6,10 @@ import asyncio
 import threading
 
 import pytest
-from kourou.protocol.messages.sends import ConsumerSendMsgBack
 
 from kourou.client.introspection.consume_statistics import SAMPLE_MS
 from kourou.model.subscription import MessageModel
+from kourou.protocol.messages.sends import ConsumerSendMsgBack
 from kourou_rigs.clock import ManualClock
 
 RETRY = "%RETRY%g"

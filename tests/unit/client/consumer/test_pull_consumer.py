@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kourou.protocol.messages.pulls import PullMessage, PullResponse
 
 from kourou import Client, PullConsumerSettings
 from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.errors import BadRequest, Code, NoPermission, TopicNotFound
 from kourou.model.message import PullStatus
 from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.pulls import PullMessage, PullResponse
 from kourou_rigs.wire_broker import Answer
 
 QUEUE = MessageQueue("T", "broker-a", 0)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 
 from kourou.client.consumer.puller import Puller, PullParams
 from kourou.errors import Code, Corrupt, DecodeError, Unavailable, UnknownOutcome
 from kourou.filtering.tags import parse_tags
 from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou_rigs.wire_broker import Answer
 
 QUEUE = MessageQueue("T", "broker-a", 0)

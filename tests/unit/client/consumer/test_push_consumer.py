@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 
 from kourou import Client, ClientSettings, ConsumerSettings
 from kourou.errors import BadRequest, Code
@@ -13,6 +12,7 @@ from kourou.model.subscription import ConsumeFromWhere, MessageModel
 from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.lists_body import encode_consumer_ids
 from kourou.protocol.messages.groups import GetConsumerListByGroup, NotifyConsumerIdsChanged
+from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 from kourou_rigs.wire_broker import Answer
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

@@ -6,12 +6,12 @@ import asyncio
 import random
 
 import pytest
-from kourou.protocol.messages.pulls import PullMessage, PullResponse
 
 from kourou.client.settings.client_settings import CorruptPolicy
 from kourou.errors import Code
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.pulls import PullMessage, PullResponse
 from kourou_rigs.wire_broker import Answer
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

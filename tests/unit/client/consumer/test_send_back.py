@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 
 from kourou.client.consumer import send_back
 from kourou.client.consumer.send_back import SendBackRequests
 from kourou.errors import Code, Unavailable, UnknownOutcome
 from kourou.model.message import SysFlag
 from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 from kourou_rigs.wire_broker import Answer, Cut
 
 QUEUE = MessageQueue("T", "broker-a", 0)

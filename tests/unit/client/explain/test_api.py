@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from kourou.client.explain.api import deliveries_of, member_of
-from kourou.client.explain.lookup import ended_by
-from kourou.client.explain.queries import responder_of
-from kourou.protocol.bodies.broker_bodies import ReplicasView
 
 from kourou.client.admin.replicas import LogMember
 from kourou.client.explain import api, lookup
+from kourou.client.explain.api import deliveries_of, member_of
 from kourou.client.explain.explanation import WIDTH, Explanation, lines_of
+from kourou.client.explain.lookup import ended_by
+from kourou.client.explain.queries import responder_of
 from kourou.errors import BadRequest, Code, Rejected, Unavailable
+from kourou.protocol.bodies.broker_bodies import ReplicasView
 from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo, ProcessQueueInfo
 from kourou.protocol.messages.broker_admin import GetHistory
 from kourou.protocol.record.message_trace import Consumed, ConsumeStarted, ContextCode

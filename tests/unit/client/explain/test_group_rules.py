@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from kourou.client.explain.group_rules import causes_of_group, crossing
 
 from kourou.client.explain.causes import CauseCode
 from kourou.client.explain.facts import (
@@ -19,6 +18,7 @@ from kourou.client.explain.facts import (
     QueueAtMember,
     Reset,
 )
+from kourou.client.explain.group_rules import causes_of_group, crossing
 from kourou.model.message import DELAY_LEVELS_MS, Property
 from kourou.model.subscription import (
     ConsumeFromWhere,

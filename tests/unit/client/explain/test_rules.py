@@ -21,8 +21,8 @@ from kourou.client.explain.facts import (
     Storage,
 )
 from kourou.client.explain.rules import conclude
-from kourou.model.group import GroupConfig
-from kourou.model.queue import MessageQueue
+from kourou.model.subscription import GroupConfig
+from kourou.model.topic import MessageQueue
 
 QUEUE = MessageQueue("orders", "broker-a", 1)
 

@@ -6,7 +6,6 @@ import asyncio
 import threading
 
 import pytest
-from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 
 from kourou import ConsumerSettings, MessageQueue
 from kourou.client.consumer.outcomes import (
@@ -19,6 +18,7 @@ from kourou.client.consumer.outcomes import (
 from kourou.client.ordered.turns import TURN_ITEMS
 from kourou.errors import BadRequest
 from kourou.model.subscription import ConsumeFromWhere
+from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 from kourou.sync import Client
 from kourou_rigs.wire_broker import Answer
 

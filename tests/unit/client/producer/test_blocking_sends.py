@@ -7,7 +7,6 @@ import threading
 from datetime import timedelta
 
 import pytest
-from kourou.protocol.messages.sends import SendRecordsResponse
 
 from kourou import Client as AsyncClient
 from kourou import Message, ProducerSettings, SendStatus
@@ -17,6 +16,7 @@ from kourou.client.producer.pending_sends import CallbackPort
 from kourou.client.session.io_thread import ClientClosed
 from kourou.errors import BadRequest, DiskFull, MessageIllegal, Unavailable, UnknownOutcome
 from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.sends import SendRecordsResponse
 from kourou.protocol.wire.frames import FrameKind
 from kourou.sync import Client
 from kourou_rigs.wire_broker import Answer

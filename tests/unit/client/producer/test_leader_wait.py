@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kourou.protocol.messages.sends import SendRecords
 
 from kourou.errors import Code, TopicNotFound, Unavailable, UnknownOutcome
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
+from kourou.protocol.messages.sends import SendRecords
 from kourou.sync import Client as BlockingClient
 from kourou_rigs.wire_broker import Answer, Cut
 

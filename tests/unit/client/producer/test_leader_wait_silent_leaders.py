@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kourou.protocol.messages.sends import SendRecords
 
 from kourou.client.producer import leader_wait
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
+from kourou.protocol.messages.sends import SendRecords
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kourou.protocol.messages.sends import SendRecordsResponse
 
 from kourou.client.producer.drafts import DraftDestination
 from kourou.client.producer.pending_sends import PendingSend, SendTarget, Terms
@@ -15,6 +14,7 @@ from kourou.errors import Code, MessageIllegal, NoPermission, UnknownOutcome
 from kourou.model.limits import FRAME_RECORD_BYTES_MAX, FRAME_RECORDS_MAX
 from kourou.model.message import SendResult, SendStatus
 from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.sends import SendRecordsResponse
 
 USUAL = Terms(10_000, 3)
 HOST_TEXT = "7F000001000051AF"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kourou.protocol.messages.sends import PushReplyMessageToClient, SendRecords, SendReplyMessage
 
 from kourou.client.requests.replies import ReplyNotTaken, ReplyTimedOut
 from kourou.errors import BadRequest, Code, DecodeError, KourouError, Throttled, Unavailable
 from kourou.model.message import Property
 from kourou.protocol.messages.groups import HeartBeat
+from kourou.protocol.messages.sends import PushReplyMessageToClient, SendRecords, SendReplyMessage
 from kourou.protocol.record.properties import decode_properties, encode_properties
 from kourou.protocol.wire.frames import FrameKind
 from kourou_rigs.wire_broker import Answer

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 
 from kourou import Client, ConsumerSettings
 from kourou.errors import Code
+from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 from kourou_rigs.clock import ManualClock
 from kourou_rigs.wire_broker import Answer
 

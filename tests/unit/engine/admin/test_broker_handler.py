@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from kourou.protocol.bodies.broker_bodies import decode_setting_views
 
 from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.effects import Announce
@@ -13,6 +12,7 @@ from kourou.errors import Code
 from kourou.events.control_events import GroupPut, SettingChanged, decode_record_body
 from kourou.model.names import AUTO_CREATE_TOPIC, CONTROL_TOPIC
 from kourou.model.subscription import GroupConfig
+from kourou.protocol.bodies.broker_bodies import decode_setting_views
 from kourou.protocol.messages.broker_admin import (
     GetBrokerConfig,
     GetBrokerRuntimeInfo,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-from kourou.protocol.bodies.broker_bodies import decode_event_views
-
 from kourou.engine.admin.history import dropped_progress, drops_progress, tell_events, tell_state
 from kourou.engine.control import ControlState, evolve
 from kourou.events.control_events import (
@@ -22,6 +20,7 @@ from kourou.events.control_events import (
 )
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
+from kourou.protocol.bodies.broker_bodies import decode_event_views
 
 TOPIC, GROUP = TopicConfig("orders", 4, 4), GroupConfig("till")
 

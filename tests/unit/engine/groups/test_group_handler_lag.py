@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from kourou.protocol.messages.pulls import PullMessage
 
 from kourou.errors import Code
 from kourou.protocol.bodies.statistics_bodies import (
@@ -21,6 +20,7 @@ from kourou.protocol.messages.groups import (
     UpdateAndCreateSubscriptionGroup,
 )
 from kourou.protocol.messages.offsets import QueryCorrectionOffset, UpdateConsumerOffset
+from kourou.protocol.messages.pulls import PullMessage
 from kourou_rigs.engine import Engine
 
 START_MS = 1_700_000_000_000

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from kourou.protocol.messages.pulls import PullMessage
 
 from kourou.engine.effects import Append
 from kourou.engine.inputs import RegistrationDone, SpaceChanged
@@ -21,6 +20,7 @@ from kourou.protocol.messages.groups import (
     UnregisterClient,
     UpdateAndCreateSubscriptionGroup,
 )
+from kourou.protocol.messages.pulls import PullMessage
 from kourou.runtime.core import Disconnected, LogWarning, Reply
 from kourou_rigs.engine import Engine
 

@@ -2,7 +2,6 @@
 
 import msgspec
 import pytest
-from kourou.protocol.messages.pulls import PullFlag, PullMessage
 
 from kourou.engine.effects import Append
 from kourou.engine.inputs import Dispatched, Flushed, SpaceChanged
@@ -12,6 +11,7 @@ from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.status_bodies import OffsetMoved, decode_offset_moved
 from kourou.protocol.messages.broker_admin import DeleteTopicInBroker
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
 from kourou.runtime.core import LogWarning, Reply, Tick
 from kourou_rigs.engine import Engine
 

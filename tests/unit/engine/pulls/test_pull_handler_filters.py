@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from kourou.protocol.messages.pulls import PullFlag, PullMessage
 
 from kourou.engine.pulls import pull_handler as pulls
 from kourou.errors import Code
@@ -25,6 +24,7 @@ from kourou.protocol.messages.groups import (
     HeartBeat,
     UpdateAndCreateSubscriptionGroup,
 )
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
 from kourou.protocol.record.message_record import decode_many, encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou.runtime.core import Disconnected, LogWarning, Reply

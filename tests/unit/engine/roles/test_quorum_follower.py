@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from kourou.engine.roles.quorum import KEPT, QuorumFollowerRole, QuorumLeaderRole
-from kourou.protocol.messages.pulls import PullFlag, PullMessage
-from kourou.protocol.messages.sends import SendReplyMessage
 
 from kourou.engine.effects import Append, DeleteLogBefore, Forward
 from kourou.engine.inputs import Copied, Dispatched
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.roles.follower import REFUSED
+from kourou.engine.roles.quorum import KEPT, QuorumFollowerRole, QuorumLeaderRole
 from kourou.errors import Code
 from kourou.events.control_events import Cause, LogDeleted, TopicPut
 from kourou.model.topic import TopicConfig
@@ -21,7 +19,9 @@ from kourou.protocol.messages.groups import (
     UnlockBatchMq,
     UpdateAndCreateSubscriptionGroup,
 )
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
 from kourou.protocol.messages.replication import TransferLeader
+from kourou.protocol.messages.sends import SendReplyMessage
 from kourou.runtime.core import MEMBERS, Peer, Received, ReplyTo, Tick
 from kourou_rigs.engine import Engine
 from kourou_rigs.quorum import GivenQuorum

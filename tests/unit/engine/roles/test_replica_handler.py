@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeaderRole
-from kourou.protocol.bodies.broker_bodies import ReplicasView, decode_replicas
 
 from kourou.engine.effects import ChangeRole, Effect, Forward, HandOver
 from kourou.engine.inputs import Fenced
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import QuorumMember
 from kourou.engine.roles.leader import LeaderRole
+from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeaderRole
 from kourou.errors import Code
+from kourou.protocol.bodies.broker_bodies import ReplicasView, decode_replicas
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.replication import (
     GetReplicas,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 
 from kourou.client.admin.replicas import LogMember
 from kourou.errors import Unavailable
+from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 from kourou_console.api.cluster import every_member, members_of
 
 

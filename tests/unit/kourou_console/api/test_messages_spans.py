@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from kourou_console.messages.views import host_text
-
 from kourou.client.admin.message_tracks import MessageTrack, TrackKind
 from kourou.model.topic import MessageQueue
 from kourou.protocol.record.message_trace import Consumed, ConsumeStarted, ContextCode, TraceKind
 from kourou.protocol.record.message_trace import TransactionEnded as Ended
 from kourou_console.api.messages import spans_of
+from kourou_console.messages.views import host_text
 from kourou_rigs.queues_read import message_at
 
 MESSAGE = message_at(MessageQueue("t", "broker-a", 0), 3, stored_ms=1_000)

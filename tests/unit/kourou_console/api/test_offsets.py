@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kourou_console.metrics.sampler import Sampler
 
 from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.statistics_bodies import OffsetWrapper
 from kourou.testing.cluster import unique_name
 from kourou_console.api.groups import lag_messages
+from kourou_console.metrics.sampler import Sampler
 
 PREVIEW = {"preview": "true"}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kourou_console.metrics.sampler import Sampler
 
 from kourou.errors import Unavailable
 from kourou.protocol.bodies.statistics_bodies import BrokerConsumeStats
+from kourou_console.metrics.sampler import Sampler
 
 
 def test_sums_of_the_last_sample(suite: Any) -> None:

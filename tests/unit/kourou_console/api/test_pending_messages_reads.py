@@ -6,12 +6,12 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from kourou_console.api.pending_messages import open_half_messages, read_range, still_open
 
 from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.errors import TopicNotFound, Unavailable
 from kourou.model.names import HALF_TOPIC, OP_TOPIC
 from kourou.model.topic import MessageQueue
+from kourou_console.api.pending_messages import open_half_messages, read_range, still_open
 from kourou_console.gateway import Gateway
 from kourou_rigs.queues_read import QueuesRead, message_at
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from kourou_console.messages.cursors import decode_cursor
 
 from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.errors import NoPermission, Unavailable
 from kourou.model.topic import MessageQueue
 from kourou_console.api.tail import READ_AHEAD_BYTES, READ_COUNT, Gap, Tail
+from kourou_console.messages.cursors import decode_cursor
 from kourou_rigs.queues_read import QueuesRead
 
 LONG_S = 30.0

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from kourou_console.http.request_metrics import LAG_INTERVAL_S, LoopLag, RequestMetrics
-
 from kourou.telemetry.metric_table import BASE_LABELS, METRICS, ServiceKind
 from kourou.telemetry.metrics import Family, expose
+from kourou_console.http.request_metrics import LAG_INTERVAL_S, LoopLag, RequestMetrics
 
 BASE = {"node_type": "console"}
 

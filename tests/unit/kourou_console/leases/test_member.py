@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from kourou_console.http.responses import HttpError
 
 from kourou.model.names import dlq_topic
 from kourou.model.topic import MessageQueue
 from kourou.testing.cluster import Cluster, unique_name
 from kourou_console.api import leases as api
 from kourou_console.gateway import Gateway
+from kourou_console.http.responses import HttpError
 from kourou_console.leases.leases import Leases
 
 MakeGateway = Callable[[], Awaitable[Gateway]]

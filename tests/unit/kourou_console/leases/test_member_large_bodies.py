@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from kourou_console.messages.bodies import Budget
 
 from kourou.model.limits import RECEIVE_BYTES_MAX
 from kourou.model.message import SysFlag
@@ -17,6 +16,7 @@ from kourou_console.api import leases as api
 from kourou_console.gateway import Gateway
 from kourou_console.leases.leases import Leases
 from kourou_console.leases.member import GroupMember
+from kourou_console.messages.bodies import Budget
 
 
 async def receive(gateway: Gateway, group: str, topic: str, **body: Any) -> Any:

@@ -12,13 +12,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kourou_console.messages import bodies
-from kourou_console.messages.bodies import PIECE_BYTES, Budget, json_bytes
 
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.model.message import COMPRESSION_SHIFT, Compression, SysFlag
 from kourou.model.topic import MessageQueue
 from kourou.protocol.record import compression
+from kourou_console.messages import bodies
+from kourou_console.messages.bodies import PIECE_BYTES, Budget, json_bytes
 from kourou_rigs.queues_read import message_at
 
 QUEUE = MessageQueue("t", "broker-a", 0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kourou_console.messages.cursors import Cursor, decode_cursor, encode_cursor
 
 from kourou.errors import BadRequest
 from kourou.model.topic import MessageQueue
+from kourou_console.messages.cursors import Cursor, decode_cursor, encode_cursor
 
 QUEUES = [MessageQueue("orders", broker, number) for broker in "ab" for number in range(4)]
 

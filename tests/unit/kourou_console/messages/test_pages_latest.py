@@ -6,13 +6,13 @@ from weakref import WeakSet
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kourou_console.messages.pages import FIRST_STEP, QUEUES_AT_ONCE, newest_messages
 
 from kourou.client.consumer.pull_consumer import PullResult, UnreadableMessages
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.errors import Unavailable
 from kourou.model.limits import MESSAGES_PAGE_BYTES_MAX, MESSAGES_PER_PAGE_MAX
 from kourou.model.topic import MessageQueue
+from kourou_console.messages.pages import FIRST_STEP, QUEUES_AT_ONCE, newest_messages
 from kourou_rigs.queues_read import QueuesRead, message_at
 
 LARGE_BYTES = 4 << 20

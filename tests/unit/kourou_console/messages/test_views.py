@@ -7,11 +7,11 @@ import base64
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kourou_console.messages.bodies import Budget, shown
-from kourou_console.messages.views import view_of, views_of
 
 from kourou.model.message import SysFlag
 from kourou.model.topic import MessageQueue
+from kourou_console.messages.bodies import Budget, shown
+from kourou_console.messages.views import view_of, views_of
 from kourou_rigs.queues_read import message_at
 
 QUEUE = MessageQueue("%RETRY%g", "broker-a", 0)

@@ -7,17 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
-from kourou_console.metrics import sampler as module
-from kourou_console.metrics.sampler import Sampler
 
 from kourou.client.admin.replicas import LogMember
 from kourou.errors import Unavailable
 from kourou.model.topic import MessageQueue
+from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 from kourou.protocol.bodies.route_bodies import ClusterInfo
 from kourou.protocol.bodies.statistics_bodies import BrokerConsumeStats
 from kourou.testing.cluster import Cluster, unique_name
 from kourou_console.lists import Missing
+from kourou_console.metrics import sampler as module
+from kourou_console.metrics.sampler import Sampler
 from kourou_rigs.console import ConsoleHere
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import lz4.frame
 import pytest
-from kourou_filter_server.sandbox import runtime
 
 from kourou.filtering.python_rules import MODULES
+from kourou_filter_server.sandbox import runtime
 
 
 @pytest.fixture(scope="module", autouse=True)

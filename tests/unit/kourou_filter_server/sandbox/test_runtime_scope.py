@@ -5,9 +5,9 @@ import sys
 import time
 
 import pytest
-from kourou_filter_server.sandbox import runtime
 
 from kourou.filtering.python_rules import FORBIDDEN_NAMES, MODULES
+from kourou_filter_server.sandbox import runtime
 
 pytestmark = pytest.mark.usefixtures("prepared")
 

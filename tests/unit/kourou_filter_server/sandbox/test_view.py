@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kourou_filter_server.sandbox import view
-from kourou_filter_server.sandbox.view import BadRecord, MessageView, next_record
 
 from kourou.errors import KourouError
 from kourou.model import limits
@@ -18,6 +16,8 @@ from kourou.protocol.record.compression import compress
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import decode_record, encode_draft, stamp
 from kourou.protocol.record.properties import encode_properties
+from kourou_filter_server.sandbox import view
+from kourou_filter_server.sandbox.view import BadRecord, MessageView, next_record
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "rocketmq-4.9.8"
 V4 = encode_host(("10.0.0.9", 1234))

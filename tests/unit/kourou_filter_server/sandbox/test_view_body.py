@@ -5,14 +5,14 @@ import zlib
 
 import pytest
 import zstandard
-from kourou_filter_server.sandbox import view
-from kourou_filter_server.sandbox.view import BadRecord, decompress
 
 from kourou.errors import Corrupt
 from kourou.model import limits
 from kourou.model.message import Compression
 from kourou.protocol.record.compression import compress
 from kourou.protocol.record.compression import decompress as outside
+from kourou_filter_server.sandbox import view
+from kourou_filter_server.sandbox.view import BadRecord, decompress
 
 pytestmark = pytest.mark.usefixtures("prepared")
 

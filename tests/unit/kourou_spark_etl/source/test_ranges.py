@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pytest
-from kourou_spark_etl.source.ranges import offsets_at, subscribed
 
 from kourou.errors import BadRequest, TopicNotFound
 from kourou.model.topic import MessageQueue
 from kourou_spark_etl.source.offsets import OffsetSpan, QueueOffsets
 from kourou_spark_etl.source.options import AtTime, AtTimes, Edge, ReadOptions
+from kourou_spark_etl.source.ranges import offsets_at, subscribed
 
 SPANS = {
     MessageQueue(topic, "broker-a", number): OffsetSpan(10, 50)

@@ -6,9 +6,9 @@ import pickle
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kourou_spark_etl.source.ranges import QueueRange, planned
 
 from kourou.model.topic import MessageQueue
+from kourou_spark_etl.source.ranges import QueueRange, planned
 
 A = [MessageQueue("orders", "broker-a", number) for number in range(4)]
 

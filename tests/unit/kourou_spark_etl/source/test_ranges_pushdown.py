@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from kourou_spark_etl.source.ranges import Narrowed
 from pyspark.sql.datasource import (
     EqualTo,
     Filter,
@@ -22,6 +21,7 @@ from pyspark.sql.datasource import (
 
 from kourou.model.topic import MessageQueue
 from kourou_spark_etl.source.offsets import OffsetSpan, QueueOffsets
+from kourou_spark_etl.source.ranges import Narrowed
 
 A, B = MessageQueue("a", "one", 0), MessageQueue("b", "two", 1)
 START, END = QueueOffsets({A: 0, B: 10}), QueueOffsets({A: 100, B: 50})

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kourou_spark_etl.source.ranges import DataLoss, QueueRange
 from pyspark.sql.datasource import EqualTo, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
@@ -20,6 +19,7 @@ from kourou.testing.cluster import Cluster
 from kourou_spark_etl.source.network import NetworkFacts
 from kourou_spark_etl.source.offsets import OffsetSpan, QueueOffsets
 from kourou_spark_etl.source.options import Edge, ReadOptions
+from kourou_spark_etl.source.ranges import DataLoss, QueueRange
 from kourou_spark_etl.source.readers import BatchReader, StreamReader
 
 MakeCluster = Callable[..., Cluster]

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kourou.protocol.messages.pulls import PullMessage
-from kourou_spark_etl.source.ranges import DataLoss, QueueRange
 
 from kourou.client.consumer.puller import Pulled, Puller
 from kourou.client.filters.python_filter import Filter
@@ -19,6 +17,7 @@ from kourou.model.message import Compression, PullStatus
 from kourou.model.names import is_system_topic
 from kourou.model.subscription import MATCH_ALL
 from kourou.model.topic import MessageQueue
+from kourou.protocol.messages.pulls import PullMessage
 from kourou.sync import Client
 from kourou.testing.cluster import Cluster
 from kourou_rigs.rows import row_of
@@ -27,6 +26,7 @@ from kourou_spark_etl.source.arrow_rows import COLUMNS
 from kourou_spark_etl.source.network import NetworkFacts
 from kourou_spark_etl.source.offsets import OffsetSpan
 from kourou_spark_etl.source.options import ReadOptions, read_options
+from kourou_spark_etl.source.ranges import DataLoss, QueueRange
 from kourou_spark_etl.source.readers import read_range
 
 MakeCluster = Callable[..., Cluster]

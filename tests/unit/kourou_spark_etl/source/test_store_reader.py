@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kourou_spark_etl.source.ranges import DataLoss, QueueRange
 
 from kourou.client.consumer.received import decode_pull
 from kourou.errors import Corrupt, TopicNotFound
@@ -22,6 +21,7 @@ from kourou_rigs.store import Draft, StoreWriter, Written, small_settings
 from kourou_spark_etl.source.arrow_rows import COLUMNS
 from kourou_spark_etl.source.offsets import OffsetSpan
 from kourou_spark_etl.source.options import ReadOptions
+from kourou_spark_etl.source.ranges import DataLoss, QueueRange
 from kourou_spark_etl.source.store_reader import StoreFacts, StoreFiles, read_store_range
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "rocketmq-4.9.8"
