@@ -16,7 +16,7 @@ from kourou.engine.admin.log_bootstrap import decode_beginning, encode_beginning
 from kourou.engine.delays.progress import Progress, decode_progress, progress_draft
 from kourou.events.control_events import EVENT_TYPES, KnownEvent, TopicPut, decode_record_body
 from kourou.protocol import kernel
-from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
+from kourou.protocol.messages.pulls import GetMaxOffset, GetMaxOffsetResponse
 from kourou.protocol.record.hashes import index_hash, tags_code
 from kourou.protocol.record.layout import BLANK_MAGIC, MAGIC
 from kourou.protocol.record.message_record import decode_record, encode_draft

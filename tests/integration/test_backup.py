@@ -24,7 +24,7 @@ from kourou.errors import UnknownOutcome
 from kourou.model.message import Message
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
-from kourou.protocol.messages.offsets import UpdateConsumerOffset
+from kourou.protocol.messages.pulls import UpdateConsumerOffset
 from kourou.serving.broker_service import BrokerService
 from kourou.serving.config import BrokerSettings
 from kourou.serving.log_source import LogSource

@@ -28,7 +28,7 @@ from kourou.protocol.messages.broker_admin import (
     UpdateAndCreateTopic,
     UpdateBrokerConfig,
 )
-from kourou.protocol.messages.offsets import UpdateConsumerOffset
+from kourou.protocol.messages.pulls import UpdateConsumerOffset
 from kourou.replication.copying import Step
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address
 from kourou.serving.broker_service import BrokerService

@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 from kourou.client.session.connections import header_of
 from kourou.clock import SystemClock
 from kourou.eventstore.database import sqlite_url
-from kourou.protocol.messages.transactions import (
+from kourou.protocol.messages.sends import (
     BatchStepResponse,
     DecideBatch,
     PrepareBatch,

@@ -37,18 +37,17 @@ from kourou.engine.roles.quorum_follower import QuorumFollowing
 from kourou.engine.roles.quorum_leader import QuorumLeading
 from kourou.errors import Code, KourouError
 from kourou.events.control_events import Cause, Event
-from kourou.protocol.messages.offsets import (
+from kourou.protocol.messages.pulls import (
     GetAllDelayOffset,
     GetEarliestMsgStoreTime,
     GetMaxOffset,
     GetMinOffset,
+    PullMessage,
     QueryConsumerOffset,
     SearchOffsetByTimestamp,
     UpdateConsumerOffset,
 )
-from kourou.protocol.messages.pulls import PullMessage
-from kourou.protocol.messages.sends import SendMessage, SendRecords
-from kourou.protocol.messages.transactions import EndTransaction
+from kourou.protocol.messages.sends import EndTransaction, SendMessage, SendRecords
 from kourou.protocol.request import Request
 from kourou.protocol.table import not_supported
 from kourou.runtime.effects import LogWarning, Reply

@@ -30,8 +30,7 @@ from kourou.engine.sends.appends import LogEnd
 from kourou.errors import KourouError
 from kourou.events.control_events import Event
 from kourou.model.names import CONTROL_TOPIC
-from kourou.protocol.messages.sends import SendMessage, SendRecords
-from kourou.protocol.messages.transactions import EndTransaction
+from kourou.protocol.messages.sends import EndTransaction, SendMessage, SendRecords
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received, ReplyTo, Tick
 from kourou.service.loop import SingleWriterLoop

@@ -16,7 +16,7 @@ from operator import add
 
 from kourou.errors import Code
 from kourou.protocol.messages.pulls import PullMessage
-from kourou.protocol.messages.transactions import EndTransaction
+from kourou.protocol.messages.sends import EndTransaction
 from kourou.protocol.request import Action, Resource, Rule
 from kourou.protocol.table import REQUESTS
 from kourou.runtime.effects import Reply

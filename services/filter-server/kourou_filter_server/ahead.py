@@ -22,8 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kourou.model.filter import FilterKey
-from kourou.protocol.messages.offsets import UpdateConsumerOffset
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse, UpdateConsumerOffset
 from kourou.runtime.peer import Peer
 from kourou_filter_server.catalogue import Standing
 from kourou_filter_server.effects import TellBroker

@@ -21,8 +21,7 @@ from kourou.model.filter import FilterPolicy, FilterState, FilterVersion
 from kourou.model.limits import RECORD_FIXED_BYTES
 from kourou.protocol.bodies.filter_bodies import encode_filters
 from kourou.protocol.messages import filter_server as words
-from kourou.protocol.messages.offsets import UpdateConsumerOffset
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse, UpdateConsumerOffset
 from kourou.protocol.record.layout import QUEUE_OFFSET_AT
 from kourou.protocol.request import Request, Response
 from kourou.runtime.effects import LogWarning, Reply

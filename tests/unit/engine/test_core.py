@@ -10,8 +10,7 @@ from kourou.engine.inputs import Flushed, SpaceChanged, StoreFailed
 from kourou.errors import Code
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.namesrv import RegisterBroker
-from kourou.protocol.messages.offsets import UpdateConsumerOffset
-from kourou.protocol.messages.pulls import PullFlag, PullMessage
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, UpdateConsumerOffset
 from kourou.protocol.messages.sends import SendRecords
 from kourou.runtime.effects import LogWarning, Reply
 from kourou.runtime.inputs import Disconnected, Tick

@@ -9,8 +9,7 @@ import pytest
 
 from kourou.errors import Code
 from kourou.model.filter import FilterKey, FilterPolicy
-from kourou.protocol.messages.offsets import UpdateConsumerOffset
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse, UpdateConsumerOffset
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Disconnected
 from kourou.runtime.peer import Peer

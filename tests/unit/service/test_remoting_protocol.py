@@ -17,8 +17,12 @@ from kourou.protocol.messages.groups import (
     NotifyConsumerIdsChanged,
     UnregisterClient,
 )
-from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
-from kourou.protocol.messages.pulls import PullMessage, PullResponse
+from kourou.protocol.messages.pulls import (
+    GetMaxOffset,
+    GetMaxOffsetResponse,
+    PullMessage,
+    PullResponse,
+)
 from kourou.protocol.messages.sends import SendMessage, SendResponse
 from kourou.protocol.request import Answerer
 from kourou.protocol.wire.remoting import (

@@ -13,8 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from kourou.engine.effects import Append
 from kourou.errors import Code
-from kourou.protocol.messages.offsets import GetMaxOffset
-from kourou.protocol.messages.pulls import PullMessage, PullResponse
+from kourou.protocol.messages.pulls import GetMaxOffset, PullMessage, PullResponse
 from kourou.protocol.messages.replication import ChunkAck, LogChunk
 from kourou.protocol.messages.sends import (
     SendMessage,

@@ -8,7 +8,7 @@ import pytest
 
 from kourou import ProducerSettings
 from kourou.errors import BadRequest, DiskFull, TimedOut, Unavailable, UnknownOutcome
-from kourou.protocol.messages.offsets import GetMaxOffset
+from kourou.protocol.messages.pulls import GetMaxOffset
 
 SYNC = {"flushDiskType": "SYNC_FLUSH"}
 

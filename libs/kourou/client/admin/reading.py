@@ -17,7 +17,7 @@ from kourou.model.limits import PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
 from kourou.model.subscription import MATCH_ALL
 from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.config_bodies import decode_delay_offsets
-from kourou.protocol.messages.offsets import GetAllDelayOffset
+from kourou.protocol.messages.pulls import GetAllDelayOffset
 
 READER_GROUP = "TOOLS_CONSUMER"
 """RocketMQ's group name for tools that pull."""

@@ -24,8 +24,11 @@ from kourou.model.topic import TopicConfig
 from kourou.protocol.bodies.broker_bodies import EventView, decode_event_views
 from kourou.protocol.bodies.config_bodies import decode_topic_configs
 from kourou.protocol.messages.broker_admin import GetAllTopicConfig, GetHistory
-from kourou.protocol.messages.offsets import QueryConsumerOffset, QueryConsumerOffsetResponse
-from kourou.protocol.messages.pulls import QueryMessage
+from kourou.protocol.messages.pulls import (
+    QueryConsumerOffset,
+    QueryConsumerOffsetResponse,
+    QueryMessage,
+)
 from kourou.protocol.request import Request
 from kourou.transport.zmq_client import WireReply
 

@@ -33,8 +33,8 @@ from kourou.protocol.bodies.route_bodies import decode_cluster_info
 from kourou.protocol.bodies.statistics_bodies import decode_offset_table
 from kourou.protocol.messages.groups import GetConsumerListByGroup, NotifyConsumerIdsChanged
 from kourou.protocol.messages.namesrv import GetBrokerClusterInfo
-from kourou.protocol.messages.offsets import ResetConsumerClientOffset
-from kourou.protocol.messages.transactions import CheckTransactionState
+from kourou.protocol.messages.pulls import ResetConsumerClientOffset
+from kourou.protocol.messages.sends import CheckTransactionState
 
 _log = logging.getLogger("kourou.client")
 

@@ -35,7 +35,7 @@ from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import KourouError
 from kourou.model.message import Property, SysFlag
 from kourou.model.transaction import TransactionState, state_of
-from kourou.protocol.messages.transactions import CheckTransactionState, EndTransaction
+from kourou.protocol.messages.sends import CheckTransactionState, EndTransaction
 
 Checker = Callable[[ReceivedMessage], Any]
 """Receives a half message; returns a TransactionState, or True, False or None.

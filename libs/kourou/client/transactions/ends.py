@@ -31,7 +31,7 @@ from kourou.errors import (
 )
 from kourou.model.message import SendResult, SysFlag
 from kourou.model.transaction import TransactionState
-from kourou.protocol.messages.transactions import EndTransaction
+from kourou.protocol.messages.sends import EndTransaction
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.wire.frames import Frame, decode_reply, encode_request
 

@@ -33,7 +33,7 @@ from kourou.protocol.messages.groups import (
     GetConsumeStats,
     QueryConsumeTimeSpan,
 )
-from kourou.protocol.messages.offsets import QueryCorrectionOffset
+from kourou.protocol.messages.pulls import QueryCorrectionOffset
 from kourou.protocol.request import Request
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received

@@ -34,7 +34,7 @@ from kourou.protocol.messages.groups import (
     GetAllSubscriptionGroupConfig,
     UpdateAndCreateSubscriptionGroup,
 )
-from kourou.protocol.messages.offsets import (
+from kourou.protocol.messages.pulls import (
     CloneGroupOffset,
     GetAllConsumerOffset,
     InvokeBrokerToResetOffset,

@@ -12,7 +12,7 @@ from kourou.engine.groups.progress import Commits
 from kourou.engine.ports import StoreView
 from kourou.engine.sends.confirmations import Confirmations
 from kourou.errors import BadRequest, Code, TopicNotFound
-from kourou.protocol.messages.offsets import (
+from kourou.protocol.messages.pulls import (
     GetEarliestMsgStoreTime,
     GetEarliestMsgStoreTimeResponse,
     GetMaxOffset,

@@ -26,14 +26,7 @@ from kourou.engine.ports import StoreView
 from kourou.engine.roles.copied_log import CopiedLog, FollowedConfirmations
 from kourou.engine.sends.appends import Appends
 from kourou.errors import NotLeader
-from kourou.protocol.messages import (
-    broker_admin,
-    filter_server,
-    groups,
-    offsets,
-    sends,
-    transactions,
-)
+from kourou.protocol.messages import broker_admin, filter_server, groups, pulls, sends
 from kourou.protocol.messages.replication import Attached, ChunkAck, LogChunk
 from kourou.protocol.request import Request
 from kourou.replication.copying import BeginAt, Copying, CutTo, Member, Say, Step, Take
@@ -47,20 +40,20 @@ REFUSED: tuple[type[Request], ...] = (
     sends.SendRecords,
     sends.ConsumerSendMsgBack,
     sends.SendReplyMessage,
-    transactions.EndTransaction,
-    transactions.ResumeCheckHalfMessage,
-    transactions.PrepareBatch,
-    transactions.DecideBatch,
-    transactions.ResolveBatch,
-    transactions.AbortBatch,
+    sends.EndTransaction,
+    sends.ResumeCheckHalfMessage,
+    sends.PrepareBatch,
+    sends.DecideBatch,
+    sends.ResolveBatch,
+    sends.AbortBatch,
     groups.LockBatchMq,
     groups.UnlockBatchMq,
     broker_admin.UpdateAndCreateTopic,
     broker_admin.DeleteTopicInBroker,
     groups.UpdateAndCreateSubscriptionGroup,
     groups.DeleteSubscriptionGroup,
-    offsets.CloneGroupOffset,
-    offsets.InvokeBrokerToResetOffset,
+    pulls.CloneGroupOffset,
+    pulls.InvokeBrokerToResetOffset,
     broker_admin.UpdateBrokerConfig,
     broker_admin.DeleteExpiredCommitLog,
     filter_server.PutFilter,

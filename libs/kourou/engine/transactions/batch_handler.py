@@ -27,7 +27,7 @@ from kourou.events.control_events import Cause, Event
 from kourou.model.limits import BATCH_STEP_MESSAGES_MAX
 from kourou.model.transaction import NONE, BatchQuery, check_attempt, check_query
 from kourou.protocol.bodies.broker_bodies import decode_attempts, decode_decision, encode_decision
-from kourou.protocol.messages.transactions import (
+from kourou.protocol.messages.sends import (
     AbortBatch,
     BatchStateResponse,
     BatchStepResponse,

@@ -22,7 +22,7 @@ from kourou.engine.sends.appends import Appends
 from kourou.engine.transactions.transaction_handler import Ending, Transactions
 from kourou.errors import KourouError
 from kourou.model.limits import BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
-from kourou.protocol.messages.transactions import EndTransaction
+from kourou.protocol.messages.sends import EndTransaction
 from kourou.runtime.inputs import Received
 
 Alone = Callable[[int, Received], Sequence[Effect]]

@@ -41,7 +41,7 @@ from kourou.engine.transactions.half_messages import (
 from kourou.engine.transactions.open_halves import OpenHalf
 from kourou.engine.transactions.transaction_handler import Ending, Transactions
 from kourou.errors import Corrupt, KourouError, Rejected
-from kourou.protocol.messages.transactions import CheckTransactionState
+from kourou.protocol.messages.sends import CheckTransactionState
 from kourou.protocol.record.layout import Host, encode_host
 from kourou.protocol.record.message_id import encode_offset_id
 from kourou.runtime.effects import LogWarning, Notify

@@ -52,7 +52,7 @@ from kourou.events.control_events import Cause
 from kourou.model.limits import RESOLVED_REMEMBERED_MAX
 from kourou.model.message import Property, SysFlag
 from kourou.model.names import HALF_TOPIC
-from kourou.protocol.messages.transactions import EndTransaction, ResumeCheckHalfMessage
+from kourou.protocol.messages.sends import EndTransaction, ResumeCheckHalfMessage
 from kourou.protocol.record.layout import parts_of
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.request import Request

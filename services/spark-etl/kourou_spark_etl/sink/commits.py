@@ -29,7 +29,7 @@ from kourou.model.transaction import NONE
 from kourou.protocol.bodies.broker_bodies import decode_decision, encode_attempts, encode_decision
 from kourou.protocol.bodies.route_bodies import decode_cluster_info
 from kourou.protocol.messages.namesrv import GetBrokerClusterInfo
-from kourou.protocol.messages.transactions import (
+from kourou.protocol.messages.sends import (
     AbortBatch,
     BatchStateResponse,
     BatchStepResponse,

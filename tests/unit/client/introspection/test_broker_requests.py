@@ -10,7 +10,7 @@ import pytest
 from kourou.client.introspection.broker_requests import Answer, Answering, Asked, Buffer
 from kourou.errors import Code, Rejected, Unavailable
 from kourou.protocol.messages.groups import GetConsumerRunningInfo, NotifyConsumerIdsChanged
-from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
+from kourou.protocol.messages.pulls import GetMaxOffset, GetMaxOffsetResponse
 from kourou.protocol.wire.frames import Frame, FrameKind, decode_frame, decode_reply, encode_request
 
 ASK = GetMaxOffset(topic="t", queue_id=1)

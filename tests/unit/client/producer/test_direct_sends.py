@@ -13,8 +13,7 @@ import pytest
 from kourou import ClientSettings, ProducerSettings, SendStatus
 from kourou.client.producer import direct_sends, silent_leaders
 from kourou.errors import MessageIllegal, Rejected, TimedOut, Unavailable
-from kourou.protocol.messages.sends import SendRecords
-from kourou.protocol.messages.transactions import EndTransaction
+from kourou.protocol.messages.sends import EndTransaction, SendRecords
 from kourou.protocol.request import Request
 from kourou.protocol.wire.frames import FrameKind, decode_request, encode_reply, encode_request
 from kourou.runtime.peer import Peer

@@ -17,7 +17,7 @@ from kourou.protocol.messages.groups import (
     HeartBeat,
     NotifyConsumerIdsChanged,
 )
-from kourou.protocol.messages.offsets import ResetConsumerClientOffset
+from kourou.protocol.messages.pulls import ResetConsumerClientOffset
 from kourou.protocol.wire.frames import FrameKind
 from kourou_rigs.wire_broker import Answer
 

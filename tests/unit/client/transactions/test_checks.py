@@ -11,7 +11,7 @@ from kourou.client.transactions import checks as transaction_checks
 from kourou.client.transactions.checks import Check, TransactionChecks
 from kourou.errors import KourouError, Unavailable
 from kourou.model.transaction import TransactionState
-from kourou.protocol.messages.transactions import CheckTransactionState, EndTransaction
+from kourou.protocol.messages.sends import CheckTransactionState, EndTransaction
 from kourou.testing.cluster import Cluster
 from kourou_rigs.records import RecordRun
 

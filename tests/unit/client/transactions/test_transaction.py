@@ -10,7 +10,7 @@ from kourou import ProducerSettings
 from kourou.client.transactions.transaction import require_check
 from kourou.errors import BadRequest, NoPermission, Rejected
 from kourou.model.transaction import TransactionState
-from kourou.protocol.messages.transactions import EndTransaction
+from kourou.protocol.messages.sends import EndTransaction
 from kourou.testing.cluster import Cluster
 
 ROUND_S = 60

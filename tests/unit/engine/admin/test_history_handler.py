@@ -38,7 +38,7 @@ from kourou.protocol.messages.groups import (
     HeartBeat,
     UpdateAndCreateSubscriptionGroup,
 )
-from kourou.protocol.messages.offsets import (
+from kourou.protocol.messages.pulls import (
     InvokeBrokerToResetOffset,
     ResetConsumerClientOffset,
     UpdateConsumerOffset,

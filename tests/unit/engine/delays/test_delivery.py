@@ -10,7 +10,7 @@ from kourou.model.limits import DELIVERIES_MAX
 from kourou.model.message import DELAY_LEVELS_MS, SysFlag, parse_delay_levels
 from kourou.model.names import SCHEDULE_TOPIC
 from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
-from kourou.protocol.messages.offsets import GetAllDelayOffset
+from kourou.protocol.messages.pulls import GetAllDelayOffset
 from kourou.protocol.messages.sends import SendMessage
 from kourou.runtime.effects import LogWarning
 from kourou.runtime.inputs import Tick

@@ -19,8 +19,7 @@ from kourou.protocol.messages.groups import (
     QueryConsumeTimeSpan,
     UpdateAndCreateSubscriptionGroup,
 )
-from kourou.protocol.messages.offsets import QueryCorrectionOffset, UpdateConsumerOffset
-from kourou.protocol.messages.pulls import PullMessage
+from kourou.protocol.messages.pulls import PullMessage, QueryCorrectionOffset, UpdateConsumerOffset
 from kourou_rigs.engine import Engine
 
 START_MS = 1_700_000_000_000

@@ -15,7 +15,7 @@ from kourou.protocol.messages.groups import (
     HeartBeat,
     UpdateAndCreateSubscriptionGroup,
 )
-from kourou.protocol.messages.offsets import (
+from kourou.protocol.messages.pulls import (
     CloneGroupOffset,
     GetAllConsumerOffset,
     InvokeBrokerToResetOffset,

@@ -10,12 +10,13 @@ from kourou.errors import Code
 from kourou.model.limits import REPAIR_MS
 from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
-from kourou.protocol.messages.offsets import (
+from kourou.protocol.messages.pulls import (
     GetMaxOffset,
+    PullFlag,
+    PullMessage,
     QueryConsumerOffset,
     UpdateConsumerOffset,
 )
-from kourou.protocol.messages.pulls import PullFlag, PullMessage
 from kourou.protocol.record.message_record import decode_many, decode_record
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Disconnected

@@ -12,8 +12,12 @@ from kourou.events.control_events import Cause, LogDeleted, ProgressRecorded, To
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
-from kourou.protocol.messages.offsets import QueryConsumerOffset, UpdateConsumerOffset
-from kourou.protocol.messages.pulls import PullFlag, PullMessage
+from kourou.protocol.messages.pulls import (
+    PullFlag,
+    PullMessage,
+    QueryConsumerOffset,
+    UpdateConsumerOffset,
+)
 from kourou.protocol.request import Action
 from kourou.protocol.table import REQUESTS
 from kourou.runtime.effects import LogWarning

@@ -16,12 +16,13 @@ from kourou.events.replication_events import EpochOpened
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
-from kourou.protocol.messages.offsets import (
+from kourou.protocol.messages.pulls import (
     GetMaxOffset,
+    PullFlag,
+    PullMessage,
     SearchOffsetByTimestamp,
     UpdateConsumerOffset,
 )
-from kourou.protocol.messages.pulls import PullFlag, PullMessage
 from kourou.protocol.messages.replication import Attach
 from kourou.runtime.inputs import Disconnected
 from kourou_rigs.engine import Engine, MemoryStore

@@ -10,7 +10,7 @@ from kourou.engine.effects import Append
 from kourou.engine.inputs import SpaceChanged
 from kourou.engine.sends import batched_single_sends
 from kourou.errors import Code
-from kourou.protocol.messages.offsets import GetMaxOffset
+from kourou.protocol.messages.pulls import GetMaxOffset
 from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.record.layout import encode_batch
 from kourou_rigs.engine import Engine, header_of

@@ -15,13 +15,14 @@ from kourou.errors import Code
 from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
 from kourou.model.transaction import BatchMark
 from kourou.protocol.bodies.broker_bodies import decode_decision, encode_attempts, encode_decision
-from kourou.protocol.messages.sends import SendRecords, Target
-from kourou.protocol.messages.transactions import (
+from kourou.protocol.messages.sends import (
     AbortBatch,
     DecideBatch,
     GetBatchState,
     PrepareBatch,
     ResolveBatch,
+    SendRecords,
+    Target,
 )
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import encode_draft

@@ -14,7 +14,7 @@ from kourou.engine.transactions.half_messages import COMMIT, ROLLBACK
 from kourou.errors import Code
 from kourou.events.control_events import TopicDeleted
 from kourou.model.names import HALF_TOPIC, OP_TOPIC
-from kourou.protocol.messages.transactions import EndTransaction
+from kourou.protocol.messages.sends import EndTransaction
 from kourou.runtime.inputs import Received
 from kourou_rigs.engine import Engine, header_of
 from kourou_rigs.transacting import (

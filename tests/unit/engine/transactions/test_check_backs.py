@@ -8,7 +8,7 @@ from kourou.engine.transactions.check_backs import HALVES_PER_TICK
 from kourou.engine.transactions.half_messages import COMMIT, ROLLBACK
 from kourou.errors import Code
 from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
-from kourou.protocol.messages.transactions import CheckTransactionState
+from kourou.protocol.messages.sends import CheckTransactionState
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.record.message_record import check_record, decode_record
 from kourou.runtime.effects import LogWarning

@@ -10,8 +10,7 @@ from kourou.errors import Code
 from kourou.events.control_events import TopicDeleted
 from kourou.model.message import SysFlag
 from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
-from kourou.protocol.messages.sends import SendMessage, SendRecords, Target
-from kourou.protocol.messages.transactions import ResumeCheckHalfMessage
+from kourou.protocol.messages.sends import ResumeCheckHalfMessage, SendMessage, SendRecords, Target
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import decode_offset_id, encode_offset_id
 from kourou.protocol.record.message_record import encode_draft, stamp

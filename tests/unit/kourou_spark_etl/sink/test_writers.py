@@ -22,7 +22,7 @@ from kourou.client.session.connections import Connections
 from kourou.errors import BadRequest, KourouError, MessageIllegal, NoPermission, Unavailable
 from kourou.model.limits import BODY_SIZE_BYTES_MAX
 from kourou.model.message import PullStatus
-from kourou.protocol.messages.transactions import DecideBatch, PrepareBatch, ResolveBatch
+from kourou.protocol.messages.sends import DecideBatch, PrepareBatch, ResolveBatch
 from kourou.testing.cluster import Cluster
 from kourou_spark_etl.sink import batch_writer, stream_writer
 from kourou_spark_etl.sink.options import write_options
