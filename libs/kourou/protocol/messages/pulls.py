@@ -1,4 +1,4 @@
-"""Headers of pulls, of message queries, and of offsets."""
+"""Headers of pulls and offsets: pulls, message queries, progress of groups, bounds, resets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers of what producers send: messages, replies, ends of transactions, batch transactions.
+"""Headers of sends and transactions: messages, send-backs, replies, ends, batch transactions.
 
 Codes 10, 310 and 320 share one header; 310 and 320 spell its fields as single letters. The field
 `batch`, not code 320, says that a body is a batch: RocketMQ stores a 320 without it as a single
