@@ -23,9 +23,9 @@ from kourou.eventstore.event_store import EventStore
 from kourou.eventstore.stream_rows import StreamInfo
 from kourou.serving.log_source import LogSource
 from kourou.store.disk import Disk
-from kourou.store.opening import unusable
 from kourou.store.recovery.restart import load_beginning, restart_log
 from kourou.store.settings import StoreSettings
+from kourou.store.startup import unusable
 from kourou.store.store import Store
 from kourou.transport.curve_keys import ClientCurve
 

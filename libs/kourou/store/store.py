@@ -28,14 +28,6 @@ from kourou.store.index.key_index import IndexState
 from kourou.store.log.commit_log import last_fault_ms
 from kourou.store.log.quarantine import save_quarantine
 from kourou.store.log.segment import Segment
-from kourou.store.opening import (
-    StoreLock,
-    check_format,
-    find_parts,
-    log_external_writes,
-    make_directories,
-    unusable,
-)
 from kourou.store.paths import StorePaths
 from kourou.store.queues.dispatch import Growth
 from kourou.store.recovery.recover import RecoveryReport, StoreParts, recover
@@ -47,6 +39,14 @@ from kourou.store.replica.truncation import Cut, carry_out, forget_cut, prepare_
 from kourou.store.retention.ages import AgeClock
 from kourou.store.retention.deletion import Deletion, Reserve
 from kourou.store.settings import StoreSettings
+from kourou.store.startup import (
+    StoreLock,
+    check_format,
+    find_parts,
+    log_external_writes,
+    make_directories,
+    unusable,
+)
 
 
 class Space(NamedTuple):
