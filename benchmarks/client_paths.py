@@ -24,6 +24,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import uvloop
+from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
 
 from kourou import Client, ConsumerSettings, ReceivedMessage
 from kourou.client.producer.drafts import DraftDestination, Drafting
@@ -34,8 +35,7 @@ from kourou.model.topic import BrokerData, QueueData, TopicRoute
 from kourou.protocol.bodies.heartbeat_body import decode_heartbeat
 from kourou.protocol.bodies.lists_body import encode_consumer_ids
 from kourou.protocol.bodies.route_bodies import encode_topic_route
-from kourou.protocol.messages import groups, namesrv, offsets, pulls
-from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
+from kourou.protocol.messages import groups, namesrv, pulls
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import UniqKeyGenerator
 from kourou.protocol.record.message_record import stamp
@@ -102,9 +102,9 @@ class Server:
             return 0, None, b""
         if isinstance(request, groups.GetConsumerListByGroup):
             return 0, None, encode_consumer_ids(self.ids)
-        if isinstance(request, offsets.GetMinOffset):
-            return 0, offsets.GetMinOffsetResponse(offset=0), b""
-        if isinstance(request, offsets.QueryConsumerOffset):
+        if isinstance(request, pulls.GetMinOffset):
+            return 0, pulls.GetMinOffsetResponse(offset=0), b""
+        if isinstance(request, pulls.QueryConsumerOffset):
             return Code.QUERY_NOT_FOUND, None, b""
         return 0, None, b""
 

@@ -28,7 +28,7 @@ from kourou.protocol.bodies.statistics_bodies import (
     decode_offset_table,
     decode_topic_stats,
 )
-from kourou.protocol.messages import groups, offsets, pulls
+from kourou.protocol.messages import groups, pulls
 from kourou.protocol.messages.broker_admin import (
     DeleteTopicInBroker,
     GetTopicStatsInfo,
@@ -348,10 +348,10 @@ async def test_a_reply_reaches_the_client_that_waits(one, other):
 @pytest.mark.feature("F289", "F307")
 async def test_progress(one):
     one.send(b"0", b"1")
-    asked = offsets.QueryConsumerOffset(consumer_group="g", topic="T", queue_id=0)
+    asked = pulls.QueryConsumerOffset(consumer_group="g", topic="T", queue_id=0)
     assert one.ask(asked).code == Code.QUERY_NOT_FOUND
     for offset in (2, 1):
-        commit = offsets.UpdateConsumerOffset(
+        commit = pulls.UpdateConsumerOffset(
             consumer_group="g", topic="T", queue_id=0, commit_offset=offset
         )
         assert one.ask(commit).code == 0
@@ -363,14 +363,14 @@ async def test_progress(one):
 async def test_the_bounds_of_a_queue_and_where_a_time_is(one):
     one.send(b"0", b"1", b"2")
     queue: dict[str, Any] = {"topic": "T", "queue_id": 0}
-    assert one.ask(offsets.GetMinOffset(**queue)).header.offset == 0
-    assert one.ask(offsets.GetMaxOffset(**queue)).header.offset == 3
-    first_ms = one.ask(offsets.GetEarliestMsgStoreTime(**queue)).header.timestamp
+    assert one.ask(pulls.GetMinOffset(**queue)).header.offset == 0
+    assert one.ask(pulls.GetMaxOffset(**queue)).header.offset == 3
+    first_ms = one.ask(pulls.GetEarliestMsgStoreTime(**queue)).header.timestamp
     assert first_ms == one.broker.stored("T")[0].store_timestamp
-    empty = offsets.GetEarliestMsgStoreTime(topic="T", queue_id=1)
+    empty = pulls.GetEarliestMsgStoreTime(topic="T", queue_id=1)
     assert one.ask(empty).header.timestamp == -1
     for timestamp, offset in ((0, 0), (first_ms, 0), (first_ms + 1_000_000, 3)):
-        asked = offsets.SearchOffsetByTimestamp(timestamp=timestamp, **queue)
+        asked = pulls.SearchOffsetByTimestamp(timestamp=timestamp, **queue)
         assert one.ask(asked).header.offset == offset
 
 
@@ -378,14 +378,12 @@ async def test_a_group_is_moved_and_its_members_hear_of_it(one):
     one.beat(consumer="g")
     one.send(b"0", b"1")
     one.notices()
-    commit = offsets.UpdateConsumerOffset(
-        consumer_group="g", topic="T", queue_id=0, commit_offset=2
-    )
+    commit = pulls.UpdateConsumerOffset(consumer_group="g", topic="T", queue_id=0, commit_offset=2)
     one.ask(commit)
-    moved = one.ask(offsets.InvokeBrokerToResetOffset(topic="T", group="g", timestamp=0))
+    moved = one.ask(pulls.InvokeBrokerToResetOffset(topic="T", group="g", timestamp=0))
     assert decode_offset_table(moved.body)[MessageQueue("T", "b", 0)] == 0
     [(notice, body)] = one.heard
-    assert isinstance(notice, offsets.ResetConsumerClientOffset)
+    assert isinstance(notice, pulls.ResetConsumerClientOffset)
     assert decode_offset_table(body)[MessageQueue("T", "b", 0)] == 0
 
 
@@ -482,9 +480,7 @@ async def test_topics_are_made_described_and_deleted(one):
 async def test_what_a_group_has_left(one):
     one.beat(consumer="g")
     one.send(b"0", b"1", b"2")
-    commit = offsets.UpdateConsumerOffset(
-        consumer_group="g", topic="T", queue_id=0, commit_offset=1
-    )
+    commit = pulls.UpdateConsumerOffset(consumer_group="g", topic="T", queue_id=0, commit_offset=1)
     one.ask(commit)
     asked = groups.GetConsumeStats(consumer_group="g", topic="T")
     queue = decode_consume_stats(one.ask(asked).body).offsets[MessageQueue("T", "b", 0)]

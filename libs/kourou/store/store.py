@@ -18,6 +18,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from kourou.store.startup import (
+    StoreLock,
+    check_format,
+    find_parts,
+    log_external_writes,
+    make_directories,
+    unusable,
+)
+
 from kourou.engine.effects import SegmentFiller
 from kourou.errors import DiskFull, StoreFaulted
 from kourou.protocol.record.columns import RecordColumns
@@ -28,14 +37,6 @@ from kourou.store.index.key_index import IndexState
 from kourou.store.log.commit_log import last_fault_ms
 from kourou.store.log.quarantine import save_quarantine
 from kourou.store.log.segment import Segment
-from kourou.store.opening import (
-    StoreLock,
-    check_format,
-    find_parts,
-    log_external_writes,
-    make_directories,
-    unusable,
-)
 from kourou.store.paths import StorePaths
 from kourou.store.queues.dispatch import Growth
 from kourou.store.recovery.recover import RecoveryReport, StoreParts, recover

@@ -10,8 +10,7 @@ from kourou.model.names import OP_TOPIC
 from kourou.model.topic import TopicConfig
 from kourou.protocol.bodies.heartbeat_body import HeartbeatBody, encode_heartbeat
 from kourou.protocol.messages.groups import HeartBeat
-from kourou.protocol.messages.sends import SendMessage
-from kourou.protocol.messages.transactions import EndTransaction
+from kourou.protocol.messages.sends import EndTransaction, SendMessage
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.record.properties import encode_properties
 from kourou_rigs.engine import Engine, header_of

@@ -24,7 +24,7 @@ from kourou.protocol.bodies.statistics_bodies import (
     encode_offset_table,
     encode_topic_stats,
 )
-from kourou.protocol.messages import groups, offsets, pulls, sends
+from kourou.protocol.messages import groups, pulls, sends
 from kourou.protocol.messages.broker_admin import (
     DeleteTopicInBroker,
     GetTopicStatsInfo,
@@ -134,13 +134,13 @@ class WireBroker:
             groups.GetConsumerListByGroup: self._consumer_ids,
             LockBatchMq: self._lock,
             UnlockBatchMq: self._unlock,
-            offsets.QueryConsumerOffset: self._committed,
-            offsets.UpdateConsumerOffset: self._commit,
-            offsets.GetMaxOffset: self._max_offset,
-            offsets.GetMinOffset: self._min_offset,
-            offsets.GetEarliestMsgStoreTime: self._earliest,
-            offsets.SearchOffsetByTimestamp: self._by_time,
-            offsets.InvokeBrokerToResetOffset: self._reset,
+            pulls.QueryConsumerOffset: self._committed,
+            pulls.UpdateConsumerOffset: self._commit,
+            pulls.GetMaxOffset: self._max_offset,
+            pulls.GetMinOffset: self._min_offset,
+            pulls.GetEarliestMsgStoreTime: self._earliest,
+            pulls.SearchOffsetByTimestamp: self._by_time,
+            pulls.InvokeBrokerToResetOffset: self._reset,
             groups.GetConsumeStats: self._consume_stats,
             PutFilter: lambda _wire, _number, request, body: Answer(
                 header=self.filters.put(request, body)
@@ -363,44 +363,44 @@ class WireBroker:
     # -- offsets ----------------------------------------------------------------------------------
 
     def _committed(
-        self, _wire: Wire, _number: int, request: offsets.QueryConsumerOffset, _body: bytes
+        self, _wire: Wire, _number: int, request: pulls.QueryConsumerOffset, _body: bytes
     ) -> Answer:
         key = (request.consumer_group, request.topic, request.queue_id)
         if key not in self.committed:
             return Answer(Code.QUERY_NOT_FOUND)
-        return Answer(header=offsets.QueryConsumerOffsetResponse(offset=self.committed[key]))
+        return Answer(header=pulls.QueryConsumerOffsetResponse(offset=self.committed[key]))
 
     def _commit(
-        self, _wire: Wire, _number: int, request: offsets.UpdateConsumerOffset, _body: bytes
+        self, _wire: Wire, _number: int, request: pulls.UpdateConsumerOffset, _body: bytes
     ) -> Answer:
         key = (request.consumer_group, request.topic, request.queue_id)
         self.committed[key] = request.commit_offset
         return Answer()
 
     def _max_offset(
-        self, _wire: Wire, _number: int, request: offsets.GetMaxOffset, _body: bytes
+        self, _wire: Wire, _number: int, request: pulls.GetMaxOffset, _body: bytes
     ) -> Answer:
         high = len(self.queues.get(_target(request), []))
-        return Answer(header=offsets.GetMaxOffsetResponse(offset=high))
+        return Answer(header=pulls.GetMaxOffsetResponse(offset=high))
 
     def _min_offset(
-        self, _wire: Wire, _number: int, request: offsets.GetMinOffset, _body: bytes
+        self, _wire: Wire, _number: int, request: pulls.GetMinOffset, _body: bytes
     ) -> Answer:
         low = self.min_offsets.get(_target(request), 0)
-        return Answer(header=offsets.GetMinOffsetResponse(offset=low))
+        return Answer(header=pulls.GetMinOffsetResponse(offset=low))
 
     def _earliest(
-        self, _wire: Wire, _number: int, request: offsets.GetEarliestMsgStoreTime, _body: bytes
+        self, _wire: Wire, _number: int, request: pulls.GetEarliestMsgStoreTime, _body: bytes
     ) -> Answer:
         records = self.queues.get(_target(request))
         first_ms = decode_record(records[0]).store_timestamp if records else -1
-        return Answer(header=offsets.GetEarliestMsgStoreTimeResponse(timestamp=first_ms))
+        return Answer(header=pulls.GetEarliestMsgStoreTimeResponse(timestamp=first_ms))
 
     def _by_time(
-        self, _wire: Wire, _number: int, request: offsets.SearchOffsetByTimestamp, _body: bytes
+        self, _wire: Wire, _number: int, request: pulls.SearchOffsetByTimestamp, _body: bytes
     ) -> Answer:
         found = self._offset_at(_target(request), request.timestamp)
-        return Answer(header=offsets.SearchOffsetByTimestampResponse(offset=found))
+        return Answer(header=pulls.SearchOffsetByTimestampResponse(offset=found))
 
     def _offset_at(self, target: Target, timestamp_ms: int) -> int:
         records = self.queues.get(target, [])
@@ -409,7 +409,7 @@ class WireBroker:
         return sum(decode_record(record).store_timestamp < timestamp_ms for record in records)
 
     def _reset(
-        self, _wire: Wire, _number: int, request: offsets.InvokeBrokerToResetOffset, _body: bytes
+        self, _wire: Wire, _number: int, request: pulls.InvokeBrokerToResetOffset, _body: bytes
     ) -> Answer:
         table: dict[MessageQueue, int] = {}
         for number in range(self.topics[request.topic][0]):
@@ -417,7 +417,7 @@ class WireBroker:
             table[MessageQueue(request.topic, self.name, number)] = offset
             self.committed[request.group, request.topic, number] = offset
         body = encode_offset_table(table)
-        notice = offsets.ResetConsumerClientOffset(topic=request.topic, group=request.group)
+        notice = pulls.ResetConsumerClientOffset(topic=request.topic, group=request.group)
         for wire in self.members.get(request.group, {}).values():
             wire.hear(notice, body)
         return Answer(body=body)

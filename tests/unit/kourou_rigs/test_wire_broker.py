@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.errors import Code
-from kourou.protocol.messages import groups, offsets, pulls, sends, transactions
+from kourou.protocol.messages import groups, pulls, sends
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import encode_draft
 from kourou_rigs.wire_broker import Answer, WireBroker
@@ -76,11 +76,9 @@ async def test_a_held_pull_is_answered_by_the_next_send(broker):
 
 
 def test_progress(broker):
-    ask = offsets.QueryConsumerOffset(consumer_group="g", topic="T", queue_id=0)
+    ask = pulls.QueryConsumerOffset(consumer_group="g", topic="T", queue_id=0)
     assert broker.answer(Wire(), 1, ask, b"").code == Code.QUERY_NOT_FOUND
-    commit = offsets.UpdateConsumerOffset(
-        consumer_group="g", topic="T", queue_id=0, commit_offset=5
-    )
+    commit = pulls.UpdateConsumerOffset(consumer_group="g", topic="T", queue_id=0, commit_offset=5)
     broker.answer(Wire(), 2, commit, b"")
     assert broker.answer(Wire(), 3, ask, b"").header.offset == 5
 
@@ -92,7 +90,7 @@ def test_an_intercept_comes_first(broker):
 
 
 def test_what_it_does_not_know(broker):
-    request = transactions.EndTransaction(
+    request = sends.EndTransaction(
         producer_group="p",
         tran_state_table_offset=0,
         commit_log_offset=0,

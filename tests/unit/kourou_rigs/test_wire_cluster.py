@@ -6,7 +6,7 @@ import pytest
 
 from kourou import Client
 from kourou.errors import TimedOut, UnknownOutcome
-from kourou.protocol.messages.offsets import GetMaxOffset
+from kourou.protocol.messages.pulls import GetMaxOffset
 from kourou_rigs.wire_broker import Cut, Silence
 from kourou_rigs.wire_cluster import WireCluster
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.protocol.messages.offsets import GetMaxOffset
+from kourou.protocol.messages.pulls import GetMaxOffset
 from kourou.protocol.messages.sends import SendMessage
 from kourou_rigs.wire_broker import Answer
 from kourou_rigs.wire_core import CoreBroker

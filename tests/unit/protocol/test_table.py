@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kourou.errors import Code
-from kourou.protocol.messages.offsets import UpdateConsumerOffset
+from kourou.protocol.messages.pulls import UpdateConsumerOffset
 from kourou.protocol.messages.sends import SEND_SHORT_NAMES, SendMessage, SendReplyMessage
 from kourou.protocol.request import Action, Answerer, Body, RequestSpec, Resource, Rule
 from kourou.protocol.table import BROKER, PUBLISH, REQUESTS, _row, _table

@@ -11,7 +11,7 @@ import pytest
 from kourou.errors import DecodeError, TimedOut, Unavailable, UnknownOutcome
 from kourou.protocol.messages.groups import NotifyConsumerIdsChanged
 from kourou.protocol.messages.namesrv import GetKvConfig, GetKvConfigResponse
-from kourou.protocol.messages.offsets import GetMaxOffset
+from kourou.protocol.messages.pulls import GetMaxOffset
 from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.wire.remoting import (
     FrameReader,

@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kourou.broker.network.log_source import LogSource
+from kourou.store.startup import unusable
+
 from kourou.clock import Clock
 from kourou.engine.admin.log_bootstrap import LogBeginning, decode_beginning
 from kourou.engine.control import CONTROL
@@ -23,7 +25,6 @@ from kourou.errors import Corrupt, DecodeError, KourouError
 from kourou.eventstore.event_store import EventStore
 from kourou.eventstore.stream_rows import StreamInfo
 from kourou.store.disk import Disk
-from kourou.store.opening import unusable
 from kourou.store.recovery.restart import load_beginning, restart_log
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store

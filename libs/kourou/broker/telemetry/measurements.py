@@ -16,9 +16,10 @@ from math import inf
 from operator import add
 from typing import TypeVar
 
-from kourou.errors import Code
 from kourou.protocol.messages.pulls import PullMessage
-from kourou.protocol.messages.transactions import EndTransaction
+from kourou.protocol.messages.sends import EndTransaction
+
+from kourou.errors import Code
 from kourou.protocol.request import Action, Resource, Rule
 from kourou.protocol.table import REQUESTS
 from kourou.runtime.core import Reply, ReplyTo

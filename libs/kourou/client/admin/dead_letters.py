@@ -32,14 +32,16 @@ from kourou.model.subscription import MATCH_ALL
 from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.lists_body import LockBatch, decode_locked_queues, encode_lock_batch
 from kourou.protocol.messages.groups import LockBatchMq, UnlockBatchMq
-from kourou.protocol.messages.offsets import (
+from kourou.protocol.messages.pulls import (
     GetMinOffset,
     GetMinOffsetResponse,
+    PullFlag,
+    PullMessage,
+    PullResponse,
     QueryConsumerOffset,
     QueryConsumerOffsetResponse,
     UpdateConsumerOffset,
 )
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.record.properties import encode_properties
 

@@ -45,7 +45,7 @@ from kourou.protocol.messages.groups import (
     QueryConsumeTimeSpan,
     UpdateAndCreateSubscriptionGroup,
 )
-from kourou.protocol.messages.offsets import (
+from kourou.protocol.messages.pulls import (
     CloneGroupOffset,
     GetAllConsumerOffset,
     GetMaxOffset,

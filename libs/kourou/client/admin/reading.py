@@ -5,6 +5,8 @@ State: none, except which broker replied last for a queue.
 
 from __future__ import annotations
 
+from kourou.protocol.messages.pulls import GetAllDelayOffset
+
 from kourou.client.admin.base_api import ADMIN_TIMEOUT_MS, AdminApi
 from kourou.client.consumer.pull_consumer import PullResult, result_of
 from kourou.client.consumer.puller import Puller, PullParams
@@ -17,7 +19,6 @@ from kourou.model.limits import PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
 from kourou.model.subscription import MATCH_ALL
 from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.config_bodies import decode_delay_offsets
-from kourou.protocol.messages.offsets import GetAllDelayOffset
 
 READER_GROUP = "TOOLS_CONSUMER"
 """RocketMQ's group name for tools that pull."""

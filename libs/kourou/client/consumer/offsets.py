@@ -15,7 +15,7 @@ from kourou.client.session.connections import Connections, header_of
 from kourou.client.session.route_table import RouteTable
 from kourou.errors import Code, Corrupt, Unavailable, UnknownOutcome
 from kourou.model.topic import MessageQueue
-from kourou.protocol.messages.offsets import (
+from kourou.protocol.messages.pulls import (
     GetEarliestMsgStoreTime,
     GetEarliestMsgStoreTimeResponse,
     GetMaxOffset,

@@ -19,25 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from msgspec.structs import replace
-
 from kourou.engine.context import BrokerContext
-from kourou.engine.effects import BeginLog, CopyChunk, CutLog, Effect, Flush
-from kourou.engine.roles.copied_log import CopiedLog, FollowedConfirmations
-from kourou.engine.sends.confirmations import CommitStart
-from kourou.errors import NotLeader
 from kourou.protocol.bodies.broker_bodies import ReplicasView
-from kourou.protocol.messages import (
-    broker_admin,
-    filter_server,
-    groups,
-    offsets,
-    sends,
-    transactions,
-)
-from kourou.protocol.messages.replication import Attached, ChunkAck, LogChunk
-from kourou.protocol.request import Request
-from kourou.replication.epochs import Epochs
 from kourou.replication.static_follower import (
     BeginAt,
     Copying,
@@ -47,6 +30,16 @@ from kourou.replication.static_follower import (
     Say,
     Take,
 )
+from msgspec.structs import replace
+
+from kourou.engine.effects import BeginLog, CopyChunk, CutLog, Effect, Flush
+from kourou.engine.roles.copied_log import CopiedLog, FollowedConfirmations
+from kourou.engine.sends.confirmations import CommitStart
+from kourou.errors import NotLeader
+from kourou.protocol.messages import broker_admin, filter_server, groups, pulls, sends
+from kourou.protocol.messages.replication import Attached, ChunkAck, LogChunk
+from kourou.protocol.request import Request
+from kourou.replication.epochs import Epochs
 from kourou.runtime.core import LogWarning, Notify, Peer, Received
 
 REFUSED: tuple[type[Request], ...] = (
@@ -54,20 +47,20 @@ REFUSED: tuple[type[Request], ...] = (
     sends.SendRecords,
     sends.ConsumerSendMsgBack,
     sends.SendReplyMessage,
-    transactions.EndTransaction,
-    transactions.ResumeCheckHalfMessage,
-    transactions.PrepareBatch,
-    transactions.DecideBatch,
-    transactions.ResolveBatch,
-    transactions.AbortBatch,
+    sends.EndTransaction,
+    sends.ResumeCheckHalfMessage,
+    sends.PrepareBatch,
+    sends.DecideBatch,
+    sends.ResolveBatch,
+    sends.AbortBatch,
     groups.LockBatchMq,
     groups.UnlockBatchMq,
     broker_admin.UpdateAndCreateTopic,
     broker_admin.DeleteTopicInBroker,
     groups.UpdateAndCreateSubscriptionGroup,
     groups.DeleteSubscriptionGroup,
-    offsets.CloneGroupOffset,
-    offsets.InvokeBrokerToResetOffset,
+    pulls.CloneGroupOffset,
+    pulls.InvokeBrokerToResetOffset,
     broker_admin.UpdateBrokerConfig,
     broker_admin.DeleteExpiredCommitLog,
     filter_server.PutFilter,

@@ -1,4 +1,4 @@
-"""Headers of groups at a broker: configuration, heartbeats, connections, consumers, queue locks."""
+"""Headers of groups and clients: configuration, heartbeats, connections, consumers, queue locks."""
 
 from __future__ import annotations
 

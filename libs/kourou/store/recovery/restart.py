@@ -29,11 +29,12 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from kourou.store.startup import StoreLock, check_format, make_directories, unusable, write_format
+
 from kourou.errors import ConfigError
 from kourou.store.config.sealed_file import SealedFile
 from kourou.store.disk import Disk
 from kourou.store.log.commit_log import CommitLog
-from kourou.store.opening import StoreLock, check_format, make_directories, unusable, write_format
 from kourou.store.paths import StorePaths, start_of
 from kourou.store.replica.epoch_file import remove_epochs, save_epochs
 from kourou.store.replica.truncation import save_aside

@@ -9,7 +9,7 @@ import pytest
 from kourou import ConsumedFirst, ConsumeResult, DeadLetter, RetryLater
 from kourou.errors import Code
 from kourou.model.subscription import ConsumeFromWhere, MessageModel
-from kourou.protocol.messages.offsets import UpdateConsumerOffset
+from kourou.protocol.messages.pulls import UpdateConsumerOffset
 from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 from kourou_rigs.wire_broker import Answer, Silence
 

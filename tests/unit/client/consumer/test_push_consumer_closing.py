@@ -8,7 +8,7 @@ import pytest
 
 from kourou.client.session.connections import HURRIED_MS
 from kourou.protocol.messages.groups import UnregisterClient
-from kourou.protocol.messages.offsets import UpdateConsumerOffset
+from kourou.protocol.messages.pulls import UpdateConsumerOffset
 
 
 async def test_closing_finishes_running_handlers(broker, consuming, tools):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from kourou.protocol.messages.pulls import ResetConsumerClientOffset
 
 from kourou.client.session.heartbeats import GroupMembership
 from kourou.errors import Code, Unavailable
@@ -17,7 +18,6 @@ from kourou.protocol.messages.groups import (
     HeartBeat,
     NotifyConsumerIdsChanged,
 )
-from kourou.protocol.messages.offsets import ResetConsumerClientOffset
 from kourou.protocol.wire.frames import FrameKind
 from kourou_rigs.wire_broker import Answer
 

@@ -13,7 +13,7 @@ from kourou.clock import SystemClock
 from kourou.errors import Code, DecodeError, NoPermission, Unavailable
 from kourou.protocol.messages.groups import NotifyConsumerIdsChanged
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
-from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
+from kourou.protocol.messages.pulls import GetMaxOffset, GetMaxOffsetResponse
 from kourou_rigs.wire_broker import Answer
 
 ASK = GetMaxOffset(topic="T", queue_id=0)

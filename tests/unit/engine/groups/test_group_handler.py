@@ -3,6 +3,14 @@
 import json
 
 import pytest
+from kourou.protocol.messages.pulls import (
+    CloneGroupOffset,
+    GetAllConsumerOffset,
+    InvokeBrokerToResetOffset,
+    QueryConsumerOffset,
+    ResetConsumerClientOffset,
+    UpdateConsumerOffset,
+)
 
 from kourou.engine.effects import Append
 from kourou.errors import Code
@@ -14,14 +22,6 @@ from kourou.protocol.messages.groups import (
     GetAllSubscriptionGroupConfig,
     HeartBeat,
     UpdateAndCreateSubscriptionGroup,
-)
-from kourou.protocol.messages.offsets import (
-    CloneGroupOffset,
-    GetAllConsumerOffset,
-    InvokeBrokerToResetOffset,
-    QueryConsumerOffset,
-    ResetConsumerClientOffset,
-    UpdateConsumerOffset,
 )
 from kourou.protocol.wire.lenient_json import loads
 from kourou.runtime.core import Notify

@@ -6,7 +6,7 @@ from kourou.engine.inputs import SpaceChanged
 from kourou.errors import Code
 from kourou.protocol.messages.broker_admin import DeleteTopicInBroker
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
-from kourou.protocol.messages.offsets import (
+from kourou.protocol.messages.pulls import (
     GetEarliestMsgStoreTime,
     GetMaxOffset,
     GetMinOffset,

@@ -16,12 +16,13 @@ from kourou.model.names import HALF_TOPIC, OP_TOPIC
 from kourou.model.topic import TopicConfig
 from kourou.model.transaction import BatchMark
 from kourou.protocol.bodies.broker_bodies import encode_attempts, encode_decision
-from kourou.protocol.messages.sends import SendRecords, Target
-from kourou.protocol.messages.transactions import (
+from kourou.protocol.messages.sends import (
     AbortBatch,
     DecideBatch,
     PrepareBatch,
     ResolveBatch,
+    SendRecords,
+    Target,
 )
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import encode_draft

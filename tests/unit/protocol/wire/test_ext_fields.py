@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from kourou.errors import BadRequest, Code, DecodeError
 from kourou.protocol.messages.groups import UnregisterClient
 from kourou.protocol.messages.namesrv import RegisterBroker
-from kourou.protocol.messages.offsets import GetMaxOffset
-from kourou.protocol.messages.pulls import PullMessage, PullResponse, QueryMessage
+from kourou.protocol.messages.pulls import GetMaxOffset, PullMessage, PullResponse, QueryMessage
 from kourou.protocol.messages.sends import (
     SendMessage,
     SendRefusal,

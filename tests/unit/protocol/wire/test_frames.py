@@ -19,8 +19,12 @@ from kourou.model.limits import (
 )
 from kourou.protocol.messages.groups import HeartBeat
 from kourou.protocol.messages.namesrv import RegisterBroker
-from kourou.protocol.messages.offsets import GetMaxOffset, GetMaxOffsetResponse
-from kourou.protocol.messages.pulls import PullMessage, PullResponse
+from kourou.protocol.messages.pulls import (
+    GetMaxOffset,
+    GetMaxOffsetResponse,
+    PullMessage,
+    PullResponse,
+)
 from kourou.protocol.messages.sends import (
     SendRecords,
     SendRecordsResponse,

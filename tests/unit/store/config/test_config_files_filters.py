@@ -11,7 +11,7 @@ from kourou.engine.filters.filter_table import FilterAggregate, FiltersTaken, fi
 from kourou.errors import Corrupt, StoreFaulted
 from kourou.events.control_events import FilterEnabled, FilterQuarantined, FilterUploaded
 from kourou.model import limits
-from kourou.store.config import config_files as filter_file
+from kourou.store.config import config_files
 from kourou.store.config.config_files import read_filters, write_filters
 from kourou.store.paths import StorePaths
 from kourou.testing.disk import SimDisk
@@ -75,7 +75,7 @@ def test_a_file_that_is_cut_or_foreign_is_refused_and_not_taken_for_none(disk: S
 
 def test_a_file_beyond_its_limit_is_not_read(disk: SimDisk, monkeypatch) -> None:
     write_filters(disk, PATHS, taken(some()))
-    assert limits.OWN_FILE_BYTES_MAX == filter_file.OWN_FILE_BYTES_MAX
-    monkeypatch.setattr(filter_file, "OWN_FILE_BYTES_MAX", 10)
+    assert limits.OWN_FILE_BYTES_MAX == config_files.OWN_FILE_BYTES_MAX
+    monkeypatch.setattr(config_files, "OWN_FILE_BYTES_MAX", 10)
     with pytest.raises(StoreFaulted, match=r"reading /s/kourou/filters\.json"):
         read_filters(disk, PATHS)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import ConfigError
-from kourou.store.opening import LOCK_CONTENT, StoreLock
 from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk, RealLock
+from kourou.store.startup import LOCK_CONTENT, StoreLock
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
 from kourou_rigs.store import Draft, StoreWriter, small_settings

@@ -6,8 +6,8 @@ import pytest
 
 from kourou.errors import ConfigError, Corrupt
 from kourou.store.disk import write_atomically
-from kourou.store.opening import FORMAT, check_format, write_format
 from kourou.store.paths import StorePaths
+from kourou.store.startup import FORMAT, check_format, write_format
 from kourou.testing.disk import SimDisk
 
 PATHS = StorePaths.under(Path("/store"))
