@@ -260,8 +260,8 @@ def _drafts(
     for target in targets.all:
         place = target.place
         last = {**own, Property.CLUSTER.value: place.cluster} if place.cluster else own
-        pieces = [encode_properties(last)] if last else []
-        behind.append(b"\x02" + b"\x02".join([*pieces, CRC_PLACEHOLDER]))
+        encoded = [encode_properties(last)] if last else []
+        behind.append(b"\x02" + b"\x02".join([*encoded, CRC_PLACEHOLDER]))
         empty = messages.empty_draft(place)
         heads.append(empty[: parts_of(empty, 0, len(empty)).body_at])
         topics.append(len(place.topic).to_bytes(1, "big") + place.topic)
