@@ -1,7 +1,7 @@
 """The description of the HTTP API is equal to its golden copy, tests/golden/openapi.json.
 
-A change of the API is intended or a mistake; the diff of the copy shows it to the reviewer. After an
-intended change: `pytest tests/golden/test_openapi.py --rewrite`.
+A change of the API is intended or a mistake; the diff of the copy shows it to the reviewer. After
+an intended change: `pytest tests/golden/test_openapi.py --rewrite`.
 
 The copy describes the API with tokens and has no version, which changes with each release.
 """

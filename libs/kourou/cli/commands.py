@@ -9,7 +9,9 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from kourou.cli.admin.commands import admin
+from kourou.cli.admin import brokers as broker_commands
+from kourou.cli.admin import diagnosis, filters, groups, messages, replicas, topics
+from kourou.cli.admin.command import admin
 from kourou.cli.check_stages import STAGES
 from kourou.cli.checkout import load
 from kourou.cli.history import history, state_at, undo
@@ -373,6 +375,12 @@ def _add_bench() -> None:
 
 
 _add_bench()
+ADMIN_ORDER = [
+    one.__name__
+    for one in (broker_commands, groups, messages, replicas, topics, diagnosis, filters)
+]
+"""The modules of the admin commands in the order of the help."""
+admin.registered_commands.sort(key=lambda one: ADMIN_ORDER.index(one.callback.__module__))
 app.add_typer(admin, name="admin")
 app.add_typer(keys, name="keys", short_help="Create CURVE key pairs.")
 

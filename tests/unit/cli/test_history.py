@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.cli import main as command_line
-from kourou.cli.history import CHANGE_LENGTH_MAX, _held, _told, change_of
+from kourou.cli.history import CHANGE_LENGTH_MAX, _report, _state_report, change_of
 from kourou.client.admin.history import Decision, StateAt
 
 BEFORE = {"name": "orders", "write_queue_nums": 4, "perm": 6}
@@ -48,7 +48,7 @@ def test_a_long_change_is_cut() -> None:
 
 def test_what_somebody_typed_cannot_command_the_terminal() -> None:
     wild = Decision("b", 1, 1, "topic/a", "T", {}, "ann\x1b[2J", "why\nnot", "")
-    report = _told([wild], as_json=False)
+    report = _report([wild], as_json=False)
     assert report is not None
     text = "\n".join(report.lines())
     assert "\x1b" not in text
@@ -77,7 +77,7 @@ def test_what_somebody_typed_cannot_command_the_terminal() -> None:
     ],
 )
 def test_a_state_as_a_table(aggregate: str, value: object, lines: list[str]) -> None:
-    report = _held(StateAt("broker-a", aggregate, value, 8, 0))
+    report = _state_report(StateAt("broker-a", aggregate, value, 8, 0))
     text = "\n".join(report.lines())
     for line in lines:
         assert line in text

@@ -1,4 +1,4 @@
-"""Times in every spelling that operators bring along."""
+"""Times in every form that operators type, and how reports show them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kourou.cli.admin.moments import as_text, moment_ms
+from kourou.cli.admin.command import moment_ms
+from kourou.cli.admin.report import local_time
 from kourou.errors import ConfigError
 
 NOON_MS = 1_372_939_200_000  # 2013-07-04 12:00 UTC
@@ -48,5 +49,5 @@ def test_anything_else_is_refused_with_the_forms(text: str) -> None:
 
 
 def test_timestamps_are_shown_in_local_time() -> None:
-    assert as_text(NOON_MS + 7) == "2013-07-04 08:00:00.007-04:00"
-    assert as_text(0) is None
+    assert local_time(NOON_MS + 7) == "2013-07-04 08:00:00.007-04:00"
+    assert local_time(0) is None

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kourou.cli.admin.why_commands import why
+from kourou.cli.main import main
 from kourou.testing.cluster import Cluster
 
 
@@ -21,13 +21,14 @@ def test_lines_json_and_exit_code(cluster, capsys):
     topic = cluster.create_topic(queues=1)
     with cluster.client() as mq:
         sent = mq.send(topic, b"x", keys="A-1")
-        assert why("A-1", cluster.address, topic=topic) == 1
-        told = capsys.readouterr().out.splitlines()
-        assert told[0].endswith(f"{sent.queue!s}@0")
-        assert told[1].startswith("nobody_consumes: ")
-        assert told[2].startswith("  -> ")
+        assert main(["admin", "why", "A-1", "-n", cluster.address, "-t", topic]) == 1
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0].endswith(f"{sent.queue!s}@0")
+        assert lines[1].startswith("nobody_consumes: ")
+        assert lines[2].startswith("  -> ")
         mq.admin.offsets.commit("till", {sent.queue: 1})
-        assert why(sent.message_id, cluster.address, group="till", json=True) == 0
+        why = ["admin", "why", sent.message_id, "-n", cluster.address]
+        assert main([*why, "-g", "till", "--json"]) == 0
         found = json.loads(capsys.readouterr().out)
         assert found["message"]["keys"] == ["A-1"]
         assert [one["code"] for one in found["groups"][0]["causes"]] == ["consumed"]

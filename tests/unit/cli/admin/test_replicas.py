@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from kourou.cli.admin import replica_actions
-from kourou.cli.admin.replica_actions import replicas, transfer_leader
+from kourou.cli.admin import replicas as replica_commands
+from kourou.cli.admin.replicas import replicas, transfer_leader
 from kourou.cli.admin.report import Report
 from kourou.client.admin.replicas import LogMember
 from kourou.errors import Unavailable
@@ -32,7 +32,7 @@ def shown(*members: LogMember) -> Report:
     client: Any = SimpleNamespace(
         admin=SimpleNamespace(replicas=SimpleNamespace(of=lambda *_: list(members)))
     )
-    return replicas(client, None, None)
+    return replicas(client)
 
 
 def member(told: ReplicasView | None, number: int = 0) -> LogMember:
@@ -132,7 +132,7 @@ def test_of_two_that_believe_to_lead_the_later_one_does() -> None:
 
 
 def test_a_hand_over_tells_who_leads_now(monkeypatch) -> None:
-    monkeypatch.setattr(replica_actions, "broker_name", lambda _client, name: name)
+    monkeypatch.setattr(replica_commands, "broker_name", lambda _client, name: name)
     asked: list[tuple[str, str]] = []
 
     def take(broker: str, to: str) -> ReplicasView:
