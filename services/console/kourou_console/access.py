@@ -34,7 +34,8 @@ import msgspec
 
 from kourou.errors import ConfigError, NoPermission
 from kourou.model.limits import GATEWAY_TOKENS_MAX
-from kourou_console.call import ANYBODY, Caller, Right
+from kourou.operations.catalogue import Right
+from kourou_console.call import ANYBODY, Caller
 from kourou_console.problems import Refused
 
 LOOK_MS = 1_000

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from kourou.model.limits import GATEWAY_JSON_BYTES_MAX
-from kourou_console.call import Right
+from kourou.operations.catalogue import Right, right_of
 from kourou_console.gateway import Gateway
 
 
@@ -83,10 +83,8 @@ class Operation:
 
     @property
     def right(self) -> Right:
-        """The right that the caller needs."""
-        if not self.changes:
-            return Right.READ
-        return Right.ADMIN if self.administers else Right.WRITE
+        """The right that the caller needs: that of the verb with this name."""
+        return right_of(self.name)
 
 
 Handler = Callable[[Gateway, Any], Awaitable[Any]]

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import ConfigError, NoPermission
+from kourou.operations.catalogue import Right
 from kourou_console.access import LOOK_MS, Access, Tokens, read_tokens, require
-from kourou_console.call import ANYBODY, Caller, Right
+from kourou_console.call import ANYBODY, Caller
 from kourou_console.problems import Refused
 from kourou_rigs.console import ConsoleHere
 

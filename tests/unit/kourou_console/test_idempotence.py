@@ -99,7 +99,8 @@ def test_a_key_is_printable_text(console, wrong):
 
 
 def test_other_callers_have_other_keys(console):
-    from kourou_console.call import Caller, Right
+    from kourou.operations.catalogue import Right
+    from kourou_console.call import Caller
 
     ids = {
         named(
