@@ -15,7 +15,7 @@ import pytest
 
 from kourou.cli import up
 from kourou.cli.main import EXIT_BAD_USAGE, main
-from kourou.cli.trace_option import LOCAL_COLLECTOR
+from kourou.cli.up import LOCAL_COLLECTOR
 from kourou.client.settings.client_settings import ClientSettings
 from kourou.client.tracing import spans as client_tracing
 from kourou.errors import ConfigError

@@ -21,8 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from kourou.cli.backup.folder import BackupFolder
-from kourou.cli.backup.manifest import Manifest
+from kourou.cli.backup.folder import BackupFolder, BackupManifest
 from kourou.errors import ConfigError, Corrupt
 from kourou.eventstore.event_store import EventStore
 from kourou.serving.bootstrap import record_beginning
@@ -68,7 +67,7 @@ def run_restore(source: Path, target: Path, *, as_json: bool) -> int:
     return 0
 
 
-def restore(source: Path, target: Path) -> Manifest:
+def restore(source: Path, target: Path) -> BackupManifest:
     """Create the store `target`, which must not exist or be an empty folder.
 
     Raises ConfigError for an unusable target or source, Corrupt for a backup whose bytes have
@@ -133,7 +132,7 @@ def _make(folder: BackupFolder, root: Path, disk: RealDisk) -> None:
         _check_damage(store.damaged_regions, manifest)
 
 
-def _check_damage(found: Sequence[Region], manifest: Manifest) -> None:
+def _check_damage(found: Sequence[Region], manifest: BackupManifest) -> None:
     """Damage that the broker already had is expected; other damage means that the backup is
     corrupt.
     """
@@ -145,7 +144,7 @@ def _check_damage(found: Sequence[Region], manifest: Manifest) -> None:
             )
 
 
-def _copy(source: Path, target: Path, count: int, sha256: str, manifest: Manifest) -> None:
+def _copy(source: Path, target: Path, count: int, sha256: str, manifest: BackupManifest) -> None:
     """Copy one segment to its full length; bytes beyond the backup are zero."""
     found = hashlib.sha256()
     left = count

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou.cli.completion import VARIABLE
+from kourou.cli.commands import COMPLETION_VARIABLE
 from kourou.cli.main import EXIT_BAD_USAGE, main
 
 
@@ -24,14 +24,14 @@ from kourou.cli.main import EXIT_BAD_USAGE, main
         ("bash", {"COMP_WORDS": "kourou up --fl", "COMP_CWORD": "2"}, "--flights"),
     ],
 )  # fmt: skip
-def test_a_shell_that_asks_is_answered(
+def test_a_shell_receives_completions(
     shell: str,
     asked: dict[str, str],
     answered: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for name, value in {VARIABLE: f"complete_{shell}", **asked}.items():
+    for name, value in {COMPLETION_VARIABLE: f"complete_{shell}", **asked}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit):
         main([], "./kourou")
@@ -41,12 +41,12 @@ def test_a_shell_that_asks_is_answered(
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_asks_in_the_way_that_is_answered(
+def test_the_script_sets_the_variable_that_is_read(
     shell: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["completion", shell]) == 0
     out = capsys.readouterr().out
-    assert f"{VARIABLE}=complete_{shell}" in out
+    assert f"{COMPLETION_VARIABLE}=complete_{shell}" in out
     assert out.startswith(f"# To have it always: kourou completion {shell} > ")
 
 

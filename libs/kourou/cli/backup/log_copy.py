@@ -13,8 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kourou.cli.backup.folder import BackupFolder, parted
-from kourou.cli.backup.manifest import Manifest
+from kourou.cli.backup.folder import BackupFolder, BackupManifest, parted
 from kourou.client.client import Client
 from kourou.client.session.client_keys import client_curve
 from kourou.client.session.discovery import zmq_endpoint
@@ -31,7 +30,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class BackupSource:
     """The broker whose log is copied. `member`: its brokerId; None means the leader, or any
     replica.
 
@@ -44,7 +43,7 @@ class Source:
     address: str = ""
 
 
-def run_backup(source: Source, to: Path, *, as_json: bool) -> int:
+def run_backup(source: BackupSource, to: Path, *, as_json: bool) -> int:
     """Copy the part of the broker's log that `to` lacks, and report its contents."""
     folder = BackupFolder(to)
     folder.open(make=True)
@@ -56,7 +55,7 @@ def run_backup(source: Source, to: Path, *, as_json: bool) -> int:
     return 0
 
 
-async def _taken(source: Source, folder: BackupFolder, tell: Tell) -> None:
+async def _taken(source: BackupSource, folder: BackupFolder, tell: Tell) -> None:
     address = source.address or await _found(source)
     endpoint = zmq_endpoint(address).removeprefix("tcp://")
     curve = client_curve(ClientSettings(), os.environ)
@@ -64,7 +63,7 @@ async def _taken(source: Source, folder: BackupFolder, tell: Tell) -> None:
         await take(log, folder, tell)
 
 
-async def _found(source: Source) -> str:
+async def _found(source: BackupSource) -> str:
     """The address of the replica to copy from."""
     async with Client(source.namesrv, group=GROUP) as client:
         members = await client.admin.replicas.of(source.broker)
@@ -94,7 +93,7 @@ async def take(log: LogSource, folder: BackupFolder, tell: Tell) -> None:
     piece = await _same(log, folder)
     goal = piece.header.confirmed
     manifest.whole, manifest.source, manifest.confirmed = False, log.address, goal
-    begun_at = shown = manifest.end
+    start = shown = manifest.end
     while piece.header.end > manifest.end:
         end = piece.header.end
         # Fetch the next piece while this one is checked and written.
@@ -110,7 +109,7 @@ async def take(log: LogSource, folder: BackupFolder, tell: Tell) -> None:
             tell(f"damaged at the broker, {manifest.damaged[-1]}")
         if manifest.end - shown >= _SHOWN_BYTES:
             shown = manifest.end
-            tell(f"{_mib(shown - begun_at)} of {_mib(goal - begun_at)} MiB")
+            tell(f"{_mib(shown - start)} of {_mib(goal - start)} MiB")
         if coming is None:
             break
         piece = await coming
@@ -162,7 +161,7 @@ async def _follows(log: LogSource, folder: BackupFolder) -> Piece:
     return piece
 
 
-def _check_beginning(manifest: Manifest, piece: Piece) -> None:
+def _check_beginning(manifest: BackupManifest, piece: Piece) -> None:
     first = piece.header.first_position
     if first > manifest.end:
         raise Corrupt(

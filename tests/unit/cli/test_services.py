@@ -1,4 +1,4 @@
-"""`kourou shutdown`: who is told to end, how long it is waited for, what is said."""
+"""`kourou shutdown`: which processes end, how long it waits, what it prints."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from kourou.cli import shutdown
+from kourou.cli import services as shutdown
 from kourou.cli.main import EXIT_BAD_USAGE, EXIT_FAILED, main
-from kourou.cli.shutdown import run_shutdown
+from kourou.cli.services import run_shutdown
 from kourou.errors import BadRequest, TimedOut, Unavailable
 from kourou_rigs.clock import ManualClock
 
@@ -59,7 +59,7 @@ def there(monkeypatch: pytest.MonkeyPatch, clock: ManualClock) -> dict[str, list
 
 
 @pytest.mark.feature("F360")
-def test_all_of_one_kind_are_told_first_and_then_waited_for(there, clock, capsys) -> None:
+def test_all_processes_are_signalled_before_the_wait(there, clock, capsys) -> None:
     assert run_shutdown("broker", every=True, clock=clock) == 0
     assert capsys.readouterr().out.splitlines() == [
         "broker (pid 7) is stopping",
@@ -91,7 +91,7 @@ def test_only_those_that_are_named(there, clock, capsys) -> None:
     assert json.loads(capsys.readouterr().out) == {"service": "broker", "pid": 9, "ended": True}
 
 
-def test_a_stranger_among_them_and_nobody_is_told(there, clock) -> None:
+def test_another_process_among_them_stops_none(there, clock) -> None:
     with pytest.raises(BadRequest, match="pid 8 is not a broker process of yours"):
         run_shutdown("broker", pids=[7, 8], clock=clock)
     assert not any(one.asked for one in there["broker"])

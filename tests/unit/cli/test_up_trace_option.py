@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.cli.trace_option import LOCAL_COLLECTOR, trace_from_here
+from kourou.cli.up import LOCAL_COLLECTOR, trace_from_here
 
 
 def test_nothing_asked_nothing_done() -> None:

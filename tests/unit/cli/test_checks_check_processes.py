@@ -1,4 +1,4 @@
-"""Nothing that the checks started is left behind, and what tidies up is told once."""
+"""Nothing that the checks started is left behind, and cleanup is signalled once."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from kourou.cli import check_processes, checks
-from kourou.cli.check_processes import CheckProcesses
+from kourou.cli import checks
 from kourou.cli.check_stages import Stage
+from kourou.cli.checks import CheckProcesses
 from kourou.errors import Unavailable
 
 TIDIES = """
 import os, signal, sys
-def told(*_):
-    print("told", flush=True)
+def signalled(*_):
+    print("signalled", flush=True)
     sys.exit(3)
-signal.signal(signal.SIGINT, told)
+signal.signal(signal.SIGINT, signalled)
 signal.alarm(60)
 with open(sys.argv[1], "w") as fifo:
     fifo.write("leads" if os.getpgrp() == os.getpid() else "one of ours")
@@ -30,7 +30,7 @@ while True:
 """
 """Says whether the terminal's Ctrl-C passes it by; ends by itself if nobody ends it."""
 
-STUBBORN = TIDIES.replace("told)", "signal.SIG_IGN)")
+STUBBORN = TIDIES.replace("signalled)", "signal.SIG_IGN)")
 BREAKS_OFF = TIDIES.replace("with open", "os.kill(os.getppid(), signal.SIGINT)\nwith open")
 
 
@@ -70,14 +70,14 @@ def test_sources_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("program", "patience", "code", "said"),
-    [(TIDIES, 60, 3, "told\n"), (STUBBORN, 0, -signal.SIGKILL, "")],
+    ("program", "timeout_s", "code", "said"),
+    [(TIDIES, 60, 3, "signalled\n"), (STUBBORN, 0, -signal.SIGKILL, "")],
     ids=["tidies", "stubborn"],
 )
-def test_whoever_runs_is_told_once_and_killed_if_that_does_not_help(
-    tmp_path: Path, fifo: Path, monkeypatch: pytest.MonkeyPatch, program, patience, code, said
+def test_a_process_is_signalled_once_and_killed_if_it_does_not_end(
+    tmp_path: Path, fifo: Path, monkeypatch: pytest.MonkeyPatch, program, timeout_s, code, said
 ) -> None:
-    monkeypatch.setattr(check_processes, "END_S_MAX", patience)
+    monkeypatch.setattr(checks, "END_S_MAX", timeout_s)
     processes = CheckProcesses(tmp_path)
     log = tmp_path / "log"
     codes, thread = run_in_thread(processes, log, sys.executable, "-c", program, str(fifo))
@@ -111,5 +111,5 @@ def test_ctrl_c_ends_every_stage(
     with pytest.raises(KeyboardInterrupt):
         checks.run_checks(checks.Options())
     last = tmp_path / ".kourou-test" / "last"
-    assert (last / "lint.log").read_text() == "told\n"
-    assert (last / "types.log").read_text() == "leads\ntold\n"
+    assert (last / "lint.log").read_text() == "signalled\n"
+    assert (last / "types.log").read_text() == "leads\nsignalled\n"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from kourou.cli import main as command_line
-from kourou.cli.ending_signals import EndingSignals
+from kourou.cli.main import EndingSignals
 from kourou.service.lifecycle import new_event_loop
 
 
@@ -110,8 +110,8 @@ sys.exit(command_line.main(["demo"]))
     assert running.stdout is not None
     child = int(running.stdout.readline())
     running.send_signal(signal.SIGTERM)
-    _, told = running.communicate(timeout=60)
-    assert (running.returncode, told) == (143, "kourou: interrupted\n")
+    _, error = running.communicate(timeout=60)
+    assert (running.returncode, error) == (143, "kourou: interrupted\n")
     assert os.listdir(tmp_path) == []  # noqa: PTH208 - a path-like of pytest's
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
