@@ -15,7 +15,7 @@ from kourou.cli.admin.command import GROUP, moment
 from kourou.cli.admin.report import Report, local_time, printable
 
 if TYPE_CHECKING:
-    from kourou.client.admin.history import Decision, StateAt
+    from kourou.client.admin.history import HistoryEvent, StateAt
     from kourou.sync import Client
 
 CHANGE_LENGTH_MAX = 72
@@ -140,7 +140,7 @@ def _client(namesrv: str | None) -> Client:
 # -- output ---------------------------------------------------------------------------------------
 
 
-def _report(decisions: Sequence[Decision], *, as_json: bool) -> Report | None:
+def _report(decisions: Sequence[HistoryEvent], *, as_json: bool) -> Report | None:
     """The events as a table; None if they were already printed as JSON."""
     if as_json:
         for each in decisions:
@@ -157,7 +157,7 @@ def _report(decisions: Sequence[Decision], *, as_json: bool) -> Report | None:
     return Report(("event", "when", "what", "type", "change", "who", "why"), rows)
 
 
-def _as_object(one: Decision) -> dict[str, Any]:
+def _as_object(one: HistoryEvent) -> dict[str, Any]:
     return {
         "broker": one.broker_name,
         "offset": one.offset,
@@ -172,7 +172,7 @@ def _as_object(one: Decision) -> dict[str, Any]:
     }
 
 
-def change_of(one: Decision) -> str:
+def change_of(one: HistoryEvent) -> str:
     """A short description of an event's change: `write_queue_nums 4 → 8`."""
     fields = one.fields
     before = fields.get("before")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from kourou.client.admin.dead_letters import DeadLetter
+from kourou.client.admin.dead_letters import StoredDeadLetter
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.filters.expressions import Sql
 from kourou.errors import KourouError, TopicNotFound
@@ -40,7 +40,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     from_ms: int | None = None
     until_ms: int | None = None
 
-    def takes(self, letter: DeadLetter) -> bool:
+    def takes(self, letter: StoredDeadLetter) -> bool:
         """Whether the dead letter is selected. Tag and SQL filters were applied by the broker."""
         message = letter.message
         return (
@@ -112,7 +112,7 @@ async def waiting(gateway: Gateway, group: str) -> Waiting:
 class DeadLetterPage:
     """Some dead letters, the oldest first, and the offsets of the next page, if any."""
 
-    letters: list[DeadLetter]
+    letters: list[StoredDeadLetter]
     offsets: dict[MessageQueue, int] | None
     missing: list[Missing]
     #: Positions that were skipped.
@@ -129,7 +129,7 @@ async def letters_from(
     page = await time_pages.page(
         gateway.admin.reading, offsets, until_ms=FOR_EVER_MS, count=count, wanted=wanted
     )
-    letters = [DeadLetter(one) for one in page.messages]
+    letters = [StoredDeadLetter(one) for one in page.messages]
     return DeadLetterPage(letters, page.offsets, page.missing, page.damaged)
 
 

@@ -25,7 +25,7 @@ from enum import StrEnum
 from http import HTTPStatus
 from itertools import count
 
-from kourou.client.admin.dead_letters import DeadLetter
+from kourou.client.admin.dead_letters import StoredDeadLetter
 from kourou.client.session.background import background
 from kourou.errors import KourouError
 from kourou.model.limits import (
@@ -96,7 +96,7 @@ class Job:
         """The number of dead letters with one of these outcomes."""
         return sum(one.fate in fates for one in self.outcomes)
 
-    def takes(self, letter: DeadLetter) -> bool:
+    def takes(self, letter: StoredDeadLetter) -> bool:
         """Whether the dead letter is selected."""
         if self.ids is not None and letter.message.offset_message_id not in self.ids:
             return False
@@ -217,8 +217,8 @@ class Redrives:
                 len(job.outcomes),
             )
 
-    async def _selected(self, job: Job, found: Waiting) -> list[DeadLetter]:
-        letters: list[DeadLetter] = []
+    async def _selected(self, job: Job, found: Waiting) -> list[StoredDeadLetter]:
+        letters: list[StoredDeadLetter] = []
         size_bytes = 0
         async for page in every_letter(self._gateway, found, job.selection.wanted):
             for lost in page.missing + page.damaged:
@@ -236,7 +236,7 @@ class Redrives:
                     return letters
                 size_bytes += letter.message.size
                 if not job.dry_run:
-                    letters.append(DeadLetter(letter.message.alone()))
+                    letters.append(StoredDeadLetter(letter.message.alone()))
                 job.outcomes.append(Outcome(letter.message.offset_message_id))
         if job.ids is not None:
             there = {outcome.id for outcome in job.outcomes}
@@ -247,7 +247,7 @@ class Redrives:
         return letters
 
     async def _send(
-        self, job: Job, letters: list[DeadLetter], found: Waiting, locks: DeadLetterLocks
+        self, job: Job, letters: list[StoredDeadLetter], found: Waiting, locks: DeadLetterLocks
     ) -> None:
         loop = asyncio.get_running_loop()
         due_s = loop.time()
@@ -271,7 +271,7 @@ class Redrives:
             if job.deal_with and marks.moved:
                 await self._gateway.admin.dead_letters.deal_with(job.group, marks.moved.values())
 
-    async def _send_one(self, job: Job, letter: DeadLetter, outcome: Outcome) -> None:
+    async def _send_one(self, job: Job, letter: StoredDeadLetter, outcome: Outcome) -> None:
         try:
             found = await self._gateway.admin.dead_letters.resend(job.group, [letter])
         except KourouError as error:
@@ -288,9 +288,9 @@ class _Marks:
     def __init__(self, found: Waiting) -> None:
         self._next = dict(found.marks)
         #: The last dead letter of each consecutive range.
-        self.moved: dict[MessageQueue, DeadLetter] = {}
+        self.moved: dict[MessageQueue, StoredDeadLetter] = {}
 
-    def sent(self, letter: DeadLetter) -> None:
+    def sent(self, letter: StoredDeadLetter) -> None:
         """Note a sent dead letter; those of one queue must come in their order."""
         queue = letter.message.queue
         if letter.message.offset == self._next.get(queue):

@@ -14,7 +14,7 @@ import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from kourou.client.admin.reading import Reading
+from kourou.client.admin.messages import Reading
 from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.filters.expressions import Sql

@@ -6,14 +6,16 @@ import pytest
 
 from kourou.cli import main as command_line
 from kourou.cli.history import CHANGE_LENGTH_MAX, _report, _state_report, change_of
-from kourou.client.admin.history import Decision, StateAt
+from kourou.client.admin.history import HistoryEvent, StateAt
 
 BEFORE = {"name": "orders", "write_queue_nums": 4, "perm": 6}
 AFTER = {"name": "orders", "write_queue_nums": 8, "perm": 4}
 
 
-def decision(kind: str, undoes: int | None = None, **fields: object) -> Decision:
-    return Decision("broker-a", 7, 1_000, "topic/orders", kind, fields, "ann", "why", "", undoes)
+def decision(kind: str, undoes: int | None = None, **fields: object) -> HistoryEvent:
+    return HistoryEvent(
+        "broker-a", 7, 1_000, "topic/orders", kind, fields, "ann", "why", "", undoes
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,7 @@ def test_a_long_change_is_cut() -> None:
 
 
 def test_what_somebody_typed_cannot_command_the_terminal() -> None:
-    wild = Decision("b", 1, 1, "topic/a", "T", {}, "ann\x1b[2J", "why\nnot", "")
+    wild = HistoryEvent("b", 1, 1, "topic/a", "T", {}, "ann\x1b[2J", "why\nnot", "")
     report = _report([wild], as_json=False)
     assert report is not None
     text = "\n".join(report.lines())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.client.admin.reading import Reading
+from kourou.client.admin.messages import Reading
 from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.errors import Corrupt, Unavailable
 from kourou.model.queue import MessageQueue

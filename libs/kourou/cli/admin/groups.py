@@ -26,7 +26,7 @@ from kourou.errors import GroupNotFound, KourouError
 from kourou.model.group import GroupConfig
 
 if TYPE_CHECKING:
-    from kourou.client.admin.dead_letters import DeadLetter
+    from kourou.client.admin.dead_letters import StoredDeadLetter
     from kourou.protocol.all_bodies import ConsumerRunningInfo
     from kourou.sync import Client
 
@@ -541,7 +541,9 @@ def _no_dead_letters(group: str) -> str:
     return f"the group {group} has no dead letters"
 
 
-def _dead_letter(listed: Sequence[DeadLetter], group: str, message_id: str) -> DeadLetter:
+def _dead_letter(
+    listed: Sequence[StoredDeadLetter], group: str, message_id: str
+) -> StoredDeadLetter:
     from kourou.client.admin.messages import MessageNotFound
 
     for one in listed:

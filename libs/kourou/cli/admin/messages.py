@@ -231,9 +231,9 @@ def message_by_offset(
 def _shown(messages: Sequence[ReceivedMessage]) -> Report:
     """Messages, one per row; the exit code is 1 if a broker did not reply."""
     from kourou.cli.tail import as_json_line
-    from kourou.client.admin.messages import Found
+    from kourou.client.admin.messages import QueryResults
 
-    missing = messages.missing if isinstance(messages, Found) else {}
+    missing = messages.missing if isinstance(messages, QueryResults) else {}
     objects = [json.loads(as_json_line(message)) for message in messages]
     columns = ("topic", "broker", "queue", "offset", "message_id", "tag", "keys", "body")
     rows = [

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kourou.client.admin.base_api import AdminApi
-from kourou.client.admin.dead_letters import DeadLetters
-from kourou.client.admin.filters import Filters
-from kourou.client.admin.groups import Groups, Offsets
-from kourou.client.admin.history import History
-from kourou.client.admin.members import Members
-from kourou.client.admin.messages import Messages
-from kourou.client.admin.name_servers import NameServers
-from kourou.client.admin.reading import Reading
-from kourou.client.admin.replicas import Replicas
-from kourou.client.admin.topics import Topics
+from kourou.client.admin.dead_letters import DeadLettersApi
+from kourou.client.admin.filters import FiltersApi
+from kourou.client.admin.groups import GroupsApi, MembersApi, OffsetsApi
+from kourou.client.admin.history import HistoryApi
+from kourou.client.admin.messages import MessagesApi, Reading
+from kourou.client.admin.name_servers import NameServersApi
+from kourou.client.admin.replicas import ReplicasApi
+from kourou.client.admin.topics import TopicsApi
 from kourou.client.explain.gather import Explain
 from kourou.client.session.client_session import Session
 from kourou.client.session.connections import body_of
@@ -42,7 +40,7 @@ from kourou.protocol.messages.broker_admin import (
 from kourou.protocol.messages.namesrv import AddWritePermOfBroker, WipeWritePermOfBroker
 
 
-class Brokers(AdminApi):
+class BrokersApi(AdminApi):
     """Broker administration: `client.admin.brokers`.
 
     Methods take the broker's name and send the request to the broker's leader.
@@ -159,7 +157,7 @@ class Brokers(AdminApi):
         return decode_broker_stats(body_of(reply))
 
 
-class Cluster(AdminApi):
+class ClusterApi(AdminApi):
     """Cluster information: `client.admin.cluster`."""
 
     @on_io_thread
@@ -172,17 +170,17 @@ class Admin:
     """All administration APIs of one client."""
 
     def __init__(self, session: Session) -> None:
-        self.topics = Topics(session)
-        self.groups = Groups(session)
-        self.offsets = Offsets(session)
-        self.members = Members(session)
-        self.messages = Messages(session)
+        self.topics = TopicsApi(session)
+        self.groups = GroupsApi(session)
+        self.offsets = OffsetsApi(session)
+        self.members = MembersApi(session)
+        self.messages = MessagesApi(session)
         self.reading = Reading(session)
-        self.brokers = Brokers(session)
-        self.cluster = Cluster(session)
-        self.name_servers = NameServers(session)
-        self.dead_letters = DeadLetters(session)
-        self.history = History(session)
-        self.filters = Filters(session)
-        self.replicas = Replicas(session)
+        self.brokers = BrokersApi(session)
+        self.cluster = ClusterApi(session)
+        self.name_servers = NameServersApi(session)
+        self.dead_letters = DeadLettersApi(session)
+        self.history = HistoryApi(session)
+        self.filters = FiltersApi(session)
+        self.replicas = ReplicasApi(session)
         self.explain = Explain(session)

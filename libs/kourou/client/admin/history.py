@@ -30,7 +30,7 @@ PAGE_EVENTS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class HistoryEvent:
     """One control event: who (`actor`) changed what, when and why.
 
     `aggregate` is the object that changed, for example `topic/orders`. `fields` are the event's own
@@ -57,7 +57,7 @@ class HistoryPage:
     `begins_at` is the offset from which the broker knows its history; 0 if it is complete.
     """
 
-    decisions: list[Decision]
+    decisions: list[HistoryEvent]
     before: int | None
     begins_at: int = 0
 
@@ -76,7 +76,7 @@ class StateAt:
     at_ms: int
 
 
-class History(AdminApi):
+class HistoryApi(AdminApi):
     """Control history: `client.admin.history`."""
 
     @on_io_thread
@@ -139,7 +139,7 @@ class History(AdminApi):
     @on_io_thread
     async def undo(
         self, offset: int, *, broker: str | None = None, reason: str = "", force: bool = False
-    ) -> list[Decision]:
+    ) -> list[HistoryEvent]:
         """Undo the event at `offset`; returns the events that were recorded for that.
 
         Raises Rejected if that event cannot be undone, or if what it changed has changed again
@@ -173,12 +173,12 @@ class History(AdminApi):
         return broker, leaders[broker]
 
 
-def _decisions(broker_name: str, events: list[EventView]) -> list[Decision]:
-    decisions: list[Decision] = []
+def _decisions(broker_name: str, events: list[EventView]) -> list[HistoryEvent]:
+    decisions: list[HistoryEvent] = []
     for each in events:
         fields = each.fields
         decisions.append(
-            Decision(
+            HistoryEvent(
                 broker_name,
                 each.offset,
                 each.at_ms,

@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import replace
 
 from kourou.client.admin.base_api import AdminApi
-from kourou.client.admin.replicas import Replicas
+from kourou.client.admin.replicas import ReplicasApi
 from kourou.client.explain.asking import Asking, Voice
 from kourou.client.explain.copies import (
     copies_of,
@@ -71,7 +71,7 @@ class Explain(AdminApi):
         if group is not None:
             check_group(group)
         asking = Asking(self._session)
-        await asking.begin(await Replicas(self._session).of())
+        await asking.begin(await ReplicasApi(self._session).of())
         if not asking.voices and not asking.away:
             raise Unavailable("no broker is registered")
         facts = await _facts(asking, asked, topic, group, trace_topic)

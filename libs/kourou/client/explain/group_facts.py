@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kourou.client.admin.filters import Filters
+from kourou.client.admin.filters import FiltersApi
 from kourou.client.explain.asking import Asking, Voice
 from kourou.client.explain.facts import (
     Delivery,
@@ -291,7 +291,7 @@ async def _with_filter(asking: Asking, about: About, facts: GroupFacts) -> Group
         return replace(facts, filter=FilterFacts(name, None))
     state = decode_filters(body_of(reply))[0]
     known = FilterFacts(name, state, skip=await _skip(asking, about, group, name))
-    filters = Filters(asking.session)
+    filters = FiltersApi(asking.session)
     topic = about.message.queue.topic
     servers = await asking.attempt("filter servers", filters.servers(topic=topic))
     if servers is not None:
@@ -313,7 +313,7 @@ async def _skip(asking: Asking, about: About, group: str, name: str) -> Skip | N
 
 
 async def _judged(
-    asking: Asking, about: About, filters: Filters, state: FilterState
+    asking: Asking, about: About, filters: FiltersApi, state: FilterState
 ) -> Judged | None:
     """Run the active version on the newest messages; the message must be one of them."""
     queue, version = about.message.queue, state.active

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from aiohttp import web
 
-from kourou.client.admin.dead_letters import DeadLetter
+from kourou.client.admin.dead_letters import StoredDeadLetter
 from kourou.errors import BadRequest, GroupNotFound, KourouError, TopicNotFound
 from kourou.model.limits import (
     DEAD_LETTERS_READ_MAX,
@@ -182,7 +182,7 @@ async def list_dead_letters(gateway: Gateway, parameters: OfGroup) -> Letters:
         if read >= DEAD_LETTERS_READ_MAX:
             break
     cursor = None
-    letters: list[DeadLetter] = []
+    letters: list[StoredDeadLetter] = []
     if found.marks:
         asking = {queue: offsets[queue] for queue in found.marks}
         shown = await letters_from(gateway, asking, parameters.count)
@@ -204,7 +204,7 @@ async def list_dead_letters(gateway: Gateway, parameters: OfGroup) -> Letters:
     )
 
 
-def _count(causes: dict[tuple[str, str | None], CauseView], letter: DeadLetter) -> None:
+def _count(causes: dict[tuple[str, str | None], CauseView], letter: StoredDeadLetter) -> None:
     at_ms = letter.message.store_timestamp
     key = (letter.cause, letter.topic)
     former = causes.get(key)
@@ -219,7 +219,7 @@ def _count(causes: dict[tuple[str, str | None], CauseView], letter: DeadLetter) 
     )
 
 
-def _letter(letter: DeadLetter, message: MessageView) -> DeadLetterView:
+def _letter(letter: StoredDeadLetter, message: MessageView) -> DeadLetterView:
     return DeadLetterView(
         id=letter.message.offset_message_id,
         cause=letter.cause,

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import msgspec
 
-from kourou.client.admin.dead_letters import DeadLetter
+from kourou.client.admin.dead_letters import StoredDeadLetter
 from kourou.client.admin.messages import MessageNotFound
 from kourou.errors import BadRequest, Unavailable
 from kourou.model.limits import CONSOLE_DISCARDS_MAX
@@ -97,10 +97,10 @@ class _Chosen:
     """The last selected dead letter of each queue, which is sufficient for the marks."""
 
     def __init__(self) -> None:
-        self.last: dict[MessageQueue, DeadLetter] = {}
+        self.last: dict[MessageQueue, StoredDeadLetter] = {}
         self.missing: list[Missing] = []
 
-    def take(self, letter: DeadLetter) -> None:
+    def take(self, letter: StoredDeadLetter) -> None:
         """Select a dead letter."""
         queue = letter.message.queue
         former = self.last.get(queue)
@@ -134,7 +134,7 @@ async def _named(gateway: Gateway, found: Waiting, ids: set[str], chosen: _Chose
         if message.queue in found.silent:
             raise Unavailable(f"{message.queue!s}: {found.silent[message.queue]}")
         if found.has(message):
-            chosen.take(DeadLetter(message))
+            chosen.take(StoredDeadLetter(message))
         else:
             unknown.append(letter_id)
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from kourou.client.admin.filters import FilterChange as Changed
+from kourou.client.admin.filters import FilterChangeResult as Changed
 from kourou.errors import BadRequest, Code, Rejected
 from kourou.filtering.python_rules import check_source
 from kourou.model.filter import FilterPolicy, check_filter_name

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kourou.client.admin.history import Decision as Decided
+from kourou.client.admin.history import HistoryEvent as Decided
 from kourou.client.admin.history import HistoryPage
 from kourou.errors import BadRequest, Code, Rejected
 from kourou.model.limits import CONSOLE_HISTORY_PAGES_MAX, HISTORY_EVENTS_MAX

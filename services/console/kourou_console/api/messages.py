@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from kourou.client.admin.message_tracks import MessageTrack
-from kourou.client.admin.messages import Found, MessageNotFound
+from kourou.client.admin.messages import MessageNotFound, QueryResults
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.errors import BadRequest, KourouError, Unavailable, UnknownOutcome
 from kourou.model.limits import (
@@ -273,7 +273,7 @@ async def get_message(gateway: Gateway, parameters: OneWithBody) -> Detail:
     )
     if isinstance(copies, BaseException):
         missing.append(Missing("copies", why(copies)))
-        copies = Found()
+        copies = QueryResults()
     if isinstance(tracks, BaseException):
         missing.append(Missing("tracks", why(tracks)))
         tracks = []
@@ -288,7 +288,7 @@ async def get_message(gateway: Gateway, parameters: OneWithBody) -> Detail:
     )
 
 
-def _missing(found: Found[Any], what: str = "") -> list[Missing]:
+def _missing(found: QueryResults[Any], what: str = "") -> list[Missing]:
     return [Missing(f"{what}{broker}", why(error)) for broker, error in found.missing.items()]
 
 
@@ -335,7 +335,7 @@ async def get_message_trace(gateway: Gateway, parameters: OneMessage) -> TraceVi
     )
     if isinstance(records, BaseException):
         missing.append(Missing("message traces", why(records)))
-        records = Found()
+        records = QueryResults()
     elif not records:
         missing.append(Missing("message traces", "no traces found (client setting message_trace)"))
     if isinstance(tracks, BaseException):

@@ -16,7 +16,7 @@ from kourou.cli.admin.command import COMMANDS
 from kourou.cli.admin.filters import read_source
 from kourou.cli.admin.report import Report
 from kourou.cli.main import main
-from kourou.client.admin.filters import FilterChange
+from kourou.client.admin.filters import FilterChangeResult
 from kourou.errors import BadRequest, ConfigError, Rejected
 from kourou.model.filter import FilterPolicy, FilterState, FilterVersion
 from kourou.model.limits import FILTER_SOURCE_BYTES_MAX
@@ -174,7 +174,7 @@ def test_the_default_author_is_the_current_user(
 ) -> None:
     file = tmp_path / "late.py"
     file.write_text(SOURCE)
-    filters.found["put"] = {"broker-a": FilterChange(1, 1, created=True)}
+    filters.found["put"] = {"broker-a": FilterChangeResult(1, 1, created=True)}
     use(monkeypatch, client)
     monkeypatch.setattr("getpass.getuser", lambda: "ann")
     monkeypatch.setattr("socket.gethostname", lambda: "till-7")
@@ -272,7 +272,7 @@ def test_a_change_is_requested_with_its_reason(
     client: Any,
     filters: Filters,
 ) -> None:
-    change = FilterChange(3, None)
+    change = FilterChangeResult(3, None)
     filters.found[verb] = {"broker-a": change}
     report = command(client, "till", "late", **options, reason="why", broker="broker-a")
     assert [(name, given) for name, given, _ in filters.calls] == [
@@ -298,9 +298,9 @@ def test_an_upload_that_does_not_run_is_reported(
         report = filter_commands.filter_put(client, str(file), "till", disabled=disabled)
         return report.remarks
 
-    filters.found["put"] = {"broker-a": FilterChange(2, 1, created=True)}
+    filters.found["put"] = {"broker-a": FilterChangeResult(2, 1, created=True)}
     assert "version 2 is disabled; `kourou admin filter enable`" in remarks()[0]
-    filters.found["put"] = {"broker-a": FilterChange(2, 1, quarantined="it lied")}
+    filters.found["put"] = {"broker-a": FilterChangeResult(2, 1, quarantined="it lied")}
     assert "version 2 is disabled (quarantine: it lied)" in remarks()[0]
     assert remarks(disabled=True) == []
 
@@ -388,7 +388,9 @@ def test_statistics_are_shown_by_filter_server_and_as_sums(client: Any, filters:
 def test_another_policy_does_not_end_a_quarantine_and_says_so(
     client: Any, filters: Filters
 ) -> None:
-    filters.found["set_policy"] = {"broker-a": FilterChange(2, 2, quarantined="3 \x1b strikes")}
+    filters.found["set_policy"] = {
+        "broker-a": FilterChangeResult(2, 2, quarantined="3 \x1b strikes")
+    }
 
     def remarks(policy: str) -> list[str]:
         return filter_commands.filter_policy(client, "till", "late", policy).remarks
@@ -398,5 +400,5 @@ def test_another_policy_does_not_end_a_quarantine_and_says_so(
     assert waits.startswith("broker-a: version 2 is quarantined (3 \\x1b strikes), so its group")
     assert waits.endswith("`kourou admin filter enable` ends the quarantine")
     assert len(remarks("pass")) == 1
-    filters.found["set_policy"] = {"broker-a": FilterChange(2, 2)}
+    filters.found["set_policy"] = {"broker-a": FilterChangeResult(2, 2)}
     assert len(remarks("hold")) == 1

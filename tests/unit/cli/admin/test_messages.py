@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kourou.cli.admin import messages as message_commands
-from kourou.client.admin.messages import Found, MessageNotFound
+from kourou.client.admin.messages import MessageNotFound, QueryResults
 from kourou.errors import BadRequest, KourouError, Unavailable
 
 HINT = "for a message ID printed by `kourou send`, also give the topic: -t TOPIC"
@@ -30,7 +30,7 @@ def test_an_id_that_is_not_found_may_be_of_the_other_kind(error: KourouError) ->
 
 
 def test_a_broker_that_does_not_reply_is_reported() -> None:
-    some: Found[Any] = Found((), {"broker-b": Unavailable("away")})
+    some: QueryResults[Any] = QueryResults((), {"broker-b": Unavailable("away")})
     client = client_with(
         messages=SimpleNamespace(by_key=lambda *_, **__: some, trace=lambda *_, **__: some)
     )

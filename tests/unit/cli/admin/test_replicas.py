@@ -35,9 +35,9 @@ def shown(*members: LogMember) -> Report:
     return replicas(client)
 
 
-def member(told: ReplicasView | None, number: int = 0) -> LogMember:
-    error = Unavailable("nobody answers") if told is None else None
-    return LogMember("broker-a", number, f"m{number}:1", told, error)
+def member(status: ReplicasView | None, number: int = 0) -> LogMember:
+    error = Unavailable("nobody answers") if status is None else None
+    return LogMember("broker-a", number, f"m{number}:1", status, error)
 
 
 def test_lag_is_the_leaders_word() -> None:
@@ -109,7 +109,7 @@ def test_a_member_that_is_not_there_is_amiss() -> None:
     assert report.failed
 
 
-def test_a_registered_member_that_is_silent_is_not_told_of_twice() -> None:
+def test_a_registered_replica_that_does_not_reply_is_listed_once() -> None:
     report = shown(member(ELECTED), member(None, 1))
     assert [row[-1] for row in report.rows] == ["", "does not answer: nobody answers"]
     assert report.failed
@@ -127,7 +127,7 @@ def test_a_group_in_an_election_has_no_leader() -> None:
 def test_of_two_that_believe_to_lead_the_later_one_does() -> None:
     old = msgspec.structs.replace(ELECTED, broker_id=3, member="n2", epoch=6, followers=())
     for members in ((ELECTED, old, OTHER), (old, ELECTED, OTHER)):
-        report = shown(*(member(told, number) for number, told in enumerate(members)))
+        report = shown(*(member(status, number) for number, status in enumerate(members)))
         assert report.remarks == ["broker-a: broker-a/n1 leads epoch 7 of its Raft group"]
 
 

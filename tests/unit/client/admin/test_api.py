@@ -1,4 +1,4 @@
-"""Brokers and the cluster, as an operator sees them."""
+"""Brokers and the cluster, for operators."""
 
 from __future__ import annotations
 
@@ -100,17 +100,17 @@ async def test_only_an_open_client_has_it(producing):
         _ = producing().admin
 
 
-async def test_a_setting_is_told_with_what_it_may_be(broker, admin):
-    told = SettingView(name="traceOn", value="true", configured="true", kind="boolean")
+async def test_a_setting_is_returned_with_its_allowed_values(broker, admin):
+    view = SettingView(name="traceOn", value="true", configured="true", kind="boolean")
 
     def answer(request):
         if isinstance(request, GetBrokerConfig):
             assert request.described
-            return Answer(body=encode_setting_views([told]))
+            return Answer(body=encode_setting_views([view]))
         return None
 
     broker.intercept = answer
-    assert await admin.brokers.settings("broker-a") == [told]
+    assert await admin.brokers.settings("broker-a") == [view]
     broker.intercept = lambda _: Answer(body=encode_properties_text({"traceOn": "true"}))
     with pytest.raises(DecodeError):  # a broker of another make
         await admin.brokers.settings("broker-a")

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from kourou.client.admin.history import Decision, HistoryPage, StateAt
+from kourou.client.admin.history import HistoryEvent, HistoryPage, StateAt
 from kourou.errors import BadRequest, Code, DecodeError, MetadataUnavailable, Rejected
 from kourou.protocol.bodies.history_body import EventView, encode_event_views
 from kourou.protocol.messages.history import (
@@ -31,7 +31,7 @@ EVENT = EventView(
     event=msgspec.Raw(b'{"type":"SettingChanged","name":"traceOn","value":true,"before":false}'),
     undoes=5,
 )
-DECISION = Decision(
+DECISION = HistoryEvent(
     "broker-a",
     7,
     1_000,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kourou import ProducerSettings, TransactionState
-from kourou.client.admin.reading import Reading
+from kourou.client.admin.messages import Reading
 from kourou.model.queue import MessageQueue
 from kourou.protocol.record import compression
 from kourou.testing.cluster import Cluster, unique_name

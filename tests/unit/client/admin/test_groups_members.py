@@ -77,7 +77,7 @@ async def test_members_that_are_away_or_silent(broker, mq) -> None:
 async def test_all_members_at_once_and_the_error_of_each(broker, mq) -> None:
     members = [Connection(name, "1.2.3.4:5", "PYTHON", 1) for name in ("c2", "c1")]
 
-    def told(request):
+    def reply_to(request):
         if request.client_id != "c1":
             return AWAY
         return Answer(body=encode_consumer_running_info(INFO))
@@ -88,7 +88,7 @@ async def test_all_members_at_once_and_the_error_of_each(broker, mq) -> None:
             GetConsumerConnectionList: Answer(
                 body=encode_consumer_connection(ConsumerConnection(members))
             ),
-            GetConsumerRunningInfo: told,
+            GetConsumerRunningInfo: reply_to,
         },
     )
     found = await mq.admin.members.running_infos("g")
@@ -132,21 +132,21 @@ async def test_every_producer_once_as_heard_last(cluster, broker, mq) -> None:
     early = ProducerInfo("c1", "1.2.3.4", "JAVA", 1, 10)
     late = ProducerInfo("c1", "1.2.3.4", "JAVA", 1, 20)
     other = ProducerInfo("c0", "1.2.3.4", "PYTHON", 1, 5)
-    for one, told in ((broker, [late, other]), (second, [early])):
-        answering(one, {GetAllProducerInfo: Answer(body=encode_producer_table({"p": told}))})
+    for one, producers in ((broker, [late, other]), (second, [early])):
+        answering(one, {GetAllProducerInfo: Answer(body=encode_producer_table({"p": producers}))})
     assert await mq.admin.members.all_producers() == {"p": [other, late]}
 
 
 async def test_what_each_member_wants_or_why_it_does_not_say(broker, mq) -> None:
     members = [Connection(name, "1.2.3.4:5", "PYTHON", 1) for name in ("c2", "c1")]
-    told = Answer(body=encode_consumer_running_info(INFO))
+    reply = Answer(body=encode_consumer_running_info(INFO))
     answering(
         broker,
         {
             GetConsumerConnectionList: Answer(
                 body=encode_consumer_connection(ConsumerConnection(members))
             ),
-            GetConsumerRunningInfo: lambda asked: told if asked.client_id == "c1" else AWAY,
+            GetConsumerRunningInfo: lambda request: reply if request.client_id == "c1" else AWAY,
         },
     )
     found = await mq.admin.members.subscriptions("g")
