@@ -376,14 +376,18 @@ def _add_bench() -> None:
         app.add_typer(group, name="bench", short_help=BENCH_HELP)
 
 
+def _add_admin() -> None:
+    """Add the group `admin`; the help lists the commands of one module after those of another."""
+    modules = (broker_commands, groups, messages, replicas, topics, diagnosis, filters)
+    order = [one.__name__ for one in modules]
+    admin.registered_commands.sort(
+        key=lambda one: order.index(getattr(one.callback, "__module__", ""))
+    )
+    app.add_typer(admin, name="admin")
+
+
 _add_bench()
-ADMIN_ORDER = [
-    one.__name__
-    for one in (broker_commands, groups, messages, replicas, topics, diagnosis, filters)
-]
-"""The modules of the admin commands in the order of the help."""
-admin.registered_commands.sort(key=lambda one: ADMIN_ORDER.index(one.callback.__module__))
-app.add_typer(admin, name="admin")
+_add_admin()
 app.add_typer(keys, name="keys", short_help="Create CURVE key pairs.")
 
 

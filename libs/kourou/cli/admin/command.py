@@ -209,7 +209,7 @@ def _with_common_options(
     run.__module__, run.__doc__ = work.__module__, work.__doc__
     run.__annotations__ = {one.name: one.annotation for one in own}
     # The annotation of the client is left out: its module is not imported for the help.
-    hints = get_type_hints(run, globalns=work.__globals__, include_extras=True)  # type: ignore[attr-defined]  # work is a function
+    hints = get_type_hints(run, globalns=work.__globals__, include_extras=True)
     options = [
         Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name])
         for one in own
