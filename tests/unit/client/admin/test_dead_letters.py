@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from kourou import StoredDeadLetter
+from kourou import DeadLetter
 from kourou.errors import BadRequest
 from kourou.testing.cluster import unique_name
 
@@ -20,7 +20,7 @@ def test_a_dead_letter_goes_to_its_group_once_more(kourou_broker):
         heard.append((message.topic, message.raw_body, message.attempt))
         died.release()
         if len(heard) == 1:
-            raise StoredDeadLetter("no such account")
+            raise DeadLetter("no such account")
 
     with kourou_broker.client(group) as mq:
         api = mq.admin.dead_letters
