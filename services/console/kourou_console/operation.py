@@ -63,12 +63,8 @@ class Operation:
     status: int = 200
     #: The headers that it reads: name, purpose.
     headers: tuple[tuple[str, str], ...] = ()
-    #: It changes something: needs a token with the right WRITE if tokens are configured.
-    changes: bool = False
     #: It responds with server-sent events and takes the request itself.
     stream: bool = False
-    #: It is an administrative change: needs the right ADMIN instead of WRITE.
-    administers: bool = False
     #: The handler takes a Call.
     call: bool = False
     #: With BYTES: the type as which the handler reads an application/json body; only for the

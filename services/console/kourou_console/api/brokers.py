@@ -318,8 +318,6 @@ OPERATIONS: tuple[Operation, ...] = (
         BrokerChange,
         SettingsBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "PUT",
@@ -332,8 +330,6 @@ OPERATIONS: tuple[Operation, ...] = (
         BrokerChange,
         WritePermission,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "POST",
@@ -346,8 +342,6 @@ OPERATIONS: tuple[Operation, ...] = (
         BrokerChange,
         Cleaning,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "GET",

@@ -398,8 +398,6 @@ OPERATIONS: tuple[Operation, ...] = (
         body=RedriveWish,
         body_kind=BodyKind.JSON,
         status=202,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "GET",
@@ -430,7 +428,5 @@ OPERATIONS: tuple[Operation, ...] = (
         stop_redrive,
         JobView,
         parameters=JobName,
-        changes=True,
-        administers=True,
     ),
 )

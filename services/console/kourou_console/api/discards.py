@@ -159,7 +159,5 @@ OPERATIONS: tuple[Operation, ...] = (
         DiscardWanted,
         DiscardBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
 )

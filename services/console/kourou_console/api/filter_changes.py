@@ -369,8 +369,6 @@ def _change(verb: str, name: str, about: str, handle: object, body: type) -> Ope
         FilterTarget,
         body,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     )
 
 
@@ -386,8 +384,6 @@ OPERATIONS: tuple[Operation, ...] = (
         FilterTarget,
         UploadBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
         call=True,
     ),
     _change("enable", "enable_filter", "Enable a version of a filter.", enable, EnableBody),
@@ -415,8 +411,6 @@ OPERATIONS: tuple[Operation, ...] = (
         delete,
         FilterChanges,
         FilterDeletion,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "POST",
@@ -429,7 +423,5 @@ OPERATIONS: tuple[Operation, ...] = (
         FilterPath,
         TrialBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
 )

@@ -479,8 +479,6 @@ OPERATIONS: tuple[Operation, ...] = (
         GroupChange,
         GroupBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "DELETE",
@@ -491,7 +489,5 @@ OPERATIONS: tuple[Operation, ...] = (
         delete,
         GroupLoss,
         GroupDeletion,
-        changes=True,
-        administers=True,
     ),
 )

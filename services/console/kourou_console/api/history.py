@@ -369,8 +369,6 @@ OPERATIONS: tuple[Operation, ...] = (
         UndoWanted,
         UndoBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "GET",
@@ -393,7 +391,5 @@ OPERATIONS: tuple[Operation, ...] = (
         BrokerUndoWanted,
         UndoBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
 )

@@ -154,8 +154,6 @@ OPERATIONS: tuple[Operation, ...] = (
         BrokerChange,
         ThreadQueue,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "POST",
@@ -168,7 +166,5 @@ OPERATIONS: tuple[Operation, ...] = (
         BrokerChange,
         Promotion,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
 )

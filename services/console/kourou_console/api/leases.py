@@ -364,7 +364,6 @@ OPERATIONS: tuple[Operation, ...] = (
         parameters=InGroupTopic,
         body=Receive,
         body_kind=BodyKind.JSON,
-        changes=True,
         leaves_with_caller=True,
     ),
     Operation(
@@ -378,7 +377,6 @@ OPERATIONS: tuple[Operation, ...] = (
         ack_lease,
         LeaseState,
         parameters=OneLease,
-        changes=True,
     ),
     Operation(
         "POST",
@@ -391,7 +389,6 @@ OPERATIONS: tuple[Operation, ...] = (
         parameters=OneLease,
         body=Extension,
         body_kind=BodyKind.JSON,
-        changes=True,
     ),
     Operation(
         "POST",
@@ -407,7 +404,6 @@ OPERATIONS: tuple[Operation, ...] = (
         parameters=OneLease,
         body=Retry,
         body_kind=BodyKind.JSON,
-        changes=True,
     ),
     Operation(
         "POST",
@@ -421,7 +417,6 @@ OPERATIONS: tuple[Operation, ...] = (
         parameters=OneLease,
         body=DeadLettered,
         body_kind=BodyKind.JSON,
-        changes=True,
     ),
     Operation(
         "POST",
@@ -434,7 +429,6 @@ OPERATIONS: tuple[Operation, ...] = (
         parameters=InGroup,
         body=Acks,
         body_kind=BodyKind.JSON,
-        changes=True,
     ),
     Operation(
         "GET",
@@ -455,6 +449,5 @@ OPERATIONS: tuple[Operation, ...] = (
         leave_group,
         Left,
         parameters=InGroup,
-        changes=True,
     ),
 )

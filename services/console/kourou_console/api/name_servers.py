@@ -156,8 +156,6 @@ OPERATIONS: tuple[Operation, ...] = (
         NameServerChange,
         NameServerSettings,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "GET",
@@ -180,8 +178,6 @@ OPERATIONS: tuple[Operation, ...] = (
         KeyPath,
         ValueBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "DELETE",
@@ -192,7 +188,5 @@ OPERATIONS: tuple[Operation, ...] = (
         delete_value,
         Done,
         KeyPath,
-        changes=True,
-        administers=True,
     ),
 )

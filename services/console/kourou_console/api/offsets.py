@@ -339,8 +339,6 @@ OPERATIONS: tuple[Operation, ...] = (
         GroupTopicChange,
         ResetBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "POST",
@@ -353,8 +351,6 @@ OPERATIONS: tuple[Operation, ...] = (
         GroupTopicChange,
         SkipBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "POST",
@@ -367,7 +363,5 @@ OPERATIONS: tuple[Operation, ...] = (
         GroupClone,
         CloneBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
 )

@@ -172,7 +172,6 @@ OPERATIONS: tuple[Operation, ...] = (
         json_body=Envelope,
         body_bytes_max=BODY_SIZE_BYTES_MAX,
         headers=(*MESSAGE_HEADERS, *DELAY_HEADERS, ABOUT),
-        changes=True,
         call=True,
     ),
     Operation(
@@ -188,7 +187,6 @@ OPERATIONS: tuple[Operation, ...] = (
         body_kind=BodyKind.JSON,
         body_bytes_max=BODY_SIZE_BYTES_MAX,
         headers=(ABOUT,),
-        changes=True,
         call=True,
     ),
 )

@@ -390,8 +390,6 @@ OPERATIONS: tuple[Operation, ...] = (
         TopicChange,
         TopicBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "PUT",
@@ -404,8 +402,6 @@ OPERATIONS: tuple[Operation, ...] = (
         TopicChange,
         PermissionBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "DELETE",
@@ -416,8 +412,6 @@ OPERATIONS: tuple[Operation, ...] = (
         delete,
         TopicLoss,
         TopicDeletion,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "GET",
@@ -440,8 +434,6 @@ OPERATIONS: tuple[Operation, ...] = (
         TopicChange,
         OrderBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "DELETE",
@@ -452,7 +444,5 @@ OPERATIONS: tuple[Operation, ...] = (
         delete_order,
         Order,
         TopicChange,
-        changes=True,
-        administers=True,
     ),
 )

@@ -134,7 +134,6 @@ OPERATIONS: tuple[Operation, ...] = (
         body_bytes_max=BODY_SIZE_BYTES_MAX,
         headers=(*MESSAGE_HEADERS, ABOUT),
         status=201,
-        changes=True,
         call=True,
     ),
     Operation(
@@ -146,7 +145,6 @@ OPERATIONS: tuple[Operation, ...] = (
         commit,
         Ended,
         parameters=OfTransaction,
-        changes=True,
     ),
     Operation(
         "POST",
@@ -157,6 +155,5 @@ OPERATIONS: tuple[Operation, ...] = (
         roll_back,
         Ended,
         parameters=OfTransaction,
-        changes=True,
     ),
 )

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from kourou.errors import BadRequest
+from kourou.operations.catalogue import Right
 from kourou_console.api.explain import OPERATIONS, Which, explain
 
 
@@ -44,6 +45,6 @@ def test_its_description_has_all_its_parameters():
     (operation,) = OPERATIONS
     assert (operation.method, operation.path) == ("GET", "/v1/messages/{id}/explain")
     assert operation.parameters is Which
-    assert operation.changes is False
+    assert operation.right is Right.READ
     names = [field.name for field in msgspec.structs.fields(operation.answer)]
     assert {"asked", "as_of_ms", "causes", "groups", "missing"} <= set(names)
