@@ -36,6 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--sim", type=int, metavar="SEED", help="run simulations with this seed only")
     group.addoption("--record", type=Path, metavar="FILE", help="write the outcomes as JSON")
     group.addoption("--list-marks", type=Path, metavar="FILE", help="write the feature marks")
+    group.addoption("--rewrite", action="store_true", help="write golden copies again")
     group.addoption("--resume", action="store_true", help="leave out what passed in --record FILE")
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import typer
+from kourou.service.os_processes import PREFIX
 
 from kourou.cli.commands import app
-from kourou.cli.shutdown import SERVICES
-from kourou.service.os_processes import PREFIX
+from kourou.cli.services import STOPPABLE
 
 BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 IN_TEXT = re.compile(r"`((?:\./)?kourou [^`]+)`")
@@ -74,7 +74,7 @@ def test_the_list_of_commands_names_what_they_take(texts: dict[str, str], comman
     rows = dict(
         re.findall(r"^\| `kourou (\w+)` \| (.+) \|$", texts["docs/operating.md"], re.MULTILINE)
     )
-    taken = {"shutdown": SERVICES, "bench": commands.commands["bench"].commands}
+    taken = {"shutdown": STOPPABLE, "bench": commands.commands["bench"].commands}
     for name, words in taken.items():
         missing = [word for word in words if not re.search(rf"`(?:{name} )?{word}`", rows[name])]
         assert not missing, f"docs/operating.md: `kourou {name}` lacks {', '.join(missing)}"
@@ -87,7 +87,7 @@ def test_the_page_on_restarts_names_every_process_that_can_be_told_to_end(
     [section] = re.findall(
         r"^## Restarting a broker without a failed send\n(.*?)^## ", page, re.MULTILINE | re.DOTALL
     )
-    process = {service: (PREFIX + service)[:15] for service in SERVICES}
+    process = {service: (PREFIX + service)[:15] for service in STOPPABLE}
     missing = [word for pair in process.items() for word in pair if f"`{word}`" not in section]
     assert not missing, f"docs/operating.md: {', '.join(missing)}"
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kourou.client.admin.dead_letters import DeadLetter
+from kourou.client.admin.dead_letters import StoredDeadLetter
 from kourou.client.consumer.outcomes import RetryLater
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.model.message import Message
@@ -104,12 +104,12 @@ async def depart(stage: Stage) -> None:
     stage.view.note(f"handler fixed; {len(ramp.rebooked)} dead letters redelivered and consumed")
 
 
-async def _dead(stage: Stage) -> Sequence[DeadLetter]:
+async def _dead(stage: Stage) -> Sequence[StoredDeadLetter]:
     """The group's dead letters, once all expected ones exist."""
     stage.view.note(
         f"{len(stage.cancelled)} cancelled flights fail {ATTEMPTS} attempts, one second apart"
     )
-    found: Sequence[DeadLetter] = ()
+    found: Sequence[StoredDeadLetter] = ()
 
     async def count() -> int:
         nonlocal found
@@ -122,7 +122,7 @@ async def _dead(stage: Stage) -> Sequence[DeadLetter]:
     return found
 
 
-def _show(stage: Stage, letters: Sequence[DeadLetter]) -> None:
+def _show(stage: Stage, letters: Sequence[StoredDeadLetter]) -> None:
     decode = msgspec.json.Decoder(Flight).decode
     flights = [decode(letter.message.raw_body) for letter in letters]
     if {flight.row for flight in flights} != {flight.row for flight in stage.cancelled}:

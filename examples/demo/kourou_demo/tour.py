@@ -13,8 +13,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from kourou.cli.trace_option import trace_from_here
-from kourou.cli.up import layers_lacking
+from kourou.cli.up import layers_lacking, trace_from_here
 from kourou.client.client import Client
 from kourou.clock import Clock, SystemClock
 from kourou.errors import ConfigError

@@ -8,21 +8,101 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from kourou.cli.check_processes import CheckProcesses
+from kourou.service.process_setup import require_group
+
 from kourou.cli.check_stages import PLACES, SLOW_TEST_TIMEOUT_S, STAGES, Stage, may_skip
 from kourou.cli.checkout import find_checkout
-from kourou.errors import ConfigError
-from kourou.service.process_setup import require_group
+from kourou.errors import ConfigError, Unavailable
+
+END_S_MAX = 20.0
+"""After Ctrl-C, fixtures stop their servers; processes that take longer than this are killed."""
+
+UNCOMPILED = "PYTHONDONTWRITEBYTECODE"
+"""This variable is removed from their environment: a run starts hundreds of processes, and each
+would compile all sources again, a quarter of the time that the start of a broker takes.
+"""
+
+
+class CheckProcesses:
+    """The running processes of the checks; an exception in the `with` block ends all of them.
+
+    Each process leads its own process group. Ctrl-C therefore reaches only this process, which then
+    signals every group once. A pytest that received the signal twice, from the terminal and from
+    here, would abort its cleanup. `run` may be called from any thread.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._changed = threading.Condition()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._over = False
+
+    def __enter__(self) -> CheckProcesses:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.end()
+
+    def run(
+        self, command: Sequence[str], log: IO[bytes], environment: Mapping[str, str] | None = None
+    ) -> int:
+        """Run a command with additional environment variables, and return its exit code.
+
+        Raises Unavailable if `end` was called before.
+        """
+        ours = {name: text for name, text in os.environ.items() if name != UNCOMPILED}
+        with self._changed:
+            if self._over:
+                raise Unavailable("the checks were interrupted")
+            process = subprocess.Popen(
+                command,
+                cwd=self._folder,
+                env={**ours, **(environment or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+            )
+            self._running.add(process)
+        try:
+            return process.wait()
+        finally:
+            with self._changed:
+                self._running.discard(process)
+                self._changed.notify_all()
+
+    def end(self) -> None:
+        """Send SIGINT to all and wait; after END_S_MAX, or a second Ctrl-C, send SIGKILL."""
+        try:
+            with self._changed:
+                self._over = True
+                self._signal(signal.SIGINT)
+                self._changed.wait_for(lambda: not self._running, END_S_MAX)
+        finally:
+            with self._changed:
+                self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Signal each process group; ignores groups that have just ended."""
+        for process in self._running:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+
 
 NOTHING_COLLECTED = 5
 """pytest's exit code when a selection matched no test."""
@@ -62,7 +142,7 @@ class Options:
 
 
 @dataclass(slots=True)
-class Outcome:
+class StageOutcome:
     """The result of one stage, or of all of them."""
 
     passed: int = 0
@@ -80,7 +160,7 @@ class Outcome:
     without_engine: int = 0
     """The number of --compose tests that a run without that option left out."""
 
-    def add(self, other: Outcome) -> None:
+    def add(self, other: StageOutcome) -> None:
         """Add the counts of another outcome."""
         self.passed += other.passed
         self.failed += other.failed
@@ -105,11 +185,11 @@ def run_checks(options: Options) -> int:
         )
     require_group("dev", "the test suite")
     folder = _prepare_folder(root, options)
-    total = Outcome()
+    total = StageOutcome()
     began = time.monotonic()
     with ThreadPoolExecutor(len(stages)) as threads, CheckProcesses(root) as processes:
 
-        def start(stage: Stage) -> Future[Outcome]:
+        def start(stage: Stage) -> Future[StageOutcome]:
             return threads.submit(_run_stage, root, folder, stage, options, processes)
 
         for stage, outcome, seconds in _side_by_side(stages, options.places, start):
@@ -145,14 +225,14 @@ def _chosen(options: Options) -> list[Stage]:
 
 
 def _side_by_side(
-    stages: Sequence[Stage], places: int, start: Callable[[Stage], Future[Outcome]]
-) -> Iterator[tuple[Stage, Outcome, float]]:
+    stages: Sequence[Stage], places: int, start: Callable[[Stage], Future[StageOutcome]]
+) -> Iterator[tuple[Stage, StageOutcome, float]]:
     """Start stages in order, each as soon as its places are free; yields outcome and seconds.
 
     A stage that needs more places than exist runs alone. Outcomes are yielded as stages finish.
     """
     waiting = list(stages)
-    running: dict[Future[Outcome], tuple[Stage, float]] = {}
+    running: dict[Future[StageOutcome], tuple[Stage, float]] = {}
     while waiting or running:
         taken = sum(stage.places for stage, _ in running.values())
         while waiting and (not running or taken + waiting[0].places <= places):
@@ -199,13 +279,13 @@ def _fingerprint(root: Path) -> str:
 
 def _run_stage(
     root: Path, folder: Path, stage: Stage, options: Options, processes: CheckProcesses
-) -> Outcome:
+) -> StageOutcome:
     log = folder / f"{stage.name}.log"
     if not stage.tests:
         failed = not _run_commands(log, stage.commands, processes)
-        return Outcome(failed=int(failed))
+        return StageOutcome(failed=int(failed))
     if not any(any((root / tests).rglob("test_*.py")) for tests in stage.tests.split()):
-        return Outcome(remarks=["none yet"])
+        return StageOutcome(remarks=["none yet"])
     record = folder / f"{stage.name}.json"
     command = _pytest_command(stage, record, options)
     with log.open("wb") as out:
@@ -246,12 +326,12 @@ def _pytest_command(stage: Stage, record: Path, options: Options) -> list[str]:
     return command
 
 
-def _read_record(path: Path) -> Outcome:
+def _read_record(path: Path) -> StageOutcome:
     """The record that a pytest run wrote; empty if it ended too early."""
     if not path.exists():
-        return Outcome(failed=1, remarks=["the run left no record"])
+        return StageOutcome(failed=1, remarks=["the run left no record"])
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    outcome = Outcome(
+    outcome = StageOutcome(
         passed=len(record["passed"]),
         failed=len(record["failed"]),
         skipped=len(record["skipped"]),
@@ -269,16 +349,16 @@ def _read_record(path: Path) -> Outcome:
     return outcome
 
 
-def _print_stage(stage: Stage, outcome: Outcome, seconds: float, folder: Path) -> None:
-    verdict = "FAILED" if outcome.failed else "ok"
+def _print_stage(stage: Stage, outcome: StageOutcome, seconds: float, folder: Path) -> None:
+    result = "FAILED" if outcome.failed else "ok"
     if outcome.remarks in (["none yet"], [NOTHING_MATCHED]):
-        verdict = outcome.remarks[0]
+        result = outcome.remarks[0]
     counts = f"{outcome.passed:>5} passed" if outcome.passed else ""
     if outcome.skipped:
         counts += f", {outcome.skipped} skipped"
     start = ERASE_LINE if sys.stdout.isatty() else ""
     print(f"{start}{stage.name:<13} {stage.about:<46} ", end="")
-    print(f"{verdict:<8} {seconds:6.1f} s {counts}", flush=True)
+    print(f"{result:<8} {seconds:6.1f} s {counts}", flush=True)
     if not outcome.failed:
         return
     log = folder / f"{stage.name}.log"
@@ -291,7 +371,7 @@ def _print_stage(stage: Stage, outcome: Outcome, seconds: float, folder: Path) -
         print(f"    {remark}")
 
 
-def _print_rounds(total: Outcome) -> None:
+def _print_rounds(total: StageOutcome) -> None:
     """Print how many rounds the fault tests ran, because few rounds prove little."""
     if not total.rounds:
         return
@@ -301,7 +381,7 @@ def _print_rounds(total: Outcome) -> None:
     print()
 
 
-def _check_proofs(root: Path, folder: Path, total: Outcome, options: Options) -> int:
+def _check_proofs(root: Path, folder: Path, total: StageOutcome, options: Options) -> int:
     """Check that this run proved every row that docs/FEATURES.md calls done, and that it is
     current.
 

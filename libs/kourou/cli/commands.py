@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import copy
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 import typer.core
 
-from kourou.cli.admin.commands import admin
+from kourou.cli.admin import brokers as broker_commands
+from kourou.cli.admin import diagnosis, filters, groups, messages, replicas, topics
+from kourou.cli.admin.command import admin
 from kourou.cli.check_stages import STAGES
 from kourou.cli.checkout import load
 from kourou.cli.history import history, state_at, undo
 from kourou.cli.keys import keys
 from kourou.cli.services import run_service
-from kourou.errors import ConfigError
+from kourou.errors import BadRequest, ConfigError
 
 ORDER = (
     *("demo", "up", "send", "tail", "admin", "history", "stateAt", "undo", "backup", "restore"),
@@ -158,9 +162,9 @@ def backup(
 
     An existing backup in the folder is extended; an interrupted run is resumed.
     """
-    from kourou.cli.backup.taking import Source, run_backup
+    from kourou.cli.backup.log_copy import BackupSource, run_backup
 
-    return run_backup(Source(broker, namesrv, member, address), to, as_json=json)
+    return run_backup(BackupSource(broker, namesrv, member, address), to, as_json=json)
 
 
 @app.command(short_help="Create a broker store from a backup.")
@@ -170,7 +174,7 @@ def restore(
     json: JsonFlag = False,
 ) -> int:
     """Check a backup and create a store from it, for a broker or for Spark."""
-    from kourou.cli.backup.restoring import run_restore
+    from kourou.cli.backup.restore import run_restore
 
     return run_restore(source, to, as_json=json)
 
@@ -196,7 +200,7 @@ def shutdown(
 
     To avoid failed sends, run `kourou admin wipeWritePerm -b NAME` 40 s before.
     """
-    from kourou.cli.shutdown import run_shutdown
+    from kourou.cli.services import run_shutdown
 
     return run_shutdown(service, pids=pid or (), every=every, wait_s=wait, as_json=json)
 
@@ -372,8 +376,18 @@ def _add_bench() -> None:
         app.add_typer(group, name="bench", short_help=BENCH_HELP)
 
 
+def _add_admin() -> None:
+    """Add the group `admin`; the help lists the commands of one module after those of another."""
+    modules = (broker_commands, groups, messages, replicas, topics, diagnosis, filters)
+    order = [one.__name__ for one in modules]
+    admin.registered_commands.sort(
+        key=lambda one: order.index(getattr(one.callback, "__module__", ""))
+    )
+    app.add_typer(admin, name="admin")
+
+
 _add_bench()
-app.add_typer(admin, name="admin")
+_add_admin()
 app.add_typer(keys, name="keys", short_help="Create CURVE key pairs.")
 
 
@@ -442,9 +456,7 @@ def completion(
 
     For this session: `source <(kourou completion bash)`, `kourou completion fish | source`.
     """
-    from kourou.cli.completion import print_script
-
-    return print_script(shell, context.find_root().info_name or "kourou")
+    return print_completion_script(shell, context.find_root().info_name or "kourou")
 
 
 @app.command()
@@ -474,3 +486,41 @@ def command_names() -> frozenset[str]:
     )
     groups = (item.name or "" for item in app.registered_groups)
     return frozenset((*commands, *groups))
+
+
+# -- completion ------------------------------------------------------------------------------------
+COMPLETION_VARIABLE = "_KOUROU_COMPLETE"
+"""Set by the shell's script when it requests completions; its value names the shell."""
+
+COMPLETION_FILES = {
+    "bash": "~/.local/share/bash-completion/completions/kourou",
+    "zsh": "~/.zfunc/_kourou, with fpath+=~/.zfunc before compinit",
+    "fish": "~/.config/fish/completions/kourou.fish",
+}
+"""By shell: the usual location of the completion script."""
+
+
+def print_completion_script(shell: str, called_as: str = "kourou") -> int:
+    """Print the script of a shell; raises BadRequest for unsupported shells."""
+    from typer import completion
+
+    if shell not in COMPLETION_FILES:
+        raise BadRequest(
+            f"no completion for {shell!r}", hint=f"supported: {', '.join(COMPLETION_FILES)}"
+        )
+    # An import in that module, not one of its exported names.
+    make = completion.get_completion_script  # type: ignore[attr-defined]  # see above
+    script = make(prog_name="kourou", complete_var=COMPLETION_VARIABLE, shell=shell)
+    print(
+        f"# To have it always: {called_as} completion {shell} > {COMPLETION_FILES[shell]}\n{script}"
+    )
+    return 0
+
+
+def prepare_completion(environment: Mapping[str, str] = os.environ) -> None:
+    """If a shell requests completions, let the command line reply."""
+    if COMPLETION_VARIABLE in environment:
+        from typer import completion
+
+        # Typer calls this itself only if the app has its two completion options.
+        completion.completion_init()  # type: ignore[attr-defined]  # not an exported name

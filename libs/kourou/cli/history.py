@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kourou.cli.admin.command import GROUP, moment
+from kourou.cli.admin.report import Report, local_time, printable
+
 if TYPE_CHECKING:
-    from kourou.cli.admin.report import Report
-    from kourou.client.admin.history import Decision, StateAt
+    from kourou.client.admin.history import HistoryEvent, StateAt
     from kourou.sync import Client
 
-GROUP = "kourou-admin"
 CHANGE_LENGTH_MAX = 72
 KINDS = {"topics": "topic", "groups": "group", "settings": "setting"}
 
@@ -54,7 +55,7 @@ def history(
     json: Json = False,
 ) -> int:
     """Show changes of topics, groups, settings and offsets: who, when, why; newest first."""
-    until_ms = None if until is None else _moment_ms(until)
+    until_ms = None if until is None else moment(until)
     with _client(namesrv) as client:
         page = client.admin.history.of(
             aggregate,
@@ -64,7 +65,7 @@ def history(
             types=types or (),
             count_max=count,
         )
-    report = _told(page.decisions, as_json=json)
+    report = _report(page.decisions, as_json=json)
     if json or report is None:
         return 0
     if page.before is not None:
@@ -93,7 +94,7 @@ def state_at(
     json: Json = False,
 ) -> int:
     """Show topics, groups, settings and offsets as they were at a time or after an event."""
-    at_ms = None if at is None else _moment_ms(at)
+    at_ms = None if at is None else moment(at)
     with _client(namesrv) as client:
         state = client.admin.history.state_at(aggregate, broker=broker, at_ms=at_ms, offset=offset)
     if json:
@@ -106,7 +107,7 @@ def state_at(
         }
         print(json_text.dumps(found))
         return 0
-    _held(state).show(as_json=False)
+    _state_report(state).show(as_json=False)
     return 0
 
 
@@ -124,7 +125,7 @@ def undo(
     """Revert a configuration change; the revert is recorded and can be reverted."""
     with _client(namesrv) as client:
         decided = client.admin.history.undo(offset, broker=broker, reason=reason, force=force)
-    report = _told(decided, as_json=json)
+    report = _report(decided, as_json=json)
     if report is not None:
         report.show(as_json=False)
     return 0
@@ -136,21 +137,11 @@ def _client(namesrv: str | None) -> Client:
     return Client(namesrv, group=GROUP)
 
 
-def _moment_ms(text: str) -> int:
-    from kourou.cli.admin.moments import moment_ms
-    from kourou.clock import SystemClock
-
-    return moment_ms(text, SystemClock().now_ms())
-
-
 # -- output ---------------------------------------------------------------------------------------
 
 
-def _told(decisions: Sequence[Decision], *, as_json: bool) -> Report | None:
+def _report(decisions: Sequence[HistoryEvent], *, as_json: bool) -> Report | None:
     """The events as a table; None if they were already printed as JSON."""
-    from kourou.cli.admin.moments import as_text
-    from kourou.cli.admin.report import Report
-
     if as_json:
         for each in decisions:
             print(json_text.dumps(_as_object(each)))
@@ -158,15 +149,15 @@ def _told(decisions: Sequence[Decision], *, as_json: bool) -> Report | None:
     rows = [
         (
             each.offset,
-            as_text(each.at_ms),
-            *map(_clean, (each.aggregate, each.type, change_of(each), each.actor, each.reason)),
+            local_time(each.at_ms),
+            *map(printable, (each.aggregate, each.type, change_of(each), each.actor, each.reason)),
         )
         for each in decisions
     ]
     return Report(("event", "when", "what", "type", "change", "who", "why"), rows)
 
 
-def _as_object(one: Decision) -> dict[str, Any]:
+def _as_object(one: HistoryEvent) -> dict[str, Any]:
     return {
         "broker": one.broker_name,
         "offset": one.offset,
@@ -181,7 +172,7 @@ def _as_object(one: Decision) -> dict[str, Any]:
     }
 
 
-def change_of(one: Decision) -> str:
+def change_of(one: HistoryEvent) -> str:
     """A short description of an event's change: `write_queue_nums 4 → 8`."""
     fields = one.fields
     before = fields.get("before")
@@ -205,11 +196,6 @@ def change_of(one: Decision) -> str:
     return text if len(text) <= CHANGE_LENGTH_MAX else text[: CHANGE_LENGTH_MAX - 1] + "…"
 
 
-def _clean(text: str) -> str:
-    """Escape control characters: text of other users must not control this terminal."""
-    return "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text)
-
-
 def _is_table(value: object) -> bool:
     return isinstance(value, dict)
 
@@ -224,11 +210,8 @@ def _short(value: object) -> str:
     return "-" if value is None else json_text.dumps(value).strip('"')
 
 
-def _held(state: StateAt) -> Report:
+def _state_report(state: StateAt) -> Report:
     """The state as a table: the fields of one aggregate, or one line for each of all."""
-    from kourou.cli.admin.moments import as_text
-    from kourou.cli.admin.report import Report
-
     if state.aggregate:
         kind = state.aggregate.partition("/")[0]
         rows = [(state.aggregate, *row) for row in _lines(kind, state.value)]
@@ -241,7 +224,7 @@ def _held(state: StateAt) -> Report:
             for field, value in _lines(KINDS.get(table, table), held)
         ]
         report = Report(("what", "field", "value"), rows)
-    when = as_text(state.at_ms) or "the beginning"
+    when = local_time(state.at_ms) or "the beginning"
     report.remarks.append(f"{state.broker_name} after {state.next_offset} events, as of {when}")
     return report
 

@@ -140,7 +140,7 @@ def _make_ring(name: str, made: Mapping[str, tuple[Path, KeyPair, PublicKey]]) -
 
 def _parted(text: str) -> tuple[Path, tuple[str, ...]]:
     """Split `FOLDER=ADDRESS,…` into folder and addresses."""
-    folder, _, told = text.partition("=")
+    folder, _, addresses = text.partition("=")
     if not folder:
         raise ConfigError(f"{text!r} does not name a folder")
-    return Path(folder), tuple(part.strip() for part in told.split(",") if part.strip())
+    return Path(folder), tuple(part.strip() for part in addresses.split(",") if part.strip())

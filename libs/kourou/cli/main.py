@@ -11,21 +11,65 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NoReturn
+from types import FrameType
+from typing import Any, NoReturn, Self
 
-from kourou.cli.completion import VARIABLE, get_ready
-from kourou.cli.ending_signals import EndingSignals
+from kourou.service.process_setup import as_output_sentence, hold_standard_streams, output_trouble
+
 from kourou.cli.health import run_health
 from kourou.cli.services import SERVICES, run_service
 from kourou.errors import BadRequest, ConfigError, KourouError, MissingPackages, StoreFaulted
-from kourou.service.process_setup import (
-    as_output_sentence,
-    hold_standard_streams,
-    output_trouble,
-)
+
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+EXIT_BY_SIGNAL = 128
+"""Shells report this plus the signal's number for a process that was ended by a signal."""
+
+
+class EndingSignals:
+    """Lets SIGTERM and SIGHUP end a command like Ctrl-C, so that it cleans up.
+
+    `with EndingSignals() as ending:`; `ending.number` is the signal that was received, if any.
+    Ignored signals stay ignored (nohup). Only the first signal counts: a closed terminal sends
+    several, which must not interrupt the cleanup that the first one started.
+    """
+
+    __slots__ = ("_before", "number")
+
+    def __init__(self) -> None:
+        self.number: signal.Signals | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():  # else handlers cannot be set
+            for number in ENDING_SIGNALS:
+                if signal.getsignal(number) is signal.SIG_DFL:
+                    self._before[number] = signal.signal(number, self._end)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def exit_code(self, otherwise: int) -> int:
+        """The exit code of the process."""
+        return otherwise if self.number is None else EXIT_BY_SIGNAL + self.number
+
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        if self.number is not None:
+            return
+        self.number = signal.Signals(number)
+        # The current handler of Ctrl-C (asyncio, while a loop runs) ends running work in order.
+        handler = signal.getsignal(signal.SIGINT)
+        if callable(handler):
+            handler(signal.SIGINT, frame)
+            return
+        raise KeyboardInterrupt  # background jobs of a script ignore Ctrl-C
+
 
 EXIT_FAILED = 1
 EXIT_BAD_USAGE = 2
@@ -72,20 +116,20 @@ def main(
     group of packages that a command lacks; if it returns, the command fails.
     """
 
-    def told(work: Callable[[], int]) -> int:
-        return _told(work, called_as, fetch)
+    def run_reported(work: Callable[[], int]) -> int:
+        return _run_reported(work, called_as, fetch)
 
     arguments = _as_understood(arguments)
     if arguments[0] in SERVICES:
-        return told(lambda: run_service(arguments[0], arguments[1:], called_as))
+        return run_reported(lambda: run_service(arguments[0], arguments[1:], called_as))
     if arguments[0] == "health":  # runs every few seconds, so nothing else is imported
-        return told(lambda: run_health(arguments[1:], called_as))
+        return run_reported(lambda: run_health(arguments[1:], called_as))
     with EndingSignals() as ending:
-        code = told(lambda: _run_command(arguments, called_as))
+        code = run_reported(lambda: _run_command(arguments, called_as))
     return ending.exit_code(otherwise=code)
 
 
-def _told(work: Callable[[], int], called_as: str, fetch: Callable[[str], None]) -> int:
+def _run_reported(work: Callable[[], int], called_as: str, fetch: Callable[[str], None]) -> int:
     """Run a command; every error becomes a sentence."""
     try:
         return work()
@@ -118,17 +162,17 @@ def _as_understood(arguments: Sequence[str]) -> list[str]:
 def _run_command(arguments: Sequence[str], called_as: str) -> int:
     from typer.exceptions import Abort, TyperException
 
-    from kourou.cli.commands import app_for
+    from kourou.cli.commands import COMPLETION_VARIABLE, app_for, prepare_completion
 
     _set_up_logs()
-    get_ready()
+    prepare_completion()
 
     try:
         result = app_for(arguments[0])(
             args=list(arguments),
             prog_name=called_as,
             standalone_mode=False,
-            complete_var=VARIABLE,
+            complete_var=COMPLETION_VARIABLE,
         )
     except TyperException as wrong:
         context = getattr(wrong, "ctx", None)  # the context of the wrong command

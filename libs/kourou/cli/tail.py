@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from kourou.cli.admin.report import printable
 from kourou.client.client import Client
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.model.message import RESERVED_PROPERTIES
@@ -116,7 +117,7 @@ def as_text_line(message: ReceivedMessage) -> str:
         parts.append(f"[{message.tag}]")
     if message.keys:
         parts.append(" ".join(message.keys))
-    return _printable("  ".join([*parts, _text(message.raw_body)]))
+    return printable("  ".join([*parts, _text(message.raw_body)]))
 
 
 def as_json_line(message: ReceivedMessage) -> str:
@@ -151,10 +152,3 @@ def _text(body: bytes) -> str:
     if len(text) > BODY_CHARACTERS_SHOWN:
         return f"{text[:BODY_CHARACTERS_SHOWN]}… ({len(text)} characters)"
     return text
-
-
-def _printable(text: str) -> str:
-    """Escape control characters: a body must not control the terminal."""
-    return "".join(
-        character if character.isprintable() else f"\\x{ord(character):02x}" for character in text
-    )

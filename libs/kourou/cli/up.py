@@ -17,7 +17,7 @@ import select
 import shlex
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,10 +25,43 @@ from types import FrameType
 from typing import Protocol
 
 from kourou.cli.checkout import load
-from kourou.cli.trace_option import trace_from_here
 from kourou.errors import ConfigError, KourouError, Unavailable
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, plain_address
+from kourou.service.packages import require_group
 from kourou.service.processes import POLL_S, Child
+
+LOCAL_COLLECTOR = "http://127.0.0.1:4318"
+"""The default endpoint of a local collector or Jaeger."""
+
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_EXPORTER, _SAMPLER, _RATIO = (
+    "OTEL_TRACES_EXPORTER",
+    "OTEL_TRACES_SAMPLER",
+    "OTEL_TRACES_SAMPLER_ARG",
+)
+
+
+def trace_from_here(
+    environment: MutableMapping[str, str], *, asked: bool, ratio: float | None = None
+) -> str:
+    """Prepare the environment for tracing; returns the endpoint, or "" if tracing is disabled.
+
+    An endpoint in the environment is sufficient; `asked` without one selects the local collector.
+    `ratio` applies to traces that start here, unless the environment names a sampler.
+    """
+    endpoint = next((environment[name] for name in _ENDPOINTS if environment.get(name)), "")
+    if not endpoint:
+        if not asked:
+            return ""
+        endpoint = environment[_ENDPOINTS[1]] = LOCAL_COLLECTOR
+    if environment.get(_EXPORTER) == "none" or environment.get("OTEL_SDK_DISABLED") == "true":
+        return ""
+    require_group("otlp", "exporting traces")
+    if ratio is not None and not environment.get(_SAMPLER):
+        environment[_SAMPLER] = "parentbased_traceidratio"
+        environment[_RATIO] = str(ratio)
+    return endpoint
+
 
 FILTER_SERVERS = 1
 """Filter servers per broker, unless --filter-servers is given."""
@@ -97,7 +130,7 @@ def run_until_stopped(
     )
     _print(f"starting in {place}" + (" (Spark takes half a minute)" if pipeline else ""))
     with _started(place, settings, interruption) as cluster:
-        watch = Watch(cluster, called_as, interruption)
+        watch = Supervisor(cluster, called_as, interruption)
         with _flights(cluster.address, called_as, wanted=flights):
             try:
                 for line in introduction(cluster, collector, called_as, lacking, flights=flights):
@@ -156,12 +189,12 @@ class Interruption:
         system does not interrupt the wait then, but Python writes every signal to a pipe.
         """
         with ExitStack() as stack:
-            told, tell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-            stack.callback(os.close, told)
-            stack.callback(os.close, tell)
-            stack.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(tell))
+            readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            stack.callback(os.close, readable)
+            stack.callback(os.close, writable)
+            stack.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(writable))
             waiting = select.poll()
-            waiting.register(told, select.POLLIN)
+            waiting.register(readable, select.POLLIN)
             for pid in pids:
                 ended = os.pidfd_open(pid)
                 stack.callback(os.close, ended)
@@ -185,7 +218,7 @@ def _print(line: str) -> None:
     print(line, flush=True)
 
 
-class Watch:
+class Supervisor:
     """Supervises the processes of a running cluster.
 
     `down`: the names of services that stay down and have been reported.

@@ -11,10 +11,11 @@ from enum import Enum
 from typing import Any
 
 import msgspec
+from kourou.operations.catalogue import Right, right_of
+from kourou_console.http.call import Right
 
 from kourou.model.limits import GATEWAY_JSON_BYTES_MAX
 from kourou_console.gateway import Gateway
-from kourou_console.http.call import Right
 
 
 class BodyKind(Enum):
@@ -63,12 +64,8 @@ class Operation:
     status: int = 200
     #: The headers that it reads: name, purpose.
     headers: tuple[tuple[str, str], ...] = ()
-    #: It changes something: needs a token with the right WRITE if tokens are configured.
-    changes: bool = False
     #: It responds with server-sent events and takes the request itself.
     stream: bool = False
-    #: It is an administrative change: needs the right ADMIN instead of WRITE.
-    administers: bool = False
     #: The handler takes a RequestContext.
     call: bool = False
     #: With BYTES: the type as which the handler reads an application/json body; only for the
@@ -83,10 +80,8 @@ class Operation:
 
     @property
     def right(self) -> Right:
-        """The right that the caller needs."""
-        if not self.changes:
-            return Right.READ
-        return Right.ADMIN if self.administers else Right.WRITE
+        """The right that the caller needs: that of the verb with this name."""
+        return right_of(self.name)
 
 
 Handler = Callable[[Gateway, Any], Awaitable[Any]]

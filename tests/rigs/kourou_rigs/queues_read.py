@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from kourou.client.admin.reading import Reading
+from kourou.client.admin.messages import Reading
 from kourou.client.consumer.pull_consumer import PullResult
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.errors import KourouError, TopicNotFound

@@ -71,8 +71,8 @@ def test_every_allowed_reason_is_given_by_some_test() -> None:
 
 
 def test_sums_join_the_proofs_of_all_stages() -> None:
-    total = checks.Outcome(features={"F001": ["a"]})
-    total.add(checks.Outcome(passed=2, skipped=1, features={"F001": ["b"], "F002": ["b"]}))
+    total = checks.StageOutcome(features={"F001": ["a"]})
+    total.add(checks.StageOutcome(passed=2, skipped=1, features={"F001": ["b"], "F002": ["b"]}))
     assert total.features == {"F001": ["a", "b"], "F002": ["b"]}
     assert (total.passed, total.skipped) == (2, 1)
 
@@ -199,40 +199,40 @@ def test_a_keyword_that_no_test_has_is_wrong_usage_and_no_success(
     assert checks.run_checks(checks.Options(stages=["types"])) == 0
 
 
-def test_a_stage_starts_when_its_places_are_free_and_whatever_ends_is_told() -> None:
+def test_a_stage_starts_when_its_places_are_free_and_its_end_is_reported() -> None:
     unit, spark, golden = (Stage(name, "", workers=2) for name in ("unit", "spark", "golden"))
-    begun: dict[str, Future[checks.Outcome]] = {}
+    started: dict[str, Future[checks.StageOutcome]] = {}
 
-    def start(stage: Stage) -> Future[checks.Outcome]:
-        begun[stage.name] = Future()
+    def start(stage: Stage) -> Future[checks.StageOutcome]:
+        started[stage.name] = Future()
         if stage is spark:
-            begun["spark"].set_result(checks.Outcome(failed=1))
+            started["spark"].set_result(checks.StageOutcome(failed=1))
         if stage is golden:
-            begun["unit"].set_result(checks.Outcome())
-            begun["golden"].set_result(checks.Outcome())
-        return begun[stage.name]
+            started["unit"].set_result(checks.StageOutcome())
+            started["golden"].set_result(checks.StageOutcome())
+        return started[stage.name]
 
-    told = checks._side_by_side((unit, spark, golden), 4, start)
-    stage, outcome, _ = next(told)
-    assert (stage, outcome.failed, list(begun)) == (spark, 1, ["unit", "spark"])
-    assert [stage for stage, _, _ in told] == [unit, golden]
+    finished = checks._side_by_side((unit, spark, golden), 4, start)
+    stage, outcome, _ = next(finished)
+    assert (stage, outcome.failed, list(started)) == (spark, 1, ["unit", "spark"])
+    assert [stage for stage, _, _ in finished] == [unit, golden]
 
 
 def test_a_stage_that_wants_more_places_than_there_are_runs_alone() -> None:
-    begun: list[str] = []
+    started: list[str] = []
 
-    def start(stage: Stage) -> Future[checks.Outcome]:
-        begun.append(stage.name)
-        done: Future[checks.Outcome] = Future()
-        done.set_result(checks.Outcome())
+    def start(stage: Stage) -> Future[checks.StageOutcome]:
+        started.append(stage.name)
+        done: Future[checks.StageOutcome] = Future()
+        done.set_result(checks.StageOutcome())
         return done
 
     stages = [Stage("lint", ""), Stage("unit", "", workers=2), Stage("golden", "")]
-    told = checks._side_by_side(stages, checks.Options(slow=True).places, start)
+    finished = checks._side_by_side(stages, checks.Options(slow=True).places, start)
     for stage in stages:
-        assert next(told)[0] is stage
-        assert begun[-1] == stage.name
-    assert list(told) == []
+        assert next(finished)[0] is stage
+        assert started[-1] == stage.name
+    assert list(finished) == []
 
 
 def test_two_stages_really_run_at_once(
@@ -245,8 +245,8 @@ def test_two_stages_really_run_at_once(
     monkeypatch.setattr(checks, "STAGES", (reads, writes))
     monkeypatch.setattr(checks, "find_checkout", lambda: tmp_path)
     assert checks.run_checks(checks.Options()) == 1
-    verdicts = {line.split()[0]: line.split()[2] for line in capsys.readouterr().out.splitlines()}
-    assert (verdicts["lint"], verdicts["types"]) == ("ok", "FAILED")
+    results = {line.split()[0]: line.split()[2] for line in capsys.readouterr().out.splitlines()}
+    assert (results["lint"], results["types"]) == ("ok", "FAILED")
 
 
 def test_a_slow_run_is_bound_to_the_code(tmp_path: Path) -> None:

@@ -46,13 +46,13 @@ def test_the_help_of_the_checks_names_every_stage(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("words", "spark"), [([], None), (["--spark"], True), (["--no-spark"], False)]
 )
-def test_the_demo_goes_without_spark_if_told_to(
+def test_the_demo_has_an_option_for_spark(
     words: list[str], spark: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[object] = []
-    monkeypatch.setattr(tour, "run_demo", lambda **of: told.append(of["spark"]) or 0)
+    given: list[object] = []
+    monkeypatch.setattr(tour, "run_demo", lambda **of: given.append(of["spark"]) or 0)
     assert command_line.main(["demo", *words]) == 0
-    assert told == [spark]
+    assert given == [spark]
 
 
 @pytest.mark.parametrize(
@@ -100,11 +100,13 @@ def test_a_benchmark_says_which_brokers_it_measures(
 def test_the_suite_is_what_compose_starts(
     monkeypatch: pytest.MonkeyPatch, words: list[str], brokers: int, replicas: int
 ) -> None:
-    told: dict[str, object] = {}
-    monkeypatch.setattr("kourou.cli.up.run_until_stopped", lambda _, **what: told.update(what) or 0)
+    given: dict[str, object] = {}
+    monkeypatch.setattr(
+        "kourou.cli.up.run_until_stopped", lambda _, **what: given.update(what) or 0
+    )
     assert command_line.main(["up", *words]) == 0
-    assert (told["brokers"], told["replicas"], told["spark"]) == (brokers, replicas, True)
-    assert told["console"]
+    assert (given["brokers"], given["replicas"], given["spark"]) == (brokers, replicas, True)
+    assert given["console"]
 
 
 def test_help_and_services_load_no_optional_packages() -> None:

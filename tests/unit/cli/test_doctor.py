@@ -7,8 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-
 from kourou.broker.config import BrokerSettings
+
 from kourou.cli import doctor
 from kourou.errors import MissingPackages, Unavailable
 from kourou_console.config import ConsoleSettings
@@ -50,7 +50,7 @@ def test_a_taken_port_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
         port = taken.getsockname()[1]
         monkeypatch.setattr(doctor, "PORTS", {port: "name server"})
         finding = next(doctor._ports())
-    assert finding.verdict is doctor.Verdict.NOTE
+    assert finding.kind is doctor.FindingKind.NOTE
     assert str(port) in finding.what
     assert list(doctor._ports()) == []
 
@@ -80,7 +80,7 @@ def test_a_disk_on_which_brokers_would_refuse_sends_is_noted(
     usage = SimpleNamespace(total=100 << 30, used=(100 - free) << 30, free=free << 30)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: usage)
     (finding,) = doctor._disk()
-    assert (finding.verdict is doctor.Verdict.NOTE) is noted
+    assert (finding.kind is doctor.FindingKind.NOTE) is noted
     assert ("at 90 % they refuse sends" in finding.what) is noted
 
 
@@ -94,7 +94,7 @@ def test_missing_packages_fail_the_run(
     assert "zmq" in capsys.readouterr().out
 
 
-def test_what_spark_lacks_is_told_with_the_line_to_type_and_is_no_fault(
+def test_what_spark_lacks_is_a_note_with_the_line_to_type(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", "")
@@ -113,7 +113,7 @@ def test_what_spark_lacks_is_told_with_the_line_to_type_and_is_no_fault(
     assert capsys.readouterr().out == "ok       Java and packages (for Spark only)\n"
 
 
-def test_a_python_without_ensurepip_is_told_with_the_line_to_type(
+def test_a_python_without_ensurepip_is_noted_with_the_line_to_type(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert [finding.remedy for finding in doctor._python()] == [""]
@@ -131,38 +131,39 @@ def test_a_home_that_is_not_there_is_a_finding(
 
 
 @pytest.mark.feature("F243")
-def test_what_the_jail_of_filters_lacks_is_named_and_nothing_else_fails(
+def test_what_the_filter_sandbox_lacks_is_named_and_nothing_else_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = [Layer("user namespaces", False, "Operation not permitted"), Layer("rlimits", True, "")]
     monkeypatch.setattr(layers, "probe", lambda: tuple(found))
-    monkeypatch.setattr(doctor, "LOOKS", (doctor._jail,))
+    monkeypatch.setattr(doctor, "LOOKS", (doctor._filter_sandbox,))
     assert doctor.run_doctor() == 0
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert (
-        "no filter server can start here; its sandbox lacks user namespaces (Operation not" in told
+        "no filter server can start here; its sandbox lacks user namespaces (Operation not"
+        in printed
     )
-    assert "rlimits" not in told
-    assert "deploy/seccomp/filter-server.json" in told
+    assert "rlimits" not in printed
+    assert "deploy/seccomp/filter-server.json" in printed
     found[0] = Layer("user namespaces", True, "")
     assert doctor.run_doctor() == 0
     assert capsys.readouterr().out == "ok       sandbox for filters: user namespaces, rlimits\n"
 
 
-def test_a_jail_that_cannot_even_be_tried_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_that_cannot_be_tested_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> tuple[Layer, ...]:
         raise Unavailable("the layers of the sandbox could not be tested: no memory")
 
     monkeypatch.setattr(layers, "probe", refuse)
-    [finding] = doctor._jail()
-    assert finding.verdict is doctor.Verdict.NOTE
+    [finding] = doctor._filter_sandbox()
+    assert finding.kind is doctor.FindingKind.NOTE
     assert "no memory" in finding.what
 
 
 def test_the_doctor_tries_the_real_layers() -> None:
-    [finding] = doctor._jail()
+    [finding] = doctor._filter_sandbox()
     for name in ("user namespaces", "Landlock", "seccomp"):
-        assert name in finding.what or finding.verdict is doctor.Verdict.NOTE
+        assert name in finding.what or finding.kind is doctor.FindingKind.NOTE
 
 
 def test_a_tool_that_is_missing_is_named_with_its_use_and_its_package(
@@ -170,9 +171,9 @@ def test_a_tool_that_is_missing_is_named_with_its_use_and_its_package(
 ) -> None:
     monkeypatch.setattr(doctor.shutil, "which", lambda name: name == "docker" or None)
     findings = list(doctor._tools())
-    (there,) = [one for one in findings if one.verdict is doctor.Verdict.GOOD]
+    (there,) = [one for one in findings if one.kind is doctor.FindingKind.GOOD]
     assert there.what == "tools: docker"
-    lacking = {one.what: one.remedy for one in findings if one.verdict is doctor.Verdict.NOTE}
+    lacking = {one.what: one.remedy for one in findings if one.kind is doctor.FindingKind.NOTE}
     assert lacking["no chromium; only tests of the web console need it"] == (
         "sudo apt install -y chromium"
     )

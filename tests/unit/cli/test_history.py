@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 
 from kourou.cli import main as command_line
-from kourou.cli.history import CHANGE_LENGTH_MAX, _held, _told, change_of
-from kourou.client.admin.history import Decision, StateAt
+from kourou.cli.history import CHANGE_LENGTH_MAX, _report, _state_report, change_of
+from kourou.client.admin.history import HistoryEvent, StateAt
 
 BEFORE = {"name": "orders", "write_queue_nums": 4, "perm": 6}
 AFTER = {"name": "orders", "write_queue_nums": 8, "perm": 4}
 
 
-def decision(kind: str, undoes: int | None = None, **fields: object) -> Decision:
-    return Decision("broker-a", 7, 1_000, "topic/orders", kind, fields, "ann", "why", "", undoes)
+def decision(kind: str, undoes: int | None = None, **fields: object) -> HistoryEvent:
+    return HistoryEvent(
+        "broker-a", 7, 1_000, "topic/orders", kind, fields, "ann", "why", "", undoes
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,8 +49,8 @@ def test_a_long_change_is_cut() -> None:
 
 
 def test_what_somebody_typed_cannot_command_the_terminal() -> None:
-    wild = Decision("b", 1, 1, "topic/a", "T", {}, "ann\x1b[2J", "why\nnot", "")
-    report = _told([wild], as_json=False)
+    wild = HistoryEvent("b", 1, 1, "topic/a", "T", {}, "ann\x1b[2J", "why\nnot", "")
+    report = _report([wild], as_json=False)
     assert report is not None
     text = "\n".join(report.lines())
     assert "\x1b" not in text
@@ -77,7 +79,7 @@ def test_what_somebody_typed_cannot_command_the_terminal() -> None:
     ],
 )
 def test_a_state_as_a_table(aggregate: str, value: object, lines: list[str]) -> None:
-    report = _held(StateAt("broker-a", aggregate, value, 8, 0))
+    report = _state_report(StateAt("broker-a", aggregate, value, 8, 0))
     text = "\n".join(report.lines())
     for line in lines:
         assert line in text

@@ -15,14 +15,14 @@ def test_it_makes_a_pair_named_after_its_folder(
 ) -> None:
     folder = tmp_path / "broker"
     assert main(("keys", "make", f"{folder}=broker,*:20911")) == 0
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     pair = read_pair(folder / "broker.key_secret")
-    assert told == f"made {folder}/broker.key_secret\n"
+    assert printed == f"made {folder}/broker.key_secret\n"
     [public] = read_public(folder / "broker.key")
     assert (public.key, public.addresses) == (pair.public, ("broker", "*:20911"))
     assert main(("keys", "make", str(folder), "--name", "other")) == 0
     assert (folder / "other.key_secret").stat().st_mode & 0o777 == 0o600
-    assert pair.secret not in told
+    assert pair.secret not in printed
 
 
 def test_it_overwrites_nothing_and_keep_keeps(

@@ -137,9 +137,9 @@ def test_every_help_begins_with_what_the_user_typed(
     """`./kourou` in a checkout; `kourou` alone would not be found there."""
     with suppress(SystemExit):  # argparse prints the help and ends
         command_line.main(asking.format(command).split(), called_as="./kourou")
-    told = capsys.readouterr().out
-    assert f"./kourou {command} " in told.splitlines()[0]
-    assert not re.search(r"(?<!/)kourou [a-z]", told)
+    printed = capsys.readouterr().out
+    assert f"./kourou {command} " in printed.splitlines()[0]
+    assert not re.search(r"(?<!/)kourou [a-z]", printed)
 
 
 @pytest.mark.parametrize("asking", [["send", "-h"], ["help", "send"]])
@@ -223,7 +223,7 @@ def test_a_command_that_lacks_packages_runs_the_launcher_again_and_only_once(
 
 
 @pytest.mark.parametrize("command", [["send", "t", "x"], ["tail", "t"], ["admin", "topicList"]])
-def test_without_a_name_server_a_shell_user_is_told_what_to_type(
+def test_without_a_name_server_the_error_says_what_to_type(
     command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)

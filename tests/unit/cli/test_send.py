@@ -131,7 +131,7 @@ class Terminal(io.TextIOWrapper):
         return True
 
 
-def test_who_types_is_told_how_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_how_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = io.BytesIO()
     monkeypatch.setattr(send, "Client", Recorder)
     monkeypatch.setattr(sys, "stdin", Terminal(io.BytesIO(b"hello\n")))
@@ -141,7 +141,7 @@ def test_who_types_is_told_how_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [message.body for message in Recorder.sent] == [b"hello"]
 
 
-def test_who_pipes_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = io.BytesIO()
     monkeypatch.setattr(send, "Client", Recorder)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"hello\n")))
@@ -151,12 +151,12 @@ def test_who_pipes_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("given", [b"", b"\n"])
-def test_an_empty_input_is_told_and_an_empty_line_is_a_message(
+def test_an_empty_input_is_reported_and_an_empty_line_is_a_message(
     given: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(send, "Client", Recorder)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
     assert send.run_send("here", "orders", None, SendOptions()) == 0
-    told = capsys.readouterr()
-    assert told.err == ("" if given else "0 messages: standard input was empty\n")
+    printed = capsys.readouterr()
+    assert printed.err == ("" if given else "0 messages: standard input was empty\n")
     assert [message.body for message in Recorder.sent] == ([b""] if given else [])

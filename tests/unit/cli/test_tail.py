@@ -99,7 +99,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_who_looks_on_is_told_that_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_that_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     out, err = Terminal(), Terminal()
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", err)

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from kourou.cli import up
-from kourou.cli.up import Watch, introduction, line_of, run_until_stopped, start_again
+from kourou.cli.up import Supervisor, introduction, line_of, run_until_stopped, start_again
 from kourou.errors import ConfigError, MissingPackages, Unavailable
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child
@@ -121,7 +121,7 @@ def stopped_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """This machine lacks nothing; as soon as all runs, SIGTERM comes."""
     monkeypatch.setattr(up, "layers_lacking", lambda: ())
     monkeypatch.setattr(up, "LocalCluster", Cluster)
-    monkeypatch.setattr(Watch, "run", lambda _: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr(Supervisor, "run", lambda _: signal.raise_signal(signal.SIGTERM))
 
 
 # -- what is printed ------------------------------------------------------------------------------
@@ -312,8 +312,8 @@ def test_the_first_start_writes_the_usual_queries_and_later_ones_keep_what_is_th
 ) -> None:
     monkeypatch.setattr(machine, "check_machine", lambda: None)
     place = tmp_path / "new"
-    told = up.spark_settings(place, None)
-    assert told == {"jobFile": str(place / "spark-etl.toml")}
+    text = up.spark_settings(place, None)
+    assert text == {"jobFile": str(place / "spark-etl.toml")}
     assert [spec.name for spec in load_job_file(place / "spark-etl.toml")] == [
         *("lake", "dead-letters", "backlog")
     ]
@@ -329,18 +329,18 @@ def test_the_first_start_writes_the_usual_queries_and_later_ones_keep_what_is_th
 
 
 @pytest.mark.parametrize(
-    "told",
+    "text",
     [
         "broker-a does not start: port 20911 on 127.0.0.1 is taken (choose another port)",
         "namesrv does not start: admin port 20911 on 127.0.0.1 cannot be used: address already in "
         "use (choose another adminPort, or 0 for any)",
     ],
 )
-def test_a_taken_port_is_told_without_settings_that_it_does_not_have(
-    told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_port_in_use_is_reported_without_settings_that_it_does_not_have(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> Cluster:
-        raise ConfigError(told)
+        raise ConfigError(text)
 
     monkeypatch.setattr(up, "LocalCluster", refuse)
     with pytest.raises(ConfigError) as refused:
@@ -376,7 +376,7 @@ def test_a_killed_service_is_started_again_and_reported_ready(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster = cluster_of(tmp_path)
-    watch = Watch(real(cluster), "./kourou", up.Interruption())
+    watch = Supervisor(real(cluster), "./kourou", up.Interruption())
     assert watch.step()
     assert capsys.readouterr().out == ""
     cluster.brokers[0].running = False
@@ -398,7 +398,7 @@ def test_one_that_dies_again_soon_stays_down(
     passed_s: float, restarts: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster, clock = cluster_of(tmp_path), Clock()
-    watch = Watch(real(cluster), "./kourou", up.Interruption(), clock)
+    watch = Supervisor(real(cluster), "./kourou", up.Interruption(), clock)
     cluster.brokers[0].running = False
     watch.step()
     clock.now += passed_s
@@ -479,7 +479,7 @@ def test_one_that_was_asked_to_stop_stays_down(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster = cluster_of(tmp_path)
-    watch = Watch(real(cluster), "kourou", up.Interruption())
+    watch = Supervisor(real(cluster), "kourou", up.Interruption())
     cluster.brokers[0].running, cluster.brokers[0].ended_in_peace = False, True
     assert watch.step()
     assert capsys.readouterr().out.startswith("broker-a (pid 17) was asked to stop\n")
@@ -494,10 +494,10 @@ def test_what_stays_down_is_no_unclean_stop(
     with pytest.raises(Unavailable, match=r"not everything stopped cleanly: \{'broker-a': -9\}"):
         run_until_stopped(tmp_path, brokers=1, free_ports=True)
 
-    def run(watch: Watch) -> None:
+    def run(watch: Supervisor) -> None:
         watch.down.add("broker-a")
 
-    monkeypatch.setattr(Watch, "run", run)
+    monkeypatch.setattr(Supervisor, "run", run)
     assert run_until_stopped(tmp_path, brokers=1, free_ports=True) == 0
     assert capsys.readouterr().out.endswith(
         f"no service is left\nstopped; all messages are kept in {tmp_path}\n"
@@ -507,8 +507,8 @@ def test_what_stays_down_is_no_unclean_stop(
 def test_the_command_that_starts_one_again_names_its_settings() -> None:
     child = FakeChild("broker-a", 17)
     child.command = ("/bin/python", "-m", "kourou_ha_replica", "-c", "/a b/c.conf", "-n", "here:1")
-    told = start_again(cast("Child", child), "./kourou")
-    assert told == "./kourou ha-replica -c '/a b/c.conf' -n here:1"
+    text = start_again(cast("Child", child), "./kourou")
+    assert text == "./kourou ha-replica -c '/a b/c.conf' -n here:1"
 
 
 # -- flights --------------------------------------------------------------------------------------

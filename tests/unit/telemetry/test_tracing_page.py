@@ -12,13 +12,13 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
-
 from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
 from kourou.broker.telemetry.spans import BrokerSpans
+
 from kourou.cli import up
 from kourou.cli.main import EXIT_BAD_USAGE, main
-from kourou.cli.trace_option import LOCAL_COLLECTOR
+from kourou.cli.up import LOCAL_COLLECTOR
 from kourou.client.settings.client_settings import ClientSettings
 from kourou.client.tracing import spans as client_tracing
 from kourou.errors import ConfigError

@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 
@@ -18,7 +19,8 @@ from typing import Any
 class Report:
     """Rows with named columns, and remarks below them; `failed` sets the exit code to 1.
 
-    `missing` maps brokers that may have more rows to the reason why they did not reply.
+    `missing` maps brokers that may have more rows to the reason why they did not reply. With
+    `always_json` it is printed as JSON even without --json.
     """
 
     columns: Sequence[str] = ()
@@ -26,12 +28,13 @@ class Report:
     remarks: list[str] = field(default_factory=list)
     failed: bool = False
     missing: Mapping[str, Exception] = field(default_factory=dict)
+    always_json: bool = False
 
     def show(self, *, as_json: bool) -> None:
         """Print the report; as JSON, one object per row with the columns as keys."""
         for broker, error in self.missing.items():
             print(f"missing: {broker}: {error}", file=sys.stderr, flush=True)
-        if as_json:
+        if as_json or self.always_json:
             for row in self.rows:
                 print(json.dumps(dict(zip(self.columns, row, strict=True))), flush=True)
             if not self.columns:
@@ -96,3 +99,16 @@ def _text(cell: Any) -> str:
     if isinstance(cell, bool):
         return "yes" if cell else "no"
     return str(cell)
+
+
+def local_time(timestamp_ms: int) -> str | None:
+    """A timestamp as local time; None for 0, which means that there is none."""
+    if timestamp_ms <= 0:
+        return None
+    local = datetime.fromtimestamp(timestamp_ms / 1000).astimezone()
+    return local.isoformat(sep=" ", timespec="milliseconds")
+
+
+def printable(text: str) -> str:
+    """Escape control characters: text of other users must not control this terminal."""
+    return "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text)

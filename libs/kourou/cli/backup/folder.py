@@ -1,6 +1,7 @@
 """The folder of a backup: its manifest, the state before the start of its log, and the segments.
 
-State: log, see manifest. Format: docs/formats/backup.md.
+State: log: only what the manifest lists is valid, whatever else the files contain. The manifest is
+replaced atomically, after the bytes that it lists are synced. Format: docs/formats/backup.md.
 
     <folder>/manifest.json
     <folder>/beginning.json                  the state before the log begins, as sent by the broker
@@ -19,22 +20,91 @@ import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated
 
-from kourou.cli.backup.manifest import (
-    Damaged,
-    Manifest,
-    Sealed,
-    decode_manifest,
-    encode_manifest,
-)
+import msgspec
+
 from kourou.engine.admin.log_bootstrap import LogBeginning, decode_beginning
 from kourou.errors import ConfigError, Corrupt, DecodeError
 from kourou.model.limits import OWN_FILE_BYTES_MAX
 from kourou.protocol.messages.replication import FetchLogResponse
+from kourou.replication.epochs import Epochs
 from kourou.store.disk import DiskLock, File, as_store_error, read_whole, write_atomically
 from kourou.store.paths import file_name
 from kourou.store.real_disk import RealDisk
 from kourou.store.replica.chunks import check_chunk
+
+FORMAT = 1
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Sealed(msgspec.Struct, frozen=True):
+    """A complete segment, which no longer changes."""
+
+    start: Count
+    sha256: str
+
+
+class DamagedRange(msgspec.Struct, frozen=True):
+    """[start, end) of the log has no readable record at the broker either."""
+
+    start: Count
+    end: Count
+    reason: str
+
+
+class BackupManifest(msgspec.Struct, kw_only=True):
+    """A copy of the log from `first` to `end`, all of it committed when it was copied.
+
+    `last` is the position of its last readable record, -1 if it has none; `last_size` its length.
+    Times are ISO 8601 in UTC. `whole`: the last run was completed.
+    """
+
+    format: int = FORMAT
+    cluster: str
+    broker: str
+    source: str
+    segment_size: Annotated[int, msgspec.Meta(gt=0)]
+    first: Count
+    end: Count
+    confirmed: Count = 0
+    last: Annotated[int, msgspec.Meta(ge=-1)] = -1
+    last_size: Count = 0
+    epochs: list[tuple[Count, Count]] = []
+    started: str = msgspec.field(default="", name="begun")
+    taken: str = ""
+    whole: bool = False
+    beginning_sha256: str
+    sealed: list[Sealed] = []
+    damaged: list[DamagedRange] = []
+
+    def history(self) -> Epochs:
+        """The epochs of the copied bytes; raises Corrupt for impossible values."""
+        return Epochs(self.epochs, self.end)
+
+
+class _Format(msgspec.Struct):
+    format: int
+
+
+def encode_manifest(manifest: BackupManifest) -> bytes:
+    """Encode as readable JSON."""
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+
+
+def decode_manifest(data: bytes, name: str) -> BackupManifest:
+    """Decode the output of `encode_manifest`; raises Corrupt, naming the file `name`."""
+    try:
+        found = msgspec.json.decode(data, type=_Format).format
+        if found != FORMAT:
+            raise Corrupt(f"{name} has format {found}; this version reads {FORMAT}")
+        return msgspec.json.decode(data, type=BackupManifest)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Corrupt(
+            f"{name} cannot be read: {error}", hint="it is not a backup, or it is damaged"
+        ) from error
+
 
 SAVE_BYTES = 64 * 1024 * 1024
 """The most bytes that are copied again after a run was killed."""
@@ -53,10 +123,10 @@ class BackupFolder:
         self._file: File | None = None
         self._file_start = -1
         self._unsaved = 0
-        self._manifest: Manifest | None = None
+        self._manifest: BackupManifest | None = None
 
     @property
-    def manifest(self) -> Manifest:
+    def manifest(self) -> BackupManifest:
         """The manifest of an existing backup."""
         assert self._manifest is not None, "nothing is there yet"
         return self._manifest
@@ -134,7 +204,7 @@ class BackupFolder:
         except OSError as error:
             raise as_store_error(error, f"writing {self.path / 'beginning.json'}") from error
         now = _now()
-        self._manifest = Manifest(
+        self._manifest = BackupManifest(
             cluster=beginning.cluster,
             broker=beginning.broker_name,
             source=source,
@@ -142,7 +212,7 @@ class BackupFolder:
             first=beginning.position,
             end=beginning.position,
             epochs=list(beginning.epochs),
-            begun=now,
+            started=now,
             taken=now,
             beginning_sha256=hashlib.sha256(body).hexdigest(),
         )
@@ -180,7 +250,7 @@ class BackupFolder:
             known.open(header.data_epoch, position)
         self._write(position, data)
         if header.damage:
-            manifest.damaged.append(Damaged(position, header.end, header.damage))
+            manifest.damaged.append(DamagedRange(position, header.end, header.damage))
         if last is not None:
             manifest.last, manifest.last_size = last
         manifest.epochs = list(known.opened())
@@ -282,7 +352,7 @@ class BackupFolder:
         return found.hexdigest()
 
 
-def parted(manifest: Manifest, how: str) -> Corrupt:
+def parted(manifest: BackupManifest, how: str) -> Corrupt:
     """The error for a broker log that is not the one of the backup."""
     return Corrupt(
         f"the log of {manifest.broker} diverged from this backup, which ends at {manifest.end}: "

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kourou.client.admin.base_api import AdminApi
-from kourou.client.admin.dead_letters import DeadLetters
-from kourou.client.admin.filters import Filters
-from kourou.client.admin.groups import Groups, Offsets
-from kourou.client.admin.history import History
-from kourou.client.admin.members import Members
-from kourou.client.admin.messages import Messages
-from kourou.client.admin.name_servers import NameServers
-from kourou.client.admin.reading import Reading
-from kourou.client.admin.replicas import Replicas
-from kourou.client.admin.topics import Topics
 from kourou.client.explain.api import Explain
+from kourou.protocol.bodies.broker_bodies import SettingView, decode_setting_views
+
+from kourou.client.admin.base_api import AdminApi
+from kourou.client.admin.dead_letters import DeadLettersApi
+from kourou.client.admin.filters import FiltersApi
+from kourou.client.admin.groups import GroupsApi, MembersApi, OffsetsApi
+from kourou.client.admin.history import HistoryApi
+from kourou.client.admin.messages import MessagesApi, Reading
+from kourou.client.admin.name_servers import NameServersApi
+from kourou.client.admin.replicas import ReplicasApi
+from kourou.client.admin.topics import TopicsApi
 from kourou.client.session.client_session import Session
 from kourou.client.session.connections import body_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import BadRequest, TopicNotFound
 from kourou.model.topic import WRITE
-from kourou.protocol.bodies.broker_bodies import SettingView, decode_setting_views
 from kourou.protocol.bodies.route_bodies import ClusterInfo, decode_kv_table
 from kourou.protocol.bodies.statistics_bodies import BrokerStats, decode_broker_stats
 from kourou.protocol.messages.broker_admin import (
@@ -37,7 +36,7 @@ from kourou.protocol.messages.namesrv import AddWritePermOfBroker, WipeWritePerm
 from kourou.protocol.wire.properties_text import decode_properties_text, encode_properties_text
 
 
-class Brokers(AdminApi):
+class BrokersApi(AdminApi):
     """Broker administration: `client.admin.brokers`.
 
     Methods take the broker's name and send the request to the broker's leader.
@@ -154,7 +153,7 @@ class Brokers(AdminApi):
         return decode_broker_stats(body_of(reply))
 
 
-class Cluster(AdminApi):
+class ClusterApi(AdminApi):
     """Cluster information: `client.admin.cluster`."""
 
     @on_io_thread
@@ -167,17 +166,17 @@ class Admin:
     """All administration APIs of one client."""
 
     def __init__(self, session: Session) -> None:
-        self.topics = Topics(session)
-        self.groups = Groups(session)
-        self.offsets = Offsets(session)
-        self.members = Members(session)
-        self.messages = Messages(session)
+        self.topics = TopicsApi(session)
+        self.groups = GroupsApi(session)
+        self.offsets = OffsetsApi(session)
+        self.members = MembersApi(session)
+        self.messages = MessagesApi(session)
         self.reading = Reading(session)
-        self.brokers = Brokers(session)
-        self.cluster = Cluster(session)
-        self.name_servers = NameServers(session)
-        self.dead_letters = DeadLetters(session)
-        self.history = History(session)
-        self.filters = Filters(session)
-        self.replicas = Replicas(session)
+        self.brokers = BrokersApi(session)
+        self.cluster = ClusterApi(session)
+        self.name_servers = NameServersApi(session)
+        self.dead_letters = DeadLettersApi(session)
+        self.history = HistoryApi(session)
+        self.filters = FiltersApi(session)
+        self.replicas = ReplicasApi(session)
         self.explain = Explain(session)

@@ -15,23 +15,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kourou.client.admin.base_api import AdminApi
-from kourou.client.consumer.received import ReceivedMessage, from_records
-from kourou.client.consumer.send_back import INNER_PRODUCER, squeezed
-from kourou.client.session.connections import body_of, header_of
-from kourou.client.session.io_thread import on_io_thread
-from kourou.errors import BadRequest, Code, KourouError, TopicNotFound, Unavailable
-from kourou.model.message import COMPRESSION_MASK, Property, SysFlag
-from kourou.model.names import (
-    AUTO_CREATE_TOPIC,
-    check_group,
-    dlq_topic,
-    retry_topic,
-)
-from kourou.model.subscription import MATCH_ALL
-from kourou.model.topic import MessageQueue
-from kourou.protocol.bodies.lists_body import LockBatch, decode_locked_queues, encode_lock_batch
-from kourou.protocol.messages.groups import LockBatchMq, UnlockBatchMq
 from kourou.protocol.messages.pulls import (
     GetMinOffset,
     GetMinOffsetResponse,
@@ -43,6 +26,19 @@ from kourou.protocol.messages.pulls import (
     UpdateConsumerOffset,
 )
 from kourou.protocol.messages.sends import SendMessage
+
+from kourou.client.admin.base_api import AdminApi
+from kourou.client.consumer.received import ReceivedMessage, from_records
+from kourou.client.consumer.send_back import INNER_PRODUCER, squeezed
+from kourou.client.session.connections import body_of, header_of
+from kourou.client.session.io_thread import on_io_thread
+from kourou.errors import BadRequest, Code, KourouError, TopicNotFound, Unavailable
+from kourou.model.message import COMPRESSION_MASK, Property, SysFlag
+from kourou.model.names import AUTO_CREATE_TOPIC, check_group, dlq_topic, retry_topic
+from kourou.model.subscription import MATCH_ALL
+from kourou.model.topic import MessageQueue
+from kourou.protocol.bodies.lists_body import LockBatch, decode_locked_queues, encode_lock_batch
+from kourou.protocol.messages.groups import LockBatchMq, UnlockBatchMq
 from kourou.protocol.record.properties import encode_properties
 
 PULL_COUNT = 64
@@ -71,7 +67,7 @@ _NONE = frozenset({int(Code.QUERY_NOT_FOUND)})
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
+class StoredDeadLetter:
     """One dead letter: the stored message, and the properties that tell its origin."""
 
     message: ReceivedMessage
@@ -101,43 +97,45 @@ class DeadLetter:
         return self.message.reconsume_times
 
 
-class DeadLetters(AdminApi):
+class DeadLettersApi(AdminApi):
     """Dead letters of a group: `client.admin.dead_letters`."""
 
     @on_io_thread
-    async def of(self, group: str, *, count_max: int = PULL_COUNT) -> tuple[DeadLetter, ...]:
+    async def of(self, group: str, *, count_max: int = PULL_COUNT) -> tuple[StoredDeadLetter, ...]:
         """Return the oldest unhandled dead letters of a group, at most `count_max`."""
         return tuple(await self._open(group, count_max))
 
     @on_io_thread
     async def resend(
-        self, group: str, letters: Iterable[DeadLetter]
+        self, group: str, dead_letters: Iterable[StoredDeadLetter]
     ) -> dict[str, KourouError | None]:
         """Send these dead letters to their group again; returns None or the error by message ID.
 
         The handled offset does not change. Call `deal_with` to mark dead letters as handled.
         """
         outcomes: dict[str, KourouError | None] = {}
-        for letter in letters:
+        for dead_letter in dead_letters:
             try:
-                await self._send(group, letter)
+                await self._send(group, dead_letter)
             except KourouError as error:
-                outcomes[letter.message.message_id] = error
+                outcomes[dead_letter.message.message_id] = error
             else:
-                outcomes[letter.message.message_id] = None
+                outcomes[dead_letter.message.message_id] = None
         return outcomes
 
     @on_io_thread
-    async def deal_with(self, group: str, letters: Iterable[DeadLetter]) -> dict[MessageQueue, int]:
+    async def deal_with(
+        self, group: str, dead_letters: Iterable[StoredDeadLetter]
+    ) -> dict[MessageQueue, int]:
         """Mark these dead letters, and all before them in their queues, as handled.
 
         Returns the new handled offset of each queue. Every queue is tried; then the first error is
         raised, if there was one.
         """
         marks: dict[MessageQueue, int] = {}
-        for letter in letters:
-            queue = letter.message.queue
-            marks[queue] = max(marks.get(queue, 0), letter.message.offset + 1)
+        for dead_letter in dead_letters:
+            queue = dead_letter.message.queue
+            marks[queue] = max(marks.get(queue, 0), dead_letter.message.offset + 1)
         leaders = await self._dead_leaders(group)
         failure: KourouError | None = None
         for queue, offset in marks.items():
@@ -204,18 +202,18 @@ class DeadLetters(AdminApi):
         except TopicNotFound:
             return {}
 
-    async def _open(self, group: str, count_max: int) -> list[DeadLetter]:
+    async def _open(self, group: str, count_max: int) -> list[StoredDeadLetter]:
         if count_max < 1:
             raise BadRequest(f"count_max is {count_max}; it must be at least 1")
         topic = dlq_topic(group)
-        found: list[DeadLetter] = []
+        found: list[StoredDeadLetter] = []
         for name, address in (await self._dead_leaders(group)).items():
             queues = (await self._session.routes.find(topic)).readable
             for queue in queues:
                 if queue.broker_name == name:
                     offset = await self._mark(address, group, queue)
                     found += await self._read(address, group, queue, offset, count_max)
-        found.sort(key=lambda letter: letter.message.store_timestamp)
+        found.sort(key=lambda dead_letter: dead_letter.message.store_timestamp)
         return found[:count_max]
 
     async def _mark(self, address: str, group: str, queue: MessageQueue) -> int:
@@ -231,8 +229,8 @@ class DeadLetters(AdminApi):
 
     async def _read(
         self, address: str, group: str, queue: MessageQueue, offset: int, count_max: int
-    ) -> list[DeadLetter]:
-        found: list[DeadLetter] = []
+    ) -> list[StoredDeadLetter]:
+        found: list[StoredDeadLetter] = []
         while len(found) < count_max:
             request = PullMessage(
                 consumer_group=group,
@@ -247,13 +245,13 @@ class DeadLetters(AdminApi):
             reply = await self._ask(address, request, also=_NOTHING)
             offset = header_of(reply, PullResponse).next_begin_offset
             if reply.code == Code.SUCCESS:
-                found += map(DeadLetter, from_records(body_of(reply), queue.broker_name))
+                found += map(StoredDeadLetter, from_records(body_of(reply), queue.broker_name))
             elif reply.code == Code.PULL_NOT_FOUND:
                 break
         return found
 
-    async def _send(self, group: str, letter: DeadLetter) -> None:
-        message = letter.message
+    async def _send(self, group: str, dead_letter: StoredDeadLetter) -> None:
+        message = dead_letter.message
         known = await self._session.routes.find(retry_topic(group))
         queues = [one for one in known.writable if one.broker_name == message.queue.broker_name]
         if not (queues or known.writable):
@@ -265,8 +263,8 @@ class DeadLetters(AdminApi):
         properties = {
             name: value for name, value in message.properties.items() if name not in _LEFT_BEHIND
         }
-        if letter.topic is not None:
-            properties[Property.RETRY_TOPIC.value] = letter.topic
+        if dead_letter.topic is not None:
+            properties[Property.RETRY_TOPIC.value] = dead_letter.topic
         stored = message.stored()
         request = SendMessage(
             producer_group=INNER_PRODUCER,

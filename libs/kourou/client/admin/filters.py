@@ -48,7 +48,7 @@ _NOBODY = "kourou-nobody"
 
 
 @dataclass(frozen=True, slots=True)
-class FilterChange:
+class FilterChangeResult:
     """The state of a filter at one broker after a change.
 
     `version` is the version that the request named; `active` is the version that runs, or None.
@@ -62,7 +62,7 @@ class FilterChange:
     quarantined: str | None = None
 
 
-class Filters(AdminApi):
+class FiltersApi(AdminApi):
     """Filter administration: `client.admin.filters`."""
 
     # -- query ------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class Filters(AdminApi):
         topic: str | None = None,
         broker: str | None = None,
         cluster: str | None = None,
-    ) -> dict[str, FilterChange]:
+    ) -> dict[str, FilterChangeResult]:
         """Upload a source; a broker that already has this source keeps its version number.
 
         With `enable` the version becomes active if it never ran at that broker before and the
@@ -183,7 +183,7 @@ class Filters(AdminApi):
             note=note,
             enable=enable,
         )
-        done: dict[str, FilterChange] = {}
+        done: dict[str, FilterChangeResult] = {}
         for where, address in (await self._where(topic, broker, cluster)).items():
             reply = await self._ask(address, request, body=body)
             done[where] = _change(header_of(reply, FilterResponse))
@@ -200,7 +200,7 @@ class Filters(AdminApi):
         topic: str | None = None,
         broker: str | None = None,
         cluster: str | None = None,
-    ) -> dict[str, FilterChange]:
+    ) -> dict[str, FilterChangeResult]:
         """Activate a version, without a number the newest; this also ends its quarantine."""
         request = ChangeFilter(
             consumer_group=group,
@@ -221,7 +221,7 @@ class Filters(AdminApi):
         topic: str | None = None,
         broker: str | None = None,
         cluster: str | None = None,
-    ) -> dict[str, FilterChange]:
+    ) -> dict[str, FilterChangeResult]:
         """Deactivate the filter; the group waits until a version is enabled."""
         request = ChangeFilter(
             consumer_group=group, name=name, action=FilterAction.DISABLE, reason=reason
@@ -238,7 +238,7 @@ class Filters(AdminApi):
         topic: str | None = None,
         broker: str | None = None,
         cluster: str | None = None,
-    ) -> dict[str, FilterChange]:
+    ) -> dict[str, FilterChangeResult]:
         """Activate the version that ran before the active one."""
         request = ChangeFilter(
             consumer_group=group, name=name, action=FilterAction.ROLLBACK, reason=reason
@@ -256,7 +256,7 @@ class Filters(AdminApi):
         topic: str | None = None,
         broker: str | None = None,
         cluster: str | None = None,
-    ) -> dict[str, FilterChange]:
+    ) -> dict[str, FilterChangeResult]:
         """Set what happens to messages that the filter cannot evaluate: hold, skip or pass."""
         known = [one.value for one in FilterPolicy]
         if policy not in known:
@@ -280,7 +280,7 @@ class Filters(AdminApi):
         topic: str | None = None,
         broker: str | None = None,
         cluster: str | None = None,
-    ) -> dict[str, FilterChange]:
+    ) -> dict[str, FilterChangeResult]:
         """Delete a filter with all its versions; consumers that name it wait."""
         request = ChangeFilter(
             consumer_group=group, name=name, action=FilterAction.DELETE, reason=reason
@@ -289,12 +289,12 @@ class Filters(AdminApi):
 
     async def _change(
         self, request: ChangeFilter, topic: str | None, broker: str | None, cluster: str | None
-    ) -> dict[str, FilterChange]:
+    ) -> dict[str, FilterChangeResult]:
         """Send the change to the brokers and collect the results of those that know the filter.
 
         Raises Rejected if no broker knows it.
         """
-        done: dict[str, FilterChange] = {}
+        done: dict[str, FilterChangeResult] = {}
         unknown: KourouError | None = None
         for where, address in (await self._where(topic, broker, cluster)).items():
             try:
@@ -400,5 +400,5 @@ class Filters(AdminApi):
         return found
 
 
-def _change(answer: FilterResponse) -> FilterChange:
-    return FilterChange(answer.version, answer.active, answer.created, answer.quarantined)
+def _change(answer: FilterResponse) -> FilterChangeResult:
+    return FilterChangeResult(answer.version, answer.active, answer.created, answer.quarantined)

@@ -10,13 +10,14 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from kourou.protocol.bodies.broker_bodies import EventView, decode_event_views, decode_state_view
+
 from kourou.client.admin.base_api import AdminApi
 from kourou.client.session.connections import body_of, header_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import BadRequest
 from kourou.model.limits import HISTORY_EVENTS_MAX, REASON_LENGTH_MAX
 from kourou.model.names import check_aggregate, check_event_types, check_stateful
-from kourou.protocol.bodies.broker_bodies import EventView, decode_event_views, decode_state_view
 from kourou.protocol.messages.broker_admin import (
     GetHistory,
     GetHistoryResponse,
@@ -30,7 +31,7 @@ PAGE_EVENTS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class HistoryEvent:
     """One control event: who (`actor`) changed what, when and why.
 
     `aggregate` is the object that changed, for example `topic/orders`. `fields` are the event's own
@@ -57,7 +58,7 @@ class HistoryPage:
     `begins_at` is the offset from which the broker knows its history; 0 if it is complete.
     """
 
-    decisions: list[Decision]
+    decisions: list[HistoryEvent]
     before: int | None
     begins_at: int = 0
 
@@ -76,7 +77,7 @@ class StateAt:
     at_ms: int
 
 
-class History(AdminApi):
+class HistoryApi(AdminApi):
     """Control history: `client.admin.history`."""
 
     @on_io_thread
@@ -139,7 +140,7 @@ class History(AdminApi):
     @on_io_thread
     async def undo(
         self, offset: int, *, broker: str | None = None, reason: str = "", force: bool = False
-    ) -> list[Decision]:
+    ) -> list[HistoryEvent]:
         """Undo the event at `offset`; returns the events that were recorded for that.
 
         Raises Rejected if that event cannot be undone, or if what it changed has changed again
@@ -173,12 +174,12 @@ class History(AdminApi):
         return broker, leaders[broker]
 
 
-def _decisions(broker_name: str, events: list[EventView]) -> list[Decision]:
-    decisions: list[Decision] = []
+def _decisions(broker_name: str, events: list[EventView]) -> list[HistoryEvent]:
+    decisions: list[HistoryEvent] = []
     for each in events:
         fields = each.fields
         decisions.append(
-            Decision(
+            HistoryEvent(
                 broker_name,
                 each.offset,
                 each.at_ms,

@@ -1,4 +1,7 @@
-"""Message queries by ID, key, time or queue offset; consume status and trace of a message."""
+"""Message queries by ID, key, time or queue offset; consume status and trace; queue reading.
+
+State: none, except which broker replied last to a read of a queue.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,15 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Self, TypeVar
 
-from kourou.client.admin.base_api import AdminApi
+from kourou.protocol.messages.pulls import QueryConsumeQueue, QueryMessage, ViewMessageById
+
+from kourou.client.admin.base_api import ADMIN_TIMEOUT_MS, AdminApi
 from kourou.client.admin.message_tracks import MessageTrack, track
+from kourou.client.consumer.pull_consumer import PullResult, result_of
+from kourou.client.consumer.puller import Puller, PullWish
 from kourou.client.consumer.received import ReceivedMessage, from_record, from_records
+from kourou.client.filters.expressions import Sql, Wanted, check_wanted, subscription_of
+from kourou.client.session.client_session import Session
 from kourou.client.session.connections import body_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import (
@@ -21,9 +30,11 @@ from kourou.errors import (
     Unavailable,
     UnknownOutcome,
 )
-from kourou.model.limits import QUERY_MESSAGES_MAX
+from kourou.model.limits import PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX, QUERY_MESSAGES_MAX
 from kourou.model.names import TRACE_TOPIC
+from kourou.model.subscription import MATCH_ALL
 from kourou.model.topic import MessageQueue
+from kourou.protocol.all_bodies import decode_delay_offsets
 from kourou.protocol.bodies.lists_body import (
     ConsumerConnection,
     decode_consumer_connection,
@@ -33,7 +44,7 @@ from kourou.protocol.bodies.statistics_bodies import OffsetWrapper, decode_consu
 from kourou.protocol.bodies.status_bodies import QueueLook, decode_queue_look
 from kourou.protocol.messages.broker_admin import QueryTopicConsumeByWho
 from kourou.protocol.messages.groups import GetConsumerConnectionList, GetConsumeStats
-from kourou.protocol.messages.pulls import QueryConsumeQueue, QueryMessage, ViewMessageById
+from kourou.protocol.messages.offsets import GetAllDelayOffset
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.record.message_trace import TraceRecord, decode_trace
 
@@ -49,7 +60,7 @@ class MessageNotFound(Rejected):
     code = Code.QUERY_NOT_FOUND
 
 
-class Found(list[T]):
+class QueryResults(list[T]):
     """Query results. `missing` maps each broker that could not be queried to its error.
 
     A query returns results even if a broker is offline; that broker may have more. An empty result
@@ -67,7 +78,7 @@ class Found(list[T]):
         return self
 
 
-class Messages(AdminApi):
+class MessagesApi(AdminApi):
     """Message queries: `client.admin.messages`."""
 
     @on_io_thread
@@ -109,21 +120,21 @@ class Messages(AdminApi):
             return error
 
     @on_io_thread
-    async def copies(self, topic: str, unique_key: str) -> Found[ReceivedMessage]:
+    async def copies(self, topic: str, unique_key: str) -> QueryResults[ReceivedMessage]:
         """Return the stored messages with this unique key, the newest 32 of each broker."""
         return (await self._copies(topic, unique_key)).or_why()
 
     async def _copies(
         self, topic: str, unique_key: str, *, without: Collection[str] = ()
-    ) -> Found[ReceivedMessage]:
+    ) -> QueryResults[ReceivedMessage]:
         found = await self._query(
             topic, unique_key, QUERY_COUNT, 0, FOR_EVER_MS, unique=True, without=without
         )
         exact = (message for message in found if message.message_id == unique_key)
-        return Found(exact, found.missing)
+        return QueryResults(exact, found.missing)
 
     @on_io_thread
-    async def search(self, topics: Iterable[str], unique_key: str) -> Found[ReceivedMessage]:
+    async def search(self, topics: Iterable[str], unique_key: str) -> QueryResults[ReceivedMessage]:
         """Return the copies in the first of these topics that has any.
 
         A broker that does not reply is not queried again for the remaining topics.
@@ -136,8 +147,8 @@ class Messages(AdminApi):
                 continue
             away |= {name: error for name, error in found.missing.items() if error.retryable}
             if found:
-                return Found(found, away)
-        return Found((), away).or_why()
+                return QueryResults(found, away)
+        return QueryResults((), away).or_why()
 
     @on_io_thread
     async def by_unique_key(self, topic: str, unique_key: str) -> ReceivedMessage:
@@ -173,7 +184,7 @@ class Messages(AdminApi):
         begin_ms: int = 0,
         end_ms: int = FOR_EVER_MS,
         count_max: int = QUERY_COUNT,
-    ) -> Found[ReceivedMessage]:
+    ) -> QueryResults[ReceivedMessage]:
         """Return messages with a business key that were stored in [begin, end], newest first.
 
         At most `count_max` messages of each broker are returned.
@@ -185,7 +196,7 @@ class Messages(AdminApi):
         found = await self._query(topic, key, count_max, begin_ms, end_ms, unique=False)
         exact = [message for message in found if key in message.keys]
         exact.sort(key=lambda message: message.store_timestamp, reverse=True)
-        return Found(exact, found.missing).or_why()
+        return QueryResults(exact, found.missing).or_why()
 
     async def _query(
         self,
@@ -197,7 +208,7 @@ class Messages(AdminApi):
         *,
         unique: bool,
         without: Collection[str] = (),
-    ) -> Found[ReceivedMessage]:
+    ) -> QueryResults[ReceivedMessage]:
         """Query all brokers of the topic concurrently, except those in `without`."""
         if not key:
             raise BadRequest("the key is empty")
@@ -211,16 +222,18 @@ class Messages(AdminApi):
         )
         leaders = await self._leaders_of(topic)
         asked = {name: address for name, address in leaders.items() if name not in without}
-        told = await asyncio.gather(*(self._told(*one, request) for one in asked.items()))
-        found: Found[ReceivedMessage] = Found()
-        for name, one in zip(asked, told, strict=True):
+        replies = await asyncio.gather(
+            *(self._query_broker(*one, request) for one in asked.items())
+        )
+        found: QueryResults[ReceivedMessage] = QueryResults()
+        for name, one in zip(asked, replies, strict=True):
             if isinstance(one, KourouError):
                 found.missing[name] = one
             else:
                 found += one
         return found
 
-    async def _told(
+    async def _query_broker(
         self, broker: str, address: str, request: QueryMessage
     ) -> Sequence[ReceivedMessage] | KourouError:
         try:
@@ -278,8 +291,8 @@ class Messages(AdminApi):
             connected = error
         try:
             stats = GetConsumeStats(consumer_group=group, topic=topic)
-            told = decode_consume_stats(body_of(await self._ask(address, stats)))
-            progress = told.offsets.get(message.queue)
+            stats_of_group = decode_consume_stats(body_of(await self._ask(address, stats)))
+            progress = stats_of_group.offsets.get(message.queue)
         except GroupNotFound as error:
             progress = error
         return track(group, connected, progress, topic, message.offset, message.properties)
@@ -292,7 +305,7 @@ class Messages(AdminApi):
         trace_topic: str = TRACE_TOPIC,
         begin_ms: int = 0,
         end_ms: int = FOR_EVER_MS,
-    ) -> Found[TraceRecord]:
+    ) -> QueryResults[TraceRecord]:
         """Return the trace records of a message, earliest first.
 
         `message_id` is its unique key. Clients with message trace enabled write the records,
@@ -310,4 +323,91 @@ class Messages(AdminApi):
             if record.message_id == message_id
         ]
         records.sort(key=lambda record: record.timestamp_ms)
-        return Found(records, found.missing).or_why()
+        return QueryResults(records, found.missing).or_why()
+
+
+# -- reading of queues without joining a consumer group --------------------------------------------
+
+READER_GROUP = "TOOLS_CONSUMER"
+"""RocketMQ's group name for tools that pull."""
+
+HOLD_MS = 15_000
+"""The longest long poll of a read, in milliseconds."""
+
+
+class Reading(AdminApi):
+    """Queue reading for tools: `client.admin.reading`."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._puller = Puller(READER_GROUP, session.connections, session.routes, session.clock)
+
+    @on_io_thread
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the topic's readable queues in order, as the name servers have them now.
+
+        Raises TopicNotFound.
+        """
+        leaders = await self._leaders_of(topic)
+        known = await self._session.routes.find(topic)
+        return [queue for queue in known.readable if queue.broker_name in leaders]
+
+    @on_io_thread
+    async def bounds(self, queue: MessageQueue) -> tuple[int, int]:
+        """Return the minimum offset that is stored, and the next offset that will be assigned."""
+        facts = self._session.facts
+        return await facts.min_offset(queue), await facts.max_offset(queue)
+
+    @on_io_thread
+    async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the offset of the first message stored at or after a time."""
+        return await self._session.facts.offset_by_time(queue, timestamp_ms)
+
+    @on_io_thread
+    async def committed(self, group: str, queue: MessageQueue) -> int | None:
+        """Return a group's committed offset, or None if there is none."""
+        return await self._session.facts.committed(group, queue)
+
+    @on_io_thread
+    async def read(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        wanted: Wanted = MATCH_ALL,
+        count_max: int = 32,
+        size_bytes_max: int = PULL_SIZE_BYTES_MAX,
+        wait_ms: int = 0,
+    ) -> PullResult:
+        """Return messages from `offset` on; the broker waits up to `wait_ms` for a first one.
+
+        Raises the errors of `PullConsumer.pull`. An offset outside the queue is reported in the
+        result's status.
+        """
+        if offset < 0 or wait_ms < 0 or not 0 < count_max <= PULL_MESSAGES_MAX:
+            raise BadRequest(
+                "offset and wait time must be at least 0, and the number of messages at least 1"
+            )
+        if not isinstance(wanted, str | Sql):
+            raise BadRequest(
+                "reading does not support Python filters",
+                hint="filter by tags or Sql, or consume in a group",
+            )
+        check_wanted(wanted)
+        subscription = subscription_of(queue.topic, wanted, version=self._session.clock.now_ms())
+        hold_ms = min(wait_ms, HOLD_MS)
+        params = PullWish(count_max, size_bytes_max, hold_ms, hold_ms + ADMIN_TIMEOUT_MS)
+        pulled = await self._puller.pull(queue, offset, subscription, params)
+        return result_of(queue, pulled, subscription)
+
+    @on_io_thread
+    async def delay_offsets(self, broker_name: str) -> dict[int, int]:
+        """Return by delay level up to which offset of its queue a broker has delivered.
+
+        A level at which nothing was delivered yet may be left out. Raises Unavailable if the broker
+        is unknown or has no leader.
+        """
+        address = (await self._leaders()).get(broker_name)
+        if address is None:
+            raise Unavailable(f"broker {broker_name} has no leader")
+        return decode_delay_offsets(body_of(await self._ask(address, GetAllDelayOffset())))

@@ -30,7 +30,7 @@ ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 _NONE = frozenset({int(Code.QUERY_NOT_FOUND)})
 
 
-class NameServers(AdminApi):
+class NameServersApi(AdminApi):
     """Name server administration: `client.admin.name_servers`."""
 
     @on_io_thread

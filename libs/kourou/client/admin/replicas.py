@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView, decode_replicas
+
 from kourou.client.admin.base_api import AdminApi
 from kourou.client.session.connections import body_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import BadRequest, KourouError, Rejected, Unavailable, UnknownOutcome
 from kourou.model.topic import MASTER_ID, BrokerData
-from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView, decode_replicas
 from kourou.protocol.messages.replication import (
     GetReplicas,
     PromoteReplica,
@@ -49,12 +50,12 @@ def leaders_of(members: Iterable[LogMember]) -> dict[str, ReplicasView]:
     """Return the leader of each log; if two replicas claim it, the one with the later epoch."""
     found: dict[str, ReplicasView] = {}
     for one in members:
-        told = one.told
-        if told is None or not told.leads or told.fenced:
+        status = one.told
+        if status is None or not status.leads or status.fenced:
             continue
         known = found.get(one.broker_name)
-        if known is None or told.epoch > known.epoch:
-            found[one.broker_name] = told
+        if known is None or status.epoch > known.epoch:
+            found[one.broker_name] = status
     return found
 
 
@@ -77,7 +78,7 @@ def absent(members: Sequence[LogMember]) -> list[tuple[ReplicasView, FollowerVie
     return found
 
 
-class Replicas(AdminApi):
+class ReplicasApi(AdminApi):
     """Replica administration: `client.admin.replicas`."""
 
     @on_io_thread
@@ -142,7 +143,7 @@ class Replicas(AdminApi):
         assert isinstance(reply.header, TransferLeaderResponse)
         return await self._wait_for_another(broker, reply.header)
 
-    async def _wait_for_another(self, broker: str, begun: TransferLeaderResponse) -> ReplicasView:
+    async def _wait_for_another(self, broker: str, started: TransferLeaderResponse) -> ReplicasView:
         """Wait until a node leads a later epoch and the name server's routes name it."""
         clock = self._session.clock
         until_ms = clock.monotonic_ms() + TRANSFERRED_WAIT_MS
@@ -151,19 +152,19 @@ class Replicas(AdminApi):
             for one in await self._known_members(broker):
                 if one.told is None or not one.told.leads:
                     continue
-                stayed = one.told.epoch == begun.epoch
-                if one.told.epoch > begun.epoch and one.registered_id == MASTER_ID:
+                stayed = one.told.epoch == started.epoch
+                if one.told.epoch > started.epoch and one.registered_id == MASTER_ID:
                     return one.told
             await asyncio.sleep(PAUSE_MS / 1_000)
         if stayed:
             raise Unavailable(
-                f"{begun.leader} is still the leader of {broker}: "
-                f"{begun.target or 'the most up-to-date replica'} did not take "
+                f"{started.leader} is still the leader of {broker}: "
+                f"{started.target or 'the most up-to-date replica'} did not take "
                 "over in time",
                 hint="check which replicas are online, and their lag: kourou admin replicas",
             )
         raise UnknownOutcome(
-            f"{begun.leader} started the transfer, but the new leader is not known yet",
+            f"{started.leader} started the transfer, but the new leader is not known yet",
             hint="check the replicas: kourou admin replicas",
         )
 
@@ -199,11 +200,11 @@ class Replicas(AdminApi):
         until_ms = clock.monotonic_ms() + PROMOTED_WAIT_MS
         while clock.monotonic_ms() < until_ms:
             chosen = await self._look(broker, MASTER_ID, address)
-            told = chosen.told
-            if told is not None and told.leads and told.epoch >= epoch:
+            status = chosen.told
+            if status is not None and status.leads and status.epoch >= epoch:
                 registered = await self._registered_leader(broker)
                 if registered is not None and _same(chosen, registered):
-                    return told
+                    return status
             await asyncio.sleep(PAUSE_MS / 1_000)
         raise UnknownOutcome(
             f"{address} accepted the promotion in epoch {epoch}, but is not known as leader yet",
@@ -260,5 +261,5 @@ def _same(one: LogMember, other: LogMember) -> bool:
     return (one.told.broker_id, one.told.leads) == (other.told.broker_id, other.told.leads)
 
 
-def _place(told: ReplicasView) -> tuple[int, int]:
-    return told.epoch, told.end
+def _place(status: ReplicasView) -> tuple[int, int]:
+    return status.epoch, status.end

@@ -33,7 +33,7 @@ VISIBLE_MS_MAX = 3_000
 VISIBLE_PAUSE_MS = 20
 
 
-class Topics(AdminApi):
+class TopicsApi(AdminApi):
     """Topic administration: `client.admin.topics`."""
 
     @on_io_thread
@@ -115,14 +115,14 @@ class Topics(AdminApi):
         while True:
             try:
                 known = await self._session.routes.refresh(topic)
-                told = {
+                registered = {
                     data.broker_name
                     for data in known.route.queue_datas
                     if data.perm == request.perm
                     and data.read_queue_nums == request.read_queue_nums
                     and data.write_queue_nums == request.write_queue_nums
                 }
-                if not known.borrowed and brokers <= told:
+                if not known.borrowed and brokers <= registered:
                     return
             except TopicNotFound:
                 pass  # not yet

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
+from kourou.protocol.bodies.broker_bodies import SettingView
 
 from kourou.errors import BadRequest, DecodeError
 from kourou.model.limits import CONSOLE_SETTINGS_MAX
-from kourou.protocol.bodies.broker_bodies import SettingView
 from kourou_console.api.cluster import BrokerPath, LogReplica, members_of
 from kourou_console.api.groups import QueueLag, lag_of
 from kourou_console.gateway import Gateway
@@ -461,8 +461,6 @@ OPERATIONS: tuple[Operation, ...] = (
         BrokerChange,
         SettingsBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "PUT",
@@ -475,8 +473,6 @@ OPERATIONS: tuple[Operation, ...] = (
         BrokerChange,
         WritePermission,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "POST",
@@ -489,8 +485,6 @@ OPERATIONS: tuple[Operation, ...] = (
         BrokerChange,
         Cleaning,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "GET",
@@ -523,8 +517,6 @@ OPERATIONS: tuple[Operation, ...] = (
         BrokerChange,
         TransferParams,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "POST",
@@ -537,7 +529,5 @@ OPERATIONS: tuple[Operation, ...] = (
         BrokerChange,
         Promotion,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
 )

@@ -404,8 +404,6 @@ OPERATIONS: tuple[Operation, ...] = (
         GroupPath,
         DirectBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "GET",

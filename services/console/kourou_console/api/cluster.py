@@ -495,8 +495,6 @@ NAME_SERVER_OPERATIONS: tuple[Operation, ...] = (
         NameServerChange,
         NameServerSettings,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "GET",
@@ -519,8 +517,6 @@ NAME_SERVER_OPERATIONS: tuple[Operation, ...] = (
         KeyPath,
         ValueBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "DELETE",
@@ -531,7 +527,5 @@ NAME_SERVER_OPERATIONS: tuple[Operation, ...] = (
         delete_value,
         Done,
         KeyPath,
-        changes=True,
-        administers=True,
     ),
 )

@@ -16,8 +16,20 @@ from typing import Annotated
 
 import msgspec
 from aiohttp import web
+from kourou_console.dead_letters.redrives import RedriveJob, RedriveOutcome, RedriveResult, Redrives
+from kourou_console.dead_letters.selection import (
+    Selection,
+    UnhandledDeadLetters,
+    dead_letters_from,
+    every_dead_letter,
+    unhandled_dead_letters,
+)
+from kourou_console.http.responses import ALWAYS, HttpError, disposition
+from kourou_console.messages.bodies import Budget
+from kourou_console.messages.cursors import decode_cursor, encode_cursor
+from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, StoredMessageView, view_of
 
-from kourou.client.admin.dead_letters import DeadLetter
+from kourou.client.admin.dead_letters import StoredDeadLetter
 from kourou.client.admin.messages import MessageNotFound
 from kourou.errors import BadRequest, GroupNotFound, KourouError, TopicNotFound, Unavailable
 from kourou.model.limits import (
@@ -31,21 +43,9 @@ from kourou.model.limits import (
 from kourou.model.names import DLQ_PREFIX, check_group, dlq_topic
 from kourou.model.topic import MessageQueue
 from kourou_console.api.groups import all_groups
-from kourou_console.dead_letters.redrives import RedriveJob, RedriveOutcome, RedriveResult, Redrives
-from kourou_console.dead_letters.selection import (
-    Selection,
-    UnhandledDeadLetters,
-    dead_letters_from,
-    every_dead_letter,
-    unhandled_dead_letters,
-)
 from kourou_console.gateway import Gateway
-from kourou_console.http.responses import ALWAYS, HttpError, disposition
 from kourou_console.leases.leases import wanted_of
 from kourou_console.lists import Done, Listing, Missing, Name, asked
-from kourou_console.messages.bodies import Budget
-from kourou_console.messages.cursors import decode_cursor, encode_cursor
-from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, StoredMessageView, view_of
 from kourou_console.operation import BodyKind, NoParameters, Operation
 
 AT_ONCE = 16
@@ -201,7 +201,7 @@ async def list_dead_letters(gateway: Gateway, parameters: OfGroup) -> DeadLetter
         if read >= DEAD_LETTERS_READ_MAX:
             break
     cursor = None
-    dead_letters: list[DeadLetter] = []
+    dead_letters: list[StoredDeadLetter] = []
     if found.marks:
         asking = {queue: offsets[queue] for queue in found.marks}
         shown = await dead_letters_from(gateway, asking, parameters.count)
@@ -224,7 +224,7 @@ async def list_dead_letters(gateway: Gateway, parameters: OfGroup) -> DeadLetter
     )
 
 
-def _count(causes: dict[tuple[str, str | None], CauseView], dead_letter: DeadLetter) -> None:
+def _count(causes: dict[tuple[str, str | None], CauseView], dead_letter: StoredDeadLetter) -> None:
     at_ms = dead_letter.message.store_timestamp
     key = (dead_letter.cause, dead_letter.topic)
     former = causes.get(key)
@@ -239,7 +239,7 @@ def _count(causes: dict[tuple[str, str | None], CauseView], dead_letter: DeadLet
     )
 
 
-def _view(dead_letter: DeadLetter, message: StoredMessageView) -> DeadLetterView:
+def _view(dead_letter: StoredDeadLetter, message: StoredMessageView) -> DeadLetterView:
     return DeadLetterView(
         id=dead_letter.message.offset_message_id,
         cause=dead_letter.cause,
@@ -539,8 +539,6 @@ OPERATIONS: tuple[Operation, ...] = (
         body=RedriveParams,
         body_kind=BodyKind.JSON,
         status=202,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "GET",
@@ -571,8 +569,6 @@ OPERATIONS: tuple[Operation, ...] = (
         stop_redrive,
         JobView,
         parameters=JobName,
-        changes=True,
-        administers=True,
     ),
 )
 
@@ -588,7 +584,5 @@ DISCARD_OPERATIONS: tuple[Operation, ...] = (
         DiscardWanted,
         DiscardBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
 )

@@ -641,8 +641,6 @@ def _change(verb: str, name: str, about: str, handle: object, body: type) -> Ope
         FilterTarget,
         body,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     )
 
 
@@ -700,8 +698,6 @@ OPERATIONS: tuple[Operation, ...] = (
         FilterTarget,
         UploadBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
         call=True,
     ),
     _change("enable", "enable_filter", "Enable a version of a filter.", enable, EnableBody),
@@ -729,8 +725,6 @@ OPERATIONS: tuple[Operation, ...] = (
         delete,
         FilterChanges,
         FilterDeletion,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "POST",
@@ -743,7 +737,5 @@ OPERATIONS: tuple[Operation, ...] = (
         FilterPath,
         TrialBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
 )

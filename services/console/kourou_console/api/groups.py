@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
+from kourou_console.metrics.sampler import Sampler
 
 from kourou.errors import BadRequest, GroupNotFound, KourouError, Rejected, Unavailable
 from kourou.model.names import DLQ_PREFIX, check_group, is_system_group
@@ -33,7 +34,6 @@ from kourou_console.lists import (
     cut,
     why,
 )
-from kourou_console.metrics.sampler import Sampler
 from kourou_console.operation import BodyKind, Operation
 
 _FIELDS = (
@@ -518,8 +518,6 @@ OPERATIONS: tuple[Operation, ...] = (
         GroupChange,
         GroupBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "DELETE",
@@ -530,7 +528,5 @@ OPERATIONS: tuple[Operation, ...] = (
         delete,
         GroupLoss,
         GroupDeletion,
-        changes=True,
-        administers=True,
     ),
 )

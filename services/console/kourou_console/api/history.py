@@ -448,8 +448,6 @@ OPERATIONS: tuple[Operation, ...] = (
         UndoWanted,
         UndoBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "GET",
@@ -472,7 +470,5 @@ OPERATIONS: tuple[Operation, ...] = (
         BrokerUndoWanted,
         UndoBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
 )

@@ -9,6 +9,9 @@ from enum import StrEnum
 from typing import Annotated
 
 import msgspec
+from kourou_console.http.responses import problem_of
+from kourou_console.messages.bodies import Budget
+from kourou_console.messages.views import StoredMessageView, view_of
 
 from kourou.errors import KourouError
 from kourou.model.limits import (
@@ -24,13 +27,10 @@ from kourou.model.limits import (
 from kourou.model.names import check_group
 from kourou.model.subscription import ConsumeFromWhere
 from kourou_console.gateway import Gateway
-from kourou_console.http.responses import problem_of
 from kourou_console.leases.book import HeldState, LeaseEnd
 from kourou_console.leases.leases import Leases, in_short, subscribed
 from kourou_console.leases.member import GroupHeld, GroupMember
 from kourou_console.lists import Listing, Name
-from kourou_console.messages.bodies import Budget
-from kourou_console.messages.views import StoredMessageView, view_of
 from kourou_console.operation import BodyKind, NoParameters, Operation
 
 CHAPTER = "Consuming by leases"
@@ -364,7 +364,6 @@ OPERATIONS: tuple[Operation, ...] = (
         parameters=InGroupTopic,
         body=Receive,
         body_kind=BodyKind.JSON,
-        changes=True,
         leaves_with_caller=True,
     ),
     Operation(
@@ -378,7 +377,6 @@ OPERATIONS: tuple[Operation, ...] = (
         ack_lease,
         LeaseState,
         parameters=OneLease,
-        changes=True,
     ),
     Operation(
         "POST",
@@ -391,7 +389,6 @@ OPERATIONS: tuple[Operation, ...] = (
         parameters=OneLease,
         body=Extension,
         body_kind=BodyKind.JSON,
-        changes=True,
     ),
     Operation(
         "POST",
@@ -407,7 +404,6 @@ OPERATIONS: tuple[Operation, ...] = (
         parameters=OneLease,
         body=Retry,
         body_kind=BodyKind.JSON,
-        changes=True,
     ),
     Operation(
         "POST",
@@ -421,7 +417,6 @@ OPERATIONS: tuple[Operation, ...] = (
         parameters=OneLease,
         body=DeadLettered,
         body_kind=BodyKind.JSON,
-        changes=True,
     ),
     Operation(
         "POST",
@@ -434,7 +429,6 @@ OPERATIONS: tuple[Operation, ...] = (
         parameters=InGroup,
         body=Acks,
         body_kind=BodyKind.JSON,
-        changes=True,
     ),
     Operation(
         "GET",
@@ -455,6 +449,5 @@ OPERATIONS: tuple[Operation, ...] = (
         leave_group,
         Left,
         parameters=InGroup,
-        changes=True,
     ),
 )

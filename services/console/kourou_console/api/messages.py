@@ -16,9 +16,22 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
+from kourou_console.http.call import Content
+from kourou_console.messages.bodies import Budget
+from kourou_console.messages.cursors import decode_cursor, encode_cursor
+from kourou_console.messages.pages import newest_messages, offsets_at, page_by_time
+from kourou_console.messages.views import (
+    PREVIEW_BYTES,
+    WHOLE_BYTES,
+    BodyMax,
+    StoredMessageView,
+    host_text,
+    view_of,
+    views_of,
+)
 
 from kourou.client.admin.message_tracks import MessageTrack, TrackKind
-from kourou.client.admin.messages import Found, MessageNotFound
+from kourou.client.admin.messages import MessageNotFound, QueryResults
 from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.explain.explanation import Explanation
@@ -41,21 +54,8 @@ from kourou.protocol.record.message_trace import (
     TransactionEnded,
 )
 from kourou_console.gateway import Gateway
-from kourou_console.http.call import Content
 from kourou_console.leases.leases import wanted_of
 from kourou_console.lists import Missing, Name, why
-from kourou_console.messages.bodies import Budget
-from kourou_console.messages.cursors import decode_cursor, encode_cursor
-from kourou_console.messages.pages import newest_messages, offsets_at, page_by_time
-from kourou_console.messages.views import (
-    PREVIEW_BYTES,
-    WHOLE_BYTES,
-    BodyMax,
-    StoredMessageView,
-    host_text,
-    view_of,
-    views_of,
-)
 from kourou_console.operation import Operation
 
 FOR_EVER_MS = 2**53 - 1
@@ -415,7 +415,7 @@ async def get_message(gateway: Gateway, parameters: OneWithBody) -> Detail:
     )
     if isinstance(copies, BaseException):
         missing.append(Missing("copies", why(copies)))
-        copies = Found()
+        copies = QueryResults()
     if isinstance(tracks, BaseException):
         missing.append(Missing("tracks", why(tracks)))
         tracks = []
@@ -430,7 +430,7 @@ async def get_message(gateway: Gateway, parameters: OneWithBody) -> Detail:
     )
 
 
-def _missing(found: Found[Any], what: str = "") -> list[Missing]:
+def _missing(found: QueryResults[Any], what: str = "") -> list[Missing]:
     return [Missing(f"{what}{broker}", why(error)) for broker, error in found.missing.items()]
 
 
@@ -477,7 +477,7 @@ async def get_message_trace(gateway: Gateway, parameters: OneMessage) -> TraceVi
     )
     if isinstance(records, BaseException):
         missing.append(Missing("message traces", why(records)))
-        records = Found()
+        records = QueryResults()
     elif not records:
         missing.append(Missing("message traces", "no traces found (client setting message_trace)"))
     if isinstance(tracks, BaseException):

@@ -17,8 +17,11 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 import msgspec
+from kourou_console.messages.bodies import Budget
+from kourou_console.messages.transactions import id_of_waiting
+from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, StoredMessageView, view_of
 
-from kourou.client.admin.reading import Reading
+from kourou.client.admin.messages import Reading
 from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.errors import KourouError, TopicNotFound
@@ -28,9 +31,6 @@ from kourou.model.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 from kourou.model.topic import MessageQueue
 from kourou_console.gateway import Gateway
 from kourou_console.lists import Missing, Name, brokers_of, cut, why
-from kourou_console.messages.bodies import Budget
-from kourou_console.messages.transactions import id_of_waiting
-from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, StoredMessageView, view_of
 from kourou_console.operation import Operation
 
 CHAPTER = "Pending messages"

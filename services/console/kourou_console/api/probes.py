@@ -253,8 +253,6 @@ OPERATIONS: tuple[Operation, ...] = (
         NoParameters,
         ProbeBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "GET",

@@ -418,7 +418,6 @@ OPERATIONS: tuple[Operation, ...] = (
         json_body=Envelope,
         body_bytes_max=BODY_SIZE_BYTES_MAX,
         headers=(*MESSAGE_HEADERS, *DELAY_HEADERS, ABOUT),
-        changes=True,
         call=True,
     ),
     Operation(
@@ -434,7 +433,6 @@ OPERATIONS: tuple[Operation, ...] = (
         body_kind=BodyKind.JSON,
         body_bytes_max=BODY_SIZE_BYTES_MAX,
         headers=(ABOUT,),
-        changes=True,
         call=True,
     ),
     Operation(
@@ -453,7 +451,6 @@ OPERATIONS: tuple[Operation, ...] = (
         body_bytes_max=BODY_SIZE_BYTES_MAX,
         headers=(*MESSAGE_HEADERS, ABOUT),
         status=201,
-        changes=True,
         call=True,
     ),
     Operation(
@@ -465,7 +462,6 @@ OPERATIONS: tuple[Operation, ...] = (
         commit,
         EndedTransaction,
         parameters=OfTransaction,
-        changes=True,
     ),
     Operation(
         "POST",
@@ -476,6 +472,5 @@ OPERATIONS: tuple[Operation, ...] = (
         roll_back,
         EndedTransaction,
         parameters=OfTransaction,
-        changes=True,
     ),
 )

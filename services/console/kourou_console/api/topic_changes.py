@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 import msgspec
+from kourou_console.metrics.sampler import Sampler
 
 from kourou.client.admin.name_servers import ORDER_NAMESPACE
 from kourou.client.session.routes import strict_queues
@@ -34,7 +35,6 @@ from kourou_console.lists import (
     changes_between,
     why,
 )
-from kourou_console.metrics.sampler import Sampler
 from kourou_console.operation import BodyKind, Operation
 from kourou_console.topic_kinds import Access, TopicKind, kind_of, permission_of
 
@@ -473,8 +473,6 @@ OPERATIONS: tuple[Operation, ...] = (
         TopicChange,
         TopicBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "PUT",
@@ -487,8 +485,6 @@ OPERATIONS: tuple[Operation, ...] = (
         TopicChange,
         PermissionBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "DELETE",
@@ -499,8 +495,6 @@ OPERATIONS: tuple[Operation, ...] = (
         delete,
         TopicLoss,
         TopicDeletion,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "GET",
@@ -523,8 +517,6 @@ OPERATIONS: tuple[Operation, ...] = (
         TopicChange,
         OrderBody,
         BodyKind.JSON,
-        changes=True,
-        administers=True,
     ),
     Operation(
         "DELETE",
@@ -535,7 +527,5 @@ OPERATIONS: tuple[Operation, ...] = (
         delete_order,
         Order,
         TopicChange,
-        changes=True,
-        administers=True,
     ),
 )

@@ -27,7 +27,15 @@ from http import HTTPStatus
 from itertools import count
 from typing import Self
 
-from kourou.client.admin.dead_letters import DeadLetter
+from kourou_console.dead_letters.selection import (
+    Selection,
+    UnhandledDeadLetters,
+    every_dead_letter,
+    unhandled_dead_letters,
+)
+from kourou_console.http.responses import Busy, HttpError
+
+from kourou.client.admin.dead_letters import StoredDeadLetter
 from kourou.client.session.io_thread import background
 from kourou.errors import KourouError, Unavailable
 from kourou.model.limits import (
@@ -38,14 +46,7 @@ from kourou.model.limits import (
     REDRIVES_KEPT_MAX,
 )
 from kourou.model.topic import MessageQueue
-from kourou_console.dead_letters.selection import (
-    Selection,
-    UnhandledDeadLetters,
-    every_dead_letter,
-    unhandled_dead_letters,
-)
 from kourou_console.gateway import Gateway
-from kourou_console.http.responses import Busy, HttpError
 
 REFRESH_S = QUEUE_LOCK_MS / 3_000
 
@@ -173,7 +174,7 @@ class RedriveJob:
         """The number of dead letters with one of these outcomes."""
         return sum(one.outcome in outcomes for one in self.results)
 
-    def takes(self, dead_letter: DeadLetter) -> bool:
+    def takes(self, dead_letter: StoredDeadLetter) -> bool:
         """Whether the dead letter is selected."""
         if self.ids is not None and dead_letter.message.offset_message_id not in self.ids:
             return False
@@ -298,8 +299,10 @@ class Redrives:
                 len(job.results),
             )
 
-    async def _selected(self, job: RedriveJob, found: UnhandledDeadLetters) -> list[DeadLetter]:
-        dead_letters: list[DeadLetter] = []
+    async def _selected(
+        self, job: RedriveJob, found: UnhandledDeadLetters
+    ) -> list[StoredDeadLetter]:
+        dead_letters: list[StoredDeadLetter] = []
         size_bytes = 0
         async for page in every_dead_letter(self._gateway, found, job.selection.wanted):
             for lost in page.missing + page.damaged:
@@ -317,7 +320,7 @@ class Redrives:
                     return dead_letters
                 size_bytes += dead_letter.message.size
                 if not job.dry_run:
-                    dead_letters.append(DeadLetter(dead_letter.message.alone()))
+                    dead_letters.append(StoredDeadLetter(dead_letter.message.alone()))
                 job.results.append(RedriveResult(dead_letter.message.offset_message_id))
         if job.ids is not None:
             there = {result.id for result in job.results}
@@ -332,7 +335,7 @@ class Redrives:
     async def _send(
         self,
         job: RedriveJob,
-        dead_letters: list[DeadLetter],
+        dead_letters: list[StoredDeadLetter],
         found: UnhandledDeadLetters,
         locks: DeadLetterLocks,
     ) -> None:
@@ -359,7 +362,7 @@ class Redrives:
                 await self._gateway.admin.dead_letters.deal_with(job.group, marks.moved.values())
 
     async def _send_one(
-        self, job: RedriveJob, dead_letter: DeadLetter, result: RedriveResult
+        self, job: RedriveJob, dead_letter: StoredDeadLetter, result: RedriveResult
     ) -> None:
         try:
             found = await self._gateway.admin.dead_letters.resend(job.group, [dead_letter])
@@ -377,9 +380,9 @@ class _Marks:
     def __init__(self, found: UnhandledDeadLetters) -> None:
         self._next = dict(found.marks)
         #: The last dead letter of each consecutive range.
-        self.moved: dict[MessageQueue, DeadLetter] = {}
+        self.moved: dict[MessageQueue, StoredDeadLetter] = {}
 
-    def sent(self, dead_letter: DeadLetter) -> None:
+    def sent(self, dead_letter: StoredDeadLetter) -> None:
         """Note a sent dead letter; those of one queue must come in their order."""
         queue = dead_letter.message.queue
         if dead_letter.message.offset == self._next.get(queue):

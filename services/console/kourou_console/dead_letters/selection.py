@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import msgspec
+from kourou_console.messages.pages import page_by_time
 
-from kourou.client.admin.dead_letters import DeadLetter
+from kourou.client.admin.dead_letters import StoredDeadLetter
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.filters.expressions import Sql
 from kourou.errors import KourouError, TopicNotFound
@@ -20,7 +21,6 @@ from kourou.model.topic import MessageQueue
 from kourou_console.gateway import Gateway
 from kourou_console.leases.leases import wanted_of
 from kourou_console.lists import Missing, why
-from kourou_console.messages.pages import page_by_time
 
 PAGE = 64
 AT_ONCE = 16
@@ -40,7 +40,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     from_ms: int | None = None
     until_ms: int | None = None
 
-    def takes(self, dead_letter: DeadLetter) -> bool:
+    def takes(self, dead_letter: StoredDeadLetter) -> bool:
         """Whether the dead letter is selected. Tag and SQL filters were applied by the broker."""
         message = dead_letter.message
         return (
@@ -112,7 +112,7 @@ async def unhandled_dead_letters(gateway: Gateway, group: str) -> UnhandledDeadL
 class DeadLetterPage:
     """Some dead letters, the oldest first, and the offsets of the next page, if any."""
 
-    dead_letters: list[DeadLetter]
+    dead_letters: list[StoredDeadLetter]
     offsets: dict[MessageQueue, int] | None
     missing: list[Missing]
     #: Positions that were skipped.
@@ -129,7 +129,7 @@ async def dead_letters_from(
     page = await page_by_time(
         gateway.admin.reading, offsets, until_ms=FOR_EVER_MS, count=count, wanted=wanted
     )
-    dead_letters = [DeadLetter(one) for one in page.messages]
+    dead_letters = [StoredDeadLetter(one) for one in page.messages]
     return DeadLetterPage(dead_letters, page.offsets, page.missing, page.damaged)
 
 

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any
 
-
-class Right(IntEnum):
-    """What a caller may do; each right includes those before it."""
-
-    READ = 1  # read everything, including bodies
-    WRITE = 2  # produce and consume
-    ADMIN = 3  # change topics, groups, offsets, settings, filters
+from kourou.operations.catalogue import Right
 
 
 @dataclass(frozen=True, slots=True)

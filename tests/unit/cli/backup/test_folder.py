@@ -17,7 +17,7 @@ from kourou.protocol.messages.replication import FetchLogResponse
 SEGMENT = 4_096
 
 
-def begun(path: Path) -> BackupFolder:
+def started(path: Path) -> BackupFolder:
     folder = BackupFolder(path)
     folder.open(make=True)
     control = ControlState()
@@ -42,7 +42,7 @@ def answer(position: int, *, previous: int = 4, data: int = 4) -> FetchLogRespon
 def test_what_a_broker_cannot_have_is_refused_as_corrupt(
     header: FetchLogResponse, tmp_path: Path
 ) -> None:
-    folder = begun(tmp_path / "backup")
+    folder = started(tmp_path / "backup")
     try:
         with pytest.raises(Corrupt):
             folder.add(header, memoryview(bytes(100)))

@@ -1,12 +1,12 @@
-"""Brokers and the cluster, as an operator sees them."""
+"""Brokers and the cluster, for operators."""
 
 from __future__ import annotations
 
 import pytest
+from kourou.protocol.bodies.broker_bodies import SettingView, encode_setting_views
 
 from kourou.client.session.io_thread import ClientClosed
 from kourou.errors import BadRequest, Code, ConfigError, DecodeError
-from kourou.protocol.bodies.broker_bodies import SettingView, encode_setting_views
 from kourou.protocol.bodies.route_bodies import encode_kv_table
 from kourou.protocol.bodies.statistics_bodies import BrokerStats, StatsItem, encode_broker_stats
 from kourou.protocol.messages.broker_admin import (
@@ -96,17 +96,17 @@ async def test_only_an_open_client_has_it(producing):
         _ = producing().admin
 
 
-async def test_a_setting_is_told_with_what_it_may_be(broker, admin):
-    told = SettingView(name="traceOn", value="true", configured="true", kind="boolean")
+async def test_a_setting_is_returned_with_its_allowed_values(broker, admin):
+    view = SettingView(name="traceOn", value="true", configured="true", kind="boolean")
 
     def answer(request):
         if isinstance(request, GetBrokerConfig):
             assert request.described
-            return Answer(body=encode_setting_views([told]))
+            return Answer(body=encode_setting_views([view]))
         return None
 
     broker.intercept = answer
-    assert await admin.brokers.settings("broker-a") == [told]
+    assert await admin.brokers.settings("broker-a") == [view]
     broker.intercept = lambda _: Answer(body=encode_properties_text({"traceOn": "true"}))
     with pytest.raises(DecodeError):  # a broker of another make
         await admin.brokers.settings("broker-a")

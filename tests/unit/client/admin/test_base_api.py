@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from kourou.protocol.messages.pulls import GetMaxOffset
 
-from kourou.client.admin import base_api as admin_desk
+from kourou.client.admin import base_api
 from kourou.client.admin.base_api import AdminApi
 from kourou.errors import BadRequest, NoPermission, TopicNotFound, Unavailable
 from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
-from kourou.protocol.messages.pulls import GetMaxOffset
 from kourou_rigs.wire_broker import Answer
 
 ASK = GetMaxOffset(topic="T", queue_id=0)
@@ -85,7 +85,7 @@ async def test_leaders_are_waited_for(cluster, broker, api):
 
 
 async def test_a_broker_that_nobody_leads_is_no_wrong_name(cluster, broker, api, monkeypatch):
-    monkeypatch.setattr(admin_desk, "ADMIN_TIMEOUT_MS", 50)
+    monkeypatch.setattr(base_api, "ADMIN_TIMEOUT_MS", 50)
     cluster.follower(broker)
     cluster.nobody_leads(broker)
     with pytest.raises(Unavailable, match="has no leader"):

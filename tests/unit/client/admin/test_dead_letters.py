@@ -1,4 +1,4 @@
-"""Dead letters: read, sent to their group again, dealt with."""
+"""Dead letters: read, sent to their group again, marked as handled."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ def test_a_dead_letter_goes_to_its_group_once_more(kourou_broker):
             raise DeadLetter("no such account")
 
     with kourou_broker.client(group) as mq:
-        letters = mq.admin.dead_letters
-        assert letters.of(group) == ()
+        api = mq.admin.dead_letters
+        assert api.of(group) == ()
         mq.send(topic, b"bill", tag="paid", keys=["K-1"], properties={"shop": "north"})
         with mq.listen(topic, handler):
             assert died.acquire(timeout=60)
-            while not (found := letters.of(group)):
+            while not (found := api.of(group)):
                 pass
-            (letter,) = found
-            assert (letter.topic, letter.reason) == (topic, "no such account")
-            assert letter.message.properties["shop"] == "north"
-            assert letters.resend(group, found) == {letter.message.message_id: None}
+            (dead_letter,) = found
+            assert (dead_letter.topic, dead_letter.reason) == (topic, "no such account")
+            assert dead_letter.message.properties["shop"] == "north"
+            assert api.resend(group, found) == {dead_letter.message.message_id: None}
             assert died.acquire(timeout=60)
         assert heard == [(topic, b"bill", 1)] * 2
-        assert len(letters.of(group)) == 1, "the mark stays until it is moved"
-        assert list(letters.deal_with(group, found).values()) == [letter.message.offset + 1]
-        assert letters.of(group) == ()
+        assert len(api.of(group)) == 1, "the mark stays until it is moved"
+        assert list(api.deal_with(group, found).values()) == [dead_letter.message.offset + 1]
+        assert api.of(group) == ()
         with pytest.raises(BadRequest):
-            letters.of(group, count_max=0)
+            api.of(group, count_max=0)
 
 
 def test_one_client_at_a_time_holds_the_locks_of_a_groups_dead_letters(kourou_broker):

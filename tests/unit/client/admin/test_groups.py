@@ -164,9 +164,9 @@ async def test_connections_over_all_brokers(cluster, broker, mq):
     second = cluster.broker("broker-b")
     wanted = {"T": Subscription("T", "a", tags=frozenset({"a"}))}
     for one, name in ((broker, "c1"), (second, "c2")):
-        told = ConsumerConnection([ClientConnection(name, "1.2.3.4:5", "JAVA", 1)], wanted)
+        connected = ConsumerConnection([ClientConnection(name, "1.2.3.4:5", "JAVA", 1)], wanted)
         request_handlers(
-            one, {GetConsumerConnectionList: Answer(body=encode_consumer_connection(told))}
+            one, {GetConsumerConnectionList: Answer(body=encode_consumer_connection(connected))}
         )
     found = await mq.admin.groups.connections("g")
     assert [one.client_id for one in found.connections] == ["c1", "c2"]

@@ -6,10 +6,10 @@ import asyncio
 
 import msgspec
 import pytest
-
-from kourou.client.admin.history import Decision, HistoryPage, StateAt
-from kourou.errors import BadRequest, Code, DecodeError, MetadataUnavailable, Rejected
 from kourou.protocol.bodies.broker_bodies import EventView, encode_event_views
+
+from kourou.client.admin.history import HistoryEvent, HistoryPage, StateAt
+from kourou.errors import BadRequest, Code, DecodeError, MetadataUnavailable, Rejected
 from kourou.protocol.messages.broker_admin import (
     GetHistory,
     GetHistoryResponse,
@@ -31,7 +31,7 @@ EVENT = EventView(
     event=msgspec.Raw(b'{"type":"SettingChanged","name":"traceOn","value":true,"before":false}'),
     undoes=5,
 )
-DECISION = Decision(
+DECISION = HistoryEvent(
     "broker-a",
     7,
     1_000,

@@ -55,7 +55,7 @@ def test_the_table(
     assert (found.group, found.kind, found.consumed) == ("g", kind, consumed)
 
 
-def test_reasons_are_told() -> None:
+def test_tracks_have_reasons() -> None:
     assert "nobody is here" in track("g", AWAY, at(6), "T", 5, {}).reason
     assert "broken" in track("g", connected(), Rejected("broken"), "T", 5, {}).reason
     assert track("g", connected(), at(6), "T", 5, {}) == MessageTrack(

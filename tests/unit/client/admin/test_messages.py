@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from kourou.protocol.messages.pulls import QueryConsumeQueue, QueryMessage, ViewMessageById
 
 from kourou.client.admin.message_tracks import TrackKind
 from kourou.client.admin.messages import MessageNotFound
@@ -18,7 +19,6 @@ from kourou.protocol.bodies.statistics_bodies import OffsetWrapper, encode_consu
 from kourou.protocol.bodies.status_bodies import QueueLook, QueueUnit, encode_queue_look
 from kourou.protocol.messages.broker_admin import QueryTopicConsumeByWho
 from kourou.protocol.messages.groups import GetConsumerConnectionList, GetConsumeStats
-from kourou.protocol.messages.pulls import QueryConsumeQueue, QueryMessage, ViewMessageById
 from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.message_trace import (
     Consumed,
@@ -120,7 +120,7 @@ HERE = MessageQueue("T", "broker-a", 0)
 
 
 @pytest.mark.feature("F261")
-async def test_what_others_find_is_told_while_a_broker_is_away(broker, away, mq):
+async def test_results_of_others_are_returned_while_a_broker_is_offline(broker, away, mq):
     sent = await mq.send("T", b"x", keys="k", queue=HERE)
     by_key = await mq.admin.messages.by_key("T", "k")
     copies = await mq.admin.messages.copies("T", sent.message_id)
@@ -184,8 +184,8 @@ async def test_which_groups_consumed_a_message(broker, mq):
                 if request.consumer_group == "new":
                     return Answer(Code.SUBSCRIPTION_GROUP_NOT_EXIST)
                 offset = 1 if request.consumer_group == "g" else 0
-                told = {queue: OffsetWrapper(broker_offset=1, consumer_offset=offset)}
-                return Answer(body=encode_consume_stats(told))
+                offsets = {queue: OffsetWrapper(broker_offset=1, consumer_offset=offset)}
+                return Answer(body=encode_consume_stats(offsets))
         return None
 
     broker.intercept = answer

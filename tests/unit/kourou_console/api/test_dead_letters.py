@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from kourou.client.admin.dead_letters import DeadLetters
-from kourou.errors import Unavailable
-from kourou.model.topic import MessageQueue
-from kourou.testing.cluster import Cluster, unique_name
 from kourou_console.dead_letters import redrives
 from kourou_console.dead_letters.redrives import JobState, RedriveOutcome, Redrives
 from kourou_console.dead_letters.selection import Selection
+
+from kourou.client.admin.dead_letters import DeadLettersApi
+from kourou.errors import Unavailable
+from kourou.model.topic import MessageQueue
+from kourou.testing.cluster import Cluster, unique_name
 from kourou_rigs.console import ConsoleHere
 
 
@@ -119,14 +119,14 @@ def test_a_job_takes_so_many_bytes_and_says_that_it_was_cut(console, group, monk
 
 
 def test_what_cannot_be_sent_is_told_of_each(console, group, monkeypatch):
-    sent = DeadLetters._send
+    sent = DeadLettersApi._send
 
     async def failing(self: Any, of: str, dead_letter: Any) -> None:
         if dead_letter.message.raw_body == b"2":
             raise Unavailable("nobody takes it")
         await sent(self, of, dead_letter)
 
-    monkeypatch.setattr(DeadLetters, "_send", failing)
+    monkeypatch.setattr(DeadLettersApi, "_send", failing)
     job = ended(console, redrive(console, group=group, rate_per_s=1000, deal_with=True)["id"])
     assert (job["state"], job["sent"], job["failed"]) == ("failed", 4, 1)
     assert [one["error"] for one in job["outcomes"]] == [None, None, "nobody takes it", None, None]
@@ -180,7 +180,7 @@ def test_two_gateways_at_once_lose_nothing_and_send_nothing_twice(cluster, conso
 
 def test_what_is_sent_is_what_waits_under_the_lock(cluster, console, group, monkeypatch):
     """A second gateway whose lock is granted only after the first one's job sends nothing more."""
-    lock, met, first = DeadLetters.lock, [], []
+    lock, met, first = DeadLettersApi.lock, [], []
 
     async def late(self: Any, of: str) -> list[MessageQueue]:
         if not met:  # the second gateway asks, and meanwhile the first one does all of it
@@ -192,7 +192,7 @@ def test_what_is_sent_is_what_waits_under_the_lock(cluster, console, group, monk
         number = redrive(console, group=group, rate_per_s=1000, deal_with=True)["id"]
         first.append(ended(console, number))
 
-    monkeypatch.setattr(DeadLetters, "lock", late)
+    monkeypatch.setattr(DeadLettersApi, "lock", late)
     with ConsoleHere(cluster) as other:
         second = ended(other, redrive(other, group=group, deal_with=True)["id"])
     assert (first[0]["state"], first[0]["sent"]) == ("done", 5)
@@ -201,14 +201,14 @@ def test_what_is_sent_is_what_waits_under_the_lock(cluster, console, group, monk
 
 def test_a_lock_that_is_lost_ends_the_job(console, group, monkeypatch):
     """As if its gateway had stood still, and another one had taken it meanwhile."""
-    lock, asked = DeadLetters.lock, []
+    lock, asked = DeadLettersApi.lock, []
 
     async def once(self: Any, of: str) -> list[MessageQueue]:
         asked.append(of)
         held = await lock(self, of)
         return held if len(asked) == 1 else [MessageQueue(f"%DLQ%{of}", "broker-a", 0)]
 
-    monkeypatch.setattr(DeadLetters, "lock", once)
+    monkeypatch.setattr(DeadLettersApi, "lock", once)
     monkeypatch.setattr(redrives, "REFRESH_S", 0)
     job = ended(console, redrive(console, group=group, rate_per_s=5)["id"])
     assert job["state"] == "failed"
@@ -224,7 +224,7 @@ def test_where_the_lock_lapsed_both_send_and_nothing_is_lost(
     async def granted(_: Any, of: str) -> list[MessageQueue]:
         return []
 
-    monkeypatch.setattr(DeadLetters, "lock", granted)
+    monkeypatch.setattr(DeadLettersApi, "lock", granted)
     with ConsoleHere(cluster) as other:
         both = [
             (one, redrive(one, group=group, rate_per_s=100, deal_with=True)["id"])
@@ -274,7 +274,7 @@ def test_a_silent_broker_hides_no_letters_of_others(console, spread, silence):
 
 def test_a_broker_that_leaves_the_route_holds_no_mark_of_others_back(console, spread, monkeypatch):
     """Or what was sent from the others would be listed still, and sent again by the next job."""
-    ask, sent = DeadLetters._dead_leaders, DeadLetters._send
+    ask, sent = DeadLettersApi._dead_leaders, DeadLettersApi._send
     gone: list[str] = []
 
     async def leaving(self: Any, of: str, dead_letter: Any) -> None:
@@ -285,8 +285,8 @@ def test_a_broker_that_leaves_the_route_holds_no_mark_of_others_back(console, sp
         return {name: at for name, at in (await ask(self, of)).items() if name not in gone}
 
     with monkeypatch.context() as patched:
-        patched.setattr(DeadLetters, "_send", leaving)
-        patched.setattr(DeadLetters, "_dead_leaders", leaders)
+        patched.setattr(DeadLettersApi, "_send", leaving)
+        patched.setattr(DeadLettersApi, "_dead_leaders", leaders)
         job = ended(console, redrive(console, group=spread, rate_per_s=1000, deal_with=True)["id"])
         discarded = console.post("/v1/dead-letters/discards", json={"group": spread})
     assert (job["state"], job["sent"], "broker-a" in job["error"]) == ("failed", 3, True)

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
+from kourou.operations.catalogue import Right
 
 from kourou.errors import BadRequest
 from kourou_console.api.messages import EXPLAIN_OPERATIONS, ExplainParams, explain
@@ -44,6 +45,6 @@ def test_its_description_has_all_its_parameters():
     (operation,) = EXPLAIN_OPERATIONS
     assert (operation.method, operation.path) == ("GET", "/v1/messages/{id}/explain")
     assert operation.parameters is ExplainParams
-    assert operation.changes is False
+    assert operation.right is Right.READ
     names = [field.name for field in msgspec.structs.fields(operation.answer)]
     assert {"asked", "as_of_ms", "causes", "groups", "missing"} <= set(names)

@@ -1,0 +1,44 @@
+"""The catalogue of operator verbs is complete: command line, HTTP API and pages agree with it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+import kourou.cli.commands  # noqa: F401 - it fills the commands of `kourou admin`
+from kourou.cli.admin import command
+from kourou.operations.catalogue import CATALOGUE, COMMANDS, Right, right_of, verbs_of
+from kourou_console.operations import OPERATIONS
+
+
+def test_a_verb_is_listed_once() -> None:
+    assert max(Counter(one.name for one in CATALOGUE).values()) == 1
+
+
+def test_every_command_performs_verbs_of_the_catalogue() -> None:
+    assert set(command.COMMANDS) == COMMANDS
+
+
+def test_every_verb_is_an_operation_of_the_http_api() -> None:
+    assert {one.name for one in OPERATIONS} == {one.name for one in CATALOGUE}
+
+
+def test_only_requests_without_a_change_need_no_more_than_read() -> None:
+    wrong = [one.name for one in OPERATIONS if (one.method == "GET") != (one.right is Right.READ)]
+    assert wrong == []
+
+
+def test_an_unlisted_verb_requires_the_highest_right() -> None:
+    assert right_of("topics") is Right.READ
+    assert right_of("frobnicate") is max(Right)
+
+
+def test_the_page_lists_every_command_with_its_operations(
+    request: pytest.FixtureRequest,
+) -> None:
+    page = (request.config.rootpath / "docs/http-admin.md").read_text(encoding="utf-8")
+    paths = {one.name: f"`{one.method} {one.path}`" for one in OPERATIONS}
+    for name in COMMANDS:
+        listed = ", ".join(paths[one.name] for one in verbs_of(name))
+        assert f"| `{name}` | {listed} |\n" in page
