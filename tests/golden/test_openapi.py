@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 from tests.golden.conftest import GoldenCopies
 
-from kourou_console.openapi import described
+from kourou_console.http.openapi import described
 from kourou_console.operations import OPERATIONS
 
 FILE = Path(__file__).parent / "openapi.json"

@@ -10,11 +10,10 @@ import json
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 
-from kourou.service.process_setup import relax_gc
-
 from kourou.clock import Clock, SystemClock
 from kourou.errors import BadRequest, TimedOut, Unavailable
-from kourou.service.process_names import Running, find_running
+from kourou.service.os_processes import RunningProcess, find_running
+from kourou.service.process_setup import relax_gc
 
 SERVICES = ("namesrv", "broker", "ha-replica", "filter-server", "spark-etl", "console")
 
@@ -114,8 +113,8 @@ def run_shutdown(
 
 
 def _chosen(
-    service: str, found: list[Running], pids: Collection[int], *, every: bool
-) -> list[Running]:
+    service: str, found: list[RunningProcess], pids: Collection[int], *, every: bool
+) -> list[RunningProcess]:
     if pids and every:
         raise BadRequest("--pid and --all cannot be combined")
     strangers = sorted(set(pids) - {one.pid for one in found})

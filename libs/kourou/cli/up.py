@@ -27,7 +27,7 @@ from typing import Protocol
 from kourou.cli.checkout import load
 from kourou.errors import ConfigError, KourouError, Unavailable
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, plain_address
-from kourou.service.packages import require_group
+from kourou.service.process_setup import require_group
 from kourou.service.processes import POLL_S, Child
 
 LOCAL_COLLECTOR = "http://127.0.0.1:4318"

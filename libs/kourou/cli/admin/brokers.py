@@ -19,7 +19,7 @@ from kourou.errors import BadRequest, Rejected
 from kourou.model.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
 
 if TYPE_CHECKING:
-    from kourou.protocol.all_bodies import ClusterInfo
+    from kourou.protocol.bodies.route_bodies import ClusterInfo
     from kourou.sync import Client
 
 Key = Annotated[str, typer.Option("-k", "--key", help="The key.")]
@@ -287,7 +287,7 @@ def export_metadata(
     """Write the topics and groups of a broker or a cluster into metadata.json."""
     from kourou.clock import SystemClock
     from kourou.model.topic import DataVersion
-    from kourou.protocol.all_bodies import encode_group_configs, encode_topic_configs
+    from kourou.protocol.bodies.config_bodies import encode_group_configs, encode_topic_configs
 
     exported: dict[str, Any] = {"exportTime": SystemClock().now_ms()}
     if only_topics or not only_groups:

@@ -11,7 +11,7 @@ from kourou.cli.admin.command import READER_GROUP, Broker, OneCluster, Switch, T
 from kourou.cli.admin.report import Report
 from kourou.clock import SystemClock
 from kourou.errors import KourouError, TopicNotFound
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 
 if TYPE_CHECKING:
     from kourou.client.explain.explanation import Explanation
@@ -175,7 +175,7 @@ class ExplanationReport(Report):
     """An explanation: text lines, or one JSON object."""
 
     def __init__(self, explanation: Explanation) -> None:
-        from kourou.client.explain.text import lines_of
+        from kourou.client.explain.explanation import lines_of
 
         super().__init__(remarks=list(lines_of(explanation)), failed=is_bad(explanation))
         self.explanation = explanation

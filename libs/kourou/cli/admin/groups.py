@@ -23,11 +23,11 @@ from kourou.cli.admin.command import (
 )
 from kourou.cli.admin.report import Report, local_time
 from kourou.errors import GroupNotFound, KourouError
-from kourou.model.group import GroupConfig
+from kourou.model.subscription import GroupConfig
 
 if TYPE_CHECKING:
     from kourou.client.admin.dead_letters import StoredDeadLetter
-    from kourou.protocol.all_bodies import ConsumerRunningInfo
+    from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo
     from kourou.sync import Client
 
 Force = Annotated[
@@ -223,7 +223,7 @@ def _connected(client: Client, group: str) -> tuple[str | None, int | None, int]
 
 def _progress_with_owners(client: Client, group: str, topic: str | None) -> Report:
     """A group's offsets and lag, and the consumer of each queue."""
-    from kourou.protocol.all_bodies import ConsumerRunningInfo
+    from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo
 
     owners = {
         queue: client_id

@@ -14,7 +14,7 @@ from kourou.cli.admin.brokers import broker_name
 from kourou.cli.admin.command import GROUP, READER_GROUP, TEXT, Switch, Topic, command, moment
 from kourou.cli.admin.report import Report, local_time
 from kourou.errors import BadRequest, TopicNotFound
-from kourou.model.queue import MessageQueue
+from kourou.model.topic import MessageQueue
 
 if TYPE_CHECKING:
     from kourou.client.consumer.received import ReceivedMessage
@@ -272,7 +272,7 @@ def message_trace(
 def _trace_row(one: TraceRecord) -> tuple[Any, ...]:
     from kourou.protocol.record.message_trace import (
         Consumed,
-        Consuming,
+        ConsumeStarted,
         Published,
         TransactionEnded,
     )
@@ -282,7 +282,7 @@ def _trace_row(one: TraceRecord) -> tuple[Any, ...]:
         case Published():
             detail = f"{one.topic} {one.tag}".strip()
             return "sent", when, one.group, one.cost_ms, one.success, detail
-        case Consuming():
+        case ConsumeStarted():
             return "given", when, one.group, None, None, f"attempt {one.retry_times + 1}"
         case Consumed():
             how = one.context_code.name.lower()

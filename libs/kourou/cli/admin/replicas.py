@@ -12,7 +12,7 @@ from kourou.cli.admin.report import Report
 
 if TYPE_CHECKING:
     from kourou.client.admin.replicas import LogMember
-    from kourou.protocol.bodies.replicas_body import FollowerView, ReplicasView
+    from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
     from kourou.sync import Client
 
 COLUMNS = (

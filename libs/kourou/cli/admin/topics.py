@@ -19,7 +19,7 @@ from kourou.cli.admin.report import Report, local_time
 from kourou.errors import BadRequest, KourouError, Rejected, TopicNotFound
 from kourou.model.limits import TOPIC_QUEUES_MAX
 from kourou.model.names import DLQ_PREFIX, RETRY_PREFIX
-from kourou.model.permission import Permission
+from kourou.model.topic import Permission
 
 if TYPE_CHECKING:
     from kourou.sync import Client

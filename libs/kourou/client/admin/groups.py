@@ -10,18 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from kourou.protocol.messages.pulls import (
-    CloneGroupOffset,
-    GetAllConsumerOffset,
-    GetMaxOffset,
-    GetMaxOffsetResponse,
-    InvokeBrokerToResetOffset,
-    QueryCorrectionOffset,
-    SearchOffsetByTimestamp,
-    SearchOffsetByTimestampResponse,
-    UpdateConsumerOffset,
-)
-
 from kourou.client.admin.base_api import AdminApi
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.session.connections import body_of, header_of
@@ -30,15 +18,6 @@ from kourou.errors import Code, GroupNotFound, KourouError, TimedOut, Unavailabl
 from kourou.model.names import check_group
 from kourou.model.subscription import GroupConfig, Subscription
 from kourou.model.topic import MessageQueue
-from kourou.protocol.all_bodies import (
-    ConsumerRunningInfo,
-    DirectResult,
-    ProducerInfo,
-    decode_consumer_running_info,
-    decode_consumer_status,
-    decode_direct_result,
-    decode_producer_table,
-)
 from kourou.protocol.bodies.config_bodies import (
     decode_consumer_offsets,
     decode_group_configs,
@@ -47,8 +26,10 @@ from kourou.protocol.bodies.config_bodies import (
 from kourou.protocol.bodies.lists_body import (
     ClientConnection,
     ConsumerConnection,
+    ProducerInfo,
     decode_consumer_connection,
     decode_producer_connection,
+    decode_producer_table,
 )
 from kourou.protocol.bodies.statistics_bodies import (
     BrokerConsumeStats,
@@ -60,21 +41,37 @@ from kourou.protocol.bodies.statistics_bodies import (
     decode_offset_table,
     decode_time_spans,
 )
+from kourou.protocol.bodies.status_bodies import (
+    ConsumerRunningInfo,
+    DirectResult,
+    decode_consumer_running_info,
+    decode_consumer_status,
+    decode_direct_result,
+)
 from kourou.protocol.messages.groups import (
+    ConsumeMessageDirectly,
     DeleteSubscriptionGroup,
+    GetAllProducerInfo,
     GetAllSubscriptionGroupConfig,
     GetBrokerConsumeStats,
     GetConsumerConnectionList,
+    GetConsumerRunningInfo,
     GetConsumeStats,
     GetProducerConnectionList,
+    InvokeBrokerToGetConsumerStatus,
     QueryConsumeTimeSpan,
     UpdateAndCreateSubscriptionGroup,
 )
-from kourou.protocol.messages.membership import (
-    ConsumeMessageDirectly,
-    GetAllProducerInfo,
-    GetConsumerRunningInfo,
-    InvokeBrokerToGetConsumerStatus,
+from kourou.protocol.messages.pulls import (
+    CloneGroupOffset,
+    GetAllConsumerOffset,
+    GetMaxOffset,
+    GetMaxOffsetResponse,
+    InvokeBrokerToResetOffset,
+    QueryCorrectionOffset,
+    SearchOffsetByTimestamp,
+    SearchOffsetByTimestampResponse,
+    UpdateConsumerOffset,
 )
 
 Connections: TypeAlias = list[ClientConnection]

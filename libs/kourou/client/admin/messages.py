@@ -9,12 +9,10 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Self, TypeVar
 
-from kourou.protocol.messages.pulls import QueryConsumeQueue, QueryMessage, ViewMessageById
-
 from kourou.client.admin.base_api import ADMIN_TIMEOUT_MS, AdminApi
 from kourou.client.admin.message_tracks import MessageTrack, track
 from kourou.client.consumer.pull_consumer import PullResult, result_of
-from kourou.client.consumer.puller import Puller, PullWish
+from kourou.client.consumer.puller import Puller, PullParams
 from kourou.client.consumer.received import ReceivedMessage, from_record, from_records
 from kourou.client.filters.expressions import Sql, Wanted, check_wanted, subscription_of
 from kourou.client.session.client_session import Session
@@ -34,7 +32,7 @@ from kourou.model.limits import PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX, QUERY_ME
 from kourou.model.names import TRACE_TOPIC
 from kourou.model.subscription import MATCH_ALL
 from kourou.model.topic import MessageQueue
-from kourou.protocol.all_bodies import decode_delay_offsets
+from kourou.protocol.bodies.config_bodies import decode_delay_offsets
 from kourou.protocol.bodies.lists_body import (
     ConsumerConnection,
     decode_consumer_connection,
@@ -44,7 +42,12 @@ from kourou.protocol.bodies.statistics_bodies import OffsetWrapper, decode_consu
 from kourou.protocol.bodies.status_bodies import QueueLook, decode_queue_look
 from kourou.protocol.messages.broker_admin import QueryTopicConsumeByWho
 from kourou.protocol.messages.groups import GetConsumerConnectionList, GetConsumeStats
-from kourou.protocol.messages.offsets import GetAllDelayOffset
+from kourou.protocol.messages.pulls import (
+    GetAllDelayOffset,
+    QueryConsumeQueue,
+    QueryMessage,
+    ViewMessageById,
+)
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.record.message_trace import TraceRecord, decode_trace
 
@@ -396,7 +399,7 @@ class Reading(AdminApi):
         check_wanted(wanted)
         subscription = subscription_of(queue.topic, wanted, version=self._session.clock.now_ms())
         hold_ms = min(wait_ms, HOLD_MS)
-        params = PullWish(count_max, size_bytes_max, hold_ms, hold_ms + ADMIN_TIMEOUT_MS)
+        params = PullParams(count_max, size_bytes_max, hold_ms, hold_ms + ADMIN_TIMEOUT_MS)
         pulled = await self._puller.pull(queue, offset, subscription, params)
         return result_of(queue, pulled, subscription)
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kourou.client.admin.base_api import AdminApi
-from kourou.client.admin.filters import Filters
-from kourou.client.admin.replicas import Replicas
+from kourou.client.admin.filters import FiltersApi
+from kourou.client.admin.replicas import ReplicasApi
 from kourou.client.explain.explanation import Explanation, explanation_of
 from kourou.client.explain.facts import (
     ConsumerFacts,
@@ -112,7 +112,7 @@ class Explain(AdminApi):
         if group is not None:
             check_group(group)
         queries = Queries(self._session)
-        await queries.start(await Replicas(self._session).of())
+        await queries.start(await ReplicasApi(self._session).of())
         if not queries.responders and not queries.unreachable:
             raise Unavailable("no broker is registered")
         facts = await _facts(queries, asked, topic, group, trace_topic)
@@ -478,7 +478,7 @@ async def _with_filter(queries: Queries, context: MessageContext, facts: GroupFa
         return replace(facts, filter=FilterFacts(name, None))
     state = decode_filters(body_of(reply))[0]
     known = FilterFacts(name, state, skip=await _skip(queries, context, group, name))
-    filters = Filters(queries.session)
+    filters = FiltersApi(queries.session)
     topic = context.message.queue.topic
     servers = await queries.attempt("filter servers", filters.servers(topic=topic))
     if servers is not None:
@@ -500,7 +500,7 @@ async def _skip(queries: Queries, context: MessageContext, group: str, name: str
 
 
 async def _filter_result(
-    queries: Queries, context: MessageContext, filters: Filters, state: FilterState
+    queries: Queries, context: MessageContext, filters: FiltersApi, state: FilterState
 ) -> FilterResult | None:
     """Run the active version on the newest messages; the message must be one of them."""
     queue, version = context.message.queue, state.active

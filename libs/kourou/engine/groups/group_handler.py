@@ -13,13 +13,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kourou.engine.context import BrokerContext
-from kourou.protocol.messages.pulls import (
-    CloneGroupOffset,
-    GetAllConsumerOffset,
-    InvokeBrokerToResetOffset,
-    ResetConsumerClientOffset,
-)
-
 from kourou.engine.control import decide_delete_group
 from kourou.engine.effects import Effect
 from kourou.engine.groups.group_table import decide_put
@@ -55,7 +48,13 @@ from kourou.protocol.messages.groups import (
     QueryConsumeTimeSpan,
     UpdateAndCreateSubscriptionGroup,
 )
-from kourou.protocol.messages.offsets import QueryCorrectionOffset
+from kourou.protocol.messages.pulls import (
+    CloneGroupOffset,
+    GetAllConsumerOffset,
+    InvokeBrokerToResetOffset,
+    QueryCorrectionOffset,
+    ResetConsumerClientOffset,
+)
 from kourou.protocol.request import Request
 from kourou.runtime.core import Notify, Received, Reply
 

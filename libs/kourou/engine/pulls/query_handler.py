@@ -15,23 +15,21 @@ from kourou.errors import BadRequest, Code, Rejected, TopicNotFound
 from kourou.model.limits import PULL_SIZE_BYTES_MAX, QUERY_MESSAGES_MAX, QUEUE_LOOK_UNITS_MAX
 from kourou.model.subscription import TAG, Subscription
 from kourou.protocol.bodies.status_bodies import QueueLook, QueueUnit, encode_queue_look
-from kourou.protocol.messages.offsets import (
+from kourou.protocol.messages.pulls import (
     GetEarliestMsgStoreTime,
     GetEarliestMsgStoreTimeResponse,
     GetMaxOffset,
     GetMaxOffsetResponse,
     GetMinOffset,
     GetMinOffsetResponse,
+    QueryConsumeQueue,
     QueryConsumerOffset,
     QueryConsumerOffsetResponse,
+    QueryMessage,
+    QueryMessageResponse,
     SearchOffsetByTimestamp,
     SearchOffsetByTimestampResponse,
     UpdateConsumerOffset,
-)
-from kourou.protocol.messages.pulls import (
-    QueryConsumeQueue,
-    QueryMessage,
-    QueryMessageResponse,
     ViewMessageById,
 )
 from kourou.protocol.record.hashes import tags_code

@@ -439,10 +439,10 @@ class _Chosen:
     """The last selected dead letter of each queue, which is sufficient for the marks."""
 
     def __init__(self) -> None:
-        self.last: dict[MessageQueue, DeadLetter] = {}
+        self.last: dict[MessageQueue, StoredDeadLetter] = {}
         self.missing: list[Missing] = []
 
-    def take(self, dead_letter: DeadLetter) -> None:
+    def take(self, dead_letter: StoredDeadLetter) -> None:
         """Select a dead letter."""
         queue = dead_letter.message.queue
         former = self.last.get(queue)
@@ -478,7 +478,7 @@ async def _named(
         if message.queue in found.silent:
             raise Unavailable(f"{message.queue!s}: {found.silent[message.queue]}")
         if found.has(message):
-            chosen.take(DeadLetter(message))
+            chosen.take(StoredDeadLetter(message))
         else:
             unknown.append(dead_letter_id)
 

@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kourou.client.admin.history import Decision, HistoryPage
+from kourou.access.authorizer import Decision
+from kourou.client.admin.history import HistoryPage
 from kourou.errors import BadRequest, Code, Rejected
 from kourou.model.limits import CONSOLE_HISTORY_PAGES_MAX, HISTORY_EVENTS_MAX
 from kourou.model.names import is_system_group

@@ -24,7 +24,7 @@ from typing import Annotated
 import msgspec
 from aiohttp import web
 
-from kourou.client.admin.reading import Reading
+from kourou.client.admin.messages import Reading
 from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.filters.expressions import Sql

@@ -9,8 +9,8 @@ import pytest
 
 from kourou.cli.admin.brokers import broker_name, key_values
 from kourou.errors import BadRequest
-from kourou.model.route import BrokerData
-from kourou.protocol.all_bodies import ClusterInfo
+from kourou.model.topic import BrokerData
+from kourou.protocol.bodies.route_bodies import ClusterInfo
 
 CLUSTER = ClusterInfo(
     brokers={"broker-a": BrokerData("DefaultCluster", "broker-a", {0: "127.0.0.1:20911"})},

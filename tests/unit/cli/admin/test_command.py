@@ -17,7 +17,7 @@ from kourou.cli.admin import command as command_module
 from kourou.cli.admin.command import COMMANDS, Switch, command, names_of, options_of
 from kourou.cli.admin.report import Report
 from kourou.cli.main import main
-from kourou.model.group import GroupConfig
+from kourou.model.subscription import GroupConfig
 
 ROOT = Path(__file__).parents[4]
 HELP = ROOT / "tests/golden/rocketmq-4.9.8/mqadmin-help.txt"

@@ -10,7 +10,7 @@ import pytest
 from kourou.cli.admin import groups as group_commands
 from kourou.cli.admin.command import Switch
 from kourou.errors import GroupNotFound
-from kourou.model.group import GroupConfig
+from kourou.model.subscription import GroupConfig
 
 
 class Groups:
