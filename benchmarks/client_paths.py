@@ -24,7 +24,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import uvloop
-from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
 
 from kourou import Client, ConsumerSettings, ReceivedMessage
 from kourou.client.producer.drafts import DraftDestination, Drafting
@@ -36,6 +35,7 @@ from kourou.protocol.bodies.heartbeat_body import decode_heartbeat
 from kourou.protocol.bodies.lists_body import encode_consumer_ids
 from kourou.protocol.bodies.route_bodies import encode_topic_route
 from kourou.protocol.messages import groups, namesrv, pulls
+from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import UniqKeyGenerator
 from kourou.protocol.record.message_record import stamp

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import typer
-from kourou.service.os_processes import PREFIX
 
 from kourou.cli.commands import app
 from kourou.cli.services import STOPPABLE
+from kourou.service.os_processes import PREFIX
 
 BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 IN_TEXT = re.compile(r"`((?:\./)?kourou [^`]+)`")

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from kourou.protocol.messages.pulls import GetMaxOffset, GetMaxOffsetResponse
-from kourou.protocol.record.hashes import index_hash, tags_code
-from kourou_filter_server.sandbox import wire
 
 from kourou.engine.admin.log_bootstrap import decode_beginning, encode_beginning
 from kourou.engine.delays.progress import DelayProgress, decode_progress, progress_draft
 from kourou.events.control_events import EVENT_TYPES, KnownEvent, TopicPut, decode_record_body
 from kourou.protocol import kernel
+from kourou.protocol.messages.pulls import GetMaxOffset, GetMaxOffsetResponse
+from kourou.protocol.record.hashes import index_hash, tags_code
 from kourou.protocol.record.layout import BLANK_MAGIC, MAGIC
 from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.protocol.wire.frames import decode_frame, decode_reply, decode_request, encode_request
@@ -40,6 +39,7 @@ from kourou.store.retention.ages import AgeClock, Now
 from kourou.store.retention.deletion import load_queue_ends
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
+from kourou_filter_server.sandbox import wire
 from kourou_filter_server.worker_link import FilterResults, read_filter_results
 from kourou_rigs.store import small_settings
 

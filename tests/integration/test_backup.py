@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
 from kourou.broker.network.log_source import LogSource
 from kourou.broker.part_settings import store_settings_of
-from kourou.protocol.messages.pulls import UpdateConsumerOffset
-
 from kourou.cli.backup.folder import BackupFolder
 from kourou.cli.main import main
 from kourou.engine.control import encode_state
@@ -29,6 +28,7 @@ from kourou.errors import UnknownOutcome
 from kourou.model.message import Message
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
+from kourou.protocol.messages.pulls import UpdateConsumerOffset
 from kourou.store.disk import as_store_error
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store

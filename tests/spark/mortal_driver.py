@@ -21,17 +21,17 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from pyspark.sql import functions as F
+
+from kourou.client.session.connections import header_of
+from kourou.clock import SystemClock
+from kourou.eventstore.database import sqlite_url
 from kourou.protocol.messages.sends import (
     BatchStepResponse,
     DecideBatch,
     PrepareBatch,
     ResolveBatch,
 )
-from pyspark.sql import functions as F
-
-from kourou.client.session.connections import header_of
-from kourou.clock import SystemClock
-from kourou.eventstore.database import sqlite_url
 from kourou_spark_etl import lake_files
 from kourou_spark_etl.data_source import FORMAT, KourouDataSource, stream_writer
 from kourou_spark_etl.job_file import QuerySpec, read_jobs

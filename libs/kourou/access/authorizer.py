@@ -95,7 +95,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Right:
+class AccessEntry:
     """One entry that a user has from a policy or from a role."""
 
     pattern: Pattern
@@ -117,10 +117,10 @@ class Right:
         return self.pattern.covers(need.type, need.name)
 
 
-def rights_of(table: AccessTable, user: str) -> list[Right]:
+def entries_of(table: AccessTable, user: str) -> list[AccessEntry]:
     """The entries of a user: of its policies first, then of its roles."""
     found = [
-        Right(
+        AccessEntry(
             one.resource,
             one.actions,
             one.effect,
@@ -134,7 +134,7 @@ def rights_of(table: AccessTable, user: str) -> list[Right]:
     account = table.users.get(user)
     for grant in account.roles if account else ():
         found += [
-            Right(
+            AccessEntry(
                 Pattern(kind, grant.prefix, is_prefix=True),
                 actions,
                 Effect.ALLOW,
@@ -216,7 +216,7 @@ class Authorizer:
 
         For `kourou user why`: rights that fit but for the source, then those of other actions.
         """
-        rights = rights_of(self._table, user)
+        rights = entries_of(self._table, user)
         fitting = [one for one in rights if one.effect is Effect.ALLOW and one.concerns(need)]
         others = [
             one
@@ -248,7 +248,7 @@ class Authorizer:
 
     def _forget(self) -> None:
         self._decisions: dict[tuple[str, Need, frozenset[str]], Decision] = {}
-        self._rights: dict[str, list[Right]] = {}
+        self._entries: dict[str, list[AccessEntry]] = {}
         self._sources: dict[str, frozenset[str]] = {}
         self._networks: dict[str, IPv4Network | IPv6Network] = {
             text: ip_network(text)
@@ -277,9 +277,9 @@ class Authorizer:
         return found
 
     def _decided(self, user: str, need: Need, matched: frozenset[str], now_ms: int) -> Decision:
-        rights = self._rights.get(user)
+        rights = self._entries.get(user)
         if rights is None:
-            rights = self._rights[user] = rights_of(self._table, user)
+            rights = self._entries[user] = entries_of(self._table, user)
         fitting = [one for one in rights if self._fits(one, need, matched, now_ms)]
         refusal = "no policy allows it"
         for action in need.actions:
@@ -291,7 +291,7 @@ class Authorizer:
                 return Decision(True, entries[0].origin, need)
         return Decision(False, refusal, need)
 
-    def _fits(self, one: Right, need: Need, matched: frozenset[str], now_ms: int) -> bool:
+    def _fits(self, one: AccessEntry, need: Need, matched: frozenset[str], now_ms: int) -> bool:
         """True if a right counts for this need, source and time; notes when it ends."""
         if not one.concerns(need) or (one.networks and matched.isdisjoint(one.networks)):
             return False

@@ -22,9 +22,6 @@ from kourou.broker.part_settings import policy_of, registry_of
 from kourou.broker.storage.projector import HistoryExecutor
 from kourou.broker.storage.store_runtime import StoreRuntime
 from kourou.broker.telemetry.measurements import Measurements
-from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeader, QuorumLeaderRole
-from kourou.protocol.messages.sends import EndTransaction, SendMessage, SendRecords
-
 from kourou.clock import Clock
 from kourou.engine.control import ControlState, decide_start
 from kourou.engine.core import BrokerCore
@@ -33,10 +30,12 @@ from kourou.engine.inputs import Dispatched, Input, SpaceChanged
 from kourou.engine.parts import BrokerParts, Role, Start
 from kourou.engine.roles.follower import FollowerRole
 from kourou.engine.roles.leader import StaticLeader
+from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeader, QuorumLeaderRole
 from kourou.engine.sends.appends import LogEnd
 from kourou.errors import KourouError
 from kourou.events.control_events import Event
 from kourou.model.names import CONTROL_TOPIC
+from kourou.protocol.messages.sends import EndTransaction, SendMessage, SendRecords
 from kourou.runtime.core import Received, Reply, ReplyTo, Tick
 from kourou.service.loop import SingleWriterLoop
 from kourou.store.store import Store

@@ -22,11 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from kourou.service.process_setup import require_group
-
 from kourou.cli.check_stages import PLACES, SLOW_TEST_TIMEOUT_S, STAGES, Stage, may_skip
 from kourou.cli.checkout import find_checkout
 from kourou.errors import ConfigError, Unavailable
+from kourou.service.process_setup import require_group
 
 END_S_MAX = 20.0
 """After Ctrl-C, fixtures stop their servers; processes that take longer than this are killed."""

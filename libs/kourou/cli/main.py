@@ -19,11 +19,10 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn, Self
 
-from kourou.service.process_setup import as_output_sentence, hold_standard_streams, output_trouble
-
 from kourou.cli.health import run_health
 from kourou.cli.services import SERVICES, run_service
 from kourou.errors import BadRequest, ConfigError, KourouError, MissingPackages, StoreFaulted
+from kourou.service.process_setup import as_output_sentence, hold_standard_streams, output_trouble
 
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 EXIT_BY_SIGNAL = 128

@@ -13,19 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, assert_never
 
-from kourou.engine.roles.quorum import QuorumFollower, QuorumLeader
-from kourou.protocol.messages.pulls import (
-    GetAllDelayOffset,
-    GetEarliestMsgStoreTime,
-    GetMaxOffset,
-    GetMinOffset,
-    PullMessage,
-    QueryConsumerOffset,
-    SearchOffsetByTimestamp,
-    UpdateConsumerOffset,
-)
-from kourou.protocol.messages.sends import EndTransaction, SendMessage, SendRecords
-
 from kourou.engine.effects import Append, Effect, Project
 from kourou.engine.inputs import (
     Confirmed,
@@ -46,8 +33,20 @@ from kourou.engine.inputs import (
 )
 from kourou.engine.parts import BrokerParts
 from kourou.engine.roles.follower import StaticFollower
+from kourou.engine.roles.quorum import QuorumFollower, QuorumLeader
 from kourou.errors import Code, KourouError
 from kourou.events.control_events import Cause, Event
+from kourou.protocol.messages.pulls import (
+    GetAllDelayOffset,
+    GetEarliestMsgStoreTime,
+    GetMaxOffset,
+    GetMinOffset,
+    PullMessage,
+    QueryConsumerOffset,
+    SearchOffsetByTimestamp,
+    UpdateConsumerOffset,
+)
+from kourou.protocol.messages.sends import EndTransaction, SendMessage, SendRecords
 from kourou.protocol.request import Request
 from kourou.protocol.table import not_supported
 from kourou.runtime.core import (

@@ -18,15 +18,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from kourou.store.startup import (
-    StoreLock,
-    check_format,
-    find_parts,
-    log_external_writes,
-    make_directories,
-    unusable,
-)
-
 from kourou.engine.effects import SegmentFiller
 from kourou.errors import DiskFull, StoreFaulted
 from kourou.protocol.record.columns import RecordColumns
@@ -48,6 +39,14 @@ from kourou.store.replica.truncation import Cut, carry_out, forget_cut, prepare_
 from kourou.store.retention.ages import AgeClock
 from kourou.store.retention.deletion import Deletion, Reserve
 from kourou.store.settings import StoreSettings
+from kourou.store.startup import (
+    StoreLock,
+    check_format,
+    find_parts,
+    log_external_writes,
+    make_directories,
+    unusable,
+)
 
 
 class Space(NamedTuple):

@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from kourou.protocol.messages.pulls import PullMessage, UpdateConsumerOffset
-from kourou.protocol.messages.sends import SendMessage, SendRecords
-
 from kourou.errors import BadRequest
 from kourou.protocol.messages.groups import HeartBeat
+from kourou.protocol.messages.pulls import PullMessage, UpdateConsumerOffset
+from kourou.protocol.messages.sends import SendMessage, SendRecords
 from kourou.protocol.request import Request
 from kourou.protocol.wire.frames import Frame, FrameKind, decode_frame
 from kourou.runtime.core import Peer

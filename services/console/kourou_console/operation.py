@@ -11,10 +11,9 @@ from enum import Enum
 from typing import Any
 
 import msgspec
-from kourou.operations.catalogue import Right, right_of
-from kourou_console.http.call import Right
 
 from kourou.model.limits import GATEWAY_JSON_BYTES_MAX
+from kourou.operations.catalogue import Right, right_of
 from kourou_console.gateway import Gateway
 
 

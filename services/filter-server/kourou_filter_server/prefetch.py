@@ -21,13 +21,12 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse, UpdateConsumerOffset
-from kourou_filter_server.context import CoreContext, ServerPolicy, VersionCounts
-from kourou_filter_server.interface import Buffer, TellBroker
-
 from kourou.model.filter import FilterKey
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse, UpdateConsumerOffset
 from kourou.runtime.core import Peer
 from kourou_filter_server.catalogue import FilterStatus
+from kourou_filter_server.context import CoreContext, ServerPolicy, VersionCounts
+from kourou_filter_server.interface import Buffer, TellBroker
 from kourou_filter_server.jobs import NO, YES, FilterJob, offset_of
 
 KEEP_MS = 5_000

@@ -16,8 +16,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from kourou.errors import Code, Unavailable
+from kourou.model.filter import FilterPolicy, FilterState, FilterVersion
+from kourou.model.limits import RECORD_FIXED_BYTES
+from kourou.protocol.bodies.filter_bodies import encode_filters
+from kourou.protocol.messages import filter_server as words
 from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse, UpdateConsumerOffset
+from kourou.protocol.record.layout import QUEUE_OFFSET_AT
+from kourou.protocol.request import Request, Response
+from kourou.runtime.core import Disconnected, LogWarning, Peer, Received, Reply, ReplyTo, Tick
 from kourou_filter_server.context import ServerPolicy
+from kourou_filter_server.core import FilterCore
 from kourou_filter_server.interface import (
     AskBroker,
     BrokerAnswered,
@@ -31,16 +40,6 @@ from kourou_filter_server.interface import (
     StartWorker,
     TellBroker,
 )
-
-from kourou.errors import Code, Unavailable
-from kourou.model.filter import FilterPolicy, FilterState, FilterVersion
-from kourou.model.limits import RECORD_FIXED_BYTES
-from kourou.protocol.bodies.filter_bodies import encode_filters
-from kourou.protocol.messages import filter_server as words
-from kourou.protocol.record.layout import QUEUE_OFFSET_AT
-from kourou.protocol.request import Request, Response
-from kourou.runtime.core import Disconnected, LogWarning, Peer, Received, Reply, ReplyTo, Tick
-from kourou_filter_server.core import FilterCore
 from kourou_rigs.filter_jail import FilterJail
 from kourou_rigs.filter_records import Asked, Does, Tally, cut, fake_record, harm, wants
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from kourou.broker.config import BrokerSettings
 
+from kourou.broker.config import BrokerSettings
 from kourou.cli import doctor
 from kourou.errors import MissingPackages, Unavailable
 from kourou_console.config import ConsoleSettings

@@ -3,8 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, UpdateConsumerOffset
-from kourou.protocol.messages.sends import SendRecords
 
 from kourou.engine.core import appended_bytes
 from kourou.engine.effects import Append, Flush
@@ -12,6 +10,8 @@ from kourou.engine.inputs import Flushed, SpaceChanged, StoreFailed
 from kourou.errors import Code
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.namesrv import RegisterBroker
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, UpdateConsumerOffset
+from kourou.protocol.messages.sends import SendRecords
 from kourou.runtime.core import Disconnected, LogWarning, Reply, Tick
 from kourou_rigs.engine import Engine
 

@@ -6,16 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse, UpdateConsumerOffset
-from kourou_filter_server.context import CoreContext, ServerPolicy, VersionCounts
-from kourou_filter_server.interface import AskBroker, EvaluateBatch, TellBroker
-from kourou_filter_server.prefetch import AHEAD_US, KEEP_MS, Prefetch, Queue, Remainder
 
 from kourou.errors import Code
 from kourou.model.filter import FilterKey, FilterPolicy
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse, UpdateConsumerOffset
 from kourou.runtime.core import Disconnected, Peer, Reply
 from kourou_filter_server.catalogue import FilterStatus
+from kourou_filter_server.context import CoreContext, ServerPolicy, VersionCounts
+from kourou_filter_server.interface import AskBroker, EvaluateBatch, TellBroker
 from kourou_filter_server.jobs import FilterJob
+from kourou_filter_server.prefetch import AHEAD_US, KEEP_MS, Prefetch, Queue, Remainder
 from kourou_filter_server.pulls import Pull
 from kourou_rigs.filter_bench import (
     GROUP,

@@ -8,13 +8,6 @@ import random
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from kourou.protocol.messages.pulls import (
-    GetMaxOffset,
-    GetMaxOffsetResponse,
-    PullMessage,
-    PullResponse,
-)
-from kourou.protocol.messages.sends import SendMessage, SendResponse
 
 from kourou.clock import SystemClock
 from kourou.errors import Code, ConfigError
@@ -24,6 +17,13 @@ from kourou.protocol.messages.groups import (
     NotifyConsumerIdsChanged,
     UnregisterClient,
 )
+from kourou.protocol.messages.pulls import (
+    GetMaxOffset,
+    GetMaxOffsetResponse,
+    PullMessage,
+    PullResponse,
+)
+from kourou.protocol.messages.sends import SendMessage, SendResponse
 from kourou.protocol.request import Answerer
 from kourou.protocol.wire.remoting import (
     FrameReader,

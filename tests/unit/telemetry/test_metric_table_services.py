@@ -13,17 +13,10 @@ from typing import Any, NamedTuple
 import aiohttp
 import msgspec
 import pytest
-from kourou.broker.broker_service import BrokerService
-from kourou.broker.config import BrokerSettings
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, UpdateConsumerOffset
-from kourou.protocol.messages.sends import (
-    ConsumerSendMsgBack,
-    EndTransaction,
-    SendMessage,
-    SendResponse,
-)
 from prometheus_client.parser import text_string_to_metric_families
 
+from kourou.broker.broker_service import BrokerService
+from kourou.broker.config import BrokerSettings
 from kourou.engine.transactions.half_messages import COMMIT, ROLLBACK
 from kourou.errors import Code
 from kourou.model.subscription import GroupConfig
@@ -33,6 +26,13 @@ from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, e
 from kourou.protocol.bodies.lists_body import LockBatch, encode_lock_batch
 from kourou.protocol.messages.filter_server import PutFilter
 from kourou.protocol.messages.groups import HeartBeat, LockBatchMq, UpdateAndCreateSubscriptionGroup
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, UpdateConsumerOffset
+from kourou.protocol.messages.sends import (
+    ConsumerSendMsgBack,
+    EndTransaction,
+    SendMessage,
+    SendResponse,
+)
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.request import Request
 from kourou.service.lifecycle import Service as Life

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
+
 from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
 from kourou.broker.telemetry.spans import BrokerSpans
-
 from kourou.cli import up
 from kourou.cli.main import EXIT_BAD_USAGE, main
 from kourou.cli.up import LOCAL_COLLECTOR

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 
 import pytest
-from kourou.protocol.messages.pulls import GetMaxOffset
 
 from kourou import ProducerSettings
 from kourou.errors import BadRequest, DiskFull, TimedOut, Unavailable, UnknownOutcome
+from kourou.protocol.messages.pulls import GetMaxOffset
 
 SYNC = {"flushDiskType": "SYNC_FLUSH"}
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from kourou.protocol.messages.pulls import GetMaxOffset, PullMessage
-from kourou.protocol.messages.sends import SendRecords
 
 from kourou.errors import BadRequest
+from kourou.protocol.messages.pulls import GetMaxOffset, PullMessage
+from kourou.protocol.messages.sends import SendRecords
 from kourou.testing.faulty_server import Fault, FaultKind, codes_of
 
 

@@ -16,8 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kourou.broker.network.log_source import LogSource
-from kourou.store.startup import unusable
-
 from kourou.clock import Clock
 from kourou.engine.admin.log_bootstrap import LogBeginning, decode_beginning
 from kourou.engine.control import CONTROL
@@ -27,6 +25,7 @@ from kourou.eventstore.stream_rows import StreamInfo
 from kourou.store.disk import Disk
 from kourou.store.recovery.restart import load_beginning, restart_log
 from kourou.store.settings import StoreSettings
+from kourou.store.startup import unusable
 from kourou.store.store import Store
 from kourou.transport.curve_keys import ClientCurve
 

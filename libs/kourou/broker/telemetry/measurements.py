@@ -16,10 +16,9 @@ from math import inf
 from operator import add
 from typing import TypeVar
 
+from kourou.errors import Code
 from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.messages.sends import EndTransaction
-
-from kourou.errors import Code
 from kourou.protocol.request import Action, Resource, Rule
 from kourou.protocol.table import REQUESTS
 from kourou.runtime.core import Reply, ReplyTo

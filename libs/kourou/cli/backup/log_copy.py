@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kourou.broker.network.log_source import LogPiece, LogSource
-
 from kourou.cli.backup.folder import BackupFolder, BackupManifest, parted
 from kourou.client.client import Client
 from kourou.client.session.client_keys import client_curve

@@ -20,8 +20,8 @@ from contextlib import closing
 from pathlib import Path
 
 import msgspec
-from kourou.broker.storage.bootstrap import record_beginning
 
+from kourou.broker.storage.bootstrap import record_beginning
 from kourou.cli.backup.folder import BackupFolder, BackupManifest
 from kourou.errors import ConfigError, Corrupt
 from kourou.eventstore.event_store import EventStore

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kourou.client.explain.api import Explain
-from kourou.protocol.bodies.broker_bodies import SettingView, decode_setting_views
-
 from kourou.client.admin.base_api import AdminApi
 from kourou.client.admin.dead_letters import DeadLettersApi
 from kourou.client.admin.filters import FiltersApi
@@ -16,11 +13,13 @@ from kourou.client.admin.messages import MessagesApi, Reading
 from kourou.client.admin.name_servers import NameServersApi
 from kourou.client.admin.replicas import ReplicasApi
 from kourou.client.admin.topics import TopicsApi
+from kourou.client.explain.api import Explain
 from kourou.client.session.client_session import Session
 from kourou.client.session.connections import body_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import BadRequest, TopicNotFound
 from kourou.model.topic import WRITE
+from kourou.protocol.bodies.broker_bodies import SettingView, decode_setting_views
 from kourou.protocol.bodies.route_bodies import ClusterInfo, decode_kv_table
 from kourou.protocol.bodies.statistics_bodies import BrokerStats, decode_broker_stats
 from kourou.protocol.messages.broker_admin import (

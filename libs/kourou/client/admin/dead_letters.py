@@ -15,18 +15,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kourou.protocol.messages.pulls import (
-    GetMinOffset,
-    GetMinOffsetResponse,
-    PullFlag,
-    PullMessage,
-    PullResponse,
-    QueryConsumerOffset,
-    QueryConsumerOffsetResponse,
-    UpdateConsumerOffset,
-)
-from kourou.protocol.messages.sends import SendMessage
-
 from kourou.client.admin.base_api import AdminApi
 from kourou.client.consumer.received import ReceivedMessage, from_records
 from kourou.client.consumer.send_back import INNER_PRODUCER, squeezed
@@ -39,6 +27,17 @@ from kourou.model.subscription import MATCH_ALL
 from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.lists_body import LockBatch, decode_locked_queues, encode_lock_batch
 from kourou.protocol.messages.groups import LockBatchMq, UnlockBatchMq
+from kourou.protocol.messages.pulls import (
+    GetMinOffset,
+    GetMinOffsetResponse,
+    PullFlag,
+    PullMessage,
+    PullResponse,
+    QueryConsumerOffset,
+    QueryConsumerOffsetResponse,
+    UpdateConsumerOffset,
+)
+from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.record.properties import encode_properties
 
 PULL_COUNT = 64

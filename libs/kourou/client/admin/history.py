@@ -10,14 +10,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from kourou.protocol.bodies.broker_bodies import EventView, decode_event_views, decode_state_view
-
 from kourou.client.admin.base_api import AdminApi
 from kourou.client.session.connections import body_of, header_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import BadRequest
 from kourou.model.limits import HISTORY_EVENTS_MAX, REASON_LENGTH_MAX
 from kourou.model.names import check_aggregate, check_event_types, check_stateful
+from kourou.protocol.bodies.broker_bodies import EventView, decode_event_views, decode_state_view
 from kourou.protocol.messages.broker_admin import (
     GetHistory,
     GetHistoryResponse,

@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView, decode_replicas
-
 from kourou.client.admin.base_api import AdminApi
 from kourou.client.session.connections import body_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import BadRequest, KourouError, Rejected, Unavailable, UnknownOutcome
 from kourou.model.topic import MASTER_ID, BrokerData
+from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView, decode_replicas
 from kourou.protocol.messages.replication import (
     GetReplicas,
     PromoteReplica,

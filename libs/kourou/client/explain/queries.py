@@ -13,13 +13,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from kourou.protocol.bodies.broker_bodies import EventView, decode_event_views
-from kourou.protocol.messages.pulls import (
-    QueryConsumerOffset,
-    QueryConsumerOffsetResponse,
-    QueryMessage,
-)
-
 from kourou.client.admin.replicas import LogMember
 from kourou.client.consumer.received import ReceivedMessage, from_records
 from kourou.client.explain.facts import MissingFact
@@ -28,8 +21,14 @@ from kourou.client.session.connections import body_of, header_of
 from kourou.errors import Code, Corrupt, KourouError
 from kourou.model.limits import EXPLAIN_QUESTIONS_MAX
 from kourou.model.topic import TopicConfig
+from kourou.protocol.bodies.broker_bodies import EventView, decode_event_views
 from kourou.protocol.bodies.config_bodies import decode_topic_configs
 from kourou.protocol.messages.broker_admin import GetAllTopicConfig, GetHistory
+from kourou.protocol.messages.pulls import (
+    QueryConsumerOffset,
+    QueryConsumerOffsetResponse,
+    QueryMessage,
+)
 from kourou.protocol.request import Request
 from kourou.transport.zmq_client import WireReply
 

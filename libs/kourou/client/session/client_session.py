@@ -10,9 +10,6 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from kourou.protocol.messages.pulls import ResetConsumerClientOffset
-from kourou.protocol.messages.sends import CheckTransactionState
-
 from kourou.client.consumer.offsets import QueueFacts
 from kourou.client.filters.pulls import FilterPulls
 from kourou.client.introspection.broker_requests import (
@@ -40,6 +37,8 @@ from kourou.protocol.bodies.route_bodies import decode_cluster_info
 from kourou.protocol.bodies.statistics_bodies import decode_offset_table
 from kourou.protocol.messages.groups import GetConsumerListByGroup, NotifyConsumerIdsChanged
 from kourou.protocol.messages.namesrv import GetBrokerClusterInfo
+from kourou.protocol.messages.pulls import ResetConsumerClientOffset
+from kourou.protocol.messages.sends import CheckTransactionState
 
 _log = logging.getLogger("kourou.client")
 

@@ -25,8 +25,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from kourou.protocol.messages.sends import CheckTransactionState, EndTransaction
-
 from kourou.client.codecs import body_decoder
 from kourou.client.consumer.handlers import is_coroutine_handler
 from kourou.client.consumer.received import ReceivedMessage, from_record
@@ -37,6 +35,7 @@ from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import KourouError
 from kourou.model.message import Property, SysFlag
 from kourou.model.transaction import TransactionState, state_of
+from kourou.protocol.messages.sends import CheckTransactionState, EndTransaction
 
 Checker = Callable[[ReceivedMessage], Any]
 """Receives a half message; returns a TransactionState, or True, False or None.

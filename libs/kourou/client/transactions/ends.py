@@ -18,8 +18,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kourou.protocol.messages.sends import EndTransaction
-
 from kourou.client.session.client_session import Session
 from kourou.client.session.io_thread import ThreadQueue, running_loop
 from kourou.errors import (
@@ -32,6 +30,7 @@ from kourou.errors import (
 )
 from kourou.model.message import SendResult, SysFlag
 from kourou.model.transaction import TransactionState
+from kourou.protocol.messages.sends import EndTransaction
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.wire.frames import Frame, decode_reply, encode_request
 

@@ -21,8 +21,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kourou.engine.context import BrokerContext
-from kourou.protocol.messages.pulls import GetAllDelayOffset
-
 from kourou.engine.delays.progress import (
     PROGRESS_TARGET,
     DelayClock,
@@ -39,6 +37,7 @@ from kourou.model.limits import DELIVERIES_MAX, DELIVERY_BYTES_MAX, SEGMENT_TAIL
 from kourou.model.message import delay_of
 from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
 from kourou.protocol.bodies.config_bodies import encode_delay_offsets
+from kourou.protocol.messages.pulls import GetAllDelayOffset
 from kourou.protocol.record.layout import Parts, parts_of
 from kourou.protocol.record.message_record import moved_draft, real_target
 from kourou.runtime.core import LogWarning, Received, Reply, Tick

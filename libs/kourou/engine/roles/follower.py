@@ -19,8 +19,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
 from kourou.engine.context import BrokerContext
+from kourou.engine.effects import BeginLog, CopyChunk, CutLog, Effect, Flush
+from kourou.engine.roles.copied_log import CopiedLog, FollowedConfirmations
+from kourou.engine.sends.confirmations import CommitStart
+from kourou.errors import NotLeader
 from kourou.protocol.bodies.broker_bodies import ReplicasView
+from kourou.protocol.messages import broker_admin, filter_server, groups, pulls, sends
+from kourou.protocol.messages.replication import Attached, ChunkAck, LogChunk
+from kourou.protocol.request import Request
+from kourou.replication.epochs import Epochs
 from kourou.replication.static_follower import (
     BeginAt,
     Copying,
@@ -30,16 +40,6 @@ from kourou.replication.static_follower import (
     Say,
     Take,
 )
-from msgspec.structs import replace
-
-from kourou.engine.effects import BeginLog, CopyChunk, CutLog, Effect, Flush
-from kourou.engine.roles.copied_log import CopiedLog, FollowedConfirmations
-from kourou.engine.sends.confirmations import CommitStart
-from kourou.errors import NotLeader
-from kourou.protocol.messages import broker_admin, filter_server, groups, pulls, sends
-from kourou.protocol.messages.replication import Attached, ChunkAck, LogChunk
-from kourou.protocol.request import Request
-from kourou.replication.epochs import Epochs
 from kourou.runtime.core import LogWarning, Notify, Peer, Received
 
 REFUSED: tuple[type[Request], ...] = (

@@ -14,18 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from kourou.engine.context import BrokerContext
-from kourou.protocol.bodies.broker_bodies import decode_attempts, decode_decision, encode_decision
-from kourou.protocol.messages.sends import (
-    AbortBatch,
-    BatchStateResponse,
-    BatchStepResponse,
-    DecideBatch,
-    GetBatchState,
-    PrepareBatch,
-    ResolveBatch,
-)
 
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.sends.appends import Target
 from kourou.engine.transactions import batches as rules
@@ -45,6 +35,16 @@ from kourou.events.control_events import Cause, Event
 from kourou.model.limits import BATCH_STEP_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
 from kourou.model.names import SCHEDULE_TOPIC
 from kourou.model.transaction import NONE, BatchQuery, check_attempt, check_query
+from kourou.protocol.bodies.broker_bodies import decode_attempts, decode_decision, encode_decision
+from kourou.protocol.messages.sends import (
+    AbortBatch,
+    BatchStateResponse,
+    BatchStepResponse,
+    DecideBatch,
+    GetBatchState,
+    PrepareBatch,
+    ResolveBatch,
+)
 from kourou.protocol.request import Request
 from kourou.runtime.core import LogWarning, Received
 

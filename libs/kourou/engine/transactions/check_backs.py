@@ -24,8 +24,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kourou.engine.context import BrokerContext
-from kourou.protocol.messages.sends import CheckTransactionState
-
 from kourou.engine.effects import Effect
 from kourou.engine.sends.appends import Target
 from kourou.engine.transactions.half_messages import (
@@ -41,6 +39,7 @@ from kourou.engine.transactions.half_messages import (
 from kourou.engine.transactions.open_halves import OpenHalf
 from kourou.engine.transactions.transaction_handler import TransactionEnd, TransactionHandler
 from kourou.errors import Corrupt, KourouError, Rejected
+from kourou.protocol.messages.sends import CheckTransactionState
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import encode_offset_id
 from kourou.runtime.core import LogWarning, Notify

@@ -20,10 +20,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kourou.engine.context import BrokerContext
-from kourou.protocol.messages.sends import EndTransaction, ResumeCheckHalfMessage
-
 from kourou.engine.admin.topic_table import decide_transaction_topics
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.sends.appends import AppendResult, Target
 from kourou.engine.transactions.half_messages import (
@@ -52,6 +50,7 @@ from kourou.events.control_events import Cause
 from kourou.model.limits import BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX, RESOLVED_REMEMBERED_MAX
 from kourou.model.message import Property, SysFlag
 from kourou.model.names import HALF_TOPIC
+from kourou.protocol.messages.sends import EndTransaction, ResumeCheckHalfMessage
 from kourou.protocol.record.layout import parts_of
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.request import Request

@@ -29,8 +29,6 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from kourou.store.startup import StoreLock, check_format, make_directories, unusable, write_format
-
 from kourou.errors import ConfigError
 from kourou.store.config.sealed_file import SealedFile
 from kourou.store.disk import Disk
@@ -40,6 +38,7 @@ from kourou.store.replica.epoch_file import remove_epochs, save_epochs
 from kourou.store.replica.truncation import save_aside
 from kourou.store.retention.deletion import QueueEnds, save_queue_ends
 from kourou.store.settings import StoreSettings
+from kourou.store.startup import StoreLock, check_format, make_directories, unusable, write_format
 
 _log = logging.getLogger("kourou.store")
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
-from kourou.protocol.bodies.broker_bodies import SettingView
 
 from kourou.errors import BadRequest, DecodeError
 from kourou.model.limits import CONSOLE_SETTINGS_MAX
+from kourou.protocol.bodies.broker_bodies import SettingView
 from kourou_console.api.cluster import BrokerPath, LogReplica, members_of
 from kourou_console.api.groups import QueueLag, lag_of
 from kourou_console.gateway import Gateway

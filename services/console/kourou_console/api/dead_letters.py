@@ -16,18 +16,6 @@ from typing import Annotated
 
 import msgspec
 from aiohttp import web
-from kourou_console.dead_letters.redrives import RedriveJob, RedriveOutcome, RedriveResult, Redrives
-from kourou_console.dead_letters.selection import (
-    Selection,
-    UnhandledDeadLetters,
-    dead_letters_from,
-    every_dead_letter,
-    unhandled_dead_letters,
-)
-from kourou_console.http.responses import ALWAYS, HttpError, disposition
-from kourou_console.messages.bodies import Budget
-from kourou_console.messages.cursors import decode_cursor, encode_cursor
-from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, StoredMessageView, view_of
 
 from kourou.client.admin.dead_letters import StoredDeadLetter
 from kourou.client.admin.messages import MessageNotFound
@@ -43,9 +31,21 @@ from kourou.model.limits import (
 from kourou.model.names import DLQ_PREFIX, check_group, dlq_topic
 from kourou.model.topic import MessageQueue
 from kourou_console.api.groups import all_groups
+from kourou_console.dead_letters.redrives import RedriveJob, RedriveOutcome, RedriveResult, Redrives
+from kourou_console.dead_letters.selection import (
+    Selection,
+    UnhandledDeadLetters,
+    dead_letters_from,
+    every_dead_letter,
+    unhandled_dead_letters,
+)
 from kourou_console.gateway import Gateway
+from kourou_console.http.responses import ALWAYS, HttpError, disposition
 from kourou_console.leases.leases import wanted_of
 from kourou_console.lists import Done, Listing, Missing, Name, asked
+from kourou_console.messages.bodies import Budget
+from kourou_console.messages.cursors import decode_cursor, encode_cursor
+from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, StoredMessageView, view_of
 from kourou_console.operation import BodyKind, NoParameters, Operation
 
 AT_ONCE = 16

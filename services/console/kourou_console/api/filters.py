@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from kourou.client.admin.filters import FilterChange
+from kourou.client.admin.filters import FilterChangeResult
 from kourou.errors import BadRequest, Code, Rejected
 from kourou.filtering.python_rules import check_source
 from kourou.model.filter import FilterPolicy, FilterState, FilterVersion, check_filter_name
@@ -560,7 +560,7 @@ async def _preview(
     return _response(gateway, [f"{one.broker}: {text}." for one in found], {}, preview=True)
 
 
-def _running(done: Mapping[str, FilterChange]) -> list[str]:
+def _running(done: Mapping[str, FilterChangeResult]) -> list[str]:
     return [
         f"{where}: no version is enabled."
         if one.active is None
@@ -570,7 +570,11 @@ def _running(done: Mapping[str, FilterChange]) -> list[str]:
 
 
 def _response(
-    gateway: Gateway, says: list[str], done: Mapping[str, FilterChange], *, preview: bool = False
+    gateway: Gateway,
+    says: list[str],
+    done: Mapping[str, FilterChangeResult],
+    *,
+    preview: bool = False,
 ) -> FilterChanges:
     items = [
         ChangedFilter(

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
-from kourou_console.metrics.sampler import Sampler
 
 from kourou.errors import BadRequest, GroupNotFound, KourouError, Rejected, Unavailable
 from kourou.model.names import DLQ_PREFIX, check_group, is_system_group
@@ -34,6 +33,7 @@ from kourou_console.lists import (
     cut,
     why,
 )
+from kourou_console.metrics.sampler import Sampler
 from kourou_console.operation import BodyKind, Operation
 
 _FIELDS = (

@@ -12,8 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kourou.access.authorizer import Decision
-from kourou.client.admin.history import HistoryPage
+from kourou.client.admin.history import HistoryEvent, HistoryPage
 from kourou.errors import BadRequest, Code, Rejected
 from kourou.model.limits import CONSOLE_HISTORY_PAGES_MAX, HISTORY_EVENTS_MAX
 from kourou.model.names import is_system_group
@@ -223,7 +222,7 @@ async def history(gateway: Gateway, parameters: HistoryParams) -> HistoryList:
     before = _before(parameters.cursor, brokers)
     asking = [name for name in brokers if before.get(name, 1) != 0]
 
-    async def look(name: str) -> tuple[list[Decision], HistoryPage]:
+    async def look(name: str) -> tuple[list[HistoryEvent], HistoryPage]:
         return await _page(gateway, name, parameters, before.get(name))
 
     pages, missing = await answers(asking, look)
@@ -255,14 +254,14 @@ async def history(gateway: Gateway, parameters: HistoryParams) -> HistoryList:
 
 async def _page(
     gateway: Gateway, broker: str, parameters: HistoryParams, before: int | None
-) -> tuple[list[Decision], HistoryPage]:
+) -> tuple[list[HistoryEvent], HistoryPage]:
     """Up to `count` events of one broker. For a kind it reads on: brokers filter by name only."""
     aggregate = ""
     if parameters.name is not None:
         if parameters.kind is None:
             raise BadRequest("a name requires its kind", hint="kind=topic&name=orders")
         aggregate = f"{parameters.kind}/{parameters.name}"
-    found: list[Decision] = []
+    found: list[HistoryEvent] = []
     for _ in range(CONSOLE_HISTORY_PAGES_MAX):
         page = await gateway.admin.history.of(
             aggregate,
@@ -298,7 +297,7 @@ def _before(cursor: str, brokers: list[str]) -> dict[str, int]:
     return found
 
 
-def _event_view(one: Decision, info: ClusterInfo) -> ControlEventView:
+def _event_view(one: HistoryEvent, info: ClusterInfo) -> ControlEventView:
     kind, _, name = one.aggregate.partition("/")
     return ControlEventView(
         broker=one.broker_name,
@@ -317,7 +316,7 @@ def _event_view(one: Decision, info: ClusterInfo) -> ControlEventView:
     )
 
 
-def _final(one: Decision, info: ClusterInfo) -> str | None:
+def _final(one: HistoryEvent, info: ClusterInfo) -> str | None:
     return refusal(
         one.type,
         one.aggregate.partition("/")[2],
@@ -362,7 +361,7 @@ async def undo(gateway: Gateway, parameters: UndoWanted, body: UndoBody) -> Undo
     final = None if event is None else _final(event, info)
     if final is not None:
         raise Rejected(final)
-    items: list[Decision] = []
+    items: list[HistoryEvent] = []
     if parameters.preview:
         if event is not None and event.aggregate.startswith("filter/"):
             await _check_filter(gateway, event)
@@ -383,7 +382,7 @@ async def undo(gateway: Gateway, parameters: UndoWanted, body: UndoBody) -> Undo
 
 
 def _said(
-    offset: int, event: Decision | None, items: list[Decision], *, preview: bool
+    offset: int, event: HistoryEvent | None, items: list[HistoryEvent], *, preview: bool
 ) -> list[str]:
     will = "would be" if preview else "is"
     if event is None:
@@ -394,7 +393,7 @@ def _said(
     return says
 
 
-async def _check_filter(gateway: Gateway, event: Decision) -> None:
+async def _check_filter(gateway: Gateway, event: HistoryEvent) -> None:
     """Raises what the broker would: the filter must exist, or must not if it is to be restored."""
     group, _, name = event.aggregate.removeprefix("filter/").partition("/")
     found = await gateway.admin.filters.list(group, name, broker=event.broker_name)

@@ -9,9 +9,6 @@ from enum import StrEnum
 from typing import Annotated
 
 import msgspec
-from kourou_console.http.responses import problem_of
-from kourou_console.messages.bodies import Budget
-from kourou_console.messages.views import StoredMessageView, view_of
 
 from kourou.errors import KourouError
 from kourou.model.limits import (
@@ -27,10 +24,13 @@ from kourou.model.limits import (
 from kourou.model.names import check_group
 from kourou.model.subscription import ConsumeFromWhere
 from kourou_console.gateway import Gateway
+from kourou_console.http.responses import problem_of
 from kourou_console.leases.book import HeldState, LeaseEnd
 from kourou_console.leases.leases import Leases, in_short, subscribed
 from kourou_console.leases.member import GroupHeld, GroupMember
 from kourou_console.lists import Listing, Name
+from kourou_console.messages.bodies import Budget
+from kourou_console.messages.views import StoredMessageView, view_of
 from kourou_console.operation import BodyKind, NoParameters, Operation
 
 CHAPTER = "Consuming by leases"

@@ -16,19 +16,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
-from kourou_console.http.call import Content
-from kourou_console.messages.bodies import Budget
-from kourou_console.messages.cursors import decode_cursor, encode_cursor
-from kourou_console.messages.pages import newest_messages, offsets_at, page_by_time
-from kourou_console.messages.views import (
-    PREVIEW_BYTES,
-    WHOLE_BYTES,
-    BodyMax,
-    StoredMessageView,
-    host_text,
-    view_of,
-    views_of,
-)
 
 from kourou.client.admin.message_tracks import MessageTrack, TrackKind
 from kourou.client.admin.messages import MessageNotFound, QueryResults
@@ -54,8 +41,21 @@ from kourou.protocol.record.message_trace import (
     TransactionEnded,
 )
 from kourou_console.gateway import Gateway
+from kourou_console.http.call import Content
 from kourou_console.leases.leases import wanted_of
 from kourou_console.lists import Missing, Name, why
+from kourou_console.messages.bodies import Budget
+from kourou_console.messages.cursors import decode_cursor, encode_cursor
+from kourou_console.messages.pages import newest_messages, offsets_at, page_by_time
+from kourou_console.messages.views import (
+    PREVIEW_BYTES,
+    WHOLE_BYTES,
+    BodyMax,
+    StoredMessageView,
+    host_text,
+    view_of,
+    views_of,
+)
 from kourou_console.operation import Operation
 
 FOR_EVER_MS = 2**53 - 1

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
-from kourou_console.api.topic_details import taken
 
 from kourou.client.admin.groups import TO_THE_END_MS, OffsetMove
 from kourou.errors import BadRequest, GroupNotFound, KourouError, Rejected
@@ -18,6 +17,7 @@ from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.statistics_bodies import OffsetWrapper, QueueTimeSpan
 from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo
 from kourou_console.api.groups import QueueLag, all_groups, lag_messages, lag_of
+from kourou_console.api.topic_details import taken
 from kourou_console.gateway import Gateway
 from kourou_console.lists import (
     LIST_ITEMS,

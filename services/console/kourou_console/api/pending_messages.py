@@ -17,9 +17,6 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 import msgspec
-from kourou_console.messages.bodies import Budget
-from kourou_console.messages.transactions import id_of_waiting
-from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, StoredMessageView, view_of
 
 from kourou.client.admin.messages import Reading
 from kourou.client.consumer.pull_consumer import UnreadableMessages
@@ -31,6 +28,9 @@ from kourou.model.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 from kourou.model.topic import MessageQueue
 from kourou_console.gateway import Gateway
 from kourou_console.lists import Missing, Name, brokers_of, cut, why
+from kourou_console.messages.bodies import Budget
+from kourou_console.messages.transactions import id_of_waiting
+from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, StoredMessageView, view_of
 from kourou_console.operation import Operation
 
 CHAPTER = "Pending messages"

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 import msgspec
-from kourou_console.metrics.sampler import Sampler
 
 from kourou.client.admin.name_servers import ORDER_NAMESPACE
 from kourou.client.session.routes import strict_queues
@@ -35,6 +34,7 @@ from kourou_console.lists import (
     changes_between,
     why,
 )
+from kourou_console.metrics.sampler import Sampler
 from kourou_console.operation import BodyKind, Operation
 from kourou_console.topic_kinds import Access, TopicKind, kind_of, permission_of
 

@@ -27,14 +27,6 @@ from http import HTTPStatus
 from itertools import count
 from typing import Self
 
-from kourou_console.dead_letters.selection import (
-    Selection,
-    UnhandledDeadLetters,
-    every_dead_letter,
-    unhandled_dead_letters,
-)
-from kourou_console.http.responses import Busy, HttpError
-
 from kourou.client.admin.dead_letters import StoredDeadLetter
 from kourou.client.session.io_thread import background
 from kourou.errors import KourouError, Unavailable
@@ -46,7 +38,14 @@ from kourou.model.limits import (
     REDRIVES_KEPT_MAX,
 )
 from kourou.model.topic import MessageQueue
+from kourou_console.dead_letters.selection import (
+    Selection,
+    UnhandledDeadLetters,
+    every_dead_letter,
+    unhandled_dead_letters,
+)
 from kourou_console.gateway import Gateway
+from kourou_console.http.responses import Busy, HttpError
 
 REFRESH_S = QUEUE_LOCK_MS / 3_000
 

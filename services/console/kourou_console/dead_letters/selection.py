@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import msgspec
-from kourou_console.messages.pages import page_by_time
 
 from kourou.client.admin.dead_letters import StoredDeadLetter
 from kourou.client.consumer.received import ReceivedMessage
@@ -21,6 +20,7 @@ from kourou.model.topic import MessageQueue
 from kourou_console.gateway import Gateway
 from kourou_console.leases.leases import wanted_of
 from kourou_console.lists import Missing, why
+from kourou_console.messages.pages import page_by_time
 
 PAGE = 64
 AT_ONCE = 16

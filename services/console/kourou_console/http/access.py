@@ -31,12 +31,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
-from kourou.operations.catalogue import Right
-from kourou_console.http.call import ANYBODY, Caller, Right
-from kourou_console.http.responses import HttpError
 
 from kourou.errors import ConfigError, NoPermission
 from kourou.model.limits import GATEWAY_TOKENS_MAX
+from kourou.operations.catalogue import Right
+from kourou_console.http.call import ANYBODY, Caller
+from kourou_console.http.responses import HttpError
 
 LOOK_MS = 1_000
 """The minimum interval between checks of the file's modification time."""

@@ -22,7 +22,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from kourou.client.session.client_session import Session
+from kourou.client.session.connections import body_of, header_of
+from kourou.errors import BadRequest, Code, KourouError, Rejected, Unavailable, UnknownOutcome
+from kourou.model.transaction import NONE
 from kourou.protocol.bodies.broker_bodies import decode_decision, encode_attempts, encode_decision
+from kourou.protocol.bodies.route_bodies import decode_cluster_info
+from kourou.protocol.messages.namesrv import GetBrokerClusterInfo
 from kourou.protocol.messages.sends import (
     AbortBatch,
     BatchStateResponse,
@@ -32,13 +38,6 @@ from kourou.protocol.messages.sends import (
     PrepareBatch,
     ResolveBatch,
 )
-
-from kourou.client.session.client_session import Session
-from kourou.client.session.connections import body_of, header_of
-from kourou.errors import BadRequest, Code, KourouError, Rejected, Unavailable, UnknownOutcome
-from kourou.model.transaction import NONE
-from kourou.protocol.bodies.route_bodies import decode_cluster_info
-from kourou.protocol.messages.namesrv import GetBrokerClusterInfo
 from kourou.protocol.request import Request
 from kourou.transport.zmq_client import WireReply
 

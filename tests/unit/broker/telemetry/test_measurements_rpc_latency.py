@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+
 from kourou.broker.telemetry.measurements import PULLS, SENDS, RpcLatency, TimedReplyTo
+from kourou.errors import Code
 from kourou.protocol.messages.pulls import GetMaxOffset, PullMessage
 from kourou.protocol.messages.sends import SendRecords
-
-from kourou.errors import Code
 from kourou.runtime.core import Peer, Reply, ReplyTo
 from kourou.telemetry.metric_table import RPC_BOUNDS_MS
 

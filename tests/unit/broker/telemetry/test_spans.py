@@ -7,17 +7,17 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from kourou.broker.telemetry import spans as module
-from kourou.broker.telemetry.spans import BrokerSpans
-from kourou.protocol.messages.pulls import GetMaxOffset, PullMessage, PullResponse
-from kourou.protocol.messages.sends import SendMessage, SendRecords, SendRecordsResponse, Target
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from kourou.broker.telemetry import spans as module
+from kourou.broker.telemetry.spans import BrokerSpans
 from kourou.engine.effects import Append
 from kourou.errors import Code
+from kourou.protocol.messages.pulls import GetMaxOffset, PullMessage, PullResponse
 from kourou.protocol.messages.replication import ChunkAck, LogChunk
+from kourou.protocol.messages.sends import SendMessage, SendRecords, SendRecordsResponse, Target
 from kourou.protocol.wire.frames import NO_TRACE
 from kourou.runtime.core import Peer, Received, Reply, ReplyTo
 from kourou.telemetry.metrics import expose

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-from kourou.cli.admin.replicas import replicas, transfer_leader
-from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 
 from kourou.cli.admin import replicas as replica_commands
+from kourou.cli.admin.replicas import replicas, transfer_leader
 from kourou.cli.admin.report import Report
 from kourou.client.admin.replicas import LogMember
 from kourou.errors import Unavailable
+from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 
 SEEN = FollowerView(
     broker_id=1, address="f:9", state="REPLICATE", written=90, flushed=80, lag_bytes=10,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from kourou.protocol.bodies.broker_bodies import SettingView, encode_setting_views
 
 from kourou.client.session.io_thread import ClientClosed
 from kourou.errors import BadRequest, Code, ConfigError, DecodeError
+from kourou.protocol.bodies.broker_bodies import SettingView, encode_setting_views
 from kourou.protocol.bodies.route_bodies import encode_kv_table
 from kourou.protocol.bodies.statistics_bodies import BrokerStats, StatsItem, encode_broker_stats
 from kourou.protocol.messages.broker_admin import (

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from kourou.protocol.messages.pulls import GetMaxOffset
 
 from kourou.client.admin import base_api
 from kourou.client.admin.base_api import AdminApi
 from kourou.errors import BadRequest, NoPermission, TopicNotFound, Unavailable
 from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
+from kourou.protocol.messages.pulls import GetMaxOffset
 from kourou_rigs.wire_broker import Answer
 
 ASK = GetMaxOffset(topic="T", queue_id=0)

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from kourou.protocol.messages.pulls import (
-    CloneGroupOffset,
-    InvokeBrokerToResetOffset,
-    QueryCorrectionOffset,
-)
 
 from kourou.client.admin.groups import TO_THE_END_MS, OffsetMove
 from kourou.errors import Code, GroupNotFound, KourouError, TopicNotFound, Unavailable
@@ -44,6 +39,11 @@ from kourou.protocol.messages.groups import (
     GetProducerConnectionList,
     QueryConsumeTimeSpan,
     UpdateAndCreateSubscriptionGroup,
+)
+from kourou.protocol.messages.pulls import (
+    CloneGroupOffset,
+    InvokeBrokerToResetOffset,
+    QueryCorrectionOffset,
 )
 from kourou_rigs.wire_broker import Answer
 

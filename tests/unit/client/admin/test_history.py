@@ -6,10 +6,10 @@ import asyncio
 
 import msgspec
 import pytest
-from kourou.protocol.bodies.broker_bodies import EventView, encode_event_views
 
 from kourou.client.admin.history import HistoryEvent, HistoryPage, StateAt
 from kourou.errors import BadRequest, Code, DecodeError, MetadataUnavailable, Rejected
+from kourou.protocol.bodies.broker_bodies import EventView, encode_event_views
 from kourou.protocol.messages.broker_admin import (
     GetHistory,
     GetHistoryResponse,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from kourou.protocol.messages.pulls import QueryConsumeQueue, QueryMessage, ViewMessageById
 
 from kourou.client.admin.message_tracks import TrackKind
 from kourou.client.admin.messages import MessageNotFound
@@ -19,6 +18,7 @@ from kourou.protocol.bodies.statistics_bodies import OffsetWrapper, encode_consu
 from kourou.protocol.bodies.status_bodies import QueueLook, QueueUnit, encode_queue_look
 from kourou.protocol.messages.broker_admin import QueryTopicConsumeByWho
 from kourou.protocol.messages.groups import GetConsumerConnectionList, GetConsumeStats
+from kourou.protocol.messages.pulls import QueryConsumeQueue, QueryMessage, ViewMessageById
 from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.message_trace import (
     Consumed,

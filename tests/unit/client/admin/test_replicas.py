@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 
 from kourou.client.admin import replicas as admin_replicas
 from kourou.client.admin.replicas import (
@@ -22,6 +21,7 @@ from kourou.client.admin.replicas import (
 )
 from kourou.errors import BadRequest, Rejected, Unavailable, UnknownOutcome
 from kourou.model.topic import BrokerData
+from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 from kourou.protocol.messages.replication import TransferLeaderResponse
 
 STATUS = ReplicasView(

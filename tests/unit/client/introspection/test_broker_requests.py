@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from kourou.protocol.messages.pulls import GetMaxOffset, GetMaxOffsetResponse
 
 from kourou.client.introspection.broker_requests import (
     BrokerRequest,
@@ -16,6 +15,7 @@ from kourou.client.introspection.broker_requests import (
 )
 from kourou.errors import Code, Rejected, Unavailable
 from kourou.protocol.messages.groups import GetConsumerRunningInfo, NotifyConsumerIdsChanged
+from kourou.protocol.messages.pulls import GetMaxOffset, GetMaxOffsetResponse
 from kourou.protocol.wire.frames import Frame, FrameKind, decode_frame, decode_reply, encode_request
 
 ASK = GetMaxOffset(topic="t", queue_id=1)

@@ -9,11 +9,11 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
-from kourou.protocol.messages.sends import EndTransaction, SendRecords
 
 from kourou import ClientSettings, ProducerSettings, SendStatus
 from kourou.client.producer import blocking_sends, leader_wait
 from kourou.errors import MessageIllegal, Rejected, TimedOut, Unavailable
+from kourou.protocol.messages.sends import EndTransaction, SendRecords
 from kourou.protocol.request import Request
 from kourou.protocol.wire.frames import FrameKind, decode_request, encode_reply, encode_request
 from kourou.runtime.core import Peer

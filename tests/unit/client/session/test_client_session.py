@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kourou.protocol.messages.pulls import ResetConsumerClientOffset
 
 from kourou.client.session.heartbeats import GroupMembership
 from kourou.errors import Code, Unavailable
@@ -18,6 +17,7 @@ from kourou.protocol.messages.groups import (
     HeartBeat,
     NotifyConsumerIdsChanged,
 )
+from kourou.protocol.messages.pulls import ResetConsumerClientOffset
 from kourou.protocol.wire.frames import FrameKind
 from kourou_rigs.wire_broker import Answer
 

@@ -4,7 +4,6 @@ import asyncio
 import threading
 
 import pytest
-from kourou.protocol.messages.sends import CheckTransactionState, EndTransaction
 
 from kourou import ProducerSettings
 from kourou.client.introspection.broker_requests import BrokerRequest
@@ -12,6 +11,7 @@ from kourou.client.transactions import checks as transaction_checks
 from kourou.client.transactions.checks import Check, TransactionChecks
 from kourou.errors import KourouError, Unavailable
 from kourou.model.transaction import TransactionState
+from kourou.protocol.messages.sends import CheckTransactionState, EndTransaction
 from kourou.testing.cluster import Cluster
 from kourou_rigs.records import RecordRun
 

@@ -5,12 +5,12 @@ import logging
 import threading
 
 import pytest
-from kourou.protocol.messages.sends import EndTransaction
 
 from kourou import ProducerSettings
 from kourou.client.transactions.transaction import require_check
 from kourou.errors import BadRequest, NoPermission, Rejected
 from kourou.model.transaction import TransactionState
+from kourou.protocol.messages.sends import EndTransaction
 from kourou.testing.cluster import Cluster
 
 ROUND_S = 60

@@ -6,11 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from kourou.protocol.messages.pulls import (
-    InvokeBrokerToResetOffset,
-    ResetConsumerClientOffset,
-    UpdateConsumerOffset,
-)
 
 from kourou.engine.admin.history import (
     EventFound,
@@ -42,6 +37,11 @@ from kourou.protocol.messages.groups import (
     DeleteSubscriptionGroup,
     HeartBeat,
     UpdateAndCreateSubscriptionGroup,
+)
+from kourou.protocol.messages.pulls import (
+    InvokeBrokerToResetOffset,
+    ResetConsumerClientOffset,
+    UpdateConsumerOffset,
 )
 from kourou.protocol.request import Request
 from kourou.runtime.core import Reply

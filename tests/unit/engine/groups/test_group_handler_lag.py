@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from kourou.protocol.messages.pulls import PullMessage, QueryCorrectionOffset, UpdateConsumerOffset
 
 from kourou.errors import Code
 from kourou.protocol.bodies.statistics_bodies import (
@@ -20,6 +19,7 @@ from kourou.protocol.messages.groups import (
     QueryConsumeTimeSpan,
     UpdateAndCreateSubscriptionGroup,
 )
+from kourou.protocol.messages.pulls import PullMessage, QueryCorrectionOffset, UpdateConsumerOffset
 from kourou_rigs.engine import Engine
 
 START_MS = 1_700_000_000_000

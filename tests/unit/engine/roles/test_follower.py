@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from kourou.protocol.messages.pulls import (
-    PullFlag,
-    PullMessage,
-    QueryConsumerOffset,
-    UpdateConsumerOffset,
-)
 
 from kourou.engine.effects import Append, ConfigChanged, CutLog, DeleteLogBefore
 from kourou.engine.inputs import DiskMeasured, LeaderConnected, NotCopied
@@ -18,6 +12,12 @@ from kourou.events.control_events import Cause, LogDeleted, ProgressRecorded, To
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
+from kourou.protocol.messages.pulls import (
+    PullFlag,
+    PullMessage,
+    QueryConsumerOffset,
+    UpdateConsumerOffset,
+)
 from kourou.protocol.request import Action
 from kourou.protocol.table import REQUESTS
 from kourou.runtime.core import LogWarning, Tick

@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
+from kourou.engine.effects import Append, DeleteLogBefore, SaveEpochs
+from kourou.engine.inputs import ClosedSegment, DiskMeasured, Fenced, LogShrunk
+from kourou.engine.ports import QuorumMember
 from kourou.engine.roles.quorum import QuorumLeaderRole
+from kourou.errors import Code
+from kourou.events.control_events import EpochOpened, decode_record_body
+from kourou.model.names import CONTROL_TOPIC
+from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
+from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.pulls import (
     GetMaxOffset,
     PullFlag,
@@ -13,15 +22,6 @@ from kourou.protocol.messages.pulls import (
     SearchOffsetByTimestamp,
     UpdateConsumerOffset,
 )
-
-from kourou.engine.effects import Append, DeleteLogBefore, SaveEpochs
-from kourou.engine.inputs import ClosedSegment, DiskMeasured, Fenced, LogShrunk
-from kourou.engine.ports import QuorumMember
-from kourou.errors import Code
-from kourou.events.control_events import EpochOpened, decode_record_body
-from kourou.model.names import CONTROL_TOPIC
-from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
-from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.replication import Attach
 from kourou.runtime.core import Disconnected
 from kourou_rigs.engine import Engine, MemoryStore

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 
 import pytest
-from kourou.protocol.messages.pulls import GetMaxOffset
-from kourou.protocol.messages.sends import SendMessage
 
 from kourou.engine.effects import Append
 from kourou.engine.inputs import SpaceChanged
 from kourou.engine.sends import single_sends as batched_single_sends
 from kourou.errors import Code
+from kourou.protocol.messages.pulls import GetMaxOffset
+from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.record.layout import encode_batch
 from kourou_rigs.engine import Engine, header_of
 

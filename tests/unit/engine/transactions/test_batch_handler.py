@@ -7,6 +7,13 @@ import random
 from collections.abc import Mapping
 
 import pytest
+
+from kourou.engine.admin.history import tell_state
+from kourou.engine.control import decode_state, encode_state
+from kourou.engine.policy import BrokerPolicy
+from kourou.errors import Code
+from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
+from kourou.model.transaction import BatchMark
 from kourou.protocol.bodies.broker_bodies import decode_decision, encode_attempts, encode_decision
 from kourou.protocol.messages.sends import (
     AbortBatch,
@@ -17,13 +24,6 @@ from kourou.protocol.messages.sends import (
     SendRecords,
     Target,
 )
-
-from kourou.engine.admin.history import tell_state
-from kourou.engine.control import decode_state, encode_state
-from kourou.engine.policy import BrokerPolicy
-from kourou.errors import Code
-from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
-from kourou.model.transaction import BatchMark
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties

@@ -1,7 +1,6 @@
 """Producers are asked about half messages that nobody resolves."""
 
 import pytest
-from kourou.protocol.messages.sends import CheckTransactionState
 
 from kourou.engine.inputs import SpaceChanged
 from kourou.engine.policy import BrokerPolicy
@@ -9,6 +8,7 @@ from kourou.engine.transactions.check_backs import HALVES_PER_TICK
 from kourou.engine.transactions.half_messages import COMMIT, ROLLBACK
 from kourou.errors import Code
 from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
+from kourou.protocol.messages.sends import CheckTransactionState
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.record.message_record import check_record, decode_record
 from kourou.runtime.core import Disconnected, LogWarning

@@ -1,7 +1,6 @@
 """Half messages: stored aside, resolved by their place, never visible before, never twice."""
 
 import pytest
-from kourou.protocol.messages.sends import ResumeCheckHalfMessage, SendMessage, SendRecords, Target
 
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.roles.follower import FollowerRole
@@ -11,6 +10,7 @@ from kourou.errors import Code
 from kourou.events.control_events import TopicDeleted
 from kourou.model.message import SysFlag
 from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
+from kourou.protocol.messages.sends import ResumeCheckHalfMessage, SendMessage, SendRecords, Target
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import decode_offset_id, encode_offset_id
 from kourou.protocol.record.message_record import encode_draft, stamp

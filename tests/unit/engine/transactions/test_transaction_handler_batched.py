@@ -6,7 +6,6 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from kourou.protocol.messages.sends import EndTransaction
 
 from kourou.engine.effects import Append, Effect
 from kourou.engine.inputs import SpaceChanged, StoreFailed
@@ -15,6 +14,7 @@ from kourou.engine.transactions.transaction_handler import Alone
 from kourou.errors import Code
 from kourou.events.control_events import TopicDeleted
 from kourou.model.names import HALF_TOPIC, OP_TOPIC
+from kourou.protocol.messages.sends import EndTransaction
 from kourou.runtime.core import Received
 from kourou_rigs.engine import Engine, header_of
 from kourou_rigs.transacting import (

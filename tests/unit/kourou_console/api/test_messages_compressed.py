@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kourou_console.messages.bodies import PIECE_BYTES
 
 from kourou import ProducerSettings, TransactionState
 from kourou.client.admin.messages import Reading
 from kourou.model.topic import MessageQueue
 from kourou.protocol.record import compression
 from kourou.testing.cluster import Cluster, unique_name
+from kourou_console.messages.bodies import PIECE_BYTES
 from kourou_rigs.console import ConsoleHere
 
 MIB = 1 << 20

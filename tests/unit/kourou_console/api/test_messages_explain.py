@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
-from kourou.operations.catalogue import Right
 
 from kourou.errors import BadRequest
+from kourou.operations.catalogue import Right
 from kourou_console.api.messages import EXPLAIN_OPERATIONS, ExplainParams, explain
 
 

@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 
 import pytest
-from kourou.operations.catalogue import Right
-from kourou_console.http.access import LOOK_MS, AccessControl, Tokens, read_tokens, require
-from kourou_console.http.call import ANYBODY, Caller, Right
-from kourou_console.http.responses import HttpError
 
 from kourou.errors import ConfigError, NoPermission
+from kourou.operations.catalogue import Right
+from kourou_console.http.access import LOOK_MS, AccessControl, Tokens, read_tokens, require
+from kourou_console.http.call import ANYBODY, Caller
+from kourou_console.http.responses import HttpError
 from kourou_rigs.console import ConsoleHere
 
 READ, WRITE, ADMIN = "read-token-0123456789", "write-token-0123456789", "admin-token-0123456789"

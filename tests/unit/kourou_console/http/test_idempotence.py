@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kourou_console.http import idempotence
-from kourou_console.http.call import RequestContext
-from kourou_console.http.idempotence import KEPT_MS, Idempotence, Named, named
-from kourou_console.http.responses import HttpError
-from kourou_console.messages.transactions import half_of
 
 from kourou.errors import BadRequest, NoPermission, Rejected, TimedOut, Unavailable
 from kourou.model.message import Message
 from kourou.model.topic import MessageQueue
 from kourou.testing.cluster import unique_name
+from kourou_console.http import idempotence
+from kourou_console.http.call import RequestContext
+from kourou_console.http.idempotence import KEPT_MS, Idempotence, Named, named
+from kourou_console.http.responses import HttpError
+from kourou_console.messages.transactions import half_of
 from kourou_rigs.console import ConsoleHere
 
 MESSAGES = "/v1/topics/orders/messages"

@@ -13,8 +13,6 @@ import pytest
 import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
-from kourou_console.http.openapi import described
-from kourou_console.http.request_input import path_names
 from msgspec import inspect
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 from schemathesis.core.transport import Response
@@ -25,6 +23,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from kourou.testing.cluster import Cluster
+from kourou_console.http.openapi import described
+from kourou_console.http.request_input import path_names
 from kourou_console.operation import Operation
 from kourou_console.operations import OPERATIONS
 from kourou_rigs.console import ConsoleHere

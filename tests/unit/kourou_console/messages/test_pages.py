@@ -7,13 +7,13 @@ from typing import cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kourou_console.messages import pages
-from kourou_console.messages.pages import READS, offsets_at, page_by_time
 
 from kourou.client.admin.messages import Reading
 from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.errors import Corrupt, Unavailable
 from kourou.model.topic import MessageQueue
+from kourou_console.messages import pages
+from kourou_console.messages.pages import READS, offsets_at, page_by_time
 from kourou_rigs.queues_read import QueuesRead
 
 Step = tuple[int, int, bool]

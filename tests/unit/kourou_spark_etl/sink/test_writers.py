@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from kourou.protocol.messages.sends import DecideBatch, PrepareBatch, ResolveBatch
 from pyspark.sql.types import BinaryType, IntegerType, LongType, MapType, StringType, StructType
 
 from kourou.client.session.connections import Connections
 from kourou.errors import BadRequest, KourouError, MessageIllegal, NoPermission, Unavailable
 from kourou.model.limits import BODY_SIZE_BYTES_MAX
 from kourou.model.message import PullStatus
+from kourou.protocol.messages.sends import DecideBatch, PrepareBatch, ResolveBatch
 from kourou.testing.cluster import Cluster
 from kourou_spark_etl.data_source import batch_writer, stream_writer
 from kourou_spark_etl.sink.options import write_options
