@@ -277,10 +277,10 @@ class Authorizer:
         return found
 
     def _decided(self, user: str, need: Need, matched: frozenset[str], now_ms: int) -> Decision:
-        rights = self._entries.get(user)
-        if rights is None:
-            rights = self._entries[user] = entries_of(self._table, user)
-        fitting = [one for one in rights if self._fits(one, need, matched, now_ms)]
+        entries = self._entries.get(user)
+        if entries is None:
+            entries = self._entries[user] = entries_of(self._table, user)
+        fitting = [one for one in entries if self._fits(one, need, matched, now_ms)]
         refusal = "no policy allows it"
         for action in need.actions:
             entries = [one for one in fitting if action in one.actions]
