@@ -14,8 +14,8 @@ from kourou.engine.core import BrokerCore
 from kourou.engine.roles.quorum_roles import QuorumFollowerRole, QuorumLeaderRole
 from kourou.protocol.messages.namesrv import DeleteKvConfig, PutKvConfig
 from kourou.protocol.request import Answerer, RequestSpec
-from kourou.runtime.settings_registry import SettingsRegistry
 from kourou.serving.peer_links import MESSAGES
+from kourou.settings.registry import SettingsRegistry
 from kourou_filter_server.core import FilterCore
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.core import NamesrvCore

@@ -19,8 +19,8 @@ from kourou.events.control_events import KnownEvent
 from kourou.model import limits
 from kourou.protocol.table import REQUESTS
 from kourou.service.lifecycle import STEPS, ExitCode
-from kourou.service.setting import settings_of
 from kourou.serving.config import BrokerSettings
+from kourou.settings.declaration import settings_of
 from kourou_filter_server.config import FilterServerSettings
 from kourou_namesrv.config import NamesrvSettings
 from kourou_spark_etl.config import EtlSettings

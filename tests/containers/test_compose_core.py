@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kourou.service.command_line import parse_arguments
-from kourou.service.settings import load_settings
 from kourou.serving.config import load_broker_settings
+from kourou.settings.sources import load_settings
 from kourou_console.config import ConsoleSettings
 from kourou_namesrv.config import NamesrvSettings
 

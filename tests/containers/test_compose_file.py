@@ -11,8 +11,8 @@ import pytest
 from tests.containers import docker_engine as engine
 
 from kourou.service.command_line import parse_arguments
-from kourou.service.settings import load_settings
 from kourou.serving.config import BrokerSettings, load_broker_settings
+from kourou.settings.sources import load_settings
 from kourou_filter_server.config import FilterServerSettings
 from kourou_ha_replica.config import ReplicaSettings
 from kourou_namesrv.config import NamesrvSettings

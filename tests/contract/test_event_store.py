@@ -28,7 +28,7 @@ from kourou.events.stream import Snapshot, WrittenMeanwhile
 from kourou.eventstore.database import Database, sqlite_url
 from kourou.eventstore.event_store import EventStore
 from kourou.model.topic import TopicConfig
-from kourou.runtime.settings_registry import SettingsRegistry
+from kourou.settings.registry import SettingsRegistry
 from kourou_namesrv.key_values import KEY_VALUES, KeyValues
 
 

@@ -32,16 +32,17 @@ from kourou.events.stream import StreamKind
 from kourou.eventstore.event_store import EventStore
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
-from kourou.runtime import changed_settings as settings
-from kourou.runtime.settings_registry import SettingSpec, SettingsRegistry
+from kourou.settings import registry as settings
+from kourou.settings.declaration import Setting
+from kourou.settings.registry import SettingsRegistry
 
 RULES = TopicRules()
 REGISTRY = SettingsRegistry(
     [
-        SettingSpec("hours", 72, dynamic=True, minimum=1, maximum=100),
-        SettingSpec("traceOn", True, dynamic=True),
-        SettingSpec("regionId", "r", dynamic=True),
-        SettingSpec("maxMessageSize", 4),
+        Setting("hours", 72, dynamic=True, low=1, high=100),
+        Setting("traceOn", True, dynamic=True),
+        Setting("regionId", "r", dynamic=True),
+        Setting("maxMessageSize", 4),
     ]
 )
 TOPICS = ["A", "B", "a", "%DLQ%g", "orders", "TBW102", "bad name", ""]

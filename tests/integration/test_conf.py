@@ -12,8 +12,8 @@ from kourou.service.command_line import Arguments
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.local_group import GroupPorts
 from kourou.service.rocketmq_keys import BROKER_KEYS
-from kourou.service.settings import load_settings
 from kourou.serving.config import BrokerSettings, load_broker_settings
+from kourou.settings.sources import load_settings
 from kourou.sync import Client
 from kourou_ha_replica.config import ReplicaSettings
 

@@ -24,7 +24,7 @@ from kourou.protocol.messages.replicas import PromoteReplica
 from kourou.replication.epoch_numbers import PROMOTION
 from kourou.runtime.inputs import Disconnected, Received, ReplyTo
 from kourou.runtime.peer import Peer
-from kourou.runtime.settings_registry import SettingsRegistry
+from kourou.settings.registry import SettingsRegistry
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.core import NamesrvCore
 from kourou_namesrv.key_value_handler import KeyValuesWritten, RecordKeyValues

@@ -53,8 +53,8 @@ from kourou.model.batch import BatchQuery
 from kourou.model.group import GroupConfig
 from kourou.model.names import is_system_group
 from kourou.model.topic import DataVersion, TopicConfig
-from kourou.runtime import changed_settings as settings_rules
-from kourou.runtime.changed_settings import Settings
+from kourou.settings import registry as settings_rules
+from kourou.settings.registry import ChangedSettings
 
 SNAPSHOT_FORMAT = 1
 
@@ -65,7 +65,7 @@ class ControlState:
 
     topics: Topics = field(default_factory=Topics)
     groups: Groups = field(default_factory=Groups)
-    settings: Settings = field(default_factory=Settings)
+    settings: ChangedSettings = field(default_factory=ChangedSettings)
     progress: Progress = field(default_factory=Progress)
     next_offset: int = 0
     at_ms: int = 0
@@ -320,7 +320,7 @@ def decode_state(snapshot: bytes) -> ControlState:
     return ControlState(
         topics_of(read.topics, read.topics_version, read.retired),
         groups_of(read.groups, read.groups_version),
-        Settings(read.settings, read.settings_version),
+        ChangedSettings(read.settings, read.settings_version),
         Progress(read.progress),
         read.next_offset,
         read.at_ms,

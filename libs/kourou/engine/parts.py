@@ -72,7 +72,7 @@ from kourou.engine.transactions.transaction_handler import Transactions
 from kourou.events.control_events import Event, LogDeleted, UnreadSpan
 from kourou.protocol.record.message_record import Host, encode_host
 from kourou.replication.epochs import Epochs
-from kourou.runtime.settings_registry import SettingsRegistry
+from kourou.settings.registry import SettingsRegistry
 
 QuorumRole = QuorumLeaderRole | QuorumFollowerRole
 Role = LeaderRole | FollowerRole | QuorumRole

@@ -16,13 +16,13 @@ from kourou.service.command_line import parse_arguments
 from kourou.service.cores import keep_process_to
 from kourou.service.lifecycle import ExitCode, Service, complain, run_service
 from kourou.service.process_keys import ProcessKeys
-from kourou.service.setting import settings_of
-from kourou.service.settings import load_settings, render
 from kourou.service.standard_streams import (
     as_output_sentence,
     hold_standard_streams,
     output_trouble,
 )
+from kourou.settings.declaration import settings_of
+from kourou.settings.sources import load_settings, render
 from kourou.telemetry.logs import configure_logs
 
 _log = logging.getLogger("kourou.service")

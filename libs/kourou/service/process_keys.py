@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kourou.errors import ConfigError
 from kourou.service.cores import cores_named
-from kourou.service.setting import setting
+from kourou.settings.declaration import setting
 from kourou.telemetry.logs import LogFormat
 from kourou.transport.addresses import bindable, is_loopback
 from kourou.transport.curve import ClientCurve

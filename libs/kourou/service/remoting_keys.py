@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kourou.errors import ConfigError
 from kourou.service.process_keys import ProcessKeys
-from kourou.service.setting import SAME, setting
+from kourou.settings.declaration import SAME, setting
 from kourou.transport.addresses import bindable, is_loopback, join_address
 from kourou.transport.curve import ServerCurve
 from kourou.transport.curve_keys import AllowedKeys, read_pair

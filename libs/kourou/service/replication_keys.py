@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kourou.service.setting import SAME, setting
+from kourou.settings.declaration import SAME, setting
 
 WRITTEN, FLUSHED = "written", "flushed"
 REPLICATION_PORT_SHIFT = 10_001

@@ -3,7 +3,7 @@
 RocketMQ's keys that have no effect in Kourou are in kourou.service.rocketmq_keys.
 
 State: none; settings are read once. Keys marked dynamic may be changed while the broker runs, by
-events (kourou.runtime.changed_settings).
+events (kourou.settings.registry).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from kourou.model.limits import PORT_MAX
 from kourou.service.command_line import Arguments
 from kourou.service.replication_keys import FLUSHED, REPLICATION_PORT_SHIFT
 from kourou.service.rocketmq_keys import BROKER_KEYS
-from kourou.service.settings import Loaded, load_settings, render
 from kourou.serving.raft_keys import RaftKeys
 from kourou.serving.store_keys import StoreKeys
 from kourou.serving.traffic_keys import TrafficKeys
+from kourou.settings.sources import Loaded, load_settings, render
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,9 +14,9 @@ from kourou.errors import ConfigError
 from kourou.service.advertised import advertised
 from kourou.service.remoting_keys import RemotingKeys
 from kourou.service.remoting_protocol import VIP
-from kourou.service.setting import SAME, setting
 from kourou.serving.address_server import list_url
 from kourou.serving.registration import REMOTING
+from kourou.settings.declaration import SAME, setting
 from kourou.transport.addresses import join_address, split_address
 from kourou.transport.curve import ServerCurve
 

@@ -12,10 +12,9 @@ from kourou.engine.roles.replicas import Replicas
 from kourou.eventstore.database import sqlite_file
 from kourou.model.limits import DISK_RESERVE_BYTES
 from kourou.replication.raft.settings import RaftSettings
-from kourou.runtime.settings_registry import SettingsRegistry
-from kourou.service.settings import setting_specs
 from kourou.serving.config import BrokerSettings
 from kourou.serving.network_keys import BrokerRole
+from kourou.settings.registry import SettingsRegistry
 from kourou.store.flush_schedule import FlushPolicy
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
@@ -179,4 +178,4 @@ def raft_settings_of(settings: BrokerSettings) -> RaftSettings:
 
 def registry_of(settings: BrokerSettings) -> SettingsRegistry:
     """Return all keys, and which of them may change while the broker runs."""
-    return SettingsRegistry(setting_specs(settings))
+    return SettingsRegistry.of(settings)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from kourou.errors import ConfigError
 from kourou.model.limits import MEMBER_NAME_LENGTH_MAX, MEMBERS_MAX, PORT_MAX
 from kourou.service.replication_keys import REPLICATION_PORT_SHIFT, ReplicationKeys
-from kourou.service.setting import SAME, setting
 from kourou.serving.network_keys import BrokerRole, NetworkKeys
+from kourou.settings.declaration import SAME, setting
 from kourou.transport.addresses import split_address
 
 _MEMBER = re.compile(rf"[A-Za-z0-9._]{{1,{MEMBER_NAME_LENGTH_MAX}}}")

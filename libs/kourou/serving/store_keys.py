@@ -10,7 +10,7 @@ from kourou.engine.retention.plan import HOURS_PATTERN, parse_hours
 from kourou.errors import ConfigError
 from kourou.eventstore.database import check_url, with_password
 from kourou.model import limits
-from kourou.service.setting import SAME, setting
+from kourou.settings.declaration import SAME, setting
 
 INT_MAX = 2**31 - 1
 HOUR_MS = 3_600_000

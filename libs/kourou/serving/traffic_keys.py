@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kourou.model import limits
 from kourou.model.delay import DELAY_LEVELS, parse_delay_levels
-from kourou.service.setting import SAME, setting
+from kourou.settings.declaration import SAME, setting
 from kourou.transport.busy_poll import BUSY_POLL_US
 
 HOUR_MS = 3_600_000

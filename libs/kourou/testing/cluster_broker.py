@@ -15,8 +15,8 @@ from pathlib import Path
 from kourou.errors import BadRequest, ConfigError, Unavailable
 from kourou.service.kept_ports import free_port
 from kourou.service.rocketmq_keys import BROKER_KEYS
-from kourou.service.settings import load_settings
 from kourou.serving.config import BrokerSettings
+from kourou.settings.sources import load_settings
 from kourou.store.disk import Disk
 from kourou.testing.faulty_server import Fault
 from kourou.testing.memory_disk import MemoryDisk

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kourou.errors import BadRequest, Unavailable
-from kourou.service.settings import load_settings
+from kourou.settings.sources import load_settings
 from kourou.testing.travel import TravelClock
 
 if TYPE_CHECKING:

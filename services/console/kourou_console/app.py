@@ -24,7 +24,7 @@ from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.clear_text import ClearTextWarning
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
-from kourou.service.settings import render
+from kourou.settings.sources import render
 from kourou.telemetry.metrics import expose
 from kourou.telemetry.tracing_setup import start_export, tracing_options
 from kourou_console.access import Access, Tokens

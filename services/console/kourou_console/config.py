@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kourou.errors import ConfigError
 from kourou.model.names import check_group
-from kourou.service.setting import setting
+from kourou.settings.declaration import setting
 from kourou.transport.addresses import bindable, is_loopback, split_address
 from kourou_console.settings import GatewaySettings
 from kourou_console.watch_keys import WatchKeys

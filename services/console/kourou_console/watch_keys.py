@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kourou.service.process_keys import ProcessKeys
-from kourou.service.setting import setting
+from kourou.settings.declaration import setting
 from kourou_console.alarm_rules import AlarmThresholds
 
 _PERCENT = 100

@@ -20,8 +20,8 @@ from kourou.service.lifecycle import leave
 from kourou.service.loop import SingleWriterLoop
 from kourou.service.protocol_server import BUSY, ProtocolServers, TransportCallbacks
 from kourou.service.remoting_protocol import RemotingProtocol
-from kourou.service.settings import render
 from kourou.service.zmq_protocol import ZmqProtocol
+from kourou.settings.sources import render
 from kourou.telemetry.metrics import expose
 from kourou.telemetry.tracing_setup import start_export, tracing_options
 from kourou_filter_server.config import FilterServerSettings

@@ -15,7 +15,7 @@ from kourou.errors import ConfigError
 from kourou.model.limits import PORT_MAX, PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
 from kourou.service.advertised import advertised
 from kourou.service.remoting_keys import RemotingKeys
-from kourou.service.setting import SAME, setting
+from kourou.settings.declaration import SAME, setting
 from kourou.transport.addresses import bindable, is_loopback
 from kourou_filter_server.cores import cores_of_workers
 from kourou_filter_server.jail.descriptors import DESCRIPTORS_MAX

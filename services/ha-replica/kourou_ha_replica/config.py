@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from kourou.errors import ConfigError
 from kourou.replication.epoch_numbers import STARTS
-from kourou.service.setting import SAME, setting
 from kourou.serving.config import BrokerSettings
 from kourou.serving.network_keys import BrokerRole
+from kourou.settings.declaration import SAME, setting
 
 
 @dataclass(frozen=True, kw_only=True)

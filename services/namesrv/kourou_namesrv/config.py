@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kourou.errors import ConfigError
 from kourou.service.remoting_keys import RemotingKeys
-from kourou.service.setting import SAME, setting
+from kourou.settings.declaration import SAME, setting
 from kourou.transport.addresses import split_address
 
 ZMQ_PORT_SHIFT = 10_000

@@ -14,10 +14,9 @@ from kourou.errors import BadRequest, Code, KourouError
 from kourou.protocol import all_bodies as bodies
 from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.request import Response
-from kourou.runtime.changed_settings import Settings, decide_change
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Disconnected, Received, Tick
-from kourou.runtime.settings_registry import SettingsRegistry
+from kourou.settings.registry import ChangedSettings, SettingsRegistry, decide_change
 from kourou_namesrv import registrations as registrants
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.key_value_handler import KeyValueHandler, KeyValuesWritten, RecordKeyValues
@@ -214,7 +213,9 @@ class NamesrvCore:
 
     def _update_settings(self, received: Received, _: ask.UpdateNamesrvConfig) -> Answer:
         """Reject every change: no setting of a name server can be changed by a request."""
-        decide_change(Settings(), self._registry, bodies.decode_properties_text(_body(received)))
+        decide_change(
+            ChangedSettings(), self._registry, bodies.decode_properties_text(_body(received))
+        )
         return None, b""
 
 

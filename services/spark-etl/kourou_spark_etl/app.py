@@ -21,7 +21,7 @@ from kourou.eventstore.event_store import EventStore
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
-from kourou.service.settings import render
+from kourou.settings.sources import render
 from kourou.store.real_disk import RealDisk, RealLock
 from kourou.telemetry.metrics import expose
 from kourou.telemetry.tracing_setup import start_export, tracing_options

@@ -12,7 +12,7 @@ from kourou.client.session.client_keys import KEY_FILE, SERVER_KEY
 from kourou.errors import ConfigError
 from kourou.eventstore.database import sqlite_url
 from kourou.service.process_keys import ProcessKeys
-from kourou.service.setting import setting
+from kourou.settings.declaration import setting
 
 ADMIN_PORT = 18_281
 

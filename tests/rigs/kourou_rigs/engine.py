@@ -34,7 +34,8 @@ from kourou.protocol.table import ANSWERS_OF_ALL, REQUESTS
 from kourou.runtime.effects import Notify, Reply
 from kourou.runtime.inputs import Buffer, Received, ReplyTo, Tick
 from kourou.runtime.peer import Peer
-from kourou.runtime.settings_registry import SettingSpec, SettingsRegistry
+from kourou.settings.declaration import Setting
+from kourou.settings.registry import SettingsRegistry
 
 
 class MemoryChunk(NamedTuple):
@@ -277,7 +278,7 @@ class Engine:
 
     sync_flush: bool = False
     policy: BrokerPolicy = field(default_factory=lambda: BrokerPolicy("DefaultCluster", "broker-a"))
-    specs: Sequence[SettingSpec] = ()
+    specs: Sequence[Setting] = ()
     segment_size: int = 1 << 20
     now_ms: int = 1_000
     wall_ms: int = 1_700_000_000_000

@@ -9,7 +9,7 @@ from kourou.engine.parts import POLICY_FIELDS
 from kourou.engine.policy import BrokerPolicy
 from kourou.errors import Code
 from kourou.protocol.messages.sending import SendMessage
-from kourou.runtime.settings_registry import SettingSpec
+from kourou.settings.declaration import Setting
 from kourou_rigs.engine import Engine
 
 
@@ -66,6 +66,6 @@ def test_keys_of_other_parts_are_left_to_them(engine) -> None:
 
 
 def test_what_was_changed_before_a_restart_is_in_force_from_the_start() -> None:
-    specs = [SettingSpec("defaultQueryMaxNum", 32, dynamic=True)]
+    specs = [Setting("defaultQueryMaxNum", 32, dynamic=True)]
     engine = Engine(specs=specs, policy=BrokerPolicy("c", "b", query_max=1))
     assert engine.policy.query_max == 32, "the registry has the word"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kourou.errors import ConfigError
-from kourou.service.settings import load_settings
+from kourou.settings.sources import load_settings
 from kourou_filter_server.config import FilterServerSettings
 from kourou_filter_server.jail.descriptors import DESCRIPTORS_MAX
 

@@ -18,8 +18,7 @@ from kourou.protocol.table import REQUESTS
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Disconnected, Received, ReplyTo, Tick
 from kourou.runtime.peer import Peer
-from kourou.runtime.settings_registry import SettingsRegistry
-from kourou.service.settings import setting_specs
+from kourou.settings.registry import SettingsRegistry
 from kourou_namesrv import key_value_handler as desk_module
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.core import NamesrvCore
@@ -32,7 +31,7 @@ class Bench:
 
     def __init__(self, **settings: Any) -> None:
         self.settings = NamesrvSettings(**settings)
-        registry = SettingsRegistry(setting_specs(self.settings))
+        registry = SettingsRegistry.of(self.settings)
         self.core = NamesrvCore(self.settings, KeyValues(), registry, "listenPort=9876\n")
         self.now_ms = 1_000
         self._correlations = count(1)

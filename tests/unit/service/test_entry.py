@@ -13,7 +13,7 @@ import pytest
 from kourou.service import entry
 from kourou.service.entry import run_from_arguments
 from kourou.service.process_keys import ProcessKeys
-from kourou.service.setting import setting
+from kourou.settings.declaration import setting
 
 
 @dataclass(frozen=True, kw_only=True)

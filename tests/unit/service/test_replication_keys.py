@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.service.replication_keys import FLUSHED, WRITTEN, ReplicationKeys
-from kourou.service.setting import settings_of
+from kourou.settings.declaration import settings_of
 
 
 @pytest.mark.feature("F128")

@@ -17,7 +17,7 @@ from kourou.engine.policy import BrokerPolicy
 from kourou.engine.sends.appends import LogEnd
 from kourou.events.control_events import Cause, Event
 from kourou.eventstore.event_store import EventStore
-from kourou.runtime.settings_registry import SettingsRegistry
+from kourou.settings.registry import SettingsRegistry
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
 from kourou_rigs.clock import ManualClock

@@ -15,7 +15,6 @@ from kourou.engine.policy import BrokerPolicy
 from kourou.engine.roles.follower import FollowerRole
 from kourou.engine.roles.leader import LeaderRole
 from kourou.engine.roles.replicas import Replicas
-from kourou.runtime.settings_registry import SettingSpec
 from kourou.service.command_line import parse_arguments
 from kourou.serving.config import BrokerSettings, load_broker_settings
 from kourou.serving.network_keys import BrokerRole
@@ -30,24 +29,25 @@ from kourou.serving.part_settings import (
     write_out_of,
 )
 from kourou.serving.store_keys import FlushDiskType
+from kourou.settings.declaration import Setting
 from kourou.store.flush_schedule import FlushPolicy
 from kourou_rigs.engine import Engine
 
 DYNAMIC = [spec for spec in registry_of(BrokerSettings()) if spec.dynamic]
 
 
-def another(spec: SettingSpec) -> bool | int | str:
+def another(spec: Setting) -> bool | int | str:
     """A value that is allowed and is not the one in force."""
-    match spec.configured:
+    match spec.default:
         case bool():
-            return not spec.configured
+            return not spec.default
         case int():
-            low = spec.configured < spec.maximum
-            return spec.configured + 1 if low else spec.configured - 1
+            low = spec.high is None or spec.default < spec.high
+            return spec.default + 1 if low else spec.default - 1
         case "04":
             return "04;16"
         case _:
-            return next(each for each in spec.choices if each != spec.configured)
+            return next(each for each in spec.choices if each != spec.default)
 
 
 def in_force(engine: Engine) -> list[Any]:
@@ -63,12 +63,12 @@ def in_force(engine: Engine) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("spec", DYNAMIC, ids=[spec.name for spec in DYNAMIC])
+@pytest.mark.parametrize("spec", DYNAMIC, ids=[spec.key for spec in DYNAMIC])
 def test_every_dynamic_key_has_an_effect(spec) -> None:
     engine = Engine(policy=policy_of(BrokerSettings()), specs=[spec])
     before = in_force(engine)
-    engine.core.parts.apply(spec.name, another(spec))
-    assert in_force(engine) != before, f"{spec.name} is called dynamic and changes nothing"
+    engine.core.parts.apply(spec.key, another(spec))
+    assert in_force(engine) != before, f"{spec.key} is called dynamic and changes nothing"
 
 
 def test_the_defaults_of_policy_and_rules_are_those_of_the_keys() -> None:

@@ -46,7 +46,7 @@ def test_a_member_is_told_its_group_and_where_the_others_are() -> None:
 
 def test_the_keys_are_called_as_rocketmq_calls_them(tmp_path: Path) -> None:
     from kourou.service.rocketmq_keys import BROKER_KEYS
-    from kourou.service.settings import load_settings
+    from kourou.settings.sources import load_settings
 
     file = tmp_path / "broker-n1.conf"
     file.write_text(

@@ -20,11 +20,11 @@ from kourou.client.settings.client_settings import ClientSettings
 from kourou.client.tracing import spans as client_tracing
 from kourou.errors import ConfigError
 from kourou.model.limits import SEND_CONTEXTS_MAX
-from kourou.service.setting import settings_of
 from kourou.serving import tracing as broker_tracing
 from kourou.serving.broker_service import BrokerService
 from kourou.serving.config import BrokerSettings
 from kourou.serving.spans import BrokerSpans
+from kourou.settings.declaration import settings_of
 from kourou.telemetry import span_names, tracing_setup
 from kourou.telemetry.tracing import LINKS_MAX, SpanKind
 from kourou.telemetry.tracing_context import CONTEXT_BYTES

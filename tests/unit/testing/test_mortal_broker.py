@@ -8,8 +8,8 @@ import pytest
 
 from kourou.protocol.messages.namesrv import UnregisterBroker
 from kourou.service.rocketmq_keys import BROKER_KEYS
-from kourou.service.settings import load_settings
 from kourou.serving.config import BrokerSettings
+from kourou.settings.sources import load_settings
 from kourou.testing.cluster_broker import SMALL
 from kourou.testing.memory_disk import MemoryDisk
 from kourou.testing.mortal_broker import MortalBroker

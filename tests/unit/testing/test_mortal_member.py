@@ -9,7 +9,7 @@ import pytest
 
 from kourou.service.local_group import GroupPorts
 from kourou.service.rocketmq_keys import BROKER_KEYS
-from kourou.service.settings import load_settings
+from kourou.settings.sources import load_settings
 from kourou.testing.cluster_broker import SMALL, until_free
 from kourou.testing.memory_disk import MemoryDisk
 from kourou.testing.mortal_member import MortalMember

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 from kourou.client.introspection.consume_statistics import ConsumeStatus
-from kourou.client.settings.declaration import Settings
 from kourou.errors import KourouError
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import Subscription
+from kourou.settings.declaration import Settings
 
 WAITS_MAX = 16
 """The number of waiting queues that are listed; usually all wait for the same reason."""

@@ -42,10 +42,9 @@ from kourou.protocol.messages.broker_admin import (
 from kourou.protocol.messages.control import GetControlEvents, GetControlEventsResponse
 from kourou.protocol.record.message_record import CheckedRecord, check_record, decode_record
 from kourou.protocol.request import Request
-from kourou.runtime.changed_settings import decide_change, effective
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received
-from kourou.runtime.settings_registry import SettingsRegistry
+from kourou.settings.registry import SettingsRegistry, decide_change, effective
 
 EXPORTED: Mapping[str, str] = {"filterServerNums": "0", "useTLS": "false"}
 """RocketMQ keys that this broker lacks; mqadmin's exportConfigs fails without them."""
@@ -87,7 +86,7 @@ class BrokerHandler:
         self._figures = figures
         for spec in registry:
             if spec.dynamic:
-                apply(spec.name, effective(control.settings, spec))
+                apply(spec.key, effective(control.settings, spec))
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
         """Return the handler of each request type."""
@@ -100,12 +99,12 @@ class BrokerHandler:
 
     def settings(self, _now_ms: int, received: Received, request: GetBrokerConfig) -> list[Effect]:
         """Reply with every setting and its current value (26), and its description if requested."""
-        values = {spec.name: effective(self._control.settings, spec) for spec in self._registry}
+        values = {spec.key: effective(self._control.settings, spec) for spec in self._registry}
         version = msgspec.json.encode(self._control.settings.version).decode()
         header = GetBrokerConfigResponse(version=version, described=request.described)
         if request.described:
             body = encode_setting_views(
-                self._registry.told(spec, _text(values[spec.name])) for spec in self._registry
+                self._registry.view(spec, _text(values[spec.key])) for spec in self._registry
             )
         else:
             texts = {name: _text(value) for name, value in values.items()}

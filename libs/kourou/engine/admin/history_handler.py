@@ -65,7 +65,7 @@ from kourou.protocol.record.message_record import decode_record
 from kourou.protocol.request import Request
 from kourou.runtime.effects import Reply
 from kourou.runtime.inputs import Received
-from kourou.runtime.settings_registry import SettingsRegistry
+from kourou.settings.registry import SettingsRegistry
 
 ANSWER_WAY_MS = 500
 """Subtracted from a request's deadline, so that the reply arrives before the client gives up."""

@@ -28,8 +28,8 @@ from kourou.events.control_events import (
 )
 from kourou.events.event_base import Scalar
 from kourou.events.filter_events import FilterEventBase
-from kourou.runtime import changed_settings as settings
-from kourou.runtime.settings_registry import SettingsRegistry
+from kourou.settings import registry as settings
+from kourou.settings.registry import SettingsRegistry
 
 
 @dataclass(frozen=True, slots=True)

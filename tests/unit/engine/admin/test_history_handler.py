@@ -40,12 +40,12 @@ from kourou.protocol.messages.offsets import (
 from kourou.protocol.messages.topics import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.request import Request
 from kourou.runtime.effects import Reply
-from kourou.runtime.settings_registry import SettingSpec
+from kourou.settings.declaration import Setting
 from kourou_rigs.engine import Engine, header_of
 
 SPECS = [
-    SettingSpec("traceOn", True, dynamic=True),
-    SettingSpec("brokerPermission", 6, dynamic=True, minimum=0, maximum=7),
+    Setting("traceOn", True, dynamic=True),
+    Setting("brokerPermission", 6, dynamic=True, low=0, high=7),
 ]
 
 

@@ -24,12 +24,13 @@ from kourou.events.control_events import (
 )
 from kourou.model.group import GroupConfig
 from kourou.model.topic import TopicConfig
-from kourou.runtime import changed_settings as settings
-from kourou.runtime.settings_registry import SettingSpec, SettingsRegistry
+from kourou.settings import registry as settings
+from kourou.settings.declaration import Setting
+from kourou.settings.registry import SettingsRegistry
 
 RULES = TopicRules()
 REGISTRY = SettingsRegistry(
-    [SettingSpec("hours", 72, dynamic=True), SettingSpec("traceOn", True, dynamic=True)]
+    [Setting("hours", 72, dynamic=True), Setting("traceOn", True, dynamic=True)]
 )
 TOPIC = TopicConfig("TopicA", 4, 4)
 

@@ -12,7 +12,7 @@ from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.properties import decode_properties, encode_properties
 from kourou.runtime.effects import AskClient
 from kourou.runtime.inputs import ClientAnswered
-from kourou.runtime.settings_registry import SettingSpec
+from kourou.settings.declaration import Setting
 from kourou_rigs.engine import Engine
 
 TOPIC = "DefaultCluster_REPLY_TOPIC"
@@ -135,7 +135,7 @@ def test_the_replier_is_answered_when_its_reply_is_safe() -> None:
 
 
 def test_replies_need_not_be_stored() -> None:
-    engine = Engine(specs=(SettingSpec("storeReplyMessageEnable", True, dynamic=True),))
+    engine = Engine(specs=(Setting("storeReplyMessageEnable", True, dynamic=True),))
     wait(engine)
     change = UpdateBrokerConfig()
     assert engine.ask(change, b"storeReplyMessageEnable=false\n").code == Code.SUCCESS
