@@ -119,9 +119,9 @@ def _index() -> Iterator[str]:
 
 
 def _service(kind: type[Any], inert: frozenset[str]) -> Iterator[str]:
-    for owner, group in _groups(kind).items():
-        if owner is not kind:
-            yield from (f"**{_title(owner)}**", "")
+    for title, group in _groups(kind).items():
+        if title:
+            yield from (f"**{title}**", "")
         yield from table(
             ("key", "default", "documents", "RocketMQ 4.9", "values", "live", "what it does"),
             map(_service_row, group),
@@ -136,18 +136,14 @@ def _service(kind: type[Any], inert: frozenset[str]) -> Iterator[str]:
     yield ""
 
 
-def _groups(kind: type[Any]) -> dict[type[Any], list[Setting]]:
-    """The settings by the class that declares them, in the order of the fields."""
-    found: dict[type[Any], list[Setting]] = {}
+def _groups(kind: type[Any]) -> dict[str, list[Setting]]:
+    """The settings by the title of the class that declares them, in the order of the fields."""
+    found: dict[str, list[Setting]] = {}
     for one in settings_of(kind):
         owner = next(base for base in kind.__mro__ if one.name in inspect.get_annotations(base))
-        found.setdefault(owner, []).append(one)
+        title = "" if owner is kind else sentence(owner).rstrip(".")
+        found.setdefault(title, []).append(one)
     return found
-
-
-def _title(owner: type[Any]) -> str:
-    module = inspect.getmodule(owner)
-    return sentence(inspect.getdoc(module) or "").rstrip(".")
 
 
 def _service_row(one: Setting) -> tuple[str, ...]:

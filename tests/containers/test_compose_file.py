@@ -124,7 +124,7 @@ def test_each_broker_has_a_copy_that_finds_whoever_leads(
     broker = brokers[which]
     settings = replica_settings(chosen, root, name)
     assert (settings.broker_name, settings.broker_role) == (broker.broker_name, "SLAVE")
-    assert settings.broker_cluster_name == broker.broker_cluster_name
+    assert settings.cluster_name == broker.cluster_name
     assert settings.ha_master_address is None, "a promoted leader is another one"
     assert settings.name_server_endpoints == broker.name_server_endpoints
     own = settings.listen_port
@@ -166,7 +166,7 @@ def test_a_group_of_three_meets_where_its_members_say(
         service = composed["services"][name]
         assert settings.raft_self == name.removeprefix("raft-")
         assert settings.broker_name != broker.broker_name
-        assert settings.broker_cluster_name == broker.broker_cluster_name
+        assert settings.cluster_name == broker.cluster_name
         assert settings.raft_peers == members["raft-n0"].raft_peers
         entry = settings.raft_peers[settings.raft_self]
         host, port = entry.rsplit(":", 1)

@@ -14,11 +14,11 @@ import pytest
 from kourou.engine import control
 from kourou.engine.admin import topic_table as topics
 from kourou.engine.admin import undo
-from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.control import CONTROL, ControlState, evolve
 from kourou.engine.groups import group_table as groups
 from kourou.engine.groups import progress
 from kourou.engine.groups.progress import Commits
+from kourou.engine.policy import TopicRules
 from kourou.errors import Rejected
 from kourou.events.control_events import (
     Cause,
@@ -36,7 +36,7 @@ from kourou.settings import registry as settings
 from kourou.settings.declaration import Setting
 from kourou.settings.registry import SettingsRegistry
 
-RULES = TopicRules()
+RULES = TopicRules(broker_name="broker-a")
 REGISTRY = SettingsRegistry(
     [
         Setting("hours", 72, dynamic=True, low=1, high=100),

@@ -21,6 +21,7 @@ from kourou import Message, ProducerSettings
 from kourou.cli.main import main
 from kourou.engine.admin.log_bootstrap import next_control_offset, queue_ends_of
 from kourou.engine.control import CONTROL, encode_state
+from kourou.engine.policy import BrokerRole
 from kourou.eventstore.event_store import EventStore
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.broker_admin import UpdateBrokerConfig
@@ -30,7 +31,6 @@ from kourou.replication.copying import Step
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address
 from kourou.serving.broker_service import BrokerService
 from kourou.serving.config import BrokerSettings
-from kourou.serving.network_keys import BrokerRole
 from kourou.serving.part_settings import store_settings_of
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store

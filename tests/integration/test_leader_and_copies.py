@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from kourou.engine.policy import BrokerRole
 from kourou.errors import Code
 from kourou.protocol.messages.replication import Attach, Attached, LogChunk
 from kourou.protocol.messages.sending import SendMessage
@@ -21,7 +22,6 @@ from kourou.replication.copying import Copying, Member, Say, Step, Take
 from kourou.replication.epochs import Epochs
 from kourou.serving.broker_service import BrokerService
 from kourou.serving.config import BrokerSettings
-from kourou.serving.network_keys import BrokerRole
 from kourou.store.real_disk import RealDisk
 from kourou.store.replica.epoch_file import load_epochs
 from kourou.store.settings import StoreSettings

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kourou.engine.admin import topic_table as topic_rules
-from kourou.engine.admin.topic_table import TopicRules, Topics, topics_of
+from kourou.engine.admin.topic_table import Topics, topics_of
 from kourou.engine.filters import filter_table as filter_rules
 from kourou.engine.filters.filter_table import Filters, FiltersTaken, filters_of
 from kourou.engine.groups import group_table as group_rules
@@ -27,6 +27,7 @@ from kourou.engine.groups import queue_locks as lock_rules
 from kourou.engine.groups.group_table import Groups, groups_of
 from kourou.engine.groups.progress import Commits, Progress, TopicTable
 from kourou.engine.groups.queue_locks import LockOwners
+from kourou.engine.policy import TopicRules
 from kourou.engine.roles import replicas as replica_rules
 from kourou.engine.roles.replicas import Replicas, ReplicasTaken, replicas_of
 from kourou.engine.transactions import batches as batch_rules

@@ -6,14 +6,13 @@ State: none of its own; each handler documents its state in its module.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from kourou.engine.admin.bootstrap_handler import BootstrapHandler
 from kourou.engine.admin.broker_handler import BrokerHandler
 from kourou.engine.admin.history_handler import HistoryHandler
 from kourou.engine.admin.log_handler import LogHandler
 from kourou.engine.admin.topic_handler import TopicHandler
-from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.control import ControlState
 from kourou.engine.delays.delivery import Delays
 from kourou.engine.filters.filter_handler import FilterHandler
@@ -29,7 +28,7 @@ from kourou.engine.groups.membership import Membership
 from kourou.engine.groups.progress import Commits
 from kourou.engine.groups.queue_locks import QueueLocks
 from kourou.engine.groups.subscriptions import SubscriptionPolicy
-from kourou.engine.policy import BrokerPolicy
+from kourou.engine.policy import BrokerPolicy, EffectivePolicy
 from kourou.engine.ports import StoreView
 from kourou.engine.pulls.moved_offsets import MovedOffsets
 from kourou.engine.pulls.offset_handler import OffsetHandler
@@ -37,7 +36,6 @@ from kourou.engine.pulls.pull_handler import Pulls
 from kourou.engine.pulls.query_handler import QueryHandler
 from kourou.engine.pulls.send_back import SendBack
 from kourou.engine.retention.disk_pressure import DiskPressure
-from kourou.engine.retention.plan import parse_hours
 from kourou.engine.retention.retention_handler import RetentionHandler
 from kourou.engine.roles.copied_log import CopiedLog, FollowedConfirmations
 from kourou.engine.roles.follower import FollowerRole, Following
@@ -72,11 +70,15 @@ from kourou.engine.transactions.transaction_handler import Transactions
 from kourou.events.control_events import Event, LogDeleted, UnreadSpan
 from kourou.protocol.record.message_record import Host, encode_host
 from kourou.replication.epochs import Epochs
+from kourou.settings.declaration import settings_of
 from kourou.settings.registry import SettingsRegistry
 
 QuorumRole = QuorumLeaderRole | QuorumFollowerRole
 Role = LeaderRole | FollowerRole | QuorumRole
 """How a broker leads or follows. A broker without a role leads a log that cannot be followed."""
+
+
+_POLICY_SETTINGS = {one.key: one for one in settings_of(BrokerPolicy)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +94,7 @@ class Start:
     log: LogEnd
     flushed: int
     store_host: Host
-    policy: BrokerPolicy
-    rules: TopicRules
+    policy: EffectivePolicy
     registry: SettingsRegistry
     sync_flush: bool
     flush_timeout_ms: int
@@ -205,7 +206,7 @@ class BrokerParts:
             self.pending_replies,
             self.pulls,
             view,
-            start.rules,
+            policy,
             policy.broker_name,
         )
         self.redirects = Redirects(policy.delay_levels_ms)
@@ -406,9 +407,11 @@ class BrokerParts:
         if any(isinstance(event, LogDeleted) for event in events):
             self.retention.follows()
 
-    def apply(self, name: str, value: bool | int | str) -> None:
+    def apply(self, key: str, value: bool | int | str) -> None:
         """Apply one dynamic setting; the service applies the keys of other components."""
-        match name, value:
+        if key in _POLICY_SETTINGS:
+            self.policy.change(**{_POLICY_SETTINGS[key].name: value})
+        match key, value:
             case "syncFlushTimeout", int():
                 self.confirmations.flush_timeout_ms = value
             case "channelExpiredTimeout", int():
@@ -417,14 +420,6 @@ class BrokerParts:
                 self.membership.policy = SubscriptionPolicy(value)
             case "flushConsumerOffsetInterval", int():
                 self.commits.interval_ms = value
-            case "autoCreateTopicEnable", bool():
-                self.topic_handler.rules = replace(self.topic_handler.rules, auto_create=value)
-            case "deleteWhen", str():
-                self.policy.delete_hours = parse_hours(value)
-            case _:
-                field = POLICY_FIELDS.get(name)
-                if field is not None:
-                    setattr(self.policy, field, value)
 
 
 def _confirmations(start: Start) -> Confirmations:
@@ -458,38 +453,3 @@ def _confirmations(start: Start) -> Confirmations:
         flushed=flushed,
         staged=start.staged,
     )
-
-
-POLICY_FIELDS: Mapping[str, str] = {
-    "brokerPermission": "permission",
-    "maxMessageSize": "body_size_max",
-    "autoCreateSubscriptionGroup": "auto_create_group",
-    "maxTransferCountOnMessageInMemory": "transfer_count_in_memory",
-    "maxTransferBytesOnMessageInMemory": "transfer_bytes_in_memory",
-    "maxTransferCountOnMessageInDisk": "transfer_count_on_disk",
-    "maxTransferBytesOnMessageInDisk": "transfer_bytes_on_disk",
-    "maxPullBytes": "pull_bytes_max",
-    "longPollingTimeMillsMax": "hold_ms_max",
-    "defaultQueryMaxNum": "query_max",
-    "notifyConsumerIdsChangedEnable": "notify_consumer_ids_changed",
-    "rejectTransactionMessage": "reject_transactions",
-    "transactionTimeOut": "transaction_timeout_ms",
-    "transactionCheckMax": "transaction_check_max",
-    "transactionCheckInterval": "transaction_check_interval_ms",
-    "storeReplyMessageEnable": "store_replies",
-    "longPollingEnable": "long_polling",
-    "slaveReadEnable": "slave_read",
-    "enablePropertyFilter": "property_filter",
-    "traceOn": "trace_on",
-    "deduplicateRetriedSends": "deduplicate_retried_sends",
-    "fileReservedTime": "reserved_hours",
-    "diskMaxUsedSpaceRatio": "disk_clean_percent",
-    "diskSpaceCleanForciblyRatio": "disk_force_percent",
-    "diskSpaceWarningLevelRatio": "disk_refuse_percent",
-    "filterUploadEnable": "filter_upload",
-    "filterAutoEnable": "filter_auto_enable",
-    "filterServerExpiry": "filter_server_expiry_ms",
-    "batchTransactionTimeOut": "batch_timeout_ms",
-    "batchQueryReservedTime": "batch_memory_hours",
-}
-"""Dynamic keys of broker.conf that the core reads, and the BrokerPolicy field of each."""

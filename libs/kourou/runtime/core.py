@@ -14,6 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
+BUSY_POLL_US = 250
+"""How long a loop looks for input before it sleeps: one round trip between processes of one
+machine, including some work."""
+
 Input = TypeVar("Input", contravariant=True)
 Effect = TypeVar("Effect", covariant=True)
 

@@ -17,7 +17,7 @@ from kourou.transport.curve_keys import ServerKeys, read_pair
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessKeys:
-    """The settings of any Kourou process."""
+    """The settings that every service has: listen address, admin pages, logging, keys."""
 
     bind_address: str = setting(
         "127.0.0.1",

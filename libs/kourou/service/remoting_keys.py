@@ -14,7 +14,7 @@ from kourou.transport.curve_keys import AllowedKeys, read_pair
 
 @dataclass(frozen=True, kw_only=True)
 class RemotingKeys(ProcessKeys):
-    """The settings of the RocketMQ protocol listener."""
+    """The settings of every service to which RocketMQ's own clients can connect."""
 
     tcp_enabled: bool = setting(
         True, "tcpEnable", "Serve RocketMQ's own clients, in its TCP frames, on listenPort"

@@ -12,7 +12,7 @@ REPLICATION_PORT_SHIFT = 10_001
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicationKeys:
-    """The replication settings of a broker."""
+    """The settings of replication."""
 
     replication_enabled: bool = setting(
         True,

@@ -366,7 +366,7 @@ class BrokerService:
         settings = self.settings
         listeners = settings.listeners(self._listening.dial)
         return Identity(
-            settings.broker_cluster_name,
+            settings.cluster_name,
             settings.broker_name,
             LEADER if self._session_leads else settings.broker_id,
             listeners.get("tcp:internal") or listeners["zmq:internal"],

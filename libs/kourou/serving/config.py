@@ -12,18 +12,18 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kourou.engine.policy import BrokerPolicy
 from kourou.model.limits import PORT_MAX
 from kourou.service.command_line import Arguments
 from kourou.service.replication_keys import FLUSHED, REPLICATION_PORT_SHIFT
 from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.serving.raft_keys import RaftKeys
 from kourou.serving.store_keys import StoreKeys
-from kourou.serving.traffic_keys import TrafficKeys
 from kourou.settings.sources import Loaded, load_settings, render
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerSettings(StoreKeys, TrafficKeys, RaftKeys):
+class BrokerSettings(BrokerPolicy, StoreKeys, RaftKeys):
     """All keys of `broker.conf`. The constructor raises ConfigError for invalid settings."""
 
     def __post_init__(self) -> None:
@@ -33,6 +33,7 @@ class BrokerSettings(StoreKeys, TrafficKeys, RaftKeys):
         self.check_network()
         self.check_raft()
         self.check_store()
+        self.delete_hours  # noqa: B018 - raises if malformed
         self.delay_levels_ms  # noqa: B018 - raises if malformed
 
     @property

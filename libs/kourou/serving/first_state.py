@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.control import CONTROL, ControlState, decide_import, evolve
 from kourou.engine.filters.filter_table import Filters, filters_of
+from kourou.engine.policy import TopicRules
 from kourou.engine.ports import StoreView
 from kourou.errors import Corrupt, KourouError, MetadataUnavailable
 from kourou.events.control_events import Event, Recorded, TopicDeleted

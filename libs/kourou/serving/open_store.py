@@ -12,7 +12,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.delays.progress import PROGRESS_TARGET
 from kourou.errors import ConfigError, Corrupt, MetadataUnavailable
 from kourou.eventstore.database import Database, sqlite_url, with_password
@@ -22,7 +21,7 @@ from kourou.serving.bootstrap import clear_for, pending_beginning, record_beginn
 from kourou.serving.config import BrokerSettings
 from kourou.serving.config_mirror import ConfigMirror
 from kourou.serving.first_state import Booted, boot_control
-from kourou.serving.part_settings import rules_of, store_settings_of
+from kourou.serving.part_settings import store_settings_of
 from kourou.store.disk import Disk
 from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk
@@ -45,7 +44,6 @@ class OpenStore:
     mirror: ConfigMirror
     events: EventStore
     trouble: str
-    rules: TopicRules
     booted: Booted
     delays: Mapping[int, int]
 
@@ -89,16 +87,16 @@ def open_store(settings: BrokerSettings, disk: Disk | None = None) -> OpenStore:
         if beginning is not None:
             record_beginning(beginning, events)
             forget_beginning(disk, store.paths)
-        mirror, rules = ConfigMirror(disk, store.paths), rules_of(settings)
+        mirror = ConfigMirror(disk, store.paths)
         # An unreachable event store is not queried again here; the projector retries it later.
-        booted = boot_control(store, None if trouble else events, mirror, rules)
+        booted = boot_control(store, None if trouble else events, mirror, settings)
         delays = mirror.delays(known=store.queue_range(*PROGRESS_TARGET) is not None)
     except BaseException:
         if events is not None:
             events.close()
         store.close()
         raise
-    return OpenStore(store, mirror, events, trouble, rules, booted, delays)
+    return OpenStore(store, mirror, events, trouble, booted, delays)
 
 
 def _event_store(settings: BrokerSettings, paths: StorePaths) -> EventStore:
@@ -108,7 +106,7 @@ def _event_store(settings: BrokerSettings, paths: StorePaths) -> EventStore:
     """
     owner = ""
     if settings.event_store_url:
-        places = settings.broker_cluster_name, settings.broker_name, str(settings.broker_id)
+        places = settings.cluster_name, settings.broker_name, str(settings.broker_id)
         owner = "/".join(places)
     return EventStore(Database(_event_store_url(settings, paths)), owner)
 

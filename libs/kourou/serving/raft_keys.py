@@ -7,10 +7,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kourou.engine.policy import BrokerRole
 from kourou.errors import ConfigError
 from kourou.model.limits import MEMBER_NAME_LENGTH_MAX, MEMBERS_MAX, PORT_MAX
 from kourou.service.replication_keys import REPLICATION_PORT_SHIFT, ReplicationKeys
-from kourou.serving.network_keys import BrokerRole, NetworkKeys
+from kourou.serving.network_keys import NetworkKeys
 from kourou.settings.declaration import SAME, setting
 from kourou.transport.addresses import split_address
 
@@ -28,7 +29,7 @@ HEARTBEAT_MS_MIN = 15
 
 @dataclass(frozen=True, kw_only=True)
 class RaftKeys(ReplicationKeys, NetworkKeys):
-    """The Raft group of this broker, if any."""
+    """The settings of a Raft node, under the names that RocketMQ's DLedger uses."""
 
     raft_enabled: bool = setting(
         False,

@@ -22,6 +22,7 @@ from kourou.engine.core import BrokerCore
 from kourou.engine.effects import BeginLog, ChangeRole, CutLog, Effect
 from kourou.engine.inputs import Dispatched, Input, SpaceChanged
 from kourou.engine.parts import BrokerParts, Role, Start
+from kourou.engine.policy import EffectivePolicy
 from kourou.engine.roles.follower import FollowerRole
 from kourou.engine.roles.leader import Leading
 from kourou.engine.roles.quorum_leader import QuorumLeading
@@ -39,8 +40,8 @@ from kourou.serving.config import BrokerSettings
 from kourou.serving.history_executor import HistoryExecutor
 from kourou.serving.listeners import Listening
 from kourou.serving.measures import Measures
-from kourou.serving.part_settings import policy_of, registry_of
 from kourou.serving.store_runtime import StoreRuntime
+from kourou.settings.registry import SettingsRegistry
 from kourou.store.store import Store
 from kourou.transport.busy_poll import BusyPoll
 
@@ -127,9 +128,8 @@ class RoleSession:
             ),
             flushed=store.flushed,
             store_host=(settings.broker_ip, self._around.listening.store_port),
-            policy=policy_of(settings),
-            rules=found.rules,
-            registry=registry_of(settings),
+            policy=EffectivePolicy.of(settings),
+            registry=SettingsRegistry.of(settings),
             sync_flush=settings.sync_flush,
             flush_timeout_ms=settings.sync_flush_timeout_ms,
             figures=self._store_runtime.figures.table,

@@ -13,7 +13,7 @@ _PERCENT = 100
 
 @dataclass(frozen=True, kw_only=True)
 class WatchKeys(ProcessKeys):
-    """The sampling interval and the alarm thresholds."""
+    """The settings for sampling and alarms."""
 
     sample_interval_ms: int = setting(
         5_000,

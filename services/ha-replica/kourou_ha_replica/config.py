@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kourou.engine.policy import BrokerRole
 from kourou.errors import ConfigError
 from kourou.replication.epoch_numbers import STARTS
 from kourou.serving.config import BrokerSettings
-from kourou.serving.network_keys import BrokerRole
 from kourou.settings.declaration import SAME, setting
 
 

@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.control import ControlState, decide_start, evolve
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import Announce, Append, CopyChunk, DropTopic, Effect, Flush, Wake
 from kourou.engine.inputs import Announced, Copied, Dispatched, Flushed, Input
 from kourou.engine.parts import BrokerParts, Role, Start
-from kourou.engine.policy import BrokerPolicy
+from kourou.engine.policy import BrokerPolicy, EffectivePolicy
 from kourou.engine.ports import ANYWHERE, PropertyTest, QueueRead
 from kourou.engine.roles.leader import LeaderRole
 from kourou.engine.roles.quorum_roles import QuorumLeaderRole
@@ -312,7 +311,8 @@ class Engine:
         self._woken = False
         self._correlations = itertools.count(1)
         self._asked: dict[tuple[int, int], Request] = {}
-        rules = TopicRules(self.policy.cluster_name, self.policy.broker_name)
+        if not isinstance(self.policy, EffectivePolicy):
+            self.policy = EffectivePolicy.of(self.policy)
         self.core = BrokerCore(
             BrokerParts(
                 Start(
@@ -322,7 +322,6 @@ class Engine:
                     flushed=self.store.end,
                     store_host=("127.0.0.1", 10911),
                     policy=self.policy,
-                    rules=rules,
                     registry=SettingsRegistry(self.specs),
                     sync_flush=self.sync_flush,
                     flush_timeout_ms=5_000,
@@ -337,7 +336,7 @@ class Engine:
         if elected:
             self._perform(self.core.lead(self.wall_ms))
         start = self.core.start(
-            self.now_ms, self.wall_ms, decide_start(self.control, rules), "start"
+            self.now_ms, self.wall_ms, decide_start(self.control, self.policy), "start"
         )
         self._perform(start)
         if not elected:

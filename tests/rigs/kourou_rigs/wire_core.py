@@ -12,8 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from kourou.clock import SystemClock
-from kourou.engine.admin.topic_table import TopicRules
-from kourou.engine.policy import BrokerPolicy
+from kourou.engine.policy import EffectivePolicy, TopicRules
 from kourou.protocol.messages.membership import UnregisterClient
 from kourou.protocol.messages.sending import SendRecords
 from kourou.protocol.messages.topics import UpdateAndCreateTopic
@@ -36,6 +35,14 @@ ADMIN = 1_000_000
 """The connection that creates the test's topics."""
 
 
+class _ShortDelays(EffectivePolicy):
+    """A policy whose delay levels are shorter than messageDelayLevel can say."""
+
+    @property
+    def delay_levels_ms(self) -> tuple[int, ...]:
+        return SHORT_DELAYS_MS
+
+
 class CoreBroker(WireBroker):
     """A `WireBroker` whose replies come from the real core.
 
@@ -53,7 +60,7 @@ class CoreBroker(WireBroker):
     ) -> None:
         super().__init__(name, address, number, topics, perms)
         clock = SystemClock()
-        policy = BrokerPolicy(CLUSTER, name, delay_levels_ms=SHORT_DELAYS_MS)
+        policy = _ShortDelays(CLUSTER, name)
         self.engine = Engine(policy=policy, segment_size=SEGMENT_BYTES, wall_ms=clock.now_ms())
         self.engine.store.recent = False  # else new groups read short queues from the start
         self._clock, self._at_ms = clock, clock.monotonic_ms()

@@ -1,29 +1,24 @@
 """A dynamic setting goes where it has an effect."""
 
-from dataclasses import fields
-
 import pytest
 
 from kourou.engine.groups.subscriptions import SubscriptionPolicy
-from kourou.engine.parts import POLICY_FIELDS
 from kourou.engine.policy import BrokerPolicy
 from kourou.errors import Code
 from kourou.protocol.messages.sending import SendMessage
-from kourou.settings.declaration import Setting
+from kourou.settings.declaration import Setting, settings_of
 from kourou_rigs.engine import Engine
 
 
-def test_every_field_a_setting_changes_exists() -> None:
-    assert set(POLICY_FIELDS.values()) <= {field.name for field in fields(BrokerPolicy)}
-    assert len(set(POLICY_FIELDS.values())) == len(POLICY_FIELDS)
-
-
-@pytest.mark.parametrize(("key", "field"), sorted(POLICY_FIELDS.items()))
-def test_the_policy_follows(engine, key, field) -> None:
-    old = getattr(engine.policy, field)
-    new = (not old) if isinstance(old, bool) else old + 1
-    engine.core.parts.apply(key, new)
-    assert getattr(engine.policy, field) == new
+@pytest.mark.parametrize("one", [one for one in settings_of(BrokerPolicy) if one.dynamic])
+def test_the_policy_follows(engine, one) -> None:
+    old = getattr(engine.policy, one.name)
+    if one.kind is str:
+        new = "refuse" if one.choices else "05"
+    else:
+        new = (not old) if one.kind is bool else old + 1
+    engine.core.parts.apply(one.key, new)
+    assert getattr(engine.policy, one.name) == new
 
 
 def test_settings_kept_elsewhere_go_there(engine) -> None:

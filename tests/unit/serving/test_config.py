@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from kourou.engine.policy import BrokerRole
 from kourou.errors import ConfigError
 from kourou.service.command_line import parse_arguments
 from kourou.serving.config import BrokerSettings, load_broker_settings
-from kourou.serving.network_keys import BrokerRole
 from kourou.serving.open_store import _event_store_url
 from kourou.serving.store_keys import FlushDiskType
 from kourou.settings.declaration import settings_of
@@ -99,11 +99,11 @@ def test_defaults_that_are_settled(key: str, ours: str, seed: str, rocketmq: str
 
 @pytest.mark.feature("F355", "F356", "F357")
 def test_what_is_printed_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    BrokerSettings(broker_name="b1", file_reserved_hours=5).print_to_stdout(explained=True)
+    BrokerSettings(broker_name="b1", reserved_hours=5).print_to_stdout(explained=True)
     template = tmp_path / "broker.p"
     template.write_text(capsys.readouterr().out.replace("brokerName=b1", "brokerName=edited"))
     loaded = load("-c", str(template))
-    assert loaded.settings == BrokerSettings(broker_name="edited", file_reserved_hours=5)
+    assert loaded.settings == BrokerSettings(broker_name="edited", reserved_hours=5)
     printed = BrokerSettings(broker_name="b1").render()
     assert len(printed.splitlines()) == len(KEYS)
 
@@ -137,7 +137,7 @@ def test_keys_of_rocketmq_are_accepted_and_typing_errors_are_not() -> None:
 def test_everything_is_checked_when_it_is_made() -> None:
     for wrong in (
         {"broker_name": "a b"},
-        {"broker_cluster_name": ""},
+        {"cluster_name": ""},
         {"broker_id": 1},
         {"broker_ip1": "broker"},
         {"broker_ip1": "::1"},

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from kourou.engine.effects import ChangeRole, CutLog
+from kourou.engine.policy import BrokerRole
 from kourou.errors import Code, DiskFull
 from kourou.protocol.messages.namesrv import RegisterBroker, RegisterBrokerResponse
 from kourou.protocol.wire.frames import decode_request, encode_reply
@@ -24,7 +25,6 @@ from kourou.serving import broker_service
 from kourou.serving import effect_executor as executor
 from kourou.serving.broker_service import CHANGING, BrokerService
 from kourou.serving.config import BrokerSettings
-from kourou.serving.network_keys import BrokerRole
 from kourou.serving.store_runtime import StoreRuntime
 from kourou.transport.busy_poll import BusyPoll
 from kourou.transport.zmq_client import Reply

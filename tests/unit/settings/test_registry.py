@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.engine.retention.plan import HOURS_PATTERN
+from kourou.engine.policy import HOURS_PATTERN
 from kourou.errors import Code, ConfigError, NoPermission
 from kourou.settings.declaration import Setting
 from kourou.settings.registry import SettingsRegistry, never_remote, parse_change

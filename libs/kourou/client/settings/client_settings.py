@@ -25,6 +25,7 @@ from kourou.model import limits
 from kourou.model.delay import DELAY_LEVELS, parse_delay_levels
 from kourou.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC
 from kourou.model.refused_settings import refused_setting
+from kourou.runtime.core import BUSY_POLL_US
 from kourou.settings.declaration import (
     FUNCTION,
     SAME,
@@ -37,7 +38,6 @@ from kourou.settings.declaration import (
 )
 from kourou.settings.sources import read_settings_file
 from kourou.telemetry.tracing_setup import ROOTS_PER_S_MAX
-from kourou.transport.busy_poll import BUSY_POLL_US
 
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
 DAY_MS = 24 * HOUR_MS

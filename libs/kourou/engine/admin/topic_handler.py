@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 from kourou.engine.admin.topic_table import (
-    TopicRules,
     Unread,
     decide_auto_create,
     decide_delete,
@@ -21,6 +20,7 @@ from kourou.engine.control import ControlState, decide_retry_topic
 from kourou.engine.effects import DropTopic, Effect
 from kourou.engine.groups.membership import Membership
 from kourou.engine.groups.progress import Commits
+from kourou.engine.policy import TopicRules
 from kourou.engine.ports import StoreView
 from kourou.engine.pulls.pull_handler import Pulls
 from kourou.engine.sends.appends import Appends

@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kourou.engine.admin import topic_table as topics
-from kourou.engine.admin.topic_table import TopicRules, Unread
+from kourou.engine.admin.topic_table import Unread
 from kourou.engine.control import ControlState, decide_delete_group
 from kourou.engine.filters import undo as filter_undo
 from kourou.engine.groups import group_table as groups
 from kourou.engine.groups import progress
 from kourou.engine.groups.progress import Commits, Table
+from kourou.engine.policy import TopicRules
 from kourou.errors import Rejected
 from kourou.events.control_events import (
     Event,

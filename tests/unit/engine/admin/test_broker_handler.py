@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.effects import Announce
 from kourou.engine.inputs import DiskMeasured, SpaceChanged
+from kourou.engine.policy import TopicRules
 from kourou.engine.sends.recorder import Cause
 from kourou.errors import Code
 from kourou.events.control_events import GroupPut, SettingChanged, decode_record_body

@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from kourou.engine.admin import topic_table as topics
-from kourou.engine.admin.topic_table import TopicRules, Topics, Unread
+from kourou.engine.admin.topic_table import Topics, Unread
+from kourou.engine.policy import TopicRules
 from kourou.errors import BadRequest, Code, Rejected, TopicNotFound
 from kourou.events.control_events import Event, TopicDeleted, TopicPut
 from kourou.model.limits import TOPIC_QUEUES_MAX
 from kourou.model.topic import DataVersion, TopicConfig
 
-RULES = TopicRules()
+RULES = TopicRules(broker_name="broker-a")
 
 
 def apply(state: Topics, events: list[Event], at_ms: int = 1) -> Topics:

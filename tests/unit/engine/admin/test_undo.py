@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from kourou.engine.admin import topic_table as topics
-from kourou.engine.admin.topic_table import TopicRules, Unread
+from kourou.engine.admin.topic_table import Unread
 from kourou.engine.admin.undo import UndoContext, decide_undo
 from kourou.engine.control import ControlState, decide_delete_group, evolve
 from kourou.engine.groups import group_table as groups
 from kourou.engine.groups import progress
 from kourou.engine.groups.progress import Commits
+from kourou.engine.policy import TopicRules
 from kourou.errors import Rejected
 from kourou.events.control_events import (
     Event,
@@ -28,7 +29,7 @@ from kourou.settings import registry as settings
 from kourou.settings.declaration import Setting
 from kourou.settings.registry import SettingsRegistry
 
-RULES = TopicRules()
+RULES = TopicRules(broker_name="broker-a")
 REGISTRY = SettingsRegistry(
     [Setting("hours", 72, dynamic=True), Setting("traceOn", True, dynamic=True)]
 )

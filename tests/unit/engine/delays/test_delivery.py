@@ -6,7 +6,7 @@ from kourou.engine.delays.delivery import LATENESS_BOUNDS_MS
 from kourou.engine.effects import ConfigChanged, Wake
 from kourou.engine.inputs import ClosedSegment, DiskMeasured, SpaceChanged, StoreFailed
 from kourou.engine.policy import BrokerPolicy
-from kourou.model.delay import DELAY_LEVELS_MS, parse_delay_levels
+from kourou.model.delay import DELAY_LEVELS_MS
 from kourou.model.limits import DELIVERIES_MAX
 from kourou.model.names import SCHEDULE_TOPIC
 from kourou.model.sysflag import SysFlag
@@ -23,7 +23,7 @@ S, H = 1_000, 3_600_000
 
 
 def with_levels(levels: str, **more) -> Engine:
-    policy = BrokerPolicy("DefaultCluster", "broker-a", delay_levels_ms=parse_delay_levels(levels))
+    policy = BrokerPolicy("DefaultCluster", "broker-a", message_delay_level=levels)
     return Engine(policy=policy, **more)
 
 

@@ -479,7 +479,7 @@ def test_who_is_far_behind_is_told_to_pull_from_a_follower_and_back_again(
 
     engine.store.recent = False
     assert suggested() == 0, "slaveReadEnable is off"
-    engine.policy.slave_read = True
+    engine.policy.change(slave_read=True)
     assert suggested() == 1
     make_group(engine, "h", b',"whichBrokerWhenConsumeSlowly":3,"brokerId":2')
     assert suggested(consumer_group="h") == 3

@@ -207,9 +207,9 @@ def test_a_retry_topic_that_may_not_be_written(failing) -> None:
 
 
 def test_a_broker_that_takes_no_writes_or_has_no_room(failing) -> None:
-    failing.policy.permission = 4
+    failing.policy.change(permission=4)
     assert failing.ask(back(first(failing))).code == Code.NO_PERMISSION
-    failing.policy.permission = 6
+    failing.policy.change(permission=6)
     failing.handle(DiskMeasured(100, 1, failing.wall_ms, 3))
     assert failing.ask(back(first(failing))).code == Code.DISK_FULL
 

@@ -164,7 +164,7 @@ def test_what_a_send_may_not_do_a_reply_may_not_either(waiting, fields, code) ->
 
 
 def test_a_body_above_the_limit_is_refused(waiting) -> None:
-    waiting.core.parts.policy.body_size_max = 3
+    waiting.core.parts.policy.change(body_size_max=3)
     assert waiting.ask(sending(), b"pong", peer=REPLIER).code == Code.MESSAGE_ILLEGAL
 
 

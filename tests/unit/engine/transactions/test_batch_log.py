@@ -154,7 +154,7 @@ def test_usual_frames_and_parts_go_together(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_broker_that_takes_no_transactions_refuses_frames_of_them() -> None:
     engine = transacting()
     engine.ask(*frame(random.Random(1), 0, 30, False))
-    engine.core.parts.policy.reject_transactions = True
+    engine.core.parts.policy.change(reject_transactions=True)
     header = header_of(engine.ask(*frame(random.Random(2), 0, 30, False)))
     assert header.target_codes == [int(Code.NO_PERMISSION)] * 4
     assert len(engine.stored(HALF_TOPIC, 0)) == 30
