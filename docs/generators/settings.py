@@ -40,6 +40,7 @@ CLIENTS: tuple[type[Settings], ...] = (
     PullConsumerSettings,
 )
 SOURCES = (
+    "libs/kourou/engine/policy.py",
     "libs/kourou/serving",
     "services/namesrv/kourou_namesrv/config.py",
     "services/filter-server/kourou_filter_server/config.py",

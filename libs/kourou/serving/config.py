@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from kourou.engine.policy import BrokerPolicy
 from kourou.model.limits import PORT_MAX
 from kourou.service.command_line import Arguments
-from kourou.service.replication_keys import FLUSHED, REPLICATION_PORT_SHIFT
+from kourou.service.process_keys import REPLICATION_PORT_SHIFT
 from kourou.service.rocketmq_keys import BROKER_KEYS
-from kourou.serving.raft_keys import RaftKeys
+from kourou.serving.raft_keys import FLUSHED, RaftKeys
 from kourou.serving.store_keys import StoreKeys
 from kourou.settings.sources import Loaded, load_settings, render
 

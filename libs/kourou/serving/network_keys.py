@@ -12,7 +12,7 @@ from kourou.client.session.discovery import zmq_endpoint
 from kourou.engine.policy import BrokerIdentity, BrokerRole
 from kourou.errors import ConfigError
 from kourou.service.advertised import advertised
-from kourou.service.remoting_keys import RemotingKeys
+from kourou.service.process_keys import RemotingKeys
 from kourou.service.remoting_protocol import VIP
 from kourou.serving.address_server import list_url
 from kourou.serving.registration import REMOTING

@@ -110,7 +110,7 @@ class ConsoleService:
             settings=self._client_settings(), producer=self._producer_settings()
         )
         await client.open()
-        self._gateway = Gateway(client, self._clock, settings.gateway, self._make_client)
+        self._gateway = Gateway(client, self._clock, settings, self._make_client)
         self._watch = ClusterWatch(self._gateway)
 
     async def _bind(self, http: GatewayServer) -> None:

@@ -14,7 +14,7 @@ from kourou.client.session.discovery import host_of
 from kourou.errors import ConfigError
 from kourou.model.limits import PORT_MAX, PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
 from kourou.service.advertised import advertised
-from kourou.service.remoting_keys import RemotingKeys
+from kourou.service.process_keys import RemotingKeys
 from kourou.settings.declaration import SAME, setting
 from kourou.transport.addresses import bindable, is_loopback
 from kourou_filter_server.cores import cores_of_workers
@@ -147,7 +147,7 @@ class FilterServerSettings(RemotingKeys):
         low=1,
         high=16_384,
     )
-    strikes_max: int = setting(
+    failures_max: int = setting(
         3,
         "filterStrikes",
         "So many failures within filterStrikeWindow quarantine a version: "
@@ -156,7 +156,7 @@ class FilterServerSettings(RemotingKeys):
         low=1,
         high=1_000,
     )
-    strike_window_ms: int = setting(
+    failure_window_ms: int = setting(
         60_000,
         "filterStrikeWindow",
         "How long a failure counts",
@@ -305,8 +305,8 @@ class FilterServerSettings(RemotingKeys):
             ahead_messages=self.ahead_messages,
             ahead_bytes=self.ahead_kib << 10,
             ahead_kept_bytes=self.ahead_kept_mib * MIB,
-            strikes_max=self.strikes_max,
-            strike_window_ms=self.strike_window_ms,
+            strikes_max=self.failures_max,
+            strike_window_ms=self.failure_window_ms,
             register_ms=self.register_period_ms,
             trial_ms_max=self.trial_ms,
         )

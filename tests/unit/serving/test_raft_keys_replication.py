@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.service.replication_keys import FLUSHED, WRITTEN, ReplicationKeys
+from kourou.serving.raft_keys import FLUSHED, WRITTEN, ReplicationKeys
 from kourou.settings.declaration import settings_of
 
 
