@@ -535,7 +535,10 @@ class EffectivePolicy(BrokerPolicy):
     """The policy that is in effect: one object, which all handlers of a core share.
 
     A change of a dynamic setting replaces its value here, so that no handler needs to be informed.
+    It has slots, because decisions read it for every message.
     """
+
+    __slots__ = tuple(one.name for one in settings_of(BrokerPolicy))
 
     @classmethod
     def of(cls, policy: BrokerPolicy) -> Self:
@@ -544,7 +547,8 @@ class EffectivePolicy(BrokerPolicy):
 
     def change(self, **values: Any) -> None:
         """Replace some values."""
-        vars(self).update(values)
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
 
 def parse_hours(text: str) -> tuple[int, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,7 +49,7 @@ def in_force(engine: Engine) -> list[Any]:
     """Everything that decisions look at."""
     parts = engine.core.parts
     return [
-        copy.copy(parts.policy),
+        replace(parts.policy),
         parts.topic_handler.rules,
         parts.confirmations.flush_timeout_ms,
         parts.membership.expiry_ms,
