@@ -12,7 +12,7 @@ from kourou.engine.core import BrokerCore
 from kourou.engine.effects import Announce, Append, CopyChunk, DropTopic, Effect, Flush, Wake
 from kourou.engine.inputs import Announced, Copied, Dispatched, Flushed, Input
 from kourou.engine.parts import BrokerParts, Role, Start
-from kourou.engine.policy import BrokerPolicy, EffectivePolicy
+from kourou.engine.policy import BrokerPolicy, EffectivePolicy, TopicRules
 from kourou.engine.ports import ANYWHERE, PropertyTest, QueueRead
 from kourou.engine.roles.leader import LeaderRole
 from kourou.engine.roles.quorum_roles import QuorumLeaderRole
@@ -313,6 +313,7 @@ class Engine:
         self._asked: dict[tuple[int, int], Request] = {}
         if not isinstance(self.policy, EffectivePolicy):
             self.policy = EffectivePolicy.of(self.policy)
+        rules = TopicRules(self.policy.cluster_name, self.policy.broker_name)
         self.core = BrokerCore(
             BrokerParts(
                 Start(
@@ -336,7 +337,7 @@ class Engine:
         if elected:
             self._perform(self.core.lead(self.wall_ms))
         start = self.core.start(
-            self.now_ms, self.wall_ms, decide_start(self.control, self.policy), "start"
+            self.now_ms, self.wall_ms, decide_start(self.control, rules), "start"
         )
         self._perform(start)
         if not elected:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_a_key_and_its_three_defaults(key: str, ours: str, seed: str, rocketmq: 
 def test_a_broker_is_called_by_the_name_of_its_host(
     host: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("socket.gethostname", lambda: host)
+    monkeypatch.setattr("os.uname", lambda: SimpleNamespace(nodename=host))
     assert BrokerSettings().broker_name == name
 
 

@@ -53,7 +53,9 @@ def test_a_broker_makes_the_topics_of_4_9_8_at_start():
 
 
 def test_start_follows_the_configuration_and_keeps_what_is_there():
-    rules = TopicRules(auto_create=False, cluster_topic=False, broker_topic=False, trace_topic=True)
+    rules = replace(
+        RULES, auto_create=False, cluster_topic=False, broker_topic=False, trace_topic=True
+    )
     made = {each.name: each.perm for each in started(rules)}
     assert "TBW102" not in made
     assert (made["DefaultCluster"], made["broker-a"], made["RMQ_SYS_TRACE_TOPIC"]) == (1, 1, 6)
