@@ -19,7 +19,7 @@ from kourou.service.process_keys import REPLICATION_PORT_SHIFT
 from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.serving.raft_keys import FLUSHED, RaftKeys
 from kourou.serving.store_keys import StoreKeys
-from kourou.settings.sources import Loaded, load_settings, render
+from kourou.settings.sources import LoadedSettings, load_settings, render
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class BrokerSettings(BrokerPolicy, StoreKeys, RaftKeys):
 
 def load_broker_settings(
     arguments: Arguments, environment: Mapping[str, str]
-) -> Loaded[BrokerSettings]:
+) -> LoadedSettings[BrokerSettings]:
     """Load the settings from the command line, the environment, the file and the defaults."""
     return load_settings(
         BrokerSettings,

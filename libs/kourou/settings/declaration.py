@@ -47,7 +47,7 @@ SAME = _Same.SAME
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ValueForm:
     """Which values are valid if the type does not define it; `expected` describes them.
 
     `accepts` checks a non-empty text, or an object that is not a number, text or flag. `parse`
@@ -59,7 +59,7 @@ class Form:
     parse: Callable[[str], Any] | None = None
 
 
-FUNCTION = Form("a function", callable)
+FUNCTION = ValueForm("a function", callable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Setting:
     high: int | None = None
     choices: tuple[str, ...] = ()
     pattern: str = ""
-    form: Form | None = None
+    form: ValueForm | None = None
     dynamic: bool = False
     seed: str = ""
     rocketmq: str = ""
@@ -270,7 +270,7 @@ def setting(
     high: int | None = None,
     choices: tuple[str, ...] = (),
     pattern: str = "",
-    form: Form | None = None,
+    form: ValueForm | None = None,
     dynamic: bool = False,
     seed: str | _Same = "",
     rocketmq: str | _Same = "",

@@ -29,7 +29,7 @@ _PASSWORD_IN_URL = re.compile(r"(?<=://)([^:/?#@\s]*):[^/?#\s]*@")
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded(Generic[SettingsT]):
+class LoadedSettings(Generic[SettingsT]):
     """Settings, and the warnings for their user."""
 
     settings: SettingsT
@@ -43,7 +43,7 @@ def load_settings(
     environment: Mapping[str, str],
     file: Path | None = None,
     inert: Collection[str] = (),
-) -> Loaded[SettingsT]:
+) -> LoadedSettings[SettingsT]:
     """Build the settings of a service from all sources. `arguments` maps keys to texts.
 
     Raises ConfigError for an unknown key or an invalid value.
@@ -80,7 +80,7 @@ def load_settings(
         if one.without_effect and text.strip() != one.format(one.default):
             warnings.append(f"{one.key} has no effect in this version of Kourou")
     values = {one.name: _parsed(one, text, origin, file) for one, text, origin in found.values()}
-    return Loaded(cls(**values), tuple(warnings))
+    return LoadedSettings(cls(**values), tuple(warnings))
 
 
 def _misspelt(environment: Mapping[str, str], cls: type[Any]) -> list[str]:

@@ -15,13 +15,13 @@ from kourou.serving.open_store import _event_store_url
 from kourou.serving.store_keys import FlushDiskType
 from kourou.settings.declaration import settings_of
 from kourou.settings.registry import SettingsRegistry
-from kourou.settings.sources import Loaded, as_entries
+from kourou.settings.sources import LoadedSettings, as_entries
 from kourou.store.paths import StorePaths
 
 KEYS = {one.key: one for one in settings_of(BrokerSettings)}
 
 
-def load(*argv: str, **environment: str) -> Loaded[BrokerSettings]:
+def load(*argv: str, **environment: str) -> LoadedSettings[BrokerSettings]:
     return load_broker_settings(parse_arguments("kourou broker", "", argv), environment)
 
 

@@ -13,7 +13,7 @@ from kourou.model.limits import SETTINGS_FILE_BYTES_MAX
 from kourou.settings.declaration import SAME, environment_name, setting
 from kourou.settings.registry import SettingsRegistry
 from kourou.settings.sources import (
-    Loaded,
+    LoadedSettings,
     as_entries,
     load_settings,
     render,
@@ -37,7 +37,7 @@ def load(
     arguments: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
     file: Path | None = None,
-) -> Loaded[Sample]:
+) -> LoadedSettings[Sample]:
     return load_settings(
         Sample,
         arguments=arguments or {},

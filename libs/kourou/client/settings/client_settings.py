@@ -29,9 +29,9 @@ from kourou.runtime.core import BUSY_POLL_US
 from kourou.settings.declaration import (
     FUNCTION,
     SAME,
-    Form,
     InertKey,
     Settings,
+    ValueForm,
     environment_name,
     missing_setting,
     setting,
@@ -67,8 +67,8 @@ def _is_http(text: str) -> bool:
     return text.startswith(("http://", "https://"))
 
 
-ADDRESS = Form("an IPv4 or IPv6 address", _is_ip)
-URL = Form("an http:// or https:// address", _is_http)
+ADDRESS = ValueForm("an IPv4 or IPv6 address", _is_ip)
+URL = ValueForm("an http:// or https:// address", _is_http)
 
 # -- RocketMQ's keys that have no effect -----------------------------------------------------------
 

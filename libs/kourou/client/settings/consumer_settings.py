@@ -16,7 +16,7 @@ from kourou.model.names import TRACE_TOPIC
 from kourou.model.queue import MessageQueue
 from kourou.model.subscription import MATCH_ALL, ConsumeFromWhere, MessageModel
 from kourou.protocol.bodies.heartbeat_body import consume_from_where
-from kourou.settings.declaration import FUNCTION, SAME, Form, InertKey, Settings, setting
+from kourou.settings.declaration import FUNCTION, SAME, InertKey, Settings, ValueForm, setting
 
 if TYPE_CHECKING:
     from kourou.client.consumer.offsets import OffsetStore
@@ -73,16 +73,16 @@ def _subscriptions(text: str) -> dict[str, str]:
     return {topic.strip(): expression.strip() or MATCH_ALL for topic, _, expression in pairs}
 
 
-ALLOCATION = Form(
+ALLOCATION = ValueForm(
     f"a strategy of kourou.client.consumer.allocation; in a file one of {', '.join(BY_NAME)}",
     callable,
     _allocation,
 )
-OFFSET_STORE = Form("an object with load and save", _is_offset_store)
-SUBSCRIPTION = Form(
+OFFSET_STORE = ValueForm("an object with load and save", _is_offset_store)
+SUBSCRIPTION = ValueForm(
     "tag expressions by topic, in a file TOPIC=EXPRESSION;TOPIC=EXPRESSION", parse=_subscriptions
 )
-FROM_WHERE = Form("one of " + ", ".join(ConsumeFromWhere), parse=_from_where)
+FROM_WHERE = ValueForm("one of " + ", ".join(ConsumeFromWhere), parse=_from_where)
 
 
 def consume_timestamp_ms(text: str, now_ms: int) -> int:
@@ -109,7 +109,7 @@ def _is_timestamp(text: str) -> bool:
     return True
 
 
-TIMESTAMP = Form(f"a {_TIMESTAMP_TEXT}", _is_timestamp)
+TIMESTAMP = ValueForm(f"a {_TIMESTAMP_TEXT}", _is_timestamp)
 
 # -- RocketMQ's keys that have no effect -----------------------------------------------------------
 

@@ -13,7 +13,6 @@ from kourou.client.settings.client_settings import (
     PullConsumerSettings,
 )
 from kourou.errors import ConfigError
-from kourou.model.limits import SETTINGS_FILE_BYTES_MAX
 from kourou.settings.declaration import environment_name
 
 FILE = """
@@ -82,20 +81,3 @@ def test_a_bad_value_is_refused_from_wherever_it_comes(file):
         with pytest.raises(ConfigError, match=sentence):
             load_settings(ProducerSettings, **sources)
     load_settings(ConsumerSettings, {"sendMsgTimeout": "soon"})  # not this kind's affair
-
-
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        (None, "No such file"),
-        (b"\xff\xfe", "is not UTF-8"),
-        (b"a=\\u12", "line 1"),
-        (b"#" * (SETTINGS_FILE_BYTES_MAX + 1), "bytes; it is not a settings file"),
-    ],
-)
-def test_a_file_that_cannot_be_read(tmp_path, content, sentence):
-    path = tmp_path / "client.properties"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(ConfigError, match=rf"client.properties.*{sentence}"):
-        load_settings(ClientSettings, file=path)
