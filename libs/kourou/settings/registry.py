@@ -106,11 +106,7 @@ class SettingsRegistry:
     @classmethod
     def of(cls, settings: Any) -> Self:
         """Return the registry of a settings object, whose values are the configured ones."""
-        return cls(
-            dataclasses.replace(one, default=value, kind=type(value), optional=False)
-            for one in settings_of(type(settings))
-            for value in (_configured(one, settings),)
-        )
+        return cls(_configured(one, settings) for one in settings_of(type(settings)))
 
     def __iter__(self) -> Iterator[Setting]:
         return iter(self._by_key.values())
@@ -160,9 +156,11 @@ class SettingsRegistry:
         )
 
 
-def _configured(one: Setting, settings: Any) -> Scalar:
+def _configured(one: Setting, settings: Any) -> Setting:
     value = getattr(settings, one.name)
-    return cast("Scalar", value) if isinstance(value, bool | int) else shown(one, settings)
+    if not isinstance(value, bool | int):
+        value = shown(one, settings)
+    return dataclasses.replace(one, default=value, kind=type(value), optional=False)
 
 
 def parse_change(one: Setting, text: str) -> Scalar:
