@@ -147,7 +147,7 @@ class FilterServerSettings(RemotingKeys):
         low=1,
         high=16_384,
     )
-    failures_max: int = setting(
+    strikes_max: int = setting(
         3,
         "filterStrikes",
         "So many failures within filterStrikeWindow quarantine a version: "
@@ -156,7 +156,7 @@ class FilterServerSettings(RemotingKeys):
         low=1,
         high=1_000,
     )
-    failure_window_ms: int = setting(
+    strike_window_ms: int = setting(
         60_000,
         "filterStrikeWindow",
         "How long a failure counts",
@@ -305,8 +305,8 @@ class FilterServerSettings(RemotingKeys):
             ahead_messages=self.ahead_messages,
             ahead_bytes=self.ahead_kib << 10,
             ahead_kept_bytes=self.ahead_kept_mib * MIB,
-            strikes_max=self.failures_max,
-            strike_window_ms=self.failure_window_ms,
+            strikes_max=self.strikes_max,
+            strike_window_ms=self.strike_window_ms,
             register_ms=self.register_period_ms,
             trial_ms_max=self.trial_ms,
         )

@@ -126,7 +126,7 @@ class EtlSettings(ProcessKeys):
     @property
     def session_settings(self) -> dict[str, str]:
         """The Spark settings of this service, in addition to those of every session."""
-        found = {
+        options = {
             "spark.driver.memory": self.driver_memory,
             "spark.local.dir": str(self.folder / "spark"),
             "spark.sql.warehouse.dir": (self.folder / "spark" / "warehouse").as_uri(),
@@ -138,12 +138,12 @@ class EtlSettings(ProcessKeys):
         }
         # Executors read and write messages, too; they inherit the environment of Spark's worker.
         for name, value in self.curve_environment.items():
-            found[f"spark.executorEnv.{name}"] = value
+            options[f"spark.executorEnv.{name}"] = value
         for entry in filter(None, map(str.strip, self.spark_options.split(";"))):
             name, equals, value = entry.partition("=")
             if not equals or not name.startswith("spark."):
                 raise ConfigError(
                     f"sparkOptions: {entry!r} is not allowed", hint="spark.name=value"
                 )
-            found[name.strip()] = value.strip()
-        return found
+            options[name.strip()] = value.strip()
+        return options
