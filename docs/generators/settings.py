@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
-import re
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
+from collections.abc import Mapping
 from enum import StrEnum
-from pathlib import Path
-from typing import Any
-
-from generators.tables import code, document, head, link, paragraph, sentence, table
-
+from generators.tables import code
+from generators.tables import document
+from generators.tables import head
+from generators.tables import link
+from generators.tables import paragraph
+from generators.tables import sentence
+from generators.tables import table
 from kourou.broker.config import BrokerSettings
-from kourou.client.settings.client_settings import (
-    ClientSettings,
-    ConsumerSettings,
-    ProducerSettings,
-    PullConsumerSettings,
-)
-from kourou.client.settings.declaration import Settings, key_of
+from kourou.client.settings.client_settings import ClientSettings
+from kourou.client.settings.client_settings import ConsumerSettings
+from kourou.client.settings.client_settings import ProducerSettings
+from kourou.client.settings.client_settings import PullConsumerSettings
 from kourou.model.refused_settings import REFUSED
-from kourou.service.rocketmq_keys import BROKER_KEYS, NAMESRV_KEYS
-from kourou.service.setting import SAME, Setting, settings_of
+from kourou.service.rocketmq_keys import BROKER_KEYS
+from kourou.service.rocketmq_keys import NAMESRV_KEYS
+from kourou.settings.declaration import Setting
+from kourou.settings.declaration import Settings
+from kourou.settings.declaration import settings_of
 from kourou_console.config import ConsoleSettings
 from kourou_filter_server.config import FilterServerSettings
 from kourou_namesrv.config import NamesrvSettings
 from kourou_spark_etl.config import EtlSettings
+from pathlib import Path
+from typing import Any
+import inspect
+import re
 
 SERVICES: Mapping[str, tuple[type[Any], frozenset[str]]] = {
     "Broker": (BrokerSettings, BROKER_KEYS),
@@ -42,8 +45,8 @@ CLIENTS: tuple[type[Settings], ...] = (
     ConsumerSettings,
     PullConsumerSettings,
 )
-DEFAULTS = "docs/client_defaults.toml"
 SOURCES = (
+    "libs/kourou/engine/policy.py",
     "libs/kourou/broker",
     "services/namesrv/kourou_namesrv/config.py",
     "services/filter-server/kourou_filter_server/config.py",
@@ -53,7 +56,6 @@ SOURCES = (
     "libs/kourou/model/refused_settings.py",
     "libs/kourou/client/settings/client_settings.py",
     "libs/kourou/client/settings/consumer_settings.py",
-    DEFAULTS,
 )
 WITHOUT_EFFECT = "*Without effect in this version.*"
 WARM = "yes"
@@ -103,10 +105,9 @@ def page(root: Path) -> str:
         ],
     )
     lines += ["## Clients", "", paragraph(CLIENT_READING), ""]
-    others = tomllib.loads((root / DEFAULTS).read_text(encoding="utf-8"))
     for client in CLIENTS:
         lines += [f"### {code(client.__name__)}", "", sentence(client), ""]
-        lines += _client(client, others.get(client.__name__, {}))
+        lines += _client(client)
     return document(lines)
 
 
@@ -115,7 +116,7 @@ def _index() -> Iterator[str]:
         keys = sorted((one.key for one in settings_of(kind)), key=str.lower)
         yield paragraph(f"- {link(title, title)}: " + ", ".join(map(code, keys)))
     for client in CLIENTS:
-        names = sorted(field.name for field in dataclasses.fields(client))
+        names = sorted(one.name for one in settings_of(client))
         yield paragraph(
             f"- {link(code(client.__name__), client.__name__)}: " + ", ".join(map(code, names))
         )
@@ -125,13 +126,12 @@ def _index() -> Iterator[str]:
 
 
 def _service(kind: type[Any], inert: frozenset[str]) -> Iterator[str]:
-    metadata = {field.name: field.metadata for field in dataclasses.fields(kind)}
-    for owner, group in _groups(kind).items():
-        if owner is not kind:
-            yield from (f"**{_title(owner)}**", "")
+    for title, group in _groups(kind).items():
+        if title:
+            yield from (f"**{title}**", "")
         yield from table(
             ("key", "default", "documents", "RocketMQ 4.9", "values", "live", "what it does"),
-            [_service_row(one, metadata[one.attribute]) for one in group],
+            map(_service_row, group),
         )
     if not inert:
         return
@@ -143,30 +143,23 @@ def _service(kind: type[Any], inert: frozenset[str]) -> Iterator[str]:
     yield ""
 
 
-def _groups(kind: type[Any]) -> dict[type[Any], list[Setting]]:
-    """The settings by the class that declares them, in the order of the fields."""
-    found: dict[type[Any], list[Setting]] = {}
+def _groups(kind: type[Any]) -> dict[str, list[Setting]]:
+    """The settings by the title of the class that declares them, in the order of the fields."""
+    found: dict[str, list[Setting]] = {}
     for one in settings_of(kind):
-        owner = next(
-            base for base in kind.__mro__ if one.attribute in inspect.get_annotations(base)
-        )
-        found.setdefault(owner, []).append(one)
+        owner = next(base for base in kind.__mro__ if one.name in inspect.get_annotations(base))
+        title = "" if owner is kind else sentence(owner).rstrip(".")
+        found.setdefault(title, []).append(one)
     return found
 
 
-def _title(owner: type[Any]) -> str:
-    module = inspect.getmodule(owner)
-    return sentence(inspect.getdoc(module) or "").rstrip(".")
-
-
-def _service_row(one: Setting, declared: Mapping[str, Any]) -> tuple[str, ...]:
+def _service_row(one: Setting) -> tuple[str, ...]:
     about = one.about.rstrip(".") + "."
-    ours = one.default_text or one.format(one.default)
+    ours = one.shown_default
     return (
         code(one.key),
         _shown(ours),
-        _other(one.seed, ours, same=declared["seed"] is SAME),
-        _other(one.rocketmq, ours, same=declared["rocketmq"] is SAME),
+        *_others(one, ours),
         _values(one),
         WARM if one.dynamic else "",
         f"{about} {WITHOUT_EFFECT}" if one.without_effect else about,
@@ -183,14 +176,10 @@ def _values(one: Setting) -> str:
 # -- clients --------------------------------------------------------------------------------------
 
 
-def _client(kind: type[Settings], others: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    fields = {field.name: field for field in dataclasses.fields(kind)}
+def _client(kind: type[Settings]) -> Iterator[str]:
     yield from table(
         ("field", "key", "default", "documents", "RocketMQ 4.9", "values", "what it does"),
-        [
-            _client_row(row, fields[row["name"]], others.get(row["name"], {}))
-            for row in kind.describe()
-        ],
+        map(_client_row, settings_of(kind)),
     )
     if kind.inert_keys:
         yield from ("Accepted for the sake of RocketMQ's files, and of no use here:", "")
@@ -208,23 +197,15 @@ def _client(kind: type[Settings], others: Mapping[str, Mapping[str, str]]) -> It
         )
 
 
-def _client_row(
-    row: Mapping[str, Any], field: dataclasses.Field[Any], others: Mapping[str, str]
-) -> tuple[str, ...]:
-    ours = _text(row["default"])
-    seed, rocketmq = (
-        _other(others.get(who, ""), ours, same=others.get(who) == "=")
-        for who in ("seed", "rocketmq")
-    )
-    about = f"{row['doc']} {WITHOUT_EFFECT}" if row["without_effect"] else row["doc"]
+def _client_row(one: Setting) -> tuple[str, ...]:
+    ours = _text(one.default)
     return (
-        code(row["name"]),
-        code(key_of(field)),
+        code(one.name),
+        code(one.key),
         _shown(ours),
-        seed,
-        rocketmq,
-        _client_values(row, field),
-        about,
+        *_others(one, ours),
+        _client_values(one),
+        f"{one.about} {WITHOUT_EFFECT}" if one.without_effect else one.about,
     )
 
 
@@ -237,19 +218,13 @@ def _text(default: object) -> str:
     return str(default.value if isinstance(default, StrEnum) else getattr(default, "name", default))
 
 
-def _client_values(row: Mapping[str, Any], field: dataclasses.Field[Any]) -> str:
-    default, low, high = row["default"], row["minimum"], row["maximum"]
-    form = field.metadata.get("form")
-    if form is not None:
-        return str(form.wanted)
-    if isinstance(default, bool):
-        return "true, false"
-    if isinstance(default, StrEnum):
-        return ", ".join(one.value for one in type(default))
-    if isinstance(default, int | float):
-        words = f"at least {low}" if high is None else f"{low} to {high}"
-        return f"{words} {row['unit']}".rstrip()
-    return "texts" if isinstance(default, tuple) else "text"
+def _client_values(one: Setting) -> str:
+    if one.form is not None:
+        return one.form.expected
+    if one.kind in (int, float):
+        words = f"at least {one.low}" if one.high is None else one.range_text
+        return f"{words} {one.unit}".rstrip()
+    return one.range_text or ("texts" if one.kind is tuple else "text")
 
 
 # -- cells ----------------------------------------------------------------------------------------
@@ -268,23 +243,10 @@ def _accepted(text: str) -> str:
     return code(text) if text else "empty"
 
 
-def _other(text: str, ours: str, *, same: bool) -> str:
-    """Another product's default; a dash if there is none."""
-    if same:
-        return "the same" if len(ours) > LONG else _shown(ours)
-    return _shown(text) if text else "–"
-
-
-def missing_defaults(root: Path) -> Iterable[str]:
-    """Names in DEFAULTS without a settings class or field, and missing defaults of RocketMQ."""
-    listed = tomllib.loads((root / DEFAULTS).read_text(encoding="utf-8"))
-    for client in CLIENTS:
-        rows = {row["name"]: row for row in client.describe()}
-        entries = listed.pop(client.__name__, {})
-        yield from (f"{client.__name__}.{name} is no setting" for name in entries.keys() - rows)
-        yield from (
-            f"{client.__name__}.{name}: what is RocketMQ's default?"
-            for name, row in rows.items()
-            if row["rocketmq"] and "rocketmq" not in entries.get(name, {})
-        )
-    yield from (f"{name} is no settings class" for name in listed)
+def _others(one: Setting, ours: str) -> Iterator[str]:
+    """The defaults of the documents and of RocketMQ; a dash if there is none."""
+    for column, text in (("seed", one.seed), ("rocketmq", one.rocketmq)):
+        if column in one.same:
+            yield "the same" if len(ours) > LONG else _shown(ours)
+        else:
+            yield _shown(text) if text else "–"

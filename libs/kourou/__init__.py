@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kourou.client.settings.client_settings import ConsumerSettings as ConsumerSettings
     from kourou.client.settings.client_settings import ProducerSettings as ProducerSettings
     from kourou.client.settings.client_settings import PullConsumerSettings as PullConsumerSettings
-    from kourou.client.settings.sources import load_settings as load_settings
+    from kourou.client.settings.client_settings import load_settings as load_settings
     from kourou.client.transactions.transaction import Ending as Ending
     from kourou.errors import KourouError as KourouError
     from kourou.model.message import Message as Message
@@ -54,7 +54,7 @@ _HOMES = {
     "ConsumerSettings": "kourou.client.settings.client_settings",
     "ProducerSettings": "kourou.client.settings.client_settings",
     "PullConsumerSettings": "kourou.client.settings.client_settings",
-    "load_settings": "kourou.client.settings.sources",
+    "load_settings": "kourou.client.settings.client_settings",
     "Ending": "kourou.client.transactions.transaction",
     "KourouError": "kourou.errors",
     "Message": "kourou.model.message",

@@ -12,15 +12,15 @@ from typing import get_args
 
 import msgspec
 import pytest
+from kourou.broker.config import BrokerSettings
+from kourou.settings.declaration import settings_of
 
 from kourou import errors
-from kourou.broker.config import BrokerSettings
 from kourou.errors import Code, KourouError
 from kourou.events.control_events import KnownEvent
 from kourou.model import limits
 from kourou.protocol.table import REQUESTS
 from kourou.service.lifecycle import STEPS, ExitCode
-from kourou.service.setting import settings_of
 from kourou_filter_server.config import FilterServerSettings
 from kourou_namesrv.config import NamesrvSettings
 from kourou_spark_etl.config import EtlSettings
@@ -29,7 +29,6 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 sys.path.insert(0, str(DOCS))  # where docs/generate.py finds them, too
 from generators import dashboards, features, mqadmin, readme, reference  # noqa: E402 - after the path to it
 from generators import errors as errors_page  # noqa: E402 - after the path to it
-from generators import settings as settings_page  # noqa: E402 - after the path to it
 from generators.marks import Mark  # noqa: E402 - after the path to it
 
 LINE_LENGTH_MAX = 500
@@ -204,10 +203,6 @@ def test_every_limit_and_every_key_of_a_service_is_listed() -> None:
             row = find(rf"^\| `{one.key}` \| .+ \| (yes)? ?\| .+ \|$", page)
             assert row, one.key
             assert (row[1] == "yes") is one.dynamic
-
-
-def test_a_clients_settings_are_compared_with_rocketmqs(root: Path) -> None:
-    assert list(settings_page.missing_defaults(root)) == []
 
 
 def test_every_step_of_a_life_is_drawn() -> None:

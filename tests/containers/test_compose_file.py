@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kourou.broker.config import BrokerSettings, load_broker_settings
+from kourou.settings.sources import load_settings
 from tests.containers import docker_engine as engine
 
-from kourou.broker.config import BrokerSettings, load_broker_settings
 from kourou.service.command_line import parse_arguments
-from kourou.service.settings import load_settings
 from kourou_filter_server.config import FilterServerSettings
 from kourou_ha_replica.config import ReplicaSettings
 from kourou_namesrv.config import NamesrvSettings
@@ -124,7 +124,7 @@ def test_each_broker_has_a_copy_that_finds_whoever_leads(
     broker = brokers[which]
     settings = replica_settings(chosen, root, name)
     assert (settings.broker_name, settings.broker_role) == (broker.broker_name, "SLAVE")
-    assert settings.broker_cluster_name == broker.broker_cluster_name
+    assert settings.cluster_name == broker.cluster_name
     assert settings.ha_master_address is None, "a promoted leader is another one"
     assert settings.name_server_endpoints == broker.name_server_endpoints
     own = settings.listen_port
@@ -166,7 +166,7 @@ def test_a_group_of_three_meets_where_its_members_say(
         service = composed["services"][name]
         assert settings.raft_self == name.removeprefix("raft-")
         assert settings.broker_name != broker.broker_name
-        assert settings.broker_cluster_name == broker.broker_cluster_name
+        assert settings.cluster_name == broker.cluster_name
         assert settings.raft_peers == members["raft-n0"].raft_peers
         entry = settings.raft_peers[settings.raft_self]
         host, port = entry.rsplit(":", 1)

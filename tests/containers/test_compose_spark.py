@@ -9,7 +9,7 @@ from typing import Any
 from tests.containers.test_compose_file import RAFT, SPARK, SPARK_CLUSTER, published, stored
 
 from kourou.service.command_line import parse_arguments
-from kourou.service.settings import load_settings
+from kourou.settings.sources import load_settings
 from kourou_spark_etl.commands import with_jobs
 from kourou_spark_etl.config import EtlSettings
 from kourou_spark_etl.job_file import load_job_file

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from kourou.engine.admin import undo
-from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.control import CONTROL, ControlState, evolve
 from kourou.engine.groups.progress import Commits
+from kourou.engine.policy import TopicRules
 from kourou.errors import Code, Corrupt, Rejected
 from kourou.events.control_events import (
     Cause,
@@ -28,7 +28,7 @@ from kourou.events.stream import Snapshot, WrittenMeanwhile
 from kourou.eventstore.database import Database, sqlite_url
 from kourou.eventstore.event_store import EventStore
 from kourou.model.topic import TopicConfig
-from kourou.runtime.settings_registry import SettingsRegistry
+from kourou.settings.registry import SettingsRegistry
 from kourou_namesrv.key_values import KEY_VALUES, KeyValues
 
 
@@ -231,7 +231,9 @@ def test_history_holds_what_an_undo_needs(store: EventStore):
     newest = store.history("topic/A", limit=1).entries[0]
     assert (newest.actor, newest.reason, newest.trace_id) == ("admin:alice", "why", "0af7")
     state = store.load(CONTROL)[0]
-    context = undo.UndoContext(TopicRules(), SettingsRegistry([]), Commits(state.progress))
+    context = undo.UndoContext(
+        TopicRules(broker_name="broker-a"), SettingsRegistry([]), Commits(state.progress)
+    )
     assert undo.decide_undo(state, newest.event, context) == [TopicPut(before, after)]
 
 

@@ -10,15 +10,18 @@ import random
 from collections.abc import Callable, Iterator
 
 import pytest
+from kourou.settings import registry as settings
+from kourou.settings.declaration import Setting
+from kourou.settings.registry import SettingsRegistry
 
 from kourou.engine import control
 from kourou.engine.admin import topic_table as topics
 from kourou.engine.admin import undo
-from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.control import CONTROL, ControlState, evolve
 from kourou.engine.groups import group_table as groups
 from kourou.engine.groups import progress
 from kourou.engine.groups.progress import Commits
+from kourou.engine.policy import TopicRules
 from kourou.errors import Rejected
 from kourou.events.control_events import (
     Cause,
@@ -32,16 +35,14 @@ from kourou.events.stream import StreamKind
 from kourou.eventstore.event_store import EventStore
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
-from kourou.runtime import changed_settings as settings
-from kourou.runtime.settings_registry import SettingSpec, SettingsRegistry
 
-RULES = TopicRules()
+RULES = TopicRules(broker_name="broker-a")
 REGISTRY = SettingsRegistry(
     [
-        SettingSpec("hours", 72, dynamic=True, minimum=1, maximum=100),
-        SettingSpec("traceOn", True, dynamic=True),
-        SettingSpec("regionId", "r", dynamic=True),
-        SettingSpec("maxMessageSize", 4),
+        Setting("hours", 72, dynamic=True, low=1, high=100),
+        Setting("traceOn", True, dynamic=True),
+        Setting("regionId", "r", dynamic=True),
+        Setting("maxMessageSize", 4),
     ]
 )
 TOPICS = ["A", "B", "a", "%DLQ%g", "orders", "TBW102", "bad name", ""]

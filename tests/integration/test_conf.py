@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from kourou.broker.config import BrokerSettings, load_broker_settings
+from kourou.settings.sources import load_settings
+
 from kourou.client.settings.client_settings import ClientSettings, ProducerSettings
 from kourou.service.command_line import Arguments
 from kourou.service.local_cluster import ClusterSettings, GroupPorts, LocalCluster
 from kourou.service.rocketmq_keys import BROKER_KEYS
-from kourou.service.settings import load_settings
 from kourou.sync import Client
 from kourou_ha_replica.config import ReplicaSettings
 
@@ -51,11 +51,11 @@ def settings_of(mode: str, name: str) -> BrokerSettings:
 def test_every_file_says_what_its_name_does(mode: str, name: str) -> None:
     settings = settings_of(mode, name)
     leader = name.removesuffix("-s")
-    assert (settings.broker_cluster_name, settings.broker_name) == ("DefaultCluster", leader)
+    assert (settings.cluster_name, settings.broker_name) == ("DefaultCluster", leader)
     follows = name.endswith("-s")
     assert settings.broker_id == int(follows)
     assert settings.broker_role == ("SLAVE" if follows else MODES[mode][0])
-    assert (settings.sync_flush, settings.file_reserved_hours) == (False, 48)
+    assert (settings.sync_flush, settings.reserved_hours) == (False, 48)
     text = (CONF / mode / f"{name}.properties").read_text(encoding="utf-8")
     service = "ha-replica" if follows else "broker"
     assert f"kourou {service} -n NAME_SERVERS -c conf/{mode}/{name}.properties" in text
@@ -80,7 +80,7 @@ def test_the_members_of_the_group_agree_on_who_is_where() -> None:
         assert f"kourou ha-replica -n NAME_SERVERS -c conf/dledger/{name}.conf" in text
         found[name] = loaded.settings
     assert {one.raft_group for one in found.values()} == {"RaftNode00"}
-    assert {one.broker_cluster_name for one in found.values()} == {"RaftCluster"}
+    assert {one.cluster_name for one in found.values()} == {"RaftCluster"}
     assert [f"broker-{one.raft_self}" for one in found.values()] == list(GROUP)
     assert [one.broker_id for one in found.values()] == [1, 2, 3]
     assert len({tuple(one.raft_peers.items()) for one in found.values()}) == 1

@@ -3,7 +3,7 @@
 RocketMQ's keys that have no effect in Kourou are in kourou.service.rocketmq_keys.
 
 State: none; settings are read once. Keys marked dynamic may be changed while the broker runs, by
-events (kourou.runtime.changed_settings).
+events (kourou.settings.registry).
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kourou.broker.raft_keys import RaftKeys
+from kourou.broker.raft_keys import FLUSHED, RaftKeys
 from kourou.broker.store_keys import StoreKeys
-from kourou.broker.traffic_keys import TrafficKeys
+from kourou.engine.policy import BrokerPolicy
 from kourou.model.limits import PORT_MAX
 from kourou.service.command_line import Arguments
-from kourou.service.replication_keys import FLUSHED, REPLICATION_PORT_SHIFT
+from kourou.service.process_keys import REPLICATION_PORT_SHIFT
 from kourou.service.rocketmq_keys import BROKER_KEYS
-from kourou.service.settings import Loaded, load_settings, render
+from kourou.settings.sources import LoadedSettings, load_settings, render
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerSettings(StoreKeys, TrafficKeys, RaftKeys):
+class BrokerSettings(BrokerPolicy, StoreKeys, RaftKeys):
     """All keys of `broker.conf`. The constructor raises ConfigError for invalid settings."""
 
     def __post_init__(self) -> None:
@@ -33,6 +33,7 @@ class BrokerSettings(StoreKeys, TrafficKeys, RaftKeys):
         self.check_network()
         self.check_raft()
         self.check_store()
+        self.delete_hours  # noqa: B018 - raises if malformed
         self.delay_levels_ms  # noqa: B018 - raises if malformed
 
     @property
@@ -60,7 +61,7 @@ class BrokerSettings(StoreKeys, TrafficKeys, RaftKeys):
 
 def load_broker_settings(
     arguments: Arguments, environment: Mapping[str, str]
-) -> Loaded[BrokerSettings]:
+) -> LoadedSettings[BrokerSettings]:
     """Load the settings from the command line, the environment, the file and the defaults."""
     return load_settings(
         BrokerSettings,

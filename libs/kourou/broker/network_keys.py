@@ -7,15 +7,16 @@ import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from kourou.broker.network.registration import REMOTING, list_url
+from kourou.settings.declaration import SAME, setting
+
 from kourou.client.session.discovery import zmq_endpoint
+from kourou.engine.policy import BrokerIdentity, BrokerRole
 from kourou.errors import ConfigError
+from kourou.service.process_keys import RemotingKeys
 from kourou.service.protocol_server import advertised
-from kourou.service.remoting_keys import RemotingKeys
 from kourou.service.remoting_protocol import VIP
-from kourou.service.setting import SAME, setting
 from kourou.transport.addresses import join_address, split_address
 from kourou.transport.curve_keys import ServerCurve
 
@@ -29,69 +30,9 @@ _DOMAIN = r"([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,127}")
 
 
-class BrokerRole(StrEnum):
-    """The replication role. SLAVE is run by the ha-replica service."""
-
-    ASYNC_MASTER = "ASYNC_MASTER"
-    SYNC_MASTER = "SYNC_MASTER"
-    SLAVE = "SLAVE"
-
-
-def _host_name() -> str:
-    name = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())
-    return name[:127] or "DEFAULT_BROKER"
-
-
 @dataclass(frozen=True, kw_only=True)
-class NetworkKeys(RemotingKeys):
-    """Identity and addresses."""
-
-    broker_cluster_name: str = setting(
-        "DefaultCluster",
-        "brokerClusterName",
-        "The cluster this broker belongs to",
-        seed=SAME,
-        rocketmq=SAME,
-    )
-    broker_name: str = setting(
-        _host_name,
-        "brokerName",
-        "A leader and its followers share this name",
-        seed=SAME,
-        rocketmq=SAME,
-        default_text="the host's name",
-    )
-    broker_id: int = setting(
-        0,
-        "brokerId",
-        "0 is the leader, anything above a follower",
-        low=0,
-        high=2**63 - 1,
-        seed=SAME,
-        rocketmq=SAME,
-    )
-    broker_role: BrokerRole = setting(
-        BrokerRole.ASYNC_MASTER,
-        "brokerRole",
-        "Whether a send waits for a follower (SYNC_MASTER) or not (ASYNC_MASTER)",
-        seed=SAME,
-        rocketmq=SAME,
-    )
-    broker_permission: int = setting(
-        6,
-        "brokerPermission",
-        "4 readable, 2 writable, 6 both: for all topics of this broker",
-        low=0,
-        high=7,
-        dynamic=True,
-        rocketmq=SAME,
-    )
-    region_id: str = setting(
-        "DefaultRegion",
-        "regionId",
-        "Sent back with each message, for message traces",
-        rocketmq=SAME,
-    )
+class NetworkKeys(BrokerIdentity, RemotingKeys):
+    """The settings of a broker's identity, addresses and name servers."""
 
     namesrv_addr: str | None = setting(
         None,
@@ -195,7 +136,7 @@ class NetworkKeys(RemotingKeys):
         """Raises ConfigError for settings that are invalid in combination."""
         for key, name in (
             ("brokerName", self.broker_name),
-            ("brokerClusterName", self.broker_cluster_name),
+            ("brokerClusterName", self.cluster_name),
         ):
             if not _NAME.fullmatch(name):
                 raise ConfigError(

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from kourou.broker.config import BrokerSettings
 from kourou.broker.network_keys import BrokerRole
-from kourou.engine.admin.topic_table import TopicRules
+from kourou.replication.raft.node import RaftSettings
+
 from kourou.engine.effects import ChangeRole
-from kourou.engine.policy import BrokerPolicy
+from kourou.engine.policy import BrokerRole
 from kourou.engine.roles.follower import FollowerRole
 from kourou.engine.roles.leader import SYNC_MASTER, LeaderRole
 from kourou.engine.roles.replicas import ReplicaAggregate, leads
 from kourou.eventstore.database import sqlite_file
 from kourou.model.limits import DISK_RESERVE_BYTES
-from kourou.replication.raft.node import RaftSettings
-from kourou.runtime.settings_registry import SettingsRegistry
-from kourou.service.settings import setting_specs
 from kourou.store.flush_schedule import FlushPolicy
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
@@ -75,67 +73,6 @@ def queue_flush_of(settings: BrokerSettings) -> FlushPolicy:
     )
 
 
-def rules_of(settings: BrokerSettings) -> TopicRules:
-    """Return the topic rules."""
-    return TopicRules(
-        cluster_name=settings.broker_cluster_name,
-        broker_name=settings.broker_name,
-        auto_create=settings.auto_create_topic,
-        default_queue_nums=settings.default_topic_queue_nums,
-        cluster_topic=settings.cluster_topic,
-        broker_topic=settings.broker_topic,
-        trace_topic=settings.trace_topic,
-        trace_topic_name=settings.trace_topic_name,
-    )
-
-
-def policy_of(settings: BrokerSettings) -> BrokerPolicy:
-    """Return the policy for the core's decisions."""
-    return BrokerPolicy(
-        cluster_name=settings.broker_cluster_name,
-        broker_name=settings.broker_name,
-        broker_id=settings.broker_id,
-        permission=settings.broker_permission,
-        body_size_max=settings.body_size_max,
-        auto_create_group=settings.auto_create_group,
-        transfer_count_in_memory=settings.transfer_count_in_memory,
-        transfer_bytes_in_memory=settings.transfer_bytes_in_memory,
-        transfer_count_on_disk=settings.transfer_count_on_disk,
-        transfer_bytes_on_disk=settings.transfer_bytes_on_disk,
-        query_max=settings.query_max,
-        progress_interval_ms=settings.progress_interval_ms,
-        client_expiry_ms=settings.client_expiry_ms,
-        hold_ms_max=settings.hold_ms_max,
-        pull_bytes_max=settings.pull_bytes_max,
-        notify_consumer_ids_changed=settings.notify_consumer_ids_changed,
-        delay_levels_ms=settings.delay_levels_ms,
-        reject_transactions=settings.reject_transactions,
-        transaction_timeout_ms=settings.transaction_timeout_ms,
-        transaction_check_max=settings.transaction_check_max,
-        transaction_check_interval_ms=settings.transaction_check_interval_ms,
-        store_replies=settings.store_replies,
-        long_polling=settings.long_polling,
-        slave_read=settings.slave_read,
-        property_filter=settings.property_filter,
-        region_id=settings.region_id,
-        trace_on=settings.trace_on,
-        group_subscription_policy=settings.group_subscription_policy,
-        deduplicate_retried_sends=settings.deduplicate_retried_sends,
-        reserved_hours=settings.file_reserved_hours,
-        delete_hours=settings.delete_hours,
-        disk_clean_percent=settings.disk_used_percent_max,
-        disk_force_percent=settings.disk_force_percent,
-        disk_refuse_percent=settings.disk_refuse_percent,
-        clean_forcibly=settings.clean_file_forcibly,
-        lose_unconsumed=settings.lose_unconsumed,
-        filter_upload=settings.filter_upload,
-        filter_auto_enable=settings.filter_auto_enable,
-        filter_server_expiry_ms=settings.filter_server_expiry_ms,
-        batch_timeout_ms=settings.batch_timeout_ms,
-        batch_memory_hours=settings.batch_memory_hours,
-    )
-
-
 def role_of(
     settings: BrokerSettings,
     store: Store,
@@ -177,8 +114,3 @@ def raft_settings_of(settings: BrokerSettings) -> RaftSettings:
         election_timeout_ms_max=2 * settings.raft_election_ms,
         lease_ms=settings.raft_lease_ms,
     )
-
-
-def registry_of(settings: BrokerSettings) -> SettingsRegistry:
-    """Return all keys, and which of them may change while the broker runs."""
-    return SettingsRegistry(setting_specs(settings))

@@ -1,4 +1,4 @@
-"""The settings of a Raft node, under the names that RocketMQ's DLedger uses."""
+"""The settings of replication, and of a Raft node under the names that RocketMQ's DLedger uses."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kourou.broker.network_keys import BrokerRole, NetworkKeys
+from kourou.settings.declaration import SAME, setting
+
+from kourou.engine.policy import BrokerRole
 from kourou.errors import ConfigError
 from kourou.model.limits import MEMBER_NAME_LENGTH_MAX, MEMBERS_MAX, PORT_MAX
-from kourou.service.replication_keys import REPLICATION_PORT_SHIFT, ReplicationKeys
-from kourou.service.setting import SAME, setting
+from kourou.service.process_keys import REPLICATION_PORT_SHIFT
 from kourou.transport.addresses import split_address
 
 _MEMBER = re.compile(rf"[A-Za-z0-9._]{{1,{MEMBER_NAME_LENGTH_MAX}}}")
 _PEERS_HINT = "use n0-host:port;n1-host:port;n2-host:port, the same at every replica"
+WRITTEN, FLUSHED = "written", "flushed"
 HEARTBEATS_PER_TIMEOUT = 3
 """One lost and one late heartbeat do not start an election."""
 
@@ -27,8 +30,51 @@ HEARTBEAT_MS_MIN = 15
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReplicationKeys:
+    """The settings of replication."""
+
+    replication_enabled: bool = setting(
+        True,
+        "replicationEnable",
+        "Listen for followers; false for a broker that shall have none",
+    )
+    replication_port: int | None = setting(
+        None,
+        "replicationPort",
+        "Where members of the log meet; empty is P + 10001, 0 takes any",
+        low=0,
+        high=65_535,
+    )
+    fallbehind_max_bytes: int = setting(
+        256 * 1024 * 1024,
+        "haSlaveFallbehindMax",
+        "SYNC_MASTER waits for no follower that lacks more",
+        unit="bytes",
+        low=1,
+        high=2**31 - 1,
+        rocketmq=SAME,
+    )
+    slave_timeout_ms: int = setting(
+        3_000,
+        "slaveTimeout",
+        "SYNC_MASTER: so long a sender waits for copies, and so long a follower may be slow",
+        unit="ms",
+        low=1,
+        high=600_000,
+        rocketmq=SAME,
+    )
+    ack_on: str | None = setting(
+        None,
+        "haAckOn",
+        "SYNC_MASTER: a copy counts when it is written (as in RocketMQ) or flushed; empty is "
+        "flushed with SYNC_FLUSH, else written",
+        choices=(WRITTEN, FLUSHED),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class RaftKeys(ReplicationKeys, NetworkKeys):
-    """The Raft group of this broker, if any."""
+    """The settings of a Raft node, under the names that RocketMQ's DLedger uses."""
 
     raft_enabled: bool = setting(
         False,

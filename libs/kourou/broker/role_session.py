@@ -18,7 +18,6 @@ from typing import Any
 
 from kourou.broker.config import BrokerSettings
 from kourou.broker.network.connections import Listeners
-from kourou.broker.part_settings import policy_of, registry_of
 from kourou.broker.storage.projector import HistoryExecutor
 from kourou.broker.storage.store_runtime import StoreRuntime
 from kourou.broker.telemetry.measurements import Measurements
@@ -27,6 +26,8 @@ from kourou.engine.control import ControlState, decide_start
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import BeginLog, ChangeRole, CutLog, Effect
 from kourou.engine.inputs import Dispatched, Input, SpaceChanged
+from kourou.engine.policy import EffectivePolicy
+from kourou.settings.registry import SettingsRegistry
 from kourou.engine.parts import BrokerParts, Role, Start
 from kourou.engine.roles.follower import FollowerRole
 from kourou.engine.roles.leader import StaticLeader
@@ -124,9 +125,8 @@ class RoleSession:
             ),
             flushed=store.flushed,
             store_host=(settings.broker_ip, self._context.listening.store_port),
-            policy=policy_of(settings),
-            rules=opened.rules,
-            registry=registry_of(settings),
+            policy=EffectivePolicy.of(settings),
+            registry=SettingsRegistry.of(settings),
             sync_flush=settings.sync_flush,
             flush_timeout_ms=settings.sync_flush_timeout_ms,
             figures=self._store_runtime.report.table,

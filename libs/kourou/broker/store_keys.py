@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from kourou.engine.retention.plan import HOURS_PATTERN, parse_hours
+from kourou.engine.policy import TrafficPolicy
 from kourou.errors import ConfigError
 from kourou.eventstore.database import check_url, with_password
 from kourou.model import limits
-from kourou.service.setting import SAME, setting
+from kourou.settings.declaration import SAME, setting
 
 INT_MAX = 2**31 - 1
 HOUR_MS = 3_600_000
@@ -24,8 +24,11 @@ class FlushDiskType(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoreKeys:
-    """Files, flushes and retention."""
+class StoreKeys(TrafficPolicy):
+    """The settings of a broker's store: paths, flushes and retention.
+
+    A store also needs the delay levels and the share of memory of the traffic's settings.
+    """
 
     # Paths.
     store_root: Path = setting(
@@ -269,76 +272,10 @@ class StoreKeys:
         rocketmq=SAME,
     )
 
-    # Retention.
-    delete_when: str = setting(
-        "04",
-        "deleteWhen",
-        "Hours at which expired files are deleted, 0 to 23, separated by ';'",
-        pattern=HOURS_PATTERN,
-        dynamic=True,
-        seed="4",
-        rocketmq=SAME,
-    )
-    file_reserved_hours: int = setting(
-        72,
-        "fileReservedTime",
-        "How long a file is kept after its last write, consumed or not",
-        unit="hours",
-        low=1,
-        high=24 * 3_650,
-        dynamic=True,
-        seed="48",
-        rocketmq=SAME,
-    )
-    disk_used_percent_max: int = setting(
-        75,
-        "diskMaxUsedSpaceRatio",
-        "Disk usage above which expired files are deleted at any hour",
-        unit="percent",
-        low=10,
-        high=95,
-        dynamic=True,
-        seed=SAME,
-        rocketmq=SAME,
-    )
-    disk_force_percent: int = setting(
-        85,
-        "diskSpaceCleanForciblyRatio",
-        "Disk usage above which the oldest files are deleted before they expire; "
-        "below it messages are accepted again",
-        unit="percent",
-        low=10,
-        high=100,
-        dynamic=True,
-    )
-    disk_refuse_percent: int = setting(
-        90,
-        "diskSpaceWarningLevelRatio",
-        "Disk usage above which messages are refused; reads continue",
-        unit="percent",
-        low=10,
-        high=100,
-        dynamic=True,
-    )
-    clean_file_forcibly: bool = setting(
-        True,
-        "cleanFileForciblyEnable",
-        "On a full disk, delete files that have not expired; false: refuse messages",
-        seed=SAME,
-        rocketmq=SAME,
-    )
-    lose_unconsumed: bool = setting(
-        True,
-        "allowLoseUnconsumed",
-        "Such a deletion may remove messages that a group has not consumed; the "
-        "log names the groups",
-    )
-
     def check_store(self) -> None:
         """Raises ConfigError for settings that are invalid in combination."""
         if self.queue_file_bytes % limits.QUEUE_UNIT_BYTES:
             raise ConfigError("mappedFileSizeConsumeQueue must be a multiple of 20")
-        self.delete_hours  # noqa: B018 - raises if malformed
         if self.event_store_url:
             check_url(with_password(self.event_store_url, self.event_store_password_file))
         elif self.event_store_password_file:
@@ -371,8 +308,3 @@ class StoreKeys:
     def staging_buffers(self) -> int:
         """Number of staging buffers; 0 under SYNC_FLUSH, as in RocketMQ."""
         return self.staging_pool_size if self.staging and not self.sync_flush else 0
-
-    @property
-    def delete_hours(self) -> tuple[int, ...]:
-        """The hours of deleteWhen."""
-        return parse_hours(self.delete_when)

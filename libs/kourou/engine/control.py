@@ -16,9 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
+from kourou.settings import registry as settings_rules
+from kourou.settings.registry import ChangedSettings
 
 from kourou.engine.admin import topic_table as topic_rules
-from kourou.engine.admin.topic_table import TopicAggregate, TopicRules, topics_of
+from kourou.engine.admin.topic_table import TopicAggregate, topics_of
 from kourou.engine.filters import filter_table as filter_rules
 from kourou.engine.filters.filter_table import FilterAggregate, FiltersTaken, filters_of
 from kourou.engine.groups import group_table as group_rules
@@ -27,6 +29,7 @@ from kourou.engine.groups import queue_locks as lock_rules
 from kourou.engine.groups.group_table import GroupAggregate, groups_of
 from kourou.engine.groups.progress import Commits, ConsumerProgress, TopicTable
 from kourou.engine.groups.queue_locks import LockOwners
+from kourou.engine.policy import TopicRules
 from kourou.engine.roles import replicas as replica_rules
 from kourou.engine.roles.replicas import ReplicaAggregate, ReplicasTaken, replicas_of
 from kourou.engine.transactions import batches as batch_rules
@@ -53,8 +56,6 @@ from kourou.model.names import is_system_group
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.model.transaction import BatchQuery
-from kourou.runtime import changed_settings as settings_rules
-from kourou.runtime.changed_settings import Settings
 
 SNAPSHOT_FORMAT = 1
 
@@ -65,7 +66,7 @@ class ControlState:
 
     topics: TopicAggregate = field(default_factory=TopicAggregate)
     groups: GroupAggregate = field(default_factory=GroupAggregate)
-    settings: Settings = field(default_factory=Settings)
+    settings: ChangedSettings = field(default_factory=ChangedSettings)
     progress: ConsumerProgress = field(default_factory=ConsumerProgress)
     next_offset: int = 0
     at_ms: int = 0
@@ -320,7 +321,7 @@ def decode_state(snapshot: bytes) -> ControlState:
     return ControlState(
         topics_of(read.topics, read.topics_version, read.retired),
         groups_of(read.groups, read.groups_version),
-        Settings(read.settings, read.settings_version),
+        ChangedSettings(read.settings, read.settings_version),
         ConsumerProgress(read.progress),
         read.next_offset,
         read.at_ms,

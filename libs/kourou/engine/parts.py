@@ -6,13 +6,12 @@ State: none of its own; each handler documents its state in its module.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from kourou.engine.admin.broker_handler import BrokerHandler
 from kourou.engine.admin.history_handler import HistoryHandler
 from kourou.engine.admin.log_handler import BootstrapHandler, LogHandler
 from kourou.engine.admin.topic_handler import TopicHandler, TopicRegistration
-from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.context import BrokerContext
 from kourou.engine.control import ControlState
 from kourou.engine.delays.delivery import Delays
@@ -25,14 +24,13 @@ from kourou.engine.groups.membership import GroupMembership
 from kourou.engine.groups.progress import Commits
 from kourou.engine.groups.queue_locks import QueueLocks
 from kourou.engine.groups.subscriptions import SubscriptionPolicy
-from kourou.engine.policy import BrokerPolicy
+from kourou.engine.policy import BrokerPolicy, EffectivePolicy
 from kourou.engine.ports import StoreView
 from kourou.engine.pulls.moved_offsets import MovedOffsets
 from kourou.engine.pulls.pull_handler import PullHandler
 from kourou.engine.pulls.query_handler import OffsetHandler, QueryHandler
 from kourou.engine.pulls.send_back import SendBackHandler
 from kourou.engine.retention.disk_pressure import DiskPressure
-from kourou.engine.retention.plan import parse_hours
 from kourou.engine.retention.retention_handler import RetentionHandler
 from kourou.engine.roles.copied_log import CopiedLog
 from kourou.engine.roles.follower import FollowerRole, StaticFollower
@@ -62,11 +60,15 @@ from kourou.engine.transactions.transaction_handler import JointEnds, Transactio
 from kourou.events.control_events import Event, LogDeleted, UnreadSpan
 from kourou.protocol.record.layout import Host, encode_host
 from kourou.replication.epochs import Epochs
-from kourou.runtime.settings_registry import SettingsRegistry
+from kourou.settings.declaration import settings_of
+from kourou.settings.registry import SettingsRegistry
 
 QuorumRole = QuorumLeaderRole | QuorumFollowerRole
 Role = LeaderRole | FollowerRole | QuorumRole
 """How a broker leads or follows. A broker without a role leads a log that cannot be followed."""
+
+
+_POLICY_SETTINGS = {one.key: one for one in settings_of(BrokerPolicy)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,7 @@ class Start:
     log: LogEnd
     flushed: int
     store_host: Host
-    policy: BrokerPolicy
-    rules: TopicRules
+    policy: EffectivePolicy
     registry: SettingsRegistry
     sync_flush: bool
     flush_timeout_ms: int
@@ -142,7 +143,7 @@ class BrokerParts:
     def _create_topic_and_send_handlers(self, start: Start) -> None:
         """Topics, transactions, and everything that stores messages of clients."""
         context = self.context
-        self.topic_handler = TopicHandler(context, self.pulls, start.rules)
+        self.topic_handler = TopicHandler(context, self.pulls, start.policy)
         self._create_transaction_handlers()
         self.sending = SendHandler(context, self.topic_handler.ensure)
         self.joint_sends = JointSends(context, self.sending)
@@ -217,9 +218,11 @@ class BrokerParts:
         if any(isinstance(event, LogDeleted) for event in events):
             self.retention.follows()
 
-    def apply(self, name: str, value: bool | int | str) -> None:
+    def apply(self, key: str, value: bool | int | str) -> None:
         """Apply one dynamic setting; the service applies the keys of other components."""
-        match name, value:
+        if key in _POLICY_SETTINGS:
+            self.policy.change(**{_POLICY_SETTINGS[key].name: value})
+        match key, value:
             case "syncFlushTimeout", int():
                 self.confirmations.flush_timeout_ms = value
             case "channelExpiredTimeout", int():
@@ -228,12 +231,6 @@ class BrokerParts:
                 self.membership.policy = SubscriptionPolicy(value)
             case "flushConsumerOffsetInterval", int():
                 self.commits.interval_ms = value
-            case "autoCreateTopicEnable", bool():
-                self.topic_handler.rules = replace(self.topic_handler.rules, auto_create=value)
-            case "deleteWhen", str():
-                self.policy.delete_hours = parse_hours(value)
-            case _:
-                self.policy.change(name, value)
 
 
 def _context(start: Start) -> BrokerContext:

@@ -1,1 +1,1 @@
-"""The common part of every service: the contract of a core, shared inputs and effects, settings."""
+"""The common part of every service: the contract of a core, shared inputs and effects."""

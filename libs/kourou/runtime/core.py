@@ -23,6 +23,10 @@ from kourou.errors import Code, KourouError
 from kourou.protocol.request import Request
 from kourou.protocol.wire.remoting import VERSION_4_9_8
 
+BUSY_POLL_US = 250
+"""How long a loop looks for input before it sleeps: one round trip between processes of one
+machine, including some work."""
+
 Input = TypeVar("Input", contravariant=True)
 Effect = TypeVar("Effect", covariant=True)
 

@@ -531,7 +531,7 @@ class GroupPorts:
     def __init__(self, members: int, listen_ports: Sequence[int] = ()) -> None:
         self._kept = KeptPorts()
         if listen_ports:
-            from kourou.service.replication_keys import REPLICATION_PORT_SHIFT
+            from kourou.service.process_keys import REPLICATION_PORT_SHIFT
 
             found = [port + REPLICATION_PORT_SHIFT for port in listen_ports]
         else:

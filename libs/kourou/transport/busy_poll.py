@@ -14,9 +14,6 @@ import asyncio
 import time
 from collections.abc import Callable
 
-BUSY_POLL_US = 250
-"""Default window: one round trip between processes of one machine, including some work."""
-
 LONGEST_BREAK = 63
 """Maximum number of windows skipped in a row."""
 

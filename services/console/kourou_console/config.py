@@ -11,13 +11,65 @@ from pathlib import Path
 
 from kourou.errors import ConfigError
 from kourou.model.names import check_group
-from kourou.service.setting import setting
+from kourou.service.process_keys import ProcessKeys
+from kourou.settings.declaration import setting
 from kourou.transport.addresses import bindable, is_loopback, split_address
-from kourou_console.settings import GatewaySettings
-from kourou_console.watch_keys import WatchKeys
+from kourou_console.metrics.alarms import AlarmThresholds
 
 PORT = 8_080
 ADMIN_PORT = 18_380
+_PERCENT = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchKeys(ProcessKeys):
+    """The settings for sampling and alarms."""
+
+    sample_interval_ms: int = setting(
+        5_000,
+        "sampleInterval",
+        "How often all brokers are queried for metrics; one hour of them is kept in memory",
+        unit="ms",
+        low=1_000,
+        high=60_000,
+    )
+    alarm_disk_percent: int = setting(
+        75,
+        "alarmDiskPercent",
+        "An alarm where a broker's disk is fuller",
+        unit="%",
+        low=1,
+        high=100,
+    )
+    alarm_lag_messages: int = setting(
+        100_000,
+        "alarmLagMessages",
+        "Alarm if a group has a larger backlog of messages",
+        low=0,
+    )
+    alarm_dead_letters: int = setting(
+        0,
+        "alarmDeadLetters",
+        "Alarm if a group gets more dead letters within ten minutes",
+        low=0,
+    )
+    alarm_replica_lag_bytes: int = setting(
+        64 << 20,
+        "alarmReplicaLagBytes",
+        "Alarm if a replica lags more bytes behind its leader",
+        unit="bytes",
+        low=0,
+    )
+
+    @property
+    def thresholds(self) -> AlarmThresholds:
+        """The thresholds for the rules."""
+        return AlarmThresholds(
+            self.alarm_disk_percent / _PERCENT,
+            self.alarm_lag_messages,
+            self.alarm_dead_letters,
+            self.alarm_replica_lag_bytes,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +126,8 @@ class ConsoleSettings(WatchKeys):
         low=100,
         high=60_000,
     )
-    spark_etl_address: str | None = setting(
-        None, "sparkEtlAddress", "host:port of spark-etl's admin pages; empty: no Spark"
+    spark_etl_address: str = setting(
+        "", "sparkEtlAddress", "host:port of spark-etl's admin pages; empty: no Spark"
     )
     admin_addresses_text: str = setting(
         "",
@@ -143,19 +195,6 @@ class ConsoleSettings(WatchKeys):
                 raise ConfigError(f"adminAddresses: {entry!r} is refused", hint="name=host:port")
             found[name.strip()] = _checked("adminAddresses", address.strip())
         return found
-
-    @property
-    def gateway(self) -> GatewaySettings:
-        """The settings that operations can read."""
-        return GatewaySettings(
-            namesrv_addr=self.name_servers or "",
-            producer_group=self.producer_group,
-            spark_etl_address=self.spark_etl_address or "",
-            admin_addresses=self.admin_addresses,
-            sample_interval_ms=self.sample_interval_ms,
-            thresholds=self.thresholds,
-            tokens=self.token_file is not None,
-        )
 
 
 def _checked(key: str, address: str) -> str:

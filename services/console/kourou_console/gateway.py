@@ -18,7 +18,7 @@ from kourou.client.admin.api import Admin
 from kourou.client.client import Client
 from kourou.clock import Clock
 from kourou.telemetry.metrics import Family, Labels
-from kourou_console.settings import GatewaySettings
+from kourou_console.config import ConsoleSettings
 
 PartT = TypeVar("PartT")
 _log = logging.getLogger("kourou.console")
@@ -35,7 +35,7 @@ class Gateway:
 
     client: Client
     clock: Clock
-    settings: GatewaySettings = field(default_factory=GatewaySettings)
+    settings: ConsoleSettings = field(default_factory=ConsoleSettings)
     make_client: Callable[..., Client] | None = None
     #: The name of the first cluster; None until the cluster has replied.
     cluster_name: str | None = None

@@ -9,12 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
+from kourou.settings.registry import SettingsRegistry
+from kourou.settings.sources import render
+
 from kourou.clock import Clock, SystemClock
 from kourou.errors import KourouError
 from kourou.events.stream import WrittenMeanwhile
 from kourou.protocol.request import Answerer
 from kourou.runtime.core import Disconnected, Reply, Tick
-from kourou.runtime.settings_registry import SettingsRegistry
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
@@ -22,7 +24,6 @@ from kourou.service.loop import SingleWriterLoop
 from kourou.service.protocol_server import ProtocolServers, TransportCallbacks
 from kourou.service.remoting_protocol import RemotingProtocol
 from kourou.service.rocketmq_keys import NAMESRV_KEYS
-from kourou.service.settings import render, setting_specs
 from kourou.service.zmq_protocol import ZmqProtocol
 from kourou.telemetry.metrics import Family, expose
 from kourou_namesrv.config import NamesrvSettings
@@ -81,7 +82,7 @@ class NamesrvService:
         self._listening |= self._remoting.listen(self._settings.tcp_listeners)
         if self._admin is not None:
             self._listening["admin"] = f"http://{self._admin.address}"
-        registry = SettingsRegistry(setting_specs(self._settings))
+        registry = SettingsRegistry.of(self._settings)
         self._core = NamesrvCore(self._settings, self._kv.load(), registry, self._text)
         self._loop = SingleWriterLoop(
             self._core,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kourou.errors import ConfigError
-from kourou.service.remoting_keys import RemotingKeys
-from kourou.service.setting import SAME, setting
+from kourou.service.process_keys import RemotingKeys
+from kourou.settings.declaration import SAME, setting
 from kourou.transport.addresses import split_address
 
 ZMQ_PORT_SHIFT = 10_000

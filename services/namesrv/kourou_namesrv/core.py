@@ -30,6 +30,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kourou.settings.registry import ChangedSettings, SettingsRegistry, decide_change
+
 from kourou.errors import BadRequest, Code, KourouError, Throttled, TopicNotFound
 from kourou.model.limits import BROKER_NAME_LENGTH_MAX, BROKERS_MAX
 from kourou.model.topic import (
@@ -57,9 +59,7 @@ from kourou.protocol.bodies.route_bodies import (
 from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.request import Response
 from kourou.protocol.wire.properties_text import decode_properties_text
-from kourou.runtime.changed_settings import Settings, decide_change
 from kourou.runtime.core import Disconnected, Peer, Received, Reply, Tick
-from kourou.runtime.settings_registry import SettingsRegistry
 from kourou_namesrv import registrations
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.key_value_handler import KeyValueHandler, KeyValuesWritten, RecordKeyValues
@@ -525,7 +525,7 @@ class NamesrvCore:
 
     def _update_settings(self, received: Received, _: ask.UpdateNamesrvConfig) -> Answer:
         """Reject every change: no setting of a name server can be changed by a request."""
-        decide_change(Settings(), self._registry, decode_properties_text(_body(received)))
+        decide_change(ChangedSettings(), self._registry, decode_properties_text(_body(received)))
         return None, b""
 
 

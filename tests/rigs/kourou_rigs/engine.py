@@ -7,16 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kourou.engine.admin.topic_table import TopicRules
+from kourou.engine.roles.quorum import QuorumLeaderRole
+from kourou.protocol.record.hashes import tags_code
+from kourou.settings.declaration import Setting
+from kourou.settings.registry import SettingsRegistry
+
 from kourou.engine.control import ControlState, decide_start, evolve
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import Announce, Append, CopyChunk, DropTopic, Effect, Flush, Wake
 from kourou.engine.inputs import Copied, Dispatched, Flushed, Input, RegistrationDone
 from kourou.engine.parts import BrokerParts, Role, Start
-from kourou.engine.policy import BrokerPolicy
+from kourou.engine.policy import BrokerPolicy, EffectivePolicy, TopicRules
 from kourou.engine.ports import ANYWHERE, PropertyTest, QueueRead
 from kourou.engine.roles.leader import LeaderRole
-from kourou.engine.roles.quorum import QuorumLeaderRole
 from kourou.engine.sends.appends import LogEnd
 from kourou.errors import Corrupt, Rejected
 from kourou.events.control_events import decode_record_body
@@ -24,14 +27,12 @@ from kourou.model.limits import FILTER_BYTES_MAX, FILTER_RECORDS_MAX
 from kourou.model.message import StoredMessage, SysFlag
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol import kernel_python
-from kourou.protocol.record.hashes import tags_code
 from kourou.protocol.record.layout import BLANK_MAGIC, parts_of
 from kourou.protocol.record.message_record import check_record, decode_record, encode_blank
 from kourou.protocol.record.properties import labels
 from kourou.protocol.request import Request
 from kourou.protocol.table import ANSWERS_OF_ALL, REQUESTS
 from kourou.runtime.core import Buffer, Notify, Peer, Received, Reply, ReplyTo, Tick
-from kourou.runtime.settings_registry import SettingSpec, SettingsRegistry
 
 
 class MemoryChunk(NamedTuple):
@@ -274,7 +275,7 @@ class Engine:
 
     sync_flush: bool = False
     policy: BrokerPolicy = field(default_factory=lambda: BrokerPolicy("DefaultCluster", "broker-a"))
-    specs: Sequence[SettingSpec] = ()
+    specs: Sequence[Setting] = ()
     segment_size: int = 1 << 20
     now_ms: int = 1_000
     wall_ms: int = 1_700_000_000_000
@@ -308,6 +309,8 @@ class Engine:
         self._woken = False
         self._correlations = itertools.count(1)
         self._asked: dict[tuple[int, int], Request] = {}
+        if not isinstance(self.policy, EffectivePolicy):
+            self.policy = EffectivePolicy.of(self.policy)
         rules = TopicRules(self.policy.cluster_name, self.policy.broker_name)
         self.core = BrokerCore(
             BrokerParts(
@@ -318,7 +321,6 @@ class Engine:
                     flushed=self.store.end,
                     store_host=("127.0.0.1", 10911),
                     policy=self.policy,
-                    rules=rules,
                     registry=SettingsRegistry(self.specs),
                     sync_flush=self.sync_flush,
                     flush_timeout_ms=5_000,

@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
+from kourou.protocol.messages.sends import SendRecords
+
 from kourou.clock import SystemClock
-from kourou.engine.admin.topic_table import TopicRules
-from kourou.engine.policy import BrokerPolicy
+from kourou.engine.policy import EffectivePolicy, TopicRules
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UnregisterClient
-from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.request import Request, Response
 from kourou.runtime.core import AskClient, ClientAnswered, Disconnected, Notify
 from kourou_rigs.engine import Engine
@@ -33,6 +33,14 @@ SHORT_DELAYS_MS = (1,) * 18
 
 ADMIN = 1_000_000
 """The connection that creates the test's topics."""
+
+
+class _ShortDelays(EffectivePolicy):
+    """A policy whose delay levels are shorter than messageDelayLevel can say."""
+
+    @property
+    def delay_levels_ms(self) -> tuple[int, ...]:
+        return SHORT_DELAYS_MS
 
 
 class CoreBroker(WireBroker):
@@ -52,7 +60,7 @@ class CoreBroker(WireBroker):
     ) -> None:
         super().__init__(name, address, number, topics, perms)
         clock = SystemClock()
-        policy = BrokerPolicy(CLUSTER, name, delay_levels_ms=SHORT_DELAYS_MS)
+        policy = _ShortDelays(CLUSTER, name)
         self.engine = Engine(policy=policy, segment_size=SEGMENT_BYTES, wall_ms=clock.now_ms())
         self.engine.store.recent = False  # else new groups read short queues from the start
         self._clock, self._at_ms = clock, clock.monotonic_ms()

@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
-from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.control import ControlState
 from kourou.engine.effects import Append, DropTopic, Effect
 from kourou.engine.parts import BrokerParts, Role, Start
-from kourou.engine.policy import BrokerPolicy
+from kourou.engine.policy import EffectivePolicy, TopicRules
 from kourou.engine.sends.appends import LogEnd
 from kourou.events.control_events import Cause, Event
 from kourou.eventstore.event_store import EventStore
-from kourou.runtime.settings_registry import SettingsRegistry
+from kourou.settings.registry import SettingsRegistry
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
 from kourou_rigs.clock import ManualClock
@@ -30,7 +29,7 @@ class Site:
     def __init__(self, disk: SimDisk | None = None) -> None:
         self.disk = disk or SimDisk()
         self.clock = ManualClock()
-        self.rules = TopicRules()
+        self.rules = TopicRules(broker_name="broker-a")
         self.control = ControlState()
         self.open()
 
@@ -61,8 +60,7 @@ class Site:
                 ),
                 flushed=store.flushed,
                 store_host=("127.0.0.1", 10911),
-                policy=BrokerPolicy("DefaultCluster", "broker-a"),
-                rules=self.rules,
+                policy=EffectivePolicy("DefaultCluster", "broker-a"),
                 registry=SettingsRegistry([]),
                 sync_flush=sync_flush,
                 flush_timeout_ms=5_000,

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-
 from kourou.broker.config import BrokerSettings, load_broker_settings
 from kourou.broker.network_keys import BrokerRole
 from kourou.broker.storage.open_store import _event_store_url
 from kourou.broker.store_keys import FlushDiskType
+from kourou.settings.declaration import settings_of
+from kourou.settings.registry import SettingsRegistry
+from kourou.settings.sources import LoadedSettings, as_entries
+
+from kourou.engine.policy import BrokerRole
 from kourou.errors import ConfigError
-from kourou.runtime.settings_registry import SettingsRegistry
 from kourou.service.command_line import parse_arguments
-from kourou.service.setting import settings_of
-from kourou.service.settings import Loaded, as_entries, reference_rows, setting_specs
 from kourou.store.paths import StorePaths
 
-ROWS = {row["key"]: row for row in reference_rows(BrokerSettings)}
+KEYS = {one.key: one for one in settings_of(BrokerSettings)}
 
 
-def load(*argv: str, **environment: str) -> Loaded[BrokerSettings]:
+def load(*argv: str, **environment: str) -> LoadedSettings[BrokerSettings]:
     return load_broker_settings(parse_arguments("kourou broker", "", argv), environment)
 
 
@@ -45,8 +47,8 @@ def feature(number: int, key: str, ours: str, seed: str, rocketmq: str) -> objec
     ],
 )
 def test_a_key_and_its_three_defaults(key: str, ours: str, seed: str, rocketmq: str) -> None:
-    row = ROWS[key]
-    assert (row["default"], row["seed"], row["rocketmq"]) == (ours, seed, rocketmq)
+    one = KEYS[key]
+    assert (one.shown_default, one.seed, one.rocketmq) == (ours, seed, rocketmq)
 
 
 @pytest.mark.feature("F328")
@@ -57,7 +59,7 @@ def test_a_key_and_its_three_defaults(key: str, ours: str, seed: str, rocketmq: 
 def test_a_broker_is_called_by_the_name_of_its_host(
     host: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("socket.gethostname", lambda: host)
+    monkeypatch.setattr("os.uname", lambda: SimpleNamespace(nodename=host))
     assert BrokerSettings().broker_name == name
 
 
@@ -99,13 +101,13 @@ def test_defaults_that_are_settled(key: str, ours: str, seed: str, rocketmq: str
 
 @pytest.mark.feature("F355", "F356", "F357")
 def test_what_is_printed_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    BrokerSettings(broker_name="b1", file_reserved_hours=5).print_to_stdout(explained=True)
+    BrokerSettings(broker_name="b1", reserved_hours=5).print_to_stdout(explained=True)
     template = tmp_path / "broker.p"
     template.write_text(capsys.readouterr().out.replace("brokerName=b1", "brokerName=edited"))
     loaded = load("-c", str(template))
-    assert loaded.settings == BrokerSettings(broker_name="edited", file_reserved_hours=5)
+    assert loaded.settings == BrokerSettings(broker_name="edited", reserved_hours=5)
     printed = BrokerSettings(broker_name="b1").render()
-    assert len(printed.splitlines()) == len(ROWS)
+    assert len(printed.splitlines()) == len(KEYS)
 
 
 def test_the_name_servers_come_from_four_places(tmp_path: Path) -> None:
@@ -120,8 +122,8 @@ def test_the_name_servers_come_from_four_places(tmp_path: Path) -> None:
 
 
 def test_a_key_without_effect_is_said_so() -> None:
-    assert "no effect in this version" in ROWS["waitTimeMillsInSendQueue"]["about"]
-    assert "no effect" not in ROWS["sendThreadPoolQueueCapacity"]["about"]
+    assert KEYS["waitTimeMillsInSendQueue"].without_effect
+    assert not KEYS["sendThreadPoolQueueCapacity"].without_effect
     assert load("--set", "waitTimeMillsInSendQueue=200").warnings == ()
     assert load("--set", "waitTimeMillsInSendQueue=100").warnings == (
         "waitTimeMillsInSendQueue has no effect in this version of Kourou",
@@ -137,7 +139,7 @@ def test_keys_of_rocketmq_are_accepted_and_typing_errors_are_not() -> None:
 def test_everything_is_checked_when_it_is_made() -> None:
     for wrong in (
         {"broker_name": "a b"},
-        {"broker_cluster_name": ""},
+        {"cluster_name": ""},
         {"broker_id": 1},
         {"broker_ip1": "broker"},
         {"broker_ip1": "::1"},
@@ -189,8 +191,8 @@ def test_what_is_open_to_the_network_must_be_wanted() -> None:
 
 
 def test_nothing_that_matters_can_be_changed_from_afar() -> None:
-    registry = SettingsRegistry(setting_specs(BrokerSettings()))
-    dynamic = {spec.name for spec in registry if spec.dynamic}
+    registry = SettingsRegistry.of(BrokerSettings())
+    dynamic = {spec.key for spec in registry if spec.dynamic}
     assert {"traceOn", "maxMessageSize", "autoCreateTopicEnable"} <= dynamic
     assert {"fileReservedTime", "deleteWhen", "diskMaxUsedSpaceRatio"} <= dynamic
     assert not dynamic & {

@@ -6,10 +6,10 @@ import ipaddress
 from pathlib import Path
 
 import pytest
-
 from kourou.broker.config import BrokerSettings
+from kourou.settings.declaration import settings_of
+
 from kourou.errors import ConfigError
-from kourou.service.setting import settings_of
 from kourou.transport.curve_keys import make_pair
 
 
@@ -119,7 +119,7 @@ def test_the_address_server_is_asked_only_if_that_was_said() -> None:
 
 @pytest.mark.parametrize("text", ["http://lists", "lists/x", "lists:port", "a b", "[::1", "::1"])
 def test_an_address_server_is_a_host(text: str) -> None:
-    (domain,) = (one for one in settings_of(BrokerSettings) if one.attribute == "address_server")
+    (domain,) = (one for one in settings_of(BrokerSettings) if one.name == "address_server")
     assert domain.parse("lists.example:81") == "lists.example:81"
     assert domain.parse("[::1]:81") == "[::1]:81"
     with pytest.raises(ConfigError, match="rmqAddressServerDomain"):

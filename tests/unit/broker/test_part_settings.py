@@ -2,59 +2,55 @@
 
 from __future__ import annotations
 
-import copy
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-
 from kourou.broker.config import BrokerSettings, load_broker_settings
 from kourou.broker.network_keys import BrokerRole
 from kourou.broker.part_settings import (
     log_flush_of,
-    policy_of,
     queue_flush_of,
-    registry_of,
     role_of,
-    rules_of,
     store_settings_of,
     write_out_of,
 )
 from kourou.broker.store_keys import FlushDiskType
-from kourou.engine.admin.topic_table import TopicRules
+from kourou.settings.declaration import Setting
+from kourou.settings.registry import SettingsRegistry
+
 from kourou.engine.effects import ChangeRole
-from kourou.engine.policy import BrokerPolicy
+from kourou.engine.policy import BrokerRole, EffectivePolicy
 from kourou.engine.roles.follower import FollowerRole
 from kourou.engine.roles.leader import LeaderRole
 from kourou.engine.roles.replicas import ReplicaAggregate
-from kourou.runtime.settings_registry import SettingSpec
 from kourou.service.command_line import parse_arguments
 from kourou.store.flush_schedule import FlushPolicy
 from kourou_rigs.engine import Engine
 
-DYNAMIC = [spec for spec in registry_of(BrokerSettings()) if spec.dynamic]
+DYNAMIC = [spec for spec in SettingsRegistry.of(BrokerSettings()) if spec.dynamic]
 
 
-def another(spec: SettingSpec) -> bool | int | str:
+def another(spec: Setting) -> bool | int | str:
     """A value that is allowed and is not the one in force."""
-    match spec.configured:
+    match spec.default:
         case bool():
-            return not spec.configured
+            return not spec.default
         case int():
-            low = spec.configured < spec.maximum
-            return spec.configured + 1 if low else spec.configured - 1
+            low = spec.high is None or spec.default < spec.high
+            return spec.default + 1 if low else spec.default - 1
         case "04":
             return "04;16"
         case _:
-            return next(each for each in spec.choices if each != spec.configured)
+            return next(each for each in spec.choices if each != spec.default)
 
 
 def in_force(engine: Engine) -> list[Any]:
     """Everything that decisions look at."""
     parts = engine.core.parts
     return [
-        copy.copy(parts.policy),
+        replace(parts.policy),
         parts.topic_handler.rules,
         parts.confirmations.flush_timeout_ms,
         parts.membership.expiry_ms,
@@ -63,40 +59,33 @@ def in_force(engine: Engine) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("spec", DYNAMIC, ids=[spec.name for spec in DYNAMIC])
+@pytest.mark.parametrize("spec", DYNAMIC, ids=[spec.key for spec in DYNAMIC])
 def test_every_dynamic_key_has_an_effect(spec) -> None:
-    engine = Engine(policy=policy_of(BrokerSettings()), specs=[spec])
+    engine = Engine(policy=EffectivePolicy.of(BrokerSettings()), specs=[spec])
     before = in_force(engine)
-    engine.core.parts.apply(spec.name, another(spec))
-    assert in_force(engine) != before, f"{spec.name} is called dynamic and changes nothing"
-
-
-def test_the_defaults_of_policy_and_rules_are_those_of_the_keys() -> None:
-    settings = BrokerSettings(broker_name="b")
-    assert policy_of(settings) == BrokerPolicy("DefaultCluster", "b")
-    assert rules_of(settings) == TopicRules(broker_name="b")
+    engine.core.parts.apply(spec.key, another(spec))
+    assert in_force(engine) != before, f"{spec.key} is called dynamic and changes nothing"
 
 
 @pytest.mark.feature("F328", "F329", "F331", "F342")
 def test_what_is_configured_arrives() -> None:
     settings = BrokerSettings(
         broker_name="b",
-        broker_cluster_name="c",
-        auto_create_topic=False,
-        default_topic_queue_nums=3,
+        cluster_name="c",
+        auto_create=False,
+        default_queue_nums=3,
         transfer_bytes_in_memory=7,
         hold_ms_max=101,
         group_subscription_policy="refuse",
     )
-    policy, rules = policy_of(settings), rules_of(settings)
+    policy = EffectivePolicy.of(settings)
     assert (policy.cluster_name, policy.transfer_bytes_in_memory, policy.hold_ms_max) == (
         "c",
         7,
         101,
     )
     assert policy.group_subscription_policy == "refuse"
-    assert (rules.auto_create, rules.default_queue_nums) == (False, 3)
-    assert {field.name for field in fields(BrokerPolicy)} >= {"region_id", "query_max"}
+    assert (policy.auto_create, policy.default_queue_nums) == (False, 3)
 
 
 @pytest.mark.feature("F099", "F100", "F101", "F335", "F346")
@@ -186,15 +175,15 @@ def test_what_an_operator_accepts_as_lost_reaches_the_store() -> None:
 @pytest.mark.feature("F122", "F340", "F341", "F351")
 def test_retention_gets_its_keys() -> None:
     settings = BrokerSettings(
-        file_reserved_hours=5,
+        reserved_hours=5,
         delete_when="3;15",
-        disk_used_percent_max=11,
+        disk_clean_percent=11,
         disk_force_percent=12,
         disk_refuse_percent=13,
-        clean_file_forcibly=False,
+        clean_forcibly=False,
         lose_unconsumed=False,
     )
-    policy = policy_of(settings)
+    policy = EffectivePolicy.of(settings)
     assert (policy.reserved_hours, policy.delete_hours) == (5, (3, 15))
     assert (policy.disk_clean_percent, policy.disk_force_percent) == (11, 12)
     assert policy.disk_refuse_percent == 13

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from kourou.engine import control
-from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.control import CONTROL, ControlState, decode_state, encode_state, evolve
 from kourou.engine.groups.progress import Commits
+from kourou.engine.policy import TopicRules
 from kourou.errors import DecodeError, GroupNotFound, Rejected
 from kourou.events.control_events import (
     Event,
@@ -29,7 +29,7 @@ from kourou.events.control_events import (
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import DataVersion, TopicConfig
 
-RULES = TopicRules()
+RULES = TopicRules(broker_name="broker-a")
 
 
 def apply(state: ControlState, events: list[Event], at_ms: int = 100) -> ControlState:

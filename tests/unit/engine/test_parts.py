@@ -1,28 +1,24 @@
 """A dynamic setting goes where it has an effect."""
 
-from dataclasses import fields
-
 import pytest
+from kourou.protocol.messages.sends import SendMessage
+from kourou.settings.declaration import Setting, settings_of
 
 from kourou.engine.groups.subscriptions import SubscriptionPolicy
-from kourou.engine.policy import POLICY_FIELDS, BrokerPolicy
+from kourou.engine.policy import BrokerPolicy
 from kourou.errors import Code
-from kourou.protocol.messages.sends import SendMessage
-from kourou.runtime.settings_registry import SettingSpec
 from kourou_rigs.engine import Engine
 
 
-def test_every_field_a_setting_changes_exists() -> None:
-    assert set(POLICY_FIELDS.values()) <= {field.name for field in fields(BrokerPolicy)}
-    assert len(set(POLICY_FIELDS.values())) == len(POLICY_FIELDS)
-
-
-@pytest.mark.parametrize(("key", "field"), sorted(POLICY_FIELDS.items()))
-def test_the_policy_follows(engine, key, field) -> None:
-    old = getattr(engine.policy, field)
-    new = (not old) if isinstance(old, bool) else old + 1
-    engine.core.parts.apply(key, new)
-    assert getattr(engine.policy, field) == new
+@pytest.mark.parametrize("one", [one for one in settings_of(BrokerPolicy) if one.dynamic])
+def test_the_policy_follows(engine, one) -> None:
+    old = getattr(engine.policy, one.name)
+    if one.kind is str:
+        new = "refuse" if one.choices else "05"
+    else:
+        new = (not old) if one.kind is bool else old + 1
+    engine.core.parts.apply(one.key, new)
+    assert getattr(engine.policy, one.name) == new
 
 
 def test_settings_kept_elsewhere_go_there(engine) -> None:
@@ -65,6 +61,6 @@ def test_keys_of_other_parts_are_left_to_them(engine) -> None:
 
 
 def test_what_was_changed_before_a_restart_is_in_force_from_the_start() -> None:
-    specs = [SettingSpec("defaultQueryMaxNum", 32, dynamic=True)]
+    specs = [Setting("defaultQueryMaxNum", 32, dynamic=True)]
     engine = Engine(specs=specs, policy=BrokerPolicy("c", "b", query_max=1))
     assert engine.policy.query_max == 32, "the registry has the word"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import ConfigError
-from kourou.service.setting import settings_of
+from kourou.settings.declaration import settings_of
 from kourou_namesrv.config import NamesrvSettings
 
 

@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from kourou.settings.registry import SettingsRegistry
 
 from kourou.errors import Code, MetadataUnavailable
 from kourou.events.control_events import KeyValueDeleted, KeyValuePut, Recorded
@@ -23,8 +24,6 @@ from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.request import Answerer, Request
 from kourou.protocol.table import REQUESTS
 from kourou.runtime.core import Disconnected, Peer, Received, Reply, ReplyTo, Tick
-from kourou.runtime.settings_registry import SettingsRegistry
-from kourou.service.settings import setting_specs
 from kourou_namesrv import key_value_handler
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.core import NamesrvCore
@@ -37,7 +36,7 @@ class Bench:
 
     def __init__(self, **settings: Any) -> None:
         self.settings = NamesrvSettings(**settings)
-        registry = SettingsRegistry(setting_specs(self.settings))
+        registry = SettingsRegistry.of(self.settings)
         self.core = NamesrvCore(self.settings, KeyValues(), registry, "listenPort=9876\n")
         self.now_ms = 1_000
         self._correlations = count(1)

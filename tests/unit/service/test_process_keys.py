@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import ConfigError
-from kourou.runtime.settings_registry import SettingsRegistry
 from kourou.service.process_keys import ProcessKeys
-from kourou.service.settings import render, setting_specs
+from kourou.settings.registry import SettingsRegistry
+from kourou.settings.sources import render
 from kourou.transport.curve_keys import make_pair, read_pair
 
 
@@ -32,7 +32,7 @@ def test_pages_that_are_not_served_are_open_to_nobody() -> None:
 
 
 def test_none_of_them_can_be_changed_from_afar() -> None:
-    registry = SettingsRegistry(setting_specs(ProcessKeys()))
+    registry = SettingsRegistry.of(ProcessKeys())
     assert not any(spec.dynamic for spec in registry)
 
 

@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kourou.broker.storage.config_mirror import ConfigTables
-from kourou.engine.admin.topic_table import TopicRules
+
 from kourou.engine.control import CONTROL, ControlState, decide_import, evolve
 from kourou.engine.filters.filter_table import FilterAggregate, filters_of
+from kourou.engine.policy import TopicRules
 from kourou.engine.ports import StoreView
 from kourou.engine.sends import recorder
 from kourou.errors import Corrupt, KourouError, MetadataUnavailable

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kourou.broker.config import BrokerSettings
-from kourou.broker.part_settings import rules_of, store_settings_of
+from kourou.broker.part_settings import store_settings_of
 from kourou.broker.storage.bootstrap import clear_for, pending_beginning, record_beginning
 from kourou.broker.storage.config_mirror import ConfigMirror
 from kourou.broker.storage.control_recovery import RecoveredControl, recover_control
@@ -45,7 +45,6 @@ class OpenStore:
     mirror: ConfigMirror
     events: EventStore
     trouble: str
-    rules: TopicRules
     recovered: RecoveredControl
     delays: Mapping[int, int]
 
@@ -89,16 +88,16 @@ def open_store(settings: BrokerSettings, disk: Disk | None = None) -> OpenStore:
         if beginning is not None:
             record_beginning(beginning, events)
             forget_beginning(disk, store.paths)
-        mirror, rules = ConfigMirror(disk, store.paths), rules_of(settings)
+        mirror = ConfigMirror(disk, store.paths)
         # An unreachable event store is not queried again here; the projector retries it later.
-        recovered = recover_control(store, None if trouble else events, mirror, rules)
+        recovered = recover_control(store, None if trouble else events, mirror, settings)
         delays = mirror.delays(known=store.queue_range(*PROGRESS_TARGET) is not None)
     except BaseException:
         if events is not None:
             events.close()
         store.close()
         raise
-    return OpenStore(store, mirror, events, trouble, rules, recovered, delays)
+    return OpenStore(store, mirror, events, trouble, recovered, delays)
 
 
 def _event_store(settings: BrokerSettings, paths: StorePaths) -> EventStore:
@@ -108,7 +107,7 @@ def _event_store(settings: BrokerSettings, paths: StorePaths) -> EventStore:
     """
     owner = ""
     if settings.event_store_url:
-        places = settings.broker_cluster_name, settings.broker_name, str(settings.broker_id)
+        places = settings.cluster_name, settings.broker_name, str(settings.broker_id)
         owner = "/".join(places)
     return EventStore(Database(_event_store_url(settings, paths)), owner)
 

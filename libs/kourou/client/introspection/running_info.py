@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from kourou.settings.declaration import Settings
+
 from kourou.client.introspection.consume_statistics import ConsumeRates
-from kourou.client.settings.declaration import Settings
 from kourou.errors import KourouError
 from kourou.model.subscription import Subscription
 from kourou.model.topic import MessageQueue

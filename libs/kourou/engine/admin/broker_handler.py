@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from kourou.engine.context import BrokerContext
+from kourou.protocol.bodies.broker_bodies import EventView, encode_event_views, encode_setting_views
+from kourou.settings.registry import SettingsRegistry, decide_change, effective
 
 from kourou.engine.admin.history import event_view
-from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Announce, Effect
 from kourou.errors import BadRequest, Corrupt, DecodeError, Rejected
 from kourou.events.control_events import (
@@ -23,7 +25,6 @@ from kourou.events.control_events import (
 )
 from kourou.model.limits import PULL_SIZE_BYTES_MAX
 from kourou.model.names import CONTROL_TOPIC
-from kourou.protocol.bodies.broker_bodies import EventView, encode_event_views, encode_setting_views
 from kourou.protocol.bodies.route_bodies import encode_kv_table
 from kourou.protocol.messages.broker_admin import (
     GetBrokerConfig,
@@ -36,9 +37,7 @@ from kourou.protocol.messages.broker_admin import (
 from kourou.protocol.record.message_record import CheckedRecord, check_record, decode_record
 from kourou.protocol.request import Request
 from kourou.protocol.wire.properties_text import decode_properties_text, encode_properties_text
-from kourou.runtime.changed_settings import decide_change, effective
 from kourou.runtime.core import Received, Reply
-from kourou.runtime.settings_registry import SettingsRegistry
 
 EXPORTED: Mapping[str, str] = {"filterServerNums": "0", "useTLS": "false"}
 """RocketMQ keys that this broker lacks; mqadmin's exportConfigs fails without them."""
@@ -77,7 +76,7 @@ class BrokerHandler:
         self._figures = figures
         for spec in registry:
             if spec.dynamic:
-                apply(spec.name, effective(context.control.settings, spec))
+                apply(spec.key, effective(context.control.settings, spec))
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
         """Return the handler of each request type."""
@@ -90,12 +89,12 @@ class BrokerHandler:
 
     def settings(self, _now_ms: int, received: Received, request: GetBrokerConfig) -> list[Effect]:
         """Reply with every setting and its current value (26), and its description if requested."""
-        values = {spec.name: effective(self._control.settings, spec) for spec in self._registry}
+        values = {spec.key: effective(self._control.settings, spec) for spec in self._registry}
         version = msgspec.json.encode(self._control.settings.version).decode()
         header = GetBrokerConfigResponse(version=version, described=request.described)
         if request.described:
             body = encode_setting_views(
-                self._registry.told(spec, _text(values[spec.name])) for spec in self._registry
+                self._registry.view(spec, _text(values[spec.key])) for spec in self._registry
             )
         else:
             texts = {name: _text(value) for name, value in values.items()}

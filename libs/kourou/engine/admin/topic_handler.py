@@ -9,17 +9,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kourou.engine.context import BrokerContext
+
 from kourou.engine.admin.topic_table import (
-    TopicRules,
     Unread,
     decide_auto_create,
     decide_delete,
     decide_put,
     decide_start,
 )
-from kourou.engine.context import BrokerContext
 from kourou.engine.control import decide_retry_topic
 from kourou.engine.effects import Announce, DropTopic, Effect
+from kourou.engine.policy import TopicRules
 from kourou.engine.pulls.pull_handler import PullHandler
 from kourou.errors import TopicNotFound
 from kourou.events.control_events import Cause, Event, SettingChanged

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from kourou.engine.policy import TopicRules
 from kourou.errors import BadRequest, Rejected, TopicNotFound
 from kourou.events.control_events import Event, TopicDeleted, TopicPut
 from kourou.model import names
@@ -68,29 +69,6 @@ CLUSTER_TOPIC_QUEUES = 16
 BENCHMARK_QUEUES = 1024
 FILTER_TYPES = frozenset({"SINGLE_TAG", "MULTI_TAG"})
 PERM_MAX = Permission.READ_WRITE | Permission.INHERIT
-
-
-@dataclass(frozen=True, slots=True)
-class TopicRules:
-    """The broker's settings about topics; keys of broker.conf in the comments."""
-
-    cluster_name: str = "DefaultCluster"  # brokerClusterName
-    broker_name: str = "broker-a"  # brokerName
-    auto_create: bool = True  # autoCreateTopicEnable
-    default_queue_nums: int = 8  # defaultTopicQueueNums
-    cluster_topic: bool = True  # clusterTopicEnable
-    broker_topic: bool = True  # brokerTopicEnable
-    trace_topic: bool = False  # traceTopicEnable
-    trace_topic_name: str = names.TRACE_TOPIC  # msgTraceTopicName
-
-    def owns(self, topic: str) -> bool:
-        """Return whether the broker itself made the topic: clients cannot change or delete it."""
-        return names.is_system_topic(topic) or topic in (
-            self.cluster_name,
-            self.broker_name,
-            f"{self.cluster_name}_REPLY_TOPIC",
-            self.trace_topic_name,
-        )
 
 
 @dataclass(slots=True)

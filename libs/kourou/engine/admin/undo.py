@@ -9,14 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kourou.settings import registry as settings
+from kourou.settings.registry import SettingsRegistry
+
 from kourou.engine.admin import topic_table as topics
 from kourou.engine.admin import undo as filter_undo
-from kourou.engine.admin.topic_table import TopicRules, Unread
+from kourou.engine.admin.topic_table import Unread
 from kourou.engine.control import ControlState, decide_delete_group
 from kourou.engine.filters.filter_table import FilterAggregate, existing
 from kourou.engine.groups import group_table as groups
 from kourou.engine.groups import progress
 from kourou.engine.groups.progress import Commits, Table
+from kourou.engine.policy import TopicRules
 from kourou.errors import Rejected
 from kourou.events.control_events import (
     Event,
@@ -41,8 +45,6 @@ from kourou.events.control_events import (
 )
 from kourou.model.filter import FilterState
 from kourou.model.limits import FILTER_SOURCES_BYTES_MAX, FILTERS_GROUP_MAX, FILTERS_MAX
-from kourou.runtime import changed_settings as settings
-from kourou.runtime.settings_registry import SettingsRegistry
 
 
 @dataclass(frozen=True, slots=True)

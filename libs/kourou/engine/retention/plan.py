@@ -10,14 +10,12 @@ Rules, as in RocketMQ (for the differences see docs/decisions/0030):
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from kourou.engine.control import ControlState
 from kourou.engine.groups.progress import Commits
 from kourou.engine.inputs import ClosedSegment
 from kourou.engine.ports import StoreView
-from kourou.errors import ConfigError
 from kourou.events.control_events import UnreadSpan
 from kourou.model.names import CONTROL_TOPIC, retry_topic
 
@@ -28,18 +26,6 @@ PASS_INTERVAL_MS = HOUR_MS
 PASS_SHARE = 4
 FORCED_SEGMENTS_MAX = 10
 """The most segments deleted at once by force, as in RocketMQ; then the disk is measured again."""
-
-HOURS_PATTERN = r"\s*([01]?[0-9]|2[0-3])\s*(;\s*([01]?[0-9]|2[0-3])\s*)*"
-_HOURS = re.compile(HOURS_PATTERN)
-
-
-def parse_hours(text: str) -> tuple[int, ...]:
-    """Return the hours of deleteWhen, 0 to 23. Raises ConfigError."""
-    if not _HOURS.fullmatch(text):
-        raise ConfigError(
-            f"deleteWhen={text!r} is invalid", hint="use hours from 0 to 23, as 04 or 02;14"
-        )
-    return tuple(int(hour) for hour in text.split(";"))
 
 
 def older_than(segments: Sequence[ClosedSegment], age_ms: int) -> int:

@@ -8,10 +8,9 @@ import pytest
 
 from kourou.client.session.client_keys import KEY_FILE, SERVER_KEY, client_curve
 from kourou.client.settings.client_settings import ClientSettings
-from kourou.client.settings.sources import environment_name
 from kourou.errors import ConfigError
 from kourou.service.process_keys import ProcessKeys
-from kourou.service.setting import settings_of
+from kourou.settings.declaration import environment_name, settings_of
 from kourou.transport.curve_keys import PublicKey, make_pair, read_pair, write_ring
 
 

@@ -3,16 +3,17 @@
 import json
 
 import pytest
+from kourou.protocol.bodies.broker_bodies import decode_setting_views
+from kourou.settings.declaration import Setting
 
-from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.effects import Announce
 from kourou.engine.inputs import DiskMeasured, SpaceChanged
+from kourou.engine.policy import TopicRules
 from kourou.engine.sends.recorder import Cause
 from kourou.errors import Code
 from kourou.events.control_events import GroupPut, SettingChanged, decode_record_body
 from kourou.model.names import AUTO_CREATE_TOPIC, CONTROL_TOPIC
 from kourou.model.subscription import GroupConfig
-from kourou.protocol.bodies.broker_bodies import decode_setting_views
 from kourou.protocol.messages.broker_admin import (
     GetBrokerConfig,
     GetBrokerRuntimeInfo,
@@ -20,15 +21,14 @@ from kourou.protocol.messages.broker_admin import (
     UpdateBrokerConfig,
 )
 from kourou.protocol.record.message_record import decode_record, encode_draft
-from kourou.runtime.settings_registry import SettingSpec
 from kourou_rigs.engine import Engine, header_of
 
 SPECS = [
-    SettingSpec("maxMessageSize", 1_000, dynamic=True, minimum=1, maximum=4_000),
-    SettingSpec("traceOn", True, dynamic=True),
-    SettingSpec("brokerPermission", 6, dynamic=True, minimum=0, maximum=7),
-    SettingSpec("autoCreateTopicEnable", True, dynamic=True),
-    SettingSpec("listenPort", 10_911),
+    Setting("maxMessageSize", 1_000, dynamic=True, low=1, high=4_000),
+    Setting("traceOn", True, dynamic=True),
+    Setting("brokerPermission", 6, dynamic=True, low=0, high=7),
+    Setting("autoCreateTopicEnable", True, dynamic=True),
+    Setting("listenPort", 10_911),
 ]
 
 
@@ -91,7 +91,7 @@ def test_name_servers_are_notified_of_another_permission(engine) -> None:
 
 @pytest.mark.feature("F331", "F053")
 def test_switching_automatic_topics_on_makes_the_topic_to_inherit_from() -> None:
-    engine = Engine(specs=[SettingSpec("autoCreateTopicEnable", False, dynamic=True)])
+    engine = Engine(specs=[Setting("autoCreateTopicEnable", False, dynamic=True)])
     event = next(t for t in engine.control.topics if t.name == AUTO_CREATE_TOPIC)
     from kourou.events.control_events import TopicDeleted
 

@@ -6,6 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from kourou.protocol.messages.pulls import (
+    InvokeBrokerToResetOffset,
+    ResetConsumerClientOffset,
+    UpdateConsumerOffset,
+)
+from kourou.settings.declaration import Setting
 
 from kourou.engine.admin.history import (
     EventFound,
@@ -38,19 +44,13 @@ from kourou.protocol.messages.groups import (
     HeartBeat,
     UpdateAndCreateSubscriptionGroup,
 )
-from kourou.protocol.messages.pulls import (
-    InvokeBrokerToResetOffset,
-    ResetConsumerClientOffset,
-    UpdateConsumerOffset,
-)
 from kourou.protocol.request import Request
 from kourou.runtime.core import Reply
-from kourou.runtime.settings_registry import SettingSpec
 from kourou_rigs.engine import Engine, header_of
 
 SPECS = [
-    SettingSpec("traceOn", True, dynamic=True),
-    SettingSpec("brokerPermission", 6, dynamic=True, minimum=0, maximum=7),
+    Setting("traceOn", True, dynamic=True),
+    Setting("brokerPermission", 6, dynamic=True, low=0, high=7),
 ]
 
 

@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from kourou.engine.admin import topic_table as topics
-from kourou.engine.admin.topic_table import TopicAggregate, TopicRules, Unread
+from kourou.engine.admin.topic_table import TopicAggregate, Unread
+from kourou.engine.policy import TopicRules
 from kourou.errors import BadRequest, Code, Rejected, TopicNotFound
 from kourou.events.control_events import Event, TopicDeleted, TopicPut
 from kourou.model.limits import TOPIC_QUEUES_MAX
 from kourou.model.topic import DataVersion, TopicConfig
 
-RULES = TopicRules()
+RULES = TopicRules(broker_name="broker-a")
 
 
 def apply(state: TopicAggregate, events: list[Event], at_ms: int = 1) -> TopicAggregate:
@@ -52,7 +53,9 @@ def test_a_broker_makes_the_topics_of_4_9_8_at_start():
 
 
 def test_start_follows_the_configuration_and_keeps_what_is_there():
-    rules = TopicRules(auto_create=False, cluster_topic=False, broker_topic=False, trace_topic=True)
+    rules = replace(
+        RULES, auto_create=False, cluster_topic=False, broker_topic=False, trace_topic=True
+    )
     made = {each.name: each.perm for each in started(rules)}
     assert "TBW102" not in made
     assert (made["DefaultCluster"], made["broker-a"], made["RMQ_SYS_TRACE_TOPIC"]) == (1, 1, 6)

@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from kourou.settings import registry as settings
+from kourou.settings.declaration import Setting
+from kourou.settings.registry import SettingsRegistry
 
 from kourou.engine.admin import topic_table as topics
-from kourou.engine.admin.topic_table import TopicRules, Unread
+from kourou.engine.admin.topic_table import Unread
 from kourou.engine.admin.undo import UndoContext, decide_undo
 from kourou.engine.control import ControlState, decide_delete_group, evolve
 from kourou.engine.groups import group_table as groups
 from kourou.engine.groups import progress
 from kourou.engine.groups.progress import Commits
+from kourou.engine.policy import TopicRules
 from kourou.errors import Rejected
 from kourou.events.control_events import (
     Event,
@@ -24,12 +28,10 @@ from kourou.events.control_events import (
 )
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
-from kourou.runtime import changed_settings as settings
-from kourou.runtime.settings_registry import SettingSpec, SettingsRegistry
 
-RULES = TopicRules()
+RULES = TopicRules(broker_name="broker-a")
 REGISTRY = SettingsRegistry(
-    [SettingSpec("hours", 72, dynamic=True), SettingSpec("traceOn", True, dynamic=True)]
+    [Setting("hours", 72, dynamic=True), Setting("traceOn", True, dynamic=True)]
 )
 TOPIC = TopicConfig("TopicA", 4, 4)
 

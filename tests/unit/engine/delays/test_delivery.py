@@ -1,17 +1,17 @@
 """Delayed messages are delivered once, when they are due, whatever happens meanwhile."""
 
 import pytest
+from kourou.protocol.messages.pulls import GetAllDelayOffset
+from kourou.protocol.messages.sends import SendMessage
 
 from kourou.engine.delays.delivery import LATENESS_BOUNDS_MS
 from kourou.engine.effects import ConfigChanged, Wake
 from kourou.engine.inputs import ClosedSegment, DiskMeasured, SpaceChanged, StoreFailed
 from kourou.engine.policy import BrokerPolicy
 from kourou.model.limits import DELIVERIES_MAX
-from kourou.model.message import DELAY_LEVELS_MS, SysFlag, parse_delay_levels
+from kourou.model.message import DELAY_LEVELS_MS, SysFlag
 from kourou.model.names import SCHEDULE_TOPIC
 from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
-from kourou.protocol.messages.pulls import GetAllDelayOffset
-from kourou.protocol.messages.sends import SendMessage
 from kourou.runtime.core import LogWarning, Tick
 from kourou_rigs.engine import Engine
 from kourou_rigs.records import delayed_draft as delayed
@@ -21,7 +21,7 @@ S, H = 1_000, 3_600_000
 
 
 def with_levels(levels: str, **more) -> Engine:
-    policy = BrokerPolicy("DefaultCluster", "broker-a", delay_levels_ms=parse_delay_levels(levels))
+    policy = BrokerPolicy("DefaultCluster", "broker-a", message_delay_level=levels)
     return Engine(policy=policy, **more)
 
 

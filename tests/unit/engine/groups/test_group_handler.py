@@ -3,6 +3,14 @@
 import json
 
 import pytest
+from kourou.protocol.messages.pulls import (
+    CloneGroupOffset,
+    GetAllConsumerOffset,
+    InvokeBrokerToResetOffset,
+    QueryConsumerOffset,
+    ResetConsumerClientOffset,
+    UpdateConsumerOffset,
+)
 
 from kourou.engine.effects import Append
 from kourou.errors import Code
@@ -14,14 +22,6 @@ from kourou.protocol.messages.groups import (
     GetAllSubscriptionGroupConfig,
     HeartBeat,
     UpdateAndCreateSubscriptionGroup,
-)
-from kourou.protocol.messages.pulls import (
-    CloneGroupOffset,
-    GetAllConsumerOffset,
-    InvokeBrokerToResetOffset,
-    QueryConsumerOffset,
-    ResetConsumerClientOffset,
-    UpdateConsumerOffset,
 )
 from kourou.protocol.wire.lenient_json import loads
 from kourou.runtime.core import Notify
@@ -190,6 +190,6 @@ def test_one_group_begins_where_another_stands(filled) -> None:
 
 def test_a_group_that_may_not_be_made_gets_no_clone(filled) -> None:
     commit(filled, 7)
-    filled.core.parts.policy.auto_create_group = False
+    filled.core.parts.policy.change(auto_create_group=False)
     bad = CloneGroupOffset(src_group="g", dest_group="x", topic="orders")
     assert filled.ask(bad).code == Code.SUBSCRIPTION_GROUP_NOT_EXIST

@@ -1,6 +1,13 @@
 """What is a pull answered, and when?"""
 
 import pytest
+from kourou.protocol.messages.pulls import (
+    GetMaxOffset,
+    PullFlag,
+    PullMessage,
+    QueryConsumerOffset,
+    UpdateConsumerOffset,
+)
 
 from kourou.engine.effects import Append, Project
 from kourou.engine.inputs import RegistrationDone, SpaceChanged
@@ -10,13 +17,6 @@ from kourou.errors import Code
 from kourou.model.limits import REPAIR_MS
 from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
-from kourou.protocol.messages.pulls import (
-    GetMaxOffset,
-    PullFlag,
-    PullMessage,
-    QueryConsumerOffset,
-    UpdateConsumerOffset,
-)
 from kourou.protocol.record.message_record import decode_many, decode_record
 from kourou.runtime.core import Disconnected, Reply
 from kourou_rigs.engine import Engine, MemoryStore, header_of
@@ -478,7 +478,7 @@ def test_who_is_far_behind_is_redirected_to_pull_from_a_follower_and_back_again(
 
     engine.store.recent = False
     assert suggested() == 0, "slaveReadEnable is off"
-    engine.policy.slave_read = True
+    engine.policy.change(slave_read=True)
     assert suggested() == 1
     make_group(engine, "h", b',"whichBrokerWhenConsumeSlowly":3,"brokerId":2')
     assert suggested(consumer_group="h") == 3

@@ -1,6 +1,7 @@
 """What consumers could not process comes again, or is kept as a dead letter."""
 
 import pytest
+from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 
 from kourou.engine.inputs import DiskMeasured
 from kourou.errors import Code
@@ -11,7 +12,6 @@ from kourou.model.topic import TopicConfig
 from kourou.protocol.bodies.config_bodies import encode_group_config
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
-from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.message_record import decode_record
 from kourou.protocol.record.properties import encode_properties
@@ -210,9 +210,9 @@ def test_a_retry_topic_that_may_not_be_written(failing) -> None:
 
 
 def test_a_broker_that_takes_no_writes_or_has_no_room(failing) -> None:
-    failing.policy.permission = 4
+    failing.policy.change(permission=4)
     assert failing.ask(back(first(failing))).code == Code.NO_PERMISSION
-    failing.policy.permission = 6
+    failing.policy.change(permission=6)
     failing.handle(DiskMeasured(100, 1, failing.wall_ms, 3))
     assert failing.ask(back(first(failing))).code == Code.DISK_FULL
 

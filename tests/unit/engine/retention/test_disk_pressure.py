@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.engine.policy import BrokerPolicy
+from kourou.engine.policy import EffectivePolicy
 from kourou.engine.retention.disk_pressure import DiskLevel, DiskPressure
 from kourou.errors import Code, DiskFull
 
@@ -12,12 +12,12 @@ TB = 10**12
 
 
 @pytest.fixture
-def policy() -> BrokerPolicy:
-    return BrokerPolicy("c", "b")
+def policy() -> EffectivePolicy:
+    return EffectivePolicy("c", "b")
 
 
 @pytest.fixture
-def pressure(policy: BrokerPolicy) -> DiskPressure:
+def pressure(policy: EffectivePolicy) -> DiskPressure:
     return DiskPressure(policy)
 
 
@@ -78,15 +78,15 @@ def test_a_disk_that_refuses_space_is_full_whatever_its_figures_say(pressure: Di
 
 
 def test_thresholds_change_while_it_runs_and_never_cross(
-    pressure: DiskPressure, policy: BrokerPolicy
+    pressure: DiskPressure, policy: EffectivePolicy
 ) -> None:
-    policy.disk_clean_percent = 50
+    policy.change(disk_clean_percent=50)
     use(pressure, 55)
     assert pressure.level is DiskLevel.CLEANING
-    policy.disk_clean_percent = 95
+    policy.change(disk_clean_percent=95)
     use(pressure, 94)
     assert pressure.level is DiskLevel.NORMAL, "85 and 90 may not come before the first threshold"
-    policy.disk_clean_percent, policy.disk_force_percent, policy.disk_refuse_percent = 10, 100, 100
+    policy.change(disk_clean_percent=10, disk_force_percent=100, disk_refuse_percent=100)
     use(pressure, 99)
     assert pressure.level is DiskLevel.CLEANING
     assert not pressure.refusing

@@ -6,28 +6,12 @@ import pytest
 
 from kourou.engine.inputs import ClosedSegment
 from kourou.engine.retention import plan as retention
-from kourou.errors import ConfigError
 from kourou.events.control_events import UnreadSpan
 from kourou_rigs.engine import Engine
 
 
 def segments(*ages: int) -> list[ClosedSegment]:
     return [ClosedSegment(100 * n, 100 * n + 100, age) for n, age in enumerate(ages)]
-
-
-@pytest.mark.feature("F122", "F340")
-@pytest.mark.parametrize(
-    ("text", "hours"),
-    [("04", (4,)), ("4", (4,)), ("04;16", (4, 16)), (" 0 ; 23 ", (0, 23)), ("1;1;02", (1, 1, 2))],
-)
-def test_hours(text: str, hours: tuple[int, ...]) -> None:
-    assert retention.parse_hours(text) == hours
-
-
-@pytest.mark.parametrize("text", ["", "24", "-1", "4;", ";4", "4,5", "four", "٤", "004", "4 5"])
-def test_other_hours_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="deleteWhen"):
-        retention.parse_hours(text)
 
 
 def test_expired_is_a_run_from_the_oldest_on() -> None:

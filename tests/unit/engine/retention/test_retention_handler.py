@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
+from kourou.protocol.messages.sends import SendMessage
 
 from kourou.engine.effects import CleanProjections, DeleteLogBefore, DiskStarving
 from kourou.engine.inputs import ClosedSegment, DiskMeasured, LogShrunk, SpaceChanged
@@ -22,8 +24,6 @@ from kourou.events.control_events import (
 from kourou.model.names import SCHEDULE_TOPIC
 from kourou.model.subscription import GroupConfig
 from kourou.protocol.messages.broker_admin import CleanExpiredConsumeQueue, DeleteExpiredCommitLog
-from kourou.protocol.messages.pulls import PullFlag, PullMessage
-from kourou.protocol.messages.sends import SendMessage
 from kourou.runtime.core import LogWarning
 from kourou_rigs.engine import Engine, header_of
 
@@ -275,7 +275,7 @@ def test_a_full_disk_deletes_the_oldest_by_force_and_as_little_as_helps(site: Si
 
 @pytest.mark.feature("F125", "F351")
 def test_without_force_nothing_is_deleted_and_messages_are_refused(site: Site) -> None:
-    site.policy.clean_forcibly = False
+    site.policy.change(clean_forcibly=False)
     site.ages = [HOUR] * 20
     site.used = 91
     assert site.look() == []
@@ -319,7 +319,7 @@ def test_whom_force_costs_what_is_recorded_before(site: Site) -> None:
 
 
 def test_what_a_group_has_not_read_stays_if_that_is_not_allowed(site: Site) -> None:
-    site.policy.lose_unconsumed = False
+    site.policy.change(lose_unconsumed=False)
     site.place(10, SEGMENT + 10, 2 * SEGMENT + 10)
     site.group("slow", 1)
     site.ages = [HOUR] * 4
@@ -337,7 +337,7 @@ def test_what_a_group_has_not_read_stays_if_that_is_not_allowed(site: Site) -> N
 def test_what_waits_for_its_time_or_its_outcome_is_named_and_kept_like_the_unread(
     site: Site,
 ) -> None:
-    site.policy.lose_unconsumed = False
+    site.policy.change(lose_unconsumed=False)
     site.engine.store.queues[SCHEDULE_TOPIC, 2] = [10, SEGMENT + 20]
     site.engine.store.firsts[SCHEDULE_TOPIC, 2] = 7
     site.engine.core.parts.delays._offsets[3] = 8
@@ -357,7 +357,7 @@ def test_what_waits_for_its_time_or_its_outcome_is_named_and_kept_like_the_unrea
     )
     assert site.look() == []
     assert "SCHEDULE_CONSUMER (1 messages of SCHEDULE_TOPIC_XXXX)" in site.warnings()[-1]
-    site.policy.lose_unconsumed = True
+    site.policy.change(lose_unconsumed=True)
     assert site.look() == [DeleteLogBefore(3 * SEGMENT)]
     assert site.recorded(LogDeleted)[-1].unread == event.unread
     assert site.handler.unread_deleted == {

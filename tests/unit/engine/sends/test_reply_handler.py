@@ -1,17 +1,17 @@
 """Replies are handed to the client that waits, and stored whether or not it is there."""
 
 import pytest
+from kourou.protocol.messages.sends import SendReplyMessage
+from kourou.settings.declaration import Setting
 
 from kourou.engine.effects import Append
 from kourou.errors import Code
 from kourou.protocol.bodies.heartbeat_body import HeartbeatBody, encode_heartbeat
 from kourou.protocol.messages.broker_admin import UpdateBrokerConfig
 from kourou.protocol.messages.groups import HeartBeat
-from kourou.protocol.messages.sends import SendReplyMessage
 from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.properties import decode_properties, encode_properties
 from kourou.runtime.core import AskClient, ClientAnswered
-from kourou.runtime.settings_registry import SettingSpec
 from kourou_rigs.engine import Engine
 
 TOPIC = "DefaultCluster_REPLY_TOPIC"
@@ -134,7 +134,7 @@ def test_the_replier_is_answered_when_its_reply_is_safe() -> None:
 
 
 def test_replies_need_not_be_stored() -> None:
-    engine = Engine(specs=(SettingSpec("storeReplyMessageEnable", True, dynamic=True),))
+    engine = Engine(specs=(Setting("storeReplyMessageEnable", True, dynamic=True),))
     wait(engine)
     change = UpdateBrokerConfig()
     assert engine.ask(change, b"storeReplyMessageEnable=false\n").code == Code.SUCCESS
@@ -163,7 +163,7 @@ def test_what_a_send_may_not_do_a_reply_may_not_either(waiting, fields, code) ->
 
 
 def test_a_body_above_the_limit_is_refused(waiting) -> None:
-    waiting.core.parts.policy.body_size_max = 3
+    waiting.core.parts.policy.change(body_size_max=3)
     assert waiting.ask(sending(), b"pong", peer=REPLIER).code == Code.MESSAGE_ILLEGAL
 
 

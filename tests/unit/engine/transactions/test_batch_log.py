@@ -8,13 +8,6 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from kourou.engine.transactions import batch_log
-from kourou.errors import Code
-from kourou.events.control_events import TopicPut
-from kourou.model.names import HALF_TOPIC, OP_TOPIC
-from kourou.model.topic import TopicConfig
-from kourou.model.transaction import BatchMark
 from kourou.protocol.bodies.broker_bodies import encode_attempts, encode_decision
 from kourou.protocol.messages.sends import (
     AbortBatch,
@@ -24,6 +17,13 @@ from kourou.protocol.messages.sends import (
     SendRecords,
     Target,
 )
+
+from kourou.engine.transactions import batch_log
+from kourou.errors import Code
+from kourou.events.control_events import TopicPut
+from kourou.model.names import HALF_TOPIC, OP_TOPIC
+from kourou.model.topic import TopicConfig
+from kourou.model.transaction import BatchMark
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
@@ -161,7 +161,7 @@ def test_usual_frames_and_parts_go_together(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_broker_that_takes_no_transactions_refuses_frames_of_them() -> None:
     engine = transacting()
     engine.ask(*frame(random.Random(1), 0, 30, False))
-    engine.core.parts.policy.reject_transactions = True
+    engine.core.parts.policy.change(reject_transactions=True)
     header = header_of(engine.ask(*frame(random.Random(2), 0, 30, False)))
     assert header.target_codes == [int(Code.NO_PERMISSION)] * 4
     assert len(engine.stored(HALF_TOPIC, 0)) == 30

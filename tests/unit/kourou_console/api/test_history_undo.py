@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from kourou.engine.admin.topic_table import TopicRules
+from kourou.engine.policy import TopicRules
 from kourou.events.control_events import EVENT_TYPES, FilterEvent
 from kourou_console.api.history import SKIPPED, UNDONE, effect, refusal
 from kourou_console.topic_kinds import _PURPOSES

@@ -10,15 +10,13 @@ import pytest
 
 from kourou.errors import ConfigError
 from kourou.model.limits import SETTINGS_FILE_BYTES_MAX
-from kourou.service.setting import SAME, environment_name, setting
-from kourou.service.settings import (
-    Loaded,
+from kourou.settings.declaration import SAME, environment_name, setting
+from kourou.settings.registry import SettingsRegistry
+from kourou.settings.sources import (
+    LoadedSettings,
     as_entries,
-    changed,
     load_settings,
-    reference_rows,
     render,
-    setting_specs,
 )
 
 
@@ -39,7 +37,7 @@ def load(
     arguments: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
     file: Path | None = None,
-) -> Loaded[Sample]:
+) -> LoadedSettings[Sample]:
     return load_settings(
         Sample,
         arguments=arguments or {},
@@ -71,12 +69,6 @@ def test_every_source_beats_the_next(write: Write) -> None:
     }
     loaded = load({"listenPort": "5"}, environment, file)
     assert loaded.settings == Sample(port=5, name="environment", where="h:1", size=7)
-    assert loaded.origins == {
-        "listenPort": "argument",
-        "brokerName": "environment",
-        "namesrvAddr": "environment",
-        "mappedFileSizeCommitLog": "file",
-    }
     assert load().settings == Sample()
 
 
@@ -162,12 +154,6 @@ def test_what_is_printed_is_read_back(write: Write, explained: bool) -> None:
     assert text.count("\nbrokerName=") == 1
 
 
-def test_one_key_is_changed() -> None:
-    assert changed(Sample(), {"brokerName": "new"}) == Sample(name="new")
-    with pytest.raises(ConfigError, match="did you mean brokerName"):
-        changed(Sample(), {"brokerNam": "new"})
-
-
 @pytest.mark.parametrize("secret", ["secret", "se:cret", "sec@ret", "sec%2Fret"])
 def test_a_password_in_a_url_is_never_shown(secret: str) -> None:
     """Not in what is printed, not on the pages, not to whoever asks for the configuration."""
@@ -175,8 +161,8 @@ def test_a_password_in_a_url_is_never_shown(secret: str) -> None:
     sample = Sample(where=where)
     shown = "postgresql://kourou:***@db:5432/kourou?a=b"
     assert as_entries(sample)["namesrvAddr"] == shown
-    specs = {spec.name: spec for spec in setting_specs(sample)}
-    assert specs["namesrvAddr"].configured == shown
+    specs = {one.key: one for one in SettingsRegistry.of(sample)}
+    assert specs["namesrvAddr"].default == shown
     for text in (render(sample), render(sample, explained=False)):
         assert secret not in text
     without = "tcp://10.0.0.1:9876;tcp://user@10.0.0.2:9876"
@@ -185,18 +171,8 @@ def test_a_password_in_a_url_is_never_shown(secret: str) -> None:
 
 
 def test_the_engine_gets_every_key_with_its_range() -> None:
-    specs = {spec.name: spec for spec in setting_specs(Sample())}
+    specs = {one.key: one for one in SettingsRegistry.of(Sample())}
     assert list(specs) == list(as_entries(Sample()))
-    assert (specs["listenPort"].minimum, specs["listenPort"].maximum) == (0, 99)
+    assert (specs["listenPort"].low, specs["listenPort"].high) == (0, 99)
     assert [name for name, spec in specs.items() if spec.dynamic] == ["brokerName"]
-    assert specs["namesrvAddr"].configured == ""
-
-
-def test_the_reference_shows_three_defaults() -> None:
-    row = reference_rows(Sample)[0]
-    assert (row["key"], row["default"], row["seed"], row["rocketmq"]) == (
-        "listenPort",
-        "1",
-        "1",
-        "2",
-    )
+    assert specs["namesrvAddr"].default == ""

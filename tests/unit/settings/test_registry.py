@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import pytest
+from kourou.settings.declaration import Setting
+from kourou.settings.registry import SettingsRegistry, never_remote, parse_change
 
-from kourou.engine.retention.plan import HOURS_PATTERN
+from kourou.engine.policy import HOURS_PATTERN
 from kourou.errors import Code, ConfigError, NoPermission
-from kourou.runtime.settings_registry import (
-    SettingSpec,
-    SettingsRegistry,
-    never_remote,
-    parse_value,
-)
 
 REGISTRY = SettingsRegistry(
     [
-        SettingSpec("deleteWhen", "04", dynamic=True, pattern=HOURS_PATTERN),
-        SettingSpec("fileReservedTime", 72, dynamic=True, minimum=1, maximum=87_600),
-        SettingSpec("brokerPermission", 6, dynamic=True, choices=("0", "2", "4", "6")),
-        SettingSpec("traceOn", True, dynamic=True),
-        SettingSpec("logLevel", "info", dynamic=True, choices=("debug", "info")),
-        SettingSpec("regionId", "DefaultRegion", dynamic=True),
-        SettingSpec("maxMessageSize", 4_194_304),
-        SettingSpec("listenPort", 10911),
+        Setting("deleteWhen", "04", dynamic=True, pattern=HOURS_PATTERN),
+        Setting("fileReservedTime", 72, dynamic=True, low=1, high=87_600),
+        Setting("brokerPermission", 6, dynamic=True, choices=("0", "2", "4", "6")),
+        Setting("traceOn", True, dynamic=True),
+        Setting("logLevel", "info", dynamic=True, choices=("debug", "info")),
+        Setting("regionId", "DefaultRegion", dynamic=True),
+        Setting("maxMessageSize", 4_194_304),
+        Setting("listenPort", 10911),
     ]
 )
 
@@ -80,9 +76,9 @@ def test_ordinary_keys_are_not_caught_by_that_rule(name: str):
 
 def test_such_a_key_cannot_be_listed_as_dynamic():
     with pytest.raises(AssertionError, match="file locations"):
-        SettingsRegistry([SettingSpec("storePathIndex", "/x", dynamic=True)])
+        SettingsRegistry([Setting("storePathIndex", "/x", dynamic=True)])
     with pytest.raises(AssertionError, match="twice"):
-        SettingsRegistry([SettingSpec("a", 1), SettingSpec("a", 2)])
+        SettingsRegistry([Setting("a", 1), Setting("a", 2)])
 
 
 @pytest.mark.feature("F358")
@@ -104,7 +100,7 @@ def test_a_very_long_name_is_cut_in_the_answer():
     assert len(str(refused.value)) < 400
 
 
-def spec(name: str) -> SettingSpec:
+def spec(name: str) -> Setting:
     return REGISTRY.dynamic(name)
 
 
@@ -120,7 +116,7 @@ def spec(name: str) -> SettingSpec:
     ],
 )
 def test_values_take_the_type_of_their_key(name: str, text: str, value: object):
-    read = parse_value(spec(name), text)
+    read = parse_change(spec(name), text)
     assert read == value
     assert type(read) is type(value)
 
@@ -147,7 +143,7 @@ def test_values_take_the_type_of_their_key(name: str, text: str, value: object):
 )
 def test_values_that_do_not_fit_are_refused_by_name(name: str, text: str):
     with pytest.raises(ConfigError, match=name):
-        parse_value(spec(name), text)
+        parse_change(spec(name), text)
 
 
 @pytest.mark.parametrize(
@@ -155,11 +151,11 @@ def test_values_that_do_not_fit_are_refused_by_name(name: str, text: str):
 )
 def test_a_refused_value_is_reported_what_to_write(name: str, text: str):
     with pytest.raises(ConfigError, match=rf"^{name} is '{text}' \(use "):
-        parse_value(spec(name), text)
+        parse_change(spec(name), text)
 
 
 def test_what_a_key_may_be_is_reported() -> None:
-    told = {spec.name: REGISTRY.told(spec, "now") for spec in REGISTRY}
+    told = {spec.key: REGISTRY.view(spec, "now") for spec in REGISTRY}
     hours = told["fileReservedTime"]
     assert (hours.value, hours.configured, hours.kind) == ("now", "72", "integer")
     assert (hours.minimum, hours.maximum, hours.changeable) == (1, 87_600, True)

@@ -6,14 +6,14 @@ import pytest
 
 from kourou import load_settings
 from kourou.client.settings.client_settings import (
+    KINDS,
     ClientSettings,
     ConsumerSettings,
     ProducerSettings,
     PullConsumerSettings,
 )
-from kourou.client.settings.sources import KINDS, environment_name
 from kourou.errors import ConfigError
-from kourou.model.limits import SETTINGS_FILE_BYTES_MAX
+from kourou.settings.declaration import environment_name
 
 FILE = """
 # what an application of RocketMQ brings along
@@ -58,19 +58,6 @@ def test_precedence(file):
     assert load_settings(ProducerSettings) == ProducerSettings(), "nothing is read unasked"
 
 
-@pytest.mark.parametrize(
-    ("key", "name"),
-    [
-        ("sendMsgTimeout", "KOUROU_SEND_MSG_TIMEOUT"),
-        ("clientIP", "KOUROU_CLIENT_IP"),
-        ("retryAnotherBrokerWhenNotStoreOK", "KOUROU_RETRY_ANOTHER_BROKER_WHEN_NOT_STORE_OK"),
-        ("namesrvListUrl", "KOUROU_NAMESRV_LIST_URL"),
-    ],
-)
-def test_names_in_the_environment(key, name):
-    assert environment_name(key) == name
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_setting_has_a_variable_of_its_own(kind):
     names = [environment_name(key) for key in kind.by_key()]
@@ -94,20 +81,3 @@ def test_a_bad_value_is_refused_from_wherever_it_comes(file):
         with pytest.raises(ConfigError, match=sentence):
             load_settings(ProducerSettings, **sources)
     load_settings(ConsumerSettings, {"sendMsgTimeout": "soon"})  # not this kind's affair
-
-
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        (None, "cannot be read"),
-        (b"\xff\xfe", "is not UTF-8"),
-        (b"a=\\u12", "line 1"),
-        (b"#" * (SETTINGS_FILE_BYTES_MAX + 1), "bytes; it is not a settings file"),
-    ],
-)
-def test_a_file_that_cannot_be_read(tmp_path, content, sentence):
-    path = tmp_path / "client.properties"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(ConfigError, match=rf"client.properties.*{sentence}"):
-        load_settings(ClientSettings, file=path)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import ConfigError
-from kourou.service.remoting_keys import RemotingKeys
+from kourou.service.process_keys import RemotingKeys
 from kourou.transport.curve_keys import make_pair, read_pair
 
 

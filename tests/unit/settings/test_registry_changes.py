@@ -7,16 +7,16 @@ import pytest
 from kourou.errors import BadRequest, ConfigError, NoPermission
 from kourou.events.control_events import Event, SettingChanged
 from kourou.model.topic import DataVersion
-from kourou.runtime import changed_settings as settings
-from kourou.runtime.changed_settings import Settings
-from kourou.runtime.settings_registry import SettingSpec, SettingsRegistry
+from kourou.settings import registry as settings
+from kourou.settings.declaration import Setting
+from kourou.settings.registry import ChangedSettings, SettingsRegistry
 
-HOURS = SettingSpec("fileReservedTime", 72, dynamic=True, minimum=1, maximum=1000)
-TRACE = SettingSpec("traceOn", True, dynamic=True)
-REGISTRY = SettingsRegistry([HOURS, TRACE, SettingSpec("maxMessageSize", 4)])
+HOURS = Setting("fileReservedTime", 72, dynamic=True, low=1, high=1000)
+TRACE = Setting("traceOn", True, dynamic=True)
+REGISTRY = SettingsRegistry([HOURS, TRACE, Setting("maxMessageSize", 4)])
 
 
-def apply(state: Settings, events: list[Event], at_ms: int = 1) -> Settings:
+def apply(state: ChangedSettings, events: list[Event], at_ms: int = 1) -> ChangedSettings:
     for event in events:
         assert isinstance(event, SettingChanged)
         settings.evolve(state, event, at_ms)
@@ -25,7 +25,7 @@ def apply(state: Settings, events: list[Event], at_ms: int = 1) -> Settings:
 
 @pytest.mark.feature("F358")
 def test_a_change_takes_effect_and_its_event_knows_what_was_before():
-    state = Settings()
+    state = ChangedSettings()
     made = settings.decide_change(state, REGISTRY, {"fileReservedTime": "24", "traceOn": "false"})
     assert made == [SettingChanged("fileReservedTime", 24), SettingChanged("traceOn", False)]
     apply(state, made, at_ms=9)
@@ -38,7 +38,7 @@ def test_a_change_takes_effect_and_its_event_knows_what_was_before():
 
 
 def test_what_is_so_already_changes_nothing():
-    assert settings.decide_change(Settings(), REGISTRY, {"fileReservedTime": "72"}) == []
+    assert settings.decide_change(ChangedSettings(), REGISTRY, {"fileReservedTime": "72"}) == []
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,11 @@ def test_what_is_so_already_changes_nothing():
 )
 def test_one_refused_key_refuses_the_whole_request(changes: dict[str, str], error: type[Exception]):
     with pytest.raises(error):
-        settings.decide_change(Settings(), REGISTRY, changes)
+        settings.decide_change(ChangedSettings(), REGISTRY, changes)
 
 
 def test_clearing_follows_the_file_again():
-    state = apply(Settings(), [SettingChanged("fileReservedTime", 24)])
+    state = apply(ChangedSettings(), [SettingChanged("fileReservedTime", 24)])
     made = settings.decide_clear(state, REGISTRY, "fileReservedTime")
     assert made == [SettingChanged("fileReservedTime", None, 24)]
     apply(state, made)
@@ -66,12 +66,12 @@ def test_clearing_follows_the_file_again():
 
 @pytest.mark.parametrize("stored", [0, 1001, True, "24"])
 def test_a_stored_value_that_the_registry_no_longer_allows_has_no_effect(stored: int | str):
-    state = Settings({"fileReservedTime": stored})
+    state = ChangedSettings({"fileReservedTime": stored})
     assert settings.effective(state, HOURS) == 72
 
 
 def test_a_copy_stays_behind():
-    state = apply(Settings(), [SettingChanged("traceOn", False)])
+    state = apply(ChangedSettings(), [SettingChanged("traceOn", False)])
     copy = state.copy()
     apply(state, [SettingChanged("traceOn", None, False)])
     assert copy.values == {"traceOn": False}
@@ -80,5 +80,7 @@ def test_a_copy_stays_behind():
 
 def test_a_promise_that_is_not_kept_is_refused_and_its_usual_value_changes_nothing():
     with pytest.raises(ConfigError, match="aclEnable=true is refused: Kourou does not check"):
-        settings.decide_change(Settings(), REGISTRY, {"traceOn": "false", "aclEnable": "true"})
-    assert settings.decide_change(Settings(), REGISTRY, {"aclEnable": "false"}) == []
+        settings.decide_change(
+            ChangedSettings(), REGISTRY, {"traceOn": "false", "aclEnable": "true"}
+        )
+    assert settings.decide_change(ChangedSettings(), REGISTRY, {"aclEnable": "false"}) == []

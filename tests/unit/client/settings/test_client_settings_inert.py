@@ -22,7 +22,7 @@ def test_no_key_is_both_a_setting_and_inert(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_their_usual_values_are_taken_in_silence(kind, caplog, monkeypatch):
-    monkeypatch.setattr("kourou.client.settings.declaration._warned", set())
+    monkeypatch.setattr("kourou.settings.declaration._warned", set())
     usual = {name: inert.usual for name, inert in kind.inert_keys.items()}
     assert kind.from_rocketmq(**usual) == kind()
     assert not caplog.records
@@ -38,7 +38,7 @@ def test_their_usual_values_are_taken_in_silence(kind, caplog, monkeypatch):
     ],
 )
 def test_other_values_are_taken_with_a_warning_that_says_why(kind, name, caplog, monkeypatch):
-    monkeypatch.setattr("kourou.client.settings.declaration._warned", set())
+    monkeypatch.setattr("kourou.settings.declaration._warned", set())
     assert kind.from_rocketmq(**{name: "other"}) == kind()
     assert f"{name} has no effect" in caplog.text
     assert kind.inert_keys[name].why in caplog.text

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import ConfigError
-from kourou.service.setting import SAME, Setting, setting, settings_of
+from kourou.settings.declaration import SAME, Setting, environment_name, setting, settings_of
 
 
 class Flavour(StrEnum):
@@ -28,7 +28,7 @@ class Sample:
     hours: str = setting("04", "hours", "Two digits", pattern=r"[0-9]{2}")
 
 
-KEYS: dict[str, Setting] = {one.attribute: one for one in settings_of(Sample)}
+KEYS: dict[str, Setting] = {one.name: one for one in settings_of(Sample)}
 
 
 def test_what_is_known_of_a_field() -> None:
@@ -100,8 +100,11 @@ def test_texts_that_are_none(attribute: str, text: str, wanted: str) -> None:
         ("eventStoreUrl", "KOUROU_EVENT_STORE_URL"),
         ("listenPort", "KOUROU_LISTEN_PORT"),
         ("autoCreateTopicEnable", "KOUROU_AUTO_CREATE_TOPIC_ENABLE"),
+        ("clientIP", "KOUROU_CLIENT_IP"),
+        ("retryAnotherBrokerWhenNotStoreOK", "KOUROU_RETRY_ANOTHER_BROKER_WHEN_NOT_STORE_OK"),
+        ("tls.server.mode", "KOUROU_TLS_SERVER_MODE"),
     ],
 )
 def test_the_name_in_the_environment(key: str, name: str) -> None:
-    one = Setting(key=key, attribute="a", kind=str, optional=False, default="", about="")
-    assert one.environment_name == name
+    assert Setting(key, "").environment_name == name
+    assert environment_name(key) == name

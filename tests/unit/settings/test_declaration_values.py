@@ -9,10 +9,10 @@ from typing import ClassVar
 
 import pytest
 
-from kourou.client.settings import declaration as setting_module
 from kourou.client.settings.client_settings import ClientSettings
-from kourou.client.settings.declaration import InertKey, Settings, setting
 from kourou.errors import ConfigError
+from kourou.settings import declaration as setting_module
+from kourou.settings.declaration import SAME, InertKey, Settings, setting
 
 
 class Mode(StrEnum):
@@ -26,13 +26,13 @@ class Sample(Settings):
         "oldKey": InertKey("usual", "nobody needs it"),
         "dangerous": InertKey("false", "it would hurt", refused=True),
     }
-    count: int = setting(3, "How many.", rocketmq="howMany", unit="apples", minimum=1, maximum=9)
-    least: int = setting(5, "At least.", minimum=5)
-    on: bool = setting(False, "Whether.", rocketmq="switchedOn")
-    mode: Mode = setting(Mode.SLOW, "How.", rocketmq="mode")  # noqa: RUF009 - a field, as dataclasses.field() makes
-    names: tuple[str, ...] = setting((), "Which.", rocketmq="names")
-    table: dict[str, str] = setting({}, "Which by which.", rocketmq="table")  # noqa: RUF009 - as above
-    someday: int = setting(0, "Later.", rocketmq="someDay", without_effect=True)
+    count: int = setting(3, "howMany", "How many.", rocketmq=SAME, unit="apples", low=1, high=9)
+    least: int = setting(5, "least", "At least.", low=5)
+    on: bool = setting(False, "switchedOn", "Whether.", rocketmq=SAME)
+    mode: Mode = setting(Mode.SLOW, "mode", "How.", rocketmq=SAME)
+    names: tuple[str, ...] = setting((), "names", "Which.", rocketmq=SAME)
+    table: dict[str, str] = setting({}, "table", "Which by which.", rocketmq=SAME)
+    someday: int = setting(0, "someDay", "Later.", rocketmq=SAME, without_effect=True)
 
 
 @pytest.mark.parametrize(("name", "value"), [("count", 0), ("count", 10), ("least", 4)])

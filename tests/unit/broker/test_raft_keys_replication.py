@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.service.replication_keys import FLUSHED, WRITTEN, ReplicationKeys
-from kourou.service.setting import settings_of
+from kourou.broker.raft_keys import FLUSHED, WRITTEN, ReplicationKeys
+from kourou.settings.declaration import settings_of
 
 
 @pytest.mark.feature("F128")
