@@ -29,7 +29,7 @@ SOURCES = (
 )
 PLACES = (
     "libs/kourou/engine",
-    "libs/kourou/runtime",
+    "libs/kourou/settings",
     "libs/kourou/store",
     "libs/kourou/eventstore",
     "libs/kourou/serving",
