@@ -23,7 +23,7 @@ from kourou.model.topic import TopicConfig
 SOURCE = "libs/kourou/events/control_events.py"
 PLACES = (
     "libs/kourou/engine",
-    "libs/kourou/runtime",
+    "libs/kourou/settings",
     "libs/kourou/store",
     "libs/kourou/eventstore",
     "libs/kourou/broker",
