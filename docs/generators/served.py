@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 
-from kourou.broker.raft.peer_links import MESSAGES
-from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeaderRole
-from kourou.settings.registry import SettingsRegistry
-
 import kourou.client
+from kourou.broker.raft.peer_links import MESSAGES
 from kourou.engine.core import BrokerCore
+from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeaderRole
 from kourou.protocol.messages.namesrv import DeleteKvConfig, PutKvConfig
 from kourou.protocol.request import Answerer, RequestSpec
+from kourou.settings.registry import SettingsRegistry
 from kourou_filter_server.core import FilterCore
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.core import NamesrvCore

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Mapping
+import inspect
+import re
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from generators.tables import code
-from generators.tables import document
-from generators.tables import head
-from generators.tables import link
-from generators.tables import paragraph
-from generators.tables import sentence
-from generators.tables import table
+from pathlib import Path
+from typing import Any
+
+from generators.tables import code, document, head, link, paragraph, sentence, table
+
 from kourou.broker.config import BrokerSettings
-from kourou.client.settings.client_settings import ClientSettings
-from kourou.client.settings.client_settings import ConsumerSettings
-from kourou.client.settings.client_settings import ProducerSettings
-from kourou.client.settings.client_settings import PullConsumerSettings
+from kourou.client.settings.client_settings import (
+    ClientSettings,
+    ConsumerSettings,
+    ProducerSettings,
+    PullConsumerSettings,
+)
 from kourou.model.refused_settings import REFUSED
-from kourou.service.rocketmq_keys import BROKER_KEYS
-from kourou.service.rocketmq_keys import NAMESRV_KEYS
-from kourou.settings.declaration import Setting
-from kourou.settings.declaration import Settings
-from kourou.settings.declaration import settings_of
+from kourou.service.rocketmq_keys import BROKER_KEYS, NAMESRV_KEYS
+from kourou.settings.declaration import Setting, Settings, settings_of
 from kourou_console.config import ConsoleSettings
 from kourou_filter_server.config import FilterServerSettings
 from kourou_namesrv.config import NamesrvSettings
 from kourou_spark_etl.config import EtlSettings
-from pathlib import Path
-from typing import Any
-import inspect
-import re
 
 SERVICES: Mapping[str, tuple[type[Any], frozenset[str]]] = {
     "Broker": (BrokerSettings, BROKER_KEYS),

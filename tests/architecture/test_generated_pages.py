@@ -12,15 +12,15 @@ from typing import get_args
 
 import msgspec
 import pytest
-from kourou.broker.config import BrokerSettings
-from kourou.settings.declaration import settings_of
 
 from kourou import errors
+from kourou.broker.config import BrokerSettings
 from kourou.errors import Code, KourouError
 from kourou.events.control_events import KnownEvent
 from kourou.model import limits
 from kourou.protocol.table import REQUESTS
 from kourou.service.lifecycle import STEPS, ExitCode
+from kourou.settings.declaration import settings_of
 from kourou_filter_server.config import FilterServerSettings
 from kourou_namesrv.config import NamesrvSettings
 from kourou_spark_etl.config import EtlSettings

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kourou.broker.config import load_broker_settings
-from kourou.settings.sources import load_settings
 
+from kourou.broker.config import load_broker_settings
 from kourou.service.command_line import parse_arguments
+from kourou.settings.sources import load_settings
 from kourou_console.config import ConsoleSettings
 from kourou_namesrv.config import NamesrvSettings
 

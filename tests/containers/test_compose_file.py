@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kourou.broker.config import BrokerSettings, load_broker_settings
-from kourou.settings.sources import load_settings
 from tests.containers import docker_engine as engine
 
+from kourou.broker.config import BrokerSettings, load_broker_settings
 from kourou.service.command_line import parse_arguments
+from kourou.settings.sources import load_settings
 from kourou_filter_server.config import FilterServerSettings
 from kourou_ha_replica.config import ReplicaSettings
 from kourou_namesrv.config import NamesrvSettings

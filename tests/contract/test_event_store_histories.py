@@ -10,9 +10,6 @@ import random
 from collections.abc import Callable, Iterator
 
 import pytest
-from kourou.settings import registry as settings
-from kourou.settings.declaration import Setting
-from kourou.settings.registry import SettingsRegistry
 
 from kourou.engine import control
 from kourou.engine.admin import topic_table as topics
@@ -35,6 +32,9 @@ from kourou.events.stream import StreamKind
 from kourou.eventstore.event_store import EventStore
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
+from kourou.settings import registry as settings
+from kourou.settings.declaration import Setting
+from kourou.settings.registry import SettingsRegistry
 
 RULES = TopicRules(broker_name="broker-a")
 REGISTRY = SettingsRegistry(

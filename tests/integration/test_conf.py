@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kourou.broker.config import BrokerSettings, load_broker_settings
-from kourou.settings.sources import load_settings
 
+from kourou.broker.config import BrokerSettings, load_broker_settings
 from kourou.client.settings.client_settings import ClientSettings, ProducerSettings
 from kourou.service.command_line import Arguments
 from kourou.service.local_cluster import ClusterSettings, GroupPorts, LocalCluster
 from kourou.service.rocketmq_keys import BROKER_KEYS
+from kourou.settings.sources import load_settings
 from kourou.sync import Client
 from kourou_ha_replica.config import ReplicaSettings
 

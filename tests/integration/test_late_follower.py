@@ -16,14 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kourou.broker.broker_service import BrokerService
-from kourou.broker.config import BrokerSettings
-from kourou.broker.network_keys import BrokerRole
-from kourou.broker.part_settings import store_settings_of
-from kourou.protocol.messages.pulls import UpdateConsumerOffset
-from kourou.replication.static_follower import FollowerStep
 
 from kourou import Message, ProducerSettings
+from kourou.broker.broker_service import BrokerService
+from kourou.broker.config import BrokerSettings
+from kourou.broker.part_settings import store_settings_of
 from kourou.cli.main import main
 from kourou.engine.admin.log_bootstrap import next_control_offset, queue_ends_of
 from kourou.engine.control import CONTROL, encode_state
@@ -35,6 +32,8 @@ from kourou.protocol.messages.broker_admin import (
     UpdateAndCreateTopic,
     UpdateBrokerConfig,
 )
+from kourou.protocol.messages.pulls import UpdateConsumerOffset
+from kourou.replication.static_follower import FollowerStep
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store

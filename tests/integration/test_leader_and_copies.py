@@ -12,17 +12,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+
 from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
-from kourou.broker.network_keys import BrokerRole
-from kourou.protocol.messages.sends import SendMessage
-from kourou.replication.static_follower import Copying, FollowerIdentity, FollowerStep, Say, Take
-
 from kourou.engine.policy import BrokerRole
 from kourou.errors import Code
 from kourou.protocol.messages.replication import Attach, Attached, LogChunk
+from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.wire.frames import Frame, decode_request
 from kourou.replication.epochs import Epochs
+from kourou.replication.static_follower import Copying, FollowerIdentity, FollowerStep, Say, Take
 from kourou.store.real_disk import RealDisk
 from kourou.store.replica.epoch_file import load_epochs
 from kourou.store.settings import StoreSettings

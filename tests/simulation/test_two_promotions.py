@@ -9,7 +9,6 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
-from kourou.settings.registry import SettingsRegistry
 
 from kourou.engine.effects import ChangeRole
 from kourou.engine.inputs import Fenced
@@ -24,6 +23,7 @@ from kourou.protocol.messages.namesrv import RegisterBroker, RegisterBrokerRespo
 from kourou.protocol.messages.replication import PromoteReplica
 from kourou.replication.epochs import PROMOTION
 from kourou.runtime.core import Disconnected, Peer, Received, ReplyTo
+from kourou.settings.registry import SettingsRegistry
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.core import NamesrvCore
 from kourou_namesrv.key_value_handler import KeyValuesWritten, RecordKeyValues

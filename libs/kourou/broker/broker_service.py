@@ -26,8 +26,6 @@ from kourou.broker.storage.open_store import open_store
 from kourou.broker.storage.store_runtime import RuntimeCallbacks, StoreRuntime
 from kourou.broker.telemetry.exporter_page import ExporterPage, PageQuestions, exporter_page
 from kourou.broker.telemetry.measurements import Measurements
-from kourou.replication.static_follower import FollowerStep
-
 from kourou.clock import Clock, SystemClock
 from kourou.engine.control import ControlState
 from kourou.engine.effects import ChangeRole, CutLog, Effect
@@ -36,6 +34,7 @@ from kourou.engine.parts import BrokerParts, Role
 from kourou.engine.roles.follower import StaticFollower
 from kourou.errors import Code
 from kourou.protocol.messages.namesrv import RegisterBrokerResponse
+from kourou.replication.static_follower import FollowerStep
 from kourou.runtime.core import Disconnected, Peer, Received, Reply, ReplyTo
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.protocol_server import TransportCallbacks

@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kourou.broker.network.registration import REMOTING, list_url
-from kourou.settings.declaration import SAME, setting
-
 from kourou.client.session.discovery import zmq_endpoint
 from kourou.engine.policy import BrokerIdentity, BrokerRole
 from kourou.errors import ConfigError
 from kourou.service.process_keys import RemotingKeys
 from kourou.service.protocol_server import advertised
 from kourou.service.remoting_protocol import VIP
+from kourou.settings.declaration import SAME, setting
 from kourou.transport.addresses import join_address, split_address
 from kourou.transport.curve_keys import ServerCurve
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from kourou.broker.config import BrokerSettings
-from kourou.broker.network_keys import BrokerRole
-from kourou.replication.raft.node import RaftSettings
-
 from kourou.engine.effects import ChangeRole
 from kourou.engine.policy import BrokerRole
 from kourou.engine.roles.follower import FollowerRole
@@ -13,6 +10,7 @@ from kourou.engine.roles.leader import SYNC_MASTER, LeaderRole
 from kourou.engine.roles.replicas import ReplicaAggregate, leads
 from kourou.eventstore.database import sqlite_file
 from kourou.model.limits import DISK_RESERVE_BYTES
+from kourou.replication.raft.node import RaftSettings
 from kourou.store.flush_schedule import FlushPolicy
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store

@@ -7,13 +7,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kourou.broker.network_keys import BrokerRole, NetworkKeys
-from kourou.settings.declaration import SAME, setting
-
+from kourou.broker.network_keys import NetworkKeys
 from kourou.engine.policy import BrokerRole
 from kourou.errors import ConfigError
 from kourou.model.limits import MEMBER_NAME_LENGTH_MAX, MEMBERS_MAX, PORT_MAX
 from kourou.service.process_keys import REPLICATION_PORT_SHIFT
+from kourou.settings.declaration import SAME, setting
 from kourou.transport.addresses import split_address
 
 _MEMBER = re.compile(rf"[A-Za-z0-9._]{{1,{MEMBER_NAME_LENGTH_MAX}}}")

@@ -26,9 +26,8 @@ from kourou.engine.control import ControlState, decide_start
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import BeginLog, ChangeRole, CutLog, Effect
 from kourou.engine.inputs import Dispatched, Input, SpaceChanged
-from kourou.engine.policy import EffectivePolicy
-from kourou.settings.registry import SettingsRegistry
 from kourou.engine.parts import BrokerParts, Role, Start
+from kourou.engine.policy import EffectivePolicy
 from kourou.engine.roles.follower import FollowerRole
 from kourou.engine.roles.leader import StaticLeader
 from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeader, QuorumLeaderRole
@@ -39,6 +38,7 @@ from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.sends import EndTransaction, SendMessage, SendRecords
 from kourou.runtime.core import Received, Reply, ReplyTo, Tick
 from kourou.service.loop import SingleWriterLoop
+from kourou.settings.registry import SettingsRegistry
 from kourou.store.store import Store
 from kourou.transport.busy_poll import BusyPoll
 

@@ -16,8 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
-from kourou.settings import registry as settings_rules
-from kourou.settings.registry import ChangedSettings
 
 from kourou.engine.admin import topic_table as topic_rules
 from kourou.engine.admin.topic_table import TopicAggregate, topics_of
@@ -56,6 +54,8 @@ from kourou.model.names import is_system_group
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.model.transaction import BatchQuery
+from kourou.settings import registry as settings_rules
+from kourou.settings.registry import ChangedSettings
 
 SNAPSHOT_FORMAT = 1
 

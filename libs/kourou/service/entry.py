@@ -10,7 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
+from kourou.errors import ConfigError, KourouError
+from kourou.service.command_line import parse_arguments
+from kourou.service.lifecycle import ExitCode, Service, complain, run_service
 from kourou.service.os_processes import keep_process_to
+from kourou.service.process_keys import ProcessKeys
 from kourou.service.process_setup import (
     as_output_sentence,
     freeze_gc,
@@ -19,11 +23,6 @@ from kourou.service.process_setup import (
 )
 from kourou.settings.declaration import settings_of
 from kourou.settings.sources import load_settings, render
-
-from kourou.errors import ConfigError, KourouError
-from kourou.service.command_line import parse_arguments
-from kourou.service.lifecycle import ExitCode, Service, complain, run_service
-from kourou.service.process_keys import ProcessKeys
 from kourou.telemetry.logs import configure_logs
 
 _log = logging.getLogger("kourou.service")

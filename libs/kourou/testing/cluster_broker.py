@@ -21,8 +21,6 @@ from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
 from kourou.broker.raft.raft_service import RaftService
 from kourou.broker.role_session import RoleSession
-from kourou.settings.sources import load_settings
-
 from kourou.clock import Clock
 from kourou.engine.inputs import Input
 from kourou.engine.parts import BrokerParts
@@ -30,6 +28,7 @@ from kourou.errors import BadRequest, ConfigError, Unavailable
 from kourou.runtime.core import Received
 from kourou.service.processes import free_port
 from kourou.service.rocketmq_keys import BROKER_KEYS
+from kourou.settings.sources import load_settings
 from kourou.store.disk import Disk
 from kourou.store.store import Store
 from kourou.testing.cluster_thread import TravelClock

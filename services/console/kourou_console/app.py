@@ -17,15 +17,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from kourou.settings.sources import render
-from kourou_console.http.access import AccessControl, Tokens
-from kourou_console.http.connections import GatewayServer, gateway_server
-from kourou_console.http.dispatch import Dispatch, HttpHandler
-from kourou_console.http.openapi import description_pages
-from kourou_console.http.pages import FOLDER, Pages
-from kourou_console.http.request_metrics import RequestMetrics, RequestSpans
-from kourou_console.http.responses import Busy, error_response
-
 from kourou.client.client import Client
 from kourou.client.session.io_thread import background
 from kourou.client.settings.client_settings import ClientSettings, ProducerSettings
@@ -34,10 +25,18 @@ from kourou.errors import ConfigError, KourouError
 from kourou.service.admin_http import AdminHttp, AdminPages, ClearTextWarning
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
+from kourou.settings.sources import render
 from kourou.telemetry.metrics import expose
 from kourou.telemetry.tracing_setup import start_export, tracing_options
 from kourou_console.config import ConsoleSettings
 from kourou_console.gateway import Gateway
+from kourou_console.http.access import AccessControl, Tokens
+from kourou_console.http.connections import GatewayServer, gateway_server
+from kourou_console.http.dispatch import Dispatch, HttpHandler
+from kourou_console.http.openapi import description_pages
+from kourou_console.http.pages import FOLDER, Pages
+from kourou_console.http.request_metrics import RequestMetrics, RequestSpans
+from kourou_console.http.responses import Busy, error_response
 from kourou_console.operations import OPERATIONS, STARTED
 
 _log = logging.getLogger("kourou.console")

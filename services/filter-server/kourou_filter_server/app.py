@@ -16,22 +16,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from kourou.settings.sources import render
-from kourou_filter_server.context import VersionCounts
-from kourou_filter_server.interface import (
-    AskBroker,
-    BatchEvaluated,
-    BrokerAnswered,
-    BrokerFound,
-    Effect,
-    EvaluateBatch,
-    Filtered,
-    FiltersChanged,
-    Input,
-    Leaving,
-    TellBroker,
-    WorkerEnded,
-)
 
 from kourou.clock import Clock, SystemClock
 from kourou.errors import Code, KourouError
@@ -54,6 +38,7 @@ from kourou.service.loop import SingleWriterLoop
 from kourou.service.protocol_server import BUSY, ProtocolServers, TransportCallbacks
 from kourou.service.remoting_protocol import RemotingProtocol
 from kourou.service.zmq_protocol import ZmqProtocol
+from kourou.settings.sources import render
 from kourou.telemetry.metric_table import FILTER_BOUNDS_US
 from kourou.telemetry.metrics import Family, Histogram, Labels, expose
 from kourou.telemetry.tracing_setup import start_export, tracing_options
@@ -61,7 +46,22 @@ from kourou.transport.curve_keys import ClientCurve
 from kourou.transport.pending_requests import Outcome
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_filter_server.config import FilterServerSettings
+from kourou_filter_server.context import VersionCounts
 from kourou_filter_server.core import FilterCore
+from kourou_filter_server.interface import (
+    AskBroker,
+    BatchEvaluated,
+    BrokerAnswered,
+    BrokerFound,
+    Effect,
+    EvaluateBatch,
+    Filtered,
+    FiltersChanged,
+    Input,
+    Leaving,
+    TellBroker,
+    WorkerEnded,
+)
 from kourou_filter_server.pulls import LEAVING
 from kourou_filter_server.zygote_link import SandboxExecutor, Zygote
 

@@ -10,16 +10,15 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kourou.settings.declaration import SAME, setting
-from kourou_filter_server.context import MIB, ServerPolicy
-from kourou_filter_server.sandbox.kernel import DESCRIPTORS_MAX
-
 from kourou.client.session.discovery import host_of
 from kourou.errors import ConfigError
 from kourou.model.limits import PORT_MAX, PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
 from kourou.service.process_keys import RemotingKeys
 from kourou.service.protocol_server import advertised
+from kourou.settings.declaration import SAME, setting
 from kourou.transport.addresses import bindable, is_loopback
+from kourou_filter_server.context import MIB, ServerPolicy
+from kourou_filter_server.sandbox.kernel import DESCRIPTORS_MAX
 from kourou_filter_server.worker_link import WorkerLimits, cores_of_workers
 
 ZMQ_PORT_SHIFT = 10_000

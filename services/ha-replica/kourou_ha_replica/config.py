@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kourou.broker.config import BrokerSettings
-from kourou.broker.network_keys import BrokerRole
-from kourou.settings.declaration import SAME, setting
-
 from kourou.engine.policy import BrokerRole
 from kourou.errors import ConfigError
 from kourou.replication.epochs import STARTS
+from kourou.settings.declaration import SAME, setting
 
 
 @dataclass(frozen=True, kw_only=True)

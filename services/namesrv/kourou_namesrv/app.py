@@ -9,9 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
-from kourou.settings.registry import SettingsRegistry
-from kourou.settings.sources import render
-
 from kourou.clock import Clock, SystemClock
 from kourou.errors import KourouError
 from kourou.events.stream import WrittenMeanwhile
@@ -25,6 +22,8 @@ from kourou.service.protocol_server import ProtocolServers, TransportCallbacks
 from kourou.service.remoting_protocol import RemotingProtocol
 from kourou.service.rocketmq_keys import NAMESRV_KEYS
 from kourou.service.zmq_protocol import ZmqProtocol
+from kourou.settings.registry import SettingsRegistry
+from kourou.settings.sources import render
 from kourou.telemetry.metrics import Family, expose
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.core import Effect, Input, NamesrvCore

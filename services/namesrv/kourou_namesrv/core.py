@@ -30,8 +30,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kourou.settings.registry import ChangedSettings, SettingsRegistry, decide_change
-
 from kourou.errors import BadRequest, Code, KourouError, Throttled, TopicNotFound
 from kourou.model.limits import BROKER_NAME_LENGTH_MAX, BROKERS_MAX
 from kourou.model.topic import (
@@ -60,6 +58,7 @@ from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.request import Response
 from kourou.protocol.wire.properties_text import decode_properties_text
 from kourou.runtime.core import Disconnected, Peer, Received, Reply, Tick
+from kourou.settings.registry import ChangedSettings, SettingsRegistry, decide_change
 from kourou_namesrv import registrations
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.key_value_handler import KeyValueHandler, KeyValuesWritten, RecordKeyValues

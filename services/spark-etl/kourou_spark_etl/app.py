@@ -14,8 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kourou.settings.sources import render
-
 from kourou.clock import Clock, SystemClock
 from kourou.errors import ConfigError, Corrupt, KourouError, Unavailable
 from kourou.eventstore.database import with_password
@@ -23,6 +21,7 @@ from kourou.eventstore.event_store import EventStore
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
+from kourou.settings.sources import render
 from kourou.store.real_disk import RealDisk, RealLock
 from kourou.telemetry.metrics import expose
 from kourou.telemetry.tracing_setup import start_export, tracing_options

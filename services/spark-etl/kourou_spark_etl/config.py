@@ -8,12 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from kourou.settings.declaration import setting
-
 from kourou.client.session.client_keys import KEY_FILE, SERVER_KEY
 from kourou.errors import ConfigError
 from kourou.eventstore.database import sqlite_url
 from kourou.service.process_keys import ProcessKeys
+from kourou.settings.declaration import setting
 
 ADMIN_PORT = 18_281
 

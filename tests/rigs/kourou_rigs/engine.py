@@ -7,11 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kourou.engine.roles.quorum import QuorumLeaderRole
-from kourou.protocol.record.hashes import tags_code
-from kourou.settings.declaration import Setting
-from kourou.settings.registry import SettingsRegistry
-
 from kourou.engine.control import ControlState, decide_start, evolve
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import Announce, Append, CopyChunk, DropTopic, Effect, Flush, Wake
@@ -20,6 +15,7 @@ from kourou.engine.parts import BrokerParts, Role, Start
 from kourou.engine.policy import BrokerPolicy, EffectivePolicy, TopicRules
 from kourou.engine.ports import ANYWHERE, PropertyTest, QueueRead
 from kourou.engine.roles.leader import LeaderRole
+from kourou.engine.roles.quorum import QuorumLeaderRole
 from kourou.engine.sends.appends import LogEnd
 from kourou.errors import Corrupt, Rejected
 from kourou.events.control_events import decode_record_body
@@ -27,12 +23,15 @@ from kourou.model.limits import FILTER_BYTES_MAX, FILTER_RECORDS_MAX
 from kourou.model.message import StoredMessage, SysFlag
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol import kernel_python
+from kourou.protocol.record.hashes import tags_code
 from kourou.protocol.record.layout import BLANK_MAGIC, parts_of
 from kourou.protocol.record.message_record import check_record, decode_record, encode_blank
 from kourou.protocol.record.properties import labels
 from kourou.protocol.request import Request
 from kourou.protocol.table import ANSWERS_OF_ALL, REQUESTS
 from kourou.runtime.core import Buffer, Notify, Peer, Received, Reply, ReplyTo, Tick
+from kourou.settings.declaration import Setting
+from kourou.settings.registry import SettingsRegistry
 
 
 class MemoryChunk(NamedTuple):

@@ -11,12 +11,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from kourou.protocol.messages.sends import SendRecords
-
 from kourou.clock import SystemClock
 from kourou.engine.policy import EffectivePolicy, TopicRules
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UnregisterClient
+from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.request import Request, Response
 from kourou.runtime.core import AskClient, ClientAnswered, Disconnected, Notify
 from kourou_rigs.engine import Engine

@@ -6,17 +6,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from kourou.broker.config import BrokerSettings, load_broker_settings
-from kourou.broker.network_keys import BrokerRole
 from kourou.broker.storage.open_store import _event_store_url
 from kourou.broker.store_keys import FlushDiskType
-from kourou.settings.declaration import settings_of
-from kourou.settings.registry import SettingsRegistry
-from kourou.settings.sources import LoadedSettings, as_entries
-
 from kourou.engine.policy import BrokerRole
 from kourou.errors import ConfigError
 from kourou.service.command_line import parse_arguments
+from kourou.settings.declaration import settings_of
+from kourou.settings.registry import SettingsRegistry
+from kourou.settings.sources import LoadedSettings, as_entries
 from kourou.store.paths import StorePaths
 
 KEYS = {one.key: one for one in settings_of(BrokerSettings)}

@@ -6,10 +6,10 @@ import ipaddress
 from pathlib import Path
 
 import pytest
-from kourou.broker.config import BrokerSettings
-from kourou.settings.declaration import settings_of
 
+from kourou.broker.config import BrokerSettings
 from kourou.errors import ConfigError
+from kourou.settings.declaration import settings_of
 from kourou.transport.curve_keys import make_pair
 
 

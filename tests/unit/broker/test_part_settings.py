@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from kourou.broker.config import BrokerSettings, load_broker_settings
-from kourou.broker.network_keys import BrokerRole
 from kourou.broker.part_settings import (
     log_flush_of,
     queue_flush_of,
@@ -17,15 +17,14 @@ from kourou.broker.part_settings import (
     write_out_of,
 )
 from kourou.broker.store_keys import FlushDiskType
-from kourou.settings.declaration import Setting
-from kourou.settings.registry import SettingsRegistry
-
 from kourou.engine.effects import ChangeRole
 from kourou.engine.policy import BrokerRole, EffectivePolicy
 from kourou.engine.roles.follower import FollowerRole
 from kourou.engine.roles.leader import LeaderRole
 from kourou.engine.roles.replicas import ReplicaAggregate
 from kourou.service.command_line import parse_arguments
+from kourou.settings.declaration import Setting
+from kourou.settings.registry import SettingsRegistry
 from kourou.store.flush_schedule import FlushPolicy
 from kourou_rigs.engine import Engine
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from kourou.broker.config import BrokerSettings
 from kourou.broker.part_settings import raft_settings_of, store_settings_of
-from kourou.replication.raft.node import RaftSettings
-
 from kourou.errors import ConfigError
+from kourou.replication.raft.node import RaftSettings
 from kourou_ha_replica.config import ReplicaSettings
 
 PEERS = "n0-127.0.0.1:40912; n2-127.0.0.1:40932;n1-127.0.0.1:40922;"
@@ -45,9 +45,8 @@ def test_a_member_is_told_its_group_and_where_the_others_are() -> None:
 
 
 def test_the_keys_are_called_as_rocketmq_calls_them(tmp_path: Path) -> None:
-    from kourou.settings.sources import load_settings
-
     from kourou.service.rocketmq_keys import BROKER_KEYS
+    from kourou.settings.sources import load_settings
 
     file = tmp_path / "broker-n1.conf"
     file.write_text(

@@ -13,20 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from kourou.broker import broker_service
 from kourou.broker.broker_service import CHANGING, BrokerService
 from kourou.broker.config import BrokerSettings
-from kourou.broker.network_keys import BrokerRole
 from kourou.broker.storage import effect_executor as executor
 from kourou.broker.storage.store_runtime import StoreRuntime
-from kourou.replication.static_follower import FollowerStep
-
 from kourou.engine.effects import ChangeRole, CutLog
 from kourou.engine.policy import BrokerRole
 from kourou.errors import Code, DiskFull
 from kourou.protocol.messages.namesrv import RegisterBroker, RegisterBrokerResponse
 from kourou.protocol.wire.frames import decode_request, encode_reply
 from kourou.replication.epochs import next_epoch
+from kourou.replication.static_follower import FollowerStep
 from kourou.transport.busy_poll import BusyPoll
 from kourou.transport.zmq_client import WireReply
 from kourou.transport.zmq_server import Inbound, ZmqServer

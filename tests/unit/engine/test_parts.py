@@ -1,12 +1,12 @@
 """A dynamic setting goes where it has an effect."""
 
 import pytest
-from kourou.protocol.messages.sends import SendMessage
-from kourou.settings.declaration import Setting, settings_of
 
 from kourou.engine.groups.subscriptions import SubscriptionPolicy
 from kourou.engine.policy import BrokerPolicy
 from kourou.errors import Code
+from kourou.protocol.messages.sends import SendMessage
+from kourou.settings.declaration import Setting, settings_of
 from kourou_rigs.engine import Engine
 
 

@@ -1,8 +1,7 @@
 """What the console watches can be set, in units that people write."""
 
-from kourou_console.metrics.alarms import AlarmThresholds
-
 from kourou_console.config import WatchKeys
+from kourou_console.metrics.alarms import AlarmThresholds
 
 
 def test_percent_becomes_a_ratio_and_the_defaults_agree() -> None:

@@ -4,11 +4,11 @@ import os
 from typing import Any
 
 import pytest
-from kourou.settings.sources import load_settings
-from kourou_filter_server.sandbox.kernel import DESCRIPTORS_MAX
 
 from kourou.errors import ConfigError
+from kourou.settings.sources import load_settings
 from kourou_filter_server.config import FilterServerSettings
+from kourou_filter_server.sandbox.kernel import DESCRIPTORS_MAX
 
 
 def settings(**texts: str) -> FilterServerSettings:

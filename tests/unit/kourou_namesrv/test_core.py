@@ -7,7 +7,6 @@ from itertools import count
 from typing import Any
 
 import pytest
-from kourou.settings.registry import SettingsRegistry
 
 from kourou.errors import Code, MetadataUnavailable
 from kourou.events.control_events import KeyValueDeleted, KeyValuePut, Recorded
@@ -24,6 +23,7 @@ from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.request import Answerer, Request
 from kourou.protocol.table import REQUESTS
 from kourou.runtime.core import Disconnected, Peer, Received, Reply, ReplyTo, Tick
+from kourou.settings.registry import SettingsRegistry
 from kourou_namesrv import key_value_handler
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.core import NamesrvCore

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from kourou.settings.declaration import setting
 
 from kourou.service import entry
 from kourou.service.entry import run_from_arguments
 from kourou.service.process_keys import ProcessKeys
+from kourou.settings.declaration import setting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from kourou.broker.config import BrokerSettings
-from kourou.settings.declaration import settings_of
-
 from kourou.model.refused_settings import REFUSED
 from kourou.service.rocketmq_keys import BROKER_KEYS, NAMESRV_KEYS
+from kourou.settings.declaration import settings_of
 from kourou_namesrv.config import NamesrvSettings
 
 

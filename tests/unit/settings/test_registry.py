@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from kourou.settings.declaration import Setting
-from kourou.settings.registry import SettingsRegistry, never_remote, parse_change
 
 from kourou.engine.policy import HOURS_PATTERN
 from kourou.errors import Code, ConfigError, NoPermission
+from kourou.settings.declaration import Setting
+from kourou.settings.registry import SettingsRegistry, never_remote, parse_change
 
 REGISTRY = SettingsRegistry(
     [

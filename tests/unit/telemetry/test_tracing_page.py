@@ -12,11 +12,10 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
+
 from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
 from kourou.broker.telemetry.spans import BrokerSpans
-from kourou.settings.declaration import settings_of
-
 from kourou.cli import up
 from kourou.cli.main import EXIT_BAD_USAGE, main
 from kourou.cli.up import LOCAL_COLLECTOR
@@ -24,6 +23,7 @@ from kourou.client.settings.client_settings import ClientSettings
 from kourou.client.tracing import spans as client_tracing
 from kourou.errors import ConfigError
 from kourou.model.limits import SEND_CONTEXTS_MAX
+from kourou.settings.declaration import settings_of
 from kourou.telemetry import span_names, tracing_setup
 from kourou.telemetry.tracing import LINKS_MAX, SpanKind
 from kourou.telemetry.tracing_context import CONTEXT_BYTES

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kourou.broker.config import BrokerSettings
-from kourou.settings.sources import load_settings
 
+from kourou.broker.config import BrokerSettings
 from kourou.protocol.messages.namesrv import UnregisterBroker
 from kourou.service.rocketmq_keys import BROKER_KEYS
+from kourou.settings.sources import load_settings
 from kourou.testing.cluster_broker import SMALL, MortalBroker
 from kourou.testing.cluster_thread import TravelClock
 from kourou.testing.disk import MemoryDisk

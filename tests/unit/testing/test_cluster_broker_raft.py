@@ -6,10 +6,10 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from kourou.settings.sources import load_settings
 
 from kourou.service.local_cluster import GroupPorts
 from kourou.service.rocketmq_keys import BROKER_KEYS
+from kourou.settings.sources import load_settings
 from kourou.testing.cluster_broker import SMALL, MortalRaftBroker, until_free
 from kourou.testing.cluster_thread import TravelClock
 from kourou.testing.disk import MemoryDisk

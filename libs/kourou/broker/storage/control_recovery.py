@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kourou.broker.storage.config_mirror import ConfigTables
-
 from kourou.engine.control import CONTROL, ControlState, decide_import, evolve
 from kourou.engine.filters.filter_table import FilterAggregate, filters_of
 from kourou.engine.policy import TopicRules

@@ -17,7 +17,6 @@ from kourou.broker.part_settings import store_settings_of
 from kourou.broker.storage.bootstrap import clear_for, pending_beginning, record_beginning
 from kourou.broker.storage.config_mirror import ConfigMirror
 from kourou.broker.storage.control_recovery import RecoveredControl, recover_control
-from kourou.engine.admin.topic_table import TopicRules
 from kourou.engine.delays.progress import PROGRESS_TARGET
 from kourou.errors import ConfigError, Corrupt, MetadataUnavailable
 from kourou.eventstore.database import Database, sqlite_url, with_password

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from kourou.settings.declaration import Settings
-
 from kourou.client.introspection.consume_statistics import ConsumeRates
 from kourou.errors import KourouError
 from kourou.model.subscription import Subscription
 from kourou.model.topic import MessageQueue
+from kourou.settings.declaration import Settings
 
 WAITS_MAX = 16
 """The number of waiting queues that are listed; usually all wait for the same reason."""

@@ -14,18 +14,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from kourou.settings.declaration import (
-    FUNCTION,
-    SAME,
-    InertKey,
-    Settings,
-    ValueForm,
-    environment_name,
-    missing_setting,
-    setting,
-)
-from kourou.settings.sources import read_settings_file
-
 from kourou.client.session.discovery import LIST_REFRESH_MS
 from kourou.client.settings.consumer_settings import HOUR_MS
 from kourou.client.settings.consumer_settings import ConsumerSettings as ConsumerSettings
@@ -38,6 +26,17 @@ from kourou.model.message import DELAY_LEVELS, parse_delay_levels
 from kourou.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC
 from kourou.model.refused_settings import refused_setting
 from kourou.runtime.core import BUSY_POLL_US
+from kourou.settings.declaration import (
+    FUNCTION,
+    SAME,
+    InertKey,
+    Settings,
+    ValueForm,
+    environment_name,
+    missing_setting,
+    setting,
+)
+from kourou.settings.sources import read_settings_file
 from kourou.telemetry.tracing_setup import ROOTS_PER_S_MAX
 
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"

@@ -9,8 +9,6 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kourou.settings.declaration import FUNCTION, SAME, InertKey, Settings, ValueForm, setting
-
 from kourou.client.consumer.allocation import BY_NAME, Allocation, Averagely, allocation_named
 from kourou.errors import ConfigError
 from kourou.model import limits
@@ -18,6 +16,7 @@ from kourou.model.names import TRACE_TOPIC
 from kourou.model.subscription import MATCH_ALL, ConsumeFromWhere, MessageModel
 from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.heartbeat_body import consume_from_where
+from kourou.settings.declaration import FUNCTION, SAME, InertKey, Settings, ValueForm, setting
 
 if TYPE_CHECKING:
     from kourou.client.consumer.offsets import OffsetStore

@@ -9,11 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from kourou.engine.context import BrokerContext
-from kourou.protocol.bodies.broker_bodies import EventView, encode_event_views, encode_setting_views
-from kourou.settings.registry import SettingsRegistry, decide_change, effective
 
 from kourou.engine.admin.history import event_view
+from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Announce, Effect
 from kourou.errors import BadRequest, Corrupt, DecodeError, Rejected
 from kourou.events.control_events import (
@@ -25,6 +23,7 @@ from kourou.events.control_events import (
 )
 from kourou.model.limits import PULL_SIZE_BYTES_MAX
 from kourou.model.names import CONTROL_TOPIC
+from kourou.protocol.bodies.broker_bodies import EventView, encode_event_views, encode_setting_views
 from kourou.protocol.bodies.route_bodies import encode_kv_table
 from kourou.protocol.messages.broker_admin import (
     GetBrokerConfig,
@@ -38,6 +37,7 @@ from kourou.protocol.record.message_record import CheckedRecord, check_record, d
 from kourou.protocol.request import Request
 from kourou.protocol.wire.properties_text import decode_properties_text, encode_properties_text
 from kourou.runtime.core import Received, Reply
+from kourou.settings.registry import SettingsRegistry, decide_change, effective
 
 EXPORTED: Mapping[str, str] = {"filterServerNums": "0", "useTLS": "false"}
 """RocketMQ keys that this broker lacks; mqadmin's exportConfigs fails without them."""

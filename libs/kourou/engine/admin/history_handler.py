@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kourou.engine.context import BrokerContext
-from kourou.settings.registry import SettingsRegistry
-
 from kourou.engine.admin.broker_handler import BrokerHandler
 from kourou.engine.admin.history import (
     BeginningFound,
@@ -29,6 +26,7 @@ from kourou.engine.admin.history import (
 from kourou.engine.admin.log_handler import tell_beginning
 from kourou.engine.admin.topic_handler import TopicHandler
 from kourou.engine.admin.undo import UndoContext, decide_undo
+from kourou.engine.context import BrokerContext
 from kourou.engine.control import time_of_next
 from kourou.engine.effects import AskHistory, Effect
 from kourou.engine.groups.group_handler import GroupHandler
@@ -57,6 +55,7 @@ from kourou.protocol.messages.broker_admin import (
 from kourou.protocol.record.message_record import decode_record
 from kourou.protocol.request import Request
 from kourou.runtime.core import Received, Reply
+from kourou.settings.registry import SettingsRegistry
 
 ANSWER_WAY_MS = 500
 """Subtracted from a request's deadline, so that the reply arrives before the client gives up."""

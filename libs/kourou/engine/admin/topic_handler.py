@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kourou.engine.context import BrokerContext
-
 from kourou.engine.admin.topic_table import (
     Unread,
     decide_auto_create,
@@ -18,6 +16,7 @@ from kourou.engine.admin.topic_table import (
     decide_put,
     decide_start,
 )
+from kourou.engine.context import BrokerContext
 from kourou.engine.control import decide_retry_topic
 from kourou.engine.effects import Announce, DropTopic, Effect
 from kourou.engine.policy import TopicRules

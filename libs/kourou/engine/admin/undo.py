@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kourou.settings import registry as settings
-from kourou.settings.registry import SettingsRegistry
-
 from kourou.engine.admin import topic_table as topics
 from kourou.engine.admin import undo as filter_undo
 from kourou.engine.admin.topic_table import Unread
@@ -45,6 +42,8 @@ from kourou.events.control_events import (
 )
 from kourou.model.filter import FilterState
 from kourou.model.limits import FILTER_SOURCES_BYTES_MAX, FILTERS_GROUP_MAX, FILTERS_MAX
+from kourou.settings import registry as settings
+from kourou.settings.registry import SettingsRegistry
 
 
 @dataclass(frozen=True, slots=True)

@@ -398,7 +398,7 @@ async def who_am_i(gateway: Gateway, parameters: NoParameters, call: RequestCont
     return Me(
         call.caller.name,
         rights,
-        settings.tokens,
+        settings.token_file is not None,
         kourou.__version__,
         settings.producer_group,
         gateway.cluster_name,

@@ -3,8 +3,6 @@
 import json
 
 import pytest
-from kourou.protocol.bodies.broker_bodies import decode_setting_views
-from kourou.settings.declaration import Setting
 
 from kourou.engine.effects import Announce
 from kourou.engine.inputs import DiskMeasured, SpaceChanged
@@ -14,6 +12,7 @@ from kourou.errors import Code
 from kourou.events.control_events import GroupPut, SettingChanged, decode_record_body
 from kourou.model.names import AUTO_CREATE_TOPIC, CONTROL_TOPIC
 from kourou.model.subscription import GroupConfig
+from kourou.protocol.bodies.broker_bodies import decode_setting_views
 from kourou.protocol.messages.broker_admin import (
     GetBrokerConfig,
     GetBrokerRuntimeInfo,
@@ -21,6 +20,7 @@ from kourou.protocol.messages.broker_admin import (
     UpdateBrokerConfig,
 )
 from kourou.protocol.record.message_record import decode_record, encode_draft
+from kourou.settings.declaration import Setting
 from kourou_rigs.engine import Engine, header_of
 
 SPECS = [

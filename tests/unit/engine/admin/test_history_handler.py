@@ -6,12 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from kourou.protocol.messages.pulls import (
-    InvokeBrokerToResetOffset,
-    ResetConsumerClientOffset,
-    UpdateConsumerOffset,
-)
-from kourou.settings.declaration import Setting
 
 from kourou.engine.admin.history import (
     EventFound,
@@ -44,8 +38,14 @@ from kourou.protocol.messages.groups import (
     HeartBeat,
     UpdateAndCreateSubscriptionGroup,
 )
+from kourou.protocol.messages.pulls import (
+    InvokeBrokerToResetOffset,
+    ResetConsumerClientOffset,
+    UpdateConsumerOffset,
+)
 from kourou.protocol.request import Request
 from kourou.runtime.core import Reply
+from kourou.settings.declaration import Setting
 from kourou_rigs.engine import Engine, header_of
 
 SPECS = [

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from kourou.settings import registry as settings
-from kourou.settings.declaration import Setting
-from kourou.settings.registry import SettingsRegistry
 
 from kourou.engine.admin import topic_table as topics
 from kourou.engine.admin.topic_table import Unread
@@ -28,6 +25,9 @@ from kourou.events.control_events import (
 )
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
+from kourou.settings import registry as settings
+from kourou.settings.declaration import Setting
+from kourou.settings.registry import SettingsRegistry
 
 RULES = TopicRules(broker_name="broker-a")
 REGISTRY = SettingsRegistry(

@@ -1,8 +1,6 @@
 """Delayed messages are delivered once, when they are due, whatever happens meanwhile."""
 
 import pytest
-from kourou.protocol.messages.pulls import GetAllDelayOffset
-from kourou.protocol.messages.sends import SendMessage
 
 from kourou.engine.delays.delivery import LATENESS_BOUNDS_MS
 from kourou.engine.effects import ConfigChanged, Wake
@@ -12,6 +10,8 @@ from kourou.model.limits import DELIVERIES_MAX
 from kourou.model.message import DELAY_LEVELS_MS, SysFlag
 from kourou.model.names import SCHEDULE_TOPIC
 from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
+from kourou.protocol.messages.pulls import GetAllDelayOffset
+from kourou.protocol.messages.sends import SendMessage
 from kourou.runtime.core import LogWarning, Tick
 from kourou_rigs.engine import Engine
 from kourou_rigs.records import delayed_draft as delayed

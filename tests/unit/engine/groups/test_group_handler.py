@@ -3,14 +3,6 @@
 import json
 
 import pytest
-from kourou.protocol.messages.pulls import (
-    CloneGroupOffset,
-    GetAllConsumerOffset,
-    InvokeBrokerToResetOffset,
-    QueryConsumerOffset,
-    ResetConsumerClientOffset,
-    UpdateConsumerOffset,
-)
 
 from kourou.engine.effects import Append
 from kourou.errors import Code
@@ -22,6 +14,14 @@ from kourou.protocol.messages.groups import (
     GetAllSubscriptionGroupConfig,
     HeartBeat,
     UpdateAndCreateSubscriptionGroup,
+)
+from kourou.protocol.messages.pulls import (
+    CloneGroupOffset,
+    GetAllConsumerOffset,
+    InvokeBrokerToResetOffset,
+    QueryConsumerOffset,
+    ResetConsumerClientOffset,
+    UpdateConsumerOffset,
 )
 from kourou.protocol.wire.lenient_json import loads
 from kourou.runtime.core import Notify

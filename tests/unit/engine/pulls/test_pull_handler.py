@@ -1,13 +1,6 @@
 """What is a pull answered, and when?"""
 
 import pytest
-from kourou.protocol.messages.pulls import (
-    GetMaxOffset,
-    PullFlag,
-    PullMessage,
-    QueryConsumerOffset,
-    UpdateConsumerOffset,
-)
 
 from kourou.engine.effects import Append, Project
 from kourou.engine.inputs import RegistrationDone, SpaceChanged
@@ -17,6 +10,13 @@ from kourou.errors import Code
 from kourou.model.limits import REPAIR_MS
 from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
+from kourou.protocol.messages.pulls import (
+    GetMaxOffset,
+    PullFlag,
+    PullMessage,
+    QueryConsumerOffset,
+    UpdateConsumerOffset,
+)
 from kourou.protocol.record.message_record import decode_many, decode_record
 from kourou.runtime.core import Disconnected, Reply
 from kourou_rigs.engine import Engine, MemoryStore, header_of

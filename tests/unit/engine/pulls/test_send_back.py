@@ -1,7 +1,6 @@
 """What consumers could not process comes again, or is kept as a dead letter."""
 
 import pytest
-from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 
 from kourou.engine.inputs import DiskMeasured
 from kourou.errors import Code
@@ -12,6 +11,7 @@ from kourou.model.topic import TopicConfig
 from kourou.protocol.bodies.config_bodies import encode_group_config
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
+from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.message_record import decode_record
 from kourou.protocol.record.properties import encode_properties

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from kourou.protocol.messages.pulls import PullFlag, PullMessage
-from kourou.protocol.messages.sends import SendMessage
 
 from kourou.engine.effects import CleanProjections, DeleteLogBefore, DiskStarving
 from kourou.engine.inputs import ClosedSegment, DiskMeasured, LogShrunk, SpaceChanged
@@ -24,6 +22,8 @@ from kourou.events.control_events import (
 from kourou.model.names import SCHEDULE_TOPIC
 from kourou.model.subscription import GroupConfig
 from kourou.protocol.messages.broker_admin import CleanExpiredConsumeQueue, DeleteExpiredCommitLog
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
+from kourou.protocol.messages.sends import SendMessage
 from kourou.runtime.core import LogWarning
 from kourou_rigs.engine import Engine, header_of
 

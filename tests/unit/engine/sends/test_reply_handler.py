@@ -1,17 +1,17 @@
 """Replies are handed to the client that waits, and stored whether or not it is there."""
 
 import pytest
-from kourou.protocol.messages.sends import SendReplyMessage
-from kourou.settings.declaration import Setting
 
 from kourou.engine.effects import Append
 from kourou.errors import Code
 from kourou.protocol.bodies.heartbeat_body import HeartbeatBody, encode_heartbeat
 from kourou.protocol.messages.broker_admin import UpdateBrokerConfig
 from kourou.protocol.messages.groups import HeartBeat
+from kourou.protocol.messages.sends import SendReplyMessage
 from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.properties import decode_properties, encode_properties
 from kourou.runtime.core import AskClient, ClientAnswered
+from kourou.settings.declaration import Setting
 from kourou_rigs.engine import Engine
 
 TOPIC = "DefaultCluster_REPLY_TOPIC"

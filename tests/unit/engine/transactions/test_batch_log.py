@@ -8,6 +8,13 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from kourou.engine.transactions import batch_log
+from kourou.errors import Code
+from kourou.events.control_events import TopicPut
+from kourou.model.names import HALF_TOPIC, OP_TOPIC
+from kourou.model.topic import TopicConfig
+from kourou.model.transaction import BatchMark
 from kourou.protocol.bodies.broker_bodies import encode_attempts, encode_decision
 from kourou.protocol.messages.sends import (
     AbortBatch,
@@ -17,13 +24,6 @@ from kourou.protocol.messages.sends import (
     SendRecords,
     Target,
 )
-
-from kourou.engine.transactions import batch_log
-from kourou.errors import Code
-from kourou.events.control_events import TopicPut
-from kourou.model.names import HALF_TOPIC, OP_TOPIC
-from kourou.model.topic import TopicConfig
-from kourou.model.transaction import BatchMark
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
