@@ -1,0 +1,206 @@
+"""The shape of the code base: modules with a reason, small folders, unique names, no circles.
+
+What departs from a rule stands in shape_exceptions.toml. That list may only shrink: an entry that
+is no longer needed fails its test, and so does a list longer than its number in MOST.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from tests.architecture.conftest import Source
+
+LINES_MIN = 150
+"""A module with a single importer is justified by this many lines of one subject."""
+
+FOLDER_MODULES_MAX = 20
+
+MOST: Mapping[str, int] = {}
+"""The most exceptions of each list."""
+
+FORBIDDEN = frozenset(
+    "told untold desk desks lane lanes hands tenure upkeep ears owe owed owing anew mend mended heal"
+    " healing sieve sift fate doubt lender lend lent wish unsent grown seat patience announcing"
+    " announced foreign survey verdicts strike strikes begun jail handover carrier carriers".split()
+)
+"""Words of identifiers that docs/glossary.md replaces by the field's terms."""
+
+
+@pytest.fixture(scope="module")
+def shipped(production: list[Source]) -> list[Source]:
+    return [one for one in production if one.path.startswith(("libs/", "services/"))]
+
+
+@pytest.fixture(scope="module")
+def allowed(root: Path) -> dict[str, list[str]]:
+    text = (root / "tests/architecture/shape_exceptions.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+def test_a_module_has_two_importers_or_one_large_subject(
+    shipped: list[Source], allowed: dict[str, list[str]]
+) -> None:
+    compare("single_importers", single_importers(shipped), allowed)
+
+
+def test_a_folder_has_at_most_twenty_modules(
+    shipped: list[Source], allowed: dict[str, list[str]]
+) -> None:
+    folders = Counter(Path(one.path).parent.as_posix() for one in shipped if is_inner(one))
+    compare("large_folders", {f for f, n in folders.items() if n > FOLDER_MODULES_MAX}, allowed)
+
+
+def test_no_public_class_name_occurs_twice(
+    shipped: list[Source], allowed: dict[str, list[str]]
+) -> None:
+    homes = Counter(
+        node.name
+        for one in shipped
+        for node in one.tree.body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    compare("doubled_classes", {name for name, count in homes.items() if count > 1}, allowed)
+
+
+def test_modules_are_named_by_nouns(shipped: list[Source], allowed: dict[str, list[str]]) -> None:
+    compare("ing_modules", {m.module for m in shipped if m.module.endswith("ing")}, allowed)
+
+
+def test_no_identifier_has_a_forbidden_word(
+    shipped: list[Source], allowed: dict[str, list[str]]
+) -> None:
+    found = {
+        f"{one.module}: {name}"
+        for one in shipped
+        for name in identifiers(one)
+        if set(words(name)) & FORBIDDEN
+    }
+    compare("forbidden_words", found, allowed)
+
+
+def test_modules_import_each_other_in_one_direction(shipped: list[Source]) -> None:
+    imports = {one.module: set(loaded(one.tree)) for one in shipped}
+    packages = {one.module for one in shipped if not is_inner(one)}
+    edges = {
+        module: {target for target in found if target in imports and target not in packages}
+        for module, found in imports.items()
+        if module not in packages
+    }
+    circles = [" -> ".join(circle) for circle in circles_of(edges)]
+    assert not circles, "\n".join(circles)
+
+
+# -- looks, and small proofs that they see --------------------------------------------------------
+def compare(title: str, found: Iterable[str], allowed: Mapping[str, list[str]]) -> None:
+    """Fails for an unlisted find, for an exception without one, and for a list that grew."""
+    listed = allowed.get(title, [])
+    new = sorted(set(found) - set(listed))
+    gone = sorted(set(listed) - set(found))
+    assert not new, f"{title}: against the rule: {new}"
+    assert not gone, f"{title}: take these out of shape_exceptions.toml: {gone}"
+    assert len(listed) <= MOST.get(title, 0), f"{title}: the list may only shrink"
+
+
+def is_inner(source: Source) -> bool:
+    return not source.path.endswith(("__init__.py", "__main__.py"))
+
+
+def single_importers(sources: list[Source]) -> set[str]:
+    modules = {one.module for one in sources}
+    users: dict[str, set[str]] = defaultdict(set)
+    for one in sources:
+        for target in named(one.tree):
+            if target in modules and target != one.module:
+                users[target].add(one.module)
+    return {
+        one.module
+        for one in sources
+        if is_inner(one) and len(users[one.module]) == 1 and one.text.count("\n") < LINES_MIN
+    }
+
+
+def named(tree: ast.Module) -> Iterator[str]:
+    """The modules that a file names in any import; `from package import module` included."""
+    for node in ast.walk(tree):
+        yield from _targets(node)
+
+
+def loaded(tree: ast.Module) -> Iterator[str]:
+    """The modules that are loaded with a file: not those for type checkers or inside functions."""
+    for node in tree.body:
+        yield from _targets(node)
+
+
+def _targets(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.module:
+        yield node.module
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def circles_of(edges: Mapping[str, set[str]]) -> list[list[str]]:
+    """Strongly connected groups of two or more modules (Tarjan's algorithm, 1972)."""
+    number: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        number[node] = low[node] = len(number)
+        stack.append(node)
+        for target in edges[node]:
+            if target not in number:
+                visit(target)
+                low[node] = min(low[node], low[target])
+            elif target in stack:
+                low[node] = min(low[node], number[target])
+        if low[node] == number[node]:
+            place = stack.index(node)
+            group, stack[place:] = stack[place:], []
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for node in edges:
+        if node not in number:
+            visit(node)
+    return found
+
+
+def identifiers(source: Source) -> Iterator[str]:
+    yield source.module.rpartition(".")[2]
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+                yield name
+            case ast.AsyncFunctionDef(name=name) | ast.arg(arg=name):
+                yield name
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name
+
+
+def words(name: str) -> list[str]:
+    """The words of an identifier in snake or camel case."""
+    return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().strip("_").split("_")
+
+
+def test_the_looks_see_what_they_look_for() -> None:
+    assert words("_LentLease_key") == ["lent", "lease", "key"]
+    assert circles_of({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
+    assert circles_of({"a": {"b"}, "b": set()}) == []
+    small, large = (
+        Source(f"libs/kourou/{name}.py", text, ast.parse(text))
+        for name, text in (("a", "X = 1\n"), ("b", "X = 1\n" * LINES_MIN))
+    )
+    user = Source("libs/kourou/c.py", "", ast.parse("from kourou import a\nimport kourou.b\n"))
+    assert single_importers([small, large, user]) == {"kourou.a"}
+    with pytest.raises(AssertionError, match="take these out"):
+        compare("large_folders", [], {"large_folders": ["libs/x"]})
+    with pytest.raises(AssertionError, match="against the rule"):
+        compare("large_folders", ["libs/y"], {})
