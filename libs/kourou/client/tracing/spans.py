@@ -118,7 +118,7 @@ class ClientTracing:
         if span is None:
             return None, properties
         return span, _with(
-            properties, {**span.headers(), TRACEPARENT: traceparent_of(span.context)}
+            properties, {**span.carrier(), TRACEPARENT: traceparent_of(span.context)}
         )
 
     def frame_contexts(self, messages: Sequence[PendingSend]) -> tuple[bytes, bytes]:
