@@ -29,8 +29,8 @@ from enum import StrEnum
 from kourou.errors import BadRequest
 from kourou.model.limits import DELAY_LEVELS_MAX
 
-SUSPEND_MS_MIN = 10
-SUSPEND_MS_MAX = 30_000
+SHORTEST_SUSPEND_MS = 10
+LONGEST_SUSPEND_MS = 30_000
 
 
 class ConsumeResult(StrEnum):
@@ -169,7 +169,7 @@ class Suspend(ConsumeRefused):
         if pause_ms is not None:
             if isinstance(pause_ms, bool) or not isinstance(pause_ms, int):
                 raise BadRequest(f"pause_ms is {pause_ms!r}; it must be a number of milliseconds")
-            pause_ms = min(max(pause_ms, SUSPEND_MS_MIN), SUSPEND_MS_MAX)
+            pause_ms = min(max(pause_ms, SHORTEST_SUSPEND_MS), LONGEST_SUSPEND_MS)
         super().__init__(0, reason or "the handler requested a pause")
         self.pause_ms = pause_ms
 

@@ -42,8 +42,8 @@ HURRIED_MS = 1_000
 
 ResponseT = TypeVar("ResponseT", bound=Response)
 
-PAUSE_MS_MIN = 20
-PAUSE_MS_MAX = 500
+FIRST_PAUSE_MS = 20
+LONGEST_PAUSE_MS = 500
 
 
 class Wire(Protocol):
@@ -260,7 +260,11 @@ class Pauses:
     __slots__ = ("_chance", "_longest_ms", "_span_ms")
 
     def __init__(
-        self, chance: random.Random, *, first_ms: int = PAUSE_MS_MIN, longest_ms: int = PAUSE_MS_MAX
+        self,
+        chance: random.Random,
+        *,
+        first_ms: int = FIRST_PAUSE_MS,
+        longest_ms: int = LONGEST_PAUSE_MS,
     ) -> None:
         self._chance = chance
         self._span_ms = first_ms

@@ -80,7 +80,8 @@ async def test_while_there_was_no_list_it_asks_more_often(caplog) -> None:
 
 
 async def test_who_starts_waits_only_so_long(caplog) -> None:
-    answered, followed = asyncio.Event(), []
+    answered, taken = asyncio.Event(), asyncio.Event()
+    followed: list[Sequence[str]] = []
     loop = asyncio.get_running_loop()
 
     def fetch(_url: str) -> str:
@@ -89,16 +90,15 @@ async def test_who_starts_waits_only_so_long(caplog) -> None:
 
     def follow(addresses: Sequence[str]) -> None:
         followed.append(addresses)
-        followed.set()
+        taken.set()
 
-    followed = asyncio.Event()
     server = AddressServer("http://late/", follow, fetch=fetch)
     server.start()
     await server.first(0)
     assert "has not returned the name server list yet" in caplog.text
     assert followed == []
     answered.set()
-    await followed.wait()
+    await taken.wait()
     assert followed == [["n1:19876"]]
     await server.stop()
     await server.stop()

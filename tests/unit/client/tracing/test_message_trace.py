@@ -123,7 +123,7 @@ def test_threads_and_iterations_of_the_blocking_client(traced, broker) -> None:
                 message.ack()
                 break
     kinds = [type(record) for record in records(broker)]
-    assert sorted(kinds, key=lambda kind: kind.__name__) == [Consumed, ConsumeStarted, Published]
+    assert sorted(kinds, key=lambda kind: kind.__name__) == [ConsumeStarted, Consumed, Published]
     assert {record.message_id for record in records(broker)} == {sent.message_id}
 
 

@@ -31,19 +31,19 @@ def overwrite(disk: SimDisk, data: bytes) -> None:
 def test_what_we_wrote_is_ours_and_what_others_wrote_is_not() -> None:
     disk = SimDisk(0)
     files = opened(disk)
-    assert files.external_writes(["a", "b"]) == []
+    assert files.external(["a", "b"]) == []
     assert files.save("a", b"1", decode)
     assert not files.save("a", b"1", decode), "it stands there already"
-    assert files.external_writes(["a", "b"]) == []
-    assert opened(disk).external_writes(["a"]) == []
+    assert files.external(["a", "b"]) == []
+    assert opened(disk).external(["a"]) == []
     overwrite(disk, b"2")
-    assert opened(disk).external_writes(["a", "b"]) == ["a"]
+    assert opened(disk).external(["a", "b"]) == ["a"]
     files.acknowledge(["a"])
-    assert opened(disk).external_writes(["a"]) == []
+    assert opened(disk).external(["a"]) == []
     disk.unlink(HERE / "a")
-    assert opened(disk).external_writes(["a"]) == ["a"]
+    assert opened(disk).external(["a"]) == ["a"]
     files.acknowledge(["a"])
-    assert opened(disk).external_writes(["a"]) == []
+    assert opened(disk).external(["a"]) == []
 
 
 def test_the_content_before_is_ours_too_and_becomes_the_copy() -> None:
@@ -53,7 +53,7 @@ def test_the_content_before_is_ours_too_and_becomes_the_copy() -> None:
     files.save("a", b"2", decode)
     assert files.read("a.bak") == b"1"
     overwrite(disk, b"1")  # as if the new content had not been written any more
-    assert opened(disk).external_writes(["a"]) == []
+    assert opened(disk).external(["a"]) == []
 
 
 @pytest.mark.parametrize("damaged", [b"#", b" \n"])
