@@ -170,10 +170,10 @@ def main() -> None:
         if chosen.json:
             print(json.dumps({"work": name, "kernel": kernel.NAME} | msgspec.to_builtins(costs)))
             continue
-        told = "   ".join(
+        text = "   ".join(
             f"{side} {cost.cpu_us:6.1f} µs, {cost.calls:6.1f} calls" for side, cost in costs.items()
         )
-        print(f"{name:12} {told}", flush=True)
+        print(f"{name:12} {text}", flush=True)
 
 
 if __name__ == "__main__":

@@ -95,9 +95,9 @@ def queues(topics: int, each: int, scale: Scale) -> None:
         ratio = median(many_rates) / median(few_rates)
         print(f"send, 64 in flight, to all queues: {median(many_rates):,.0f} msg/s")
         print(f"to 4 queues: {median(few_rates):,.0f} msg/s; ratio {ratio:.2f}")
-        grown = resident_bytes(bench.broker_pid) - before
-        per_queue = grown / (topics * each)
-        print(f"memory: {grown / 1e6:,.0f} MB more than before, {per_queue:,.0f} bytes a queue")
+        growth = resident_bytes(bench.broker_pid) - before
+        per_queue = growth / (topics * each)
+        print(f"memory: {growth / 1e6:,.0f} MB more than before, {per_queue:,.0f} bytes a queue")
         for how in ("SIGTERM", "SIGKILL"):
             print(f"start after {how} to the next acknowledged send: {restart(bench, how):.2f} s")
         used = resident_bytes(bench.broker_pid) / 1e6

@@ -22,7 +22,7 @@ MQTT_PORT = int(os.environ.get("MQTT_PORT", "1883"))
 
 REPORTS = "device-reports"
 COMMANDS = "device-commands"
-PATIENCE_S = 10
+TIMEOUT_S = 10
 
 
 class Bridge:
@@ -70,9 +70,9 @@ class Bridge:
     def command(self, message: ReceivedMessage) -> None:
         """Publish a command; after a timeout, the exception causes a retry of the message."""
         device = message.keys[0]
-        told = self._mqtt.publish(f"devices/{device}/command", message.raw_body, qos=1)
-        told.wait_for_publish(PATIENCE_S)
-        if not told.is_published():
+        published = self._mqtt.publish(f"devices/{device}/command", message.raw_body, qos=1)
+        published.wait_for_publish(TIMEOUT_S)
+        if not published.is_published():
             raise TimeoutError(f"the MQTT broker has not taken the command for {device}")
         print(f"command for {device}: {message.raw_body!r}", flush=True)
 

@@ -17,18 +17,18 @@ class ParcelService:
 
     def __init__(self) -> None:
         self.known = {"Ann", "Ben"}
-        self.told: queue.Queue[str] = queue.Queue()
+        self.log: queue.Queue[str] = queue.Queue()
 
     def deliver(self, message: ReceivedMessage) -> None:
         """Deliver a parcel; Ben is not at home at the first attempt."""
         name = message.body
         if name not in self.known:
-            self.told.put(f"{name}: a dead letter")
+            self.log.put(f"{name}: a dead letter")
             raise DeadLetter(f"{name} is unknown")  # without it: sixteen more attempts
         if name == "Ben" and message.attempt == 1:
-            self.told.put("Ben: not at home")
+            self.log.put("Ben: not at home")
             raise RetryLater("not at home", delay_level=1)  # 1 s; by default 10 s, then 30 s …
-        self.told.put(f"{name}: delivered at attempt {message.attempt}")
+        self.log.put(f"{name}: delivered at attempt {message.attempt}")
 
 
 def main() -> None:
@@ -38,17 +38,17 @@ def main() -> None:
         mq.send_many("retry", ["Ann", "Ben", "Zoe"])
         with mq.listen("retry", service.deliver, body_type=str):
             for _ in range(4):
-                print(service.told.get())
+                print(service.log.get())
 
             service.known.add("Zoe")
-            letters = mq.admin.dead_letters.of(GROUP)
-            while not letters:  # the broker stores it shortly
-                letters = mq.admin.dead_letters.of(GROUP)
-            for letter in letters:
-                print(f"{letter.topic}, {letter.message.body!r}: {letter.reason}")
-            mq.admin.dead_letters.resend(GROUP, letters)
-            mq.admin.dead_letters.deal_with(GROUP, letters)
-            print(service.told.get())
+            dead_letters = mq.admin.dead_letters.of(GROUP)
+            while not dead_letters:  # the broker stores it shortly
+                dead_letters = mq.admin.dead_letters.of(GROUP)
+            for dead_letter in dead_letters:
+                print(f"{dead_letter.topic}, {dead_letter.message.body!r}: {dead_letter.reason}")
+            mq.admin.dead_letters.resend(GROUP, dead_letters)
+            mq.admin.dead_letters.deal_with(GROUP, dead_letters)
+            print(service.log.get())
 
 
 if __name__ == "__main__":

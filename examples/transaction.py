@@ -29,11 +29,11 @@ def say(line: str) -> None:
     print(f"{line}\n", end="", flush=True)
 
 
-def execute(transaction: Ending, fate: str) -> TransactionState:
+def execute(transaction: Ending, outcome: str) -> TransactionState:
     """The local transaction: runs when the half message is stored, before it can be consumed."""
-    state = "refused" if fate == "refused" else "done"
+    state = "refused" if outcome == "refused" else "done"
     database.execute("insert into payment values (?, ?)", (transaction.id, state))
-    if fate == "unclear":
+    if outcome == "unclear":
         return TransactionState.UNKNOWN  # as if the process had died here
     return TransactionState.COMMIT if state == "done" else TransactionState.ROLLBACK
 
@@ -57,11 +57,11 @@ def main() -> None:
         mq.transaction_producer(SETTINGS, execute=execute, check=check) as producer,
     ):
         wanted = set()
-        for number, fate in enumerate(("done", "refused", "unclear") * 2):
+        for number, outcome in enumerate(("done", "refused", "unclear") * 2):
             payment = f"{run}-{number}"
-            result = producer.send_in_transaction("transaction", fate, fate, keys=[payment])
-            say(f"{payment} {fate}: {result.state.name}")
-            if fate != "refused":
+            result = producer.send_in_transaction("transaction", outcome, outcome, keys=[payment])
+            say(f"{payment} {outcome}: {result.state.name}")
+            if outcome != "refused":
                 wanted.add(payment)
         with mq.subscribe("transaction", body_type=str) as payments:
             for message in payments:

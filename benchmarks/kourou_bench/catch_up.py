@@ -127,7 +127,7 @@ def catch_up_figures(way: str, rounds: Sequence[Caught]) -> Iterator[Figure]:
 
 def run_catch_up_bench(settings: CatchUpBench, *, as_json: bool) -> int:
     """Measure and print; returns 0 unless a measurement failed."""
-    told = {"kind": "catch-up", **asdict(settings), "messages": settings.messages}
+    view = {"kind": "catch-up", **asdict(settings), "messages": settings.messages}
     if not as_json:
         print(heading(settings), flush=True)
     ways = [way for way in WAYS if not settings.only or way in settings.only]
@@ -148,7 +148,7 @@ def run_catch_up_bench(settings: CatchUpBench, *, as_json: bool) -> int:
                 found[way].append(caught)
     for way, rounds in found.items():
         for figure in catch_up_figures(way, rounds):
-            print(figure.as_json(told) if as_json else figure.as_text(), flush=True)
+            print(figure.as_json(view) if as_json else figure.as_text(), flush=True)
     return int(failed)
 
 
@@ -217,10 +217,10 @@ def _load(cluster: LocalCluster, settings: CatchUpBench) -> None:
 async def _end(address: str) -> int:
     """The end of the leader's log."""
     async with Client(address) as client:
-        told = await leader_of(client)
-    if told is None:
+        view = await leader_of(client)
+    if view is None:
         raise Unavailable("no leader is registered")
-    return told.end
+    return view.end
 
 
 async def _watched(address: str, follower: str, end: int) -> tuple[int, int]:
@@ -249,9 +249,9 @@ async def _known(client: Client, follower: str) -> int:
     until = time.monotonic() + STUCK_AFTER_S
     while time.monotonic() < until:
         members = await client.admin.replicas.of()
-        told = next((one.told for one in members if one.address == address), None)
-        if told is not None:
-            return told.end
+        view = next((one.view for one in members if one.address == address), None)
+        if view is not None:
+            return view.end
         await asyncio.sleep(LOOK_S)
     raise TimedOut(f"the follower at {address} is not registered or does not reply")
 

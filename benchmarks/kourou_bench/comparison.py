@@ -168,8 +168,8 @@ class Comparison:
             cell, row = result.cells[name], result.row
             cell.take(row, sample)
             value = cell.values[-1]
-            told = f"FAILED: {sample}" if value is None else f"{value:,.3f} {row.unit}"
-            self._tell(f"{where:<12} {row.name:<16} {name:<9} {told}")
+            text = f"FAILED: {sample}" if value is None else f"{value:,.3f} {row.unit}"
+            self._tell(f"{where:<12} {row.name:<16} {name:<9} {text}")
 
 
 def turns(names: Sequence[_T], number: int) -> list[_T]:

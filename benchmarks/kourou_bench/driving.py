@@ -341,14 +341,14 @@ class Pings:
 
         return measure
 
-    async def _once(self, patience_s: float) -> int | None:
+    async def _once(self, timeout_s: float) -> int | None:
         number = self._sent
         self._sent += 1
         body = b"%016x" % number + self._padding
         began_ns = time.perf_counter_ns()
         await self._send(body)
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(timeout_s):
                 while await self._arrived.get() != number:
                     continue
         except TimeoutError:

@@ -74,12 +74,12 @@ def run_filter_bench(settings: FilterBench, lacking: tuple[str, ...], *, as_json
             f"filter servers cannot run on this machine; missing: {'; '.join(lacking)}",
             hint="run kourou doctor for instructions",
         )
-    told = {"kind": "filter", **asdict(settings)}
+    record = {"kind": "filter", **asdict(settings)}
     if not as_json:
         print(heading(settings))
     figures: list[Figure] = []
     for figure in _measured(settings):
-        print(figure.as_json(told) if as_json else figure.as_text(), flush=True)
+        print(figure.as_json(record) if as_json else figure.as_text(), flush=True)
         figures.append(figure)
     if not as_json:
         print("\n".join(["", TOGETHER, *(one.as_text() for one in together(figures))]))

@@ -157,7 +157,7 @@ async def read_all(
     messages pass the filter.
     """
     wanted, keep = WAYS[way]
-    name = "".join(letter for letter in way if letter.isalnum())
+    name = "".join(character for character in way if character.isalnum())
     settings = PullConsumerSettings(consumer_group=f"bench-{name}")
     handed = seen = sent_bytes = 0
     async with Client(address) as client:

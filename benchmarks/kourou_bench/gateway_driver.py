@@ -151,8 +151,8 @@ async def _consume(options: DriverOptions) -> AsyncIterator[Measure]:
 
 
 async def _drained(gateway: str, topic: str, group: str, drain: Drain) -> None:
-    wish = {"max": LEASED, "wait_ms": WAIT_MS, "invisible_ms": 60_000, "begin": "first"}
-    receive = msgspec.json.encode(wish)
+    query = {"max": LEASED, "wait_ms": WAIT_MS, "invisible_ms": 60_000, "begin": "first"}
+    receive = msgspec.json.encode(query)
     encode, decode = msgspec.json.Encoder().encode, msgspec.json.Decoder(_Received).decode
 
     async def one_after_the_other() -> None:

@@ -135,11 +135,11 @@ def _show(bench: GatewayBench, results: Sequence[Result], *, as_json: bool) -> N
         ratio = median(ratios)
         lag = lag_figures(cells[Name.GATEWAY].lags)
         if as_json:
-            told = {"kind": "gateway", **asdict(bench), "row": row.name, "unit": row.unit}
+            record = {"kind": "gateway", **asdict(bench), "row": row.name, "unit": row.unit}
             rounds = {way: cells[name].values for name, way in WAYS.items()}
             print(
                 json.dumps(
-                    {**told, "rounds_of": rounds, **medians, "ratio": ratio, "loop_lag_ms": lag}
+                    {**record, "rounds_of": rounds, **medians, "ratio": ratio, "loop_lag_ms": lag}
                 ),
                 flush=True,
             )

@@ -65,7 +65,7 @@ class Scale:
             pace=work.pace,
         )
 
-    def told(self) -> dict[str, object]:
+    def record(self) -> dict[str, object]:
         """The settings for the report."""
         return asdict(self)
 

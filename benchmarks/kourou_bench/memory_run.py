@@ -50,11 +50,11 @@ def run_memory_bench(*, settle_seconds: float, as_json: bool) -> int:
         ]
     resident, share = sum(row.resident for row in rows), sum(row.share for row in rows)
     if as_json:
-        told = [
+        processes = [
             {"service": kind, "name": name, "resident_bytes": size, "share_bytes": part}
             for kind, name, size, part in rows
         ]
-        found = {"kind": "memory", "processes": told}
+        found = {"kind": "memory", "processes": processes}
         print(json.dumps({**found, "resident_bytes": resident, "share_bytes": share}), flush=True)
         return 0
     print(f"memory of an idle suite without Spark, after {settle_seconds:g} s; MB")

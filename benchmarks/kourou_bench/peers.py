@@ -182,7 +182,7 @@ def _settings(options: PeerOptions, systems: Sequence[System]) -> dict[str, obje
     text = mounts.read_text(encoding="utf-8") if mounts.exists() else ""
     return {
         "rounds": options.rounds,
-        **options.scale.told(),
+        **options.scale.record(),
         "kernel": kernel.NAME,
         "machine": machine_name(),
         "file_system": file_system_of(folder, text) or "unknown",

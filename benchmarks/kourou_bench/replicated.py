@@ -23,7 +23,7 @@ from kourou.service.local_cluster import HOST, ClusterSettings, LocalCluster
 from kourou.service.processes import Child, Children, free_port
 from kourou_bench.driving import DriverOptions
 from kourou_bench.replication import SYNC, Lag, Setup, lag_of
-from kourou_bench.rocketmq import FAST_PORT_SHIFT, PATIENCE, RocketMq, started
+from kourou_bench.rocketmq import FAST_PORT_SHIFT, TIMEOUTS, RocketMq, started
 from kourou_bench.rows import Name
 from kourou_bench.session import ready_driver
 from kourou_bench.systems import FLUSH_TYPES, Kourou, complaint
@@ -77,14 +77,14 @@ def cluster_settings(setup: Setup, more: Mapping[str, str] | None = None) -> Clu
 async def leader_of(client: Client) -> ReplicasView | None:
     """The status of the leader of the only log; None while no leader is known."""
     members = await client.admin.replicas.of()
-    return next((one.told for one in members if one.told is not None and one.told.leads), None)
+    return next((one.view for one in members if one.view is not None and one.view.leads), None)
 
 
 async def until_following(address: str, setup: Setup) -> None:
     """Wait until all followers replicate and, for SYNC_MASTER, are in sync, else raise TimedOut."""
 
-    def follow(told: ReplicasView) -> bool:
-        ready = [one for one in told.followers if one.state == "REPLICATE"]
+    def follow(view: ReplicasView) -> bool:
+        ready = [one for one in view.followers if one.state == "REPLICATE"]
         counting = [one for one in ready if one.in_sync or setup.role != SYNC]
         return len(counting) == setup.followers
 
@@ -96,15 +96,15 @@ async def until_level(address: str) -> None:
     """Wait until followers have everything that the leader has; raises TimedOut if they do not."""
     async with Client(address) as client:
         await _until(
-            client, lambda told: not any(one.lag_bytes for one in told.followers), "not level"
+            client, lambda view: not any(one.lag_bytes for one in view.followers), "not level"
         )
 
 
 async def _until(client: Client, wanted: Callable[[ReplicasView], bool], complaint: str) -> None:
     until = time.monotonic() + FOLLOWS_WITHIN_S
     while time.monotonic() < until:
-        told = await leader_of(client)
-        if told is not None and wanted(told):
+        view = await leader_of(client)
+        if view is not None and wanted(view):
             return
         await asyncio.sleep(POLL_S)
     raise TimedOut(f"{complaint} after {FOLLOWS_WITHIN_S:g} s")
@@ -115,8 +115,8 @@ async def sampled(address: str, over: asyncio.Event) -> list[Lag]:
     found: list[Lag] = []
     async with Client(address) as client:
         while not over.is_set():
-            told = await leader_of(client)
-            lag = None if told is None else lag_of(told)
+            view = await leader_of(client)
+            lag = None if view is None else lag_of(view)
             if lag is not None:
                 found.append(lag)
             await asyncio.sleep(SAMPLE_S)
@@ -128,7 +128,7 @@ async def sampled(address: str, over: asyncio.Event) -> list[Lag]:
 def _rocketmq(setup: Setup, folder: Path, rocketmq: RocketMq) -> Iterator[Servers]:
     port, master_port = free_port(), free_port(FAST_PORT_SHIFT, HA_PORT_SHIFT)
     address, flush = rocketmq.address(port), FLUSH_TYPES[setup.flush]
-    both = {"flushDiskType": flush, **PATIENCE}
+    both = {"flushDiskType": flush, **TIMEOUTS}
     master = {"brokerRole": setup.role, "listenPort": str(master_port), **both}
     ha_address = f"{HOST}:{master_port + HA_PORT_SHIFT}"
     slave = {"brokerRole": "SLAVE", "brokerId": "1", "haMasterAddress": ha_address, **both}

@@ -118,12 +118,12 @@ class Lag(NamedTuple):
     lag_ms: int
 
 
-def lag_of(told: ReplicasView) -> Lag | None:
+def lag_of(view: ReplicasView) -> Lag | None:
     """The lag that a leader reports; None if it has no followers."""
-    if not told.followers:
+    if not view.followers:
         return None
-    behind = max(one.lag_bytes for one in told.followers)
-    return Lag(told.end, behind, max(one.lag_ms or 0 for one in told.followers))
+    behind = max(one.lag_bytes for one in view.followers)
+    return Lag(view.end, behind, max(one.lag_ms or 0 for one in view.followers))
 
 
 def lag_values(samples: Sequence[Lag]) -> dict[str, float]:

@@ -28,7 +28,7 @@ from kourou_bench.driving import DriverOptions, Outcome
 from kourou_bench.peers import CACHE_FOLDER
 from kourou_bench.replicated import Servers, sampled, serving, until_level
 from kourou_bench.replication import Lag, Rounds, Setup, Spent, chosen, lag_values
-from kourou_bench.rocketmq import BROKER_HEAP, CLIENT_HEAP, PATIENCE, RocketMq
+from kourou_bench.rocketmq import BROKER_HEAP, CLIENT_HEAP, TIMEOUTS, RocketMq
 from kourou_bench.rows import Name
 from kourou_bench.session import ready_driver
 
@@ -58,9 +58,9 @@ def run_replication_bench(settings: ReplicationBench, *, as_json: bool) -> int:
     if lacking:
         _tell(f"NOT MEASURED: RocketMQ: {lacking}")
         setups = [setup for setup in setups if setup.system is not Name.ROCKETMQ]
-    told = _told(settings, rocketmq)
+    record = _record(settings, rocketmq)
     if not as_json:
-        print("; ".join(f"{name} {value}" for name, value in told.items()), flush=True)
+        print("; ".join(f"{name} {value}" for name, value in record.items()), flush=True)
     rounds, failed = Rounds(setups), False
     for number in range(settings.rounds):
         for setup in turns(setups, number):
@@ -77,7 +77,7 @@ def run_replication_bench(settings: ReplicationBench, *, as_json: bool) -> int:
                 rounds.add(setup, values)
     if as_json:
         for figure in rounds.figures():
-            print(figure.as_json(told), flush=True)
+            print(figure.as_json(record), flush=True)
     else:
         for table in rounds.tables("RocketMQ" if rocketmq is None else rocketmq.title()):
             print(f"\n{table}", flush=True)
@@ -142,14 +142,14 @@ def _rocketmq() -> tuple[RocketMq | None, str]:
     return (None, lacking) if lacking else (found, "")
 
 
-def _told(settings: ReplicationBench, rocketmq: RocketMq | None) -> dict[str, object]:
+def _record(settings: ReplicationBench, rocketmq: RocketMq | None) -> dict[str, object]:
     mounts = Path("/proc/mounts")
     text = mounts.read_text(encoding="utf-8") if mounts.exists() else ""
     peer = {}
     if rocketmq is not None:
         heaps = f"heaps {' '.join(BROKER_HEAP)}, client's {' '.join(CLIENT_HEAP)}"
-        patience = ", ".join(f"{key}={value}" for key, value in PATIENCE.items())
-        peer = {"peer": f"{rocketmq.title()} ({heaps}; {patience}; otherwise its defaults)"}
+        timeout = ", ".join(f"{key}={value}" for key, value in TIMEOUTS.items())
+        peer = {"peer": f"{rocketmq.title()} ({heaps}; {timeout}; otherwise its defaults)"}
     return {
         "kind": "replication",
         "rounds": settings.rounds,

@@ -50,7 +50,7 @@ JVM = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
 )
-PATIENCE = {"waitTimeMillsInSendQueue": "10000", "osPageCacheBusyTimeOutMills": "10000"}
+TIMEOUTS = {"waitTimeMillsInSendQueue": "10000", "osPageCacheBusyTimeOutMills": "10000"}
 """Longer limits, because a rejected send would end the measurement."""
 
 FEATURES = {"enablePropertyFilter": "true"}
@@ -114,7 +114,7 @@ class RocketMq:
             "collector": "G1",
             "transientStorePoolEnable": "false (its default)",
             **FEATURES,
-            **PATIENCE,
+            **TIMEOUTS,
             "client": f"rocketmq-client {version_in(self._client, 'rocketmq-client')}, defaults",
             "logs": "errors only",
         }
@@ -143,7 +143,7 @@ class RocketMq:
     @contextmanager
     def serve(self, folder: Path, port: int, flush: str) -> Iterator[Running]:
         """A name server, and then a broker."""
-        settings = {"flushDiskType": FLUSH_TYPES[flush], **FEATURES, **PATIENCE}
+        settings = {"flushDiskType": FLUSH_TYPES[flush], **FEATURES, **TIMEOUTS}
         with started(self.class_path, folder, port, settings) as servers:
             yield Processes(list(servers))
 

@@ -49,11 +49,11 @@ def run_bench(kind: str, settings: BenchSettings, *, as_json: bool) -> int:
     """Run one kind of workload and print its results."""
     with _cluster(settings) as address, asyncio.Runner(loop_factory=new_event_loop) as runner:
         figures = runner.run(_measure(kind, address, settings))
-    told = {"kind": kind, **asdict(settings)}
+    record = {"kind": kind, **asdict(settings)}
     if not as_json:
         print(heading(kind, settings))
     for figure in figures:
-        print(figure.as_json(told) if as_json else figure.as_text(), flush=True)
+        print(figure.as_json(record) if as_json else figure.as_text(), flush=True)
     return 0
 
 

@@ -61,11 +61,11 @@ class SparkBench:
 def run_spark_bench(settings: SparkBench, *, as_json: bool) -> int:
     """Measure and print; raises ConfigError if Java or the extra `spark` is missing."""
     check_spark()
-    told = {"kind": "spark", **asdict(settings)}
+    record = {"kind": "spark", **asdict(settings)}
     if not as_json:
         print(heading(settings))
     for figure in _measured(settings):
-        print(figure.as_json(told) if as_json else figure.as_text(), flush=True)
+        print(figure.as_json(record) if as_json else figure.as_text(), flush=True)
     return 0
 
 

@@ -44,7 +44,7 @@ def text_table(results: Sequence[Result], titles: Mapping[Name, str]) -> str:
 
 def notes(results: Sequence[Result], titles: Mapping[Name, str]) -> Iterator[str]:
     """Why cells are empty, and all failures, without duplicates."""
-    told: set[str] = set()
+    record: set[str] = set()
     for result in results:
         for name, cell in result.cells.items():
             if cell.unsteady:
@@ -53,8 +53,8 @@ def notes(results: Sequence[Result], titles: Mapping[Name, str]) -> Iterator[str
             reasons += [f"FAILED: {failure}" for failure in cell.failures]
             for reason in reasons:
                 line = f"{reason} ({titles[name]})"
-                if line not in told:
-                    told.add(line)
+                if line not in record:
+                    record.add(line)
                     yield line
 
 
@@ -64,16 +64,16 @@ def json_lines(results: Sequence[Result], settings: Mapping[str, object]) -> Ite
         row = result.row
         for name, cell in result.cells.items():
             label = f"{row.name} {name}"
-            told = {**settings, "work": _work(row, name), "unsteady": cell.unsteady}
-            yield _json(label, row.unit, cell.median, cell.values, cell.absent, told)
+            record = {**settings, "work": _work(row, name), "unsteady": cell.unsteady}
+            yield _json(label, row.unit, cell.median, cell.values, cell.absent, record)
             for side, spent in (("server", cell.server_us), ("client", cell.client_us)):
                 if median(spent) is not None:
                     cpu = f"{label} {side} CPU"
-                    yield _json(cpu, "µs/msg", median(spent), spent, "", told)
+                    yield _json(cpu, "µs/msg", median(spent), spent, "", record)
             if name is not Name.KOUROU:
                 label = f"{row.name} {Name.KOUROU}/{name}"
                 ratios = result.ratios(name)
-                yield _json(label, "×", result.ratio(name), ratios, cell.absent, told)
+                yield _json(label, "×", result.ratio(name), ratios, cell.absent, record)
 
 
 def _work(row: Row, name: Name) -> dict[str, object]:

@@ -76,7 +76,7 @@ def run_tracing_bench(bench: TracingBench, *, as_json: bool) -> int:
     with _clusters(bench) as sides, asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_play(bench, sides, turns))
         spans = _spans_of(sides.clusters["traced"])
-    report = {"kind": "tracing", **asdict(bench), **told(turns), "spans": spans}
+    report = {"kind": "tracing", **asdict(bench), **figures(turns), "spans": spans}
     if as_json:
         print(json.dumps(report), flush=True)
         return 0
@@ -102,7 +102,7 @@ def _spans_of(cluster: LocalCluster) -> int:
     return int(float(found[1])) if found else 0
 
 
-def told(turns: Mapping[str, list[Turn]]) -> dict[str, float]:
+def figures(turns: Mapping[str, list[Turn]]) -> dict[str, float]:
     """Medians of the turns; a ratio is the median of the ratios of the rounds."""
     found: dict[str, float] = {}
     for name, each in turns.items():

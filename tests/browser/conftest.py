@@ -117,13 +117,13 @@ class Walk:
 
     def close(self) -> None:
         """Wait until the change is made; close the dialog, if it has more to say."""
-        told = self.page.locator("dialog footer button:only-child")
+        view = self.page.locator("dialog footer button:only-child")
         self.page.locator(
             "body:not(:has(dialog)), dialog footer button:only-child"
         ).first.wait_for()
         try:
-            if told.count():
-                told.click(timeout=SOON_MS)
+            if view.count():
+                view.click(timeout=SOON_MS)
         except TooLate:
             # A change that leads to another page takes its dialog away by itself.
             pass

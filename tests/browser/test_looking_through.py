@@ -41,13 +41,13 @@ def test_messages_by_time_on_and_back_and_of_another_question(walking, scene, cr
     page = walk.to(f"messages?by=time&topic={crew}")
     found = first_cells(page, "Found")
 
-    def told(**more: Any) -> Any:
+    def view(**more: Any) -> Any:
         query = {"topic": crew, "from_ms": 0, "count": 50, **more}
         return scene.console.get("/v1/messages", query=query).json
 
-    first = told()
-    second = told(cursor=first["cursor"])
-    third = told(cursor=second["cursor"])
+    first = view()
+    second = view(cursor=first["cursor"])
+    third = view(cursor=second["cursor"])
     assert [len(one["items"]) for one in (first, second, third)] == [50, 50, 20]
     press(page, "Search")
     expect(found).to_have_text(ids(first))
@@ -61,7 +61,7 @@ def test_messages_by_time_on_and_back_and_of_another_question(walking, scene, cr
 
     page.get_by_label("Tag", exact=True).fill("odd")
     press(page, "Search")
-    expect(found).to_have_text(ids(told(tag="odd")))
+    expect(found).to_have_text(ids(view(tag="odd")))
     expect(walk.panel("Found")).to_contain_text("Page 1")
     press(page, "Later")
     expect(walk.panel("Found")).to_contain_text("Page 2")
@@ -80,12 +80,12 @@ def test_dead_letters_on_and_back(walking, scene) -> None:
         lambda route: route.continue_(url=route.request.url.replace("count=200", "count=2")),
     )
 
-    def told(**more: Any) -> Any:
+    def view(**more: Any) -> Any:
         query = {"group": "billing", "count": 2, **more}
         return scene.console.get("/v1/dead-letters", query=query).json
 
-    first = told()
-    second = told(cursor=first["cursor"])
+    first = view()
+    second = view(cursor=first["cursor"])
     page = walk.to("dead-letters/billing")
     letters = page.get_by_role("table", name="Dead letters", exact=True)
     links = letters.locator("tbody td:nth-child(2)")
@@ -103,11 +103,11 @@ def test_a_queue_on_and_back(walking, scene, crew) -> None:
     broker, queue = page.get_by_label("Queue", exact=True).input_value().split("/")
     path = f"/v1/topics/{crew}/queues/{broker}/{queue}/messages"
 
-    def told(offset: int) -> Sequence[str]:
+    def view(offset: int) -> Sequence[str]:
         return ids(scene.console.get(path, query={"offset": offset, "count": 20}).json)
 
     end = scene.console.get(path, query={"offset": -20, "count": 20}).json["max_offset"]
-    expect(found).to_have_text(told(end - 20))
+    expect(found).to_have_text(view(end - 20))
     for button, begin in (
         ("Earlier", end - 40),
         ("Later", end - 20),
@@ -116,7 +116,7 @@ def test_a_queue_on_and_back(walking, scene, crew) -> None:
         ("Newest", end - 20),
     ):
         press(page, button)
-        expect(found).to_have_text(told(begin))
+        expect(found).to_have_text(view(begin))
     expect(page.get_by_role("button", name="Later", exact=True)).to_be_disabled()
 
 

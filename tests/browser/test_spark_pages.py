@@ -87,13 +87,13 @@ def test_queries_tell_what_they_did(walking, console) -> None:
     page = walk.to("spark")
     table = page.get_by_role("table", name="Queries")
     cells = row(table, "latency")
-    told = cells.all_inner_texts()
-    assert told[2:6] == ["running", "2", "1,200", "1"]
-    assert told[7:] == ["250 ms", "none"]
+    view = cells.all_inner_texts()
+    assert view[2:6] == ["running", "2", "1,200", "1"]
+    assert view[7:] == ["250 ms", "none"]
     expect(cells.nth(6).locator("time")).to_have_attribute("datetime", BEGAN)
-    told = row(table, "backlog").all_inner_texts()
-    assert told[2:5] == ["failed", "0", "0"]
-    assert told[8] == "the name server is away"
+    view = row(table, "backlog").all_inner_texts()
+    assert view[2:5] == ["failed", "0", "0"]
+    assert view[8] == "the name server is away"
     unknown = row(table, "lake").locator(".missing-value")
     expect(unknown).to_have_count(3)  # nothing of a last batch, rather than a 0
     assert walk.violations() == ""

@@ -188,8 +188,8 @@ def test_transactions_of_this_console_are_ended_and_others_are_their_producers(
         ("to be dropped", "Roll back", "never delivered to a group of payments"),
     ):
         transaction = waiting[body]["transaction_id"]
-        told = walk.change(f"{label} {transaction}", verb=label, name="payments")
-        assert any(says in one for one in told), told
+        view = walk.change(f"{label} {transaction}", verb=label, name="payments")
+        assert any(says in one for one in view), view
         walk.close()
         expect(page.get_by_role("row").filter(has_text=transaction)).to_have_count(0)
     query = {"topic": "payments", "latest": "true"}

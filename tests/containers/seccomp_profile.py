@@ -65,9 +65,9 @@ class Profile:
 
 def read_profile(path: Path) -> Profile:
     """A profile file, as it holds for a container without capabilities on this machine."""
-    told = json.loads(path.read_text(encoding="utf-8"))
-    default = action_of(told["defaultAction"], told.get("defaultErrnoRet"))
-    rules = [rule for entry in told["syscalls"] if holds(entry) for rule in rules_of(entry)]
+    view = json.loads(path.read_text(encoding="utf-8"))
+    default = action_of(view["defaultAction"], view.get("defaultErrnoRet"))
+    rules = [rule for entry in view["syscalls"] if holds(entry) for rule in rules_of(entry)]
     return Profile(default, tuple(rules))
 
 

@@ -134,15 +134,15 @@ def address(ports: dict[str, str]) -> str:
 
 def states(up: Up) -> dict[str, tuple[str, int]]:
     """Service -> its state and exit code."""
-    told = up("--profile", "*", "ps", "--all", "--format", "json")
-    rows = [json.loads(line) for line in told.splitlines()]
+    view = up("--profile", "*", "ps", "--all", "--format", "json")
+    rows = [json.loads(line) for line in view.splitlines()]
     return {row["Service"]: (row["State"], row["ExitCode"]) for row in rows}
 
 
 def all_healthy(up: Up) -> bool:
     """Does no running service say that it is starting, or unhealthy?"""
-    told = up("--profile", "*", "ps", "--format", "json")
-    health = {json.loads(line)["Health"] for line in told.splitlines()}
+    view = up("--profile", "*", "ps", "--format", "json")
+    health = {json.loads(line)["Health"] for line in view.splitlines()}
     return health <= {"", "healthy"}
 
 

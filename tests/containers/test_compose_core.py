@@ -50,19 +50,19 @@ def test_it_has_no_keys_no_secrets_and_little_memory(core: dict[str, Any]) -> No
 def test_its_settings_are_good_and_sqlite_keeps_the_history(
     core: dict[str, Any], root: Path
 ) -> None:
-    def told(name: str) -> tuple[Any, dict[str, str], Path]:
+    def view(name: str) -> tuple[Any, dict[str, str], Path]:
         service = core["services"][name]
         file = root / "deploy" / f"{name}.conf"
         rest = service["command"][3:]
         return parse_arguments(name, "", ["-c", str(file), *rest]), service["environment"], file
 
-    arguments, environment, _ = told("broker")
+    arguments, environment, _ = view("broker")
     broker = load_broker_settings(arguments, environment)
     assert broker.warnings == ()
     assert broker.settings.event_store_url is None
     assert broker.settings.curve_key_file is None
     for name, kind in (("namesrv", NamesrvSettings), ("console", ConsoleSettings)):
-        arguments, environment, file = told(name)
+        arguments, environment, file = view(name)
         found = load_settings(
             kind, arguments=arguments.settings, environment=environment, file=file
         )

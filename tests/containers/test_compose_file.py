@@ -117,8 +117,8 @@ def test_each_broker_has_a_copy_that_finds_whoever_leads(
 ) -> None:
     """Same log, another place for it, own ports; it waits for no leader."""
     variable = ("KOUROU_REPLICA_PORT", "KOUROU_REPLICA_B_PORT")[which]
-    told = compose("config", "--format", "json", environment={variable: port}).stdout
-    chosen = json.loads(told)
+    view = compose("config", "--format", "json", environment={variable: port}).stdout
+    chosen = json.loads(view)
     name, leader = REPLICAS[which], BROKERS[which]
     namesrv, *brokers = loaded(chosen, root)
     broker = brokers[which]
@@ -211,14 +211,14 @@ def test_there_are_several_filter_servers_and_each_says_which_it_is(
         assert BROKERS[which] in service["depends_on"]
         assert settings.unsafe_no_sandbox is False
         tcp = broker.listen_port + 4 + index
-        told = {}
+        view = {}
         for port in (tcp, tcp + 10_000):
-            told |= {port: published(composed, name, f"0.0.0.0:{port}")}
+            view |= {port: published(composed, name, f"0.0.0.0:{port}")}
         assert service["environment"]["KOUROU_ADVERTISED_LISTENERS"].split(";") == [
             f"internal={name}:{tcp + 10_000}",
-            f"host=127.0.0.1:{told[tcp + 10_000]}",
+            f"host=127.0.0.1:{view[tcp + 10_000]}",
             f"tcp:internal={name}:{tcp}",
-            f"tcp:host=127.0.0.1:{told[tcp]}",
+            f"tcp:host=127.0.0.1:{view[tcp]}",
         ]
         admin = settings.admin_port
         assert published(composed, name, f"0.0.0.0:{admin}") in ("18181", "18182", "18183")

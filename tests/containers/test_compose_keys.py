@@ -56,12 +56,12 @@ def test_each_service_sees_its_own_pair_and_no_other(composed: dict[str, Any]) -
         owners.setdefault(mounts[f"{RUN}/keys"]["source"], set()).add(name)
         if name in SPARK - {"spark-etl"}:
             continue
-        told = service["environment"]
-        assert told["KOUROU_CURVE_KEY_FILE"] == f"{RUN}/keys/{key_file(name)}.key_secret"
-        assert told["KOUROU_CURVE_SERVER_KEY"] == f"{RUN}/public"
-        assert told.get("KOUROU_CURVE_MEMBERS") == (f"{RUN}/members" if name in MEMBERS else None)
+        view = service["environment"]
+        assert view["KOUROU_CURVE_KEY_FILE"] == f"{RUN}/keys/{key_file(name)}.key_secret"
+        assert view["KOUROU_CURVE_SERVER_KEY"] == f"{RUN}/public"
+        assert view.get("KOUROU_CURVE_MEMBERS") == (f"{RUN}/members" if name in MEMBERS else None)
         clients = None if name in {"console", "spark-etl"} else f"{RUN}/public"
-        assert told.get("KOUROU_CURVE_CLIENTS") == clients, name
+        assert view.get("KOUROU_CURVE_CLIENTS") == clients, name
         needs = service["depends_on"]["keys"]["condition"]
         assert needs == "service_completed_successfully", name
     assert SPARK in owners.values()
@@ -115,8 +115,8 @@ def test_what_it_makes_fits_every_address_that_is_dialled(
         assert not list((folder / place).glob("*.key_secret"))
     modes = {name: (folder / name / f"{name}.key_secret").stat().st_mode & 0o777 for name in pairs}
     assert modes == {name: 0o444 if name in FILTER_SERVERS else 0o600 for name in pairs}
-    told = capsys.readouterr()
-    assert not [pair for pair in pairs.values() if pair.secret in told.out + told.err]
+    view = capsys.readouterr()
+    assert not [pair for pair in pairs.values() if pair.secret in view.out + view.err]
 
 
 def test_once_more_changes_no_pair_and_follows_another_port(

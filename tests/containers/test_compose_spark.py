@@ -49,9 +49,9 @@ def test_all_parts_of_spark_see_one_folder_and_know_one_secret(
         assert Path(service["environment"]["SPARK_CONF_DIR"]) == place.parent
         # Java loads libraries that it has unpacked there.
         assert ",exec," in service["tmpfs"][0]
-    told = Path(composed["secrets"]["spark_defaults"]["file"])
-    assert told.name == place.name == "spark-defaults.conf"
-    pairs = dict(line.split(maxsplit=1) for line in told.read_text("utf-8").splitlines())
+    view = Path(composed["secrets"]["spark_defaults"]["file"])
+    assert view.name == place.name == "spark-defaults.conf"
+    pairs = dict(line.split(maxsplit=1) for line in view.read_text("utf-8").splitlines())
     assert pairs["spark.authenticate"] == "true"
     assert pairs["spark.authenticate.secret"]
 
@@ -83,8 +83,8 @@ def size(text: str) -> int:
 
 def test_settings_of_spark_s_own_reach_it(compose, root: Path) -> None:
     chosen = {"KOUROU_SPARK_OPTIONS": "spark.eventLog.enabled=true"}
-    told = compose("config", "--format", "json", environment=chosen).stdout
-    settings = etl_settings(json.loads(told)["services"], root)
+    view = compose("config", "--format", "json", environment=chosen).stdout
+    settings = etl_settings(json.loads(view)["services"], root)
     assert settings.session_settings["spark.eventLog.enabled"] == "true"
 
 

@@ -167,9 +167,9 @@ def confined(profile: Path, *arguments: str) -> list[str]:
 def test_our_profile_names_calls_that_exist_and_none_that_it_must_not(
     seccomp: Seccomp, ours: Path
 ) -> None:
-    told = json.loads(ours.read_text(encoding="utf-8"))
-    assert told["defaultAction"] == "SCMP_ACT_ERRNO"
-    assert set(told["architectures"]) == {"SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64"}
+    view = json.loads(ours.read_text(encoding="utf-8"))
+    assert view["defaultAction"] == "SCMP_ACT_ERRNO"
+    assert set(view["architectures"]) == {"SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64"}
     profile = read_profile(ours)
     names = [name for rule in profile.rules for name in rule.names]
     assert [name for name in names if not seccomp.knows(name)] == []
@@ -240,10 +240,10 @@ def test_under_dockers_profile_all_else_starts(
     child = Child("up", confined(dockers_rules, *command), tmp_path, says_ready=False)
     try:
         wait_for(child, "Ctrl-C stops it.")
-        told = child.log_path.read_text(encoding="utf-8")
-        assert "no filter servers: this machine lacks layers of their sandbox" in told
-        assert "user namespaces (" in told
-        assert "broker-a" in told
+        view = child.log_path.read_text(encoding="utf-8")
+        assert "no filter servers: this machine lacks layers of their sandbox" in view
+        assert "user namespaces (" in view
+        assert "broker-a" in view
     finally:
         assert child.stop() == 0
 
@@ -270,9 +270,9 @@ def test_under_our_profile_a_filter_server_runs_filters(
         Client(cluster.address, group="till") as client,
     ):
         settings = {"connectWhichBroker": zmq_address(cluster.brokers[0]), "listenPort": "0"}
-        told = [word for pair in settings.items() for word in ("--set", "=".join(pair))]
+        view = [word for pair in settings.items() for word in ("--set", "=".join(pair))]
         child = cluster.children.start(
-            "filter-server", confined(ours, "-m", "kourou_filter_server", *told)
+            "filter-server", confined(ours, "-m", "kourou_filter_server", *view)
         )
         child.wait_for_ready()
         client.admin.topics.create("flights", queues=1)

@@ -262,8 +262,8 @@ def place_of(pipeline: Pipeline) -> tuple[int, int] | None:
 def test_a_filter_runs_in_its_container_for_both_sides(started: Up, ports: dict[str, str]) -> None:
     """In a sandbox, under our profile; consumers reach the filter servers from both sides."""
     for service in FILTER_SERVERS:
-        told = started("exec", "-T", service, "kourou", "doctor")
-        assert "ok       sandbox for filters: user namespaces" in told
+        view = started("exec", "-T", service, "kourou", "doctor")
+        assert "ok       sandbox for filters: user namespaces" in view
     kourou(ports, "send", "wishes", *(json.dumps({"wanted": n % 5 == 0}) for n in range(50)))
     put = ("admin", "filter", "put", "-", "-g", "wishers", "-f", "wanted")
     kourou(ports, *put, given=KEEP)
@@ -271,8 +271,8 @@ def test_a_filter_runs_in_its_container_for_both_sides(started: Up, ports: dict[
     listed = ("admin", "filter", "list")
     here = [ports[f"KOUROU_{name.upper().replace('-', '_')}_PORT"] for name in FILTER_SERVERS]
     assert servers_in(kourou(ports, *listed)) == {f"127.0.0.1:{port}" for port in here}
-    told = started("exec", "-T", "broker", "kourou", *listed, "-n", "namesrv:9876")
-    assert servers_in(told.splitlines()) == {
+    view = started("exec", "-T", "broker", "kourou", *listed, "-n", "namesrv:9876")
+    assert servers_in(view.splitlines()) == {
         *("filter-server:20915", "filter-server-2:20916", "filter-server-b:21015")
     }
     tried = kourou(ports, *TRIED, "--json")
@@ -284,9 +284,9 @@ def test_a_filter_runs_in_its_container_for_both_sides(started: Up, ports: dict[
 
 def servers_in(lines: list[str]) -> set[str]:
     """The filter servers of both brokers, as `kourou admin filter list` tells them."""
-    told = [line for line in lines if line.startswith("filter servers of broker-")]
-    assert len(told) == 2
-    return {name for line in told for name in line.partition(": ")[2].split(", ")}
+    view = [line for line in lines if line.startswith("filter servers of broker-")]
+    assert len(view) == 2
+    return {name for line in view for name in line.partition(": ")[2].split(", ")}
 
 
 TRIED = ("admin", "filter", "try", "-g", "wishers", "-f", "wanted", "-t", "wishes", "-c", "50")

@@ -58,8 +58,8 @@ def inside(engine: DockerEngine, entry: str, *rest: str) -> str:
 
 
 def test_the_image_has_java_and_nothing_to_build_with(engine: DockerEngine) -> None:
-    told = inside(engine, "kourou", "doctor")
-    assert "ok       Java and packages (for Spark only)" in told
+    view = inside(engine, "kourou", "doctor")
+    assert "ok       Java and packages (for Spark only)" in view
     packages = set(inside(engine, "dpkg-query", "--show", "--showformat=${Package}\n").split())
     assert "openjdk-17-jre-headless" in packages
     assert not packages & COMPILERS

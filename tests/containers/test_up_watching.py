@@ -56,9 +56,9 @@ def test_the_console_shows_both_brokers_to_this_machine(started: Up, ports: dict
         assert "text/html" in answer.headers["Content-Type"]
     sent_by_http(ports, "by HTTP")
     assert seen_from_here(ports, "by-http", ["by HTTP"])
-    told = page(f"{at}/v1/cluster")
-    assert told is not None
-    text = json.dumps(told)
+    view = page(f"{at}/v1/cluster")
+    assert view is not None
+    text = json.dumps(view)
     assert "broker-a" in text
     assert "broker-b" in text
 
@@ -157,8 +157,8 @@ def test_a_group_elects_its_leader_and_another_one_when_that_is_killed(
         group("start", leader)
         assert seen_from_here(ports, "elected", [*first, *second])
         inside = ("kourou", "tail", "elected", "--first", "--json", "--count", str(2 * SENT))
-        told = group("exec", "-T", "raft-n0", *inside).splitlines()
-        assert bodies(told) == sorted([*first, *second])
+        view = group("exec", "-T", "raft-n0", *inside).splitlines()
+        assert bodies(view) == sorted([*first, *second])
     finally:
         group("stop", *RAFT)
     assert {states(started)[name] for name in RAFT} == {("exited", 0)}
@@ -166,6 +166,6 @@ def test_a_group_elects_its_leader_and_another_one_when_that_is_killed(
 
 def leads(ports: dict[str, str]) -> str:
     """The service that leads the group, as `kourou admin replicas` tells; "" while none does."""
-    told = kourou(ports, "admin", "replicas", may_fail=True)  # one of them may be gone just now
-    rows = [line.split() for line in told if " raft-a " in line]
+    view = kourou(ports, "admin", "replicas", may_fail=True)  # one of them may be gone just now
+    rows = [line.split() for line in view if " raft-a " in line]
     return next((f"raft-{row[2]}" for row in rows if row[3] == "leader"), "")

@@ -44,7 +44,7 @@ def kill_the_leader(cluster: LocalCluster, mq: Client) -> None:
         cluster.brokers[0].kill()
         mq.admin.replicas.promote(NAME, 1)
         return
-    leaders = {one.address for one in mq.admin.replicas.of(NAME) if one.told and one.told.leads}
+    leaders = {one.address for one in mq.admin.replicas.of(NAME) if one.view and one.view.leads}
     (leader,) = [
         child for child in cluster.members if zmq_address(child).removeprefix("tcp://") in leaders
     ]

@@ -20,20 +20,20 @@ def test_a_leader_is_killed_and_its_follower_promoted(kourou_cluster) -> None:
         while mq.send("orders", b"who copies?").status.value != "SEND_OK":
             pass
         cluster.chaos.kill("broker-a")
-        told = mq.admin.replicas.promote("broker-a", 1)
-        assert (told.broker_id, told.broker_role, told.leads) == (1, "SYNC_MASTER", True)
+        view = mq.admin.replicas.promote("broker-a", 1)
+        assert (view.broker_id, view.broker_role, view.leads) == (1, "SYNC_MASTER", True)
     with cluster.client() as mq:
         assert mq.send("orders", b"on the promoted one").status.value == "SLAVE_NOT_AVAILABLE"
         cluster.chaos.restart("broker-a")
         (only,) = mq.admin.replicas.of("broker-a")
-        assert (only.registered_id, only.told.broker_id) == (0, 1), "the old one is refused"
+        assert (only.registered_id, only.view.broker_id) == (0, 1), "the old one is refused"
         old = cluster.members[0].service.parts.replica_handler.status(0)
-        assert (old.fenced, old.epoch) == (told.epoch, 128)
+        assert (old.fenced, old.epoch) == (view.epoch, 128)
 
         # No name server knows it; by its address, however that is spelled, and by force, it is
         # taken back.
         address = f"localhost:{cluster.members[0].service.server.port}"
         back = mq.admin.replicas.promote("broker-a", address=address, force=True)
         assert (back.broker_id, back.fenced, back.epoch) == (0, 0, 2 * 2**32 + 64)
-        (leader,) = [one.told for one in mq.admin.replicas.of() if one.registered_id == 0]
+        (leader,) = [one.view for one in mq.admin.replicas.of() if one.registered_id == 0]
         assert leader == back

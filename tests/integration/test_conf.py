@@ -105,12 +105,12 @@ def started(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[st
     with LocalCluster(tmp_path, ClusterSettings(brokers=0)) as cluster:
         for name in MODES[mode][1]:
             module = "kourou_ha_replica" if name.endswith("-s") else "kourou_broker"
-            told = [*TRIED, f"storePathRootDir={tmp_path / name}"]
+            view = [*TRIED, f"storePathRootDir={tmp_path / name}"]
             child = cluster.children.start_module(
                 name,
                 module,
                 *("-n", cluster.address, "-c", str(CONF / mode / f"{name}.properties")),
-                *(word for setting in told for word in ("--set", setting)),
+                *(word for setting in view for word in ("--set", setting)),
             )
             child.wait_for_ready()
         yield mode, cluster
@@ -137,9 +137,9 @@ def test_every_cluster_starts_and_keeps_what_it_promises(
         assert {(one.broker_name, one.registered_id) for one in found} == {
             (name.removesuffix("-s"), int(name.endswith("-s"))) for name in names
         }
-        assert {one.told.broker_role for one in found if one.told.leads} == {role}
+        assert {one.view.broker_role for one in found if one.view.leads} == {role}
         if waiting or role == "SYNC_MASTER":
-            assert {one.told.in_sync for one in found if one.told.leads} == {(1,)}
+            assert {one.view.in_sync for one in found if one.view.leads} == {(1,)}
 
 
 @pytest.fixture
@@ -149,13 +149,13 @@ def group(tmp_path: Path) -> Iterator[LocalCluster]:
     peers = ports.settings(0)["dLegerPeers"]
     with LocalCluster(tmp_path, ClusterSettings(brokers=0)) as cluster:
         for name in GROUP:
-            told = [*TRIED, f"storePathRootDir={tmp_path / name}", f"dLegerPeers={peers}"]
+            view = [*TRIED, f"storePathRootDir={tmp_path / name}", f"dLegerPeers={peers}"]
             cluster.members.append(
                 cluster.children.start_module(
                     name,
                     "kourou_ha_replica",
                     *("-n", cluster.address, "-c", str(CONF / "dledger" / f"{name}.conf")),
-                    *(word for setting in told for word in ("--set", setting)),
+                    *(word for setting in view for word in ("--set", setting)),
                 )
             )
         for child in cluster.members:
@@ -172,8 +172,8 @@ def test_the_group_elects_a_leader_and_serves(group: LocalCluster) -> None:
         assert sent.status == "SEND_OK"
         assert sent.queue.broker_name == "RaftNode00"
         found = mq.admin.replicas.of()
-        assert sorted(one.told.broker_id for one in found) == [1, 2, 3]
-        (leader,) = [one for one in found if one.told.leads]
+        assert sorted(one.view.broker_id for one in found) == [1, 2, 3]
+        (leader,) = [one for one in found if one.view.leads]
         assert leader.registered_id == 0
         with mq.subscribe("orders") as messages:
             assert next(iter(messages)).body == b"who leads?"

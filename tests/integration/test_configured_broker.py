@@ -149,7 +149,7 @@ def test_without_them_it_has_the_hosts_name_and_address(
         assert name == host or not host.isidentifier()
         port = str(broker.ready["zmq"]).rpartition(":")[2]
         assert info.brokers[name].broker_addrs == {0: f"{BrokerSettings().broker_ip}:{port}"}
-        assert [one.told.broker_role for one in mq.admin.replicas.of()] == ["ASYNC_MASTER"]
+        assert [one.view.broker_role for one in mq.admin.replicas.of()] == ["ASYNC_MASTER"]
         assert mq.send("orders", b"x").status is SendStatus.SEND_OK
 
 
@@ -203,4 +203,4 @@ def test_a_slave_names_the_master_of_its_file_before_it_has_met_it(
     )
     with Client(cluster.address, settings=QUICK) as mq:
         [slave] = mq.admin.replicas.of("broker-a")
-        assert (slave.told.leads, slave.told.leader_address) == (False, address)
+        assert (slave.view.leads, slave.view.leader_address) == (False, address)

@@ -54,10 +54,10 @@ async def test_a_group_comes_back_from_the_backup_of_one_member(tmp_path: Path) 
             led = await mq.admin.replicas.transfer_leader(BROKER)
             bodies += await send(mq, "after it")
             end = await lost.agreed()
-            follower = next(one for one in await mq.admin.replicas.of(BROKER) if not one.told.leads)
+            follower = next(one for one in await mq.admin.replicas.of(BROKER) if not one.view.leads)
         await command("backup", "-n", lost.address, "-b", BROKER, "--to", str(to),
                       "--member", str(follower.registered_id))  # fmt: skip
-    log = lost.log_of(follower.told.member, end)
+    log = lost.log_of(follower.view.member, end)
 
     group = RaftProcesses(tmp_path / "found")
     for name in group.names:

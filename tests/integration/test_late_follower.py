@@ -240,9 +240,9 @@ def test_a_member_of_a_group_begins_late(tmp_path: Path) -> None:
             client.send("orders", b"the last one")
 
             def whole() -> bool:
-                told = [one.told for one in client.admin.replicas.of("broker-a")]
-                known = {(one.first, one.end) for one in told if one is not None}
-                return len(told) == 3 and None not in told and len(known) == 1
+                view = [one.view for one in client.admin.replicas.of("broker-a")]
+                known = {(one.first, one.end) for one in view if one is not None}
+                return len(view) == 3 and None not in view and len(known) == 1
 
             deadline = time.monotonic() + 60
             while not whole():

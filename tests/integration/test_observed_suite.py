@@ -104,8 +104,8 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
 def until_copied(client: Client) -> None:
     """Wait until the replica has the whole log: what is sent now is shipped at once."""
     while True:
-        told = [one.told for one in client.admin.replicas.of("broker-a")]
-        if len(told) == 2 and None not in told and len({one.end for one in told if one}) == 1:
+        view = [one.view for one in client.admin.replicas.of("broker-a")]
+        if len(view) == 2 and None not in view and len({one.end for one in view if one}) == 1:
             return
         # The leader has its answer about every replica after each of these.
         client.admin.cluster.info()

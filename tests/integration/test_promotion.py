@@ -56,7 +56,7 @@ def members_once(
 ) -> dict[int, ReplicasView | None]:
     """Who is registered as what (0: the leader), as soon as that is so."""
     while True:
-        found = {one.registered_id: one.told for one in mq.admin.replicas.of(NAME)}
+        found = {one.registered_id: one.view for one in mq.admin.replicas.of(NAME)}
         if condition(found):
             return found
 
@@ -140,8 +140,8 @@ def test_a_living_leader_is_outdone_by_force_and_at_once(
         send_until_copied(mq)
         admin("promote", "-b", NAME, "-i", "1", code=1)
         (promoted,) = admin("promote", "-b", NAME, "-i", "1", "--force")
-        told = asyncio.run(asked(zmq_address(cluster.brokers[0])))
-        assert told.fenced == promoted["epoch"]
+        view = asyncio.run(asked(zmq_address(cluster.brokers[0])))
+        assert view.fenced == promoted["epoch"]
         assert roles(admin("replicas")) == {1: "SYNC_MASTER"}
         send_until_stored(mq)
 
@@ -163,7 +163,7 @@ def test_a_second_promotion_outdoes_a_first_one_that_it_never_heard_of(tmp_path:
     ):
         send_until_copied(mq)
         members_once(
-            mq, lambda found: (told := found.get(0)) is not None and told.in_sync == (1, 2)
+            mq, lambda found: (view := found.get(0)) is not None and view.in_sync == (1, 2)
         )
         cluster.brokers[0].kill()
         cluster.replicas[1].kill()

@@ -23,13 +23,13 @@ def test_a_leader_hands_over_under_load_and_nothing_is_lost_or_doubled(kourou_cl
     topic = cluster.create_topic(queues=1)
     sent = cluster.sent()
     with cluster.client(producer=PATIENT) as mq:
-        members = {one.told.member: one for one in mq.admin.replicas.of("broker-a")}
+        members = {one.view.member: one for one in mq.admin.replicas.of("broker-a")}
         assert sorted(members) == ["n0", "n1", "n2"]
-        (old,) = [one.told for one in members.values() if one.told.leads]
+        (old,) = [one.view for one in members.values() if one.view.leads]
         assert old.leader == f"broker-a/{old.member}"
         assert {one.member for one in old.followers} == {"n0", "n1", "n2"} - {old.member}
         for name, one in members.items():
-            assert (one.told.state, one.told.leader) == (
+            assert (one.view.state, one.view.leader) == (
                 ("", old.leader) if name == old.member else ("follower", old.leader)
             )
 
@@ -57,12 +57,12 @@ def test_a_leader_hands_over_under_load_and_nothing_is_lost_or_doubled(kourou_cl
         sender.start()
         try:
             assert enough.wait(60)
-            told = mq.admin.replicas.transfer_leader("broker-a", follower.told.member)
+            view = mq.admin.replicas.transfer_leader("broker-a", follower.view.member)
         finally:
             over.set()
             sender.join()
-        assert told.member == follower.told.member
-        assert told.epoch > old.epoch
+        assert view.member == follower.view.member
+        assert view.epoch > old.epoch
         assert mq.send(topic, b"last").status == "SEND_OK"
         with pytest.raises(Rejected, match="transfer-leader"):
             mq.admin.replicas.promote("broker-a", address=follower.address, force=True)

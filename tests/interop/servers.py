@@ -14,7 +14,7 @@ from kourou.service.local_cluster import (
 )
 from kourou.service.processes import Child, free_port
 from kourou_bench.jars import fetched, read_list
-from kourou_bench.rocketmq import FAST_PORT_SHIFT, PATIENCE, started
+from kourou_bench.rocketmq import FAST_PORT_SHIFT, TIMEOUTS, started
 
 SETTINGS = {
     "enablePropertyFilter": "true",
@@ -78,14 +78,14 @@ def rocketmq_cluster(
 ) -> Iterator[int]:
     """The same, with further settings of the broker; the name server's port."""
     port = free_port()
-    with started(server_classes(root), folder, port, {**SETTINGS, **PATIENCE, **(settings or {})}):
+    with started(server_classes(root), folder, port, {**SETTINGS, **TIMEOUTS, **(settings or {})}):
         yield port
 
 
 @contextmanager
 def rocketmq_broker(root: Path, folder: Path, namesrv: str) -> Iterator[Child]:
     """RocketMQ's broker alone, which registers at this name server."""
-    broker = {**SETTINGS, **PATIENCE}
+    broker = {**SETTINGS, **TIMEOUTS}
     with started(server_classes(root), folder, 0, broker, namesrv_address=namesrv) as servers:
         yield servers[0]
 

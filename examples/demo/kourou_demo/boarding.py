@@ -131,6 +131,6 @@ async def _call(stage: Stage, flights: Sequence[Flight]) -> None:
 
 
 async def _heard(stage: Stage, gates: Gates, goal: int) -> None:
-    await stage.patience.wait(
+    await stage.waits.wait(
         "the gates", lambda: gates.count + len(gates.missed), lambda: gates.different >= goal
     )

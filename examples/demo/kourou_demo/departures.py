@@ -24,7 +24,7 @@ from kourou_demo.terms import DEPARTURES_GROUP, DEPARTURES_TOPIC
 LATE_MIN = 60
 ATTEMPTS = 3
 LEVEL = 1
-LETTERS_SHOWN = 5
+DEAD_LETTERS_SHOWN = 5
 
 
 class Ramp:
@@ -81,24 +81,27 @@ async def depart(stage: Stage) -> None:
                 for flight in flights
             ]
         )
-        await stage.patience.wait(
+        await stage.waits.wait(
             "departing",
             lambda: len(ramp.departed),
             lambda: len(ramp.departed) >= len(stage.departed),
         )
         numbers.retried, numbers.retried_expected = len(ramp.again), len(late)
         stage.view.note(f"{len(ramp.departed):,} departed, {len(ramp.again)} of them after a retry")
-        letters = await _dead(stage)
-        numbers.dead_letters, numbers.dead_letters_expected = len(letters), len(stage.cancelled)
-        _show(stage, letters)
+        dead_letters = await _dead(stage)
+        numbers.dead_letters, numbers.dead_letters_expected = (
+            len(dead_letters),
+            len(stage.cancelled),
+        )
+        _show(stage, dead_letters)
         ramp.rebooks = True
-        outcomes = await stage.client.admin.dead_letters.resend(DEPARTURES_GROUP, letters)
+        outcomes = await stage.client.admin.dead_letters.resend(DEPARTURES_GROUP, dead_letters)
         stage.numbers.faults += [f"not resent: {one}" for one in outcomes.values() if one]
-        await stage.client.admin.dead_letters.deal_with(DEPARTURES_GROUP, letters)
-        await stage.patience.wait(
+        await stage.client.admin.dead_letters.deal_with(DEPARTURES_GROUP, dead_letters)
+        await stage.waits.wait(
             "rebooking",
             lambda: len(ramp.rebooked),
-            lambda: len(ramp.rebooked) >= len(letters),
+            lambda: len(ramp.rebooked) >= len(dead_letters),
         )
     numbers.resent = len(ramp.rebooked)
     stage.view.note(f"handler fixed; {len(ramp.rebooked)} dead letters redelivered and consumed")
@@ -118,16 +121,16 @@ async def _dead(stage: Stage) -> Sequence[StoredDeadLetter]:
         )
         return len(found)
 
-    await stage.patience.reach("dying", count, len(stage.cancelled))
+    await stage.waits.reach("dying", count, len(stage.cancelled))
     return found
 
 
-def _show(stage: Stage, letters: Sequence[StoredDeadLetter]) -> None:
+def _show(stage: Stage, dead_letters: Sequence[StoredDeadLetter]) -> None:
     decode = msgspec.json.Decoder(Flight).decode
-    flights = [decode(letter.message.raw_body) for letter in letters]
+    flights = [decode(dead_letter.message.raw_body) for dead_letter in dead_letters]
     if {flight.row for flight in flights} != {flight.row for flight in stage.cancelled}:
         stage.numbers.faults.append("the dead letters are not the cancelled flights")
-    for reason, count in Counter(letter.reason for letter in letters).items():
+    for reason, count in Counter(dead_letter.reason for dead_letter in dead_letters).items():
         stage.view.note(f"{count} dead letters; reason: {reason}")
     stage.view.table(
         f"first dead letters in %DLQ%{DEPARTURES_GROUP}",
@@ -137,10 +140,10 @@ def _show(stage: Stage, letters: Sequence[StoredDeadLetter]) -> None:
                 flight.name,
                 flight.origin,
                 flight.dest,
-                letter.topic or "",
-                str(letter.attempts),
-                letter.reason or "",
+                dead_letter.topic or "",
+                str(dead_letter.attempts),
+                dead_letter.reason or "",
             )
-            for flight, letter in zip(flights[:LETTERS_SHOWN], letters, strict=False)
+            for flight, dead_letter in zip(flights[:DEAD_LETTERS_SHOWN], dead_letters, strict=False)
         ],
     )

@@ -85,7 +85,7 @@ class Collected:
         """Spans that are exported from now on are appended to this list."""
         self._spans = spans
 
-    def told(self) -> Traced:
+    def traced(self) -> Traced:
         """What is known of the trace so far."""
         if not self.followed.traceparent:
             return Traced()

@@ -40,7 +40,7 @@ def past_midnight(message: Any, context: Any) -> bool:
     return bool(due_min + late_min >= 24 * 60)
 
 
-class Desk:
+class Counter:
     """The flights that one group received, without duplicates."""
 
     def __init__(self) -> None:
@@ -75,39 +75,39 @@ async def filter_arrivals(
     late = await _arrive(stage, LATE_GROUP, LATE, due.late)
     numbers.late, numbers.late_bytes = len(late.flights), late.body_bytes
     view.note(f"SQL92 filter at the broker: {LATE.expression}")
-    view.note(_told(stage, late))
+    view.note(_summary(stage, late))
     view.chapter("act 3, filters: those past midnight, by a Python filter over the body")
     if lacking:
         view.note(f"skipped: filter servers cannot run on this machine; missing: {lacking}")
         return
     overnight = await _arrive(stage, OVERNIGHT_GROUP, past_midnight, due.overnight, kill)
     numbers.overnight, numbers.overnight_bytes = len(overnight.flights), overnight.body_bytes
-    view.note(_told(stage, overnight))
+    view.note(_summary(stage, overnight))
     await _tell_figures(stage)
     _show(stage, overnight)
 
 
 async def _arrive(
     stage: Stage, group: str, wanted: Sql | Filter, due: frozenset[int], kill: Kill | None = None
-) -> Desk:
+) -> Counter:
     """Read the year through a filter until all expected flights and the ends of the queues are
     reached.
     """
-    desk = Desk()
+    counter = Counter()
     to_kill = kill
 
     async def take(message: ReceivedMessage) -> None:
-        desk.take(message.body, len(message.raw_body))
+        counter.take(message.body, len(message.raw_body))
 
     def moved() -> int:
         nonlocal to_kill
-        if to_kill is not None and desk.flights:
+        if to_kill is not None and counter.flights:
             to_kill()
             to_kill = None
             stage.view.note(
-                f"killed one of two filter servers (SIGKILL) after {len(desk.flights):,} flights"
+                f"killed one of two filter servers (SIGKILL) after {len(counter.flights):,} flights"
             )
-        return len(desk.flights)
+        return len(counter.flights)
 
     async def caught_up() -> int:
         return -await stage.client.admin.offsets.lag(group, TOPIC)
@@ -120,18 +120,18 @@ async def _arrive(
         Client(stage.address, settings=often, consumer=first) as member,
         member.listen(TOPIC, take, wanted, body_type=Flight),
     ):
-        await stage.patience.wait(group, moved, lambda: len(desk.flights) >= len(due))
-        await stage.patience.reach(f"offset commit of {group}", caught_up, 0)
-    if complaint := desk.complaint(due):
+        await stage.waits.wait(group, moved, lambda: len(counter.flights) >= len(due))
+        await stage.waits.reach(f"offset commit of {group}", caught_up, 0)
+    if complaint := counter.complaint(due):
         stage.numbers.faults.append(f"{group}: {complaint}")
-    return desk
+    return counter
 
 
-def _told(stage: Stage, desk: Desk) -> str:
+def _summary(stage: Stage, counter: Counter) -> str:
     numbers = stage.numbers.late_arrivals
-    sent, in_all = desk.body_bytes, numbers.bytes_in_all
+    sent, in_all = counter.body_bytes, numbers.bytes_in_all
     return (
-        f"{len(desk.flights):,} flights received, {sent:,} of {in_all:,} bytes; "
+        f"{len(counter.flights):,} flights received, {sent:,} of {in_all:,} bytes; "
         f"{numbers.saved(sent):.1f} % of the bytes saved"
     )
 
@@ -148,8 +148,8 @@ async def _tell_figures(stage: Stage) -> None:
                 )
 
 
-def _show(stage: Stage, desk: Desk) -> None:
-    latest = sorted(desk.flights.values(), key=lambda one: -(one.arrival_delay or 0))
+def _show(stage: Stage, counter: Counter) -> None:
+    latest = sorted(counter.flights.values(), key=lambda one: -(one.arrival_delay or 0))
     stage.view.table(
         "the latest arrivals",
         ("date", "flight", "from", "to", "due", "late"),

@@ -88,7 +88,7 @@ class Traffic:
         for place, flight in self._places:
             if place >= BACK_BEFORE * self.count:
                 await self.member_is_back.wait()
-            begun_without = self.leader_is_gone
+            started_without = self.leader_is_gone
             body = msgspec.json.encode(flight)
             try:
                 result = await client.send(
@@ -102,12 +102,12 @@ class Traffic:
                 self.failures.append(f"a send failed: {error}")
                 return
             if result.status is SendStatus.SEND_OK:
-                self.answered(flight.row, begun_without)
+                self.answered(flight.row, started_without)
 
-    def answered(self, row: int, begun_without: bool) -> None:
-        """Record an acknowledgement; `begun_without`: the send started when there was no leader."""
+    def answered(self, row: int, started_without: bool) -> None:
+        """Record an acknowledgement; `started_without`: the send started without a leader."""
         self.acknowledged.add(row)
-        if begun_without and not self.failover_ms:
+        if started_without and not self.failover_ms:
             self.failover_ms = max(1, self._clock.monotonic_ms() - self.killed_ms)
 
 
@@ -209,7 +209,7 @@ class _Act:
             stage.view.show(Picture(traffic.count, sent, rate, [radar]))
             return sent + heard
 
-        came = await stage.patience.wait(what, moved, lambda: done() or bool(traffic.failures))
+        came = await stage.waits.wait(what, moved, lambda: done() or bool(traffic.failures))
         stage.numbers.faults += traffic.failures
         return came and not traffic.failures
 
@@ -219,7 +219,7 @@ class _Act:
         numbers.redelivered = traffic.redelivered
         stats = await self._client.admin.topics.stats(RADAR_TOPIC)
         numbers.stored = sum(one.max_offset - one.min_offset for one in stats.values())
-        await self._stage.patience.reach("copying", self._members_with_everything, MEMBERS)
+        await self._stage.waits.reach("copying", self._members_with_everything, MEMBERS)
         members = await self._members()
         end = min(one.confirmed for one in members)
         logs = await asyncio.to_thread(lambda: {self._group.log(n, end) for n in range(MEMBERS)})
@@ -249,7 +249,7 @@ class _Act:
     async def _members(self) -> list[ReplicasView]:
         """The status of all members that reply."""
         found = await self._client.admin.replicas.of(GROUP_BROKER)
-        return [one.told for one in found if one.told is not None]
+        return [one.view for one in found if one.view is not None]
 
     async def _members_with_everything(self) -> int:
         """The number of members that have the leader's complete log, committed."""

@@ -76,7 +76,7 @@ async def remind(stage: Stage) -> None:
                 for count, delay_s in zip(levels, DELAYS_S, strict=True)
             )
         )
-        await stage.patience.wait(
+        await stage.waits.wait(
             "reminding",
             lambda: len(phones.lateness_ms),
             lambda: len(phones.lateness_ms) >= len(reminders),

@@ -67,7 +67,7 @@ async def _drained(stage: Stage, watch: SparkWatch) -> bool:
     def done() -> bool:
         return watch.reached >= goal or bool(watch.service.ended)
 
-    reached = await stage.patience.wait("Spark", lambda: watch.moved, done, SPARK_STUCK_S)
+    reached = await stage.waits.wait("Spark", lambda: watch.moved, done, SPARK_STUCK_S)
     for name, query in watch.queries.items():
         if query.late:
             stage.numbers.faults.append(

@@ -27,7 +27,7 @@ from kourou.errors import Unavailable
 from kourou.service.local_cluster import LocalCluster
 from kourou.service.os_processes import RunningProcess, hold_descendants
 from kourou.service.processes import Child
-from kourou_demo.patience import Patience
+from kourou_demo.progress_waits import ProgressWaits
 from kourou_demo.terms import TOPIC
 
 NAME = "spark-etl"
@@ -109,10 +109,10 @@ class SparkService:
             "adminPort": "0",
             "sparkOptions": ";".join(f"{key}={value}" for key, value in SPARK_OPTIONS.items()),
         }
-        told = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+        options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
         child = cluster.children.start(
             NAME,
-            [sys.executable, "-m", "kourou_spark_etl", "run", *told],
+            [sys.executable, "-m", "kourou_spark_etl", "run", *options],
             environment=quick_home(cluster.folder / "spark-home"),
         )
         return cls(child, folder)
@@ -142,13 +142,13 @@ class SparkService:
         last = f": {self._child.log_tail(1)}" if code > 0 else ""
         return f"the Spark service {self._child.how_it_ended()}{last}"
 
-    async def wait_until_ready(self, patience: Patience) -> bool:
+    async def wait_until_ready(self, waits: ProgressWaits) -> bool:
         """Wait until Java and Spark have started; False if the service ended or is stuck."""
 
         def started() -> bool:
             return self._child.ready_file.exists() or not self._child.running
 
-        if not await patience.wait("Spark's start", lambda: 0, started, SPARK_STUCK_S):
+        if not await waits.wait("Spark's start", lambda: 0, started, SPARK_STUCK_S):
             return False
         if self.ended:
             return False

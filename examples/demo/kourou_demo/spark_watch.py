@@ -11,8 +11,8 @@ from contextlib import suppress
 
 from kourou.clock import Clock
 from kourou.errors import Unavailable
-from kourou_demo.patience import Patience
 from kourou_demo.picture import Rate, TablePicture
+from kourou_demo.progress_waits import ProgressWaits
 from kourou_demo.spark_service import (
     DELAYS,
     LAKE,
@@ -38,9 +38,9 @@ class SparkWatch:
         self._rates = {name: Rate() for name in NAMES.values()}
         self._following: asyncio.Task[None] | None = None
 
-    async def wait_until_runs(self, patience: Patience) -> float | None:
+    async def wait_until_runs(self, waits: ProgressWaits) -> float | None:
         """Wait until both queries run; returns the seconds since the start, or None."""
-        if not await self.service.wait_until_ready(patience):
+        if not await self.service.wait_until_ready(waits):
             return None
         self._following = asyncio.create_task(self._follow())
 
@@ -48,11 +48,11 @@ class SparkWatch:
             phases = {one.phase for one in self._known()}
             return phases == {RUNNING} or bool(self.service.ended)
 
-        if not await patience.wait("Spark's queries", lambda: 0, run, SPARK_STUCK_S):
+        if not await waits.wait("Spark's queries", lambda: 0, run, SPARK_STUCK_S):
             return None
         return None if self.service.ended else self._seconds_since(self._began_ms)
 
-    async def wait_for_rows(self, count: int, patience: Patience) -> float | None:
+    async def wait_for_rows(self, count: int, waits: ProgressWaits) -> float | None:
         """Wait until both queries have written `count` rows; returns the seconds, or None."""
         if not self.follows:
             return None
@@ -61,7 +61,7 @@ class SparkWatch:
         def there() -> bool:
             return self.rows >= count or bool(self.service.ended)
 
-        if not await patience.wait("Spark's first batch", lambda: self.moved, there, SPARK_STUCK_S):
+        if not await waits.wait("Spark's first batch", lambda: self.moved, there, SPARK_STUCK_S):
             return None
         return None if self.rows < count else self._seconds_since(began_ms)
 

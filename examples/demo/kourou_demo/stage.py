@@ -16,7 +16,7 @@ from kourou.model.subscription import ConsumeFromWhere
 from kourou.service.processes import Children
 from kourou_demo.flights import Flight
 from kourou_demo.followed import Followed
-from kourou_demo.patience import Patience
+from kourou_demo.progress_waits import ProgressWaits
 from kourou_demo.verdict import Numbers
 from kourou_demo.view import View
 
@@ -36,7 +36,7 @@ class Stage:
     client: Client
     view: View
     clock: Clock
-    patience: Patience
+    waits: ProgressWaits
     numbers: Numbers
     departed: list[Flight]
     cancelled: list[Flight]
@@ -64,7 +64,7 @@ class Stage:
             except Rejected:
                 return 0  # no consumer has joined yet
 
-        await self.patience.reach(f"the group {group}", known, count)
+        await self.waits.reach(f"the group {group}", known, count)
 
     async def stored(self, topic: str) -> int:
         """The number of messages in the queues of a topic."""

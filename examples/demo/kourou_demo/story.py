@@ -20,8 +20,8 @@ from kourou.model.message import Message, SendResult, SendStatus
 from kourou_demo.flights import Event, Flight
 from kourou_demo.followed import Followed
 from kourou_demo.ledger import Ledger, distinct
-from kourou_demo.patience import Patience
 from kourou_demo.picture import MemberPicture, Picture, Rate
+from kourou_demo.progress_waits import ProgressWaits
 from kourou_demo.spark_watch import SparkWatch
 from kourou_demo.terms import GROUP, TOPIC
 from kourou_demo.verdict import Numbers
@@ -88,7 +88,7 @@ class Story:
         self._ids: dict[int, str] = {}
         self._publish_rate = Rate()
         self.numbers = Numbers(events=len(events))
-        self._patience = Patience(clock, self.numbers.faults)
+        self._waits = ProgressWaits(clock, self.numbers.faults)
 
     async def tell(self) -> Numbers:
         """Run all parts in order; returns the counts."""
@@ -107,10 +107,10 @@ class Story:
         count = len(self._events)
         self._view.chapter(f"{count:,} flights of 2013, published and consumed by a group of two")
         await self._wait_until_joined()
-        begun = await self._publish_first()
+        started = await self._publish_first()
         watcher = asyncio.create_task(self._watch_deliveries())
         try:
-            await self._publish(begun)
+            await self._publish(started)
             await watcher
         finally:
             watcher.cancel()
@@ -134,7 +134,7 @@ class Story:
             except Rejected:
                 return 0  # no consumer has joined yet
 
-        await self._patience.reach("the group", known, len(self._members))
+        await self._waits.reach("the group", known, len(self._members))
 
     async def _publish_first(self) -> int:
         """Publish a few flights and wait for Spark's first batches, which load and compile its
@@ -145,17 +145,17 @@ class Story:
         await self._publish_chunk(0, FIRST)
         if self._spark is None:
             return FIRST
-        seconds = await self._spark.wait_for_rows(FIRST, self._patience)
+        seconds = await self._spark.wait_for_rows(FIRST, self._waits)
         if seconds is not None:
             self._view.note(f"Spark processed the first {FIRST} flights in {seconds:.0f} s")
         if len(self._events) < 10 * NEXT:
             return FIRST
         await self._publish_range(FIRST, NEXT)
-        await self._spark.wait_for_rows(NEXT, self._patience)
+        await self._spark.wait_for_rows(NEXT, self._waits)
         return NEXT
 
-    async def _publish(self, begun: int) -> None:
-        await self._publish_range(begun, len(self._events))
+    async def _publish(self, started: int) -> None:
+        await self._publish_range(started, len(self._events))
         if self._spark is not None:
             self.numbers.spark.while_sent = self._spark.rows
             self._view.note(
@@ -209,7 +209,7 @@ class Story:
                 self._view.note(f"killed {victim.name} (SIGKILL) after {delivered:,} deliveries")
             return published + delivered
 
-        await self._patience.wait("the group", moved, self._all_delivered)
+        await self._waits.wait("the group", moved, self._all_delivered)
 
     def _all_delivered(self) -> bool:
         if self.numbers.published < len(self._events) or not self._members[-1].killed:
@@ -277,7 +277,7 @@ class Story:
         def all_read() -> bool:
             return len(distinct([reader.ledger.rows(reader.base)])) >= expected
 
-        await self._patience.wait("the replay", moved_on, all_read)
+        await self._waits.wait("the replay", moved_on, all_read)
         replayed = distinct([reader.ledger.rows(reader.base)])
         self.numbers.replayed = len(replayed)
         wanted = {event.row for event in self._events[start:]}
@@ -291,7 +291,7 @@ class Story:
         async def caught_up() -> int:
             return -await self._client.admin.offsets.lag(GROUP, TOPIC)
 
-        await self._patience.reach("committing", caught_up, 0)
+        await self._waits.reach("committing", caught_up, 0)
 
     # -- progress ---------------------------------------------------------------------------------
     def _show(self, goal: int, available: int, publish_rate: float | None) -> None:

@@ -25,14 +25,14 @@ from kourou_demo.group_of_three import group_of_three
 from kourou_demo.late_arrivals import filter_arrivals
 from kourou_demo.ledger import Ledger
 from kourou_demo.lost_leader import lose_the_leader
-from kourou_demo.patience import Patience
+from kourou_demo.progress_waits import ProgressWaits
 from kourou_demo.spark_act import tell_tables
 from kourou_demo.spark_service import SparkService, why_not
 from kourou_demo.spark_watch import SparkWatch
 from kourou_demo.stage import Stage
 from kourou_demo.story import Member, Story
 from kourou_demo.terms import BROKER_SETTINGS, QUEUES, TOPIC
-from kourou_demo.tickets import DESK
+from kourou_demo.tickets import COUNTER
 from kourou_demo.verdict import Numbers
 from kourou_demo.view import View, open_view
 from kourou_demo.worst_day import cancelled, departed, play, worst_day
@@ -73,7 +73,7 @@ def run_demo(
     try:
         with _folder(keep) as folder, collected(collector, os.environ) as trace_of:
             numbers = _run(folder, view, events_max, no_spark, trace_of.followed)
-            numbers.traced = trace_of.told()
+            numbers.traced = trace_of.traced()
             for line in lines_of(numbers.traced):
                 view.note(line)
     finally:
@@ -127,7 +127,7 @@ def _run(
             numbers = runner.run(_tell(cluster, events, view, lacking, spark, followed))
         numbers.spark.left_out = no_spark
         codes = cluster.stop()
-    killed = {MEMBERS[-1], DESK, *(child.name for child in cluster.filter_servers[-1:])}
+    killed = {MEMBERS[-1], COUNTER, *(child.name for child in cluster.filter_servers[-1:])}
     bad = {name: code for name, code in codes.items() if code and name not in killed}
     if bad:
         numbers.faults.append(f"processes with a wrong exit code: {bad}")
@@ -174,7 +174,7 @@ async def _tell(
         members = [_start_member(cluster, name) for name in MEMBERS]
         story = Story(client, events, members, view, clock, watch, followed)
         if watch:
-            seconds = await watch.wait_until_runs(Patience(clock, story.numbers.faults))
+            seconds = await watch.wait_until_runs(ProgressWaits(clock, story.numbers.faults))
             view.note(
                 watch.service.ended
                 if seconds is None
@@ -188,7 +188,7 @@ async def _tell(
             client,
             view,
             clock,
-            Patience(clock, numbers.faults),
+            ProgressWaits(clock, numbers.faults),
             numbers,
             departed(flights),
             cancelled(flights),

@@ -22,14 +22,12 @@ from kourou.access.model import (
     Need,
     Pattern,
     Policy,
-    Role,
     User,
+    UserRole,
     plain_address,
 )
 from kourou.errors import BadRequest
-
-DECISIONS_MAX = 100_000
-"""Remembered decisions, and sources; both are cleared when there are more."""
+from kourou.model.limits import ACCESS_DECISIONS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +183,7 @@ class Authorizer:
             if not account.enabled:
                 return Decision(False, "the user is disabled")
             if account.administers:
-                return Decision(True, f"role {Role.ADMINISTRATOR}")
+                return Decision(True, f"role {UserRole.ADMINISTRATOR}")
         allowed = Decision(True, "no right is needed")
         matched = self._matched(source)
         for need in needs:
@@ -241,7 +239,7 @@ class Authorizer:
         decision = self._decisions.get(key)
         if decision is None:
             decision = self._decided(user, need, matched, now_ms)
-            if len(self._decisions) >= DECISIONS_MAX:
+            if len(self._decisions) >= ACCESS_DECISIONS_MAX:
                 self._decisions.clear()
             self._decisions[key] = decision
         return decision
@@ -271,7 +269,7 @@ class Authorizer:
                 found = frozenset(
                     text for text, network in self._networks.items() if address in network
                 )
-            if len(self._sources) >= DECISIONS_MAX:
+            if len(self._sources) >= ACCESS_DECISIONS_MAX:
                 self._sources.clear()
             self._sources[source] = found
         return found

@@ -11,15 +11,13 @@ from typing import NamedTuple
 import msgspec
 
 from kourou.errors import BadRequest
+from kourou.model.limits import POLICY_NETWORKS_MAX, USER_NAME_LENGTH_MAX
 
 ANONYMOUS = "anonymous"
 """The user of a request without credentials."""
 
 ALL = "*"
 """The name in a need for all resources of a type; no resource has this name."""
-
-NAME_CHARACTERS_MAX = 64
-POLICY_NETWORKS_MAX = 64
 
 
 class ResourceType(StrEnum):
@@ -112,7 +110,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     reason: str = ""
 
 
-class Role(StrEnum):
+class UserRole(StrEnum):
     """Fixed sets of rights."""
 
     READER = "reader"
@@ -133,29 +131,29 @@ _READER = (
     (ResourceType.FILTER, _READ),
 )
 
-ROLES: Mapping[Role, tuple[tuple[ResourceType, frozenset[Action]], ...]] = MappingProxyType(
+ROLES: Mapping[UserRole, tuple[tuple[ResourceType, frozenset[Action]], ...]] = MappingProxyType(
     {
-        Role.READER: _READER,
-        Role.VIEWER: (*_READER, (ResourceType.TOPIC, frozenset({Action.SUB}))),
-        Role.WRITER: (
+        UserRole.READER: _READER,
+        UserRole.VIEWER: (*_READER, (ResourceType.TOPIC, frozenset({Action.SUB}))),
+        UserRole.WRITER: (
             *_READER,
             (ResourceType.TOPIC, frozenset({Action.PUB, Action.SUB})),
             (ResourceType.GROUP, frozenset({Action.SUB})),
         ),
-        Role.OPERATOR: (
+        UserRole.OPERATOR: (
             *_READER,
             (ResourceType.TOPIC, _CHANGE),
             (ResourceType.GROUP, _CHANGE),
             (ResourceType.CLUSTER, _CHANGE),
             (ResourceType.FILTER, frozenset({Action.UPDATE, Action.DELETE})),
         ),
-        Role.FILTER_AUTHOR: ((ResourceType.FILTER, frozenset({Action.CREATE})),),
-        Role.BACKUP: (
+        UserRole.FILTER_AUTHOR: ((ResourceType.FILTER, frozenset({Action.CREATE})),),
+        UserRole.BACKUP: (
             (ResourceType.CLUSTER, frozenset({Action.GET})),
             (ResourceType.TOPIC, frozenset({Action.SUB})),
             (ResourceType.GROUP, frozenset({Action.GET})),
         ),
-        Role.ADMINISTRATOR: tuple((kind, ALL_ACTIONS) for kind in ResourceType),
+        UserRole.ADMINISTRATOR: tuple((kind, ALL_ACTIONS) for kind in ResourceType),
     }
 )
 """The rights of each role. Content of messages is for those with Topic Sub."""
@@ -167,7 +165,7 @@ class RoleGrant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     With a prefix it has no rights on the cluster, which has no name to compare.
     """
 
-    role: Role
+    role: UserRole
     prefix: str = ""
     until_ms: int | None = None
 
@@ -197,7 +195,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def administers(self) -> bool:
         """True for an administrator of everything, without an end."""
         return any(
-            grant.role is Role.ADMINISTRATOR and not grant.prefix and grant.until_ms is None
+            grant.role is UserRole.ADMINISTRATOR and not grant.prefix and grant.until_ms is None
             for grant in self.roles
         )
 
@@ -226,13 +224,13 @@ def check_user(user: User) -> User:
     """Return the user; raises BadRequest if its name or its node is not valid."""
     name = user.name
     if (
-        not 1 <= len(name) <= NAME_CHARACTERS_MAX
+        not 1 <= len(name) <= USER_NAME_LENGTH_MAX
         or not name.isprintable()
         or {":", "/"} & set(name)
     ):
         raise BadRequest(
             f"{name!r} is not a user name",
-            hint=f"1 to {NAME_CHARACTERS_MAX} printable characters without colon and slash",
+            hint=f"1 to {USER_NAME_LENGTH_MAX} printable characters without colon and slash",
         )
     if name == ANONYMOUS:
         raise BadRequest(f"the name {ANONYMOUS} stands for requests without credentials")

@@ -27,9 +27,9 @@ from kourou.access.model import (
     Pattern,
     Policy,
     ResourceType,
-    Role,
     RoleGrant,
     User,
+    UserRole,
     check_policy,
     check_user,
 )
@@ -115,7 +115,7 @@ def _read_account(found: ImportedAcl, account: Any, *, accept_whitelist: bool) -
     topics, groups = _perms(account, "topicPerms"), _perms(account, "groupPerms")
     roles: tuple[RoleGrant, ...] = ()
     if _on(account.get("admin")):
-        roles = (RoleGrant(Role.OPERATOR if topics or groups else Role.ADMINISTRATOR),)
+        roles = (RoleGrant(UserRole.OPERATOR if topics or groups else UserRole.ADMINISTRATOR),)
     user = check_user(User(name=name, roles=roles))
     networks: tuple[str, ...] = ()
     white = _text(account, "whiteRemoteAddress")

@@ -26,7 +26,7 @@ ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 Needs = list[Need | AnyOf]
 
 
-class Caller(StrEnum):
+class CallerKind(StrEnum):
     """Who may send a request at all."""
 
     USER = "user"
@@ -64,7 +64,7 @@ class Requirement:
 
     text: str
     needs: Callable[[Any, Facts], Needs]
-    caller: Caller = Caller.USER
+    caller: CallerKind = CallerKind.USER
     lists: bool = False
 
 
@@ -189,8 +189,8 @@ def _either(actions: tuple[Action, ...]) -> str:
 
 ANY = Requirement("any user", _nothing)
 LISTED = Requirement("any user; lists what the user has a right to", _nothing, lists=True)
-NODE = Requirement("the node that it names", _nothing, Caller.NODE)
-SERVER = Requirement("a server, to its client", _nothing, Caller.SERVER)
+NODE = Requirement("the node that it names", _nothing, CallerKind.NODE)
+SERVER = Requirement("a server, to its client", _nothing, CallerKind.SERVER)
 
 
 # -- rows that need a function of their own -------------------------------------------------------

@@ -324,3 +324,8 @@ EXPLAIN_ASKED_LENGTH_MAX = 1_024  # an id, a queue and offset, a key
 SPARK_PULL_WINDOW_MAX = 16  # concurrent pulls of one task: 64 MiB of replies
 SPARK_PARTITIONS_MAX = 100_000  # of one batch; Spark's driver keeps a few KB for each
 SPARK_READ_TIMEOUT_MS_MAX = 3_600_000  # a longer wait is useless
+
+# -- access control -------------------------------------------------------------------------------
+USER_NAME_LENGTH_MAX = 64
+POLICY_NETWORKS_MAX = 64  # of one policy; a request is compared with each once
+ACCESS_DECISIONS_MAX = 100_000  # decisions, and sources, that are remembered; beyond: forgotten

@@ -175,13 +175,13 @@ def check_drafts(
     is delayed or part of a transaction.
     """
     view = _view(records)
-    told = _numbers(sizes).tolist()
-    if min(told, default=RECORD_FIXED_BYTES) < RECORD_FIXED_BYTES or sum(told) != len(view):
+    given = _numbers(sizes).tolist()
+    if min(given, default=RECORD_FIXED_BYTES) < RECORD_FIXED_BYTES or sum(given) != len(view):
         return bytearray(), bytearray(), UNTILED, 0
     found: list[tuple[int, Parts]] = []
     moves = bytearray()
     at = 0
-    for index, size in enumerate(told):
+    for index, size in enumerate(given):
         parts = _parts(view, at, size)
         if parts is None:
             return bytearray(), moves, STRUCTURE, index
@@ -637,15 +637,15 @@ def queue_units(
         for row in rows
     )
     offsets = _bytes(array("q", [column[at["queue_offset"] + row] for row in rows]))
-    told: list[UnitGroup] = []
+    given: list[UnitGroup] = []
     for (topic, queue_id), own in groups.items():
         offset = column[at["queue_offset"] + own[0]]
         is_run = all(column[at["queue_offset"] + row] == offset + n for n, row in enumerate(own))
         begins = column[at["position"] + own[0]]
         ends = column[at["position"] + own[-1]] + column[at["size"] + own[-1]]
         first_offset = offset if is_run else -1
-        told.append(UnitGroup(topic, queue_id, len(own), first_offset, begins, ends))
-    return units, offsets, told, refused
+        given.append(UnitGroup(topic, queue_id, len(own), first_offset, begins, ends))
+    return units, offsets, given, refused
 
 
 # -- one record -----------------------------------------------------------------------------------

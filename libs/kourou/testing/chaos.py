@@ -179,8 +179,6 @@ class Chaos:
         self._disks(broker, MemoryDisk.repair)
         self._until_seen(self._named(broker), refusing=False)
 
-    mend_disk = repair_disk  # the former name
-
     def _until_seen(self, brokers: Sequence[ClusterBroker], *, refusing: bool) -> None:
         """Wait until every running broker has checked its disk, which happens in a thread."""
 
@@ -205,13 +203,13 @@ class Chaos:
         for one in ailing:
             _memory(one).repair()
 
-        async def heal() -> None:
+        async def restart() -> None:
             for one in self._cluster.everyone:
                 one.faults.clear()
                 if not one.is_up:
                     await self._cluster.start_broker(one)
 
-        self._thread.run(heal())
+        self._thread.run(restart())
         if ailing:
             self._until_seen(ailing, refusing=False)
 

@@ -146,7 +146,7 @@ class FilterServerSettings(RemotingKeys):
         low=1,
         high=16_384,
     )
-    strikes_max: int = setting(
+    failures_max: int = setting(
         3,
         "filterStrikes",
         "So many failures within filterStrikeWindow quarantine a version: "
@@ -155,7 +155,7 @@ class FilterServerSettings(RemotingKeys):
         low=1,
         high=1_000,
     )
-    strike_window_ms: int = setting(
+    failure_window_ms: int = setting(
         60_000,
         "filterStrikeWindow",
         "How long a failure counts",
@@ -304,8 +304,8 @@ class FilterServerSettings(RemotingKeys):
             ahead_messages=self.ahead_messages,
             ahead_bytes=self.ahead_kib << 10,
             ahead_kept_bytes=self.ahead_kept_mib * MIB,
-            failures_max=self.strikes_max,
-            failure_window_ms=self.strike_window_ms,
+            failures_max=self.failures_max,
+            failure_window_ms=self.failure_window_ms,
             register_ms=self.register_period_ms,
             trial_ms_max=self.trial_ms,
         )

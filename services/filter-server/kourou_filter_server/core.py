@@ -188,7 +188,7 @@ class FilterCore:
                     bytes_in=counts.bytes_in,
                     bytes_out=counts.bytes_out,
                     starts=counts.starts,
-                    strikes=self.discipline.failure_count(key, version),
+                    failures=self.discipline.failure_count(key, version),
                     running=runner is not None and runner.version == version,
                     quarantined=self.catalogue.is_quarantined(key, version),
                     failure=counts.last_kind,

@@ -11,10 +11,10 @@ from kourou.access.model import (
     Pattern,
     Policy,
     ResourceType,
-    Role,
     RoleGrant,
     User,
     UserKind,
+    UserRole,
     check_policy,
     check_user,
 )
@@ -84,8 +84,10 @@ def test_anonymous_has_what_policies_give_it() -> None:
 
 
 def test_a_disabled_user_has_no_rights_not_even_as_an_administrator() -> None:
-    table = AccessTable().with_user(User(name="root", roles=(RoleGrant(Role.ADMINISTRATOR),)))
-    table = table.with_user(User(name="old", roles=(RoleGrant(Role.ADMINISTRATOR),), enabled=False))
+    table = AccessTable().with_user(User(name="root", roles=(RoleGrant(UserRole.ADMINISTRATOR),)))
+    table = table.with_user(
+        User(name="old", roles=(RoleGrant(UserRole.ADMINISTRATOR),), enabled=False)
+    )
     found = Authorizer(table)
     assert allowed(found, topic("t", PUB), user="root")
     assert found.decide("old", (topic("t", PUB),), "", NOW).by == "the user is disabled"
@@ -94,19 +96,19 @@ def test_a_disabled_user_has_no_rights_not_even_as_an_administrator() -> None:
 @pytest.mark.parametrize(
     ("role", "may", "may_not"),
     [
-        (Role.READER, topic("t", Action.GET), topic("t", SUB)),
-        (Role.VIEWER, topic("t", SUB), Need(ResourceType.GROUP, "g", (SUB,))),
-        (Role.WRITER, topic("t", PUB), topic("t", Action.CREATE)),
-        (Role.OPERATOR, topic("t", Action.DELETE), topic("t", SUB)),
+        (UserRole.READER, topic("t", Action.GET), topic("t", SUB)),
+        (UserRole.VIEWER, topic("t", SUB), Need(ResourceType.GROUP, "g", (SUB,))),
+        (UserRole.WRITER, topic("t", PUB), topic("t", Action.CREATE)),
+        (UserRole.OPERATOR, topic("t", Action.DELETE), topic("t", SUB)),
         (
-            Role.FILTER_AUTHOR,
+            UserRole.FILTER_AUTHOR,
             Need(ResourceType.FILTER, "g/f", (Action.CREATE,)),
             Need(ResourceType.FILTER, "g/f", (Action.GET,)),
         ),
-        (Role.BACKUP, topic("t", SUB), Need(ResourceType.CLUSTER, "", (Action.UPDATE,))),
+        (UserRole.BACKUP, topic("t", SUB), Need(ResourceType.CLUSTER, "", (Action.UPDATE,))),
     ],
 )
-def test_roles_have_these_rights(role: Role, may: Need, may_not: Need) -> None:
+def test_roles_have_these_rights(role: UserRole, may: Need, may_not: Need) -> None:
     found = authorizer(roles=(RoleGrant(role),))
     assert allowed(found, may)
     assert not allowed(found, may_not)
@@ -115,7 +117,7 @@ def test_roles_have_these_rights(role: Role, may: Need, may_not: Need) -> None:
 
 
 def test_a_role_on_a_prefix_covers_those_names_and_never_the_cluster() -> None:
-    found = authorizer(roles=(RoleGrant(Role.OPERATOR, prefix="orders-"),))
+    found = authorizer(roles=(RoleGrant(UserRole.OPERATOR, prefix="orders-"),))
     assert allowed(found, topic("orders-eu", Action.UPDATE))
     assert not allowed(found, topic("bills", Action.UPDATE))
     assert not allowed(found, Need(ResourceType.CLUSTER, "orders-1", (Action.UPDATE,)))
@@ -152,18 +154,18 @@ def test_a_new_table_is_in_force_at_once_and_an_older_one_never() -> None:
         lambda table: table.without_user("root"),
         lambda table: table.with_user(User(name="root")),
         lambda table: table.with_user(
-            User(name="root", enabled=False, roles=(RoleGrant(Role.ADMINISTRATOR),))
+            User(name="root", enabled=False, roles=(RoleGrant(UserRole.ADMINISTRATOR),))
         ),
         lambda table: table.with_user(
-            User(name="root", roles=(RoleGrant(Role.ADMINISTRATOR, until_ms=NOW),))
+            User(name="root", roles=(RoleGrant(UserRole.ADMINISTRATOR, until_ms=NOW),))
         ),
     ],
 )
 def test_the_last_administrator_stays(change) -> None:
-    table = AccessTable().with_user(User(name="root", roles=(RoleGrant(Role.ADMINISTRATOR),)))
+    table = AccessTable().with_user(User(name="root", roles=(RoleGrant(UserRole.ADMINISTRATOR),)))
     with pytest.raises(BadRequest, match="last administrator"):
         change(table)
-    other = table.with_user(User(name="second", roles=(RoleGrant(Role.ADMINISTRATOR),)))
+    other = table.with_user(User(name="second", roles=(RoleGrant(UserRole.ADMINISTRATOR),)))
     assert change(other).administrators == ["second"]
 
 
@@ -185,7 +187,7 @@ def test_lists_have_the_names_that_the_user_may_see() -> None:
 def test_what_would_allow_a_refused_need_is_named() -> None:
     found = authorizer(
         policy("Topic:t", PUB, networks=("10.0.0.0/8",), id="7"),
-        roles=(RoleGrant(Role.READER),),
+        roles=(RoleGrant(UserRole.READER),),
     )
     assert found.would_allow("alice", topic("t", PUB)) == [
         "policy 7, but only from 10.0.0.0/8",

@@ -8,8 +8,8 @@ from types import SimpleNamespace as Fields
 import pytest
 
 from kourou.access.authorizer import AccessTable, Authorizer
-from kourou.access.model import Need, ResourceType, Role, RoleGrant, User
-from kourou.access.requirements import REQUIREMENTS, Caller
+from kourou.access.model import Need, ResourceType, RoleGrant, User, UserRole
+from kourou.access.requirements import REQUIREMENTS, CallerKind
 from kourou.protocol.messages.sends import Target
 from kourou.protocol.table import REQUESTS
 
@@ -55,7 +55,7 @@ def test_only_servers_send_what_a_client_answers() -> None:
         for spec in REQUESTS.values()
         if {one.value for one in spec.answered_by} == {"client"}
     }
-    servers = {name for name, row in REQUIREMENTS.items() if row.caller is Caller.SERVER}
+    servers = {name for name, row in REQUIREMENTS.items() if row.caller is CallerKind.SERVER}
     assert servers == clients
 
 
@@ -188,15 +188,15 @@ def test_requests_need(name, fields, facts, expected) -> None:
 @pytest.mark.parametrize(
     ("role", "may", "may_not"),
     [
-        (Role.WRITER, "SEND_MESSAGE", "UPDATE_AND_CREATE_TOPIC"),
-        (Role.VIEWER, "QUERY_MESSAGE", "SEND_MESSAGE"),
-        (Role.READER, "GET_BROKER_CONFIG", "QUERY_MESSAGE"),
-        (Role.OPERATOR, "UPDATE_BROKER_CONFIG", "UPDATE_AND_CREATE_ACL_CONFIG"),
-        (Role.ADMINISTRATOR, "UPDATE_AND_CREATE_ACL_CONFIG", None),
-        (Role.BACKUP, "FETCH_LOG", "SEND_MESSAGE"),
+        (UserRole.WRITER, "SEND_MESSAGE", "UPDATE_AND_CREATE_TOPIC"),
+        (UserRole.VIEWER, "QUERY_MESSAGE", "SEND_MESSAGE"),
+        (UserRole.READER, "GET_BROKER_CONFIG", "QUERY_MESSAGE"),
+        (UserRole.OPERATOR, "UPDATE_BROKER_CONFIG", "UPDATE_AND_CREATE_ACL_CONFIG"),
+        (UserRole.ADMINISTRATOR, "UPDATE_AND_CREATE_ACL_CONFIG", None),
+        (UserRole.BACKUP, "FETCH_LOG", "SEND_MESSAGE"),
     ],
 )
-def test_roles_may_send_these_requests(role: Role, may: str, may_not: str | None) -> None:
+def test_roles_may_send_these_requests(role: UserRole, may: str, may_not: str | None) -> None:
     found = Authorizer(AccessTable().with_user(User(name="u", roles=(RoleGrant(role),))))
     fields = {"topic": "orders", "consumer_group": "g", "access_key": "x"}
 

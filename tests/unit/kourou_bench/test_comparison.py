@@ -148,14 +148,14 @@ def test_itself_is_ours_under_other_circumstances() -> None:
 
 
 def test_what_cannot_be_measured_says_why_and_stops_nothing() -> None:
-    told: list[str] = []
+    view: list[str] = []
     bench = Bench(fails=Name.KOUROU, unsteady="not steady after 120 s")
 
     def absent(name: Name, work: Work) -> str:
         return "is missing" if name is Name.REDIS else ""
 
     row = replace(ROW, works={**ROW.works, Name.REDIS: SEND})
-    (found,) = Comparison(bench.prepare, absent, told.append).run([row], rounds=2)
+    (found,) = Comparison(bench.prepare, absent, view.append).run([row], rounds=2)
     assert found.cells[Name.REDIS].absent == "is missing"
     assert found.cells[Name.NATS].absent == "no such thing"
     assert found.cells[Name.NATS].values == [None, None]
@@ -164,7 +164,7 @@ def test_what_cannot_be_measured_says_why_and_stops_nothing() -> None:
     assert found.cells[Name.KOUROU].values == [None, None]
     assert len(found.cells[Name.KOUROU].failures) == 2
     assert found.judged() is None
-    assert sum("FAILED: 2 messages" in line for line in told) == 2
+    assert sum("FAILED: 2 messages" in line for line in view) == 2
 
 
 def test_a_system_that_does_not_start_fails_in_each_round() -> None:

@@ -34,7 +34,7 @@ def follower(number: int, lag_bytes: int, lag_ms: int | None) -> FollowerView:
     )
 
 
-def told(*followers: FollowerView) -> ReplicasView:
+def view(*followers: FollowerView) -> ReplicasView:
     return ReplicasView(
         cluster="c",
         broker_name="broker-a",
@@ -72,8 +72,8 @@ def test_cpu_is_told_for_a_message() -> None:
 
 
 def test_the_lag_is_that_of_the_last_follower() -> None:
-    assert lag_of(told(follower(1, 10, 7), follower(2, 300, None))) == Lag(9_000, 300, 7)
-    assert lag_of(told()) is None
+    assert lag_of(view(follower(1, 10, 7), follower(2, 300, None))) == Lag(9_000, 300, 7)
+    assert lag_of(view()) is None
 
 
 def test_lag_counts_while_the_log_grows() -> None:

@@ -46,8 +46,8 @@ def test_people_get_a_heading_and_machines_do_not(
     assert run_spark_bench(SparkBench(), as_json=False) == 0
     assert capsys.readouterr().out.splitlines()[0] == heading(SparkBench())
     assert run_spark_bench(SparkBench(), as_json=True) == 0
-    told = json.loads(capsys.readouterr().out)["settings"]
-    assert (told["kind"], told["sizes"]) == ("spark", [128, 1_024])
+    view = json.loads(capsys.readouterr().out)["settings"]
+    assert (view["kind"], view["sizes"]) == ("spark", [128, 1_024])
 
 
 def test_the_command_line_loads_no_spark() -> None:

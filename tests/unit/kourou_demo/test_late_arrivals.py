@@ -13,8 +13,8 @@ from kourou.clock import SystemClock
 from kourou.model.message import Message
 from kourou.testing.cluster import Cluster
 from kourou_demo.flights import Flight, LateRows, as_event
-from kourou_demo.late_arrivals import Desk, filter_arrivals, past_midnight
-from kourou_demo.patience import Patience
+from kourou_demo.late_arrivals import Counter, filter_arrivals, past_midnight
+from kourou_demo.progress_waits import ProgressWaits
 from kourou_demo.stage import Stage
 from kourou_demo.terms import TOPIC
 from kourou_demo.verdict import Numbers
@@ -63,25 +63,25 @@ def test_past_midnight_is_computed_from_the_body(delay: int | None, due: str, pa
 
 
 def test_a_desk_counts_flights_once_and_names_what_is_wrong() -> None:
-    desk = Desk()
+    counter = Counter()
     for row in (1, 2, 2):
-        desk.take(flight(row, 130, "23:00"), 10)
-    assert desk.complaint(frozenset({1, 2})) == ""
+        counter.take(flight(row, 130, "23:00"), 10)
+    assert counter.complaint(frozenset({1, 2})) == ""
     wrong = "a filter missed 2 flights and passed 1 wrong ones"
-    assert desk.complaint(frozenset({1, 3, 4})) == wrong
+    assert counter.complaint(frozenset({1, 3, 4})) == wrong
 
 
 @dataclass
 class KeptView:
     """A view that remembers what it was told."""
 
-    told: list[str] = field(default_factory=list)
+    view: list[str] = field(default_factory=list)
 
     def chapter(self, title: str) -> None:
-        self.told.append(title)
+        self.view.append(title)
 
     def note(self, text: str) -> None:
-        self.told.append(text)
+        self.view.append(text)
 
 
 async def test_without_a_jail_properties_filter_and_the_rest_is_left_out(
@@ -95,7 +95,7 @@ async def test_without_a_jail_properties_filter_and_the_rest_is_left_out(
         raise AssertionError("there is no filter server to kill")
 
     async with Client(kourou_broker.address, group="tower") as client:
-        patience = Patience(clock, numbers.faults)
+        waits = ProgressWaits(clock, numbers.faults)
         stage: Any = Stage(
             kourou_broker.address,
             tmp_path,
@@ -103,7 +103,7 @@ async def test_without_a_jail_properties_filter_and_the_rest_is_left_out(
             client,
             view,  # type: ignore[arg-type]  # as far as it is used here
             clock,
-            patience,
+            waits,
             numbers,
             [],
             [],
@@ -120,4 +120,4 @@ async def test_without_a_jail_properties_filter_and_the_rest_is_left_out(
         1,
         len(events[0].body),
     )
-    assert view.told[-1].endswith("cannot run on this machine; missing: Landlock (ABI 0)")
+    assert view.view[-1].endswith("cannot run on this machine; missing: Landlock (ABI 0)")

@@ -20,11 +20,11 @@ from kourou.clock import SystemClock
 from kourou.errors import Unavailable
 from kourou.model.message import Message
 from kourou.testing.cluster import Cluster
-from kourou_demo import patience as patience_module
+from kourou_demo import progress_waits as waits_module
 from kourou_demo import spark_watch as watch_module
 from kourou_demo.carrier_totals import SUMS
 from kourou_demo.flights import Event, Flight, as_event
-from kourou_demo.patience import Patience
+from kourou_demo.progress_waits import ProgressWaits
 from kourou_demo.spark_act import table_line, tell_tables
 from kourou_demo.spark_service import QueryFigures, SparkService
 from kourou_demo.spark_watch import SparkWatch
@@ -71,7 +71,7 @@ class Service:
     answers: bool = True
     asked: list[dict[str, str]] = field(default_factory=list)
 
-    async def wait_until_ready(self, patience: Patience) -> bool:
+    async def wait_until_ready(self, waits: ProgressWaits) -> bool:
         return not self.ended
 
     def queries(self) -> dict[str, QueryFigures]:
@@ -88,17 +88,17 @@ class Service:
 class KeptView:
     """A view that remembers what it was told."""
 
-    told: list[str] = field(default_factory=list)
+    view: list[str] = field(default_factory=list)
     rows: list[Sequence[str]] = field(default_factory=list)
 
     def chapter(self, title: str) -> None:
-        self.told.append(title)
+        self.view.append(title)
 
     def note(self, text: str) -> None:
-        self.told.append(text)
+        self.view.append(text)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        self.told.append(title)
+        self.view.append(title)
         self.rows += rows
 
 
@@ -140,7 +140,7 @@ class Play:
     async def go(self, client: Client) -> list[str]:
         """Play it; what the verdict says of Spark."""
         clock = SystemClock()
-        patience = Patience(clock, self.numbers.faults)
+        waits = ProgressWaits(clock, self.numbers.faults)
         stage: Any = Stage(
             self.cluster.address,
             self.service.lake_folder,
@@ -148,7 +148,7 @@ class Play:
             client,
             self.view,  # type: ignore[arg-type]  # as far as it is used here
             clock,
-            patience,
+            waits,
             self.numbers,
             [],
             [],
@@ -156,7 +156,7 @@ class Play:
         service: Any = self.service
         assert all(hasattr(SparkService, name) for name in ("queries", "table_rows", "ended"))
         watch = SparkWatch(service, clock)
-        await watch.wait_until_runs(patience)
+        await watch.wait_until_runs(waits)
         try:
             await tell_tables(stage, watch, events(), self.sent)
         finally:
@@ -173,7 +173,7 @@ def play(kourou_broker: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (data / "planes.csv").write_text("tailnum,seats\nN1,7\n")
     (data / "weather.csv").write_text("origin,time_hour,precip\n")
     monkeypatch.setattr(jobs, "flight_data_folder", lambda: data)
-    monkeypatch.setattr(patience_module, "LOOK_S", 0)
+    monkeypatch.setattr(waits_module, "LOOK_S", 0)
     monkeypatch.setattr(watch_module, "LOOK_S", 0)
     return Play(kourou_broker, tmp_path)
 
@@ -186,12 +186,12 @@ async def test_rows_and_totals_that_agree_are_told(play: Play) -> None:
     spark = play.numbers.spark
     assert (spark.rows, spark.duplicates, spark.aggregates_match) == (ROWS, 0, True)
     assert play.service.asked == [{"dimension": "carrier"}]
-    assert "3 rows in 1 Parquet files, 0 MB: 0 duplicates, 0 missing, 0 wrong" in play.view.told
+    assert "3 rows in 1 Parquet files, 0 MB: 0 duplicates, 0 missing, 0 wrong" in play.view.view
     assert [[cell.strip() for cell in row] for row in play.view.rows] == [
         ["United Air Lines", "2", "1", "100.0 %", "+5.0", "+16.0"],
         ["American Airlines", "1", "0", "0.0 %", "-1.0", "-4.0"],
     ]
-    assert play.view.told[-1] == "18 of 18 totals agree with pandas"
+    assert play.view.view[-1] == "18 of 18 totals agree with pandas"
 
 
 async def test_a_row_that_is_there_twice_is_found(play: Play) -> None:

@@ -14,9 +14,9 @@ from kourou.clock import SystemClock
 from kourou.errors import ConfigError, Unavailable
 from kourou.service.os_processes import hold_descendants
 from kourou.service.processes import Child
-from kourou_demo import patience as patience_module
+from kourou_demo import progress_waits as waits_module
 from kourou_demo import spark_service
-from kourou_demo.patience import Patience
+from kourou_demo.progress_waits import ProgressWaits
 from kourou_demo.spark_service import (
     JOBS,
     ROWS_A_PAGE,
@@ -94,16 +94,16 @@ def started(tmp_path: Path) -> Iterator[Callable[[str], tuple[SparkService, Chil
 
 
 @pytest.fixture
-def patience(monkeypatch: pytest.MonkeyPatch) -> Patience:
-    monkeypatch.setattr(patience_module, "LOOK_S", 0)
-    return Patience(SystemClock(), [])
+def waits(monkeypatch: pytest.MonkeyPatch) -> ProgressWaits:
+    monkeypatch.setattr(waits_module, "LOOK_S", 0)
+    return ProgressWaits(SystemClock(), [])
 
 
 async def test_it_is_asked_for_queries_and_for_tables_page_by_page(
-    started: Callable[[str], tuple[SparkService, Child]], patience: Patience
+    started: Callable[[str], tuple[SparkService, Child]], waits: ProgressWaits
 ) -> None:
     service, child = started(SERVICE)
-    assert await service.wait_until_ready(patience)
+    assert await service.wait_until_ready(waits)
     assert (service.pid, service.ended) == (child.pid, "")
     assert service.queries() == {
         "lake": QueryFigures(7, 0, "running", "", 7),
@@ -120,10 +120,10 @@ async def test_it_is_asked_for_queries_and_for_tables_page_by_page(
 
 
 async def test_one_that_ends_before_it_is_ready_is_told_with_its_last_word(
-    started: Callable[[str], tuple[SparkService, Child]], patience: Patience
+    started: Callable[[str], tuple[SparkService, Child]], waits: ProgressWaits
 ) -> None:
     service, _ = started("import sys; print('some'); sys.exit('kourou spark-etl: no Java')")
-    assert not await service.wait_until_ready(patience)
+    assert not await service.wait_until_ready(waits)
     assert service.ended == (
         "the Spark service ended by itself with exit code 1: kourou spark-etl: no Java"
     )
@@ -132,7 +132,7 @@ async def test_one_that_ends_before_it_is_ready_is_told_with_its_last_word(
 @pytest.mark.parametrize("raised", [True, False])
 async def test_nothing_below_it_is_left_behind(
     started: Callable[[str], tuple[SparkService, Child]],
-    patience: Patience,
+    waits: ProgressWaits,
     monkeypatch: pytest.MonkeyPatch,
     *,
     raised: bool,
@@ -140,7 +140,7 @@ async def test_nothing_below_it_is_left_behind(
     """In peace it has a while to end by itself, and this one does not use it."""
     monkeypatch.setattr(spark_service, "END_S_MAX", 0.1)
     service, child = started(SERVICE)
-    await service.wait_until_ready(patience)
+    await service.wait_until_ready(waits)
     (below,) = hold_descendants(child.pid)
     if raised:
         with pytest.raises(KeyboardInterrupt), service:
@@ -155,12 +155,12 @@ async def test_nothing_below_it_is_left_behind(
 
 async def test_what_it_left_behind_when_it_was_killed_is_ended(
     started: Callable[[str], tuple[SparkService, Child]],
-    patience: Patience,
+    waits: ProgressWaits,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(spark_service, "END_S_MAX", 0.1)
     service, child = started(SERVICE)
-    await service.wait_until_ready(patience)
+    await service.wait_until_ready(waits)
     (below,) = hold_descendants(child.pid)
     child.kill()
     service.end(in_peace=True)
@@ -183,8 +183,8 @@ def test_its_options_can_stand_in_one_setting() -> None:
 
 def test_spark_has_a_home_without_its_zips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_HOME", raising=False)
-    told = quick_home(tmp_path / "home")
-    home = Path(told["SPARK_HOME"])
+    view = quick_home(tmp_path / "home")
+    home = Path(view["SPARK_HOME"])
     assert list((home / "jars").glob("spark-core*.jar"))
     assert (home / "bin" / "spark-submit").exists()
     assert not list(home.glob("python*"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kourou_demo.ticket_desk import booked_of
+from kourou_demo.ticket_counter import booked_of
 from kourou_demo.tickets import seatless
 
 

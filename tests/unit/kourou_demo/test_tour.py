@@ -17,8 +17,8 @@ def test_as_many_flights_as_asked_for_need_no_word(found: int, wanted: int | Non
 
 
 def test_more_flights_than_there_are_cannot_be_played() -> None:
-    told = too_few(336_776, 400_000)
-    assert told == "the data set has only 336,776 flights; using all of them"
+    view = too_few(336_776, 400_000)
+    assert view == "the data set has only 336,776 flights; using all of them"
 
 
 def test_who_was_in_the_trace_is_told_in_lines_that_fit_a_terminal() -> None:

@@ -251,18 +251,18 @@ def test_a_machine_without_a_jail_owes_no_filter_over_bodies() -> None:
 def test_any_disagreement_of_the_last_act_is_not_ok(change: dict[str, int]) -> None:
     bad = replace(GOOD, spark=replace(GOOD.spark, **change))
     assert len(bad.disagreements()) == 1
-    told = json.loads(bad.as_json())
-    assert told["ok"] is False
-    assert told["aggregates_match"] is not any("totals" in name for name in change)
+    view = json.loads(bad.as_json())
+    assert view["ok"] is False
+    assert view["aggregates_match"] is not any("totals" in name for name in change)
 
 
 def test_without_spark_there_is_the_reason_and_nothing_else() -> None:
     without = replace(GOOD, spark=SparkTables(left_out="no Java: apt install"))
     assert without.disagreements() == []
-    told = json.loads(without.as_json())
+    view = json.loads(without.as_json())
     names = ("spark_rows", "spark_rows_while_sent", "spark_duplicates", "aggregates_match")
-    assert [told[name] for name in names] == [None] * 4
-    assert (told["spark_left_out"], told["ok"]) == ("no Java: apt install", True)
+    assert [view[name] for name in names] == [None] * 4
+    assert (view["spark_left_out"], view["ok"]) == ("no Java: apt install", True)
 
 
 def test_what_was_saved_is_a_share_of_all_bytes() -> None:

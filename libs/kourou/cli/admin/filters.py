@@ -498,7 +498,7 @@ def _statistics_row(where: str, ones: list[FilterFigures]) -> tuple[Any, ...]:
         sum(one.bytes_in for one in ones),
         sum(one.bytes_out for one in ones),
         sum(one.starts for one in ones),
-        sum(one.strikes for one in ones),
+        sum(one.failures for one in ones),
         any(one.running for one in ones),
         any(one.quarantined for one in ones),
         printable(f"{last.failure}: {last.reason}") if last.failure else None,

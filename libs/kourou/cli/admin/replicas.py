@@ -50,12 +50,12 @@ def replicas(client: Client, *, broker: OneBroker = None, cluster: OneCluster = 
             leads = f"{leader.leader} leads epoch {leader.epoch} {kind}"
             remarks.append(f"{which}: {leads}{in_sync}")
     remarks += [
-        f"{one.address}: {one.told.reason}" for one in found if one.told and one.told.reason
+        f"{one.address}: {one.view.reason}" for one in found if one.view and one.view.reason
     ]
     unhealthy = (
         bool(missing)
         or len(leaders) < len({one.broker_name for one in found})
-        or any(one.told is None or one.told.fenced or one.told.state == "REFUSED" for one in found)
+        or any(one.view is None or one.view.fenced or one.view.state == "REFUSED" for one in found)
     )
     return Report(COLUMNS, [*rows, *missing], remarks, failed=unhealthy)
 
@@ -63,7 +63,7 @@ def replicas(client: Client, *, broker: OneBroker = None, cluster: OneCluster = 
 def _row(one: LogMember, leader: ReplicasView | None) -> tuple[Any, ...]:
     from kourou.engine.roles.leader import ASYNC_MASTER
 
-    status = one.told
+    status = one.view
     if status is None:
         return ("-", one.broker_name, one.registered_id, "-", one.address,
                 *(None, None, None, None, None), f"does not answer: {one.error}")  # fmt: skip

@@ -41,7 +41,7 @@ class LogMember:
     broker_name: str
     registered_id: int
     address: str
-    told: ReplicasView | None
+    view: ReplicasView | None
     error: KourouError | None = None
 
 
@@ -49,7 +49,7 @@ def leaders_of(members: Iterable[LogMember]) -> dict[str, ReplicasView]:
     """Return the leader of each log; if two replicas claim it, the one with the later epoch."""
     found: dict[str, ReplicasView] = {}
     for one in members:
-        status = one.told
+        status = one.view
         if status is None or not status.leads or status.fenced:
             continue
         known = found.get(one.broker_name)
@@ -67,8 +67,8 @@ def absent(members: Sequence[LogMember]) -> list[tuple[ReplicasView, FollowerVie
     found = []
     for name, leader in leaders_of(members).items():
         mine = [one for one in members if one.broker_name == name]
-        there = {one.told.member for one in mine if one.told is not None}
-        silent = {one.registered_id for one in mine if one.told is None}
+        there = {one.view.member for one in mine if one.view is not None}
+        silent = {one.registered_id for one in mine if one.view is None}
         found += [
             (leader, one)
             for one in leader.followers
@@ -149,11 +149,11 @@ class ReplicasApi(AdminApi):
         stayed = False
         while clock.monotonic_ms() < until_ms:
             for one in await self._known_members(broker):
-                if one.told is None or not one.told.leads:
+                if one.view is None or not one.view.leads:
                     continue
-                stayed = one.told.epoch == started.epoch
-                if one.told.epoch > started.epoch and one.registered_id == MASTER_ID:
-                    return one.told
+                stayed = one.view.epoch == started.epoch
+                if one.view.epoch > started.epoch and one.registered_id == MASTER_ID:
+                    return one.view
             await asyncio.sleep(PAUSE_MS / 1_000)
         if stayed:
             raise Unavailable(
@@ -199,7 +199,7 @@ class ReplicasApi(AdminApi):
         until_ms = clock.monotonic_ms() + PROMOTED_WAIT_MS
         while clock.monotonic_ms() < until_ms:
             chosen = await self._look(broker, MASTER_ID, address)
-            status = chosen.told
+            status = chosen.view
             if status is not None and status.leads and status.epoch >= epoch:
                 registered = await self._registered_leader(broker)
                 if registered is not None and _same(chosen, registered):
@@ -229,25 +229,25 @@ def _named(brokers: list[BrokerData], name: str) -> BrokerData:
 
 def _check(chosen: LogMember, members: list[LogMember]) -> None:
     """Check what the follower cannot see: a leader it cannot reach, a more complete replica."""
-    if any(one.told is not None and one.told.member for one in (chosen, *members)):
+    if any(one.view is not None and one.view.member for one in (chosen, *members)):
         raise Rejected(
             "this broker is a Raft group, which elects its leader",
             hint="to transfer leadership: kourou admin transfer-leader",
         )
     for one in members:
-        if one.told is None or _same(one, chosen):
+        if one.view is None or _same(one, chosen):
             continue
-        if one.told.leads and not one.told.fenced:
+        if one.view.leads and not one.view.fenced:
             raise Rejected(
                 f"the leader at {one.address} is online",
                 hint="stop it first; force replaces it, and messages that it still "
                 "acknowledges are lost",
             )
-        if chosen.told is not None and _place(one.told) > _place(chosen.told):
+        if chosen.view is not None and _place(one.view) > _place(chosen.view):
             raise Rejected(
                 f"brokerId {one.registered_id} has more of the log, up to "
-                f"{one.told.end}; {chosen.told.broker_id} has it up to "
-                f"{chosen.told.end}",
+                f"{one.view.end}; {chosen.view.broker_id} has it up to "
+                f"{chosen.view.end}",
                 hint="promote that replica; with force, the messages missing from "
                 "this one are lost",
             )
@@ -255,9 +255,9 @@ def _check(chosen: LogMember, members: list[LogMember]) -> None:
 
 def _same(one: LogMember, other: LogMember) -> bool:
     """Return whether both are the same broker, perhaps by two spellings of its address."""
-    if one.told is None or other.told is None:
+    if one.view is None or other.view is None:
         return one.address == other.address
-    return (one.told.broker_id, one.told.leads) == (other.told.broker_id, other.told.leads)
+    return (one.view.broker_id, one.view.leads) == (other.view.broker_id, other.view.leads)
 
 
 def _place(status: ReplicasView) -> tuple[int, int]:

@@ -141,7 +141,7 @@ async def _at(queries: Queries, queue: MessageQueue, offset: int) -> Found:
 
 def _unconfirmed(lookup: Lookup, responder: Responder) -> Lookup:
     """Add what the commit waits for: the disk, or followers."""
-    view = next((one.told for one in responder.members if one.address == responder.address), None)
+    view = next((one.view for one in responder.members if one.address == responder.address), None)
     if view is None:
         return lookup
     behind = tuple(f"brokerId {one.broker_id}" for one in view.followers if one.lag_bytes)
@@ -350,16 +350,16 @@ def main_of(asked: StoredCopy, places: Sequence[StoredCopy], *, exact: bool) -> 
 def storage_of(place: StoredCopy, responder: Responder) -> Storage:
     """Return which replicas have the message, and how durably, from the replicas' replies."""
     spoke = next((one for one in responder.members if one.address == responder.address), None)
-    view = None if spoke is None else spoke.told
+    view = None if spoke is None else spoke.view
     if view is None:
         return Storage(place.position, place.end, None, None, (), responder.leads)
     seen = {one.broker_id: one for one in view.followers} if view.leads else {}
     copies: list[ReplicaCopy] = []
     for member in responder.members:
-        number = member.registered_id if member.told is None else member.told.broker_id
+        number = member.registered_id if member.view is None else member.view.broker_id
         follower = seen.pop(number, None)
-        if member.told is not None:
-            copies.append(_own_copy(place, member.address, member.told, view.in_sync, follower))
+        if member.view is not None:
+            copies.append(_own_copy(place, member.address, member.view, view.in_sync, follower))
         elif follower is not None:
             copies.append(_seen_copy(place, follower, str(member.error)))
         else:

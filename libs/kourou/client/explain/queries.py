@@ -188,7 +188,7 @@ def responder_of(name: str, members: list[LogMember]) -> Responder | None:
     answering = [one for one in members if _answers(one)]
     if not answering:
         return None
-    leading = [one for one in answering if one.told is None or one.told.leads]
+    leading = [one for one in answering if one.view is None or one.view.leads]
     chosen = max(leading or answering, key=_end)
     return Responder(name, chosen.address, bool(leading), members)
 
@@ -197,8 +197,8 @@ def _answers(member: LogMember) -> bool:
     """Return whether a replica replies. RocketMQ's brokers reply, but do not know `GetReplicas`."""
     if member.error is not None:
         return member.error.wire_code == Code.REQUEST_CODE_NOT_SUPPORTED
-    return member.told is not None
+    return member.view is not None
 
 
 def _end(member: LogMember) -> tuple[int, int]:
-    return (0, 0) if member.told is None else (member.told.epoch, member.told.end)
+    return (0, 0) if member.view is None else (member.view.epoch, member.view.end)

@@ -14,44 +14,39 @@ State: soft. Spans that are open when the process dies are lost.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from kourou.errors import ConfigError
-from kourou.errors import KourouError
-from kourou.model.message import Property
-from kourou.model.message import SendResult
-from kourou.model.topic import MessageQueue
-from kourou.protocol.wire.frames import NO_TRACE
-from kourou.telemetry import span_names as names
-from kourou.telemetry.tracing_context import TRACEPARENT
-from kourou.telemetry.tracing_context import TRACE_CONTEXT
-from kourou.telemetry.tracing_context import context_of
-from kourou.telemetry.tracing_context import is_sampled
-from kourou.telemetry.tracing_context import traceparent_of
-from kourou.telemetry.tracing_setup import SHARED
-from kourou.telemetry.tracing_setup import TracingOptions
-from kourou.telemetry.tracing_setup import application_tracing
-from kourou.telemetry.tracing_setup import tracing_options
-from typing import Any
-from typing import TYPE_CHECKING
 import logging
 import os
 import weakref
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from kourou.errors import ConfigError, KourouError
+from kourou.model.message import Property, SendResult
+from kourou.model.topic import MessageQueue
+from kourou.protocol.wire.frames import NO_TRACE
+from kourou.telemetry import span_names as names
+from kourou.telemetry.tracing_context import (
+    TRACE_CONTEXT,
+    TRACEPARENT,
+    context_of,
+    is_sampled,
+    traceparent_of,
+)
+from kourou.telemetry.tracing_setup import (
+    SHARED,
+    TracingOptions,
+    application_tracing,
+    tracing_options,
+)
 
 if TYPE_CHECKING:
-    from kourou.client.consumer.handlers import HandlerReport
-    from kourou.client.consumer.handlers import Item
+    from kourou.client.consumer.handlers import HandlerReport, Item
     from kourou.client.consumer.received import ReceivedMessage
-    from kourou.client.producer.pending_sends import Outcome
-    from kourou.client.producer.pending_sends import PendingSend
+    from kourou.client.producer.pending_sends import Outcome, PendingSend
     from kourou.client.settings.client_settings import ClientSettings
-    from kourou.telemetry.tracing import TracedSpan
-    from kourou.telemetry.tracing import Tracing
+    from kourou.telemetry.tracing import TracedSpan, Tracing
 
 SERVICE = "kourou-client"
 """The service name in traces, unless OTEL_SERVICE_NAME is set."""

@@ -46,11 +46,6 @@ class TransactionResult:
     reported: bool
     error: Exception | None = None
 
-    @property
-    def told(self) -> bool:
-        """The former name of `reported`."""
-        return self.reported
-
 
 class Executing(AsyncTransactions):
     """Sending in transactions, for event loops.

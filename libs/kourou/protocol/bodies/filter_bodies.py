@@ -214,7 +214,7 @@ class FilterFigures(_Shape, kw_only=True, frozen=True):
     bytes_in: Count = 0
     bytes_out: Count = 0
     starts: Count = 0
-    strikes: Count = 0
+    failures: Count = msgspec.field(name="strikes", default=0)
     running: bool = False
     quarantined: bool = False
     failure: str = ""

@@ -212,7 +212,7 @@ async def _broker(gateway: Gateway, name: str, clusters: Mapping[str, str]) -> B
         members=every_member(reported),
         replication=_replication(reported),
         leader=None if leading is None else leading.address,
-        epoch=None if leading is None or leading.told is None else leading.told.epoch,
+        epoch=None if leading is None or leading.view is None else leading.view.epoch,
         writable=None if isinstance(writable, BaseException) else writable,
         messages_in_today=None if seen is None else seen.messages_in_today,
         messages_out_today=None if seen is None else seen.messages_out_today,
@@ -227,13 +227,13 @@ async def _broker(gateway: Gateway, name: str, clusters: Mapping[str, str]) -> B
 
 def _leading(members: list[LogMember]) -> LogMember | None:
     """The replica that reports to be the leader, in the newest epoch."""
-    leaders = [one for one in members if one.told is not None and one.told.leads]
-    leaders = [one for one in leaders if one.told is not None and not one.told.fenced] or leaders
-    return max(leaders, key=lambda one: one.told.epoch if one.told else 0, default=None)
+    leaders = [one for one in members if one.view is not None and one.view.leads]
+    leaders = [one for one in leaders if one.view is not None and not one.view.fenced] or leaders
+    return max(leaders, key=lambda one: one.view.epoch if one.view else 0, default=None)
 
 
 def _replication(members: list[LogMember]) -> str | None:
-    reported = [one.told for one in members if one.told is not None]
+    reported = [one.view for one in members if one.view is not None]
     if not reported:
         return None
     if any(one.member for one in reported):
@@ -245,7 +245,7 @@ def _replication(members: list[LogMember]) -> str | None:
 def members_of(members: list[LogMember]) -> list[LogReplica]:
     """The replicas as response items, with the leader's information about its followers."""
     leader = _leading(members)
-    return [_member(one, None if leader is None else leader.told) for one in members]
+    return [_member(one, None if leader is None else leader.view) for one in members]
 
 
 def every_member(members: list[LogMember]) -> list[LogReplica]:
@@ -266,7 +266,7 @@ def every_member(members: list[LogMember]) -> list[LogReplica]:
 
 
 def _member(one: LogMember, leader: ReplicasView | None) -> LogReplica:
-    reported = one.told
+    reported = one.view
     if reported is None:
         text = "it does not respond" if one.error is None else str(one.error)
         return LogReplica(

@@ -291,7 +291,7 @@ def _statistics(server: str, one: FilterFigures) -> FilterVersionStatistics:
         bytes_in=one.bytes_in,
         bytes_out=one.bytes_out,
         starts=one.starts,
-        failure_count=one.strikes,
+        failure_count=one.failures,
         running=one.running,
         quarantined=one.quarantined,
         last_failure=f"{one.failure}: {one.reason}" if one.failure else None,

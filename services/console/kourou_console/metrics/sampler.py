@@ -333,7 +333,7 @@ def _replica_states(one: BrokerNow) -> Iterable[ReplicaState]:
     leader = leaders_of(one.members).get(one.broker)
     followers = {f.broker_id: f for f in leader.followers} if leader is not None else {}
     for member in one.members:
-        reported = member.told
+        reported = member.view
         name = str(member.registered_id)
         if reported is None:
             leads = member.registered_id == MASTER_ID

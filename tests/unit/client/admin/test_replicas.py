@@ -42,8 +42,8 @@ def test_a_broker_alone_tells_of_itself(kourou_broker) -> None:
         (one,) = mq.admin.replicas.of()
         assert mq.admin.replicas.of(one.broker_name) == [one]
         assert (one.registered_id, one.error) == (0, None)
-        assert one.told.leads
-        assert (one.told.epoch, one.told.followers) == (0, ())
+        assert one.view.leads
+        assert (one.view.epoch, one.view.followers) == (0, ())
         with pytest.raises(BadRequest, match="known brokers: "):
             mq.admin.replicas.of("broker-z")
         with pytest.raises(BadRequest, match=r"brokerId 1.*registered brokerIds: 0"):
@@ -114,14 +114,14 @@ def test_as_long_as_another_one_is_registered_the_promoted_one_is_waited_for() -
 
 def test_who_is_to_be_promoted_is_not_in_its_own_way() -> None:
     itself = member(1, STATUS)
-    _check(replace(itself, address="localhost:1"), [replace(itself, told=more(itself))])
+    _check(replace(itself, address="localhost:1"), [replace(itself, view=more(itself))])
     fenced = member(0, STATUS, fenced=200)
     _check(replace(fenced, address="localhost:1"), [fenced])
 
 
 def more(one: LogMember) -> ReplicasView:
     """The second look may find more than the first."""
-    return msgspec.structs.replace(one.told, end=one.told.end + 1)
+    return msgspec.structs.replace(one.view, end=one.view.end + 1)
 
 
 # -- a Raft group ----------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def wait(looked: Looked) -> ReplicasView:
 
 def test_a_hand_over_is_done_when_a_later_epoch_is_led_and_routed_to() -> None:
     old, elected, routed = leads(0, 7), leads(1, 8), leads(0, 8)
-    assert wait(Looked([], [old], [elected], [member(0, None), routed])) == routed.told
+    assert wait(Looked([], [old], [elected], [member(0, None), routed])) == routed.view
 
 
 def test_a_leader_that_stays_or_a_group_without_one_is_an_error() -> None:
@@ -193,7 +193,7 @@ def follower(number: int, name: str) -> FollowerView:
 def test_of_two_that_believe_to_lead_the_later_one_does() -> None:
     old, new = member(0, STATUS), member(0, STATUS, epoch=65)
     for members in ([old, new], [new, old]):
-        assert leaders_of(members) == {"broker-a": new.told}
+        assert leaders_of(members) == {"broker-a": new.view}
     assert leaders_of([member(0, STATUS, fenced=65), member(1, STATUS)]) == {}
 
 
@@ -201,9 +201,9 @@ def test_a_member_that_no_name_server_knows_is_absent() -> None:
     others = (follower(1, "n1"), follower(2, "n2"))
     leader = member(0, STATUS, member="n0", followers=others)
     there, silent = member(2, STATUS, member="n2"), member(2, None)
-    assert absent([leader, there]) == [(leader.told, others[0])]
+    assert absent([leader, there]) == [(leader.view, others[0])]
     assert absent([leader, member(1, STATUS, member="n1"), there]) == []
-    assert absent([leader, silent]) == [(leader.told, others[0])]  # n2 is known: it is silent
+    assert absent([leader, silent]) == [(leader.view, others[0])]  # n2 is known: it is silent
     assert absent([there]) == []  # nobody leads, so nobody counts them
 
 

@@ -106,7 +106,7 @@ def group_that_lacks_n1(broker: str) -> list[LogMember]:
     leader = replica(0, leads=True, member="n0", followers=others, broker_name=broker)
     follower = replica(2, member="n2", state="follower", broker_name=broker)
     return [
-        LogMember(broker, one.registered_id, one.address, one.told) for one in (leader, follower)
+        LogMember(broker, one.registered_id, one.address, one.view) for one in (leader, follower)
     ]
 
 

@@ -58,7 +58,7 @@ TRIAL = FilterTrial(
     reason="KeyError",
 )
 FIGURES = FilterFigures(
-    group="till", name="late", version=2, seen=100, passed=1, micros=400, failed_at_ms=5, strikes=1
+    group="till", name="late", version=2, seen=100, passed=1, micros=400, failed_at_ms=5, failures=1
 )
 
 

@@ -1,6 +1,6 @@
 """A ticket desk: a process that is killed in the middle of its transactions.
 
-    python -m kourou_demo.ticket_desk NAMESRV LEDGER ROWS --ready-file FILE
+    python -m kourou_demo.ticket_counter NAMESRV LEDGER ROWS --ready-file FILE
 
 It starts a transaction for each of ROWS (numbers joined by commas), records every second one in the
 ledger as booked, resolves none of them, and waits to be killed.
@@ -22,7 +22,7 @@ from kourou.client.consumer.received import ReceivedMessage
 from kourou.sync import Client
 from kourou_demo.ledger import LedgerWriter
 from kourou_demo.member import say_ready
-from kourou_demo.terms import DESK_GROUP, TICKETS_TOPIC
+from kourou_demo.terms import COUNTER_GROUP, TICKETS_TOPIC
 
 
 class Ticket(msgspec.Struct):
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(argv)
     stop = (signal.SIGTERM, signal.SIGINT)
     signal.pthread_sigmask(signal.SIG_BLOCK, stop)  # before threads start: none may receive them
-    client = Client(chosen.namesrv, group=DESK_GROUP)
+    client = Client(chosen.namesrv, group=COUNTER_GROUP)
     client.transaction_check(TICKETS_TOPIC)(_not_known_yet)
     with LedgerWriter(chosen.ledger) as ledger, client:
         for row in chosen.rows:

@@ -15,7 +15,7 @@ STUCK_AFTER_S = 40.0
 """A wait ends after so many seconds without progress."""
 
 
-class Patience:
+class ProgressWaits:
     """Waits for conditions; a wait without progress is recorded as a fault of the demo."""
 
     def __init__(self, clock: Clock, faults: list[str]) -> None:

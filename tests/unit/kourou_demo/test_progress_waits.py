@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kourou_demo import patience
-from kourou_demo.patience import STUCK_AFTER_S, Patience
+from kourou_demo import progress_waits as waits
+from kourou_demo.progress_waits import STUCK_AFTER_S, ProgressWaits
 
 
 class HastyClock:
@@ -31,7 +31,7 @@ class HastyClock:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "LOOK_S", 0)
+    monkeypatch.setattr(waits, "LOOK_S", 0)
 
 
 async def test_it_ends_when_it_is_done() -> None:
@@ -41,7 +41,7 @@ async def test_it_ends_when_it_is_done() -> None:
     async def count() -> int:
         return next(counts)
 
-    assert await Patience(HastyClock(1), faults).reach("counting", count, 3) == 3
+    assert await ProgressWaits(HastyClock(1), faults).reach("counting", count, 3) == 3
     assert faults == []
 
 
@@ -55,11 +55,11 @@ async def test_what_moves_is_waited_for_however_long_it_takes() -> None:
         return count
 
     clock = HastyClock(STUCK_AFTER_S * 2)
-    await Patience(clock, faults).wait("counting", moved, lambda: count == 9)
+    await ProgressWaits(clock, faults).wait("counting", moved, lambda: count == 9)
     assert (count, faults) == (9, [])
 
 
 async def test_what_stands_still_is_a_fault() -> None:
     faults: list[str] = []
-    await Patience(HastyClock(STUCK_AFTER_S), faults).wait("waiting", lambda: 7, lambda: False)
+    await ProgressWaits(HastyClock(STUCK_AFTER_S), faults).wait("waiting", lambda: 7, lambda: False)
     assert faults == ["waiting: no progress for 40 s"]
