@@ -36,7 +36,7 @@ def test_where_nothing_is_traced_nothing_goes_along() -> None:
     followed = Followed()
     followed.choose([a_flight(1, 5)])
     assert followed.properties(1) == {}
-    assert Collected(traced=False).view().as_json() == {"trace_id": None, "trace_services": None}
+    assert Collected(traced=False).traced().as_json() == {"trace_id": None, "trace_services": None}
 
 
 def test_without_a_collector_the_demo_has_one_of_its_own() -> None:
@@ -54,14 +54,14 @@ def test_without_a_collector_the_demo_has_one_of_its_own() -> None:
         found.collect_into(spans)
     assert environment == {"OTEL_TRACES_SAMPLER": "always_on"}
     services = {"a": ["process flights", "send flights"], "b": ["store flights"]}
-    assert found.view() == Traced(trace_id, services, 3)
+    assert found.traced() == Traced(trace_id, services, 3)
 
 
 def test_with_a_collector_only_the_id_is_known() -> None:
     environment = {ENDPOINT: "http://there:4318"}
     with collected("http://there:4318", environment) as found:
         assert environment == {ENDPOINT: "http://there:4318"}
-    view = found.view().as_json()
+    view = found.traced().as_json()
     assert view["trace_id"] == found.followed.traceparent[3:35]
     assert view["trace_services"] is None
 
@@ -82,4 +82,4 @@ def test_without_the_exporters_package_nothing_is_traced(
     environment: dict[str, str] = {}
     with collected("", environment) as found:
         assert environment == {}
-        assert found.view().trace_id == ""
+        assert found.traced().trace_id == ""

@@ -70,7 +70,7 @@ async def test_the_time_is_that_of_a_send_begun_when_the_leader_was_gone() -> No
     some.kill_begins()
     some.leader_is_gone = True
     clock.ms = 1_700
-    some.answered(7, begun_without=False)
+    some.answered(7, started_without=False)
     assert (group.asked, some.failover_ms) == (TARGETS, 0), "an answer that was still on its way"
     group.led.set()
     await settled()
