@@ -23,7 +23,7 @@ def test_the_types_are_those_that_brokers_take_back() -> None:
 
 @pytest.mark.parametrize("topic", [*_PURPOSES, "broker-a", "shop", "shop_REPLY_TOPIC"])
 def test_a_broker_owns_every_topic_that_is_refused(topic: str) -> None:
-    assert TopicRules(cluster_name="shop").owns(topic)
+    assert TopicRules(cluster_name="shop", broker_name="broker-a").owns(topic)
     for kind in ("TopicPut", "TopicDeleted"):
         why = refusal(kind, topic, created=True, brokers=["broker-a"], clusters=["shop"])
         assert why is not None
