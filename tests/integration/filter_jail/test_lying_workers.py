@@ -67,7 +67,7 @@ def test_a_lie_ends_the_worker(jail, name: str) -> None:
 
 
 def test_lies_end_in_quarantine(jail) -> None:
-    lie = f"{SPEAK}\ndef match(m, c):\n    {LIES['more results']}\n    return True"
+    lie = f"{SPEAK}\ndef match(m, c):\n    {LIES['more verdicts']}\n    return True"
     assert jail.until_quarantine(jail.preamble + lie) == 3
 
 
