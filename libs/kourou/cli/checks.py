@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from kourou.cli.check_stages import PLACES, SLOW_TEST_TIMEOUT_S, STAGES, Stage, may_skip
+from kourou.cli.check_stages import PLACES, SLOW_TEST_TIMEOUT_S, STAGES, WORKERS, Stage, may_skip
 from kourou.cli.checkout import find_checkout
 from kourou.errors import ConfigError, Unavailable
 from kourou.service.process_setup import require_group
@@ -133,11 +133,12 @@ class Options:
 
     @property
     def places(self) -> int:
-        """How many test processes may run at once; a slow run has one stage after the other.
+        """How many test processes may run at once.
 
-        Its tests take an hour each, and their time limits assume that they run alone.
+        A slow run has fewer, because some of its tests take an hour alone: one stage with workers,
+        and one without next to it.
         """
-        return 1 if self.slow or self.soak else PLACES
+        return WORKERS + 1 if self.slow or self.soak else PLACES
 
 
 @dataclass(slots=True)
