@@ -52,7 +52,7 @@ SETUPS = (
     Setup("sync-flush", f"{SYNC}, SYNC_FLUSH", role=SYNC, flush="sync"),
     Setup("raft", f"Raft of {RAFT_MEMBERS}", followers=RAFT_MEMBERS - 1),
 )
-BESIDE = (
+COMPARED_PAIRS = (
     ("async", "rocketmq-async"),
     ("sync", "rocketmq-sync"),
     ("raft", "sync"),
@@ -162,11 +162,11 @@ class Rounds:
         there = [one[column] for one in self._values.get(name, ()) if one and column in one]
         return statistics.median(there) if there else None
 
-    def ratio(self, name: str, beside: str, column: str) -> float | None:
+    def ratio(self, name: str, other: str, column: str) -> float | None:
         """The median of the ratios of all rounds that have both."""
-        if name not in self._values or beside not in self._values:
+        if name not in self._values or other not in self._values:
             return None
-        pairs = zip(self._values[name], self._values[beside], strict=True)
+        pairs = zip(self._values[name], self._values[other], strict=True)
         ratios = [ours[column] / theirs[column] for ours, theirs in pairs if ours and theirs]
         return statistics.median(ratios) if ratios else None
 
@@ -177,11 +177,11 @@ class Rounds:
                 value = self.value(setup.name, column.name)
                 if value is not None:
                     yield Figure(f"{setup.name} {column.name}", column.unit, value)
-        for name, beside in BESIDE:
+        for name, other in COMPARED_PAIRS:
             for column in COLUMNS:
-                ratio = self.ratio(name, beside, column.name) if column.compared else None
+                ratio = self.ratio(name, other, column.name) if column.compared else None
                 if ratio is not None:
-                    yield Figure(f"{name}/{beside} {column.name}", "×", ratio)
+                    yield Figure(f"{name}/{other} {column.name}", "×", ratio)
 
     def tables(self, rocketmq: str) -> Iterator[str]:
         """Tables of values and of ratios. `rocketmq` is that system's name and version."""
@@ -196,10 +196,10 @@ class Rounds:
         yield in_columns(lines)
         compared = [column for column in COLUMNS if column.compared]
         lines = [["×, medians of the rounds' ratios", *(column.title for column in compared)]]
-        for name, beside in BESIDE:
-            ratios = [self.ratio(name, beside, column.name) for column in compared]
+        for name, other in COMPARED_PAIRS:
+            ratios = [self.ratio(name, other, column.name) for column in compared]
             if any(ratio is not None for ratio in ratios):
-                label = f"{titles[name]} / {titles[beside]}"
+                label = f"{titles[name]} / {titles[other]}"
                 lines.append([label, *("" if one is None else f"{one:.2f}" for one in ratios)])
         if len(lines) > 1:
             yield in_columns(lines)

@@ -106,7 +106,7 @@ class AccessEntry:
     def concerns(self, need: Need) -> bool:
         """True if the resource and an action fit, from wherever the request comes.
 
-        Whoever is denied one resource does not get all of its type.
+        A user who is denied one resource does not get all of its type.
         """
         if self.actions.isdisjoint(need.actions):
             return False

@@ -30,8 +30,8 @@ class CallerKind(StrEnum):
     """Who may send a request at all."""
 
     USER = "user"
-    """Whoever meets its needs; with no needs every user with credentials, or anonymous if the door
-    admits it."""
+    """A user who meets its needs; without needs every user with credentials, or anonymous if the
+    door admits it."""
     NODE = "node"
     """Only the process that the request names, with its own credential."""
     SERVER = "server"

@@ -3,7 +3,7 @@
 //
 //     NODE_PATH=… node scenarios.js ADDRESS SCENARIO,SCENARIO MARK
 //
-// Runs the scenarios beside each other and prints one JSON line for each.
+// Runs the scenarios concurrently and prints one JSON line for each.
 
 const assert = require('assert');
 const { Consumer, Message, Producer } = require('ali-ons');

@@ -7,7 +7,7 @@ import pytest
 from kourou.errors import ConfigError
 from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 from kourou_bench.replication import (
-    BESIDE,
+    COMPARED_PAIRS,
     SETUPS,
     Lag,
     Rounds,
@@ -59,7 +59,7 @@ def test_only_the_named_setups_are_measured_all_without_names() -> None:
 
 
 def test_whatever_is_compared_is_measured() -> None:
-    assert {name for pair in BESIDE for name in pair} == set(SETUP)
+    assert {name for pair in COMPARED_PAIRS for name in pair} == set(SETUP)
 
 
 def test_a_setup_without_a_role_is_a_raft_group() -> None:
