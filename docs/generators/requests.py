@@ -81,7 +81,7 @@ def page(_root: Path) -> str:
                 link(code(spec.name), spec.name),
                 _answerers(spec),
                 "RocketMQ" if spec.remoting else "Kourou",
-                f"{spec.rule.action.value} {spec.rule.resource.value}",
+                spec.requirement.text,
             )
             for number, spec in sorted(REQUESTS.items())
         ],
@@ -134,7 +134,7 @@ def _told(kind: type[Header]) -> str:
 def _facts(spec: RequestSpec) -> Iterator[str]:
     yield f"code {spec.code}, {'RocketMQ' if spec.remoting else 'Kourou'}'s"
     yield f"{'received (without a reply)' if spec.oneway else 'answered'} by: {_answerers(spec)}"
-    yield f"permission: {spec.rule.action.value} {spec.rule.resource.value}"
+    yield f"permission: {spec.requirement.text}"
     if _BODIES[spec.body]:
         yield f"body: {_BODIES[spec.body]}"
     if _BODIES[spec.reply_body]:

@@ -23,7 +23,7 @@ FOLDER_MODULES_MAX = 20
 
 MOST: Mapping[str, int] = {
     "single_importers": 14,
-    "doubled_classes": 11,
+    "doubled_classes": 10,
     "ing_modules": 5,
     "forbidden_words": 4,
 }

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar
 
 import msgspec
+
+from kourou.access.requirements import REQUIREMENTS, Requirement
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 """An integer that RocketMQ stores in a Java `int`."""
@@ -50,36 +52,6 @@ class Body(StrEnum):
     SOURCE = "source"  # the source text of a filter
 
 
-class Resource(StrEnum):
-    """The resource of a request, for the allow rules."""
-
-    TOPIC = "topic"
-    GROUP = "group"
-    CLIENT = "client"
-    BROKER = "broker"
-    CLUSTER = "cluster"
-    ACCESS = "access"
-
-
-class Action(StrEnum):
-    """The action of a request on its resource."""
-
-    PUBLISH = "publish"
-    SUBSCRIBE = "subscribe"
-    READ = "read"
-    MANAGE = "manage"
-    CONNECT = "connect"
-    REPLICATE = "replicate"
-    NOTIFY = "notify"
-
-
-class Rule(NamedTuple):
-    """The permission to send a request: `action` on `resource`."""
-
-    resource: Resource
-    action: Action
-
-
 class Answerer(StrEnum):
     """The kinds of processes that handle requests."""
 
@@ -108,7 +80,11 @@ class RequestSpec:
     reply_body: Body
     answered_by: frozenset[Answerer]
     answers: frozenset[int]
-    rule: Rule
     oneway: bool = False
     short_names: bool = False
     remoting: bool = True
+
+    @property
+    def requirement(self) -> Requirement:
+        """What a caller needs for it."""
+        return REQUIREMENTS[self.name]

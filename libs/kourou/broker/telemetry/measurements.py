@@ -18,8 +18,7 @@ from typing import TypeVar
 
 from kourou.errors import Code
 from kourou.protocol.messages.pulls import PullMessage
-from kourou.protocol.messages.sends import EndTransaction
-from kourou.protocol.request import Action, Resource, Rule
+from kourou.protocol.messages.sends import SendMessage, SendRecords, SendReplyMessage
 from kourou.protocol.table import REQUESTS
 from kourou.runtime.core import Reply, ReplyTo
 from kourou.service.protocol_server import RequestObserver, TimedReplyTo
@@ -37,7 +36,7 @@ _SUM = len(_BOUNDS_NS) + 1
 SENDS = frozenset(
     spec.code
     for spec in REQUESTS.values()
-    if spec.rule == Rule(Resource.TOPIC, Action.PUBLISH) and spec.code != EndTransaction.code
+    if spec.header in (SendMessage, SendRecords, SendReplyMessage)
 )
 PULLS = frozenset({PullMessage.code})
 

@@ -18,8 +18,12 @@ from kourou.protocol.messages.pulls import (
     QueryConsumerOffset,
     UpdateConsumerOffset,
 )
-from kourou.protocol.request import Action
-from kourou.protocol.table import REQUESTS
+from kourou.protocol.messages.sends import (
+    EndTransaction,
+    SendMessage,
+    SendRecords,
+    SendReplyMessage,
+)
 from kourou.runtime.core import LogWarning, Tick
 from kourou_rigs.engine import Engine
 from kourou_rigs.pair import Pair
@@ -117,7 +121,7 @@ def test_what_changes_the_log_is_refused_with_the_leaders_address(pair, kind) ->
 
 
 def test_every_request_that_publishes_is_among_them() -> None:
-    publishing = {spec.header for spec in REQUESTS.values() if spec.rule.action is Action.PUBLISH}
+    publishing = {SendMessage, SendRecords, SendReplyMessage, EndTransaction}
     assert publishing <= set(REFUSED)
 
 
