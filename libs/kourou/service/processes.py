@@ -302,8 +302,15 @@ def _before_exec(parent: int) -> Callable[[], None]:
 
 
 LOOPBACK = "127.0.0.1"
-PORTS = range(12_000, 22_000)
-"""Below the ephemeral range of Linux, even after a broker adds 10,011 to its port."""
+KEPT_PORTS = range(12_000, 17_000)
+"""Reserved by `KeptPorts`."""
+
+UNKEPT_PORTS = range(17_010, 22_000)
+"""Returned by `free_port`, below the ephemeral range even after a broker adds 10,011 to its port.
+
+No reserved port is among them, nor at a distance that a broker derives: a broker whose chosen port
+is two above its reserved administration port would occupy that one with its VIP channel.
+"""
 
 
 def free_port(*shifts: int) -> int:
@@ -312,7 +319,7 @@ def free_port(*shifts: int) -> int:
     It is not reserved; use `KeptPorts` for that.
     """
     while True:
-        port = random.choice(PORTS)
+        port = random.choice(UNKEPT_PORTS)
         if all(_is_free(port + shift) for shift in (0, *shifts)):
             return port
 
@@ -353,7 +360,7 @@ def _kept_socket() -> socket.socket:
     while True:
         kept = socket.socket()
         try:
-            kept.bind((LOOPBACK, random.choice(PORTS)))
+            kept.bind((LOOPBACK, random.choice(KEPT_PORTS)))
         except OSError:
             kept.close()
             continue

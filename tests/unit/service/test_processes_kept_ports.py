@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou.service.processes import LOOPBACK, KeptPorts, free_port
+from kourou.service.processes import KEPT_PORTS, LOOPBACK, UNKEPT_PORTS, KeptPorts, free_port
 
 
 def listening(port: int, *, reuse: bool) -> socket.socket:
@@ -38,14 +38,20 @@ def test_no_port_is_one_that_the_system_gives_to_a_connection() -> None:
         ports.release()
 
 
-def test_no_port_is_chosen_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kourou.service.processes.PORTS", range(12_000, 12_004))
+def test_no_kept_port_is_chosen_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kourou.service.processes.KEPT_PORTS", range(12_000, 12_003))
     one, other = KeptPorts(), KeptPorts()
     try:
-        assert len({one["a"], other["a"], free_port()}) == 3
+        assert len({one["a"], other["a"], other["b"]}) == 3
     finally:
         one.release()
         other.release()
+
+
+def test_no_kept_port_is_one_that_a_broker_derives_from_a_free_one() -> None:
+    derived = {port + shift for port in UNKEPT_PORTS for shift in (-2, 0, 1, 10_000, 10_001)}
+    assert derived.isdisjoint(KEPT_PORTS)
+    assert free_port() in UNKEPT_PORTS
 
 
 def test_a_name_has_one_port_and_names_differ() -> None:
