@@ -389,16 +389,16 @@ def test_what_a_handler_has_is_in_its_hands_and_then_it_is_stuck(
 ):
     first, second = (operator.send(topic, b"x") for _ in range(2))
     with member(cluster, group, topic, gate) as mq:
-        told = why(first.message_id, "in_hands", group)
+        told = why(first.message_id, "in_progress", group)
         facts = only(told).causes[0].facts
         assert facts["member"] == mq._client.session.client_id
         assert (facts["smallest_unfinished"], facts["next_offset"]) == (0, 0)
-        told = why(second.message_id, "in_hands", group)
+        told = why(second.message_id, "in_progress", group)
         assert "the oldest unfinished" in only(told).causes[0].sentence
         cluster.clock.advance(70)
         told = why(second.message_id, "member_stuck", group)
         assert only(told).causes[0].facts["stands_ms"] >= 60_000
-        assert codes(only(told)) == ["member_stuck", "in_hands"]
+        assert codes(only(told)) == ["member_stuck", "in_progress"]
 
 
 def test_a_member_that_has_enough_pulls_no_more(operator, cluster, topic, group, gate, why):
@@ -468,7 +468,7 @@ def test_a_queue_that_another_member_has_locked(operator, cluster, topic, group,
         first = stack.enter_context(
             member(cluster, group, topic, gate, ordered=True, instance="second")
         )
-        why(sent.message_id, "in_hands", group)
+        why(sent.message_id, "in_progress", group)
         # The queue falls to the lowest id; the handler of the other one still has its message.
         stack.enter_context(member(cluster, group, topic, gate, ordered=True, instance="first"))
         told = why(sent.message_id, "queue_locked", group)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.interop.marks import ROW_FEATURES
+
 FOLDER = Path(__file__).parent
 FEATURES = FOLDER / "features.toml"
 RESULTS = FOLDER / "results.json"
@@ -28,7 +30,7 @@ class Row:
 
     area: str
     title: str
-    seeds: tuple[str, ...]
+    features: tuple[str, ...]
     scenarios: Mapping[str, tuple[str, ...]]
 
 
@@ -38,7 +40,7 @@ def read_rows() -> list[Row]:
         Row(
             one["area"],
             one["title"],
-            tuple(one.get("seeds", ())),
+            ROW_FEATURES.get(one["title"], ()),
             {client: tuple(one[client]) for client in read_clients() if client in one},
         )
         for one in _read()["row"]
@@ -53,7 +55,7 @@ def read_clients() -> dict[str, dict[str, str]]:
 def scenarios(client: str) -> dict[str, tuple[str, ...]]:
     """What a client tries, with the numbers that Kourou's server proves by it."""
     return {
-        name: row.seeds if client in PROVING else ()
+        name: row.features if client in PROVING else ()
         for row in read_rows()
         for name in row.scenarios.get(client, ())
     }

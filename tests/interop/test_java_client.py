@@ -22,8 +22,8 @@ PROGRAMS = {"java": "Interop", "mqadmin": "Mqadmin"}
 def cases() -> Iterator[Any]:
     """Every scenario on our server; on RocketMQ's in slow runs only."""
     for client in JAVA:
-        for name, seeds in rows.scenarios(client).items():
-            marks = [pytest.mark.feature(*seeds)] if seeds else []
+        for name, features in rows.scenarios(client).items():
+            marks = [pytest.mark.feature(*features)] if features else []
             yield pytest.param("kourou", client, name, marks=marks, id=f"kourou-{client}-{name}")
             slow = [pytest.mark.slow]
             yield pytest.param("rocketmq", client, name, marks=slow, id=f"rocketmq-{client}-{name}")

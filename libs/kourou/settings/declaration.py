@@ -379,7 +379,7 @@ class Settings:
         without effect are accepted with a warning. An unknown name raises ConfigError, which
         suggests the nearest one.
         """
-        known = cls.by_key()
+        known = {key: one for one in settings_of(cls) for key in (one.key, *one.aliases)}
         chosen: dict[str, Any] = {}
         for key, value in settings.items():
             if promises_nothing(key, str(value)):

@@ -197,7 +197,7 @@ class Chaos:
 
     # -- all of it --------------------------------------------------------------------------------
 
-    def heal(self) -> None:
+    def repair(self) -> None:
         """End all faults: repair connections and disks, and start brokers that are down."""
         ailing = [one for one in self._cluster.everyone if one.disk and one.disk.ailing]
         for one in ailing:

@@ -146,7 +146,7 @@ def kourou_clock(kourou_broker: Cluster) -> ClusterClock:
 def kourou_chaos(kourou_broker: Cluster) -> Iterator[Chaos]:
     """Fault injection for `kourou_broker`; all faults end after the test."""
     yield kourou_broker.chaos
-    kourou_broker.chaos.heal()
+    kourou_broker.chaos.repair()
 
 
 def _named_after(request: pytest.FixtureRequest) -> str:

@@ -196,7 +196,7 @@ def test_heal_takes_everything_back(kourou_topic, once, kourou_chaos, kourou_bro
     kourou_chaos.drop_requests(times=None)
     kourou_chaos.fill_disk()
     kourou_chaos.kill()
-    kourou_chaos.heal()
+    kourou_chaos.repair()
     assert kourou_broker.is_up("broker-a")
     once.send(kourou_topic, b"x")
     kourou_sent.one(kourou_topic)

@@ -77,7 +77,7 @@ class CauseCode(StrEnum):
     ORDERED_RETRY = "ordered_retry"
     FLOW_CONTROLLED = "flow_controlled"
     MEMBER_STUCK = "member_stuck"
-    IN_HANDS = "in_hands"
+    IN_PROGRESS = "in_progress"
     WAITING_BEHIND = "waiting_behind"
     UNDECIDED = "undecided"
 
@@ -379,7 +379,7 @@ MEANINGS: Mapping[CauseCode, Meaning] = {
         "consumer's thread stacks (kourou admin consumerStatus -s); after consumeTimeout the "
         "message is redelivered.",
     ),
-    CauseCode.IN_HANDS: Meaning("Being consumed", _WAITING, "A consumer is processing it."),
+    CauseCode.IN_PROGRESS: Meaning("Being consumed", _WAITING, "A consumer is processing it."),
     CauseCode.WAITING_BEHIND: Meaning(
         "Consumer lag",
         _WAITING,

@@ -577,7 +577,7 @@ def _pace(
             text += "it is being processed."
         else:
             text += f"the offset advances when {queue.first}, the oldest unfinished, is finished."
-        yield StatusCause(CauseCode.IN_HANDS, text, known)
+        yield StatusCause(CauseCode.IN_PROGRESS, text, known)
         return
     yield StatusCause(
         CauseCode.WAITING_BEHIND,

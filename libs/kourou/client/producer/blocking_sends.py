@@ -327,7 +327,7 @@ class BlockingSends:
         self._direct: DirectSends | None = None
 
     def _begin(self, core: ProducerCore, client: ClientCore) -> None:
-        threads, count_max = client.settings.callback_threads, core.settings.unsent_count_max
+        threads, count_max = client.settings.callback_threads, core.settings.pending_count_max
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="kourou-callback")
         direct = self._direct = DirectSends(core, is_possible=client.dials_in_clear)
         self._port = ThreadPort(core.outgoing, direct.shared)

@@ -163,8 +163,8 @@ class ProducerCore:
             self._send_now if here else self.outgoing.put,
             here=here,
             round_trip_ms=lambda: self.sender.round_trip_ms,
-            count_max=self.settings.unsent_count_max,
-            size_bytes_max=self.settings.unsent_size_bytes_max,
+            count_max=self.settings.pending_count_max,
+            size_bytes_max=self.settings.pending_size_bytes_max,
         )
 
     def _send_now(self, messages: list[PendingSend]) -> None:

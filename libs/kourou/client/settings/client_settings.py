@@ -385,17 +385,19 @@ class ProducerSettings(Settings):
         seed="131072",
         rocketmq=SAME,
     )
-    unsent_count_max: int = setting(
+    pending_count_max: int = setting(
         65_536,
-        "unsentCountMax",
+        "pendingCountMax",
         "Messages that wait for an answer before a send has to wait.",
+        aliases=("unsentCountMax",),
         low=1,
         high=NEVER,
     )
-    unsent_size_bytes_max: int = setting(
+    pending_size_bytes_max: int = setting(
         64 * 1024 * 1024,
-        "unsentSizeBytesMax",
+        "pendingSizeBytesMax",
         "Their bytes, likewise.",
+        aliases=("unsentSizeBytesMax",),
         unit="bytes",
         low=limits.BODY_SIZE_BYTES_MAX,
         high=1 << 40,

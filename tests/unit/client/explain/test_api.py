@@ -81,7 +81,7 @@ def test_a_question_that_fails_leaves_its_name_and_the_others_go_on(mq, cluster)
     try:
         explanation = mq.admin.explain.message(sent.message_id, topic=topic, group="deaf")
     finally:
-        cluster.chaos.heal()
+        cluster.chaos.repair()
     assert explanation.groups[0].causes[0].code == "consumed"
     assert "history of progress/deaf at broker-a" in [one.what for one in explanation.missing]
 

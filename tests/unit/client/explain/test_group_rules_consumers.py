@@ -60,7 +60,7 @@ def test_others_are_before_it(judge):
 
 def test_it_is_in_the_hands_of_a_member(judge):
     (cause,) = judge(holding(AT_IT))
-    assert (cause.code, cause.facts["member"]) == (CauseCode.IN_HANDS, "m1")
+    assert (cause.code, cause.facts["member"]) == (CauseCode.IN_PROGRESS, "m1")
     assert "it is being processed" in cause.sentence
     (cause,) = judge(holding(replace(AT_IT, first=4)))
     assert "the offset advances when 4" in cause.sentence
@@ -68,9 +68,9 @@ def test_it_is_in_the_hands_of_a_member(judge):
 
 def test_a_handler_is_stuck_when_the_smallest_stands_for_long(judge):
     stuck = replace(AT_IT, since_ms=NOW_MS - STUCK_MS)
-    assert codes(judge(holding(stuck))) == [CauseCode.MEMBER_STUCK, CauseCode.IN_HANDS]
+    assert codes(judge(holding(stuck))) == [CauseCode.MEMBER_STUCK, CauseCode.IN_PROGRESS]
     assert codes(judge(holding(replace(stuck, since_ms=NOW_MS - STUCK_MS + 1)))) == [
-        CauseCode.IN_HANDS
+        CauseCode.IN_PROGRESS
     ]
     before = replace(BEFORE_IT, since_ms=NOW_MS - STUCK_MS)
     assert codes(judge(holding(before))) == [CauseCode.MEMBER_STUCK, CauseCode.WAITING_BEHIND]
@@ -93,7 +93,7 @@ def test_a_member_that_has_enough_pulls_no_more(judge, queue, limit):
 
 
 def test_what_is_in_hands_is_not_paused(judge):
-    assert codes(judge(holding(replace(AT_IT, cached=11)))) == [CauseCode.IN_HANDS]
+    assert codes(judge(holding(replace(AT_IT, cached=11)))) == [CauseCode.IN_PROGRESS]
 
 
 def test_ordered_queues_have_no_span(judge):
@@ -105,7 +105,7 @@ def test_an_ordered_queue_waits_for_another_attempt(judge):
     waits = OrderedWait(7, 2, NOW_MS + 5_000)
     stuck = replace(AT_IT, since_ms=0)
     first, second = judge(holding(stuck, ordered=True, waits=waits))
-    assert (first.code, second.code) == (CauseCode.ORDERED_RETRY, CauseCode.IN_HANDS), (
+    assert (first.code, second.code) == (CauseCode.ORDERED_RETRY, CauseCode.IN_PROGRESS), (
         "it is not stuck"
     )
     assert "failed 2 times at it;" in first.sentence
@@ -126,9 +126,9 @@ def test_another_client_has_the_lock(judge):
     (cause,) = judge(HOLDER, lock_owner="m1")
     assert cause.facts["connected"] is True
     held = judge(holding(AT_IT, ordered=True), lock_owner="m1")
-    assert codes(held) == [CauseCode.IN_HANDS], "its own"
+    assert codes(held) == [CauseCode.IN_PROGRESS], "its own"
     taken = judge(holding(AT_IT, ordered=True), lock_owner="m9")
-    assert codes(taken) == [CauseCode.QUEUE_LOCKED, CauseCode.IN_HANDS]
+    assert codes(taken) == [CauseCode.QUEUE_LOCKED, CauseCode.IN_PROGRESS]
 
 
 def test_nobody_has_the_queue(judge):

@@ -140,7 +140,7 @@ async def test_async_send_gives_a_future(cluster, producing):
 async def test_a_full_window_makes_senders_wait(cluster, producing):
     broker = cluster.broker()
     cluster.topics["T"] = (1, 1)
-    async with producing(unsent_count_max=3) as mq:
+    async with producing(pending_count_max=3) as mq:
         await mq.send("T", b"")
         results = await asyncio.gather(*(mq.send("T", b"%d" % n) for n in range(20)))
     assert len(results) == 20
@@ -162,7 +162,7 @@ async def test_a_cancelled_send_does_not_disturb_the_others(cluster, producing):
 async def test_waiting_for_room_keeps_the_order(cluster, producing):
     broker = cluster.broker()
     cluster.topics["T"] = (1, 1)
-    async with producing(unsent_count_max=7) as mq:
+    async with producing(pending_count_max=7) as mq:
         await mq.send("T", b"first")
         await asyncio.gather(*(mq.send("T", b"%d" % n) for n in range(100)))
     assert [one.body for one in broker.stored("T")][1:] == [b"%d" % n for n in range(100)]

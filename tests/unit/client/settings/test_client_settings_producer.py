@@ -145,7 +145,7 @@ async def test_failing_brokers_are_avoided(cluster, producer, tools, enabled, as
 
 
 @pytest.mark.parametrize(
-    "bound", [{"unsentCountMax": "2"}, {"unsentSizeBytesMax": str(4 * 1024 * 1024)}]
+    "bound", [{"pendingCountMax": "2"}, {"unsentSizeBytesMax": str(4 * 1024 * 1024)}]
 )
 async def test_senders_wait_for_room(broker, producer, bound):
     async with producer(**bound) as mq:

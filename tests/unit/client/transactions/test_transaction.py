@@ -86,7 +86,7 @@ def test_the_end_is_sent_in_the_background(broker, topic, sent):
             async with mq.transaction(topic, b"later") as tx:
                 pass
             assert not tx.reported
-            broker.chaos.heal()
+            broker.chaos.repair()
         assert tx.reported, "repeated until the broker has heard it"
 
     run(story)
@@ -269,7 +269,7 @@ def test_a_broker_that_stays_away_is_no_error_of_the_block(broker, topic, sent, 
         broker.chaos.drop_requests(EndTransaction, times=None, cut=True)
         with caplog.at_level(logging.WARNING), mq.transaction(topic, b"x", timeout_ms=2_000) as tx:
             pass
-        broker.chaos.heal()
+        broker.chaos.repair()
         broker.clock.leap(HEARTBEAT_S)  # the connection is a new one, so the broker forgot it
         assert not tx.reported
         assert tx.id in caplog.text

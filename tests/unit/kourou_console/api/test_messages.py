@@ -208,7 +208,7 @@ def test_what_may_be_at_a_broker_that_does_not_answer_is_not_said_to_be_nowhere(
             for query in ({}, {"topic": topic})
         ]
     finally:
-        cluster.chaos.heal()
+        cluster.chaos.repair()
     assert {answer.status for answer in answers} <= {503, 504}
     assert console.get(f"/v1/messages/{sent.message_id}").status == 200
 
@@ -231,7 +231,7 @@ def test_what_is_at_another_broker_is_found_while_one_is_away(cluster, console, 
         by_key = console.get("/v1/messages", query={"topic": topic, "key": "here"})
         trace = console.get(f"{path}/trace", query={"topic": topic})
     finally:
-        cluster.chaos.heal()
+        cluster.chaos.repair()
     assert [one.status for one in (found, named, by_key, trace)] == [200] * 4
     assert found.json["message"]["body"] == named.json["message"]["body"] == "x"
     assert questions == 2, "the search, and its copies"

@@ -239,7 +239,7 @@ def test_an_answer_that_is_lost_is_asked_for_again(
     kourou_client.send_many(topic, [b"x"] * 100)
     kourou_broker.chaos.drop_answers(PullMessage, times=1, cut=True)
     rows = rows_in(kourou_broker, MessageQueue(topic, "broker-a", 0), 0, 100)
-    kourou_broker.chaos.heal()
+    kourou_broker.chaos.repair()
     assert [row["offset"] for row in rows] == list(range(100))
 
 
