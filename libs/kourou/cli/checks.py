@@ -227,16 +227,19 @@ def _chosen(options: Options) -> list[Stage]:
 def _side_by_side(
     stages: Sequence[Stage], places: int, start: Callable[[Stage], Future[StageOutcome]]
 ) -> Iterator[tuple[Stage, StageOutcome, float]]:
-    """Start stages in order, each as soon as its places are free; yields outcome and seconds.
+    """Start each stage as soon as its places are free; yields outcome and seconds.
 
-    A stage that needs more places than exist runs alone. Outcomes are yielded as stages finish.
+    Of the stages that fit, the first one starts, so one that needs many places does not keep places
+    empty. A stage that needs more than exist runs alone. Outcomes are yielded as stages finish.
     """
     waiting = list(stages)
     running: dict[Future[StageOutcome], tuple[Stage, float]] = {}
     while waiting or running:
         taken = sum(stage.places for stage, _ in running.values())
-        while waiting and (not running or taken + waiting[0].places <= places):
-            stage = waiting.pop(0)
+        while stage := next(
+            (one for one in waiting if not running or taken + one.places <= places), None
+        ):
+            waiting.remove(stage)
             running[start(stage)] = stage, time.monotonic()
             taken += stage.places
         _say_what_runs([stage.name for stage, _ in running.values()])

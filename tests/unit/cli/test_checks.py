@@ -235,6 +235,23 @@ def test_a_stage_that_wants_more_places_than_there_are_runs_alone() -> None:
     assert list(finished) == []
 
 
+def test_a_stage_that_does_not_fit_holds_up_no_other() -> None:
+    started: dict[str, Future[checks.StageOutcome]] = {}
+
+    def start(stage: Stage) -> Future[checks.StageOutcome]:
+        started[stage.name] = Future()
+        if stage.name == "browser":
+            started["browser"].set_result(checks.StageOutcome())
+        return started[stage.name]
+
+    stages = [Stage("unit", "", workers=2), Stage("spark", "", workers=2), Stage("browser", "")]
+    finished = checks._side_by_side(stages, 3, start)
+    assert next(finished)[0].name == "browser"
+    assert list(started) == ["unit", "browser"]
+    started["unit"].set_result(checks.StageOutcome())
+    assert next(finished)[0].name == "unit"
+
+
 def test_two_stages_really_run_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
