@@ -14,11 +14,14 @@ from hypothesis import settings
 
 from kourou_rigs.postgres import MISSING, PostgresServer, find_programs
 
-FAST_SHARE = 10
-"""A default run does one in so many rounds of a fault test; --slow does all of them."""
+FAST_SHARE, SLOW_SHARE = 10, 3
+"""A default run, and one with --slow, do one in so many rounds of a fault test; --soak does all.
+
+With all rounds, --slow took 2 h 40 on two slow cores, so that it was run too rarely.
+"""
 
 EXAMPLES = 300
-"""Examples of each Hypothesis property with --slow; a default run tries one in ten of them."""
+"""Examples of each Hypothesis property with --soak; other runs try the same share of them."""
 
 SAVE_INTERVAL_S = 2.0
 """How often a resumable run writes down what has passed so far."""
@@ -30,8 +33,8 @@ _MARKS = pytest.StashKey[list[tuple[str, str, bool]]]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("kourou")
-    group.addoption("--slow", action="store_true", help="all rounds of fault tests, slow tests too")
-    group.addoption("--soak", action="store_true", help="tests marked soak: hours, on purpose")
+    group.addoption("--slow", action="store_true", help="a third of all rounds, slow tests too")
+    group.addoption("--soak", action="store_true", help="all rounds, and tests marked soak: hours")
     group.addoption("--compose", action="store_true", help="bring docker-compose.yml up for real")
     group.addoption("--sim", type=int, metavar="SEED", help="run simulations with this seed only")
     group.addoption("--record", type=Path, metavar="FILE", help="write the outcomes as JSON")
@@ -42,12 +45,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     # A busy machine must not fail a test: properties are about results, benchmarks about time.
-    examples = EXAMPLES if config.getoption("--slow") else EXAMPLES // FAST_SHARE
+    examples = EXAMPLES // share_of(config)
     settings.register_profile("kourou", deadline=None, max_examples=examples)
     settings.load_profile("kourou")
     target: Path | None = config.getoption("--record")
     if target is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(RunRecord(target, config.getoption("--resume")))
+
+
+def share_of(config: pytest.Config) -> int:
+    """A run does one in so many rounds."""
+    if config.getoption("--soak"):
+        return 1
+    return SLOW_SHARE if config.getoption("--slow") else FAST_SHARE
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -92,15 +102,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def rounds(request: pytest.FixtureRequest) -> Callable[[int], int]:
-    """`rounds(full)`: how many rounds a fault test does; all with --slow, else one in ten.
+    """`rounds(full)`: how many rounds a fault test does: all with --soak, else a share of them.
 
     What was asked for goes into the run's record, so that the counts can be printed at the end.
     """
     config = request.config
-    slow: bool = config.getoption("--slow")
+    share = share_of(config)
 
     def count(full: int) -> int:
-        done = full if slow else max(1, full // FAST_SHARE)
+        done = max(1, full // share)
         config.stash[_CURRENT].user_properties.append(("rounds", [done, full]))
         return done
 

@@ -72,8 +72,9 @@ STAGES: tuple[Stage, ...] = (
     Stage("contract", "the same tests on the fake and the real broker", tests="tests/contract"),
     Stage(
         "kernel",
-        "unit and contract on the kernel in Python",
-        tests="tests/unit tests/contract",
+        "what encodes and stores, on the kernel in Python",
+        tests="tests/unit/protocol tests/unit/store tests/unit/engine tests/unit/client/producer "
+        "tests/unit/client/transactions tests/contract",
         workers=WORKERS,
         environment=(("KOUROU_KERNEL", "python"),),
         slow=True,

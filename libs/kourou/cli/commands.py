@@ -399,9 +399,11 @@ def check(
         typer.Argument(help=f"Only these stages: {', '.join(stage.name for stage in STAGES)}."),
     ] = None,
     slow: Annotated[
-        bool, typer.Option("--slow", help="All rounds of fault tests; resumes an interrupted run.")
+        bool, typer.Option("--slow", help="Slow tests, a third of all rounds; resumes.")
     ] = False,
-    soak: Annotated[bool, typer.Option("--soak", help="Include tests that run for hours.")] = False,
+    soak: Annotated[
+        bool, typer.Option("--soak", help="All rounds, and tests that run for hours.")
+    ] = False,
     compose: Annotated[
         bool, typer.Option("--compose", help="Include tests that start docker-compose.yml.")
     ] = False,
