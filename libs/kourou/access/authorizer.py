@@ -120,7 +120,7 @@ def entries_of(table: AccessTable, user: str) -> list[AccessEntry]:
     found = [
         AccessEntry(
             one.resource,
-            one.actions,
+            frozenset(one.actions),
             one.effect,
             one.networks,
             one.until_ms,

@@ -327,5 +327,9 @@ SPARK_READ_TIMEOUT_MS_MAX = 3_600_000  # a longer wait is useless
 
 # -- access control -------------------------------------------------------------------------------
 USER_NAME_LENGTH_MAX = 64
+SECRET_LENGTH_MIN = 7  # characters; RocketMQ wants more than 6
+SECRET_LENGTH_MAX = 256
+USERS_MAX = 10_000  # of one broker
+POLICIES_MAX = 100_000
 POLICY_NETWORKS_MAX = 64  # of one policy; a request is compared with each once
 ACCESS_DECISIONS_MAX = 100_000  # decisions, and sources, that are remembered; beyond: forgotten
