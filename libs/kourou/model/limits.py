@@ -332,4 +332,5 @@ SECRET_LENGTH_MAX = 256
 USERS_MAX = 10_000  # of one broker
 POLICIES_MAX = 100_000
 POLICY_NETWORKS_MAX = 64  # of one policy; a request is compared with each once
+ACCESS_REFUSALS_MAX = 10_000  # kinds of refusals that are counted one by one; beyond: together
 ACCESS_DECISIONS_MAX = 100_000  # decisions, and sources, that are remembered; beyond: forgotten

@@ -48,18 +48,25 @@ MEMBERS = "members"
 """The listener for replicas of a log; it refuses clients."""
 
 
+OWN_LINKS = frozenset({"leader", "raft", "page"})
+"""Protocols of connections that a process opened itself, and of its own pages: no listener has
+them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Peer:
     """The other end of one connection. `id` is unique within the process and never reused.
 
     `protocol` names the transport ("zmq", "tcp", "local") for statistics only: no decision depends
-    on it. `listener` is the name of the listener that accepted the connection.
+    on it. `listener` is the name of the listener that accepted the connection. `key` is the CURVE
+    public key (Z85) that the other end proved to have; "" in clear text.
     """
 
     id: int
     protocol: str
     address: tuple[str, int]
     listener: str = "internal"
+    key: str = ""
 
     def __str__(self) -> str:
         return f"{self.protocol}:{self.address[0]}:{self.address[1]}#{self.id}"
@@ -92,6 +99,11 @@ class ReplyTo:
         Python.
         """
         return "PYTHON"
+
+    @property
+    def signed(self) -> Mapping[str, str | None] | None:
+        """The fields of a request with an access key, as they were signed; None without one."""
+        return None
 
     @property
     def version(self) -> int:
