@@ -60,13 +60,15 @@ class Requirement:
     """The needs of a request.
 
     `text` describes them for people. With `lists` the answer and its totals contain only what the
-    user has any right to.
+    user has any right to. `always`: they are enforced even if other decisions are off or observed,
+    as long as there are users: nobody makes himself an administrator in the meantime.
     """
 
     text: str
     needs: Callable[[Any, Facts], Needs]
     caller: CallerKind = CallerKind.USER
     lists: bool = False
+    always: bool = False
 
 
 def need_of_topic(name: str, *actions: Action) -> Need | AnyOf:
@@ -125,7 +127,7 @@ def users(*actions: Action, field: str = "username") -> Requirement:
         name = (getattr(request, field, "") or "").removeprefix("User:")
         return [Need(ResourceType.USER, name, actions)]
 
-    return Requirement(f"{_either(actions)} on User", needs)
+    return Requirement(f"{_either(actions)} on User", needs, always=True)
 
 
 def filter_of(*actions: Action) -> Requirement:

@@ -185,6 +185,7 @@ class BrokerParts:
             self.topic_handler,
             self.group_handler,
             self.broker_handler,
+            self.access_gate,
         )
 
     def _create_role(

@@ -119,7 +119,8 @@ class Received:
     """A request arrived.
 
     `wall_ms` is the wall clock at receipt; `deadline_ms` is monotonic and absolute, 0 for none;
-    `trace` is the 25-byte trace context of the frame, empty if absent.
+    `trace` is the 25-byte trace context of the frame, empty if absent. `user` is who sends it, set
+    when that is decided; "" where nothing is decided.
     """
 
     to: ReplyTo
@@ -128,6 +129,12 @@ class Received:
     wall_ms: int
     deadline_ms: int = 0
     trace: bytes = b""
+    user: str = ""
+
+    @property
+    def actor(self) -> str:
+        """Who causes what the request does, for the history: the user if known, else the peer."""
+        return f"User:{self.user}" if self.user else str(self.to.peer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from kourou.access.signature import ACCESS_KEY, verify
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.ports import SecretBox
-from kourou.errors import Code, DecodeError, KourouError
+from kourou.errors import Code, DecodeError, KourouError, NoPermission
 from kourou.model.limits import ACCESS_REFUSALS_MAX
 from kourou.model.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 from kourou.protocol.bodies.access_bodies import Refusal
@@ -81,8 +81,8 @@ class AccessGate:
 
     @property
     def active(self) -> bool:
-        """Whether requests are decided at all: there are users, and the mode is not OFF."""
-        return self._access.effective_mode is not AccessMode.OFF
+        """Whether requests are decided at all: there are users."""
+        return bool(self._access.users)
 
     @property
     def authorizer(self) -> Authorizer:
@@ -97,15 +97,11 @@ class AccessGate:
         """What was refused since the start, by kind; the most frequent first."""
         return sorted(self._refusals.values(), key=lambda one: -one.count)
 
-    def user_of(self, received: Received) -> str:
-        """Return who sends a request; "" if its credentials are not valid."""
-        try:
-            return self._user(received)
-        except _Credentials:
-            return ""
-
     def check(self, now_ms: int, received: Received) -> list[Effect] | None:
-        """Return the effects of a refusal; None if the request may be handled."""
+        """Return the effects of a refusal; None if the request may be handled.
+
+        Sets the request's user.
+        """
         peer = received.to.peer
         if peer.protocol in OWN_LINKS or peer.listener == MEMBERS:
             return None
@@ -113,9 +109,12 @@ class AccessGate:
         if requirement is None or requirement.caller is CallerKind.SERVER:
             text = not_supported(received.request.code)
             return [Reply(received.to, Code.REQUEST_CODE_NOT_SUPPORTED, text)]
+        mode = AccessMode.ENFORCE if requirement.always else self._access.mode
+        if mode is AccessMode.OFF:
+            return None
         user, decision = ANONYMOUS, Decision(False, "the request has no credentials")
         try:
-            user = self._user(received)
+            user = received.user = self._user(received)
         except _Credentials as error:
             decision = Decision(False, str(error))
         else:
@@ -123,7 +122,18 @@ class AccessGate:
         if decision.allowed:
             self.allowed += 1
             return None
-        return self._refuse(now_ms, received, user, decision)
+        return self._refuse(now_ms, received, user, decision, observed=mode is AccessMode.OBSERVE)
+
+    def need_administrator(self, received: Received) -> None:
+        """Raise NoPermission unless an administrator sends it, or nothing is decided."""
+        if not self.active:
+            return
+        account = self._access.users.get(received.user)
+        if account is None or not account.enabled or not account.administers:
+            raise NoPermission(
+                "only an administrator may change roles, policies, and users who have roles",
+                hint="a right to change users does not contain other rights",
+            )
 
     # -- who ------------------------------------------------------------------------------------
 
@@ -185,9 +195,8 @@ class AccessGate:
     # -- refusals ---------------------------------------------------------------------------------
 
     def _refuse(
-        self, now_ms: int, received: Received, user: str, decision: Decision
+        self, now_ms: int, received: Received, user: str, decision: Decision, *, observed: bool
     ) -> list[Effect] | None:
-        observed = self._access.effective_mode is AccessMode.OBSERVE
         request = type(received.request).__name__
         source = received.to.peer.address[0]
         need = "" if decision.need is None else str(decision.need)

@@ -135,24 +135,14 @@ class AccessHandler:
             if one is not None
         ] + [self._access.users[name] for name in concerned if name in self._access.users]
         if any(one.roles for one in touched):
-            self._need_administrator(received)
-
-    def _need_administrator(self, received: Received) -> None:
-        if not self._gate.active:
-            return
-        account = self._access.users.get(self._gate.user_of(received))
-        if account is None or not account.administers:
-            raise NoPermission(
-                "only an administrator may change users with roles, and roles",
-                hint="a right to change users does not contain other rights",
-            )
+            self._gate.need_administrator(received)
 
     def delete_user(
         self, now_ms: int, received: Received, request: AuthDeleteUser
     ) -> list[BrokerEffect]:
         """Delete a user (3003)."""
         if rules.existing_user(self._access, request.username).roles:
-            self._need_administrator(received)
+            self._gate.need_administrator(received)
         events = rules.decide_delete_user(self._access, request.username)
         return self._pending_replies.decided(now_ms, received, events)
 
@@ -177,7 +167,7 @@ class AccessHandler:
         self, now_ms: int, received: Received, request: AuthCreateAcl | AuthUpdateAcl
     ) -> list[BrokerEffect]:
         """Add policies, or replace those of the same resources (3006, 3007); all or none."""
-        self._need_administrator(received)
+        self._gate.need_administrator(received)
         name = user_of_subject(request.subject)
         if name != ANONYMOUS:
             rules.existing_user(self._access, name)
@@ -206,7 +196,7 @@ class AccessHandler:
         self, now_ms: int, received: Received, request: AuthDeleteAcl
     ) -> list[BrokerEffect]:
         """Remove the policies of a subject for one resource, or all of them (3008)."""
-        self._need_administrator(received)
+        self._gate.need_administrator(received)
         name = user_of_subject(request.subject)
         resource = Pattern.parse(request.resource) if request.resource else None
         events = [
@@ -247,7 +237,7 @@ class AccessHandler:
         self, now_ms: int, received: Received, request: SetAccessMode
     ) -> list[BrokerEffect]:
         """Ignore, observe or enforce decisions (30060)."""
-        self._need_administrator(received)
+        self._gate.need_administrator(received)
         try:
             mode = AccessMode(request.mode)
         except ValueError:
