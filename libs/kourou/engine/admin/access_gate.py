@@ -23,7 +23,7 @@ from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.ports import SecretBox
 from kourou.errors import Code, DecodeError, KourouError, NoPermission
-from kourou.model.limits import ACCESS_REFUSALS_MAX
+from kourou.model.limits import ACCESS_DECISIONS_MAX, ACCESS_REFUSALS_MAX
 from kourou.model.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 from kourou.protocol.bodies.access_bodies import Refusal
 from kourou.protocol.bodies.config_bodies import decode_group_config
@@ -76,6 +76,8 @@ class AccessGate:
         self._secrets: dict[str, str] = {}
         self._refusals: dict[tuple[str, str, str, str], Refusal] = {}
         self._warned: dict[tuple[str, str, str, str], int] = {}
+        self._usually_allowed: set[tuple[object, ...]] = set()
+        self._generation: object = None
         self.allowed = 0
         self.refused = 0
 
@@ -112,14 +114,21 @@ class AccessGate:
         mode = AccessMode.ENFORCE if requirement.always else self._access.mode
         if mode is AccessMode.OFF:
             return None
+        usual: tuple[object, ...] | None = None
         user, decision = ANONYMOUS, Decision(False, "the request has no credentials")
         try:
             user = received.user = self._user(received)
         except _Credentials as error:
             decision = Decision(False, str(error))
         else:
+            usual = self._usual(user, received)
+            if usual in self._usually_allowed:
+                self.allowed += 1
+                return None
             decision = self._decide(user, requirement, received)
         if decision.allowed:
+            if usual is not None:
+                self._remember(usual)
             self.allowed += 1
             return None
         return self._refuse(now_ms, received, user, decision, observed=mode is AccessMode.OBSERVE)
@@ -134,6 +143,34 @@ class AccessGate:
                 "only an administrator may change roles, policies, and users who have roles",
                 hint="a right to change users does not contain other rights",
             )
+
+    # -- the requests of every second -------------------------------------------------------------
+
+    def _usual(self, user: str, received: Received) -> tuple[object, ...] | None:
+        """Return what alone decides a send to an existing topic, or a pull; None for all others.
+
+        Forgets what was allowed if the table has changed, or a grant has ended.
+        """
+        generation = self.authorizer.generation(received.wall_ms)
+        if generation is not self._generation:
+            self._generation = generation
+            self._usually_allowed.clear()
+        request, source = received.request, received.to.peer.address[0]
+        match request:
+            case sends.SendMessage(topic=topic) if topic in self._context.control.topics:
+                return (sends.SendMessage, user, source, topic)
+            case sends.SendRecords(targets=[target]) if (
+                target.topic in self._context.control.topics
+            ):
+                return (sends.SendRecords, user, source, target.topic)
+            case pulls.PullMessage(consumer_group=group, topic=topic):
+                return (pulls.PullMessage, user, source, topic, group)
+        return None
+
+    def _remember(self, usual: tuple[object, ...]) -> None:
+        if len(self._usually_allowed) >= ACCESS_DECISIONS_MAX:
+            self._usually_allowed.clear()
+        self._usually_allowed.add(usual)
 
     # -- who ------------------------------------------------------------------------------------
 
