@@ -183,9 +183,7 @@ class AccessHandler:
             events += self._opposite(policy, opposite, policies)
         return self._pending_replies.decided(now_ms, received, events)
 
-    def _opposite(
-        self, policy: Policy, effect: Effect, policies: Sequence[Policy]
-    ) -> list[Event]:
+    def _opposite(self, policy: Policy, effect: Effect, policies: Sequence[Policy]) -> list[Event]:
         """Return the removal of the policy for the same resource that it replaces."""
         other = policy_id(policy.user, policy.resource, effect)
         if any(one.id == other for one in policies):
