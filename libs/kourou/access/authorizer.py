@@ -120,7 +120,7 @@ def entries_of(table: AccessTable, user: str) -> list[AccessEntry]:
     found = [
         AccessEntry(
             one.resource,
-            one.actions,
+            frozenset(one.actions),
             one.effect,
             one.networks,
             one.until_ms,
@@ -165,6 +165,12 @@ class Authorizer:
         self._table = table
         self._forget()
         return True
+
+    def generation(self, now_ms: int) -> object:
+        """Another object whenever what was decided before may not be true any more."""
+        if self._ends_ms is not None and now_ms >= self._ends_ms:
+            self._forget()
+        return self._decisions
 
     def decide(
         self, user: str, needs: Sequence[Need | AnyOf], source: str, now_ms: int

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from ipaddress import ip_address, ip_network
 from types import MappingProxyType
@@ -11,7 +12,12 @@ from typing import NamedTuple
 import msgspec
 
 from kourou.errors import BadRequest
-from kourou.model.limits import POLICY_NETWORKS_MAX, USER_NAME_LENGTH_MAX
+from kourou.model.limits import (
+    POLICY_NETWORKS_MAX,
+    SECRET_LENGTH_MAX,
+    SECRET_LENGTH_MIN,
+    USER_NAME_LENGTH_MAX,
+)
 
 ANONYMOUS = "anonymous"
 """The user of a request without credentials."""
@@ -43,6 +49,22 @@ class Action(StrEnum):
 
 
 ALL_ACTIONS = frozenset(Action)
+
+
+def in_order(actions: Iterable[Action]) -> tuple[Action, ...]:
+    """The actions once each, in the order of Action."""
+    wanted = set(actions)
+    return tuple(one for one in Action if one in wanted)
+
+
+class AccessMode(StrEnum):
+    """What happens with the decisions, as soon as there are users."""
+
+    OFF = "off"
+    """Nothing is decided: everybody may do everything."""
+    OBSERVE = "observe"
+    """Refusals are counted and logged; the request is handled."""
+    ENFORCE = "enforce"
 
 
 class Pattern(msgspec.Struct, frozen=True, array_like=True):
@@ -96,14 +118,15 @@ class Effect(StrEnum):
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`user` may, or must not, perform `actions` on the resources of a pattern.
 
-    `networks` (CIDR) restrict it to sources; empty: from everywhere. It ends at `until_ms`, epoch
-    ms. `reason` is for the history.
+    `actions` are in the order of Action, so that equal policies are equal bytes. `networks` (CIDR)
+    restrict it to sources; empty: from everywhere. It ends at `until_ms`, epoch ms. `reason` is for
+    the history.
     """
 
     id: str
     user: str
     resource: Pattern
-    actions: frozenset[Action]
+    actions: tuple[Action, ...]
     effect: Effect = Effect.ALLOW
     networks: tuple[str, ...] = ()
     until_ms: int | None = None
@@ -182,7 +205,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """An account. Credentials are kept apart from it.
 
     A NODE is a process of this suite. `node` names it, `cluster/broker/id` for a broker, and no
-    other process may act for it.
+    other process may act for it. Its CURVE keys (public, Z85) prove who it is on ZeroMQ.
     """
 
     name: str
@@ -190,6 +213,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     enabled: bool = True
     roles: tuple[RoleGrant, ...] = ()
     node: str = ""
+    curve_keys: tuple[str, ...] = ()
 
     @property
     def administers(self) -> bool:
@@ -198,6 +222,14 @@ class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             grant.role is UserRole.ADMINISTRATOR and not grant.prefix and grant.until_ms is None
             for grant in self.roles
         )
+
+
+class SealedSecret(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An encrypted secret: the id of its key, the nonce, and the ciphertext with its tag."""
+
+    key_id: str
+    nonce: bytes
+    ciphertext: bytes
 
 
 class Need(NamedTuple):
@@ -220,6 +252,10 @@ class AnyOf(NamedTuple):
         return " or ".join(map(str, self.needs))
 
 
+_CURVE_KEY = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
+"""Z85, as in ZeroMQ's RFC 32."""
+
+
 def check_user(user: User) -> User:
     """Return the user; raises BadRequest if its name or its node is not valid."""
     name = user.name
@@ -236,11 +272,29 @@ def check_user(user: User) -> User:
         raise BadRequest(f"the name {ANONYMOUS} stands for requests without credentials")
     if bool(user.node) != (user.kind is UserKind.NODE):
         raise BadRequest("a node, and only a node, names its process: cluster/broker/id")
+    for key in user.curve_keys:
+        if not _CURVE_KEY.fullmatch(key):
+            raise BadRequest(
+                f"{key!r} is not a CURVE public key",
+                hint="40 characters, as `kourou keys make` writes them into NAME.key",
+            )
     return user
+
+
+def check_secret(secret: str) -> str:
+    """Return the secret; raises BadRequest, without showing it, if it cannot be one."""
+    if not SECRET_LENGTH_MIN <= len(secret) <= SECRET_LENGTH_MAX or not secret.isprintable():
+        raise BadRequest(
+            f"a secret has {SECRET_LENGTH_MIN} to {SECRET_LENGTH_MAX} printable characters",
+            hint="leave it out, and a random one is made",
+        )
+    return secret
 
 
 def check_policy(policy: Policy) -> Policy:
     """Return the policy; raises BadRequest if it can match nothing or a network is not valid."""
+    if in_order(policy.actions) != policy.actions:
+        policy = msgspec.structs.replace(policy, actions=in_order(policy.actions))
     if not policy.actions:
         raise BadRequest("a policy needs at least one action", hint=", ".join(Action))
     if len(policy.networks) > POLICY_NETWORKS_MAX:

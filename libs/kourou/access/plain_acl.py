@@ -32,6 +32,7 @@ from kourou.access.model import (
     UserRole,
     check_policy,
     check_user,
+    in_order,
 )
 from kourou.errors import BadRequest
 
@@ -157,7 +158,7 @@ def _policies(
                         id=f"{user}/{kind}:{name}/{effect}",
                         user=user,
                         resource=pattern,
-                        actions=actions,
+                        actions=in_order(actions),
                         effect=effect,
                         networks=networks if effect is Effect.ALLOW else (),
                         reason="plain_acl.yml",

@@ -16,7 +16,8 @@ from kourou.access.model import ALL, Action, AnyOf, Need, ResourceType
 from kourou.model.names import DLQ_PREFIX, RETRY_PREFIX
 
 PUB, SUB = Action.PUB, Action.SUB
-CREATE, UPDATE, DELETE, GET = Action.CREATE, Action.UPDATE, Action.DELETE, Action.GET
+CREATE, UPDATE, DELETE = Action.CREATE, Action.UPDATE, Action.DELETE
+GET, LIST = Action.GET, Action.LIST
 
 INTERNAL_NAMESPACE = "KOUROU_"
 """Namespaces of the name servers' values that belong to Kourou itself."""
@@ -59,13 +60,15 @@ class Requirement:
     """The needs of a request.
 
     `text` describes them for people. With `lists` the answer and its totals contain only what the
-    user has any right to.
+    user has any right to. `always`: they are enforced even if other decisions are off or observed,
+    as long as there are users: nobody makes himself an administrator in the meantime.
     """
 
     text: str
     needs: Callable[[Any, Facts], Needs]
     caller: CallerKind = CallerKind.USER
     lists: bool = False
+    always: bool = False
 
 
 def need_of_topic(name: str, *actions: Action) -> Need | AnyOf:
@@ -117,13 +120,14 @@ def cluster(*actions: Action) -> Requirement:
     )
 
 
-def users(*actions: Action) -> Requirement:
+def users(*actions: Action, field: str = "username") -> Requirement:
     """Rights on users; only administrators and those with policies about users have them."""
 
     def needs(request: Any, _: Facts) -> Needs:
-        return [Need(ResourceType.USER, getattr(request, "access_key", ""), actions)]
+        name = (getattr(request, field, "") or "").removeprefix("User:")
+        return [Need(ResourceType.USER, name, actions)]
 
-    return Requirement(f"{_either(actions)} on User", needs)
+    return Requirement(f"{_either(actions)} on User", needs, always=True)
 
 
 def filter_of(*actions: Action) -> Requirement:
@@ -377,9 +381,22 @@ REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType(
         "GET_STATE_AT": HISTORY,
         "UNDO": CHANGE_CLUSTER,
         # users
-        "UPDATE_AND_CREATE_ACL_CONFIG": users(CREATE, UPDATE),
-        "DELETE_ACL_CONFIG": users(DELETE),
+        "UPDATE_AND_CREATE_ACL_CONFIG": users(CREATE, UPDATE, field="access_key"),
+        "DELETE_ACL_CONFIG": users(DELETE, field="access_key"),
         "UPDATE_GLOBAL_WHITE_ADDRS_CONFIG": users(UPDATE),
+        "AUTH_CREATE_USER": users(CREATE),
+        "AUTH_UPDATE_USER": users(UPDATE),
+        "AUTH_DELETE_USER": users(DELETE),
+        "AUTH_GET_USER": users(GET),
+        "AUTH_LIST_USER": users(LIST),
+        "AUTH_CREATE_ACL": users(UPDATE, field="subject"),
+        "AUTH_UPDATE_ACL": users(UPDATE, field="subject"),
+        "AUTH_DELETE_ACL": users(UPDATE, field="subject"),
+        "AUTH_GET_ACL": users(GET, field="subject"),
+        "AUTH_LIST_ACL": users(LIST),
+        "SET_ACCESS_MODE": users(UPDATE),
+        "GET_ACCESS_STATUS": users(LIST),
+        "EXPLAIN_ACCESS": users(GET),
         # filters
         "REGISTER_MESSAGE_FILTER_CLASS": all_of(UPLOAD, PULL),
         "PUT_FILTER": all_of(UPLOAD, group(SUB)),

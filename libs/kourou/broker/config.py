@@ -11,15 +11,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from kourou.broker.administrators import AdministratorFile, recovery_file
 from kourou.broker.raft_keys import FLUSHED, RaftKeys
 from kourou.broker.store_keys import StoreKeys
 from kourou.engine.policy import BrokerPolicy
+from kourou.errors import ConfigError
 from kourou.model.limits import PORT_MAX
 from kourou.service.command_line import Arguments
 from kourou.service.process_keys import REPLICATION_PORT_SHIFT
 from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.settings.sources import LoadedSettings, load_settings, render
+
+if TYPE_CHECKING:
+    from kourou.service.secret_keys import SecretKeys
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +39,41 @@ class BrokerSettings(BrokerPolicy, StoreKeys, RaftKeys):
         self.check_network()
         self.check_raft()
         self.check_store()
+        self._check_access()
         self.delete_hours  # noqa: B018 - raises if malformed
         self.delay_levels_ms  # noqa: B018 - raises if malformed
+
+    def _check_access(self) -> None:
+        """Raises ConfigError if the keys lie next to what they encrypt, or cannot be read."""
+        path, root = self.access_key_file, self.store_root
+        if path is None:
+            return
+        if path.absolute().is_relative_to(root.absolute()):
+            raise ConfigError(
+                f"accessKeyFile={path} is inside storePathRootDir",
+                hint="keep it elsewhere: a copy of the store must not contain its keys",
+            )
+        self.secret_keys  # noqa: B018 - raises if they cannot be read
+
+    @property
+    def secret_keys(self) -> SecretKeys | None:
+        """The keys for secrets of users; None: users cannot have secrets. Raises ConfigError."""
+        if self.access_key_file is None:
+            return None
+        from kourou.service.secret_keys import SecretKeys  # only secrets need cryptography
+
+        return SecretKeys.read(self.access_key_file)
+
+    @property
+    def administrator_files(self) -> list[AdministratorFile]:
+        """The files that may make an administrator at this start."""
+        found = []
+        if self.initial_admin_file is not None:
+            found.append(AdministratorFile(self.initial_admin_file, recovers=False))
+        recovery = recovery_file(self.store_root)
+        if recovery.exists():
+            found.append(AdministratorFile(recovery, recovers=True))
+        return found
 
     @property
     def members_bind_address(self) -> str:

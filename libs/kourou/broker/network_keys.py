@@ -7,6 +7,7 @@ import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from kourou.broker.network.registration import REMOTING, list_url
 from kourou.client.session.discovery import zmq_endpoint
@@ -129,6 +130,19 @@ class NetworkKeys(BrokerIdentity, RemotingKeys):
         "curveMembers",
         "With curveKeyFile, who may copy the log or be a member of its group: a folder or a file "
         "of public keys, or any; empty is curveClients",
+    )
+
+    access_key_file: Path | None = setting(
+        None,
+        "accessKeyFile",
+        "The keys that encrypt the secrets of users in the store, of `kourou keys access FILE`; "
+        "outside the store, mode 600; empty: users cannot have secrets",
+    )
+    initial_admin_file: Path | None = setting(
+        None,
+        "initialAdminFile",
+        "NAME:SECRET or NAME:curve:KEY of the first administrator; read at a start, while there "
+        "is none",
     )
 
     def check_network(self) -> None:

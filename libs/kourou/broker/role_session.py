@@ -83,6 +83,7 @@ class RoleSession:
         self.leads = not isinstance(role, FollowerRole | QuorumFollowerRole)
         self._elected = isinstance(role, QuorumLeaderRole)
         self.over = False
+        self._settings = settings
         self._busy_poll_us = settings.busy_poll_us
         self._poll: BusyPoll | None = None
         self.core = BrokerCore(BrokerParts(self._start(settings, control, role)))
@@ -133,6 +134,7 @@ class RoleSession:
             staged=store.staged,
             delays=opened.delays,
             role=role,
+            secrets=settings.secret_keys,
         )
 
     @property
@@ -180,8 +182,19 @@ class RoleSession:
         # Decided after the import, so that imported topics are not created twice.
         own = decide_start(self.parts.control, self.parts.topic_handler.rules)
         await self._record(own, "the broker's own")
+        await self._record_administrators()
         if not self._elected:
             self._perform(self.core.lead(self._clock.now_ms()))
+
+    async def _record_administrators(self) -> None:
+        """Record the first administrator, or the one that the owner of the machine recovers."""
+        for file in self._settings.administrator_files:
+            events = file.events(self.parts.control.access, self._settings.secret_keys)
+            await self._record(events, "recovery" if file.recovers else "first administrator")
+            if file.recovers:
+                await asyncio.to_thread(self.store.write_out)
+                await asyncio.to_thread(self.store.flush)
+                await asyncio.to_thread(file.path.unlink)
 
     def _catch_up(self) -> None:
         """Apply decisions in bytes that were copied while there was no core."""

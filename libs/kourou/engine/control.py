@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from kourou.engine.admin import access_table as access_rules
 from kourou.engine.admin import topic_table as topic_rules
+from kourou.engine.admin.access_table import AccessAggregate, AccessTaken, access_of
 from kourou.engine.admin.topic_table import TopicAggregate, topics_of
 from kourou.engine.filters import filter_table as filter_rules
 from kourou.engine.filters.filter_table import FilterAggregate, FiltersTaken, filters_of
@@ -34,6 +36,7 @@ from kourou.engine.transactions import batches as batch_rules
 from kourou.engine.transactions.batches import Batches
 from kourou.errors import DecodeError, GroupNotFound
 from kourou.events.control_events import (
+    AccessEventBase,
     BatchEventBase,
     Event,
     FilterEventBase,
@@ -74,6 +77,7 @@ class ControlState:
     filters: FilterAggregate = field(default_factory=FilterAggregate)
     batches: Batches = field(default_factory=Batches)
     replicas: ReplicaAggregate = field(default_factory=ReplicaAggregate)
+    access: AccessAggregate = field(default_factory=AccessAggregate)
 
     def copy(self) -> ControlState:
         """Return an independent copy. O(state): for tests and tools, not for the loop."""
@@ -88,6 +92,7 @@ class ControlState:
             self.filters.copy(),
             self.batches.copy(),
             self.replicas.copy(),
+            self.access.copy(),
         )
 
 
@@ -120,6 +125,8 @@ def evolve(state: ControlState, recorded: Recorded) -> ControlState:
             batch_rules.evolve(state.batches, event, at_ms)
         case ReplicationEventBase():
             replica_rules.evolve(state.replicas, event, recorded.position)
+        case AccessEventBase():
+            access_rules.evolve(state.access, event)
         case _:
             pass
     state.next_offset = recorded.offset + 1
@@ -261,6 +268,7 @@ class _Snapshot(msgspec.Struct):
     filters: FiltersTaken = FiltersTaken()
     batches: list[tuple[str, BatchQuery]] = []
     replicas: ReplicasTaken = ReplicasTaken()
+    access: AccessTaken = AccessTaken()
 
 
 class _Format(msgspec.Struct):
@@ -303,6 +311,7 @@ def encode_state(state: ControlState) -> bytes:
             filter_rules.taken(state.filters),
             batch_rules.taken(state.batches),
             replica_rules.taken(state.replicas),
+            access_rules.taken(state.access),
         )
     )
 
@@ -329,6 +338,7 @@ def decode_state(snapshot: bytes) -> ControlState:
         filters_of(read.filters),
         batch_rules.batches_of(read.batches),
         replicas_of(read.replicas),
+        access_of(read.access),
     )
 
 

@@ -119,6 +119,8 @@ class BrokerCore:
         waiting: dict[type[Request], list[Received]] = {}
         if self._elected is not None:
             self._elected.look()
+        if self.parts.access_gate.active:
+            inputs = self._allowed(inputs, effects)
         for item in inputs:
             if type(item) is Received and type(item.request) in self._joint:
                 waiting.setdefault(type(item.request), []).append(item)
@@ -178,6 +180,14 @@ class BrokerCore:
             effects.append(_PROJECT)
         effects += self.parts.confirmations.want_flush()
         return self.parts.topic_registration.gate(effects)
+
+    def _allowed(self, inputs: Sequence[Input], effects: list[Effect]) -> list[Input]:
+        """Return the inputs without the requests that are refused; their replies go to `effects`.
+
+        A change of the table takes effect after the batch that contains it.
+        """
+        allows = self.parts.access_gate.allows
+        return [item for item in inputs if type(item) is not Received or allows(item, effects)]
 
     def _together(
         self, now_ms: int, waiting: Mapping[type[Request], Sequence[Received]]
@@ -444,6 +454,7 @@ def _handlers(parts: BrokerParts) -> Mapping[type[Request], Handler]:
         **parts.client_request_handler.handlers(),
         **parts.reply_handler.handlers(),
         **parts.broker_handler.handlers(),
+        **parts.access_handler.handlers(),
         **parts.filter_handler.handlers(),
         **parts.filter_server_handler.handlers(),
         **parts.retention.handlers(),

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kourou.engine.admin.access_gate import AccessGate
+from kourou.engine.admin.access_handler import AccessHandler
 from kourou.engine.admin.broker_handler import BrokerHandler
 from kourou.engine.admin.history_handler import HistoryHandler
 from kourou.engine.admin.log_handler import BootstrapHandler, LogHandler
@@ -25,7 +27,7 @@ from kourou.engine.groups.progress import Commits
 from kourou.engine.groups.queue_locks import QueueLocks
 from kourou.engine.groups.subscriptions import SubscriptionPolicy
 from kourou.engine.policy import BrokerPolicy, EffectivePolicy
-from kourou.engine.ports import StoreView
+from kourou.engine.ports import SecretBox, StoreView
 from kourou.engine.pulls.moved_offsets import MovedOffsets
 from kourou.engine.pulls.pull_handler import PullHandler
 from kourou.engine.pulls.query_handler import OffsetHandler, QueryHandler
@@ -76,7 +78,7 @@ class Start:
     """Everything that a broker's core starts from. `store_host` is the address in message IDs.
 
     `delays` is the progress of the delay levels (level -> next offset) if another broker made some.
-    `role` None: this broker cannot have followers.
+    `role` None: this broker cannot have followers. `secrets` None: it cannot keep users' secrets.
     """
 
     view: StoreView
@@ -92,6 +94,7 @@ class Start:
     staged: bool = False
     delays: Mapping[int, int] = field(default_factory=dict)
     role: Role | None = None
+    secrets: SecretBox | None = None
 
 
 class BrokerParts:
@@ -170,6 +173,8 @@ class BrokerParts:
         host, port = start.store_host
         self.group_figures = ConsumerLagHandler(context, self.statistics, f"{host}:{port}")
         self.group_handler = GroupHandler(context, self.members.ensure_group)
+        self.access_gate = AccessGate(context, start.secrets)
+        self.access_handler = AccessHandler(context, self.access_gate, start.secrets)
         self.broker_handler = BrokerHandler(
             context, start.registry, self.apply, self.topic_handler.wanted_by, start.figures
         )
@@ -180,6 +185,7 @@ class BrokerParts:
             self.topic_handler,
             self.group_handler,
             self.broker_handler,
+            self.access_gate,
         )
 
     def _create_role(

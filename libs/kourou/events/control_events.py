@@ -17,6 +17,7 @@ from typing import Annotated, TypeVar, get_args
 
 import msgspec
 
+from kourou.access.model import AccessMode, Policy, SealedSecret, User
 from kourou.errors import BadRequest, DecodeError
 from kourou.model.filter import FilterPolicy, FilterState
 from kourou.model.limits import ACTOR_LENGTH_MAX, REASON_LENGTH_MAX, TRACE_ID_LENGTH_MAX
@@ -413,6 +414,84 @@ class InSyncChanged(ReplicationEventBase, frozen=True):
 ReplicationEvent = EpochOpened | InSyncChanged
 
 
+class AccessEventBase(EventBase, frozen=True):
+    """Base of all events about users, their policies, and what happens with decisions."""
+
+
+class UserPut(AccessEventBase, frozen=True):
+    """A user was created (`before` None) or changed."""
+
+    user: User
+    before: User | None = None
+
+    @property
+    def aggregate(self) -> str:
+        """The aggregate that it changed."""
+        return f"user/{self.user.name}"
+
+
+class UserDeleted(AccessEventBase, frozen=True):
+    """A user was deleted, with the secret and the policies."""
+
+    before: User
+    policies: tuple[Policy, ...] = ()
+
+    @property
+    def aggregate(self) -> str:
+        """The aggregate that it changed."""
+        return f"user/{self.before.name}"
+
+
+class UserSecretSet(AccessEventBase, frozen=True):
+    """A user has a new secret; the former one is not valid any more. It is stored encrypted."""
+
+    user: str
+    secret: SealedSecret
+
+    @property
+    def aggregate(self) -> str:
+        """The aggregate that it changed."""
+        return f"user/{self.user}"
+
+
+class PolicyPut(AccessEventBase, frozen=True):
+    """A policy was added (`before` None) or changed."""
+
+    policy: Policy
+    before: Policy | None = None
+
+    @property
+    def aggregate(self) -> str:
+        """The aggregate that it changed."""
+        return f"user/{self.policy.user}"
+
+
+class PolicyRemoved(AccessEventBase, frozen=True):
+    """A policy was removed."""
+
+    before: Policy
+
+    @property
+    def aggregate(self) -> str:
+        """The aggregate that it changed."""
+        return f"user/{self.before.user}"
+
+
+class AccessModeSet(AccessEventBase, frozen=True):
+    """Decisions are ignored, observed or enforced from now on."""
+
+    mode: AccessMode
+    before: AccessMode
+
+    @property
+    def aggregate(self) -> str:
+        """The aggregate that it changed."""
+        return "access/mode"
+
+
+AccessEvent = UserPut | UserDeleted | UserSecretSet | PolicyPut | PolicyRemoved | AccessModeSet
+
+
 @dataclass(frozen=True, slots=True)
 class UnknownEvent:
     """An event of a type that this version does not know; `body` is its JSON, unchanged."""
@@ -439,6 +518,7 @@ KnownEvent = (
     | FilterEvent
     | BatchEvent
     | ReplicationEvent
+    | AccessEvent
 )
 Event = KnownEvent | UnknownEvent
 

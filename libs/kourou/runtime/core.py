@@ -48,18 +48,25 @@ MEMBERS = "members"
 """The listener for replicas of a log; it refuses clients."""
 
 
+OWN_LINKS = frozenset({"leader", "raft", "page"})
+"""Protocols of connections that a process opened itself, and of its own pages: no listener has
+them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Peer:
     """The other end of one connection. `id` is unique within the process and never reused.
 
     `protocol` names the transport ("zmq", "tcp", "local") for statistics only: no decision depends
-    on it. `listener` is the name of the listener that accepted the connection.
+    on it. `listener` is the name of the listener that accepted the connection. `key` is the CURVE
+    public key (Z85) that the other end proved to have; "" in clear text.
     """
 
     id: int
     protocol: str
     address: tuple[str, int]
     listener: str = "internal"
+    key: str = ""
 
     def __str__(self) -> str:
         return f"{self.protocol}:{self.address[0]}:{self.address[1]}#{self.id}"
@@ -94,6 +101,11 @@ class ReplyTo:
         return "PYTHON"
 
     @property
+    def signed(self) -> Mapping[str, str | None] | None:
+        """The fields of a request with an access key, as they were signed; None without one."""
+        return None
+
+    @property
     def version(self) -> int:
         """The remoting version of the client.
 
@@ -107,7 +119,8 @@ class Received:
     """A request arrived.
 
     `wall_ms` is the wall clock at receipt; `deadline_ms` is monotonic and absolute, 0 for none;
-    `trace` is the 25-byte trace context of the frame, empty if absent.
+    `trace` is the 25-byte trace context of the frame, empty if absent. `user` is who sends it, set
+    when that is decided; "" where nothing is decided.
     """
 
     to: ReplyTo
@@ -116,6 +129,12 @@ class Received:
     wall_ms: int
     deadline_ms: int = 0
     trace: bytes = b""
+    user: str = ""
+
+    @property
+    def actor(self) -> str:
+        """Who causes what the request does, for the history: the user if known, else the peer."""
+        return f"User:{self.user}" if self.user else str(self.to.peer)
 
 
 @dataclass(frozen=True, slots=True)

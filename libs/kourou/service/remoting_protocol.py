@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kourou.access.signature import ACCESS_KEY
 from kourou.clock import Clock
 from kourou.errors import BadRequest, Code, DecodeError, KourouError
 from kourou.protocol.messages.pulls import PullMessage
@@ -62,6 +63,7 @@ class RemotingReplyTo(TimedReplyTo):
     header_type: HeaderType = HeaderType.JSON
     language: str = Language.JAVA.name
     version: int = 0
+    signed: Mapping[str, str | None] | None = None
 
 
 class RemotingProtocol:
@@ -159,6 +161,7 @@ class RemotingProtocol:
                 command.header_type,
                 command.language.name,
                 command.version,
+                command.ext_fields if ACCESS_KEY in (command.ext_fields or ()) else None,
             )
             try:
                 request = self._decoded(command, peer.listener)

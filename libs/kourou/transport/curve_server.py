@@ -371,7 +371,10 @@ class CurveServer:
         address = far_end(descriptor) if descriptor in self._links.established else None
         if address is None or address[0] != host:
             address = (host, 0)
-        link = Link(routing_id, descriptor, Peer(next_peer_id(), "zmq", address, self.listener))
+        # libzmq sets it to the key that the handshake proved; a peer cannot choose it here.
+        key = str(head.get("User-Id"))
+        peer = Peer(next_peer_id(), "zmq", address, self.listener, key)
+        link = Link(routing_id, descriptor, peer)
         former = self._links.add(link)
         if former is not None:
             self._lost.append(former)

@@ -8,10 +8,19 @@ from typing import Any
 
 import msgspec
 
+from kourou.access.model import SealedSecret
+from kourou.engine.admin.access_table import AccessAggregate
 from kourou.engine.control import ControlState
 from kourou.engine.groups.progress import Table, TopicTable
 from kourou.engine.roles import replicas
-from kourou.events.control_events import Event, GroupDeleted, Recorded, TopicDeleted, encode_event
+from kourou.events.control_events import (
+    Event,
+    GroupDeleted,
+    Recorded,
+    TopicDeleted,
+    UserSecretSet,
+    encode_event,
+)
 from kourou.protocol.bodies.broker_bodies import EventView, encode_event_views
 
 _ENCODER = msgspec.json.Encoder()
@@ -111,7 +120,10 @@ Found = HistoryFound | StateFound | EventFound | BeginningFound
 
 
 def event_view(recorded: Recorded) -> EventView:
-    """Return an event as it is encoded in a body."""
+    """Return an event as it is encoded in a body; without the ciphertext of a user's secret."""
+    event = recorded.event
+    if isinstance(event, UserSecretSet):
+        event = UserSecretSet(event.user, SealedSecret(event.secret.key_id, b"", b""))
     return EventView(
         offset=recorded.offset,
         at_ms=recorded.at_ms,
@@ -119,7 +131,7 @@ def event_view(recorded: Recorded) -> EventView:
         reason=recorded.reason,
         trace_id=recorded.trace_id,
         aggregate=recorded.event.aggregate,
-        event=msgspec.Raw(encode_event(recorded.event)),
+        event=msgspec.Raw(encode_event(event)),
         undoes=recorded.undoes,
     )
 
@@ -153,6 +165,8 @@ def _part(state: ControlState, aggregate: str) -> Any:
             return state.filters.get(group, filter_name)
         case "batches":
             return state.batches.table.get(name)
+        case "user":
+            return _user(state.access, name)
         case "replication":
             return replicas.taken(state.replicas) if state.replicas.epochs else None
     return {
@@ -166,6 +180,19 @@ def _part(state: ControlState, aggregate: str) -> Any:
             f"{group}/{filter_name}": state.filters.table[group, filter_name].bare()
             for group, filter_name in sorted(state.filters.table)
         },
+    }
+
+
+def _user(access: AccessAggregate, name: str) -> Any:
+    """A user with the policies, without the secret."""
+    user = access.users.get(name)
+    if user is None:
+        return None
+    policies = [access.policies[one] for one in sorted(access.policies)]
+    return {
+        "user": user,
+        "has_secret": name in access.secrets,
+        "policies": [one for one in policies if one.user == name],
     }
 
 

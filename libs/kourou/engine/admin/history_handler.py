@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.admin.broker_handler import BrokerHandler
 from kourou.engine.admin.history import (
     BeginningFound,
@@ -34,6 +35,7 @@ from kourou.engine.inputs import HistoryAnswered
 from kourou.engine.pulls.pull_handler import PullHandler
 from kourou.errors import BadRequest, Code, DecodeError, Rejected
 from kourou.events.control_events import (
+    AccessEventBase,
     Cause,
     Event,
     OffsetsReset,
@@ -72,6 +74,7 @@ class HistoryHandler:
         topics: TopicHandler,
         groups: GroupHandler,
         broker: BrokerHandler,
+        gate: AccessGate,
     ) -> None:
         self._control = context.control
         self._commits = context.commits
@@ -84,6 +87,7 @@ class HistoryHandler:
         self._topics = topics
         self._groups = groups
         self._broker = broker
+        self._gate = gate
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
         """Return the handler of each request type."""
@@ -194,6 +198,8 @@ class HistoryHandler:
     def _decide(self, now_ms: int, received: Received, found: EventFound) -> list[Effect]:
         request, recorded = received.request, found.recorded
         assert isinstance(request, Undo), request
+        if isinstance(recorded.event, AccessEventBase):
+            self._gate.need_administrator(received)
         events = self._decided(request, found)
         first = self._control.next_offset
         reason = request.reason or f"undo of event {recorded.offset}"

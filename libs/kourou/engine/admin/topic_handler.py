@@ -86,7 +86,7 @@ class TopicHandler:
                 default_topic=default_topic,
                 default_queue_nums=default_nums,
             )
-        cause = Cause(str(received.to.peer), "first send to the topic")
+        cause = Cause(received.actor, "first send to the topic")
         self._recorder.record(events, cause, received.wall_ms)
         return self._control.topics.table[name]
 

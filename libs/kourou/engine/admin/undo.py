@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kourou.engine.admin import access_table as access
 from kourou.engine.admin import topic_table as topics
 from kourou.engine.admin import undo as filter_undo
 from kourou.engine.admin.topic_table import Unread
@@ -20,6 +21,7 @@ from kourou.engine.groups.progress import Commits, Table
 from kourou.engine.policy import TopicRules
 from kourou.errors import Rejected
 from kourou.events.control_events import (
+    AccessEventBase,
     Event,
     FilterDeleted,
     FilterDisabled,
@@ -100,12 +102,14 @@ def _restoring(state: ControlState, event: Event, context: UndoContext) -> list[
                     hint="use force to restore the offsets from before the reset",
                 )
             return progress.decide_reset(context.commits, group_name, topic, old_offsets)
+        case AccessEventBase():
+            return access.decide_undo(state.access, event)
         case FilterEventBase():
             return filter_undo.decide_filter_undo(state.filters, event, forced=context.forced)
         case _:
             raise Rejected(
                 f"a {event.type} event cannot be undone",
-                hint="only changes of topics, groups, settings, offsets and filters can be undone",
+                hint="changes of topics, groups, settings, offsets, filters and users can be",
             )
 
 

@@ -124,7 +124,7 @@ class MemberHandler:
         invalid name.
         """
         try:
-            self._found(group, Cause(str(received.to.peer), reason), received.wall_ms)
+            self._found(group, Cause(received.actor, reason), received.wall_ms)
         except Unavailable as error:
             raise GroupNotFound(
                 f"consumer group {group} cannot be created: {error}", hint="retry later"

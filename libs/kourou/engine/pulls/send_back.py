@@ -205,7 +205,7 @@ class SendBackHandler:
         return name, 0
 
     def _record(self, events: list[Event], received: Received, reason: str) -> None:
-        self._recorder.record(events, Cause(str(received.to.peer), reason), received.wall_ms)
+        self._recorder.record(events, Cause(received.actor, reason), received.wall_ms)
 
 
 def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> Changes:

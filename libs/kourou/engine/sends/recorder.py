@@ -204,7 +204,7 @@ class PendingReplies:
     def cause(self, received: Received, reason: str, undoes: int | None = None) -> Cause:
         """Return who causes something, why, and under which trace. Raises BadRequest."""
         trace_id = received.trace[:16].hex() if any(received.trace) else ""
-        return Cause(str(received.to.peer), reason, trace_id, undoes)
+        return Cause(received.actor, reason, trace_id, undoes)
 
 
 BATCH_EVENTS = 500

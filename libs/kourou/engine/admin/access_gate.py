@@ -1,0 +1,360 @@
+"""Decides every request before a handler gets it: who sends it, what it needs, and whether it may.
+
+State: soft: decrypted secrets and decisions of the current table, counters of refusals.
+
+Invariants:
+- a request whose type declares no needs is refused
+- what this process connected to is trusted, and so is the listener for replicas, which admits only
+  the keys of curveMembers
+- the user comes from this request's signature, or from the key of its connection, and is looked up
+  for every request: what is revoked is refused at once
+- a decision uses the values that the handler will use, parsed from the bytes that were signed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from kourou.access.authorizer import Authorizer, Decision
+from kourou.access.model import ANONYMOUS, AccessMode, Action, Need, ResourceType, UserKind
+from kourou.access.requirements import CallerKind, Requirement
+from kourou.access.signature import ACCESS_KEY, verify
+from kourou.engine.context import BrokerContext
+from kourou.engine.effects import AccessRefused, Effect
+from kourou.engine.ports import SecretBox
+from kourou.errors import Code, DecodeError, KourouError, NoPermission
+from kourou.model.limits import ACCESS_DECISIONS_MAX, ACCESS_REFUSALS_MAX
+from kourou.model.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
+from kourou.protocol.bodies.access_bodies import Refusal
+from kourou.protocol.bodies.config_bodies import decode_group_config
+from kourou.protocol.bodies.heartbeat_body import decode_heartbeat, decode_subscription_check
+from kourou.protocol.bodies.lists_body import decode_lock_batch
+from kourou.protocol.messages import groups, pulls, sends
+from kourou.protocol.record.message_id import decode_offset_id
+from kourou.protocol.record.message_record import decode_record, real_target
+from kourou.protocol.record.properties import encode_properties
+from kourou.protocol.request import Request
+from kourou.protocol.table import REQUESTS, not_supported
+from kourou.runtime.core import MEMBERS, OWN_LINKS, Received, Reply
+
+FIRST_VERSION_OF_5 = 432
+"""Clients of RocketMQ 5 know code 16 for a refusal; older ones know a remark with code 1."""
+
+_MOVED = frozenset({HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC})
+_OTHERS = ("others", "", "others", "")
+
+
+def requirements_by_type() -> Mapping[type[Request], Requirement]:
+    """The needs of each request type; requests that share a type have the same needs."""
+    found: dict[type[Request], Requirement] = {}
+    for spec in REQUESTS.values():
+        known = found.setdefault(spec.header, spec.requirement)
+        assert known.text == spec.requirement.text, (
+            f"two different needs for {spec.header.__name__}"
+        )
+    return found
+
+
+_REQUIREMENTS = requirements_by_type()
+_LISTS = (Need(ResourceType.CLUSTER, "", (Action.GET,)),)
+
+
+class _Credentials(Exception):
+    """The credentials of a request are not valid."""
+
+
+class AccessGate:
+    """Decides for one broker's core."""
+
+    def __init__(self, context: BrokerContext, secrets: SecretBox | None) -> None:
+        self._context = context
+        self._access = context.control.access
+        self._box = secrets
+        self._authorizer = Authorizer()
+        self._version = -1
+        self._secrets: dict[str, str] = {}
+        self._refusals: dict[tuple[str, str, str, str], Refusal] = {}
+        self._usually_allowed: set[tuple[object, ...]] = set()
+        self._generation: object = None
+        self.allowed = 0
+        self.refused = 0
+
+    @property
+    def active(self) -> bool:
+        """Whether requests are decided at all: there are users."""
+        return bool(self._access.users)
+
+    @property
+    def authorizer(self) -> Authorizer:
+        """The authorizer, with the current table."""
+        if self._version != self._access.version:
+            self._version = self._access.version
+            self._authorizer = Authorizer(self._access.table)
+            self._secrets.clear()
+        return self._authorizer
+
+    def refusals(self) -> list[Refusal]:
+        """What was refused since the start, by kind; the most frequent first."""
+        return sorted(self._refusals.values(), key=lambda one: -one.count)
+
+    def allows(self, received: Received, effects: list[Effect]) -> bool:
+        """Return whether a request may be handled; otherwise its reply is added to `effects`.
+
+        Sets the request's user.
+        """
+        peer = received.to.peer
+        if peer.protocol in OWN_LINKS or peer.listener == MEMBERS:
+            return True
+        requirement = _REQUIREMENTS.get(type(received.request))
+        if requirement is None or requirement.caller is CallerKind.SERVER:
+            text = not_supported(received.request.code)
+            effects.append(Reply(received.to, Code.REQUEST_CODE_NOT_SUPPORTED, text))
+            return False
+        mode = AccessMode.ENFORCE if requirement.always else self._access.mode
+        if mode is AccessMode.OFF:
+            return True
+        user = ANONYMOUS
+        try:
+            user = received.user = self._user(received)
+        except _Credentials as error:
+            decision = Decision(False, str(error))
+        else:
+            usual = self._usual(user, received)
+            if usual in self._usually_allowed:
+                self.allowed += 1
+                return True
+            decision = self._decide(user, requirement, received)
+            if decision.allowed:
+                if usual is not None:
+                    self._remember(usual)
+                self.allowed += 1
+                return True
+        observed = mode is AccessMode.OBSERVE
+        effects.append(self._refused(received, user, decision, observed=observed))
+        if not observed:
+            effects.append(_refusal(received, user, decision))
+        return observed
+
+    def need_administrator(self, received: Received) -> None:
+        """Raise NoPermission unless an administrator sends it, or nothing is decided."""
+        if not self.active:
+            return
+        account = self._access.users.get(received.user)
+        if account is None or not account.enabled or not account.administers:
+            raise NoPermission(
+                "only an administrator may change roles, policies, and users who have roles",
+                hint="a right to change users does not contain other rights",
+            )
+
+    # -- the requests of every second -------------------------------------------------------------
+
+    def _usual(self, user: str, received: Received) -> tuple[object, ...] | None:
+        """Return what alone decides a send to an existing topic, or a pull; None for all others.
+
+        Forgets what was allowed if the table has changed, or a grant has ended.
+        """
+        generation = self.authorizer.generation(received.wall_ms)
+        if generation is not self._generation:
+            self._generation = generation
+            self._usually_allowed.clear()
+        request, source = received.request, received.to.peer.address[0]
+        match request:
+            case sends.SendMessage(topic=topic) if topic in self._context.control.topics:
+                return (sends.SendMessage, user, source, topic)
+            case sends.SendRecords(targets=[target]) if (
+                target.topic in self._context.control.topics
+            ):
+                return (sends.SendRecords, user, source, target.topic)
+            case pulls.PullMessage(consumer_group=group, topic=topic):
+                return (pulls.PullMessage, user, source, topic, group)
+        return None
+
+    def _remember(self, usual: tuple[object, ...]) -> None:
+        if len(self._usually_allowed) >= ACCESS_DECISIONS_MAX:
+            self._usually_allowed.clear()
+        self._usually_allowed.add(usual)
+
+    # -- who ------------------------------------------------------------------------------------
+
+    def _user(self, received: Received) -> str:
+        """Raises _Credentials if they are not valid."""
+        fields = received.to.signed
+        if fields is not None:
+            name = fields.get(ACCESS_KEY) or ""
+            secret = self._secret(name)
+            # An unknown name takes as long as a wrong signature, and gets the same text.
+            if not verify(fields, map(_as_bytes, received.body), secret or "") or secret is None:
+                raise _Credentials(f"Check signature failed for accessKey={name}")
+            return name
+        key = received.to.peer.key
+        if key:
+            return self._access.user_of_key.get(key, ANONYMOUS)
+        return ANONYMOUS
+
+    def _secret(self, name: str) -> str | None:
+        self.authorizer  # noqa: B018 - forgets the secrets of an older table
+        found = self._secrets.get(name)
+        if found is None:
+            sealed = self._access.secrets.get(name)
+            if sealed is None or self._box is None:
+                return None
+            try:
+                found = self._secrets[name] = self._box.open(name, sealed)
+            except DecodeError:
+                return None
+        return found
+
+    # -- whether ----------------------------------------------------------------------------------
+
+    def _decide(self, user: str, requirement: Requirement, received: Received) -> Decision:
+        if requirement.caller is CallerKind.NODE:
+            return self._decide_node(user)
+        try:
+            needs: Sequence[Need] = requirement.needs(  # type: ignore[assignment]
+                received.request, _RequestFacts(self._context, received)
+            )
+        except KourouError as error:
+            return Decision(False, str(error))
+        if requirement.lists:
+            needs = _LISTS
+        if not needs and user == ANONYMOUS and not self._anonymous_has_policies():
+            return Decision(False, "the request has no credentials")
+        source = received.to.peer.address[0]
+        return self.authorizer.decide(user, needs, source, received.wall_ms)
+
+    def _decide_node(self, user: str) -> Decision:
+        account = self._access.users.get(user)
+        if account is None or account.kind is not UserKind.NODE or not account.enabled:
+            return Decision(False, "only a node of this cluster may send it")
+        return Decision(True, f"node {account.node}")
+
+    def _anonymous_has_policies(self) -> bool:
+        return any(one.user == ANONYMOUS for one in self._access.policies.values())
+
+    # -- refusals ---------------------------------------------------------------------------------
+
+    def _refused(
+        self, received: Received, user: str, decision: Decision, *, observed: bool
+    ) -> AccessRefused:
+        """Count a refusal; returns it for the audit."""
+        self.refused += 1
+        need = "" if decision.need is None else str(decision.need)
+        refused = AccessRefused(
+            user,
+            received.to.peer.address[0],
+            type(received.request).__name__,
+            need,
+            decision.by,
+            received.wall_ms,
+            handled=observed,
+        )
+        kind = (user, refused.source, refused.request, need)
+        if kind not in self._refusals and len(self._refusals) >= ACCESS_REFUSALS_MAX:
+            kind = _OTHERS
+        known = self._refusals.get(kind)
+        self._refusals[kind] = Refusal(
+            user=kind[0],
+            source=kind[1],
+            request=kind[2],
+            need=kind[3],
+            by=refused.by,
+            count=1 if known is None else known.count + 1,
+            last_ms=refused.wall_ms,
+            handled=observed,
+        )
+        return refused
+
+
+def _refusal(received: Received, user: str, decision: Decision) -> Reply:
+    """The reply to a refused request. Clients of RocketMQ 4 look for the exception's name."""
+    if decision.need is None:
+        text = decision.by
+    else:
+        text = f"user {user} has no right to {decision.need} ({decision.by})"
+    to = received.to
+    if to.peer.protocol == "tcp" and to.version < FIRST_VERSION_OF_5:
+        name = "org.apache.rocketmq.acl.common.AclException"
+        return Reply(to, Code.SYSTEM_ERROR, f"{name}: {text}")
+    return Reply(to, Code.NO_PERMISSION, text)
+
+
+def _as_bytes(part: bytes | bytearray | memoryview) -> bytes | memoryview:
+    return bytes(part) if isinstance(part, bytearray) else part
+
+
+class _RequestFacts:
+    """Implements kourou.access.requirements.Facts for a request at this broker."""
+
+    __slots__ = ("_context", "_received")
+
+    def __init__(self, context: BrokerContext, received: Received) -> None:
+        self._context = context
+        self._received = received
+
+    def exists(self, kind: ResourceType, name: str) -> bool:
+        """True if the topic, group or filter exists here."""
+        control = self._context.control
+        if kind is ResourceType.TOPIC:
+            return name in control.topics
+        if kind is ResourceType.GROUP:
+            return name in control.groups
+        group, _, own = name.partition("/")
+        return control.filters.get(group, own) is not None
+
+    def record_topic(self) -> str:
+        """The topic of the message that the request names; "" if there is none."""
+        position = _position(self._received.request)
+        if position is None or not 0 <= position < self._context.confirmations.confirmed:
+            return ""
+        try:
+            record = decode_record(self._context.view.record_at(position))
+        except KourouError:
+            return ""
+        if record.topic in _MOVED:
+            target = real_target(encode_properties(record.properties))
+            return "" if target is None else target[0]
+        return record.topic
+
+    def groups(self) -> Iterable[str]:
+        """The consumer groups in the body."""
+        body = b"".join(self._received.body)
+        match self._received.request:
+            case groups.HeartBeat():
+                return [one.group for one in decode_heartbeat(body).consumers]
+            case groups.CheckClientConfig():
+                return [decode_subscription_check(body).group]
+            case groups.LockBatchMq() | groups.UnlockBatchMq():
+                return [decode_lock_batch(body).group]
+            case groups.UpdateAndCreateSubscriptionGroup():
+                return [decode_group_config(body).name]
+        return ()
+
+    def topics(self) -> Iterable[str]:
+        """The topics in the body."""
+        body = b"".join(self._received.body)
+        match self._received.request:
+            case groups.HeartBeat():
+                return [
+                    subscription.topic
+                    for consumer in decode_heartbeat(body).consumers
+                    for subscription in consumer.subscriptions
+                ]
+            case groups.CheckClientConfig():
+                return [decode_subscription_check(body).subscription.topic]
+            case groups.LockBatchMq() | groups.UnlockBatchMq():
+                return [one.topic for one in decode_lock_batch(body).queues]
+        return ()
+
+
+def _position(request: Request) -> int | None:
+    """The log position of the message that a request names; None if it names none."""
+    match request:
+        case sends.ConsumerSendMsgBack() | pulls.ViewMessageById():
+            return request.offset
+        case sends.EndTransaction():
+            return request.commit_log_offset
+        case sends.ResumeCheckHalfMessage() | groups.ConsumeMessageDirectly():
+            if not request.msg_id:
+                return None
+            return decode_offset_id(request.msg_id)[1]
+    return None

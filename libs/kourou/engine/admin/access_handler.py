@@ -1,0 +1,285 @@
+"""Requests about users, policies and what decisions are for.
+
+State: none of its own.
+
+No reply contains a secret. A secret that a request brings is encrypted before it becomes an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from kourou.access.model import (
+    ANONYMOUS,
+    AccessMode,
+    Effect,
+    Need,
+    Pattern,
+    Policy,
+    ResourceType,
+    User,
+    check_secret,
+    plain_address,
+)
+from kourou.engine.admin import access_table as rules
+from kourou.engine.admin.access_gate import AccessGate
+from kourou.engine.context import BrokerContext
+from kourou.engine.effects import Effect as BrokerEffect
+from kourou.engine.ports import SecretBox
+from kourou.errors import BadRequest, NoPermission
+from kourou.events.control_events import Event, UserPut, UserSecretSet
+from kourou.protocol.bodies.access_bodies import (
+    decode_policies,
+    decode_user_change,
+    encode_policies,
+    encode_policies_of_users,
+    encode_refusals,
+    encode_user,
+    encode_users,
+    parse_actions,
+    policy_id,
+    user_of_subject,
+)
+from kourou.protocol.messages.access import (
+    AuthCreateAcl,
+    AuthCreateUser,
+    AuthDeleteAcl,
+    AuthDeleteUser,
+    AuthGetAcl,
+    AuthGetUser,
+    AuthListAcl,
+    AuthListUser,
+    AuthUpdateAcl,
+    AuthUpdateUser,
+    ExplainAccess,
+    ExplainAccessResponse,
+    GetAccessStatus,
+    GetAccessStatusResponse,
+    SetAccessMode,
+)
+from kourou.protocol.request import Request
+from kourou.runtime.core import Received, Reply
+
+
+class AccessHandler:
+    """Handles the requests about access control."""
+
+    def __init__(self, context: BrokerContext, gate: AccessGate, secrets: SecretBox | None) -> None:
+        self._access = context.control.access
+        self._pending_replies = context.pending_replies
+        self._gate = gate
+        self._box = secrets
+
+    def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[BrokerEffect]]]:
+        """Return the handler of each request type."""
+        return {
+            AuthCreateUser: self.create_user,
+            AuthUpdateUser: self.update_user,
+            AuthDeleteUser: self.delete_user,
+            AuthGetUser: self.get_user,
+            AuthListUser: self.list_users,
+            AuthCreateAcl: self.put_policies,
+            AuthUpdateAcl: self.put_policies,
+            AuthDeleteAcl: self.delete_policies,
+            AuthGetAcl: self.get_policies,
+            AuthListAcl: self.list_policies,
+            SetAccessMode: self.set_mode,
+            GetAccessStatus: self.status,
+            ExplainAccess: self.explain,
+        }
+
+    # -- users ------------------------------------------------------------------------------------
+
+    def create_user(
+        self, now_ms: int, received: Received, request: AuthCreateUser
+    ) -> list[BrokerEffect]:
+        """Create a user (3001)."""
+        if request.username in self._access.users:
+            raise BadRequest(f"user {request.username} exists", hint="kourou user set")
+        return self._put(now_ms, received, User(name=request.username))
+
+    def update_user(
+        self, now_ms: int, received: Received, request: AuthUpdateUser
+    ) -> list[BrokerEffect]:
+        """Change a user (3002)."""
+        return self._put(now_ms, received, rules.existing_user(self._access, request.username))
+
+    def _put(self, now_ms: int, received: Received, user: User) -> list[BrokerEffect]:
+        change = decode_user_change(b"".join(received.body))
+        events = rules.decide_put_user(self._access, change.applied(user))
+        if change.secret is not None:
+            if self._box is None:
+                raise NoPermission(
+                    "this broker cannot keep secrets: accessKeyFile is not set",
+                    hint="kourou keys access FILE, then accessKeyFile=FILE; or give the user a "
+                    "CURVE key",
+                )
+            sealed = self._box.seal(user.name, check_secret(change.secret))
+            events.append(UserSecretSet(user.name, sealed))
+        self._check_rank(received, events)
+        return self._pending_replies.decided(now_ms, received, events)
+
+    def _check_rank(self, received: Received, events: Sequence[Event]) -> None:
+        """Only an administrator makes or changes one: no other right leads to all rights."""
+        concerned = {event.user.name for event in events if isinstance(event, UserPut)} | {
+            event.user for event in events if isinstance(event, UserSecretSet)
+        }
+        touched = [
+            one
+            for event in events
+            if isinstance(event, UserPut)
+            for one in (event.user, event.before)
+            if one is not None
+        ] + [self._access.users[name] for name in concerned if name in self._access.users]
+        if any(one.roles for one in touched):
+            self._gate.need_administrator(received)
+
+    def delete_user(
+        self, now_ms: int, received: Received, request: AuthDeleteUser
+    ) -> list[BrokerEffect]:
+        """Delete a user (3003)."""
+        if rules.existing_user(self._access, request.username).roles:
+            self._gate.need_administrator(received)
+        events = rules.decide_delete_user(self._access, request.username)
+        return self._pending_replies.decided(now_ms, received, events)
+
+    def get_user(
+        self, _now_ms: int, received: Received, request: AuthGetUser
+    ) -> list[BrokerEffect]:
+        """Reply with a user (3004)."""
+        user = rules.existing_user(self._access, request.username)
+        return [Reply(received.to, body=(encode_user(user),))]
+
+    def list_users(
+        self, _now_ms: int, received: Received, request: AuthListUser
+    ) -> list[BrokerEffect]:
+        """Reply with users (3005)."""
+        wanted = request.filter or ""
+        found = [self._access.users[name] for name in sorted(self._access.users) if wanted in name]
+        return [Reply(received.to, body=(encode_users(found),))]
+
+    # -- policies ---------------------------------------------------------------------------------
+
+    def put_policies(
+        self, now_ms: int, received: Received, request: AuthCreateAcl | AuthUpdateAcl
+    ) -> list[BrokerEffect]:
+        """Add policies, or replace those of the same resources (3006, 3007); all or none."""
+        self._gate.need_administrator(received)
+        name = user_of_subject(request.subject)
+        if name != ANONYMOUS:
+            rules.existing_user(self._access, name)
+        policies = decode_policies(name, b"".join(received.body))
+        if not policies:
+            raise BadRequest("the request has no policies", hint="entries with resource, actions")
+        events: list[Event] = []
+        for policy in policies:
+            if request.reason:
+                policy = msgspec.structs.replace(policy, reason=request.reason)
+            events += rules.decide_put_policy(self._access, policy)
+            opposite = Effect.DENY if policy.effect is Effect.ALLOW else Effect.ALLOW
+            events += self._opposite(policy, opposite, policies)
+        return self._pending_replies.decided(now_ms, received, events)
+
+    def _opposite(self, policy: Policy, effect: Effect, policies: Sequence[Policy]) -> list[Event]:
+        """Return the removal of the policy for the same resource that it replaces."""
+        other = policy_id(policy.user, policy.resource, effect)
+        if any(one.id == other for one in policies):
+            return []
+        return rules.decide_remove_policy(self._access, other)
+
+    def delete_policies(
+        self, now_ms: int, received: Received, request: AuthDeleteAcl
+    ) -> list[BrokerEffect]:
+        """Remove the policies of a subject for one resource, or all of them (3008)."""
+        self._gate.need_administrator(received)
+        name = user_of_subject(request.subject)
+        resource = Pattern.parse(request.resource) if request.resource else None
+        events = [
+            event
+            for one in self._of(name)
+            if resource is None or one.resource == resource
+            for event in rules.decide_remove_policy(self._access, one.id)
+        ]
+        return self._pending_replies.decided(now_ms, received, events)
+
+    def _of(self, name: str) -> list[Policy]:
+        policies = self._access.policies
+        return [policies[one] for one in sorted(policies) if policies[one].user == name]
+
+    def get_policies(
+        self, _now_ms: int, received: Received, request: AuthGetAcl
+    ) -> list[BrokerEffect]:
+        """Reply with the policies of a subject (3009)."""
+        name = user_of_subject(request.subject)
+        return [Reply(received.to, body=(encode_policies(name, self._of(name)),))]
+
+    def list_policies(
+        self, _now_ms: int, received: Received, request: AuthListAcl
+    ) -> list[BrokerEffect]:
+        """Reply with policies by parts of their subject and resource (3010)."""
+        policies = self._access.policies
+        found = [
+            policies[one]
+            for one in sorted(policies)
+            if (request.subject_filter or "") in f"User:{policies[one].user}"
+            and (request.resource_filter or "") in str(policies[one].resource)
+        ]
+        return [Reply(received.to, body=(encode_policies_of_users(found),))]
+
+    # -- decisions --------------------------------------------------------------------------------
+
+    def set_mode(
+        self, now_ms: int, received: Received, request: SetAccessMode
+    ) -> list[BrokerEffect]:
+        """Ignore, observe or enforce decisions (30060)."""
+        self._gate.need_administrator(received)
+        try:
+            mode = AccessMode(request.mode)
+        except ValueError:
+            raise BadRequest(
+                f"{request.mode!r} is not a mode", hint=", ".join(AccessMode)
+            ) from None
+        events = rules.decide_mode(self._access, mode)
+        return self._pending_replies.decided(now_ms, received, events)
+
+    def status(
+        self, _now_ms: int, received: Received, _request: GetAccessStatus
+    ) -> list[BrokerEffect]:
+        """Reply with the mode and what was refused since the start (30061)."""
+        access, gate = self._access, self._gate
+        header = GetAccessStatusResponse(
+            mode=access.mode,
+            effective=access.effective_mode,
+            version=access.version,
+            users=len(access.users),
+            allowed=gate.allowed,
+            refused=gate.refused,
+        )
+        return [Reply(received.to, header=header, body=(encode_refusals(gate.refusals()),))]
+
+    def explain(
+        self, _now_ms: int, received: Received, request: ExplainAccess
+    ) -> list[BrokerEffect]:
+        """Reply whether a user may do something, and why (30062)."""
+        pattern = Pattern.parse(request.resource)
+        actions = parse_actions([request.action])
+        if pattern.type is None or len(actions) != 1:
+            raise BadRequest("one action on one resource", hint="Pub Topic:orders")
+        if request.source:
+            try:
+                plain_address(request.source)
+            except ValueError as error:
+                raise BadRequest(f"{request.source!r} is not an IP address") from error
+        name = "" if pattern.type is ResourceType.CLUSTER else pattern.name
+        need = Need(pattern.type, name, actions)
+        authorizer = self._gate.authorizer
+        decision = authorizer.decide(request.username, [need], request.source, received.wall_ms)
+        header = ExplainAccessResponse(
+            allowed=decision.allowed,
+            by=decision.by,
+            nearest=[] if decision else authorizer.would_allow(request.username, need),
+        )
+        return [Reply(received.to, header=header)]

@@ -1,0 +1,237 @@
+"""The users of this broker, their policies and encrypted secrets, and what decisions are for.
+
+State: projection of the access events; owned and changed in place by `evolve`.
+
+Invariants:
+- `version` grows by one with every event
+- a secret and a policy belong to a user that exists; a policy may be about `anonymous`
+- once there was an administrator, no decision removes the last one
+- a CURVE key belongs to at most one user
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import msgspec
+
+from kourou.access.authorizer import AccessTable
+from kourou.access.model import (
+    AccessMode,
+    Policy,
+    SealedSecret,
+    User,
+    check_policy,
+    check_user,
+)
+from kourou.errors import BadRequest, Rejected
+from kourou.events.control_events import (
+    AccessEventBase,
+    AccessModeSet,
+    Event,
+    PolicyPut,
+    PolicyRemoved,
+    UserDeleted,
+    UserPut,
+    UserSecretSet,
+)
+from kourou.model.limits import POLICIES_MAX, USERS_MAX
+
+
+@dataclass(slots=True)
+class AccessAggregate:
+    """The table. Until the first user is created nothing is decided, whatever the mode."""
+
+    users: dict[str, User] = field(default_factory=dict)
+    policies: dict[str, Policy] = field(default_factory=dict)
+    secrets: dict[str, SealedSecret] = field(default_factory=dict)
+    mode: AccessMode = AccessMode.ENFORCE
+    version: int = 0
+    _table: AccessTable | None = field(default=None, compare=False, repr=False)
+    _keys: dict[str, str] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def effective_mode(self) -> AccessMode:
+        """OFF without users."""
+        return self.mode if self.users else AccessMode.OFF
+
+    @property
+    def table(self) -> AccessTable:
+        """Users and policies as a value."""
+        if self._table is None:
+            self._table = AccessTable(
+                self.version,
+                MappingProxyType(dict(self.users)),
+                MappingProxyType(dict(self.policies)),
+            )
+        return self._table
+
+    @property
+    def user_of_key(self) -> Mapping[str, str]:
+        """CURVE public key -> user."""
+        if self._keys is None:
+            self._keys = {key: one.name for one in self.users.values() for key in one.curve_keys}
+        return self._keys
+
+    def copy(self) -> AccessAggregate:
+        """Return an independent copy. O(users and policies)."""
+        return AccessAggregate(
+            dict(self.users), dict(self.policies), dict(self.secrets), self.mode, self.version
+        )
+
+    def changed(self) -> None:
+        """Note that an event changed the table."""
+        self.version += 1
+        self._table = self._keys = None
+
+
+# -- evolve ---------------------------------------------------------------------------------------
+
+
+def evolve(access: AccessAggregate, event: AccessEventBase) -> None:
+    """Apply one event, in place."""
+    match event:
+        case UserPut(user):
+            access.users[user.name] = user
+        case UserDeleted(gone):
+            access.users.pop(gone.name, None)
+            access.secrets.pop(gone.name, None)
+            for one in [one for one in access.policies.values() if one.user == gone.name]:
+                del access.policies[one.id]
+        case UserSecretSet(user, secret):
+            access.secrets[user] = secret
+        case PolicyPut(policy):
+            access.policies[policy.id] = policy
+        case PolicyRemoved(removed):
+            access.policies.pop(removed.id, None)
+        case AccessModeSet(mode):
+            access.mode = mode
+    access.changed()
+
+
+# -- decide ---------------------------------------------------------------------------------------
+
+
+def existing_user(access: AccessAggregate, name: str) -> User:
+    """Return a user. Raises Rejected if it does not exist."""
+    user = access.users.get(name)
+    if user is None:
+        raise Rejected(f"user {name!r} not found", hint="kourou user list")
+    return user
+
+
+def decide_put_user(access: AccessAggregate, wanted: User) -> list[Event]:
+    """Create or change a user. Raises BadRequest."""
+    user = check_user(wanted)
+    before = access.users.get(user.name)
+    if user == before:
+        return []
+    if before is None and len(access.users) >= USERS_MAX:
+        raise BadRequest(f"there are {USERS_MAX} users; no more are possible")
+    for key in user.curve_keys:
+        owner = access.user_of_key.get(key, user.name)
+        if owner != user.name:
+            raise BadRequest(f"the CURVE key {key} belongs to user {owner}")
+    if before is None and not access.users and not user.administers:
+        raise BadRequest(
+            "the first user must be an administrator: from then on, requests are decided",
+            hint="kourou user create NAME --admin",
+        )
+    access.table.with_user(user)  # refuses to disable the last administrator
+    return [UserPut(user, before)]
+
+
+def decide_delete_user(access: AccessAggregate, name: str) -> list[Event]:
+    """Delete a user with the secret and the policies. Raises Rejected or BadRequest."""
+    user = existing_user(access, name)
+    access.table.without_user(name)
+    policies = tuple(one for one in access.policies.values() if one.user == name)
+    return [UserDeleted(user, policies)]
+
+
+def decide_put_policy(access: AccessAggregate, wanted: Policy) -> list[Event]:
+    """Add or change a policy. Raises BadRequest."""
+    policy = check_policy(wanted)
+    before = access.policies.get(policy.id)
+    if policy == before:
+        return []
+    if before is None and len(access.policies) >= POLICIES_MAX:
+        raise BadRequest(f"there are {POLICIES_MAX} policies; no more are possible")
+    access.table.with_policy(policy)  # refuses unknown users
+    return [PolicyPut(policy, before)]
+
+
+def decide_remove_policy(access: AccessAggregate, policy_id: str) -> list[Event]:
+    """Remove a policy; one that does not exist is not an error."""
+    before = access.policies.get(policy_id)
+    return [] if before is None else [PolicyRemoved(before)]
+
+
+def decide_mode(access: AccessAggregate, mode: AccessMode) -> list[Event]:
+    """Ignore, observe or enforce decisions."""
+    return [] if mode is access.mode else [AccessModeSet(mode, access.mode)]
+
+
+def decide_undo(access: AccessAggregate, event: AccessEventBase) -> list[Event]:
+    """Return the events that restore what `event` replaced; none if nothing has to change.
+
+    A deleted user comes back without the secret, which is gone. Raises Rejected or BadRequest.
+    """
+    match event:
+        case UserPut(user, before):
+            if before is not None:
+                return decide_put_user(access, before)
+            return decide_delete_user(access, user.name) if user.name in access.users else []
+        case UserDeleted(gone, policies):
+            if gone.name in access.users:
+                return []
+            return [*decide_put_user(access, gone), *(PolicyPut(one) for one in policies)]
+        case PolicyPut(policy, before):
+            if before is not None:
+                return decide_put_policy(access, before)
+            return decide_remove_policy(access, policy.id)
+        case PolicyRemoved(removed):
+            return decide_put_policy(access, removed)
+        case AccessModeSet(_, before):
+            return decide_mode(access, before)
+        case _:
+            raise Rejected(
+                f"a {event.type} event cannot be undone", hint="set another secret instead"
+            )
+
+
+# -- snapshot -------------------------------------------------------------------------------------
+
+
+class AccessTaken(msgspec.Struct, frozen=True):
+    """The state as it is in a snapshot."""
+
+    users: tuple[User, ...] = ()
+    policies: tuple[Policy, ...] = ()
+    secrets: dict[str, SealedSecret] = {}
+    mode: AccessMode = AccessMode.ENFORCE
+    version: int = 0
+
+
+def taken(access: AccessAggregate) -> AccessTaken:
+    """Return the state for a snapshot."""
+    return AccessTaken(
+        tuple(access.users[name] for name in sorted(access.users)),
+        tuple(access.policies[one] for one in sorted(access.policies)),
+        dict(sorted(access.secrets.items())),
+        access.mode,
+        access.version,
+    )
+
+
+def access_of(found: AccessTaken) -> AccessAggregate:
+    """Return the state from a result of `taken`."""
+    return AccessAggregate(
+        {one.name: one for one in found.users},
+        {one.id: one for one in found.policies},
+        dict(found.secrets),
+        found.mode,
+        found.version,
+    )

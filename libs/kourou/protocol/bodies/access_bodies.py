@@ -1,0 +1,321 @@
+"""JSON bodies about users and policies, as RocketMQ 5.3 has them, with a few fields more.
+
+A policy of RocketMQ is one entry for a subject and a resource. The fields `roles`, `kind`,
+`curveKeys`, `node` and `untilMs` are Kourou's own. No reply contains a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from kourou.access.model import (
+    Action,
+    Effect,
+    Pattern,
+    Policy,
+    RoleGrant,
+    User,
+    UserKind,
+    UserRole,
+    in_order,
+)
+from kourou.access.plain_acl import networks_of
+from kourou.errors import BadRequest
+from kourou.protocol.request import Int64
+from kourou.protocol.wire.json_bodies import Buffer, Shape, reply_decoder, shape_decoder
+
+_encode = msgspec.json.Encoder().encode
+SUBJECT_PREFIX = "User:"
+T = TypeVar("T")
+_CUSTOM = "Custom"
+
+
+class _UserShape(Shape, kw_only=True, omit_defaults=True):
+    username: str | None = None
+    password: str | None = None
+    user_type: str | None = None
+    user_status: str | None = None
+    kind: str | None = None
+    roles: list[str] | None = None
+    curve_keys: list[str] | None = None
+    node: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UserChange:
+    """What a request says about a user; None leaves it as it is.
+
+    `super_user` is RocketMQ's user type Super: the role administrator.
+    """
+
+    secret: str | None = None
+    super_user: bool | None = None
+    enabled: bool | None = None
+    kind: UserKind | None = None
+    roles: tuple[RoleGrant, ...] | None = None
+    curve_keys: tuple[str, ...] | None = None
+    node: str | None = None
+
+    def applied(self, user: User) -> User:
+        """The user with these changes."""
+        roles = user.roles if self.roles is None else self.roles
+        if self.super_user is not None:
+            roles = tuple(one for one in roles if one.role is not UserRole.ADMINISTRATOR)
+            if self.super_user:
+                roles = (RoleGrant(UserRole.ADMINISTRATOR), *roles)
+        return User(
+            name=user.name,
+            kind=user.kind if self.kind is None else self.kind,
+            enabled=user.enabled if self.enabled is None else self.enabled,
+            roles=roles,
+            node=user.node if self.node is None else self.node,
+            curve_keys=user.curve_keys if self.curve_keys is None else self.curve_keys,
+        )
+
+
+_decode_user = shape_decoder(_UserShape, "user")
+_decode_users = reply_decoder(list[_UserShape], "list of users")
+
+
+def decode_user_change(body: Buffer) -> UserChange:
+    """The body of AUTH_CREATE_USER (3001) and AUTH_UPDATE_USER (3002); raises BadRequest."""
+    shape = _decode_user(body)
+    return UserChange(
+        secret=shape.password or None,
+        super_user=_one_of(shape.user_type, {"super": True, "normal": False}, "userType"),
+        enabled=_one_of(shape.user_status, {"enable": True, "disable": False}, "userStatus"),
+        kind=_one_of(shape.kind, {one.value: one for one in UserKind}, "kind"),
+        roles=None if shape.roles is None else tuple(map(parse_role, shape.roles)),
+        curve_keys=None if shape.curve_keys is None else tuple(shape.curve_keys),
+        node=shape.node,
+    )
+
+
+def encode_user_change(change: UserChange) -> bytes:
+    """The body of the same requests."""
+    kinds = {None: None, True: "Super", False: "Normal"}
+    states = {None: None, True: "enable", False: "disable"}
+    return _encode(
+        _UserShape(
+            password=change.secret,
+            user_type=kinds[change.super_user],
+            user_status=states[change.enabled],
+            kind=change.kind,
+            roles=None if change.roles is None else [role_text(one) for one in change.roles],
+            curve_keys=None if change.curve_keys is None else list(change.curve_keys),
+            node=change.node,
+        )
+    )
+
+
+def _one_of(given: str | None, known: Mapping[str, T], what: str) -> T | None:
+    if given is None or not given:
+        return None
+    found = known.get(given.lower())
+    if found is None:
+        raise BadRequest(f"{what} is {given!r}", hint=f"one of {', '.join(known)}")
+    return found
+
+
+def parse_role(text: str) -> RoleGrant:
+    """Read `writer`, or `writer:orders-` for names with that prefix; raises BadRequest."""
+    name, _, prefix = text.partition(":")
+    try:
+        return RoleGrant(UserRole(name), prefix.removesuffix("*"))
+    except ValueError:
+        raise BadRequest(f"{name!r} is not a role", hint=f"one of {', '.join(UserRole)}") from None
+
+
+def role_text(grant: RoleGrant) -> str:
+    """The same role as text."""
+    return f"{grant.role}:{grant.prefix}" if grant.prefix else grant.role.value
+
+
+def _user_shape(user: User) -> _UserShape:
+    return _UserShape(
+        username=user.name,
+        user_type="Super" if user.administers else "Normal",
+        user_status="enable" if user.enabled else "disable",
+        kind=user.kind,
+        roles=[role_text(one) for one in user.roles],
+        curve_keys=list(user.curve_keys) or None,
+        node=user.node or None,
+    )
+
+
+def encode_user(user: User) -> bytes:
+    """The reply of AUTH_GET_USER (3004)."""
+    return _encode(_user_shape(user))
+
+
+def encode_users(users: Iterable[User]) -> bytes:
+    """The reply of AUTH_LIST_USER (3005)."""
+    return _encode([_user_shape(user) for user in users])
+
+
+def decode_users(body: Buffer) -> list[User]:
+    """The same reply as users."""
+    return [
+        User(
+            name=one.username or "",
+            kind=UserKind(one.kind or UserKind.SERVICE),
+            enabled=one.user_status != "disable",
+            roles=tuple(map(parse_role, one.roles or ())),
+            node=one.node or "",
+            curve_keys=tuple(one.curve_keys or ()),
+        )
+        for one in _decode_users(body)
+    ]
+
+
+# -- policies -------------------------------------------------------------------------------------
+
+
+class _EntryShape(Shape, kw_only=True, omit_defaults=True):
+    resource: str = ""
+    actions: list[str] | None = None
+    source_ips: list[str] | None = None
+    decision: str = "Allow"
+    until_ms: Int64 | None = None
+
+
+class _PoliciesShape(Shape, kw_only=True):
+    policy_type: str | None = _CUSTOM
+    entries: list[_EntryShape] | None = None
+
+
+class _AclShape(Shape, kw_only=True):
+    subject: str | None = None
+    policies: list[_PoliciesShape] | None = None
+
+
+_decode_acl = shape_decoder(_AclShape, "list of policies")
+_decode_acls = reply_decoder(list[_AclShape], "list of policies")
+
+
+def user_of_subject(subject: str) -> str:
+    """The name in `User:NAME`; raises BadRequest for anything else."""
+    name = subject.removeprefix(SUBJECT_PREFIX)
+    if name == subject or not name:
+        raise BadRequest(f"{subject!r} is not a subject", hint="User:NAME")
+    return name
+
+
+def policy_id(user: str, resource: Pattern, effect: Effect) -> str:
+    """The id of a user's policy for a resource: there is one that allows and one that denies."""
+    return f"{user}/{resource}/{effect}"
+
+
+def decode_policies(user: str, body: Buffer) -> list[Policy]:
+    """The body of AUTH_CREATE_ACL (3006) and AUTH_UPDATE_ACL (3007); raises BadRequest."""
+    found = []
+    for group in _decode_acl(body).policies or ():
+        if (group.policy_type or _CUSTOM) != _CUSTOM:
+            raise BadRequest(
+                f"policies of type {group.policy_type} are not known",
+                hint="Custom: every policy counts, and one that denies wins",
+            )
+        found += [_policy(user, entry) for entry in group.entries or ()]
+    return found
+
+
+def _policy(user: str, entry: _EntryShape) -> Policy:
+    resource = Pattern.parse(entry.resource)
+    effect = _one_of(entry.decision, {one.value: one for one in Effect}, "decision")
+    return Policy(
+        id=policy_id(user, resource, effect or Effect.ALLOW),
+        user=user,
+        resource=resource,
+        actions=parse_actions(entry.actions or ()),
+        effect=effect or Effect.ALLOW,
+        networks=tuple(
+            network
+            for text in entry.source_ips or ()
+            for network in ((text,) if "/" in text else networks_of(text))
+        ),
+        until_ms=entry.until_ms,
+    )
+
+
+def parse_actions(texts: Iterable[str]) -> tuple[Action, ...]:
+    """Read names of actions in any case; `All` and `Any` are every action. Raises BadRequest."""
+    known = {one.value.lower(): {one} for one in Action} | {
+        "all": set(Action),
+        "any": set(Action),
+    }
+    wanted: set[Action] = set()
+    for text in texts:
+        actions = known.get(text.strip().lower())
+        if actions is None:
+            raise BadRequest(f"{text!r} is not an action", hint=f"All, {', '.join(Action)}")
+        wanted |= actions
+    return in_order(wanted)
+
+
+def _acl_shape(user: str, policies: Iterable[Policy]) -> _AclShape:
+    entries = [
+        _EntryShape(
+            resource=str(one.resource),
+            actions=[action.value for action in one.actions],
+            source_ips=list(one.networks) or None,
+            decision=one.effect.value.capitalize(),
+            until_ms=one.until_ms,
+        )
+        for one in policies
+    ]
+    return _AclShape(
+        subject=SUBJECT_PREFIX + user,
+        policies=[_PoliciesShape(policy_type=_CUSTOM, entries=entries)],
+    )
+
+
+def encode_policies(user: str, policies: Iterable[Policy]) -> bytes:
+    """The body of 3006 and 3007, and the reply of AUTH_GET_ACL (3009)."""
+    return _encode(_acl_shape(user, policies))
+
+
+def encode_policies_of_users(policies: Iterable[Policy]) -> bytes:
+    """The reply of AUTH_LIST_ACL (3010), by user."""
+    by_user: dict[str, list[Policy]] = {}
+    for one in policies:
+        by_user.setdefault(one.user, []).append(one)
+    return _encode([_acl_shape(user, group) for user, group in by_user.items()])
+
+
+def decode_policies_of_users(body: Buffer) -> list[Policy]:
+    """The same reply as policies."""
+    return [
+        _policy(user_of_subject(one.subject or ""), entry)
+        for one in _decode_acls(body)
+        for group in one.policies or ()
+        for entry in group.entries or ()
+    ]
+
+
+# -- refusals -------------------------------------------------------------------------------------
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Requests that were refused, or would have been: how many of a kind since the start."""
+
+    user: str
+    source: str
+    request: str
+    need: str
+    by: str
+    count: int
+    last_ms: int
+    handled: bool
+    """True if they were handled nevertheless, because decisions were only observed."""
+
+
+def encode_refusals(refusals: Iterable[Refusal]) -> bytes:
+    """The reply of GET_ACCESS_STATUS (30061)."""
+    return _encode(list(refusals))
+
+
+decode_refusals = reply_decoder(list[Refusal], "list of refusals")

@@ -1,0 +1,129 @@
+"""Requests about users and their policies: RocketMQ 5.3's (3001 to 3010), and Kourou's own."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kourou.protocol.request import Int64, Request, Response
+
+
+class AuthCreateUser(Request, kw_only=True, frozen=True):
+    """AUTH_CREATE_USER (3001): create a user; the body is a user."""
+
+    code: ClassVar[int] = 3001
+    username: str
+    reason: str = ""  # the reason, for the history
+
+
+class AuthUpdateUser(Request, kw_only=True, frozen=True):
+    """AUTH_UPDATE_USER (3002): change a user; what the body lacks stays as it is."""
+
+    code: ClassVar[int] = 3002
+    username: str
+    reason: str = ""
+
+
+class AuthDeleteUser(Request, kw_only=True, frozen=True):
+    """AUTH_DELETE_USER (3003): delete a user with the secret and the policies."""
+
+    code: ClassVar[int] = 3003
+    username: str
+    reason: str = ""
+
+
+class AuthGetUser(Request, kw_only=True, frozen=True):
+    """AUTH_GET_USER (3004): get a user, without the secret."""
+
+    code: ClassVar[int] = 3004
+    username: str
+
+
+class AuthListUser(Request, kw_only=True, frozen=True):
+    """AUTH_LIST_USER (3005): get the users whose name contains `filter`, without their secrets."""
+
+    code: ClassVar[int] = 3005
+    filter: str | None = None
+
+
+class AuthCreateAcl(Request, kw_only=True, frozen=True):
+    """AUTH_CREATE_ACL (3006): add policies of `subject`, `User:NAME`; the body has them."""
+
+    code: ClassVar[int] = 3006
+    subject: str
+    reason: str = ""
+
+
+class AuthUpdateAcl(Request, kw_only=True, frozen=True):
+    """AUTH_UPDATE_ACL (3007): the same; a policy for a resource replaces that resource's."""
+
+    code: ClassVar[int] = 3007
+    subject: str
+    reason: str = ""
+
+
+class AuthDeleteAcl(Request, kw_only=True, frozen=True):
+    """AUTH_DELETE_ACL (3008): remove the policies of a subject, for one resource or for all."""
+
+    code: ClassVar[int] = 3008
+    subject: str
+    policy_type: str | None = None
+    resource: str | None = None
+    reason: str = ""
+
+
+class AuthGetAcl(Request, kw_only=True, frozen=True):
+    """AUTH_GET_ACL (3009): get the policies of a subject."""
+
+    code: ClassVar[int] = 3009
+    subject: str
+
+
+class AuthListAcl(Request, kw_only=True, frozen=True):
+    """AUTH_LIST_ACL (3010): get policies by parts of their subject and resource."""
+
+    code: ClassVar[int] = 3010
+    subject_filter: str | None = None
+    resource_filter: str | None = None
+
+
+class SetAccessMode(Request, kw_only=True, frozen=True):
+    """SET_ACCESS_MODE (30060, Kourou's own): ignore, observe or enforce decisions."""
+
+    code: ClassVar[int] = 30060
+    mode: str
+    reason: str = ""
+
+
+class GetAccessStatus(Request, kw_only=True, frozen=True):
+    """GET_ACCESS_STATUS (30061, Kourou's own): get mode, version and what was refused."""
+
+    code: ClassVar[int] = 30061
+
+
+class GetAccessStatusResponse(Response, kw_only=True, frozen=True):
+    """`mode` is the one that was set, `effective` is off without users; the body has refusals."""
+
+    mode: str
+    effective: str
+    version: Int64
+    users: Int64
+    allowed: Int64
+    refused: Int64
+
+
+class ExplainAccess(Request, kw_only=True, frozen=True):
+    """EXPLAIN_ACCESS (30062, Kourou's own): whether a user may do something, and why."""
+
+    code: ClassVar[int] = 30062
+    username: str
+    action: str
+    resource: str
+    source: str = ""
+
+
+class ExplainAccessResponse(Response, kw_only=True, frozen=True):
+    """`by` names the policy or role that decided; `nearest` is what comes nearest to allowing."""
+
+    allowed: bool
+    by: str
+    nearest: list[str] = []
