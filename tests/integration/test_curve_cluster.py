@@ -22,11 +22,13 @@ from kourou import (
 )
 from kourou.broker.network.log_source import LogSource
 from kourou.cli.main import main
-from kourou.errors import KourouError, Rejected, Unavailable, UnknownOutcome
+from kourou.errors import Code, KourouError, Rejected, Unavailable, UnknownOutcome
 from kourou.model.message import SendStatus
+from kourou.protocol.messages.namesrv import RegisterBroker
 from kourou.service.local_cluster import zmq_address
 from kourou.service.processes import Child, Children, free_port
 from kourou.transport.curve_keys import ClientCurve, ServerKeys, make_pair, read_pair, write_public
+from kourou.transport.zmq_client import ZmqConnection
 
 MEMBERS = ("broker", "replica", "n0", "n1", "n2")
 OTHERS = ("namesrv", "filters", "app")
@@ -102,7 +104,12 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         namesrv = made.begin(
             "namesrv",
             "kourou_namesrv",
-            {"listenPort": "0", "tcpEnable": "false", "kvConfigPath": str(folder / "kv.json")},
+            {
+                "listenPort": "0",
+                "tcpEnable": "false",
+                "kvConfigPath": str(folder / "kv.json"),
+                "curveMembers": str(folder / "members"),
+            },
         )
         namesrv.wait_for_ready()
         made.names = zmq_address(namesrv)
@@ -175,6 +182,23 @@ async def test_applications_send_and_consume_and_copies_are_made(secured: Secure
             async for message in messages:
                 assert message.body == b"one of ours"
                 break
+
+
+async def test_an_application_cannot_register_a_broker(secured: Secured) -> None:
+    forged = RegisterBroker(
+        cluster_name="DefaultCluster",
+        broker_name="pair",
+        broker_addr="127.0.0.1:1",
+        broker_id=0,
+        compressed=False,
+    )
+    connection = ZmqConnection(secured.names.removeprefix("tcp://"), curve=secured.curve("app"))
+    reply = await connection.request(forged, timeout_ms=20_000)
+    connection.close()
+    assert reply.code == Code.NO_PERMISSION
+    async with secured.client("app") as client:
+        info = await client.admin.cluster.info()
+        assert "127.0.0.1:1" not in info.brokers["pair"].broker_addrs.values()
 
 
 async def test_a_filter_server_knows_its_broker_and_its_consumers(secured: Secured) -> None:

@@ -10,10 +10,11 @@ from dataclasses import asdict
 from typing import Any
 
 from kourou.clock import Clock, SystemClock
-from kourou.errors import KourouError
+from kourou.errors import Code, KourouError
 from kourou.events.stream import WrittenMeanwhile
+from kourou.protocol.messages.namesrv import QueryDataVersion, RegisterBroker, UnregisterBroker
 from kourou.protocol.request import Answerer
-from kourou.runtime.core import Disconnected, Reply, Tick
+from kourou.runtime.core import Disconnected, Received, Reply, Tick
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
@@ -33,6 +34,8 @@ from kourou_namesrv.key_values import KeyValueStore
 _log = logging.getLogger("kourou.namesrv")
 
 TICK_MS = 1_000
+REGISTRATIONS = (RegisterBroker, UnregisterBroker, QueryDataVersion)
+"""Requests that only a broker sends, about itself."""
 
 
 class NamesrvService:
@@ -46,8 +49,9 @@ class NamesrvService:
         self._text = render(settings, explained=False)
         self._kv = KeyValueStore(settings.kv_config_path, settings.event_store_url, self._clock)
         self._writer = ThreadPoolExecutor(1, "kourou-kv")  # one thread keeps their order
+        self._registering = settings.registering_keys
         callbacks = TransportCallbacks(
-            lambda received: self._loop.offer_all(received),
+            self._arrived,
             lambda peer: self._loop.post(Disconnected(peer)),
         )
         insecure = settings.insecure_network
@@ -110,6 +114,27 @@ class NamesrvService:
         self._kv.close()
         self._writer.shutdown()
         self._protocols.close()
+
+    def _arrived(self, received: list[Received]) -> None:
+        """Hand requests to the loop, except registrations from keys that must not register."""
+        if self._registering is not None:
+            received = [one for one in received if self._may_register(one)]
+        if received:
+            self._loop.offer_all(received)
+
+    def _may_register(self, received: Received) -> bool:
+        request, peer = received.request, received.to.peer
+        if not isinstance(request, REGISTRATIONS):
+            return True
+        assert self._registering is not None
+        if peer.key and self._registering.allows(peer.key):
+            return True
+        text = (
+            f"{peer} has no key of curveMembers: it must not register broker {request.broker_name}"
+        )
+        _log.warning("registration refused: %s", text)
+        self._protocols.reply(Reply(received.to, Code.NO_PERMISSION, text))
+        return False
 
     def _record(self, effect: RecordKeyValues) -> None:
         self._writer.submit(self._record_in_thread, effect)

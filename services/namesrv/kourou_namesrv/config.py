@@ -13,6 +13,7 @@ from kourou.errors import ConfigError
 from kourou.service.process_keys import RemotingKeys
 from kourou.settings.declaration import SAME, setting
 from kourou.transport.addresses import split_address
+from kourou.transport.curve_keys import AllowedKeys
 
 ZMQ_PORT_SHIFT = 10_000
 
@@ -79,12 +80,29 @@ class NamesrvSettings(RemotingKeys):
         rocketmq=SAME,
     )
 
+    curve_members: str | None = setting(
+        None,
+        "curveMembers",
+        "With curveKeyFile, who may register brokers: a folder or a file of public keys; "
+        "registrations in clear text are then refused; empty: every client",
+    )
+
     def __post_init__(self) -> None:
         """Check the combinations of settings. Raises ConfigError."""
         self.check_process()
+        if self.curve_members is not None and self.curve_key_file is None:
+            raise ConfigError(
+                "curveMembers is set, but curveKeyFile is not",
+                hint="create a pair of keys: `kourou keys make FOLDER`",
+            )
         self.check_remoting()
         self.listeners()
         self.tcp_listeners  # noqa: B018 - raises for an invalid address
+
+    @property
+    def registering_keys(self) -> AllowedKeys | None:
+        """The keys that may register brokers; None: no key is needed."""
+        return None if self.curve_members is None else AllowedKeys.of_setting(self.curve_members)
 
     def listeners(self) -> Mapping[str, str]:
         """The ZeroMQ listeners: name -> `host:port` to bind."""

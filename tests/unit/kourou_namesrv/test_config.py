@@ -53,6 +53,11 @@ def test_where_rocketmqs_clients_are_listened_for() -> None:
         NamesrvSettings(tcp_bind_address="0.0.0.0")
 
 
+def test_members_need_keys() -> None:
+    with pytest.raises(ConfigError, match="curveMembers is set, but curveKeyFile is not"):
+        NamesrvSettings(curve_members="any")
+
+
 def test_a_port_too_high_to_derive_from() -> None:
     with pytest.raises(ConfigError, match="give zmqPort"):
         NamesrvSettings(listen_port=60_000)
