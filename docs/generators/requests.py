@@ -34,8 +34,9 @@ The first column has the name of the field in the header. Optional fields are le
 the default; unknown fields are ignored. Integers have 32 or 64 bits, as in Java. *Other answers*
 are response codes besides success and the general ones, which any request may get: {general}.
 [errors.md](errors.md#numbers) explains all of them. *Permission* is what the sender needs as
-soon as the broker has users; 16 (NO_PERMISSION) says what is missing. *Answered by* is read from the dispatch tables
-of the services; a request that is *not implemented* gets 3 (REQUEST_CODE_NOT_SUPPORTED)."""
+soon as the broker has users; 16 (NO_PERMISSION) says what is missing. *Answered by* is read from
+the dispatch tables of the services; a request that is *not implemented* gets 3
+(REQUEST_CODE_NOT_SUPPORTED)."""
 
 GENERAL = (
     Code.SYSTEM_ERROR,

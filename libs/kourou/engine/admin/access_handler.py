@@ -64,6 +64,16 @@ from kourou.protocol.request import Request
 from kourou.runtime.core import Received, Reply
 
 
+def set_secret(box: SecretBox | None, user: str, secret: str) -> UserSecretSet:
+    """Return the event that gives a user a secret. Raises BadRequest or NoPermission."""
+    if box is None:
+        raise NoPermission(
+            "this broker cannot keep secrets: accessKeyFile is not set",
+            hint="kourou keys access FILE, then accessKeyFile=FILE; or give the user a CURVE key",
+        )
+    return UserSecretSet(user, box.seal(user, check_secret(secret)))
+
+
 class AccessHandler:
     """Handles the requests about access control."""
 
@@ -111,14 +121,7 @@ class AccessHandler:
         change = decode_user_change(b"".join(received.body))
         events = rules.decide_put_user(self._access, change.applied(user))
         if change.secret is not None:
-            if self._box is None:
-                raise NoPermission(
-                    "this broker cannot keep secrets: accessKeyFile is not set",
-                    hint="kourou keys access FILE, then accessKeyFile=FILE; or give the user a "
-                    "CURVE key",
-                )
-            sealed = self._box.seal(user.name, check_secret(change.secret))
-            events.append(UserSecretSet(user.name, sealed))
+            events.append(set_secret(self._box, user.name, change.secret))
         self._check_rank(received, events)
         return self._pending_replies.decided(now_ms, received, events)
 
