@@ -166,6 +166,12 @@ class Authorizer:
         self._forget()
         return True
 
+    def generation(self, now_ms: int) -> object:
+        """Another object whenever what was decided before may not be true any more."""
+        if self._ends_ms is not None and now_ms >= self._ends_ms:
+            self._forget()
+        return self._decisions
+
     def decide(
         self, user: str, needs: Sequence[Need | AnyOf], source: str, now_ms: int
     ) -> Decision:

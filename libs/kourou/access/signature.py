@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import hmac
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 ACCESS_KEY = "AccessKey"
 SECURITY_TOKEN = "SecurityToken"
@@ -27,11 +28,16 @@ def signed_bytes(fields: Mapping[str, str | None], body: Iterable[bytes | memory
     Keys are ordered by UTF-16 code units as in Java: capital letters first. A missing value counts
     as the text `null`.
     """
-    keys = [key for key in fields if key not in _UNSIGNED]
-    keys.sort(key=None if all(map(str.isascii, keys)) else _utf_16)
-    texts = [fields[key] for key in keys]
-    text = "".join("null" if one is None else one for one in texts)
+    values = [fields[key] for key in _signed_order(tuple(fields))]
+    text = "".join("null" if one is None else one for one in values)
     return b"".join((text.encode("utf-8", "replace"), *body))
+
+
+@lru_cache(maxsize=256)
+def _signed_order(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """The signed keys in order. Requests of one kind from one client have the same keys."""
+    signed = [key for key in keys if key not in _UNSIGNED]
+    return tuple(sorted(signed, key=None if all(map(str.isascii, signed)) else _utf_16))
 
 
 def _utf_16(key: str) -> bytes:

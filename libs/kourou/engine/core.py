@@ -120,7 +120,7 @@ class BrokerCore:
         if self._elected is not None:
             self._elected.look()
         if self.parts.access_gate.active:
-            inputs = self._allowed(now_ms, inputs, effects)
+            inputs = self._allowed(inputs, effects)
         for item in inputs:
             if type(item) is Received and type(item.request) in self._joint:
                 waiting.setdefault(type(item.request), []).append(item)
@@ -181,22 +181,13 @@ class BrokerCore:
         effects += self.parts.confirmations.want_flush()
         return self.parts.topic_registration.gate(effects)
 
-    def _allowed(
-        self, now_ms: int, inputs: Sequence[Input], effects: list[Effect]
-    ) -> list[Input]:
+    def _allowed(self, inputs: Sequence[Input], effects: list[Effect]) -> list[Input]:
         """Return the inputs without the requests that are refused; their replies go to `effects`.
 
         A change of the table takes effect after the batch that contains it.
         """
-        gate = self.parts.access_gate
-        kept: list[Input] = []
-        for item in inputs:
-            refusal = gate.check(now_ms, item) if type(item) is Received else None
-            if refusal is None:
-                kept.append(item)
-            else:
-                effects += refusal
-        return kept
+        allows = self.parts.access_gate.allows
+        return [item for item in inputs if type(item) is not Received or allows(item, effects)]
 
     def _together(
         self, now_ms: int, waiting: Mapping[type[Request], Sequence[Received]]

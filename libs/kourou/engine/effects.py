@@ -201,6 +201,22 @@ class HandOver:
     target: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class AccessRefused:
+    """Note a refused request for the audit. `need` is what its user lacks, `by` what decided.
+
+    `handled`: decisions are only observed, and it was handled nevertheless.
+    """
+
+    user: str
+    source: str
+    request: str
+    need: str
+    by: str
+    wall_ms: int
+    handled: bool
+
+
 Effect = (
     Append
     | Project
@@ -224,4 +240,5 @@ Effect = (
     | Forward
     | HandOver
     | LogWarning
+    | AccessRefused
 )

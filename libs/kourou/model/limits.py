@@ -333,4 +333,7 @@ USERS_MAX = 10_000  # of one broker
 POLICIES_MAX = 100_000
 POLICY_NETWORKS_MAX = 64  # of one policy; a request is compared with each once
 ACCESS_REFUSALS_MAX = 10_000  # kinds of refusals that are counted one by one; beyond: together
+AUDIT_FILE_BYTES_MAX = 64 << 20
+AUDIT_FILES_MAX = 16
+AUDIT_LINES_MAX = 1_000  # a minute; beyond, refusals are counted by kind
 ACCESS_DECISIONS_MAX = 100_000  # decisions, and sources, that are remembered; beyond: forgotten

@@ -1,8 +1,8 @@
 """Secrets of users, encrypted with keys that are kept outside the store.
 
-A request's signature can only be checked with the secret itself, so a hash would not do. A secret is
-encrypted with AES-256-GCM; user name and key id are authenticated with it, so a stored secret cannot
-be moved to another user. A backup of a store contains no readable secret.
+A request's signature can only be checked with the secret itself, so a hash would not do. A secret
+is encrypted with AES-256-GCM; user name and key id are authenticated with it, so a stored secret
+cannot be moved to another user. A backup of a store contains no readable secret.
 
 The key file has one key a line, `ID:BASE64` of 32 bytes. The first encrypts, all decrypt: a key is
 replaced by a new first line.

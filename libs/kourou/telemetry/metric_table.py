@@ -299,6 +299,7 @@ _ALL = (
         *_BY_GROUP,
     ),
     # Kourou: requests
+    _counter("kourou_access_decisions_total", "Decisions of access control", "decision"),
     _counter("kourou_requests_refused_total", "Requests refused", "response_code"),
     _counter("kourou_repeats_removed_total", "Repeated sends answered with their original's place"),
     _counter(

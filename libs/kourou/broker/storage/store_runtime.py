@@ -13,10 +13,11 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kourou.broker.config import BrokerSettings
 from kourou.broker.part_settings import log_flush_of, queue_flush_of, write_out_of
+from kourou.broker.storage.audit_log import AuditLog
 from kourou.broker.storage.effect_executor import EffectExecutor
 from kourou.broker.storage.open_store import OpenStore
 from kourou.broker.storage.projector import Projector
@@ -24,7 +25,7 @@ from kourou.broker.telemetry.measurements import Measurements
 from kourou.broker.telemetry.metrics import BrokerReport
 from kourou.clock import Clock
 from kourou.engine.control import ControlState
-from kourou.engine.effects import Flush
+from kourou.engine.effects import AccessRefused, Effect, Flush
 from kourou.engine.inputs import Input
 from kourou.engine.parts import BrokerParts
 from kourou.errors import StoreFaulted
@@ -100,7 +101,11 @@ class StoreRuntime:
             appended=callbacks.appended,
             flushed=callbacks.flushed,
         )
-        self.performers = self.executor.performers()
+        self._audit = AuditLog(settings.store_root / "kourou" / "audit")
+        self.performers: dict[type[Effect], Callable[[Any], None]] = {
+            **self.executor.performers(),
+            AccessRefused: self._audit.record,
+        }
 
     def flush(self) -> None:
         """Start to flush the log, or repeat a flush that is in progress afterwards."""
@@ -163,6 +168,7 @@ class StoreRuntime:
         `leave` is called with the store at the end, in a thread; the store is closed in any case.
         Without `settle` it is left as by a killed process. Raises what `leave` raises.
         """
+        self._audit.close()
         try:
             await self.settle(flush=settle)
             if leave is not None:

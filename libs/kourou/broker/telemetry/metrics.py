@@ -103,6 +103,12 @@ def _traffic(base: Base, parts: BrokerParts) -> Iterator[Family]:
         for code, count in traffic.refused.items()
     ]
     yield Family.counter("kourou_requests_refused_total", "", refused)
+    gate = parts.access_gate
+    decided = [
+        ({"decision": "allowed", **base}, gate.allowed),
+        ({"decision": "refused", **base}, gate.refused),
+    ]
+    yield Family.counter("kourou_access_decisions_total", "", decided)
     yield Family.counter("kourou_repeats_removed_total", "", [(base, traffic.repeats_removed)])
     yield Family.counter("kourou_messages_filtered_total", "", _by_group(base, traffic.filtered))
     failures = _by_group(base, traffic.filter_failures)

@@ -20,10 +20,10 @@ from kourou.access.model import ANONYMOUS, AccessMode, Action, Need, ResourceTyp
 from kourou.access.requirements import CallerKind, Requirement
 from kourou.access.signature import ACCESS_KEY, verify
 from kourou.engine.context import BrokerContext
-from kourou.engine.effects import Effect
+from kourou.engine.effects import AccessRefused, Effect
 from kourou.engine.ports import SecretBox
 from kourou.errors import Code, DecodeError, KourouError, NoPermission
-from kourou.model.limits import ACCESS_REFUSALS_MAX
+from kourou.model.limits import ACCESS_DECISIONS_MAX, ACCESS_REFUSALS_MAX
 from kourou.model.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 from kourou.protocol.bodies.access_bodies import Refusal
 from kourou.protocol.bodies.config_bodies import decode_group_config
@@ -35,13 +35,10 @@ from kourou.protocol.record.message_record import decode_record, real_target
 from kourou.protocol.record.properties import encode_properties
 from kourou.protocol.request import Request
 from kourou.protocol.table import REQUESTS, not_supported
-from kourou.runtime.core import MEMBERS, OWN_LINKS, LogWarning, Received, Reply
+from kourou.runtime.core import MEMBERS, OWN_LINKS, Received, Reply
 
 FIRST_VERSION_OF_5 = 432
 """Clients of RocketMQ 5 know code 16 for a refusal; older ones know a remark with code 1."""
-
-WARNINGS_MS = 60_000
-"""A kind of refusal is logged at most once in this time."""
 
 _MOVED = frozenset({HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC})
 _OTHERS = ("others", "", "others", "")
@@ -52,7 +49,9 @@ def requirements_by_type() -> Mapping[type[Request], Requirement]:
     found: dict[type[Request], Requirement] = {}
     for spec in REQUESTS.values():
         known = found.setdefault(spec.header, spec.requirement)
-        assert known.text == spec.requirement.text, f"two different needs for {spec.header.__name__}"
+        assert known.text == spec.requirement.text, (
+            f"two different needs for {spec.header.__name__}"
+        )
     return found
 
 
@@ -75,7 +74,8 @@ class AccessGate:
         self._version = -1
         self._secrets: dict[str, str] = {}
         self._refusals: dict[tuple[str, str, str, str], Refusal] = {}
-        self._warned: dict[tuple[str, str, str, str], int] = {}
+        self._usually_allowed: set[tuple[object, ...]] = set()
+        self._generation: object = None
         self.allowed = 0
         self.refused = 0
 
@@ -97,32 +97,43 @@ class AccessGate:
         """What was refused since the start, by kind; the most frequent first."""
         return sorted(self._refusals.values(), key=lambda one: -one.count)
 
-    def check(self, now_ms: int, received: Received) -> list[Effect] | None:
-        """Return the effects of a refusal; None if the request may be handled.
+    def allows(self, received: Received, effects: list[Effect]) -> bool:
+        """Return whether a request may be handled; otherwise its reply is added to `effects`.
 
         Sets the request's user.
         """
         peer = received.to.peer
         if peer.protocol in OWN_LINKS or peer.listener == MEMBERS:
-            return None
+            return True
         requirement = _REQUIREMENTS.get(type(received.request))
         if requirement is None or requirement.caller is CallerKind.SERVER:
             text = not_supported(received.request.code)
-            return [Reply(received.to, Code.REQUEST_CODE_NOT_SUPPORTED, text)]
+            effects.append(Reply(received.to, Code.REQUEST_CODE_NOT_SUPPORTED, text))
+            return False
         mode = AccessMode.ENFORCE if requirement.always else self._access.mode
         if mode is AccessMode.OFF:
-            return None
-        user, decision = ANONYMOUS, Decision(False, "the request has no credentials")
+            return True
+        user = ANONYMOUS
         try:
             user = received.user = self._user(received)
         except _Credentials as error:
             decision = Decision(False, str(error))
         else:
+            usual = self._usual(user, received)
+            if usual in self._usually_allowed:
+                self.allowed += 1
+                return True
             decision = self._decide(user, requirement, received)
-        if decision.allowed:
-            self.allowed += 1
-            return None
-        return self._refuse(now_ms, received, user, decision, observed=mode is AccessMode.OBSERVE)
+            if decision.allowed:
+                if usual is not None:
+                    self._remember(usual)
+                self.allowed += 1
+                return True
+        observed = mode is AccessMode.OBSERVE
+        effects.append(self._refused(received, user, decision, observed=observed))
+        if not observed:
+            effects.append(_refusal(received, user, decision))
+        return observed
 
     def need_administrator(self, received: Received) -> None:
         """Raise NoPermission unless an administrator sends it, or nothing is decided."""
@@ -134,6 +145,34 @@ class AccessGate:
                 "only an administrator may change roles, policies, and users who have roles",
                 hint="a right to change users does not contain other rights",
             )
+
+    # -- the requests of every second -------------------------------------------------------------
+
+    def _usual(self, user: str, received: Received) -> tuple[object, ...] | None:
+        """Return what alone decides a send to an existing topic, or a pull; None for all others.
+
+        Forgets what was allowed if the table has changed, or a grant has ended.
+        """
+        generation = self.authorizer.generation(received.wall_ms)
+        if generation is not self._generation:
+            self._generation = generation
+            self._usually_allowed.clear()
+        request, source = received.request, received.to.peer.address[0]
+        match request:
+            case sends.SendMessage(topic=topic) if topic in self._context.control.topics:
+                return (sends.SendMessage, user, source, topic)
+            case sends.SendRecords(targets=[target]) if (
+                target.topic in self._context.control.topics
+            ):
+                return (sends.SendRecords, user, source, target.topic)
+            case pulls.PullMessage(consumer_group=group, topic=topic):
+                return (pulls.PullMessage, user, source, topic, group)
+        return None
+
+    def _remember(self, usual: tuple[object, ...]) -> None:
+        if len(self._usually_allowed) >= ACCESS_DECISIONS_MAX:
+            self._usually_allowed.clear()
+        self._usually_allowed.add(usual)
 
     # -- who ------------------------------------------------------------------------------------
 
@@ -194,43 +233,22 @@ class AccessGate:
 
     # -- refusals ---------------------------------------------------------------------------------
 
-    def _refuse(
-        self, now_ms: int, received: Received, user: str, decision: Decision, *, observed: bool
-    ) -> list[Effect] | None:
-        request = type(received.request).__name__
-        source = received.to.peer.address[0]
-        need = "" if decision.need is None else str(decision.need)
-        self._count(user, source, request, need, decision.by, received.wall_ms, observed)
-        effects: list[Effect] = []
-        kind = (user, source, request, need)
-        last_ms = self._warned.get(kind)
-        if last_ms is None or now_ms - last_ms >= WARNINGS_MS:
-            if len(self._warned) >= ACCESS_REFUSALS_MAX:
-                self._warned.clear()
-            self._warned[kind] = now_ms
-            verb = "would be refused" if observed else "refused"
-            effects.append(
-                LogWarning(
-                    f"access {verb}: user={user!r} source={source} request={request} "
-                    f"need={need!r} by={decision.by!r}"
-                )
-            )
-        if observed:
-            return None
-        return [*effects, _refusal(received, user, decision)]
-
-    def _count(
-        self,
-        user: str,
-        source: str,
-        request: str,
-        need: str,
-        by: str,
-        wall_ms: int,
-        handled: bool,
-    ) -> None:
+    def _refused(
+        self, received: Received, user: str, decision: Decision, *, observed: bool
+    ) -> AccessRefused:
+        """Count a refusal; returns it for the audit."""
         self.refused += 1
-        kind = (user, source, request, need)
+        need = "" if decision.need is None else str(decision.need)
+        refused = AccessRefused(
+            user,
+            received.to.peer.address[0],
+            type(received.request).__name__,
+            need,
+            decision.by,
+            received.wall_ms,
+            handled=observed,
+        )
+        kind = (user, refused.source, refused.request, need)
         if kind not in self._refusals and len(self._refusals) >= ACCESS_REFUSALS_MAX:
             kind = _OTHERS
         known = self._refusals.get(kind)
@@ -239,11 +257,12 @@ class AccessGate:
             source=kind[1],
             request=kind[2],
             need=kind[3],
-            by=by,
+            by=refused.by,
             count=1 if known is None else known.count + 1,
-            last_ms=wall_ms,
-            handled=handled,
+            last_ms=refused.wall_ms,
+            handled=observed,
         )
+        return refused
 
 
 def _refusal(received: Received, user: str, decision: Decision) -> Reply:

@@ -11,26 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
-
-from kourou.access.model import (
-    ANONYMOUS,
-    AccessMode,
-    Effect,
-    Need,
-    Pattern,
-    Policy,
-    ResourceType,
-    User,
-    check_secret,
-    plain_address,
-)
-from kourou.engine.admin import access_table as rules
 from kourou.engine.admin.access_gate import AccessGate
-from kourou.engine.context import BrokerContext
-from kourou.engine.effects import Effect as BrokerEffect
-from kourou.engine.ports import SecretBox
-from kourou.errors import BadRequest, NoPermission
-from kourou.events.control_events import Event, UserPut, UserSecretSet
 from kourou.protocol.bodies.access_bodies import (
     decode_policies,
     decode_user_change,
@@ -60,6 +41,25 @@ from kourou.protocol.messages.access import (
     GetAccessStatusResponse,
     SetAccessMode,
 )
+
+from kourou.access.model import (
+    ANONYMOUS,
+    AccessMode,
+    Effect,
+    Need,
+    Pattern,
+    Policy,
+    ResourceType,
+    User,
+    check_secret,
+    plain_address,
+)
+from kourou.engine.admin import access_table as rules
+from kourou.engine.context import BrokerContext
+from kourou.engine.effects import Effect as BrokerEffect
+from kourou.engine.ports import SecretBox
+from kourou.errors import BadRequest, NoPermission
+from kourou.events.control_events import Event, UserPut, UserSecretSet
 from kourou.protocol.request import Request
 from kourou.runtime.core import Received, Reply
 
@@ -186,9 +186,7 @@ class AccessHandler:
             events += self._opposite(policy, opposite, policies)
         return self._pending_replies.decided(now_ms, received, events)
 
-    def _opposite(
-        self, policy: Policy, effect: Effect, policies: Sequence[Policy]
-    ) -> list[Event]:
+    def _opposite(self, policy: Policy, effect: Effect, policies: Sequence[Policy]) -> list[Event]:
         """Return the removal of the policy for the same resource that it replaces."""
         other = policy_id(policy.user, policy.resource, effect)
         if any(one.id == other for one in policies):
