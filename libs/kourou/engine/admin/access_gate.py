@@ -142,7 +142,7 @@ class AccessGate:
         account = self._access.users.get(received.user)
         if account is None or not account.enabled or not account.administers:
             raise NoPermission(
-                "only an administrator may change roles, policies, and users who have roles",
+                "only an administrator may change roles, policies, and users who have them",
                 hint="a right to change users does not contain other rights",
             )
 

@@ -51,6 +51,7 @@ from kourou.access.model import (
     Policy,
     ResourceType,
     User,
+    UserKind,
     check_secret,
     plain_address,
 )
@@ -126,7 +127,7 @@ class AccessHandler:
         return self._pending_replies.decided(now_ms, received, events)
 
     def _check_rank(self, received: Received, events: Sequence[Event]) -> None:
-        """Only an administrator makes or changes one: no other right leads to all rights."""
+        """Only an administrator changes users with rights: no other right leads to more rights."""
         concerned = {event.user.name for event in events if isinstance(event, UserPut)} | {
             event.user for event in events if isinstance(event, UserSecretSet)
         }
@@ -137,14 +138,23 @@ class AccessHandler:
             for one in (event.user, event.before)
             if one is not None
         ] + [self._access.users[name] for name in concerned if name in self._access.users]
-        if any(one.roles for one in touched):
+        if any(map(self._has_rights, touched)):
             self._gate.need_administrator(received)
+
+    def _has_rights(self, user: User) -> bool:
+        """True if who gives the user other credentials would gain rights by it."""
+        policies = self._access.policies.values()
+        return (
+            bool(user.roles)
+            or user.kind is UserKind.NODE
+            or any(one.user == user.name for one in policies)
+        )
 
     def delete_user(
         self, now_ms: int, received: Received, request: AuthDeleteUser
     ) -> list[BrokerEffect]:
         """Delete a user (3003)."""
-        if rules.existing_user(self._access, request.username).roles:
+        if self._has_rights(rules.existing_user(self._access, request.username)):
             self._gate.need_administrator(received)
         events = rules.decide_delete_user(self._access, request.username)
         return self._pending_replies.decided(now_ms, received, events)
