@@ -11,7 +11,27 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+
+from kourou.access.model import (
+    ANONYMOUS,
+    AccessMode,
+    Effect,
+    Need,
+    Pattern,
+    Policy,
+    ResourceType,
+    User,
+    UserKind,
+    check_secret,
+    plain_address,
+)
+from kourou.engine.admin import access_table as rules
 from kourou.engine.admin.access_gate import AccessGate
+from kourou.engine.context import BrokerContext
+from kourou.engine.effects import Effect as BrokerEffect
+from kourou.engine.ports import SecretBox
+from kourou.errors import BadRequest, NoPermission
+from kourou.events.control_events import Event, UserPut, UserSecretSet
 from kourou.protocol.bodies.access_bodies import (
     decode_policies,
     decode_user_change,
@@ -41,26 +61,6 @@ from kourou.protocol.messages.access import (
     GetAccessStatusResponse,
     SetAccessMode,
 )
-
-from kourou.access.model import (
-    ANONYMOUS,
-    AccessMode,
-    Effect,
-    Need,
-    Pattern,
-    Policy,
-    ResourceType,
-    User,
-    UserKind,
-    check_secret,
-    plain_address,
-)
-from kourou.engine.admin import access_table as rules
-from kourou.engine.context import BrokerContext
-from kourou.engine.effects import Effect as BrokerEffect
-from kourou.engine.ports import SecretBox
-from kourou.errors import BadRequest, NoPermission
-from kourou.events.control_events import Event, UserPut, UserSecretSet
 from kourou.protocol.request import Request
 from kourou.runtime.core import Received, Reply
 
