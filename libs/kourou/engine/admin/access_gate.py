@@ -22,9 +22,9 @@ from kourou.access.signature import ACCESS_KEY, verify
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import AccessRefused, Effect
 from kourou.engine.ports import SecretBox
-from kourou.errors import Code, DecodeError, KourouError, NoPermission
+from kourou.errors import Code, DecodeError, KourouError, NoPermission, Rejected
 from kourou.model.limits import ACCESS_DECISIONS_MAX, ACCESS_REFUSALS_MAX
-from kourou.model.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
+from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 from kourou.protocol.bodies.access_bodies import Refusal
 from kourou.protocol.bodies.config_bodies import decode_group_config
 from kourou.protocol.bodies.heartbeat_body import decode_heartbeat, decode_subscription_check
@@ -40,7 +40,7 @@ from kourou.runtime.core import MEMBERS, OWN_LINKS, Received, Reply
 FIRST_VERSION_OF_5 = 432
 """Clients of RocketMQ 5 know code 16 for a refusal; older ones know a remark with code 1."""
 
-_MOVED = frozenset({HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC})
+_MOVED = frozenset({HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, CHECK_GIVEN_UP_TOPIC})
 _OTHERS = ("others", "", "others", "")
 
 
@@ -307,13 +307,24 @@ class _RequestFacts:
         if position is None or not 0 <= position < self._context.confirmations.confirmed:
             return ""
         try:
-            record = decode_record(self._context.view.record_at(position))
+            record = decode_record(self._stored(position), decompress=False)
         except KourouError:
             return ""
         if record.topic in _MOVED:
             target = real_target(encode_properties(record.properties))
             return "" if target is None else target[0]
         return record.topic
+
+    def _stored(self, position: int) -> memoryview:
+        """The record at a position. Raises KourouError if there is none."""
+        try:
+            return self._context.view.record_at(position)
+        except Rejected:
+            # Appended, with its reply sent, and not in the log's files yet.
+            raw = self._context.appends.unprojected_at(position)
+            if raw is None:
+                raise
+            return raw
 
     def groups(self) -> Iterable[str]:
         """The consumer groups in the body."""
