@@ -204,23 +204,26 @@ SERVER = Requirement("a server, to its client", _nothing, CallerKind.SERVER)
 
 def _send_needs(request: Any, facts: Facts) -> Needs:
     """Pub on the topic and on those in the records; Create if the send creates the topic."""
-    names = dict.fromkeys((request.topic, *facts.topics()))
-    needs = _pub_needs(names)
-    if not facts.exists(ResourceType.TOPIC, request.topic):
-        needs.append(need_of_topic(request.topic, CREATE))
-    return needs
+    return _pub_needs((request.topic, *facts.topics()), (request.topic,), facts)
 
 
 def _send_records_needs(request: Any, facts: Facts) -> Needs:
-    names = dict.fromkeys((*(one.topic for one in request.targets), *facts.topics()))
-    return _pub_needs(names) + [
-        need_of_topic(name, CREATE) for name in names if not facts.exists(ResourceType.TOPIC, name)
+    names = dict.fromkeys(one.topic for one in request.targets)
+    return _pub_needs((*names, *facts.topics()), names, facts)
+
+
+def _pub_needs(names: Iterable[str], targets: Iterable[str], facts: Facts) -> Needs:
+    """Pub on all names, and Create on the targets that do not exist.
+
+    Every user may write traces, as in RocketMQ: its clients do, next to their messages. A retry
+    topic comes into being with its group.
+    """
+    needs: Needs = [need_of_topic(one, PUB) for one in dict.fromkeys(names) if one != TRACE_TOPIC]
+    return needs + [
+        need_of_topic(one, CREATE)
+        for one in targets
+        if not one.startswith(RETRY_PREFIX) and not facts.exists(ResourceType.TOPIC, one)
     ]
-
-
-def _pub_needs(names: Iterable[str]) -> Needs:
-    """Every user may write traces, as in RocketMQ: its clients do, next to their messages."""
-    return [need_of_topic(name, PUB) for name in names if name != TRACE_TOPIC]
 
 
 def _value_needs(action: Action) -> Callable[[Any, Facts], Needs]:
