@@ -38,7 +38,7 @@ _OTHERS = ("others", "", "", "")
 
 
 class AuditLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line. `count` refusals happened up to `at_ms`; `handled`: decisions were only observed."""
+    """One line: `count` refusals up to `at_ms`. `handled`: decisions were only observed."""
 
     at_ms: int
     user: str

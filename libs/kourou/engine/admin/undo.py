@@ -109,7 +109,7 @@ def _restoring(state: ControlState, event: Event, context: UndoContext) -> list[
         case _:
             raise Rejected(
                 f"a {event.type} event cannot be undone",
-                hint="changes of topics, groups, settings, offsets, filters and users can be undone",
+                hint="changes of topics, groups, settings, offsets, filters and users can be",
             )
 
 

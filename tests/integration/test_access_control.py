@@ -1,0 +1,213 @@
+"""Users at a broker process: signed requests of RocketMQ's frames, CURVE keys of Kourou's.
+
+The first administrator comes from a file, what is decided survives a restart, and the owner of the
+machine gets back in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kourou.access.signature import ACCESS_KEY, SIGNATURE, sign
+from kourou.broker.administrators import recovery_file
+from kourou.errors import Code
+from kourou.protocol.bodies.access_bodies import (
+    UserChange,
+    decode_users,
+    encode_user_change,
+    parse_role,
+)
+from kourou.protocol.messages.access import AuthCreateUser, AuthListUser
+from kourou.protocol.messages.broker_admin import GetBrokerRuntimeInfo
+from kourou.protocol.messages.sends import SendMessage
+from kourou.protocol.request import Request
+from kourou.protocol.wire.ext_fields import encode_ext_fields
+from kourou.protocol.wire.remoting import RemotingCommand
+from kourou.service.processes import Child, Children
+from kourou.service.secret_keys import new_key_line
+from kourou.transport.curve_keys import ClientCurve, ServerKeys, make_pair, read_pair
+from kourou.transport.remoting_client import RemotingConnection
+from kourou.transport.zmq_client import ZmqConnection
+
+TIMEOUT_MS = 20_000
+ROOT, ROOT_SECRET = "root", "a secret of the first one"
+WRITER, WRITER_SECRET = "orders-writer", "orders-secret"
+
+
+def send(topic: str) -> SendMessage:
+    return SendMessage(
+        producer_group="g",
+        topic=topic,
+        default_topic="TBW102",
+        default_topic_queue_nums=1,
+        queue_id=0,
+        born_timestamp=1,
+    )
+
+
+class Broker:
+    """One broker process in a folder; requests are sent to its remoting listener."""
+
+    def __init__(self, folder: Path, children: Children, **settings: str) -> None:
+        self.folder, self._children = folder, children
+        key_file = folder / "access.keys"
+        if not key_file.exists():
+            key_file.touch(0o600)
+            key_file.write_text(new_key_line("one"))
+            (folder / "first-admin").write_text(f"{ROOT}:{ROOT_SECRET}\n")
+        keys = {
+            "listenPort": "0",
+            "adminEnable": "false",
+            "brokerIP1": "127.0.0.1",
+            "mappedFileSizeCommitLog": str(1 << 20),
+            "storePathRootDir": str(folder / "store"),
+            "accessKeyFile": str(key_file),
+            "initialAdminFile": str(folder / "first-admin"),
+            **settings,
+        }
+        conf = folder / "broker.conf"
+        conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+        self.child: Child = children.start_module("broker", "kourou_broker", "-c", str(conf))
+        self.child.wait_for_ready()
+
+    async def ask(
+        self, request: Request, body: bytes = b"", *, user: str = "", secret: str = ""
+    ) -> RemotingCommand:
+        fields = dict(encode_ext_fields(request))
+        if user:
+            fields[ACCESS_KEY] = user
+            fields[SIGNATURE] = sign(fields, [body], secret)
+        connection = RemotingConnection(str(self.child.ready["tcp"]))
+        try:
+            return await connection.exchange(
+                RemotingCommand(request.code, ext_fields=fields), (body,), timeout_ms=TIMEOUT_MS
+            )
+        finally:
+            connection.close()
+
+    async def create(self, name: str, secret: str, *roles: str) -> RemotingCommand:
+        change = UserChange(secret=secret, roles=tuple(map(parse_role, roles)))
+        return await self.ask(
+            AuthCreateUser(username=name),
+            encode_user_change(change),
+            user=ROOT,
+            secret=ROOT_SECRET,
+        )
+
+
+@contextmanager
+def started(folder: Path, **settings: str) -> Iterator[Broker]:
+    with Children(folder) as children:
+        yield Broker(folder, children, **settings)
+
+
+def audit(folder: Path) -> list[dict[str, object]]:
+    files = sorted((folder / "store" / "kourou" / "audit").glob("*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+async def test_signed_requests_are_decided_and_survive_a_restart(tmp_path: Path) -> None:
+    with started(tmp_path) as broker:
+        assert (await broker.ask(send("orders-a"))).code == Code.SYSTEM_ERROR
+        created = await broker.create(WRITER, WRITER_SECRET, "writer:orders-", "operator:orders-")
+        assert created.code == Code.SUCCESS, created.remark
+        writer = {"user": WRITER, "secret": WRITER_SECRET}
+        stored = await broker.ask(send("orders-a"), b"one", **writer)
+        assert stored.code == Code.SUCCESS, stored.remark
+        other = await broker.ask(send("bills-a"), b"one", **writer)
+        assert "AclException" in (other.remark or "")
+        assert "Pub on Topic:bills-a" in (other.remark or "")
+        wrong = await broker.ask(send("orders-a"), b"one", user=WRITER, secret="guessed")
+        unknown = await broker.ask(send("orders-a"), b"one", user="nobody-here", secret="guessed")
+        assert (wrong.remark or "").replace(WRITER, "X") == (unknown.remark or "").replace(
+            "nobody-here", "X"
+        )
+        assert (await broker.ask(GetBrokerRuntimeInfo(), **writer)).code == Code.SYSTEM_ERROR
+    lines = audit(tmp_path)
+    assert {(line["user"], line["request"]) for line in lines} >= {
+        ("anonymous", "SendMessage"),
+        (WRITER, "SendMessage"),
+        (WRITER, "GetBrokerRuntimeInfo"),
+    }
+    written = b"".join(
+        path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()
+    )
+    assert ROOT_SECRET.encode() not in written
+    assert WRITER_SECRET.encode() not in written
+    with started(tmp_path) as broker:
+        again = await broker.ask(send("orders-a"), b"two", **writer)
+        assert again.code == Code.SUCCESS, again.remark
+        assert (await broker.ask(send("orders-a"), b"two")).code == Code.SYSTEM_ERROR
+
+
+async def test_the_owner_of_the_machine_gets_back_in(tmp_path: Path) -> None:
+    with started(tmp_path) as broker:
+        assert (await broker.create(WRITER, WRITER_SECRET, "writer")).code == Code.SUCCESS
+    recovery_file(tmp_path / "store").write_text("owner:a recovered secret\n")
+    with started(tmp_path) as broker:
+        listed = await broker.ask(AuthListUser(), user="owner", secret="a recovered secret")
+        assert listed.code == Code.SUCCESS, listed.remark
+        users = {one.name: one for one in decode_users(bytes(listed.body))}
+        assert set(users) == {ROOT, WRITER, "owner"}
+        assert users["owner"].administers
+        assert not recovery_file(tmp_path / "store").exists()
+
+
+async def test_the_key_of_a_connection_is_its_user(tmp_path: Path) -> None:
+    for name in ("broker", "app", "stranger"):
+        make_pair(tmp_path / "keys" / name, name, ["127.0.0.1"] if name == "broker" else [])
+    pairs = {
+        name: tmp_path / "keys" / name / f"{name}.key_secret"
+        for name in ("broker", "app", "stranger")
+    }
+    curve = {
+        "curveKeyFile": str(pairs["broker"]),
+        "curveClients": "any",
+        "tcpEnable": "true",
+    }
+    with started(tmp_path, **curve) as broker:
+        key = read_pair(pairs["app"]).public
+        change = UserChange(
+            roles=(parse_role("writer:orders-"), parse_role("operator:orders-")), curve_keys=(key,)
+        )
+        made = await broker.ask(
+            AuthCreateUser(username="app"),
+            encode_user_change(change),
+            user=ROOT,
+            secret=ROOT_SECRET,
+        )
+        assert made.code == Code.SUCCESS, made.remark
+        servers = ServerKeys(tmp_path / "keys" / "broker" / "broker.key")
+        codes = {}
+        for name in ("app", "stranger"):
+            address = str(broker.child.ready["zmq"]).removeprefix("tcp://")
+            connection = ZmqConnection(address, curve=ClientCurve(read_pair(pairs[name]), servers))
+            reply = await connection.request(
+                send("orders-a"), body=(b"one",), timeout_ms=TIMEOUT_MS
+            )
+            codes[name] = reply.code
+            connection.close()
+    assert codes == {"app": Code.SUCCESS, "stranger": Code.NO_PERMISSION}
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "sentence"),
+    [
+        ("initialAdminFile", "first-admin-without-secret", "is not NAME:SECRET"),
+        ("accessKeyFile", "store/access.keys", "is inside storePathRootDir"),
+    ],
+)
+def test_a_bad_file_stops_the_start_with_a_sentence(
+    tmp_path: Path, setting: str, value: str, sentence: str
+) -> None:
+    (tmp_path / "first-admin-without-secret").write_text("root\n")
+    with (
+        pytest.raises(Exception, match=sentence),
+        started(tmp_path, **{setting: str(tmp_path / value)}),
+    ):
+        pass

@@ -1,0 +1,110 @@
+"""Refused requests in a file: whole lines first, then exact counts, bounded."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kourou.broker.storage.audit_log import WHOLE_LINES, AuditLine, AuditLog
+from kourou.engine.effects import AccessRefused
+
+MINUTE_MS = 60_000
+
+
+def refused(user: str = "eve", at_ms: int = 0, **fields: object) -> AccessRefused:
+    usual = {
+        "source": "10.0.0.1",
+        "request": "SendMessage",
+        "need": "Pub on Topic:a",
+        "by": "no policy allows it",
+        "handled": False,
+    }
+    return AccessRefused(user=user, wall_ms=at_ms, **(usual | fields))  # type: ignore[arg-type]
+
+
+def lines(folder: Path) -> list[AuditLine]:
+    return [
+        msgspec.json.decode(line, type=AuditLine)
+        for file in sorted(folder.glob("*.jsonl"))
+        for line in file.read_bytes().splitlines()
+    ]
+
+
+def test_the_counts_of_a_flood_are_exact_and_its_lines_few(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    for number in range(1_000):
+        log.record(refused(at_ms=number))
+    log.record(refused("other", at_ms=5))
+    log.record(refused(at_ms=MINUTE_MS))
+    log.close()
+    found = lines(tmp_path)
+    assert sum(one.count for one in found if one.user == "eve") == 1_001
+    assert len([one for one in found if one.user == "eve"]) == WHOLE_LINES + 2
+    assert [one.count for one in found if one.user == "other"] == [1]
+
+
+def test_each_kind_is_logged_once_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = AuditLog(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        for at_ms in (0, 1, 2, MINUTE_MS):
+            log.record(refused(at_ms=at_ms))
+            log.record(refused("mallory", at_ms, handled=True))
+    log.close()
+    texts = [one.getMessage() for one in caplog.records]
+    assert len(texts) == 4
+    assert texts[0].startswith("access refused: user='eve' source=10.0.0.1 request=SendMessage")
+    assert texts[1].startswith("access would be refused: user='mallory'")
+
+
+def test_more_kinds_than_the_limit_are_counted_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kourou.broker.storage.audit_log.ACCESS_REFUSALS_MAX", 3)
+    log = AuditLog(tmp_path)
+    for number in range(10):
+        log.record(refused(f"user-{number}"))
+    log.close()
+    found = lines(tmp_path)
+    assert [one.user for one in found] == ["user-0", "user-1", "user-2", "others"]
+    assert found[-1].count == 7
+
+
+def test_files_are_bounded_in_size_and_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kourou.broker.storage.audit_log.AUDIT_FILE_BYTES_MAX", 300)
+    monkeypatch.setattr("kourou.broker.storage.audit_log.AUDIT_FILES_MAX", 3)
+    for start in range(2):  # a second start continues
+        log = AuditLog(tmp_path)
+        for number in range(20):
+            log.record(refused(at_ms=(20 * start + number) * MINUTE_MS))
+        log.close()
+    files = sorted(tmp_path.glob("*.jsonl"))
+    assert len(files) == 3
+    assert all(one.stat().st_size < 600 for one in files)
+    assert lines(tmp_path)[-1].at_ms == 39 * MINUTE_MS
+    assert files[-1].stat().st_mode & 0o077 == 0
+
+
+def test_control_characters_of_a_name_stay_in_their_line(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    log.record(refused('eve\n{"user":"root"}'))
+    log.close()
+    (line,) = lines(tmp_path)
+    assert line.user == 'eve\n{"user":"root"}'
+
+
+def test_a_folder_that_cannot_be_written_refuses_all_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    log = AuditLog(blocked / "audit")
+    log.record(refused())
+    log.close()
+    assert "the audit file cannot be written" in caplog.text
