@@ -14,8 +14,10 @@ from kourou.access.signature import ACCESS_KEY, SIGNATURE, sign
 from kourou.engine.admin.access_table import AccessAggregate
 from kourou.engine.ports import SecretBox
 from kourou.events.control_events import Recorded, decode_record_body
+from kourou.model.names import AUTO_CREATE_TOPIC
 from kourou.protocol.bodies.access_bodies import encode_policies, parse_actions, policy_id
 from kourou.protocol.messages.access import AuthCreateAcl, AuthCreateUser
+from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.request import Request
 from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.ext_fields import encode_ext_fields
@@ -155,3 +157,23 @@ def signed_fields(sender: Sender, request: Request, *body: Buffer) -> dict[str, 
     }
     pieces = [bytes(piece) for piece in body]
     return {**fields, SIGNATURE: sign(fields, pieces, sender.secret)}
+
+
+def send_to(topic: str, **fields: Any) -> SendMessage:
+    """The request that sends one message."""
+    return SendMessage(
+        **{
+            "producer_group": "p",
+            "topic": topic,
+            "default_topic": AUTO_CREATE_TOPIC,
+            "default_topic_queue_nums": 1,
+            "queue_id": 0,
+            "born_timestamp": 1,
+            **fields,
+        }
+    )
+
+
+def stored_at(broker: SecuredBroker, topic: str) -> int:
+    """The log position of the newest message of a topic."""
+    return broker.engine.stored(topic)[-1].position
