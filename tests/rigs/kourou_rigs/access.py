@@ -43,7 +43,7 @@ def curve_key(name: str) -> str:
 class SignedReplyTo(ReplyTo):
     """The reply address of a request by remoting; `signed` as RemotingReplyTo has it."""
 
-    signed: Mapping[str, str | None] | None = None
+    signed: Mapping[str, str | None] | None = field(default=None, repr=False)
     version: int = VERSION_4_9_8
 
 
