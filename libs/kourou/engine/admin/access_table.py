@@ -97,7 +97,7 @@ class AccessAggregate:
 # -- evolve ---------------------------------------------------------------------------------------
 
 
-def evolve(access: AccessAggregate, event: AccessEventBase, at_ms: int) -> None:
+def evolve(access: AccessAggregate, event: AccessEventBase, at_ms: int = 0) -> None:
     """Apply one event, in place."""
     match event:
         case UserPut(user):
