@@ -40,6 +40,13 @@ from kourou.runtime.core import MEMBERS, OWN_LINKS, Received, Reply
 FIRST_VERSION_OF_5 = 432
 """Clients of RocketMQ 5 know code 16 for a refusal; older ones know a remark with code 1."""
 
+_BY_POSITION = (
+    sends.ConsumerSendMsgBack,
+    pulls.ViewMessageById,
+    sends.EndTransaction,
+    sends.ResumeCheckHalfMessage,
+    groups.ConsumeMessageDirectly,
+)
 _MOVED = frozenset({HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, CHECK_GIVEN_UP_TOPIC})
 _OTHERS = ("others", "", "others", "")
 
@@ -266,9 +273,16 @@ class AccessGate:
 
 
 def _refusal(received: Received, user: str, decision: Decision) -> Reply:
-    """The reply to a refused request. Clients of RocketMQ 4 look for the exception's name."""
-    if decision.need is None:
+    """The reply to a refused request. Clients of RocketMQ 4 look for the exception's name.
+
+    It does not name the topic of a message that the request names by its position: who may not read
+    messages must not learn from positions which topics there are.
+    """
+    need = decision.need
+    if need is None:
         text = decision.by
+    elif isinstance(received.request, _BY_POSITION) and need.type is not ResourceType.GROUP:
+        text = f"user {user} has no right to {' or '.join(need.actions)} on the message's topic"
     else:
         text = f"user {user} has no right to {decision.need} ({decision.by})"
     to = received.to

@@ -294,10 +294,18 @@ def test_a_message_by_id_and_a_send_back_are_decided_by_its_topic(
         assert may(broker, till, request) is (topic == "orders")
 
 
-def test_what_is_no_message_needs_the_right_to_all(broker: SecuredBroker, till: Sender) -> None:
-    for offset in (-1, 1, 1 << 40):
+def test_what_is_no_message_is_refused_like_a_message_of_another_topic(
+    broker: SecuredBroker, root: Sender, till: Sender
+) -> None:
+    """Positions do not tell which topics there are; the audit names them."""
+    assert broker.ask(root, send_to("secret"), b"x").code == Code.SUCCESS
+    broker.allow(root, "till", "Topic:secret", "Sub", effect="deny")
+    broker.engine.effects.clear()
+    for offset in (-1, 1, 1 << 40, stored_at(broker, "secret")):
         reply = broker.ask(till, ViewMessageById(offset=offset))
-        assert "Sub on Topic:*" in reply.remark
+        assert reply.remark == "user till has no right to Sub on the message's topic"
+    noted = [one.need for one in broker.engine.effects if isinstance(one, AccessRefused)]
+    assert noted == ["Sub on Topic:*"] * 3 + ["Sub on Topic:secret"]
 
 
 @pytest.mark.parametrize("topic", TOPICS)
