@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kourou.broker.acl_keys import AclKeys
 from kourou.broker.administrators import AdministratorFile, recovery_file
 from kourou.broker.raft_keys import FLUSHED, RaftKeys
 from kourou.broker.store_keys import StoreKeys
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerSettings(BrokerPolicy, StoreKeys, RaftKeys, AclKeys):
+class BrokerSettings(BrokerPolicy, StoreKeys, RaftKeys):
     """All keys of `broker.conf`. The constructor raises ConfigError for invalid settings."""
 
     def __post_init__(self) -> None:
