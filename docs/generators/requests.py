@@ -17,7 +17,6 @@ from generators.served import answered_now
 from generators.tables import code, document, head, link, paragraph, prose, table
 
 from kourou.errors import Code
-from kourou.protocol import table as request_table
 from kourou.protocol.messages.sends import SEND_SHORT_NAMES, Target
 from kourou.protocol.request import Body, Header, Int32, Int64, RequestSpec
 from kourou.protocol.table import REQUESTS
@@ -34,9 +33,10 @@ READING = """\
 The first column has the name of the field in the header. Optional fields are left out if they have
 the default; unknown fields are ignored. Integers have 32 or 64 bits, as in Java. *Other answers*
 are response codes besides success and the general ones, which any request may get: {general}.
-[errors.md](errors.md#numbers) explains all of them. *Permission* is what access rules will require;
-this version has no accounts, so every client has it. *Answered by* is read from the dispatch tables
-of the services; a request that is *not implemented* gets 3 (REQUEST_CODE_NOT_SUPPORTED)."""
+[errors.md](errors.md#numbers) explains all of them. *Permission* is what the sender needs as
+soon as the broker has users; 16 (NO_PERMISSION) says what is missing. *Answered by* is read from
+the dispatch tables of the services; a request that is *not implemented* gets 3
+(REQUEST_CODE_NOT_SUPPORTED)."""
 
 GENERAL = (
     Code.SYSTEM_ERROR,
@@ -44,6 +44,7 @@ GENERAL = (
     Code.REQUEST_CODE_NOT_SUPPORTED,
     Code.SERVICE_NOT_AVAILABLE,
     Code.DEADLINE_PASSED,
+    Code.NO_PERMISSION,
 )
 """Codes that a service returns before, or instead of, handling a request."""
 
@@ -155,8 +156,7 @@ def _answerers(spec: RequestSpec) -> str:
 
 
 def _answer(number: int) -> str:
-    names = {value: name for name, value in vars(request_table).items() if type(value) is int}
-    return f"{int(number)} {Code(number).name if number in set(Code) else names[number]}"
+    return f"{int(number)} {Code(number).name}"
 
 
 def _fields(kind: type[Header]) -> list[str]:

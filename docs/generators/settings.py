@@ -71,10 +71,11 @@ updateBrokerConfig` while the service runs; the others need a restart. Unknown k
 Keys *without effect* are accepted and logged as a warning."""
 
 REFUSED_ABOUT = """\
-These keys of RocketMQ enable features that Kourou does not have. A service does not start if one of
-them is in its file, on its command line or in its environment; `updateBrokerConfig` refuses it, and
-a client with it fails to open. A value that disables the feature is accepted. Every other key that
-begins with `tls.` is refused, whatever its value."""
+These keys of RocketMQ enable features that Kourou does not have, or has in another way. A service
+does not start if one of them is in its file, on its command line or in its environment, unless it
+is one of its settings above; `updateBrokerConfig` refuses it, and a client with it fails to open. A
+value that disables the feature is accepted. Every other key that begins with `tls.` is refused,
+whatever its value."""
 
 CLIENT_READING = """\
 Client settings are frozen dataclasses; none is live. `from_rocketmq(...)` and properties files use

@@ -63,6 +63,9 @@ class Code(IntEnum):
     CONSUMER_NOT_ONLINE = 206  # no consumer of the group is connected
     CONSUME_MSG_TIMEOUT = 207  # the consumer did not respond in time
     NO_MESSAGE = 208  # [RMQ] there is no message to deliver
+    ACL_UPDATE_FAILED = 209  # the account is not valid; nothing was changed
+    ACL_DELETE_FAILED = 210  # the account cannot be deleted; nothing was changed
+    WHITE_ADDRS_UPDATE_FAILED = 211  # an address never replaces credentials; nothing was changed
     FLOW_CONTROL = 215  # [RMQ] the server slows its clients down
     # Kourou's own; a RocketMQ client receives them only if no code of RocketMQ fits.
     MESSAGE_CORRUPT = 30000  # the messages there fail their check; they are quarantined

@@ -36,8 +36,8 @@ def test_no_service_starts_with_a_promise_that_it_does_not_keep(
         done = started(service, "-c", str(file))
         told = f"in {file}: tls.server.mode=enforcing is refused: Kourou does not support TLS yet"
     elif source == "argument":
-        done = started(service, "--set", "aclEnable=true")
-        told = "on the command line: aclEnable=true is refused: Kourou does not check RocketMQ's"
+        done = started(service, "--set", "enableControllerMode=true")
+        told = "on the command line: enableControllerMode=true is refused: Kourou has no controller"
     else:
         done = started(service, KOUROU_USE_TLS="true")
         told = "in the environment: useTLS=true is refused: Kourou does not support TLS yet"
@@ -50,3 +50,20 @@ def test_services_start_where_the_same_keys_promise_nothing(tmp_path: Path) -> N
     nothing = {"aclEnable": "false", "useTLS": "false", "tls.server.mode": "disabled"}
     with LocalCluster(tmp_path, ClusterSettings(broker=nothing, namesrv=nothing)) as cluster:
         assert cluster.namesrv.ready
+
+
+def test_a_name_server_decides_no_requests_and_says_so() -> None:
+    done = started("namesrv", "--set", "aclEnable=true")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "aclEnable=true is refused: Kourou does not need it: a broker decides" in done.stderr
+
+
+@pytest.mark.parametrize("key", ["aclEnable", "authenticationEnabled", "authorizationEnabled"])
+def test_a_broker_that_must_decide_requests_does_not_start_without_users(
+    key: str, tmp_path: Path
+) -> None:
+    store = f"storePathRootDir={tmp_path}"
+    done = started("broker", "--set", f"{key}=true", "--set", store, "--set", "listenPort=0")
+    assert done.returncode == 2, done.stderr
+    assert f"{key}=true, but this broker has no users" in done.stderr
+    assert "initialAdminFile" in done.stderr

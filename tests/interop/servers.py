@@ -13,6 +13,7 @@ from kourou.service.local_cluster import (
     LocalCluster,
 )
 from kourou.service.processes import Child, free_port
+from kourou.service.secret_keys import new_key_line
 from kourou_bench.jars import fetched, read_list
 from kourou_bench.rocketmq import FAST_PORT_SHIFT, TIMEOUTS, started
 
@@ -53,6 +54,27 @@ def kourou_cluster(
     broker = {**SETTINGS, "listenPort": str(port), **(settings or {})}
     wanted = ClusterSettings(brokers=brokers, broker=broker, filter_servers=filter_servers)
     with LocalCluster(folder, wanted) as cluster:
+        yield cluster
+
+
+ADMINISTRATOR = ("root-administrator", "secret-of-the-root")
+"""Access key and secret of the first user of a secured cluster."""
+
+
+@contextmanager
+def secured_cluster(folder: Path) -> Iterator[LocalCluster]:
+    """Our servers with access control, and one administrator."""
+    folder.mkdir(parents=True)
+    keys, first = folder / "access.keys", folder / "first-administrator"
+    for file, text in ((keys, new_key_line("one")), (first, ":".join(ADMINISTRATOR) + "\n")):
+        file.touch(0o600)
+        file.write_text(text, encoding="utf-8")
+    settings = {
+        "aclEnable": "true",
+        "accessKeyFile": str(keys),
+        "initialAdminFile": str(first),
+    }
+    with kourou_cluster(folder / "cluster", settings) as cluster:
         yield cluster
 
 

@@ -7,10 +7,8 @@ later ones look at what earlier ones have made.
 
 from __future__ import annotations
 
-import base64
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,26 +17,22 @@ from typing import Any
 
 import pytest
 from tests.interop import rows, servers
+from tests.interop.mqadmin import ENDLESS, PATIENCE_S, Tool
 
 from kourou import __version__
 from kourou.client.settings.client_settings import ProducerSettings
 from kourou.model.topic import MessageQueue
 from kourou.sync import Client
 
-PATIENCE_S = 60
 TRACE_S = 10
 TRACE_SENDS = 6
-SHORT_S = 8
-"""For the commands that never end."""
-
-NO_ACL = "this version of Kourou has no access control lists; nothing was changed"
 
 
 @dataclass
 class Bench:
     """`text` is what the command printed; ids and keys are of the messages that were sent."""
 
-    mq: Client
+    mq: Any
     folder: Path
     text: str = ""
     offset_id: str = ""
@@ -161,7 +155,7 @@ STEPS: tuple[tuple[str, Check], ...] = (
     ("updateBrokerConfig -b {b} -k traceOn -v false",
      lambda it: it.admin.brokers.config("broker-a")["traceOn"] == "false"),
     ("updateBrokerConfig -b {b} -k aclEnable -v true",
-     shows("aclEnable=true is refused: Kourou does not check RocketMQ's access control yet")),
+     shows("aclEnable=true is refused: Kourou does not need it")),
     ("wipeWritePerm -b broker-a",
      lambda it: {one.perm for one in it.admin.topics.route("Mq").queue_datas} == {4}),
     ("addWritePerm -b broker-a",
@@ -182,11 +176,6 @@ STEPS: tuple[tuple[str, Check], ...] = (
      lambda it: it.admin.name_servers.get("space", "key") == "value"),
     ("deleteKvConfig -s space -k key",
      lambda it: it.admin.name_servers.get("space", "key") is None),
-    # access control
-    ("updateAclConfig -b {b} -a someaccount -s somesecret", shows(NO_ACL)),
-    ("deleteAclConfig -b {b} -a someaccount", shows(NO_ACL)),
-    ("clusterAclConfigVersion -b {b}", shows(NO_ACL)),
-    ("updateGlobalWhiteAddr -b {b} -g 10.0.0.1", shows(NO_ACL)),
     # the end
     ("deleteSubGroup -b {b} -g mqg", lambda it: it.group() is None),
     ("deleteTopic -c DefaultCluster -t Mq", lambda it: "Mq" not in it.admin.topics.list()),
@@ -194,47 +183,21 @@ STEPS: tuple[tuple[str, Check], ...] = (
     ("startMonitoring", lambda it: it.until(
         lambda: it.admin.groups.members("__MONITOR_CONSUMER"))),
 )  # fmt: skip
-ENDLESS = ("clusterRT",)
 
-
-class Tool:
-    """The JVM that runs mqadmin."""
-
-    def __init__(self, classes: str, home: Path) -> None:
-        home.mkdir()
-        self._process = subprocess.Popen(
-            [
-                *("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
-                *(f"-Duser.home={home}", f"-Drocketmq.client.logRoot={home}"),
-                *("-cp", classes, "MqadminLines"),
-            ],
-            cwd=home,  # consumerStatus leaves its files in the current folder
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self.names = self._read().split()
-
-    def _read(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line, "the command ended the JVM"
-        return line
-
-    def run(self, command: str) -> tuple[bool, str]:
-        """(did it end?, what it printed)."""
-        assert self._process.stdin is not None
-        parts = command.split()
-        seconds = SHORT_S if parts[0] in ENDLESS else PATIENCE_S
-        self._process.stdin.write("\t".join([str(seconds), *parts]) + "\n")
-        self._process.stdin.flush()
-        how, _, printed = self._read().strip().partition(" ")
-        return how == "ended", base64.b64decode(printed).decode()
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
+SECURED_STEPS: tuple[tuple[str, Check], ...] = (
+    ("updateAclConfig -b {b} -a someaccount -s somesecret -i PUB -u DENY -t Mq=PUB|SUB -g mqg=SUB",
+     shows("create or update plain access config to", "success")),
+    ("clusterAclConfigVersion -b {b}", shows("DefaultCluster", "broker-a", "users")),
+    ("updateAclConfig -b {b} -a someaccount -s somesecret -i ALL",
+     shows("CODE: 209", "is not a permission")),
+    ("updateGlobalWhiteAddr -b {b} -g 10.0.0.1",
+     shows("CODE: 211", "an address never replaces credentials")),
+    ("deleteAclConfig -b {b} -a someaccount", shows("delete plain access config account from",
+     "success")),
+    ("deleteAclConfig -b {b} -a someaccount", shows("CODE: 210", "not found")),
+    ("updateTopic -b {b} -t Mq -r 1 -w 1", shows("create topic to", "success")),
+)  # fmt: skip
+"""At a broker with users; the tool signs as an administrator."""
 
 
 @contextmanager
@@ -265,26 +228,77 @@ def bench(classes: str, folder: Path) -> Iterator[tuple[Tool, Bench, dict[str, s
             tool.close()
 
 
+@contextmanager
+def secured_bench(classes: str, folder: Path) -> Iterator[tuple[Tool, Bench, dict[str, str]]]:
+    """Servers with an administrator, and the tool with the administrator's credentials."""
+    with servers.secured_cluster(folder / "secured") as cluster:
+        tool = Tool(classes, folder / "secured-home", servers.ADMINISTRATOR)
+        try:
+            places = {
+                "n": servers.tcp_address(cluster.namesrv),
+                "b": servers.tcp_address(cluster.brokers[0]),
+            }
+            yield tool, Bench(None, folder), places
+        finally:
+            tool.close()
+
+
+def run_steps(
+    steps: Sequence[tuple[str, Check]], tool: Tool, it: Bench, places: Mapping[str, str]
+) -> dict[str, list[str]]:
+    """Run them in order; what went wrong, by command."""
+    wrong: dict[str, list[str]] = {}
+    for line, check in steps:
+        told = line.format(**places, offset_id=it.offset_id, key=it.key, trace_key=it.trace_key)
+        it.again = partial(tool.run, f"{told} -n {places['n']}")
+        ended, it.text = it.again()
+        try:
+            good = bool(check(it))
+        except Exception as error:  # noqa: BLE001 - the others are tried, too
+            good, it.text = False, f"{error!r}\n{it.text}"
+        if not good or ended == (line.split()[0] in ENDLESS):
+            how = "ended" if ended else "endless"
+            wrong.setdefault(line.split()[0], []).append(f"{told}: {how}\n{it.text[-1500:]}")
+    return wrong
+
+
 @pytest.mark.timeout(900)
 def test_every_command_does_what_it_says(
     class_path: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    wrong: dict[str, list[str]] = {}
+    named = {line.split()[0] for line, _ in STEPS + SECURED_STEPS}
     with bench(class_path, tmp_path) as (tool, it, places):
-        named = {line.split()[0] for line, _ in STEPS}
         assert named == set(tool.names), named.symmetric_difference(tool.names)
-        for line, check in STEPS:
-            told = line.format(**places, offset_id=it.offset_id, key=it.key, trace_key=it.trace_key)
-            it.again = partial(tool.run, f"{told} -n {places['n']}")
-            ended, it.text = it.again()
-            try:
-                good = bool(check(it))
-            except Exception as error:  # noqa: BLE001 - the others are tried, too
-                good, it.text = False, f"{error!r}\n{it.text}"
-            if not good or ended == (line.split()[0] in ENDLESS):
-                how = "ended" if ended else "endless"
-                wrong.setdefault(line.split()[0], []).append(f"{told}: {how}\n{it.text[-1500:]}")
+        wrong = run_steps(STEPS, tool, it, places)
+    with secured_bench(class_path, tmp_path) as (tool, it, places):
+        wrong |= run_steps(SECURED_STEPS, tool, it, places)
     if request.config.getoption("--slow"):
         passed = {name: name not in wrong for name in named}
         rows.write_down("mqadmin-commands", "kourou", __version__, passed)
     assert not wrong, "\n\n".join(text for texts in wrong.values() for text in texts)
+
+
+@pytest.mark.timeout(300)
+def test_a_broker_with_users_decides_about_the_tool(class_path: str, tmp_path: Path) -> None:
+    """The commands about accounts alone: signed by an administrator, by a stranger, and not."""
+    with secured_bench(class_path, tmp_path) as (tool, it, places):
+        wrong = run_steps(SECURED_STEPS, tool, it, places)
+        assert not wrong, "\n\n".join(text for texts in wrong.values() for text in texts)
+        at = f"-b {places['b']} -n {places['n']}"
+        for name, credentials, why in (
+            ("stranger", ("nemo-and-nobody", "whatever-it-is"), "Check signature failed"),
+            ("nobody", None, "user anonymous has no right to"),
+        ):
+            other = Tool(class_path, tmp_path / name, credentials)
+            try:
+                for command in (
+                    f"updateAclConfig {at} -a someaccount -s somesecret -m true",
+                    f"deleteAclConfig {at} -a {servers.ADMINISTRATOR[0]}",
+                    f"updateGlobalWhiteAddr {at} -g *",
+                    f"clusterAclConfigVersion {at}",
+                    f"updateTopic {at} -t Other -r 1 -w 1",
+                ):
+                    _, text = other.run(command)
+                    assert f"AclException: {why}" in text, (command, text)
+            finally:
+                other.close()

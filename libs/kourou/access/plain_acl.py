@@ -16,7 +16,7 @@ becomes the network of the account's policies, else it is reported.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, ip_address, summarize_address_range
 from typing import Any
@@ -61,6 +61,7 @@ _PERMS = {
     "SUB|PUB": frozenset({Action.PUB, Action.SUB}),
     "DENY": frozenset[Action](),
 }
+_MEANT = {ResourceType.TOPIC: _PERMS["PUB|SUB"], ResourceType.GROUP: _PERMS["SUB"]}
 
 
 @dataclass(slots=True)
@@ -135,18 +136,83 @@ def _read_account(found: ImportedAcl, account: Any, *, accept_whitelist: bool) -
         (ResourceType.TOPIC, _text(account, "defaultTopicPerm"), topics),
         (ResourceType.GROUP, _text(account, "defaultGroupPerm"), groups),
     ):
-        found.policies += _policies(name, kind, default, entries, networks)
+        perms = {one: _actions(perm) for one, perm in entries.items()}
+        found.policies += _policies(name, kind, _actions(default), perms, networks)
+
+
+def account_policies(policies: Iterable[Policy], kind: ResourceType) -> list[Policy]:
+    """Those of a user's policies about topics, or groups, that an account of RocketMQ can have."""
+    return [
+        one
+        for one in policies
+        if one.resource.type is kind
+        and (not one.resource.is_prefix or not one.resource.name)
+        and _MEANT[kind].issuperset(one.actions)
+        and not one.networks
+        and one.until_ms is None
+    ]
+
+
+def changed_policies(
+    user: str,
+    kind: ResourceType,
+    before: Iterable[Policy],
+    *,
+    default: str | None,
+    entries: str | None,
+) -> list[Policy]:
+    """The policies about topics, or groups, that an account has after mqadmin's updateAclConfig.
+
+    `before` are its `account_policies`. `default` and `entries` (`name=PERM,name=PERM`) replace
+    what they stand for; None leaves it. Raises BadRequest, also for a permission that RocketMQ does
+    not have: a file may contain one, and then it means DENY.
+    """
+    usual, perms = _perms_of(before)
+    if default:
+        usual = _known(default)
+    if entries is not None:
+        listed = [one for one in entries.split(",") if one.strip()]
+        perms = {name: _known(perm) for name, perm in _perms({"list": listed}, "list").items()}
+    return _policies(user, kind, usual, perms, (), reason="updateAclConfig")
+
+
+def _perms_of(
+    policies: Iterable[Policy],
+) -> tuple[frozenset[Action], dict[str, frozenset[Action]]]:
+    """The default and the entries from which these policies were made."""
+    usual = frozenset[Action]()
+    allowed: dict[str, frozenset[Action]] = {}
+    denied: dict[str, frozenset[Action]] = {}
+    for one in policies:
+        if not one.resource.name and one.effect is Effect.ALLOW:
+            usual = frozenset(one.actions)
+        else:
+            side = allowed if one.effect is Effect.ALLOW else denied
+            side[one.resource.name or "*"] = frozenset(one.actions)
+    none = frozenset[Action]()
+    return usual, {
+        name: (usual | allowed.get(name, none)) - denied.get(name, none)
+        for name in sorted(allowed.keys() | denied.keys())
+    }
+
+
+def _known(perm: str) -> frozenset[Action]:
+    found = _PERMS.get(perm.strip())
+    if found is None:
+        raise BadRequest(f"{perm!r} is not a permission", hint=", ".join(_PERMS))
+    return found
 
 
 def _policies(
     user: str,
     kind: ResourceType,
-    default: str,
-    entries: Mapping[str, str],
+    default: frozenset[Action],
+    entries: Mapping[str, frozenset[Action]],
     networks: tuple[str, ...],
+    reason: str = "plain_acl.yml",
 ) -> list[Policy]:
-    meant = _PERMS["PUB|SUB"] if kind is ResourceType.TOPIC else _PERMS["SUB"]
-    usual = _actions(default) & meant
+    meant = _MEANT[kind]
+    usual = default & meant
     found = []
 
     def add(name: str, actions: frozenset[Action], effect: Effect) -> None:
@@ -161,14 +227,14 @@ def _policies(
                         actions=in_order(actions),
                         effect=effect,
                         networks=networks if effect is Effect.ALLOW else (),
-                        reason="plain_acl.yml",
+                        reason=reason,
                     )
                 )
             )
 
     add("*", usual, Effect.ALLOW)
     for name, perm in entries.items():
-        allowed = _actions(perm) & meant
+        allowed = perm & meant
         add(name, allowed - usual, Effect.ALLOW)
         add(name, usual - allowed, Effect.DENY)
     return found

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from kourou.access.model import ALL, Action, AnyOf, Need, ResourceType
-from kourou.model.names import DLQ_PREFIX, RETRY_PREFIX
+from kourou.model.names import DLQ_PREFIX, NOT_FOR_CLIENTS, RETRY_PREFIX, TRACE_TOPIC
 
 PUB, SUB = Action.PUB, Action.SUB
 CREATE, UPDATE, DELETE = Action.CREATE, Action.UPDATE, Action.DELETE
@@ -75,8 +75,10 @@ def need_of_topic(name: str, *actions: Action) -> Need | AnyOf:
     """The need for a topic by its name. A group's retry topic belongs to the group.
 
     A dead-letter topic may be used by whom the group belongs to, or who has the right to that topic
-    by name.
+    by name. A topic of the broker itself has messages of all topics, so it needs the right to all.
     """
+    if name in NOT_FOR_CLIENTS:
+        return Need(ResourceType.TOPIC, ALL, actions)
     if name.startswith(RETRY_PREFIX):
         return Need(ResourceType.GROUP, name.removeprefix(RETRY_PREFIX), _of_group(actions))
     topic = Need(ResourceType.TOPIC, name, actions)
@@ -202,18 +204,25 @@ SERVER = Requirement("a server, to its client", _nothing, CallerKind.SERVER)
 
 def _send_needs(request: Any, facts: Facts) -> Needs:
     """Pub on the topic and on those in the records; Create if the send creates the topic."""
-    names = dict.fromkeys((request.topic, *facts.topics()))
-    needs: Needs = [need_of_topic(name, PUB) for name in names]
-    if not facts.exists(ResourceType.TOPIC, request.topic):
-        needs.append(need_of_topic(request.topic, CREATE))
-    return needs
+    return _pub_needs((request.topic, *facts.topics()), (request.topic,), facts)
 
 
 def _send_records_needs(request: Any, facts: Facts) -> Needs:
-    names = dict.fromkeys((*(one.topic for one in request.targets), *facts.topics()))
-    needs: Needs = [need_of_topic(name, PUB) for name in names]
+    names = dict.fromkeys(one.topic for one in request.targets)
+    return _pub_needs((*names, *facts.topics()), names, facts)
+
+
+def _pub_needs(names: Iterable[str], targets: Iterable[str], facts: Facts) -> Needs:
+    """Pub on all names, and Create on the targets that do not exist.
+
+    Every user may write traces, as in RocketMQ: its clients do, next to their messages. A retry
+    topic comes into being with its group.
+    """
+    needs: Needs = [need_of_topic(one, PUB) for one in dict.fromkeys(names) if one != TRACE_TOPIC]
     return needs + [
-        need_of_topic(name, CREATE) for name in names if not facts.exists(ResourceType.TOPIC, name)
+        need_of_topic(one, CREATE)
+        for one in targets
+        if not one.startswith(RETRY_PREFIX) and not facts.exists(ResourceType.TOPIC, one)
     ]
 
 

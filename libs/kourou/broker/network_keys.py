@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -144,6 +144,41 @@ class NetworkKeys(BrokerIdentity, RemotingKeys):
         "NAME:SECRET or NAME:curve:KEY of the first administrator; read at a start, while there "
         "is none",
     )
+    acl_enable: bool = setting(
+        False,
+        "aclEnable",
+        "Do not start without users. With users requests are always decided; `kourou user mode` "
+        "changes that",
+        rocketmq=SAME,
+    )
+    authentication_enabled: bool = setting(
+        False,
+        "authenticationEnabled",
+        "The same as aclEnable: Kourou does not tell them apart",
+        rocketmq=SAME,
+    )
+    authorization_enabled: bool = setting(
+        False, "authorizationEnabled", "The same as aclEnable", rocketmq=SAME
+    )
+
+    def check_users(self, users: Collection[str]) -> None:
+        """Raises ConfigError if requests must be decided and there is nobody to decide about.
+
+        A broker that leads calls it with its users when the first administrator is recorded.
+        """
+        if users:
+            return
+        for key, wanted in (
+            ("aclEnable", self.acl_enable),
+            ("authenticationEnabled", self.authentication_enabled),
+            ("authorizationEnabled", self.authorization_enabled),
+        ):
+            if wanted:
+                raise ConfigError(
+                    f"{key}=true, but this broker has no users, so everybody could do everything",
+                    hint="name a file with NAME:SECRET of the first administrator by "
+                    "initialAdminFile, and keys for secrets by accessKeyFile",
+                )
 
     def check_network(self) -> None:
         """Raises ConfigError for settings that are invalid in combination."""

@@ -183,6 +183,7 @@ class RoleSession:
         own = decide_start(self.parts.control, self.parts.topic_handler.rules)
         await self._record(own, "the broker's own")
         await self._record_administrators()
+        self._settings.check_users(self.parts.control.access.users)
         if not self._elected:
             self._perform(self.core.lead(self._clock.now_ms()))
 

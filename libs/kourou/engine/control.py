@@ -126,7 +126,7 @@ def evolve(state: ControlState, recorded: Recorded) -> ControlState:
         case ReplicationEventBase():
             replica_rules.evolve(state.replicas, event, recorded.position)
         case AccessEventBase():
-            access_rules.evolve(state.access, event)
+            access_rules.evolve(state.access, event, at_ms)
         case _:
             pass
     state.next_offset = recorded.offset + 1

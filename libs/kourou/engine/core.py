@@ -455,6 +455,7 @@ def _handlers(parts: BrokerParts) -> Mapping[type[Request], Handler]:
         **parts.reply_handler.handlers(),
         **parts.broker_handler.handlers(),
         **parts.access_handler.handlers(),
+        **parts.plain_acl_handler.handlers(),
         **parts.filter_handler.handlers(),
         **parts.filter_server_handler.handlers(),
         **parts.retention.handlers(),

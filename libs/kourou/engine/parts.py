@@ -13,6 +13,7 @@ from kourou.engine.admin.access_handler import AccessHandler
 from kourou.engine.admin.broker_handler import BrokerHandler
 from kourou.engine.admin.history_handler import HistoryHandler
 from kourou.engine.admin.log_handler import BootstrapHandler, LogHandler
+from kourou.engine.admin.plain_acl_handler import PlainAclHandler
 from kourou.engine.admin.topic_handler import TopicHandler, TopicRegistration
 from kourou.engine.context import BrokerContext
 from kourou.engine.control import ControlState
@@ -175,6 +176,7 @@ class BrokerParts:
         self.group_handler = GroupHandler(context, self.members.ensure_group)
         self.access_gate = AccessGate(context, start.secrets)
         self.access_handler = AccessHandler(context, self.access_gate, start.secrets)
+        self.plain_acl_handler = PlainAclHandler(context, self.access_gate, start.secrets)
         self.broker_handler = BrokerHandler(
             context, start.registry, self.apply, self.topic_handler.wanted_by, start.figures
         )

@@ -1,8 +1,11 @@
 """RocketMQ settings for safety features that Kourou does not have.
 
-An operator who writes `aclEnable=true` relies on it. Ignoring it would be wrong, so a service does
-not start with it, a running service refuses it, and a client does not open with it. The value that
-turns the feature off is accepted, so that a file with `aclEnable=false` can be used.
+An operator who writes `tls.server.mode=enforcing` relies on it. Ignoring it would be wrong, so a
+service does not start with it, a running service refuses it, and a client does not open with it.
+The value that turns the feature off is accepted, so that a file with `useTLS=false` can be used.
+
+`aclEnable` and its like are settings of a broker (kourou.broker.network_keys); other services, clients
+and requests to a running broker refuse them.
 """
 
 from __future__ import annotations
@@ -24,8 +27,15 @@ class RefusedSetting:
     instead: str
 
 
-_NO_ACL = "Kourou does not check RocketMQ's access control yet, and every client may do everything"
-_CLOSED = "bind listeners to addresses that only trusted clients reach"
+_NO_ACL = (
+    "Kourou does not need it: a broker decides requests as soon as it has users, and name servers "
+    "and clients decide none"
+)
+_USERS = "write it into a broker's file, or create users with `kourou user create NAME --admin`"
+_NO_ACCESS_KEY = (
+    "Kourou has no access key in settings, and its clients would be without credentials"
+)
+_USER_KEY = "use curveKeyFile, and give its public key to a user"
 _NO_TLS = "Kourou does not support TLS yet, and bytes of RocketMQ's protocol travel in clear text"
 _CURVE = "use curveKeyFile between Kourou's own services and clients, or a TLS proxy"
 _NO_COUNT = "Kourou does not wait for a number of replicas"
@@ -35,11 +45,11 @@ _RAFT = "a Raft group (enableDLegerCommitLog, dLegerPeers) elects another leader
 _BLACK_LIST = "Kourou has its own list of keys that cannot be changed remotely"
 
 REFUSED: Mapping[str, RefusedSetting] = {
-    "aclEnable": RefusedSetting(("false",), _NO_ACL, _CLOSED),
-    "authenticationEnabled": RefusedSetting(("false",), _NO_ACL, _CLOSED),
-    "authorizationEnabled": RefusedSetting(("false",), _NO_ACL, _CLOSED),
-    "accessKey": RefusedSetting(("",), _NO_ACL, _CLOSED),
-    "secretKey": RefusedSetting(("",), _NO_ACL, _CLOSED),
+    "aclEnable": RefusedSetting(("false",), _NO_ACL, _USERS),
+    "authenticationEnabled": RefusedSetting(("false",), _NO_ACL, _USERS),
+    "authorizationEnabled": RefusedSetting(("false",), _NO_ACL, _USERS),
+    "accessKey": RefusedSetting(("",), _NO_ACCESS_KEY, _USER_KEY),
+    "secretKey": RefusedSetting(("",), _NO_ACCESS_KEY, _USER_KEY),
     "useTLS": RefusedSetting(("false",), _NO_TLS, _CURVE),
     "tls.enable": RefusedSetting(("false",), _NO_TLS, _CURVE),
     "tls.server.mode": RefusedSetting(("disabled",), _NO_TLS, _CURVE),
@@ -79,7 +89,7 @@ REFUSED: Mapping[str, RefusedSetting] = {
         "appends have no page faults here",
     ),
 }
-"""By RocketMQ's names, for broker, name server and client."""
+"""By RocketMQ's names, for broker, name server and client; a service's own settings come first."""
 
 _OTHER_TLS = RefusedSetting((), _NO_TLS, _CURVE)
 

@@ -37,12 +37,11 @@ BROKER_OR_FILTER = BROKER | {Answerer.FILTER_SERVER}
 FILTER = frozenset({Answerer.FILTER_SERVER})
 MEMBER = frozenset({Answerer.MEMBER})
 
-ACCESS_CONTROL_CODES = range(50, 55)
-"""RocketMQ's requests about access control lists; the table has those that Kourou will support."""
+ACCOUNTS_AT_BROKERS = range(50, 54)
+"""RocketMQ's requests about the accounts of its access control lists, which only brokers have."""
 
-ACL_UPDATE_FAILED = 209
-ACL_DELETE_FAILED = 210
-GLOBAL_WHITE_ADDRS_UPDATE_FAILED = 211
+GET_BROKER_CLUSTER_ACL_CONFIG = 54
+"""RocketMQ 4.9.7's request for all accounts with their secrets; it exists in no later version."""
 
 ANSWERS_OF_ALL = frozenset(
     {
@@ -51,10 +50,13 @@ ANSWERS_OF_ALL = frozenset(
         Code.REQUEST_CODE_NOT_SUPPORTED,
         Code.DEADLINE_PASSED,
         Code.SERVICE_NOT_AVAILABLE,
+        Code.NO_PERMISSION,
     }
 )
-"""What any request may get; the rows do not repeat it. The last is for a starting broker or a
-follower.
+"""What any request may get; the rows do not repeat it.
+
+SERVICE_NOT_AVAILABLE is for a starting broker or a follower, NO_PERMISSION for a user without the
+right to it.
 """
 
 UNKNOWN = (Code.OUTCOME_UNKNOWN,)
@@ -262,12 +264,13 @@ _BROKER_ADMIN = (
     _row("DELETE_EXPIRED_COMMITLOG", broker_admin.DeleteExpiredCommitLog, BROKER),
     _row("VIEW_BROKER_STATS_DATA", broker_admin.ViewBrokerStatsData, BROKER, reply_body=Body.JSON),
     _row("UPDATE_AND_CREATE_ACL_CONFIG", broker_admin.UpdateAndCreateAclConfig, BROKER,
-         (ACL_UPDATE_FAILED,)),
-    _row("DELETE_ACL_CONFIG", broker_admin.DeleteAclConfig, BROKER, (ACL_DELETE_FAILED,)),
+         (Code.ACL_UPDATE_FAILED, *RECORDED)),
+    _row("DELETE_ACL_CONFIG", broker_admin.DeleteAclConfig, BROKER,
+         (Code.ACL_DELETE_FAILED, *RECORDED)),
     _row("GET_BROKER_CLUSTER_ACL_INFO", broker_admin.GetBrokerClusterAclInfo, BROKER,
          response=broker_admin.GetBrokerClusterAclInfoResponse),
     _row("UPDATE_GLOBAL_WHITE_ADDRS_CONFIG", broker_admin.UpdateGlobalWhiteAddrsConfig, BROKER,
-         (GLOBAL_WHITE_ADDRS_UPDATE_FAILED,)),
+         (Code.WHITE_ADDRS_UPDATE_FAILED,)),
     _row("AUTH_CREATE_USER", access.AuthCreateUser, BROKER, RECORDED, body=Body.JSON),
     _row("AUTH_UPDATE_USER", access.AuthUpdateUser, BROKER, RECORDED, body=Body.JSON),
     _row("AUTH_DELETE_USER", access.AuthDeleteUser, BROKER, RECORDED),
@@ -420,6 +423,8 @@ REQUESTS: Mapping[int, RequestSpec] = _table(
 def not_supported(code: int) -> str:
     """The remark for an unsupported request; the leading blank is RocketMQ's."""
     text = f" request type {code} not supported"
-    if code in ACCESS_CONTROL_CODES:
-        text += ": this version of Kourou has no access control lists; nothing was changed"
+    if code in ACCOUNTS_AT_BROKERS:
+        text += " here: ask a broker; nothing was changed"
+    if code == GET_BROKER_CLUSTER_ACL_CONFIG:
+        text += ": no secret is ever shown; kourou user list shows the users"
     return text

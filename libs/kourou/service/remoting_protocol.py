@@ -14,7 +14,7 @@ State: soft.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kourou.access.signature import ACCESS_KEY
 from kourou.clock import Clock
@@ -63,7 +63,7 @@ class RemotingReplyTo(TimedReplyTo):
     header_type: HeaderType = HeaderType.JSON
     language: str = Language.JAVA.name
     version: int = 0
-    signed: Mapping[str, str | None] | None = None
+    signed: Mapping[str, str | None] | None = field(default=None, repr=False)
 
 
 class RemotingProtocol:

@@ -63,6 +63,7 @@ public final class Interop {
         if (!wanted.equals("all")) {
             Moving.addTo(all);
             ClassFilters.addTo(all);
+            Secured.addTo(all);
             chosen.addAll(all.keySet().stream().filter(name -> !chosen.contains(name)).toList());
             List<String> named = Arrays.asList(wanted.split(","));
             for (String name : named) {

@@ -13,7 +13,7 @@ from kourou.engine.effects import Announce, Append, CopyChunk, DropTopic, Effect
 from kourou.engine.inputs import Copied, Dispatched, Flushed, Input, RegistrationDone
 from kourou.engine.parts import BrokerParts, Role, Start
 from kourou.engine.policy import BrokerPolicy, EffectivePolicy, TopicRules
-from kourou.engine.ports import ANYWHERE, PropertyTest, QueueRead
+from kourou.engine.ports import ANYWHERE, PropertyTest, QueueRead, SecretBox
 from kourou.engine.roles.leader import LeaderRole
 from kourou.engine.roles.quorum import QuorumLeaderRole
 from kourou.engine.sends.appends import LogEnd
@@ -290,6 +290,8 @@ class Engine:
     sync: bool = False
     ack_on_flush: bool = False
     """Senders also wait for followers, which acknowledge after a flush if this is set."""
+    secrets: SecretBox | None = None
+    """Without it users cannot have secrets."""
 
     def __post_init__(self) -> None:
         self.store = MemoryStore(self.segment_size) if self.left is None else self.left
@@ -326,6 +328,7 @@ class Engine:
                     figures=dict,
                     delays=self.delays,
                     role=self.role,
+                    secrets=self.secrets,
                 )
             )
         )

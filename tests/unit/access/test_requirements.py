@@ -10,6 +10,7 @@ import pytest
 from kourou.access.authorizer import AccessTable, Authorizer
 from kourou.access.model import Need, ResourceType, RoleGrant, User, UserRole
 from kourou.access.requirements import REQUIREMENTS, CallerKind
+from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC, TRACE_TOPIC
 from kourou.protocol.messages.sends import Target
 from kourou.protocol.table import REQUESTS
 
@@ -76,6 +77,11 @@ def test_only_servers_send_what_a_client_answers() -> None:
             ["Pub on Topic:orders", "Pub on Topic:secret"],
         ),
         ("SEND_MESSAGE", {"topic": "%RETRY%g"}, Known(("%RETRY%g",)), ["Sub on Group:g"]),
+        ("SEND_MESSAGE", {"topic": "%RETRY%g"}, Known(), ["Sub on Group:g"]),  # comes with g
+        ("SEND_MESSAGE", {"topic": TRACE_TOPIC}, Known((TRACE_TOPIC,)), []),
+        ("SEND_MESSAGE", {"topic": HALF_TOPIC}, Known((HALF_TOPIC,)), ["Pub on Topic:*"]),
+        ("QUERY_MESSAGE", {"topic": SCHEDULE_TOPIC}, Known(), ["Sub on Topic:*"]),
+        ("QUERY_MESSAGE", {"topic": TRACE_TOPIC}, Known(), [f"Sub on Topic:{TRACE_TOPIC}"]),
         (
             "SEND_RECORDS",
             {"targets": [Target("orders", 0), Target("orders", 1), Target("new", 0)]},

@@ -142,3 +142,17 @@ def test_with_keys_it_knows_whom_it_dials_and_who_may_copy(tmp_path: Path) -> No
     assert found.members_curve is not None
     assert not found.members_curve.allowed.allows("whoever")
     assert BrokerSettings().members_curve is None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"acl_enable": True}, {"authentication_enabled": True}, {"authorization_enabled": True}],
+)
+def test_who_relies_on_access_control_does_not_start_without_users(
+    settings: dict[str, bool],
+) -> None:
+    with pytest.raises(ConfigError, match="=true, but this broker has no users") as caught:
+        BrokerSettings(**settings).check_users({})
+    assert "initialAdminFile" in caught.value.hint
+    BrokerSettings(**settings).check_users({"root": None})
+    BrokerSettings().check_users({})

@@ -79,7 +79,7 @@ def test_a_copy_stays_behind():
 
 
 def test_a_promise_that_is_not_kept_is_refused_and_its_usual_value_changes_nothing():
-    with pytest.raises(ConfigError, match="aclEnable=true is refused: Kourou does not check"):
+    with pytest.raises(ConfigError, match="aclEnable=true is refused: Kourou does not need it"):
         settings.decide_change(
             ChangedSettings(), REGISTRY, {"traceOn": "false", "aclEnable": "true"}
         )

@@ -22,9 +22,9 @@ from kourou.access.signature import ACCESS_KEY, verify
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import AccessRefused, Effect
 from kourou.engine.ports import SecretBox
-from kourou.errors import Code, DecodeError, KourouError, NoPermission
+from kourou.errors import Code, DecodeError, KourouError, NoPermission, Rejected
 from kourou.model.limits import ACCESS_DECISIONS_MAX, ACCESS_REFUSALS_MAX
-from kourou.model.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
+from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 from kourou.protocol.bodies.access_bodies import Refusal
 from kourou.protocol.bodies.config_bodies import decode_group_config
 from kourou.protocol.bodies.heartbeat_body import decode_heartbeat, decode_subscription_check
@@ -40,7 +40,14 @@ from kourou.runtime.core import MEMBERS, OWN_LINKS, Received, Reply
 FIRST_VERSION_OF_5 = 432
 """Clients of RocketMQ 5 know code 16 for a refusal; older ones know a remark with code 1."""
 
-_MOVED = frozenset({HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC})
+_BY_POSITION = (
+    sends.ConsumerSendMsgBack,
+    pulls.ViewMessageById,
+    sends.EndTransaction,
+    sends.ResumeCheckHalfMessage,
+    groups.ConsumeMessageDirectly,
+)
+_MOVED = frozenset({HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, CHECK_GIVEN_UP_TOPIC})
 _OTHERS = ("others", "", "others", "")
 
 
@@ -142,7 +149,7 @@ class AccessGate:
         account = self._access.users.get(received.user)
         if account is None or not account.enabled or not account.administers:
             raise NoPermission(
-                "only an administrator may change roles, policies, and users who have roles",
+                "only an administrator may change roles, policies, and users who have them",
                 hint="a right to change users does not contain other rights",
             )
 
@@ -266,9 +273,16 @@ class AccessGate:
 
 
 def _refusal(received: Received, user: str, decision: Decision) -> Reply:
-    """The reply to a refused request. Clients of RocketMQ 4 look for the exception's name."""
-    if decision.need is None:
+    """The reply to a refused request. Clients of RocketMQ 4 look for the exception's name.
+
+    It does not name the topic of a message that the request names by its position: who may not read
+    messages must not learn from positions which topics there are.
+    """
+    need = decision.need
+    if need is None:
         text = decision.by
+    elif isinstance(received.request, _BY_POSITION) and need.type is not ResourceType.GROUP:
+        text = f"user {user} has no right to {' or '.join(need.actions)} on the message's topic"
     else:
         text = f"user {user} has no right to {decision.need} ({decision.by})"
     to = received.to
@@ -307,13 +321,24 @@ class _RequestFacts:
         if position is None or not 0 <= position < self._context.confirmations.confirmed:
             return ""
         try:
-            record = decode_record(self._context.view.record_at(position))
+            record = decode_record(self._stored(position), decompress=False)
         except KourouError:
             return ""
         if record.topic in _MOVED:
             target = real_target(encode_properties(record.properties))
             return "" if target is None else target[0]
         return record.topic
+
+    def _stored(self, position: int) -> memoryview:
+        """The record at a position. Raises KourouError if there is none."""
+        try:
+            return self._context.view.record_at(position)
+        except Rejected:
+            # Appended, with its reply sent, and not in the log's files yet.
+            raw = self._context.appends.unprojected_at(position)
+            if raw is None:
+                raise
+            return raw
 
     def groups(self) -> Iterable[str]:
         """The consumer groups in the body."""

@@ -21,6 +21,7 @@ from kourou.access.model import (
     Policy,
     ResourceType,
     User,
+    UserKind,
     check_secret,
     plain_address,
 )
@@ -62,6 +63,16 @@ from kourou.protocol.messages.access import (
 )
 from kourou.protocol.request import Request
 from kourou.runtime.core import Received, Reply
+
+
+def set_secret(box: SecretBox | None, user: str, secret: str) -> UserSecretSet:
+    """Return the event that gives a user a secret. Raises BadRequest or NoPermission."""
+    if box is None:
+        raise NoPermission(
+            "this broker cannot keep secrets: accessKeyFile is not set",
+            hint="kourou keys access FILE, then accessKeyFile=FILE; or give the user a CURVE key",
+        )
+    return UserSecretSet(user, box.seal(user, check_secret(secret)))
 
 
 class AccessHandler:
@@ -111,19 +122,12 @@ class AccessHandler:
         change = decode_user_change(b"".join(received.body))
         events = rules.decide_put_user(self._access, change.applied(user))
         if change.secret is not None:
-            if self._box is None:
-                raise NoPermission(
-                    "this broker cannot keep secrets: accessKeyFile is not set",
-                    hint="kourou keys access FILE, then accessKeyFile=FILE; or give the user a "
-                    "CURVE key",
-                )
-            sealed = self._box.seal(user.name, check_secret(change.secret))
-            events.append(UserSecretSet(user.name, sealed))
+            events.append(set_secret(self._box, user.name, change.secret))
         self._check_rank(received, events)
         return self._pending_replies.decided(now_ms, received, events)
 
     def _check_rank(self, received: Received, events: Sequence[Event]) -> None:
-        """Only an administrator makes or changes one: no other right leads to all rights."""
+        """Only an administrator changes users with rights: no other right leads to more rights."""
         concerned = {event.user.name for event in events if isinstance(event, UserPut)} | {
             event.user for event in events if isinstance(event, UserSecretSet)
         }
@@ -134,14 +138,23 @@ class AccessHandler:
             for one in (event.user, event.before)
             if one is not None
         ] + [self._access.users[name] for name in concerned if name in self._access.users]
-        if any(one.roles for one in touched):
+        if any(map(self._has_rights, touched)):
             self._gate.need_administrator(received)
+
+    def _has_rights(self, user: User) -> bool:
+        """True if who gives the user other credentials would gain rights by it."""
+        policies = self._access.policies.values()
+        return (
+            bool(user.roles)
+            or user.kind is UserKind.NODE
+            or any(one.user == user.name for one in policies)
+        )
 
     def delete_user(
         self, now_ms: int, received: Received, request: AuthDeleteUser
     ) -> list[BrokerEffect]:
         """Delete a user (3003)."""
-        if rules.existing_user(self._access, request.username).roles:
+        if self._has_rights(rules.existing_user(self._access, request.username)):
             self._gate.need_administrator(received)
         events = rules.decide_delete_user(self._access, request.username)
         return self._pending_replies.decided(now_ms, received, events)

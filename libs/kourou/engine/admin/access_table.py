@@ -3,7 +3,7 @@
 State: projection of the access events; owned and changed in place by `evolve`.
 
 Invariants:
-- `version` grows by one with every event
+- `version` grows by one with every event; `changed_ms` is the time of the last one
 - a secret and a policy belong to a user that exists; a policy may be about `anonymous`
 - once there was an administrator, no decision removes the last one
 - a CURVE key belongs to at most one user
@@ -49,6 +49,7 @@ class AccessAggregate:
     secrets: dict[str, SealedSecret] = field(default_factory=dict)
     mode: AccessMode = AccessMode.ENFORCE
     version: int = 0
+    changed_ms: int = 0
     _table: AccessTable | None = field(default=None, compare=False, repr=False)
     _keys: dict[str, str] | None = field(default=None, compare=False, repr=False)
 
@@ -78,19 +79,25 @@ class AccessAggregate:
     def copy(self) -> AccessAggregate:
         """Return an independent copy. O(users and policies)."""
         return AccessAggregate(
-            dict(self.users), dict(self.policies), dict(self.secrets), self.mode, self.version
+            dict(self.users),
+            dict(self.policies),
+            dict(self.secrets),
+            self.mode,
+            self.version,
+            self.changed_ms,
         )
 
-    def changed(self) -> None:
+    def changed(self, at_ms: int) -> None:
         """Note that an event changed the table."""
         self.version += 1
+        self.changed_ms = max(self.changed_ms, at_ms)
         self._table = self._keys = None
 
 
 # -- evolve ---------------------------------------------------------------------------------------
 
 
-def evolve(access: AccessAggregate, event: AccessEventBase) -> None:
+def evolve(access: AccessAggregate, event: AccessEventBase, at_ms: int = 0) -> None:
     """Apply one event, in place."""
     match event:
         case UserPut(user):
@@ -108,7 +115,7 @@ def evolve(access: AccessAggregate, event: AccessEventBase) -> None:
             access.policies.pop(removed.id, None)
         case AccessModeSet(mode):
             access.mode = mode
-    access.changed()
+    access.changed(at_ms)
 
 
 # -- decide ---------------------------------------------------------------------------------------
@@ -213,6 +220,7 @@ class AccessTaken(msgspec.Struct, frozen=True):
     secrets: dict[str, SealedSecret] = {}
     mode: AccessMode = AccessMode.ENFORCE
     version: int = 0
+    changed_ms: int = 0
 
 
 def taken(access: AccessAggregate) -> AccessTaken:
@@ -223,6 +231,7 @@ def taken(access: AccessAggregate) -> AccessTaken:
         dict(sorted(access.secrets.items())),
         access.mode,
         access.version,
+        access.changed_ms,
     )
 
 
@@ -234,4 +243,5 @@ def access_of(found: AccessTaken) -> AccessAggregate:
         dict(found.secrets),
         found.mode,
         found.version,
+        found.changed_ms,
     )

@@ -229,6 +229,9 @@ class UpdateAndCreateAclConfig(Request, kw_only=True, frozen=True):
     topic_perms: str | None = None
     group_perms: str | None = None
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(access_key={self.access_key!r}, …)"
+
 
 class DeleteAclConfig(Request, kw_only=True, frozen=True):
     """DELETE_ACL_CONFIG (51): delete an account."""

@@ -1,0 +1,420 @@
+"""Who may send a request: credentials, policies, the message that it names, observed decisions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from kourou.access.model import AccessMode
+from kourou.access.signature import ACCESS_KEY, SIGNATURE
+from kourou.engine.effects import AccessRefused
+from kourou.engine.transactions.half_messages import COMMIT
+from kourou.errors import Code
+from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC, TRACE_TOPIC
+from kourou.model.subscription import Subscription
+from kourou.protocol.bodies.access_bodies import decode_refusals
+from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
+from kourou.protocol.messages.access import (
+    AuthDeleteUser,
+    AuthUpdateUser,
+    GetAccessStatus,
+    SetAccessMode,
+)
+from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
+from kourou.protocol.messages.groups import CheckClientConfig, HeartBeat, UnregisterClient
+from kourou.protocol.messages.pulls import (
+    CloneGroupOffset,
+    PullMessage,
+    QueryMessage,
+    ViewMessageById,
+)
+from kourou.protocol.messages.sends import ConsumerSendMsgBack
+from kourou.runtime.core import MEMBERS, OWN_LINKS
+from kourou_rigs.access import (
+    ANYBODY,
+    SecuredBroker,
+    Sender,
+    send_to,
+    signed_fields,
+    stored_at,
+)
+from kourou_rigs.engine import header_of
+from kourou_rigs.transacting import end
+
+TOPICS = ("orders", "secret")
+
+
+@pytest.fixture
+def broker() -> SecuredBroker:
+    """A broker with two topics, and no users."""
+    made = SecuredBroker()
+    for name in TOPICS:
+        topic = UpdateAndCreateTopic(topic=name, read_queue_nums=1, write_queue_nums=1, perm=6)
+        assert made.ask(ANYBODY, topic).code == Code.SUCCESS
+    return made
+
+
+@pytest.fixture
+def root(broker: SecuredBroker) -> Sender:
+    """The administrator."""
+    return broker.administrator()
+
+
+def may(broker: SecuredBroker, sender: Sender, request, *body: bytes) -> bool:
+    """True unless the request is refused for lack of a right."""
+    return broker.ask(sender, request, *body).code != Code.NO_PERMISSION
+
+
+# -- who ----------------------------------------------------------------------------------------
+
+
+def test_without_users_everybody_may_do_everything(broker: SecuredBroker) -> None:
+    assert broker.ask(ANYBODY, send_to("orders"), b"x").code == Code.SUCCESS
+    stranger = Sender(user="stranger", secret="whatever")
+    assert broker.ask(stranger, send_to("orders"), b"x").code == Code.SUCCESS
+
+
+def test_with_the_first_user_credentials_are_needed(broker: SecuredBroker, root: Sender) -> None:
+    reply = broker.ask(ANYBODY, send_to("orders"), b"x")
+    assert (reply.code, reply.remark) == (
+        Code.NO_PERMISSION,
+        "user anonymous has no right to Pub on Topic:orders (no policy allows it)",
+    )
+    assert broker.engine.stored("orders") == []
+    assert broker.ask(root, send_to("orders"), b"x").code == Code.SUCCESS
+    reply = broker.ask(ANYBODY, UnregisterClient(client_id="c"))
+    assert reply.remark == "the request has no credentials"
+
+
+def test_a_signature_and_a_curve_key_prove_the_same_user(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    writer = broker.create(root, "writer", "writer")
+    for sender in (replace(writer, key=""), replace(writer, secret="")):
+        assert may(broker, sender, send_to("orders"), b"x")
+    assert not may(broker, Sender(key="x" * 40), send_to("orders"), b"x")
+
+
+def test_a_signature_counts_more_than_the_key_of_the_connection(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    nobody = broker.create(root, "nobody")
+    mixed = replace(nobody, key=root.key)
+    assert not may(broker, mixed, send_to("orders"), b"x")
+
+
+def test_an_unknown_key_and_a_wrong_signature_get_the_same_text(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    known = broker.ask(replace(root, secret="wrong-secret"), send_to("orders"), b"x")
+    unknown = broker.ask(Sender(user="nemo", secret="wrong-secret"), send_to("orders"), b"x")
+    assert known.code == unknown.code == Code.NO_PERMISSION
+    assert known.remark == "Check signature failed for accessKey=root"
+    assert unknown.remark == known.remark.replace("root", "nemo")
+
+
+def test_what_is_not_what_was_signed_is_refused(broker: SecuredBroker, root: Sender) -> None:
+    request, other = send_to("orders", flag=1), send_to("orders", flag=2)
+    signed = signed_fields(root, request, b"x")
+    assert may(broker, root, request, b"x")
+    of_other = signed_fields(root, other, b"x")
+    for fields, body in (
+        ({**of_other, SIGNATURE: signed[SIGNATURE]}, b"x"),
+        (signed, b"y"),
+        ({**signed, "extra": "1"}, b"x"),
+        ({**signed, SIGNATURE: ""}, b"x"),
+        ({**signed, SIGNATURE: (signed[SIGNATURE] or "")[:-4]}, b"x"),
+        ({**signed, SIGNATURE: (signed[SIGNATURE] or "").lower()}, b"x"),
+        ({name: text for name, text in signed.items() if name != SIGNATURE}, b"x"),
+        ({**signed, ACCESS_KEY: None}, b"x"),
+    ):
+        reply = broker.ask(root, request, body, signed=fields)
+        assert reply.remark.startswith("Check signature failed"), fields
+    assert len(broker.engine.stored("orders")) == 1
+
+
+def test_a_shifted_boundary_is_decided_by_the_fields_that_are_handled(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    """The boundaries between values are not signed, so what was parsed must be allowed."""
+    user = broker.create(root, "till")
+    broker.allow(root, "till", "Group:new", "Update")
+    broker.allow(root, "till", "Group:g", "Get")
+    signed = CloneGroupOffset(dest_group="new", src_group="g", topic="1orders")
+    shifted = CloneGroupOffset(dest_group="new", src_group="g1", topic="orders")
+    signature = signed_fields(user, signed)[SIGNATURE]
+    assert signature == signed_fields(user, shifted)[SIGNATURE]
+    assert may(broker, user, signed)
+    assert "no right to Get on Group:g1" in broker.ask(user, shifted).remark
+
+
+def test_clients_of_rocketmq_4_see_the_exception_that_they_know(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    text = "user anonymous has no right to Pub on Topic:orders (no policy allows it)"
+    old = broker.ask(Sender(protocol="tcp"), send_to("orders"), b"x")
+    new = broker.ask(Sender(protocol="tcp", version=440), send_to("orders"), b"x")
+    assert (old.code, old.remark) == (
+        Code.SYSTEM_ERROR,
+        f"org.apache.rocketmq.acl.common.AclException: {text}",
+    )
+    assert (new.code, new.remark) == (Code.NO_PERMISSION, text)
+
+
+# -- revocation -----------------------------------------------------------------------------------
+
+
+def test_a_revoked_user_is_refused_at_the_next_request(broker: SecuredBroker, root: Sender) -> None:
+    for name, revoke in (
+        ("deleted", lambda: broker.ask(root, AuthDeleteUser(username="deleted"))),
+        ("disabled", lambda: change(broker, root, "disabled", userStatus="disable")),
+        ("demoted", lambda: change(broker, root, "demoted", roles=[])),
+        ("renewed", lambda: change(broker, root, "renewed", password="another-secret")),
+    ):
+        user = replace(broker.create(root, name, "writer"), key="")
+        assert may(broker, user, send_to("orders"), b"x")
+        assert revoke().code == Code.SUCCESS
+        assert not may(broker, user, send_to("orders"), b"x"), name
+        assert not may(broker, user, send_to("orders"), b"x"), name
+
+
+def test_a_key_that_is_taken_away_ends_with_the_next_request_of_its_connection(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    by_key = replace(broker.create(root, "writer", "writer"), secret="")
+    assert may(broker, by_key, send_to("orders"), b"x")
+    assert change(broker, root, "writer", curveKeys=[]).code == Code.SUCCESS
+    assert not may(broker, by_key, send_to("orders"), b"x")
+
+
+def test_a_grant_ends_by_the_clock(broker: SecuredBroker, root: Sender) -> None:
+    user = broker.create(root, "guest")
+    broker.allow(root, "guest", "Topic:orders", "Pub", until_ms=broker.engine.wall_ms + 1_000)
+    assert may(broker, user, send_to("orders"), b"x")
+    broker.engine.advance(1_000)
+    assert not may(broker, user, send_to("orders"), b"x")
+
+
+def change(broker: SecuredBroker, root: Sender, name: str, **fields: object):
+    return broker.ask(root, AuthUpdateUser(username=name), msgspec.json.encode(fields))
+
+
+# -- policies -------------------------------------------------------------------------------------
+
+
+def test_deny_wins_whatever_the_order(broker: SecuredBroker, root: Sender) -> None:
+    for name, first, second in (("a", "deny", "allow"), ("b", "allow", "deny")):
+        user = broker.create(root, name, "writer")
+        topic = {"deny": "Topic:secret", "allow": "Topic:*"}
+        for effect in (first, second):
+            broker.allow(root, name, topic[effect], "Pub", effect=effect)
+        assert may(broker, user, send_to("orders"), b"x")
+        reply = broker.ask(user, send_to("secret"), b"x")
+        assert "policy" in reply.remark
+        assert "Topic:secret/deny" in reply.remark
+
+
+def test_a_policy_counts_only_from_its_networks(broker: SecuredBroker, root: Sender) -> None:
+    user = broker.create(root, "till")
+    broker.allow(root, "till", "Topic:orders", "Pub", networks=("10.0.0.0/8",))
+    for source, expected in (("10.9.9.9", True), ("::ffff:10.1.1.1", True), ("11.0.0.1", False)):
+        assert may(broker, replace(user, source=source), send_to("orders"), b"x") is expected
+
+
+def test_a_send_to_a_new_topic_needs_create(broker: SecuredBroker, root: Sender) -> None:
+    user = broker.create(root, "till")
+    broker.allow(root, "till", "Topic:orders*", "Pub")
+    assert may(broker, user, send_to("orders"), b"x")
+    reply = broker.ask(user, send_to("orders-new"), b"x")
+    assert "no right to Create on Topic:orders-new" in reply.remark
+    assert "orders-new" not in broker.engine.control.topics
+    broker.allow(root, "till", "Topic:orders*", "Pub", "Create")
+    assert broker.ask(user, send_to("orders-new"), b"x").code == Code.SUCCESS
+
+
+def test_every_user_writes_traces_and_nobody_reads_them_so(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    topic = broker.engine.control.topics.table["orders"]
+    broker.engine.control.topics.table[TRACE_TOPIC] = replace(topic, name=TRACE_TOPIC)
+    user = broker.create(root, "till")
+    assert may(broker, user, send_to(TRACE_TOPIC), b"x")
+    assert not may(broker, ANYBODY, send_to(TRACE_TOPIC), b"x")
+    query = QueryMessage(topic=TRACE_TOPIC, key="k", max_num=1, begin_timestamp=0, end_timestamp=1)
+    assert not may(broker, user, query)
+
+
+def test_requests_that_have_no_body_to_decide_about_are_refused(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    user = broker.create(root, "till")
+    for request in (HeartBeat(), CheckClientConfig()):
+        assert not may(broker, user, request, b"{")
+
+
+def test_all_groups_and_topics_of_a_heartbeat_count(broker: SecuredBroker, root: Sender) -> None:
+    user = broker.create(root, "till")
+    broker.allow(root, "till", "Topic:orders", "Sub")
+    broker.allow(root, "till", "Group:g", "Sub")
+
+    def beat(*consumers: tuple[str, str]) -> bool:
+        data = tuple(
+            ConsumerData(group, subscriptions=(Subscription(topic),)) for group, topic in consumers
+        )
+        return may(broker, user, HeartBeat(), encode_heartbeat(HeartbeatBody("c", ("p",), data)))
+
+    assert beat()
+    assert beat(("g", "orders"))
+    assert not beat(("g", "orders"), ("g", "secret"))
+    assert not beat(("g", "orders"), ("h", "orders"))
+
+
+# -- the message that a request names -------------------------------------------------------------
+
+
+@pytest.fixture
+def till(broker: SecuredBroker, root: Sender) -> Sender:
+    """A user who may do with `orders` and the group g what clients do, and with nothing else."""
+    user = broker.create(root, "till")
+    broker.allow(root, "till", "Topic:orders", "Pub", "Sub")
+    broker.allow(root, "till", "Group:g", "Sub")
+    return user
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_message_by_id_and_a_send_back_are_decided_by_its_topic(
+    broker: SecuredBroker, root: Sender, till: Sender, topic: str
+) -> None:
+    assert broker.ask(root, send_to(topic), b"x").code == Code.SUCCESS
+    position = stored_at(broker, topic)
+    back = ConsumerSendMsgBack(offset=position, group="g", delay_level=0)
+    for request in (ViewMessageById(offset=position), back):
+        assert may(broker, till, request) is (topic == "orders")
+
+
+def test_what_is_no_message_is_refused_like_a_message_of_another_topic(
+    broker: SecuredBroker, root: Sender, till: Sender
+) -> None:
+    """Positions do not tell which topics there are; the audit names them."""
+    assert broker.ask(root, send_to("secret"), b"x").code == Code.SUCCESS
+    broker.allow(root, "till", "Topic:secret", "Sub", effect="deny")
+    broker.engine.effects.clear()
+    for offset in (-1, 1, 1 << 40, stored_at(broker, "secret")):
+        reply = broker.ask(till, ViewMessageById(offset=offset))
+        assert reply.remark == "user till has no right to Sub on the message's topic"
+    noted = [one.need for one in broker.engine.effects if isinstance(one, AccessRefused)]
+    assert noted == ["Sub on Topic:*"] * 3 + ["Sub on Topic:secret"]
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_the_end_of_a_transaction_is_decided_by_the_topic_of_its_message(
+    broker: SecuredBroker, root: Sender, till: Sender, topic: str
+) -> None:
+    half = send_to(topic, sys_flag=4, properties="TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01U")
+    assert broker.ask(root, half, b"x").code == Code.SUCCESS
+    [stored] = broker.engine.stored(HALF_TOPIC)
+    request = end((stored.offset, stored.position), COMMIT, group="p")
+    assert may(broker, till, request) is (topic == "orders")
+    assert len(broker.engine.stored(topic)) == (topic == "orders")
+
+
+def test_the_end_of_a_transaction_may_come_before_the_message_is_in_a_file(
+    broker: SecuredBroker, till: Sender
+) -> None:
+    half = send_to(
+        "orders", sys_flag=4, properties="TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01U"
+    )
+    dispatch, broker.engine.store.dispatch = broker.engine.store.dispatch, list
+    assert broker.ask(till, half, b"x").code == Code.SUCCESS
+    position, raw = broker.engine.store.records.popitem()
+    assert may(broker, till, end((0, position), COMMIT, group="p"))
+    broker.engine.store.records[position] = raw
+    broker.engine.store.dispatch = dispatch
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_delayed_message_is_decided_by_where_it_goes(
+    broker: SecuredBroker, root: Sender, till: Sender, topic: str
+) -> None:
+    assert broker.ask(root, send_to(topic, properties="DELAY\x013"), b"x").code == Code.SUCCESS
+    [stored] = broker.engine.stored(SCHEDULE_TOPIC, 2)
+    assert may(broker, till, ViewMessageById(offset=stored.position)) is (topic == "orders")
+
+
+def test_a_denied_topic_cannot_be_read_in_the_topics_of_the_broker(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    user = broker.create(root, "reader-of-all", "writer")
+
+    def pull(topic: str) -> PullMessage:
+        return PullMessage(
+            consumer_group="g", topic=topic, queue_id=0, queue_offset=0, max_msg_nums=1
+        )
+
+    assert may(broker, user, pull(HALF_TOPIC))
+    broker.allow(root, "reader-of-all", "Topic:secret", "Sub", effect="deny")
+    assert may(broker, user, pull("orders"))
+    for name in (HALF_TOPIC, SCHEDULE_TOPIC, "rmq_sys_kourou_control"):
+        assert not may(broker, user, pull(name))
+
+
+# -- observing, counting, and what is not decided -------------------------------------------------
+
+
+def test_observed_refusals_are_handled_and_counted(broker: SecuredBroker, root: Sender) -> None:
+    assert broker.ask(root, SetAccessMode(mode="observe")).code == Code.SUCCESS
+    broker.engine.effects.clear()
+    for _ in range(3):
+        assert broker.ask(ANYBODY, send_to("orders"), b"x").code == Code.SUCCESS
+    assert broker.ask(replace(root, secret="wrong-secret"), send_to("orders"), b"x").code == 0
+    assert len(broker.engine.stored("orders")) == 4
+    noted = [one for one in broker.engine.effects if isinstance(one, AccessRefused)]
+    assert [(one.user, one.handled) for one in noted] == [("anonymous", True)] * 4
+    status = broker.ask(replace(root, secret=""), GetAccessStatus())
+    first = decode_refusals(b"".join(status.body))[0]
+    assert (first.user, first.request, first.count) == ("anonymous", "SendMessage", 3)
+    assert (first.need, first.handled) == ("Pub on Topic:orders", True)
+    header = header_of(status)
+    assert (header.mode, header.effective, header.refused) == ("observe", "observe", 4)
+
+
+def test_users_are_protected_whatever_the_mode(broker: SecuredBroker, root: Sender) -> None:
+    for mode in (AccessMode.OBSERVE, AccessMode.OFF):
+        assert broker.ask(root, SetAccessMode(mode=mode)).code == Code.SUCCESS
+        body = msgspec.json.encode({"userType": "Super", "password": "a-secret"})
+        assert not may(broker, ANYBODY, AuthUpdateUser(username="root"), body)
+        assert not may(broker, ANYBODY, SetAccessMode(mode="off"))
+        assert may(broker, ANYBODY, send_to("orders"), b"x")
+
+
+def test_links_that_the_broker_opened_and_the_listener_for_replicas_pass(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    assert root.user
+    for protocol in OWN_LINKS:
+        assert may(broker, Sender(protocol=protocol), send_to("orders"), b"x")
+    assert may(broker, Sender(protocol="zmq", listener=MEMBERS), send_to("orders"), b"x")
+    for protocol in ("zmq", "tcp", "local"):
+        reply = broker.ask(Sender(protocol=protocol), send_to("orders"), b"x")
+        assert reply.code in (Code.NO_PERMISSION, Code.SYSTEM_ERROR)
+
+
+def test_requests_of_one_batch_are_decided_one_by_one(broker: SecuredBroker, till: Sender) -> None:
+    given = [
+        broker.received(till, send_to("orders"), b"1"),
+        broker.received(ANYBODY, send_to("orders"), b"2"),
+        broker.received(till, send_to("secret"), b"3"),
+        broker.received(till, send_to("orders"), b"4"),
+    ]
+    codes = [reply.code for reply in broker.give(*given) if reply is not None]
+    assert codes == [0, Code.NO_PERMISSION, Code.NO_PERMISSION, 0]
+    assert [one.body for one in broker.engine.stored("orders")] == [b"1", b"4"]
+    assert broker.engine.stored("secret") == []
+
+
+def test_who_acts_is_in_the_history(broker: SecuredBroker, root: Sender) -> None:
+    topic = UpdateAndCreateTopic(topic="new", read_queue_nums=1, write_queue_nums=1, perm=6)
+    assert broker.ask(root, topic).code == Code.SUCCESS
+    assert broker.events()[-1].actor == "User:root"

@@ -1,0 +1,423 @@
+"""Requests about users and policies: who may change whom, and that no secret comes out again."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from kourou.access.model import Effect, UserKind
+from kourou.engine.admin.history import event_view
+from kourou.errors import Code
+from kourou.protocol.bodies.access_bodies import (
+    UserChange,
+    decode_policies_of_users,
+    decode_user_change,
+    decode_users,
+)
+from kourou.protocol.messages.access import (
+    AuthCreateAcl,
+    AuthCreateUser,
+    AuthDeleteAcl,
+    AuthDeleteUser,
+    AuthGetAcl,
+    AuthGetUser,
+    AuthListAcl,
+    AuthListUser,
+    AuthUpdateAcl,
+    AuthUpdateUser,
+    ExplainAccess,
+    GetAccessStatus,
+    SetAccessMode,
+)
+from kourou.protocol.messages.broker_admin import (
+    GetBrokerClusterAclInfo,
+    GetBrokerConfig,
+    GetControlEvents,
+    Undo,
+    UpdateAndCreateAclConfig,
+)
+from kourou.runtime.core import Reply
+from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, curve_key
+from kourou_rigs.engine import Engine, header_of
+
+ONLY_AN_ADMINISTRATOR = "only an administrator may change"
+SUPER = {"userType": "Super"}
+
+
+@pytest.fixture
+def broker() -> SecuredBroker:
+    """A broker without users."""
+    return SecuredBroker()
+
+
+@pytest.fixture
+def root(broker: SecuredBroker) -> Sender:
+    """The administrator."""
+    return broker.administrator()
+
+
+@pytest.fixture
+def clerk(broker: SecuredBroker, root: Sender) -> Sender:
+    """A user who may do everything with users, and nothing else."""
+    made = broker.create(root, "clerk")
+    assert broker.allow(root, "clerk", "User:*", "All").code == Code.SUCCESS
+    return made
+
+
+def ask(broker: SecuredBroker, sender: Sender, request: Any, **body: Any) -> Reply:
+    return broker.ask(sender, request, msgspec.json.encode(body) if body else b"")
+
+
+def entries(*found: dict[str, Any]) -> dict[str, Any]:
+    return {"policies": [{"policyType": "Custom", "entries": list(found)}]}
+
+
+def one_user(broker: SecuredBroker, sender: Sender, name: str) -> dict[str, Any]:
+    reply = ask(broker, sender, AuthGetUser(username=name))
+    assert reply.code == Code.SUCCESS, reply.remark
+    return json.loads(b"".join(reply.body))
+
+
+# -- the first user -------------------------------------------------------------------------------
+
+
+def test_the_first_user_must_be_an_administrator(broker: SecuredBroker) -> None:
+    reply = ask(broker, ANYBODY, AuthCreateUser(username="till"), password="a-secret")
+    assert (reply.code, "first user must be" in reply.remark) == (Code.SYSTEM_ERROR, True)
+    assert not broker.access.users
+    reply = ask(broker, ANYBODY, AuthCreateUser(username="root"), password="a-secret", **SUPER)
+    assert reply.code == Code.SUCCESS
+    assert ask(broker, ANYBODY, AuthListUser()).code == Code.NO_PERMISSION
+
+
+def test_without_keys_for_secrets_a_user_needs_a_curve_key() -> None:
+    broker = SecuredBroker(Engine())
+    reply = ask(broker, ANYBODY, AuthCreateUser(username="root"), password="a-secret", **SUPER)
+    assert (reply.code, "accessKeyFile is not set" in reply.remark) == (Code.NO_PERMISSION, True)
+    by_key = {"curveKeys": [curve_key("root")], **SUPER}
+    assert ask(broker, ANYBODY, AuthCreateUser(username="root"), **by_key).code == Code.SUCCESS
+    assert ask(broker, Sender(key=curve_key("root")), AuthListUser()).code == Code.SUCCESS
+
+
+def test_the_last_administrator_stays(broker: SecuredBroker, root: Sender) -> None:
+    for request, body in (
+        (AuthDeleteUser(username="root"), {}),
+        (AuthUpdateUser(username="root"), {"userStatus": "disable"}),
+        (AuthUpdateUser(username="root"), {"userType": "Normal"}),
+        (AuthUpdateUser(username="root"), {"roles": ["administrator:orders-"]}),
+    ):
+        reply = ask(broker, root, request, **body)
+        assert (reply.code, "the last administrator" in reply.remark) == (Code.SYSTEM_ERROR, True)
+    first = next(one.offset for one in broker.events() if one.event.type == "UserPut")
+    reply = ask(broker, replace(root, secret=""), Undo(offset=first, force=True))
+    assert "the last administrator" in reply.remark
+    assert broker.access.table.administrators == ["root"]
+
+
+# -- users ----------------------------------------------------------------------------------------
+
+
+def test_a_change_leaves_what_it_does_not_mention(broker: SecuredBroker, root: Sender) -> None:
+    broker.create(root, "till", "writer:orders-", "reader")
+    changed = AuthUpdateUser(username="till")
+    assert ask(broker, root, changed, userStatus="disable").code == Code.SUCCESS
+    user = one_user(broker, root, "till")
+    assert (user["userStatus"], user["roles"]) == ("disable", ["writer:orders-", "reader"])
+    assert user["curveKeys"] == [curve_key("till")]
+    assert ask(broker, root, changed, **SUPER).code == Code.SUCCESS
+    roles = ["administrator", "writer:orders-", "reader"]
+    assert one_user(broker, root, "till")["roles"] == roles
+    assert one_user(broker, root, "till")["userType"] == "Super"
+    assert ask(broker, root, changed, userType="Normal").code == Code.SUCCESS
+    assert one_user(broker, root, "till")["roles"] == roles[1:]
+
+
+def test_users_are_created_once_and_found_by_a_part_of_their_name(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    broker.create(root, "till-1")
+    broker.create(root, "till-2", kind="node", node="DefaultCluster/broker-a/1")
+    again = ask(broker, root, AuthCreateUser(username="till-1"))
+    assert "user till-1 exists" in again.remark
+    found = decode_users(b"".join(ask(broker, root, AuthListUser(filter="till")).body))
+    assert [(one.name, one.kind) for one in found] == [
+        ("till-1", UserKind.SERVICE),
+        ("till-2", UserKind.NODE),
+    ]
+    for request in (AuthGetUser(username="x"), AuthDeleteUser(username="x")):
+        assert "user 'x' not found" in ask(broker, root, request).remark
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ({"password": "short"}, "a secret has 7 to 256 printable characters"),
+        ({"password": "with\nline"}, "a secret has 7 to 256 printable characters"),
+        ({"userType": "root"}, "userType is 'root' (one of super, normal)"),
+        ({"userStatus": "on"}, "userStatus is 'on' (one of enable, disable)"),
+        ({"kind": "robot"}, "kind is 'robot'"),
+        ({"roles": ["king"]}, "'king' is not a role"),
+        ({"curveKeys": ["short"]}, "'short' is not a CURVE public key"),
+        ({"kind": "node"}, "a node, and only a node, names its process"),
+    ],
+)
+def test_a_bad_user_changes_nothing(
+    broker: SecuredBroker, root: Sender, body: dict[str, Any], sentence: str
+) -> None:
+    version = broker.access.version
+    reply = ask(broker, root, AuthCreateUser(username="till"), **body)
+    assert (reply.code, sentence in reply.remark) == (Code.SYSTEM_ERROR, True), reply.remark
+    assert body.get("password", "?") not in reply.remark
+    assert broker.access.version == version
+
+
+# -- policies -------------------------------------------------------------------------------------
+
+
+def test_policies_come_back_as_they_were_given(broker: SecuredBroker, root: Sender) -> None:
+    broker.create(root, "till")
+    given = [
+        {"resource": "Topic:orders-*", "actions": ["pub", "SUB"], "sourceIps": ["10.0.0.*"]},
+        {"resource": "Group:g", "actions": ["All"], "decision": "Deny", "untilMs": 99},
+    ]
+    request = AuthCreateAcl(subject="User:till", reason="for the shop")
+    assert ask(broker, root, request, **entries(*given)).code == Code.SUCCESS
+    reply = ask(broker, root, AuthGetAcl(subject="User:till"))
+    [found] = json.loads(b"".join(reply.body))["policies"]
+    assert found["entries"] == [
+        {
+            "resource": "Group:g",
+            "actions": ["Pub", "Sub", "Create", "Update", "Delete", "Get", "List"],
+            "decision": "Deny",
+            "untilMs": 99,
+        },
+        {
+            "resource": "Topic:orders-*",
+            "actions": ["Pub", "Sub"],
+            "sourceIps": ["10.0.0.0/24"],
+            "decision": "Allow",
+        },
+    ]
+    assert {one.reason for one in broker.access.policies.values()} == {"for the shop"}
+
+
+def test_a_policy_for_a_resource_replaces_the_one_before(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    broker.create(root, "till")
+    orders = {"resource": "Topic:orders", "actions": ["Pub"]}
+    update = AuthUpdateAcl(subject="User:till")
+    ask(broker, root, update, **entries(orders))
+    ask(broker, root, update, **entries({**orders, "decision": "Deny"}))
+    [policy] = broker.access.policies.values()
+    assert policy.effect is Effect.DENY
+    both = entries(orders, {**orders, "decision": "Deny"})
+    ask(broker, root, update, **both)
+    assert len(broker.access.policies) == 2
+
+
+def test_policies_are_removed_by_resource_or_all(broker: SecuredBroker, root: Sender) -> None:
+    broker.create(root, "till")
+    for name in ("a", "b", "c"):
+        broker.allow(root, "till", f"Topic:{name}", "Pub")
+    one = AuthDeleteAcl(subject="User:till", resource="Topic:b")
+    assert ask(broker, root, one).code == Code.SUCCESS
+    listed = AuthListAcl(subject_filter="till", resource_filter="Topic")
+    found = decode_policies_of_users(b"".join(ask(broker, root, listed).body))
+    assert [str(policy.resource) for policy in found] == ["Topic:a", "Topic:c"]
+    assert ask(broker, root, AuthDeleteAcl(subject="User:till")).code == Code.SUCCESS
+    assert not broker.access.policies
+
+
+@pytest.mark.parametrize(
+    ("subject", "entry", "sentence"),
+    [
+        ("till", {"resource": "Topic:a", "actions": ["Pub"]}, "'till' is not a subject"),
+        ("User:nemo", {"resource": "Topic:a", "actions": ["Pub"]}, "user 'nemo' not found"),
+        ("User:till", {"resource": "Topic", "actions": ["Pub"]}, "'Topic' is not a resource"),
+        ("User:till", {"resource": "Topic:a*b", "actions": ["Pub"]}, "is not a resource"),
+        ("User:till", {"resource": "Topic:a", "actions": ["Own"]}, "'Own' is not an action"),
+        ("User:till", {"resource": "Topic:a", "actions": []}, "at least one action"),
+        (
+            "User:till",
+            {"resource": "Topic:a", "actions": ["Pub"], "decision": "Perhaps"},
+            "decision is 'Perhaps'",
+        ),
+        (
+            "User:till",
+            {"resource": "Topic:a", "actions": ["Pub"], "sourceIps": ["010.0.0.1"]},
+            "is not an address",
+        ),
+    ],
+)
+def test_a_bad_policy_changes_nothing(
+    broker: SecuredBroker, root: Sender, subject: str, entry: dict[str, Any], sentence: str
+) -> None:
+    broker.create(root, "till")
+    version = broker.access.version
+    good = {"resource": "Topic:good", "actions": ["Pub"]}
+    reply = ask(broker, root, AuthCreateAcl(subject=subject), **entries(good, entry))
+    assert (reply.code, sentence in reply.remark) == (Code.SYSTEM_ERROR, True), reply.remark
+    assert broker.access.version == version
+
+
+# -- nobody raises himself ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("role", ["operator", "writer", "reader", "filter-author", "backup"])
+def test_no_other_role_may_change_users(broker: SecuredBroker, root: Sender, role: str) -> None:
+    user = broker.create(root, "joe", role)
+    grant = entries({"resource": "*", "actions": ["All"]})
+    for request, body in (
+        (AuthUpdateUser(username="joe"), SUPER),
+        (AuthCreateUser(username="other"), SUPER),
+        (AuthDeleteUser(username="root"), {}),
+        (AuthCreateAcl(subject="User:joe"), grant),
+        (AuthUpdateAcl(subject="User:joe"), grant),
+        (AuthDeleteAcl(subject="User:root"), {}),
+        (SetAccessMode(mode="off"), {}),
+        (UpdateAndCreateAclConfig(access_key="joe", secret_key="1234567", admin=True), {}),
+    ):
+        version = broker.access.version
+        how = user if request.code < 30_000 else replace(user, secret="")
+        reply = ask(broker, how, request, **body)
+        assert reply.code == Code.NO_PERMISSION, request
+        assert broker.access.version == version
+
+
+def test_an_operator_does_not_undo_what_was_decided_about_users(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    operator = broker.create(root, "joe", "operator")
+    assert ask(broker, root, AuthUpdateUser(username="joe"), roles=["reader"]).code == 0
+    demotion = broker.events()[-1].offset
+    assert ask(broker, root, AuthUpdateUser(username="joe"), roles=["operator"]).code == 0
+    broker.allow(root, "joe", "Topic:secret", "Get", effect="deny")
+    denial = broker.events()[-1].offset
+    for offset in (demotion, denial):
+        reply = ask(broker, replace(operator, secret=""), Undo(offset=offset, force=True))
+        assert (reply.code, ONLY_AN_ADMINISTRATOR in reply.remark) == (Code.NO_PERMISSION, True)
+    assert len(broker.access.policies) == 1
+    reply = ask(broker, replace(root, secret=""), Undo(offset=denial))
+    assert (reply.code, len(broker.access.policies)) == (Code.SUCCESS, 0)
+
+
+def test_a_right_to_change_users_leads_to_no_other_right(
+    broker: SecuredBroker, root: Sender, clerk: Sender
+) -> None:
+    broker.create(root, "writer", "writer")
+    broker.create(root, "till")
+    broker.allow(root, "till", "Topic:orders", "Pub")
+    broker.create(root, "node", kind="node", node="DefaultCluster/broker-a/1")
+    grant = entries({"resource": "*", "actions": ["All"]})
+    node = {"kind": "node", "node": "DefaultCluster/broker-a/2"}
+    for request, body in (
+        (AuthUpdateUser(username="clerk"), SUPER),
+        (AuthUpdateUser(username="clerk"), {"roles": ["reader"]}),
+        (AuthCreateUser(username="new"), {"roles": ["reader"]}),
+        (AuthCreateUser(username="new"), node),
+        (AuthUpdateUser(username="root"), {"password": "my-own-secret"}),
+        (AuthUpdateUser(username="writer"), {"password": "my-own-secret"}),
+        (AuthUpdateUser(username="till"), {"password": "my-own-secret"}),
+        (AuthUpdateUser(username="till"), {"curveKeys": ["y" * 40]}),
+        (AuthUpdateUser(username="node"), {"password": "my-own-secret"}),
+        (AuthDeleteUser(username="writer"), {}),
+        (AuthCreateAcl(subject="User:clerk"), grant),
+        (AuthDeleteAcl(subject="User:clerk"), {}),
+        (UpdateAndCreateAclConfig(access_key="clerk-2", secret_key="1234567"), {}),
+    ):
+        reply = ask(broker, clerk, request, **body)
+        assert ONLY_AN_ADMINISTRATOR in reply.remark, request
+    for request, body in (
+        (AuthCreateUser(username="plain"), {"password": "any-secret"}),
+        (AuthUpdateUser(username="plain"), {"userStatus": "disable"}),
+        (AuthDeleteUser(username="plain"), {}),
+    ):
+        assert ask(broker, clerk, request, **body).code == Code.SUCCESS, request
+
+
+# -- decisions ------------------------------------------------------------------------------------
+
+
+def test_why_a_user_may_do_something_or_not(broker: SecuredBroker, root: Sender) -> None:
+    broker.create(root, "till", "reader")
+    broker.allow(root, "till", "Topic:orders", "Pub", networks=("10.0.0.0/8",))
+    by_key = replace(root, secret="")
+
+    def why(action: str, resource: str, source: str = "") -> tuple[bool, str, list[str]]:
+        request = ExplainAccess(username="till", action=action, resource=resource, source=source)
+        header = header_of(ask(broker, by_key, request))
+        return header.allowed, header.by, header.nearest
+
+    orders = "policy till/Topic:orders/allow"
+    assert why("pub", "Topic:orders", "10.1.1.1") == (True, orders, [])
+    allowed, by, nearest = why("Pub", "Topic:orders", "11.1.1.1")
+    assert (allowed, by) == (False, "no policy allows it")
+    assert nearest[0] == f"{orders}, but only from 10.0.0.0/8"
+    assert why("Get", "Cluster:any")[:2] == (True, "role reader")
+    for action, resource, source in (
+        ("All", "Topic:orders", ""),
+        ("Pub", "*", ""),
+        ("Pub", "Topic:orders", "localhost"),
+    ):
+        request = ExplainAccess(username="till", action=action, resource=resource, source=source)
+        assert ask(broker, by_key, request).code == Code.SYSTEM_ERROR
+
+
+def test_the_mode_is_one_of_three(broker: SecuredBroker, root: Sender) -> None:
+    by_key = replace(root, secret="")
+    assert "'perhaps' is not a mode" in ask(broker, by_key, SetAccessMode(mode="perhaps")).remark
+    for mode in ("observe", "off", "enforce"):
+        assert ask(broker, by_key, SetAccessMode(mode=mode)).code == Code.SUCCESS
+        header = header_of(ask(broker, by_key, GetAccessStatus()))
+        assert (header.mode, header.effective, header.users) == (mode, mode, 1)
+
+
+# -- secrets --------------------------------------------------------------------------------------
+
+
+def test_no_secret_comes_out_again(
+    broker: SecuredBroker, root: Sender, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = "the-most-secret-of-all"
+    with caplog.at_level(logging.DEBUG):
+        user = broker.create(root, "till", secret=secret)
+        account = UpdateAndCreateAclConfig(access_key="account", secret_key=secret)
+        assert ask(broker, root, account).code == Code.SUCCESS
+        by_key = replace(root, secret="")
+        replies = [
+            ask(broker, root, AuthGetUser(username="till")),
+            ask(broker, root, AuthListUser()),
+            ask(broker, root, AuthGetAcl(subject="User:till")),
+            ask(broker, root, AuthListAcl()),
+            ask(broker, root, GetBrokerConfig()),
+            ask(broker, root, GetBrokerClusterAclInfo()),
+            ask(broker, by_key, GetControlEvents(from_offset=0, max_count=100)),
+            ask(broker, by_key, GetAccessStatus()),
+            ask(broker, replace(user, secret=secret.upper()), AuthListUser()),
+        ]
+    said = [
+        *(msgspec.json.encode([one.header, one.remark]) + b"".join(one.body) for one in replies),
+        *(msgspec.json.encode(event_view(one)) for one in broker.events()),
+        caplog.text.encode(),
+        repr([broker.access, broker.events(), broker.engine.effects]).encode(),
+        repr(account).encode(),
+        repr(decode_user_change(msgspec.json.encode({"password": secret}))).encode(),
+        b"".join(broker.engine.store.records.values()),
+    ]
+    assert [text for text in said if secret.encode() in text] == []
+    sealed = [broker.access.secrets[name].ciphertext for name in ("till", "account")]
+    assert sealed[0] != sealed[1]
+    assert UserChange(secret=secret) != UserChange()
+    assert not any(one.event.type == "UserSecretSet" and _shown(one) for one in broker.events())
+
+
+def _shown(recorded: Any) -> str:
+    """The ciphertext in what operators see of an event."""
+    view = json.loads(msgspec.json.encode(event_view(recorded)))
+    return str(view["event"]["secret"]["ciphertext"])

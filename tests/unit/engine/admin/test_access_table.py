@@ -1,0 +1,243 @@
+"""The table of users: what events make of it, what is refused, what can be undone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from kourou.access.model import (
+    ANONYMOUS,
+    AccessMode,
+    Action,
+    Effect,
+    Pattern,
+    Policy,
+    RoleGrant,
+    SealedSecret,
+    User,
+    UserKind,
+    UserRole,
+)
+from kourou.engine.admin import access_table as rules
+from kourou.engine.admin.access_table import AccessAggregate, access_of, taken
+from kourou.engine.control import ControlState, evolve
+from kourou.errors import BadRequest, Rejected
+from kourou.events.control_events import (
+    AccessModeSet,
+    Event,
+    PolicyPut,
+    PolicyRemoved,
+    Recorded,
+    UserDeleted,
+    UserPut,
+    UserSecretSet,
+    decode_event,
+    encode_event,
+)
+
+ROOT = User(name="root", roles=(RoleGrant(UserRole.ADMINISTRATOR),))
+TILL = User(name="till", roles=(RoleGrant(UserRole.WRITER, "orders-"),))
+SECRET = SealedSecret("k1", b"nonce", b"ciphertext")
+KEY = "x" * 40
+
+
+def policy(name: str = "till", resource: str = "Topic:orders", *actions: Action, **fields: Any):
+    found = {"effect": Effect.ALLOW, **fields}
+    return Policy(
+        id=f"{name}/{resource}/{found['effect']}",
+        user=name,
+        resource=Pattern.parse(resource),
+        actions=actions or (Action.PUB,),
+        **found,
+    )
+
+
+def applied(access: AccessAggregate, events: list[Event]) -> AccessAggregate:
+    for event in events:
+        rules.evolve(access, event, 7)
+    return access
+
+
+@pytest.fixture
+def access() -> AccessAggregate:
+    """An administrator, and a user with a secret and a policy."""
+    made = AccessAggregate()
+    for event in (UserPut(ROOT), UserPut(TILL), UserSecretSet("till", SECRET)):
+        rules.evolve(made, event, 5)
+    rules.evolve(made, PolicyPut(policy()), 6)
+    return made
+
+
+# -- evolve ---------------------------------------------------------------------------------------
+
+
+def test_every_event_counts_and_leaves_its_time(access: AccessAggregate) -> None:
+    assert (access.version, access.changed_ms) == (4, 6)
+    rules.evolve(access, AccessModeSet(AccessMode.OBSERVE, AccessMode.ENFORCE), 1)
+    assert (access.version, access.changed_ms) == (5, 6)
+    assert access.mode is AccessMode.OBSERVE
+
+
+def test_a_deleted_user_takes_secret_and_policies_along(access: AccessAggregate) -> None:
+    [event] = rules.decide_delete_user(access, "till")
+    assert event == UserDeleted(TILL, (policy(),))
+    applied(access, [event])
+    assert (set(access.users), access.secrets, access.policies) == ({"root"}, {}, {})
+
+
+def test_without_users_nothing_is_decided_whatever_the_mode() -> None:
+    access = AccessAggregate()
+    assert access.effective_mode is AccessMode.OFF
+    assert applied(access, [UserPut(ROOT)]).effective_mode is AccessMode.ENFORCE
+
+
+def test_a_copy_is_independent(access: AccessAggregate) -> None:
+    copied = access.copy()
+    assert copied == access
+    applied(copied, rules.decide_delete_user(copied, "till"))
+    assert copied != access
+    assert "till" in access.users
+
+
+def test_the_snapshot_has_everything(access: AccessAggregate) -> None:
+    applied(access, rules.decide_mode(access, AccessMode.OBSERVE))
+    raw = msgspec.json.encode(taken(access))
+    assert access_of(msgspec.json.decode(raw, type=rules.AccessTaken)) == access
+
+
+def test_the_events_are_the_same_after_the_log(access: AccessAggregate) -> None:
+    for event in (
+        UserPut(TILL, ROOT),
+        UserDeleted(TILL, (policy(),)),
+        UserSecretSet("till", SECRET),
+        PolicyPut(policy(effect=Effect.DENY, networks=("10.0.0.0/8",), until_ms=9), policy()),
+        PolicyRemoved(policy()),
+        AccessModeSet(AccessMode.OFF, AccessMode.ENFORCE),
+    ):
+        assert decode_event(encode_event(event), event.aggregate) == event
+
+
+def test_the_control_state_carries_it_with_the_time_of_the_event() -> None:
+    state = ControlState()
+    evolve(state, Recorded(0, -1, 77, "a", "", "", UserPut(ROOT)))
+    assert (state.access.changed_ms, list(state.access.users)) == (77, ["root"])
+    assert state.copy().access == state.access
+
+
+# -- decide ---------------------------------------------------------------------------------------
+
+
+def test_the_first_user_must_be_an_administrator() -> None:
+    access = AccessAggregate()
+    with pytest.raises(BadRequest, match="the first user must be an administrator"):
+        rules.decide_put_user(access, TILL)
+    disabled = msgspec.structs.replace(ROOT, roles=(RoleGrant(UserRole.ADMINISTRATOR, "", 9),))
+    with pytest.raises(BadRequest, match="the first user must be an administrator"):
+        rules.decide_put_user(access, disabled)
+    assert rules.decide_put_user(access, ROOT) == [UserPut(ROOT)]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        msgspec.structs.replace(ROOT, enabled=False),
+        msgspec.structs.replace(ROOT, roles=()),
+        msgspec.structs.replace(ROOT, roles=(RoleGrant(UserRole.ADMINISTRATOR, "orders-"),)),
+        msgspec.structs.replace(ROOT, roles=(RoleGrant(UserRole.ADMINISTRATOR, "", 99),)),
+    ],
+)
+def test_the_last_administrator_stays(access: AccessAggregate, changed: User) -> None:
+    for decide in (
+        lambda: rules.decide_put_user(access, changed),
+        lambda: rules.decide_delete_user(access, "root"),
+        lambda: rules.decide_undo(access, UserPut(ROOT)),
+        lambda: rules.decide_undo(access, UserPut(ROOT, changed)),
+    ):
+        with pytest.raises(BadRequest, match="the last administrator"):
+            decide()
+    applied(access, [UserPut(msgspec.structs.replace(ROOT, name="second"))])
+    assert rules.decide_put_user(access, changed) == [UserPut(changed, ROOT)]
+
+
+def test_what_is_there_already_makes_no_event(access: AccessAggregate) -> None:
+    assert rules.decide_put_user(access, TILL) == []
+    assert rules.decide_put_policy(access, policy()) == []
+    assert rules.decide_mode(access, AccessMode.ENFORCE) == []
+    assert rules.decide_remove_policy(access, "nothing") == []
+
+
+def test_a_policy_needs_its_user_or_is_about_requests_without_credentials(
+    access: AccessAggregate,
+) -> None:
+    with pytest.raises(BadRequest, match="user 'nemo' not found"):
+        rules.decide_put_policy(access, policy("nemo"))
+    [event] = rules.decide_put_policy(access, policy(ANONYMOUS))
+    assert applied(access, [event]).policies[event.policy.id].user == ANONYMOUS
+
+
+def test_a_key_belongs_to_one_user(access: AccessAggregate) -> None:
+    with_key = msgspec.structs.replace(TILL, curve_keys=(KEY,))
+    applied(access, rules.decide_put_user(access, with_key))
+    assert access.user_of_key == {KEY: "till"}
+    other = User(name="other", curve_keys=(KEY,))
+    with pytest.raises(BadRequest, match="belongs to user till"):
+        rules.decide_put_user(access, other)
+    applied(access, rules.decide_put_user(access, TILL))
+    assert rules.decide_put_user(access, other) == [UserPut(other)]
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        User(name=""),
+        User(name="a" * 65),
+        User(name="a:b"),
+        User(name="a/b"),
+        User(name="a\nb"),
+        User(name=ANONYMOUS),
+        User(name="n", kind=UserKind.NODE),
+        User(name="n", node="DefaultCluster/broker-a/1"),
+        User(name="n", curve_keys=("short",)),
+    ],
+)
+def test_users_that_cannot_be(access: AccessAggregate, user: User) -> None:
+    with pytest.raises(BadRequest):
+        rules.decide_put_user(access, user)
+
+
+# -- undo -----------------------------------------------------------------------------------------
+
+
+def test_undo_restores_what_was_replaced(access: AccessAggregate) -> None:
+    demoted = msgspec.structs.replace(TILL, roles=())
+    denied = policy(effect=Effect.DENY)
+    for events in (
+        rules.decide_put_user(access, demoted),
+        rules.decide_put_user(access, User(name="new")),
+        rules.decide_put_policy(access, denied),
+        rules.decide_remove_policy(access, policy().id),
+        rules.decide_mode(access, AccessMode.OBSERVE),
+    ):
+        before = access.copy()
+        [event] = events
+        applied(access, [event])
+        applied(access, rules.decide_undo(access, event))
+        assert replace(access, version=0, changed_ms=0) == replace(before, version=0, changed_ms=0)
+
+
+def test_a_deleted_user_comes_back_without_the_secret(access: AccessAggregate) -> None:
+    [event] = rules.decide_delete_user(access, "till")
+    applied(access, [event])
+    applied(access, rules.decide_undo(access, event))
+    assert access.users["till"] == TILL
+    assert list(access.policies.values()) == [policy()]
+    assert access.secrets == {}
+    assert rules.decide_undo(access, event) == []
+
+
+def test_a_new_secret_cannot_be_taken_back(access: AccessAggregate) -> None:
+    with pytest.raises(Rejected, match="UserSecretSet event cannot be undone"):
+        rules.decide_undo(access, UserSecretSet("till", SECRET))
