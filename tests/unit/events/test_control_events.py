@@ -7,9 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kourou.access.model import (
+    AccessMode,
+    Action,
+    Effect,
+    Pattern,
+    Policy,
+    RoleGrant,
+    SealedSecret,
+    User,
+    UserKind,
+    UserRole,
+)
 from kourou.errors import BadRequest, DecodeError
 from kourou.events.control_events import (
     EVENT_TYPES,
+    AccessModeSet,
     BatchDecided,
     BatchPrepared,
     BatchQueryForgotten,
@@ -34,6 +47,8 @@ from kourou.events.control_events import (
     KeyValuePut,
     LogDeleted,
     OffsetsReset,
+    PolicyPut,
+    PolicyRemoved,
     ProgressRecorded,
     QueueLocksChanged,
     SettingChanged,
@@ -42,6 +57,9 @@ from kourou.events.control_events import (
     UnknownEvent,
     UnreadExpiring,
     UnreadSpan,
+    UserDeleted,
+    UserPut,
+    UserSecretSet,
     decode_event,
     decode_record_body,
     encode_event,
@@ -66,6 +84,23 @@ FILTER = FilterState(
     quarantined={4: "it lied"},
     skipped=9,
     next_version=5,
+)
+
+USER = User(
+    name="ann",
+    kind=UserKind.PERSON,
+    roles=(RoleGrant(UserRole.WRITER, "orders-", 2**41), RoleGrant(UserRole.READER)),
+    curve_keys=("rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7",),
+)
+POLICY = Policy(
+    id="ann/Topic:orders-*/deny",
+    user="ann",
+    resource=Pattern.parse("Topic:orders-*"),
+    actions=(Action.PUB, Action.SUB),
+    effect=Effect.DENY,
+    networks=("10.0.0.0/8",),
+    until_ms=2**41,
+    reason="why",
 )
 
 EXAMPLES: list[tuple[Event, str]] = [
@@ -100,6 +135,13 @@ EXAMPLES: list[tuple[Event, str]] = [
     (BatchQueryForgotten("q.1"), "batches/q.1"),
     (EpochOpened(3, 4_096, "broker-a/0", "SYNC_MASTER"), "replication/epoch"),
     (InSyncChanged((1, 2), (1,), "caught up"), "replication/in-sync"),
+    (UserPut(USER), "user/ann"),
+    (UserPut(USER, User(name="ann")), "user/ann"),
+    (UserSecretSet("ann", SealedSecret("one", b"\0" * 12, b"\xff\0secret")), "user/ann"),
+    (PolicyPut(POLICY), "user/ann"),
+    (PolicyRemoved(POLICY), "user/ann"),
+    (UserDeleted(USER, (POLICY,)), "user/ann"),
+    (AccessModeSet(AccessMode.OBSERVE, AccessMode.ENFORCE), "access/mode"),
     (FilterDeleted(FILTER), "filter/g/com.acme.Late"),
     (FilterRestored(FILTER), "filter/g/com.acme.Late"),
 ]
