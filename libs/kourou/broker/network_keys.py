@@ -125,13 +125,6 @@ class NetworkKeys(BrokerIdentity, RemotingKeys):
         rocketmq=SAME,
     )
 
-    curve_members: str | None = setting(
-        None,
-        "curveMembers",
-        "With curveKeyFile, who may copy the log or be a member of its group: a folder or a file "
-        "of public keys, or any; empty is curveClients",
-    )
-
     access_key_file: Path | None = setting(
         None,
         "accessKeyFile",
@@ -225,11 +218,6 @@ class NetworkKeys(BrokerIdentity, RemotingKeys):
 
     def _check_curve(self) -> None:
         if self.curve_key_file is None:
-            if self.curve_members is not None:
-                raise ConfigError(
-                    "curveMembers is set, but curveKeyFile is not",
-                    hint="create a pair of keys: `kourou keys make FOLDER`",
-                )
             return
         dialled = [one for one in self.name_server_endpoints if not one.startswith(REMOTING)]
         if self.curve_server_key is None and (dialled or self.is_replica):

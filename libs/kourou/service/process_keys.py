@@ -143,6 +143,13 @@ class RemotingKeys(ProcessKeys):
         "curveClients",
         "With curveKeyFile, who may connect: a folder or a file of public keys, or any",
     )
+    curve_members: str | None = setting(
+        None,
+        "curveMembers",
+        "With curveKeyFile, the keys of brokers and their replicas: who may copy a log or be a "
+        "member of its group, and register at a name server; a folder or a file of public keys, "
+        "or any; empty is curveClients",
+    )
 
     def check_remoting(self) -> None:
         """Raises ConfigError for an address that is open to the network without insecureNetwork.
@@ -156,6 +163,11 @@ class RemotingKeys(ProcessKeys):
                 f"{is_set} is set and {other} is not",
                 hint="a server needs its own pair of keys and the clients that it accepts; any "
                 "accepts all",
+            )
+        if self.curve_members is not None and self.curve_key_file is None:
+            raise ConfigError(
+                "curveMembers is set, but curveKeyFile is not",
+                hint="create a pair of keys: `kourou keys make FOLDER`",
             )
         host = self.tcp_bind_address or self.bind_address
         if (

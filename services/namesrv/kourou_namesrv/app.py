@@ -34,6 +34,7 @@ from kourou_namesrv.key_values import KeyValueStore
 _log = logging.getLogger("kourou.namesrv")
 
 TICK_MS = 1_000
+NOT_A_MEMBER = "only the keys of curveMembers may register brokers"
 REGISTRATIONS = (RegisterBroker, UnregisterBroker, QueryDataVersion)
 """Requests that only a broker sends, about itself."""
 
@@ -117,24 +118,15 @@ class NamesrvService:
 
     def _arrived(self, received: list[Received]) -> None:
         """Hand requests to the loop, except registrations from keys that must not register."""
-        if self._registering is not None:
-            received = [one for one in received if self._may_register(one)]
-        if received:
-            self._loop.offer_all(received)
+        for one in (refused := [one for one in received if self._is_forged(one)]):
+            _log.warning("%s must not register a broker: %s", one.to.peer, one.request)
+            self._protocols.reply(Reply(one.to, Code.NO_PERMISSION, NOT_A_MEMBER))
+        self._loop.offer_all([one for one in received if one not in refused])
 
-    def _may_register(self, received: Received) -> bool:
-        request, peer = received.request, received.to.peer
-        if not isinstance(request, REGISTRATIONS):
-            return True
-        assert self._registering is not None
-        if peer.key and self._registering.allows(peer.key):
-            return True
-        text = (
-            f"{peer} has no key of curveMembers: it must not register broker {request.broker_name}"
-        )
-        _log.warning("registration refused: %s", text)
-        self._protocols.reply(Reply(received.to, Code.NO_PERMISSION, text))
-        return False
+    def _is_forged(self, received: Received) -> bool:
+        if self._registering is None or not isinstance(received.request, REGISTRATIONS):
+            return False
+        return not self._registering.allows(received.to.peer.key)
 
     def _record(self, effect: RecordKeyValues) -> None:
         self._writer.submit(self._record_in_thread, effect)

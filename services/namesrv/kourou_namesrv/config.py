@@ -80,21 +80,9 @@ class NamesrvSettings(RemotingKeys):
         rocketmq=SAME,
     )
 
-    curve_members: str | None = setting(
-        None,
-        "curveMembers",
-        "With curveKeyFile, who may register brokers: a folder or a file of public keys; "
-        "registrations in clear text are then refused; empty: every client",
-    )
-
     def __post_init__(self) -> None:
         """Check the combinations of settings. Raises ConfigError."""
         self.check_process()
-        if self.curve_members is not None and self.curve_key_file is None:
-            raise ConfigError(
-                "curveMembers is set, but curveKeyFile is not",
-                hint="create a pair of keys: `kourou keys make FOLDER`",
-            )
         self.check_remoting()
         self.listeners()
         self.tcp_listeners  # noqa: B018 - raises for an invalid address

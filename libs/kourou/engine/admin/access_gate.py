@@ -16,7 +16,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from kourou.access.authorizer import Authorizer, Decision
-from kourou.access.model import ANONYMOUS, AccessMode, Action, Need, ResourceType, UserKind
+from kourou.access.model import (
+    ANONYMOUS,
+    AccessMode,
+    Action,
+    AnyOf,
+    Need,
+    ResourceType,
+    UserKind,
+)
 from kourou.access.requirements import CallerKind, Requirement
 from kourou.access.signature import ACCESS_KEY, verify
 from kourou.engine.context import BrokerContext
@@ -217,7 +225,7 @@ class AccessGate:
         if requirement.caller is CallerKind.NODE:
             return self._decide_node(user)
         try:
-            needs: Sequence[Need] = requirement.needs(  # type: ignore[assignment]
+            needs: Sequence[Need | AnyOf] = requirement.needs(
                 received.request, _RequestFacts(self._context, received)
             )
         except KourouError as error:
