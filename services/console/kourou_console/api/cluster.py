@@ -18,7 +18,10 @@ from kourou_console.gateway import Gateway
 from kourou_console.lists import LOOK_S, Done, Listing, Missing, Name, asked, brokers_of, why
 from kourou_console.metrics.broker_runtime import Runtime, runtime_of
 from kourou_console.metrics.sampler import Sampler
-from kourou_console.operation import BodyKind, NoParameters, Operation
+from kourou_console.operation import Chapter, NoParameters
+
+OPERATIONS = Chapter("Cluster and brokers")
+NAME_SERVER_OPERATIONS = Chapter("Name servers")
 
 CANDIDATE = "candidate"
 MISSING = "missing"
@@ -115,8 +118,9 @@ class BrokerPath(msgspec.Struct, frozen=True):
     broker: Name
 
 
+@OPERATIONS.get("/v1/cluster", "cluster")
 async def cluster(gateway: Gateway, _parameters: NoParameters) -> ClusterAnswer:
-    """Every broker of every cluster."""
+    """All clusters with brokers, leaders and replicas, queried now."""
     info = await gateway.admin.cluster.info()
     found, missing = await _brokers(gateway, sorted(info.brokers))
     clusters = [
@@ -126,15 +130,17 @@ async def cluster(gateway: Gateway, _parameters: NoParameters) -> ClusterAnswer:
     return ClusterAnswer(clusters, gateway.clock.now_ms(), missing)
 
 
+@OPERATIONS.get("/v1/brokers", "brokers")
 async def brokers(gateway: Gateway, _parameters: NoParameters) -> Listing[Broker]:
-    """The brokers as one list."""
+    """All brokers as one list."""
     found, missing = await _brokers(gateway, await brokers_of(gateway))
     items = [found[name] for name in sorted(found)]
     return Listing(items=items, total=len(items), as_of_ms=gateway.clock.now_ms(), missing=missing)
 
 
+@OPERATIONS.get("/v1/brokers/{broker}", "broker")
 async def broker(gateway: Gateway, parameters: BrokerPath) -> Broker:
-    """One broker."""
+    """One broker: replicas, epoch, disk, rates."""
     await brokers_of(gateway, parameters.broker)
     found, missing = await _brokers(gateway, [parameters.broker])
     if parameters.broker not in found:
@@ -142,8 +148,9 @@ async def broker(gateway: Gateway, parameters: BrokerPath) -> Broker:
     return found[parameters.broker]
 
 
+@OPERATIONS.get("/v1/brokers/{broker}/replicas", "broker_replicas")
 async def replicas(gateway: Gateway, parameters: BrokerPath) -> Listing[LogReplica]:
-    """Every replica of a broker's log, as reported by itself."""
+    """Replicas of a broker's log: role, epoch, end and lag, reported by each."""
     await brokers_of(gateway, parameters.broker)
     members = every_member(await gateway.admin.replicas.of(parameters.broker))
     missing = [
@@ -156,8 +163,9 @@ async def replicas(gateway: Gateway, parameters: BrokerPath) -> Listing[LogRepli
     )
 
 
+@OPERATIONS.get("/v1/brokers/{broker}/runtime", "broker_runtime")
 async def runtime(gateway: Gateway, parameters: BrokerPath) -> RuntimeAnswer:
-    """A broker's runtime table."""
+    """A broker's runtime table under RocketMQ's names, and its last sample."""
     await brokers_of(gateway, parameters.broker)
     raw = await gateway.admin.brokers.runtime(parameters.broker)
     sampled = gateway.part(Sampler).brokers.get(parameters.broker)
@@ -354,8 +362,9 @@ class NameServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     settings: Annotated[dict[str, str], msgspec.Meta(min_length=1, max_length=CONSOLE_SETTINGS_MAX)]
 
 
+@NAME_SERVER_OPERATIONS.get("/v1/name-servers", "name_servers")
 async def name_servers(gateway: Gateway, _parameters: NoParameters) -> Listing[NameServer]:
-    """The current status of every known name server."""
+    """All name servers with state and settings."""
     found = await gateway.admin.name_servers.each()
     items, missing = [], []
     for address, one in found.items():
@@ -369,8 +378,9 @@ async def name_servers(gateway: Gateway, _parameters: NoParameters) -> Listing[N
     return Listing(items=items, total=len(items), as_of_ms=gateway.clock.now_ms(), missing=missing)
 
 
+@NAME_SERVER_OPERATIONS.patch("/v1/name-servers/config", "update_name_servers")
 async def update(gateway: Gateway, parameters: NameServerChange, body: NameServerSettings) -> Done:
-    """Change settings at every name server, which rejects settings that cannot be changed."""
+    """Change run-time settings of all name servers; none can be changed in this version."""
     if not parameters.preview:
         await gateway.admin.name_servers.update_settings(body.settings)
     will = "would be" if parameters.preview else "is"
@@ -384,15 +394,17 @@ async def update(gateway: Gateway, parameters: NameServerChange, body: NameServe
     )
 
 
+@NAME_SERVER_OPERATIONS.get("/v1/name-servers/values", "name_server_values")
 async def values(gateway: Gateway, parameters: ValuesWanted) -> Listing[KeyValue]:
-    """The keys of a namespace with their values, from one name server."""
+    """The keys of a namespace and their values."""
     found = await gateway.admin.name_servers.list(parameters.namespace)
     items = [KeyValue(parameters.namespace, key, value) for key, value in sorted(found.items())]
     return Listing(items=items, total=len(items), as_of_ms=gateway.clock.now_ms())
 
 
+@NAME_SERVER_OPERATIONS.put("/v1/name-servers/values/{namespace}/{key}", "put_name_server_value")
 async def put_value(gateway: Gateway, parameters: KeyPath, body: ValueBody) -> Done:
-    """Set a key at every name server."""
+    """Set a key of a namespace at every name server."""
     admin = gateway.admin.name_servers
     before = await admin.get(parameters.namespace, parameters.key)
     if not parameters.preview:
@@ -406,8 +418,11 @@ async def put_value(gateway: Gateway, parameters: KeyPath, body: ValueBody) -> D
     )
 
 
+@NAME_SERVER_OPERATIONS.delete(
+    "/v1/name-servers/values/{namespace}/{key}", "delete_name_server_value"
+)
 async def delete_value(gateway: Gateway, parameters: KeyPath) -> Done:
-    """Remove a key at every name server; a missing key is not an error."""
+    """Remove a key of a namespace, at every name server."""
     admin = gateway.admin.name_servers
     before = await admin.get(parameters.namespace, parameters.key)
     if not parameters.preview:
@@ -419,113 +434,3 @@ async def delete_value(gateway: Gateway, parameters: KeyPath) -> Done:
         says=[f"{parameters.namespace}/{parameters.key} {will} removed.", was],
         as_of_ms=gateway.clock.now_ms(),
     )
-
-
-_CHAPTER = "Name servers"
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET",
-        "/v1/cluster",
-        "cluster",
-        "All clusters with brokers, leaders and replicas, queried now.",
-        "Cluster and brokers",
-        cluster,
-        ClusterAnswer,
-    ),
-    Operation(
-        "GET",
-        "/v1/brokers",
-        "brokers",
-        "All brokers as one list.",
-        "Cluster and brokers",
-        brokers,
-        Listing[Broker],
-    ),
-    Operation(
-        "GET",
-        "/v1/brokers/{broker}",
-        "broker",
-        "One broker: replicas, epoch, disk, rates.",
-        "Cluster and brokers",
-        broker,
-        Broker,
-        BrokerPath,
-    ),
-    Operation(
-        "GET",
-        "/v1/brokers/{broker}/replicas",
-        "broker_replicas",
-        "Replicas of a broker's log: role, epoch, end and lag, reported by each.",
-        "Cluster and brokers",
-        replicas,
-        Listing[LogReplica],
-        BrokerPath,
-    ),
-    Operation(
-        "GET",
-        "/v1/brokers/{broker}/runtime",
-        "broker_runtime",
-        "A broker's runtime table under RocketMQ's names, and its last sample.",
-        "Cluster and brokers",
-        runtime,
-        RuntimeAnswer,
-        BrokerPath,
-    ),
-)
-
-NAME_SERVER_OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET",
-        "/v1/name-servers",
-        "name_servers",
-        "All name servers with state and settings.",
-        _CHAPTER,
-        name_servers,
-        Listing[NameServer],
-    ),
-    Operation(
-        "PATCH",
-        "/v1/name-servers/config",
-        "update_name_servers",
-        "Change run-time settings of all name servers; none can be changed in this version.",
-        _CHAPTER,
-        update,
-        Done,
-        NameServerChange,
-        NameServerSettings,
-        BodyKind.JSON,
-    ),
-    Operation(
-        "GET",
-        "/v1/name-servers/values",
-        "name_server_values",
-        "The keys of a namespace and their values.",
-        _CHAPTER,
-        values,
-        Listing[KeyValue],
-        ValuesWanted,
-    ),
-    Operation(
-        "PUT",
-        "/v1/name-servers/values/{namespace}/{key}",
-        "put_name_server_value",
-        "Set a key of a namespace at every name server.",
-        _CHAPTER,
-        put_value,
-        Done,
-        KeyPath,
-        ValueBody,
-        BodyKind.JSON,
-    ),
-    Operation(
-        "DELETE",
-        "/v1/name-servers/values/{namespace}/{key}",
-        "delete_name_server_value",
-        "Remove a key of a namespace, at every name server.",
-        _CHAPTER,
-        delete_value,
-        Done,
-        KeyPath,
-    ),
-)

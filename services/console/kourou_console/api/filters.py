@@ -32,7 +32,9 @@ from kourou_console.lists import (
     brokers_of,
     cut,
 )
-from kourou_console.operation import BodyKind, Operation
+from kourou_console.operation import Chapter
+
+OPERATIONS = Chapter("Filters")
 
 Source = Annotated[str, msgspec.Meta(min_length=1, max_length=FILTER_SOURCE_BYTES_MAX)]
 
@@ -154,13 +156,15 @@ class FilterVersionStatistics(msgspec.Struct, frozen=True, kw_only=True):
     failed_at_ms: int | None
 
 
+@OPERATIONS.get("/v1/filters", "filters")
 async def filters(gateway: Gateway, parameters: FiltersWanted) -> FilterList:
-    """All filters at all brokers that reply."""
+    """The filters of all groups at all brokers: versions, active version, policy, quarantine."""
     return await _filters(gateway, parameters.group or "", "", parameters.broker, parameters.limit)
 
 
+@OPERATIONS.get("/v1/filters/{group}/{name}", "filter")
 async def one_filter(gateway: Gateway, parameters: FilterPath) -> FilterList:
-    """One filter, at every broker that has it. Raises 404 if none has it."""
+    """One filter, at every broker that has it."""
     found = await _filters(
         gateway, parameters.group, parameters.name, parameters.broker, LIST_ITEMS
     )
@@ -238,8 +242,9 @@ def _version(one: FilterVersion) -> FilterVersionView:
     )
 
 
+@OPERATIONS.get("/v1/filters/{group}/{name}/source", "filter_source")
 async def source(gateway: Gateway, parameters: SourceWanted) -> FilterSource:
-    """The Python source of a version, as uploaded."""
+    """The source of a version (default: the active version)."""
     found = await gateway.admin.filters.source(
         parameters.group, parameters.name, parameters.version, broker=parameters.broker
     )
@@ -250,10 +255,11 @@ async def source(gateway: Gateway, parameters: SourceWanted) -> FilterSource:
     )
 
 
+@OPERATIONS.get("/v1/filter-statistics", "filter_statistics")
 async def statistics(
     gateway: Gateway, parameters: StatisticsParams
 ) -> Listing[FilterVersionStatistics]:
-    """The statistics of filters, from each filter server that replies."""
+    """Filter statistics since the start of the filter servers."""
     names = await brokers_of(gateway, parameters.broker)
     group, name = parameters.group or "", parameters.name or ""
 
@@ -414,10 +420,11 @@ _MEANINGS = {
 }
 
 
+@OPERATIONS.put("/v1/filters/{group}/{name}", "put_filter")
 async def put(
     gateway: Gateway, parameters: FilterTarget, body: UploadBody, call: RequestContext
 ) -> FilterChanges:
-    """Upload a version; a known source keeps its version."""
+    """Upload a version of a filter; an identical source keeps its version."""
     group, name = parameters.group, check_filter_name(parameters.name)
     check_source(body.source, name)
     if parameters.preview:
@@ -447,8 +454,9 @@ async def put(
     return _response(gateway, says, done)
 
 
+@OPERATIONS.post("/v1/filters/{group}/{name}/enable", "enable_filter")
 async def enable(gateway: Gateway, parameters: FilterTarget, body: EnableBody) -> FilterChanges:
-    """Run a version from now on; this ends its quarantine."""
+    """Enable a version of a filter."""
     what = "the newest version" if body.version is None else f"version {body.version}"
     if parameters.preview:
         return await _preview(gateway, parameters, body, f"{what} would be enabled")
@@ -463,8 +471,9 @@ async def enable(gateway: Gateway, parameters: FilterTarget, body: EnableBody) -
     return _response(gateway, _running(done), done)
 
 
+@OPERATIONS.post("/v1/filters/{group}/{name}/disable", "disable_filter")
 async def disable(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) -> FilterChanges:
-    """Run no version: the group receives nothing until a version is enabled again."""
+    """Disable a filter; its group waits."""
     if parameters.preview:
         text = "no version would be enabled: the group waits until one is"
         return await _preview(gateway, parameters, body, text)
@@ -478,8 +487,9 @@ async def disable(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) 
     return _response(gateway, _running(done), done)
 
 
+@OPERATIONS.post("/v1/filters/{group}/{name}/rollback", "roll_back_filter")
 async def rollback(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) -> FilterChanges:
-    """Run the previous version again."""
+    """Enable the previous version of a filter."""
     if parameters.preview:
         found = await _there(gateway, parameters, body)
         says = [
@@ -499,8 +509,9 @@ async def rollback(gateway: Gateway, parameters: FilterTarget, body: ChangeBody)
     return _response(gateway, _running(done), done)
 
 
+@OPERATIONS.post("/v1/filters/{group}/{name}/policy", "set_filter_policy")
 async def policy(gateway: Gateway, parameters: FilterTarget, body: PolicyBody) -> FilterChanges:
-    """Set the policy for messages that the filter cannot evaluate."""
+    """Set the failure policy of a filter: hold, skip or pass the message."""
     text = f"if it fails on a message, {_MEANINGS[body.policy]}"
     if parameters.preview:
         return await _preview(gateway, parameters, body, text)
@@ -521,6 +532,7 @@ async def policy(gateway: Gateway, parameters: FilterTarget, body: PolicyBody) -
     return _response(gateway, says, done)
 
 
+@OPERATIONS.delete("/v1/filters/{group}/{name}", "delete_filter")
 async def delete(gateway: Gateway, parameters: FilterDeletion) -> FilterChanges:
     """Delete a filter with all its versions; the history keeps them."""
     target = FilterTarget(parameters.group, parameters.name, parameters.preview)
@@ -589,8 +601,9 @@ def _response(
     return FilterChanges(preview=preview, says=says, items=items, as_of_ms=gateway.clock.now_ms())
 
 
+@OPERATIONS.post("/v1/filters/{group}/{name}/trials", "try_filter")
 async def trial(gateway: Gateway, parameters: FilterPath, body: TrialBody) -> TrialList:
-    """The filter's results for the topic's last messages; no group's progress changes."""
+    """Dry run a filter on a topic's last messages; nothing is stored."""
     if body.source is not None and body.version is not None:
         raise BadRequest("give a source or a stored version, not both")
     found = await gateway.admin.filters.try_out(
@@ -631,115 +644,3 @@ async def trial(gateway: Gateway, parameters: FilterPath, body: TrialBody) -> Tr
         for server, one in sorted(found.items())
     ]
     return TrialList(items=rows, total=len(rows), as_of_ms=gateway.clock.now_ms(), trials=trials)
-
-
-def _change(verb: str, name: str, about: str, handle: object, body: type) -> Operation:
-    return Operation(
-        "POST",
-        f"/v1/filters/{{group}}/{{name}}/{verb}",
-        name,
-        about,
-        _CHAPTER,
-        handle,  # type: ignore[arg-type]  # each takes a FilterTarget and its body
-        FilterChanges,
-        FilterTarget,
-        body,
-        BodyKind.JSON,
-    )
-
-
-_CHAPTER = "Filters"
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET",
-        "/v1/filters",
-        "filters",
-        "The filters of all groups at all brokers: versions, active version, policy, quarantine.",
-        _CHAPTER,
-        filters,
-        FilterList,
-        FiltersWanted,
-    ),
-    Operation(
-        "GET",
-        "/v1/filters/{group}/{name}",
-        "filter",
-        "One filter, at every broker that has it.",
-        _CHAPTER,
-        one_filter,
-        FilterList,
-        FilterPath,
-    ),
-    Operation(
-        "GET",
-        "/v1/filters/{group}/{name}/source",
-        "filter_source",
-        "The source of a version (default: the active version).",
-        _CHAPTER,
-        source,
-        FilterSource,
-        SourceWanted,
-    ),
-    Operation(
-        "GET",
-        "/v1/filter-statistics",
-        "filter_statistics",
-        "Filter statistics since the start of the filter servers.",
-        _CHAPTER,
-        statistics,
-        Listing[FilterVersionStatistics],
-        StatisticsParams,
-    ),
-    Operation(
-        "PUT",
-        "/v1/filters/{group}/{name}",
-        "put_filter",
-        "Upload a version of a filter; an identical source keeps its version.",
-        _CHAPTER,
-        put,
-        FilterChanges,
-        FilterTarget,
-        UploadBody,
-        BodyKind.JSON,
-        call=True,
-    ),
-    _change("enable", "enable_filter", "Enable a version of a filter.", enable, EnableBody),
-    _change("disable", "disable_filter", "Disable a filter; its group waits.", disable, ChangeBody),
-    _change(
-        "rollback",
-        "roll_back_filter",
-        ("Enable the previous version of a filter."),
-        rollback,
-        ChangeBody,
-    ),
-    _change(
-        "policy",
-        "set_filter_policy",
-        "Set the failure policy of a filter: hold, skip or pass the message.",
-        policy,
-        PolicyBody,
-    ),
-    Operation(
-        "DELETE",
-        "/v1/filters/{group}/{name}",
-        "delete_filter",
-        "Delete a filter with all its versions; the history keeps them.",
-        _CHAPTER,
-        delete,
-        FilterChanges,
-        FilterDeletion,
-    ),
-    Operation(
-        "POST",
-        "/v1/filters/{group}/{name}/trials",
-        "try_filter",
-        "Dry run a filter on a topic's last messages; nothing is stored.",
-        _CHAPTER,
-        trial,
-        TrialList,
-        FilterPath,
-        TrialBody,
-        BodyKind.JSON,
-    ),
-)

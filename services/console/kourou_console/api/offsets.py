@@ -32,7 +32,9 @@ from kourou_console.lists import (
     brokers_of,
     cut,
 )
-from kourou_console.operation import BodyKind, Operation
+from kourou_console.operation import Chapter
+
+OPERATIONS = Chapter("Offsets")
 
 TO_THE_BEGIN_MS = 0
 
@@ -132,8 +134,9 @@ class Moves(Done, frozen=True, kw_only=True):
 # -- queries --------------------------------------------------------------------------------------
 
 
+@OPERATIONS.get("/v1/groups/{group}/lag", "group_lag")
 async def lag(gateway: Gateway, parameters: LagWanted) -> LagList:
-    """A group's offset in every queue, its lag, the age of the lag, and the queue's consumer."""
+    """A group's lag by queue: messages, ms, and the consumer of the queue."""
     group = parameters.group
     progress, missing = await _progress(gateway, group, parameters.topic)
     topics = sorted({queue.topic for queue in progress})
@@ -230,8 +233,11 @@ def _topic(topic: str, rows: list[QueueLag], rate: tuple[float, int] | None) -> 
 # -- changes --------------------------------------------------------------------------------------
 
 
+@OPERATIONS.post("/v1/groups/{group}/topics/{topic}/offsets/reset", "reset_offsets")
 async def reset(gateway: Gateway, parameters: GroupTopicChange, body: ResetBody) -> Moves:
-    """Reset a group to a time, the start or the end; running consumers continue there."""
+    """Reset a group's offsets to a time, the beginning or the end. `preview=true` shows the change
+    of each queue.
+    """
     if (body.to == "time") != (body.at_ms is not None):
         raise BadRequest("at_ms requires to=time, and to=time requires at_ms")
     at_ms = {"begin": TO_THE_BEGIN_MS, "end": TO_THE_END_MS}.get(body.to, body.at_ms or 0)
@@ -240,8 +246,9 @@ async def reset(gateway: Gateway, parameters: GroupTopicChange, body: ResetBody)
     )
 
 
+@OPERATIONS.post("/v1/groups/{group}/topics/{topic}/offsets/skip", "skip_accumulation")
 async def skip(gateway: Gateway, parameters: GroupTopicChange, body: SkipBody) -> Moves:
-    """Move a group to the end: its backlog is skipped."""
+    """Skip the backlog of a group: reset its offsets to the end of a topic."""
     return await _moved(gateway, parameters, TO_THE_END_MS, force=True, reason=body.reason)
 
 
@@ -263,8 +270,9 @@ async def _moved(
     return _response(gateway, group, moves, missing, preview=parameters.preview)
 
 
+@OPERATIONS.post("/v1/groups/{group}/offsets/clone", "clone_offsets")
 async def clone(gateway: Gateway, parameters: GroupClone, body: CloneBody) -> Moves:
-    """Let one group start where another one is."""
+    """Copy the offsets of another group."""
     offsets = gateway.admin.offsets
     moves = await offsets.preview_clone(body.from_group, parameters.group, body.topic)
     if not parameters.preview:
@@ -312,56 +320,3 @@ def _response(
         as_of_ms=gateway.clock.now_ms(),
         missing=missing,
     )
-
-
-_CHAPTER = "Offsets"
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET",
-        "/v1/groups/{group}/lag",
-        "group_lag",
-        "A group's lag by queue: messages, ms, and the consumer of the queue.",
-        _CHAPTER,
-        lag,
-        LagList,
-        LagWanted,
-    ),
-    Operation(
-        "POST",
-        "/v1/groups/{group}/topics/{topic}/offsets/reset",
-        "reset_offsets",
-        "Reset a group's offsets to a time, the beginning or the end. `preview=true` shows the "
-        "change of each queue.",
-        _CHAPTER,
-        reset,
-        Moves,
-        GroupTopicChange,
-        ResetBody,
-        BodyKind.JSON,
-    ),
-    Operation(
-        "POST",
-        "/v1/groups/{group}/topics/{topic}/offsets/skip",
-        "skip_accumulation",
-        "Skip the backlog of a group: reset its offsets to the end of a topic.",
-        _CHAPTER,
-        skip,
-        Moves,
-        GroupTopicChange,
-        SkipBody,
-        BodyKind.JSON,
-    ),
-    Operation(
-        "POST",
-        "/v1/groups/{group}/offsets/clone",
-        "clone_offsets",
-        "Copy the offsets of another group.",
-        _CHAPTER,
-        clone,
-        Moves,
-        GroupClone,
-        CloneBody,
-        BodyKind.JSON,
-    ),
-)

@@ -18,8 +18,11 @@ from kourou_console.lists import LOOK_S, Listing, Missing, why
 from kourou_console.metrics.alarms import GAPS, ActiveAlarm
 from kourou_console.metrics.sampler import ALL, BrokerNow, Sampler
 from kourou_console.metrics.series import Key
-from kourou_console.operation import NoParameters, Operation
+from kourou_console.operation import Chapter, NoParameters
 from kourou_console.topic_kinds import TopicKind, kind_of
+
+OPERATIONS = Chapter("Overview")
+CALLER_OPERATIONS = Chapter("About this gateway")
 
 LAGGING = 10
 
@@ -92,8 +95,9 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     missing: list[Missing]
 
 
+@OPERATIONS.get("/v1/overview", "overview")
 async def overview(gateway: Gateway, _parameters: NoParameters) -> Overview:
-    """All values of the last sample, and the current numbers of topics and groups."""
+    """Rates, latency, lag, disk, copies and alarms of all brokers, as of the last sample."""
     sampler = gateway.part(Sampler)
     await sampler.fresh()
     missing = [
@@ -256,8 +260,9 @@ class SeriesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     missing: list[Missing] = []
 
 
+@OPERATIONS.get("/v1/series", "series")
 async def series(gateway: Gateway, parameters: SeriesParameters) -> SeriesAnswer:
-    """The requested series by name; without names, only the list of known series."""
+    """Metrics of the last hour as columns: `name` and `of` are repeatable, null is a gap."""
     for name in parameters.name:
         if name not in KNOWN:
             raise BadRequest(f"unknown series {name!r}", hint=f"known: {', '.join(KNOWN)}")
@@ -333,8 +338,9 @@ class AlarmList(Listing[Alarm], frozen=True, kw_only=True):
     thresholds: Thresholds
 
 
+@OPERATIONS.get("/v1/alarms", "alarms", chapter="Alarms")
 async def alarms(gateway: Gateway, _parameters: NoParameters) -> AlarmList:
-    """The active alarms as of the last sample."""
+    """Active alarms: start time, meaning, action."""
     sampler = gateway.part(Sampler)
     await sampler.fresh()
     found = [alarm_view(one) for one in sampler.active_alarms()]
@@ -391,8 +397,9 @@ class Me(msgspec.Struct, frozen=True):
     as_of_ms: int
 
 
+@CALLER_OPERATIONS.get("/v1/me", "who_am_i")
 async def who_am_i(gateway: Gateway, parameters: NoParameters, call: RequestContext) -> Me:
-    """The caller."""
+    """Your identity and rights at this gateway, and its available parts."""
     settings = gateway.settings
     rights = [one.name.lower() for one in type(call.caller.right) if one <= call.caller.right]
     return Me(
@@ -405,48 +412,3 @@ async def who_am_i(gateway: Gateway, parameters: NoParameters, call: RequestCont
         {"spark": bool(settings.spark_etl_address)},
         gateway.clock.now_ms(),
     )
-
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET",
-        "/v1/overview",
-        "overview",
-        "Rates, latency, lag, disk, copies and alarms of all brokers, as of the last sample.",
-        "Overview",
-        overview,
-        Overview,
-    ),
-    Operation(
-        "GET",
-        "/v1/series",
-        "series",
-        "Metrics of the last hour as columns: `name` and `of` are repeatable, null is a gap.",
-        "Overview",
-        series,
-        SeriesAnswer,
-        SeriesParameters,
-    ),
-    Operation(
-        "GET",
-        "/v1/alarms",
-        "alarms",
-        "Active alarms: start time, meaning, action.",
-        "Alarms",
-        alarms,
-        AlarmList,
-    ),
-)
-
-CALLER_OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET",
-        "/v1/me",
-        "who_am_i",
-        "Your identity and rights at this gateway, and its available parts.",
-        "About this gateway",
-        who_am_i,
-        Me,
-        call=True,
-    ),
-)

@@ -31,9 +31,10 @@ from kourou_console.lists import Missing, Name, brokers_of, cut, why
 from kourou_console.messages.bodies import Budget
 from kourou_console.messages.transactions import id_of_waiting
 from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, StoredMessageView, view_of
-from kourou_console.operation import Operation
+from kourou_console.operation import Chapter
 
-CHAPTER = "Pending messages"
+OPERATIONS = Chapter("Pending messages")
+
 
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 READ_COUNT = 256
@@ -333,8 +334,11 @@ class HalfList(msgspec.Struct, frozen=True, kw_only=True):
     missing: list[Missing] = []
 
 
+@OPERATIONS.get("/v1/delayed", "list_delayed")
 async def list_delayed(gateway: Gateway, parameters: DelayedQuery) -> DelayedList:
-    """Delayed messages."""
+    """Delayed messages, the next one due first, and their number at each level. Of a topic, the
+    first 2000 of each level are looked at.
+    """
     # One topic may have few among many.
     most = parameters.count if parameters.topic is None else WAITING_READ_MAX
     found = await delayed_messages(gateway, parameters.level, most)
@@ -370,8 +374,11 @@ async def _delayed(one: DelayedMessage, budget: Budget, body_max: int) -> Delaye
     )
 
 
+@OPERATIONS.get("/v1/transactions", "list_transactions")
 async def list_transactions(gateway: Gateway, parameters: HalfQuery) -> HalfList:
-    """Open transactions."""
+    """Half messages of open transactions, oldest first. Those of this gateway's producer group have
+    the `id` that commit and rollback take. Of each broker, the first 2000 are looked at.
+    """
     found = await open_half_messages(gateway)
     now_ms, group = gateway.clock.now_ms(), gateway.settings.producer_group
     meant = [
@@ -413,30 +420,3 @@ def _number(text: str | None) -> int | None:
     if text is None or not (text.isascii() and text.isdigit()) or len(text) > 12:
         return None
     return int(text)
-
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET",
-        "/v1/delayed",
-        "list_delayed",
-        "Delayed messages, the next one due first, and their number at each level. Of a topic, "
-        "the first 2000 of each level are looked at.",
-        CHAPTER,
-        list_delayed,
-        DelayedList,
-        parameters=DelayedQuery,
-    ),
-    Operation(
-        "GET",
-        "/v1/transactions",
-        "list_transactions",
-        "Half messages of open transactions, oldest first. "
-        "Those of this gateway's producer group have the `id` that commit and rollback take. Of "
-        "each broker, the first 2000 are looked at.",
-        CHAPTER,
-        list_transactions,
-        HalfList,
-        parameters=HalfQuery,
-    ),
-)
