@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from http import HTTPStatus
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ from kourou_console.gateway import Gateway
 from kourou_console.http.responses import HttpError
 
 T = TypeVar("T")
+StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 LIST_ITEMS = 1_000
 
@@ -158,6 +159,12 @@ def not_there(text: str, known: Iterable[str]) -> HttpError:
     return HttpError(
         HTTPStatus.NOT_FOUND, text, hint=f"known: {', '.join(sorted(known)) or 'none'}"
     )
+
+
+def view_from(kind: type[StructT], source: object, **more: Any) -> StructT:
+    """A response item with the fields that `source` has under the same names, and `more`."""
+    names = (name for name in kind.__struct_fields__ if name not in more)
+    return kind(**{name: getattr(source, name) for name in names}, **more)
 
 
 def cut(items: Sequence[T], limit: int) -> tuple[list[T], bool]:

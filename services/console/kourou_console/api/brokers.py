@@ -26,6 +26,7 @@ from kourou_console.lists import (
     Reason,
     brokers_of,
     cut,
+    view_from,
 )
 from kourou_console.operation import Chapter
 
@@ -154,17 +155,12 @@ async def _settings(gateway: Gateway, broker: str) -> list[BrokerSetting]:
 
 
 def _setting(one: SettingView) -> BrokerSetting:
-    return BrokerSetting(
-        name=one.name,
-        value=one.value,
-        configured=one.configured,
+    return view_from(
+        BrokerSetting,
+        one,
         changed=one.value != one.configured,
-        kind=one.kind,
         about=one.about or None,
-        changeable=one.changeable,
         why_not=one.why_not or None,
-        minimum=one.minimum,
-        maximum=one.maximum,
         choices=list(one.choices),
     )
 

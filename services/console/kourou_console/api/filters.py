@@ -14,7 +14,7 @@ import msgspec
 from kourou.client.admin.filters import FilterChangeResult
 from kourou.errors import BadRequest, Code, Rejected
 from kourou.filtering.python_rules import check_source
-from kourou.model.filter import FilterPolicy, FilterState, FilterVersion, check_filter_name
+from kourou.model.filter import FilterPolicy, FilterState, check_filter_name
 from kourou.model.limits import FILTER_SOURCE_BYTES_MAX, FILTER_TRIED_MESSAGES_MAX
 from kourou.protocol.bodies.filter_bodies import FilterFigures
 from kourou_console.gateway import Gateway
@@ -31,6 +31,7 @@ from kourou_console.lists import (
     asked,
     brokers_of,
     cut,
+    view_from,
 )
 from kourou_console.operation import Chapter
 
@@ -206,20 +207,15 @@ async def _filters(
 
 
 def _filter(broker: str, one: FilterState) -> FilterView:
-    return FilterView(
+    return view_from(
+        FilterView,
+        one,
         broker=broker,
-        group=one.group,
-        name=one.name,
         state=state_of(one),
-        active=one.active,
-        before_active=one.before_active,
-        newest=one.newest,
-        policy=one.policy,
-        skipped=one.skipped,
         quarantined=[
             QuarantinedVersion(number, text) for number, text in sorted(one.quarantined.items())
         ],
-        versions=[_version(each) for each in one.versions],
+        versions=[view_from(FilterVersionView, each) for each in one.versions],
     )
 
 
@@ -230,28 +226,14 @@ def state_of(one: FilterState) -> str:
     return "quarantined" if one.active in one.quarantined else "runs"
 
 
-def _version(one: FilterVersion) -> FilterVersionView:
-    return FilterVersionView(
-        version=one.version,
-        sha256=one.sha256,
-        author=one.author,
-        note=one.note,
-        uploaded_ms=one.uploaded_ms,
-        size_bytes=one.size_bytes,
-        enabled_ms=one.enabled_ms,
-    )
-
-
 @OPERATIONS.get("/v1/filters/{group}/{name}/source", "filter_source")
 async def source(gateway: Gateway, parameters: SourceWanted) -> FilterSource:
     """The source of a version (default: the active version)."""
     found = await gateway.admin.filters.source(
         parameters.group, parameters.name, parameters.version, broker=parameters.broker
     )
-    return FilterSource(
-        **msgspec.structs.asdict(_version(found)),
-        source=found.source or "",
-        as_of_ms=gateway.clock.now_ms(),
+    return view_from(
+        FilterSource, found, source=found.source or "", as_of_ms=gateway.clock.now_ms()
     )
 
 
@@ -283,25 +265,13 @@ async def statistics(
 
 
 def _statistics(server: str, one: FilterFigures) -> FilterVersionStatistics:
-    return FilterVersionStatistics(
+    return view_from(
+        FilterVersionStatistics,
+        one,
         server=server,
-        group=one.group,
-        name=one.name,
-        version=one.version,
-        seen=one.seen,
-        passed=one.passed,
-        errors=one.errors,
-        skipped=one.skipped,
-        unfiltered=one.unfiltered,
         micros_a_message=round(one.micros / one.seen, 2) if one.seen else None,
-        bytes_in=one.bytes_in,
-        bytes_out=one.bytes_out,
-        starts=one.starts,
         failure_count=one.failures,
-        running=one.running,
-        quarantined=one.quarantined,
         last_failure=f"{one.failure}: {one.reason}" if one.failure else None,
-        failed_at_ms=one.failed_at_ms,
     )
 
 
@@ -588,16 +558,7 @@ def _response(
     *,
     preview: bool = False,
 ) -> FilterChanges:
-    items = [
-        ChangedFilter(
-            broker=where,
-            version=one.version,
-            active=one.active,
-            created=one.created,
-            quarantined=one.quarantined,
-        )
-        for where, one in sorted(done.items())
-    ]
+    items = [view_from(ChangedFilter, one, broker=where) for where, one in sorted(done.items())]
     return FilterChanges(preview=preview, says=says, items=items, as_of_ms=gateway.clock.now_ms())
 
 
@@ -616,28 +577,15 @@ async def trial(gateway: Gateway, parameters: FilterPath, body: TrialBody) -> Tr
         broker=body.broker or parameters.broker,
     )
     rows = [
-        Tried(
-            server=server,
-            queue=one.queue_id,
-            offset=one.offset,
-            message_id=one.message_id,
-            tag=one.tag,
-            keys=one.keys,
-            passed=one.passed,
-            reason=one.reason,
-            micros=one.micros,
-        )
+        view_from(Tried, one, server=server, queue=one.queue_id)
         for server, every in sorted(found.items())
         for one in every.messages
     ]
     trials = [
-        TrialResult(
+        view_from(
+            TrialResult,
+            one,
             server=server,
-            seen=one.seen,
-            passed=one.passed,
-            failed=one.failed,
-            micros=one.micros,
-            start_micros=one.start_micros,
             failure=one.failure or None,
             reason=one.reason or None,
         )

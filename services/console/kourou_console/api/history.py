@@ -18,7 +18,16 @@ from kourou.model.limits import CONSOLE_HISTORY_PAGES_MAX, HISTORY_EVENTS_MAX
 from kourou.model.names import is_system_group
 from kourou.protocol.bodies.route_bodies import ClusterInfo
 from kourou_console.gateway import Gateway
-from kourou_console.lists import Done, Listing, Missing, Name, Reason, answers, brokers_of
+from kourou_console.lists import (
+    Done,
+    Listing,
+    Missing,
+    Name,
+    Reason,
+    answers,
+    brokers_of,
+    view_from,
+)
 from kourou_console.operation import Chapter
 from kourou_console.topic_kinds import TopicKind, kind_of
 
@@ -302,19 +311,12 @@ def _before(cursor: str, brokers: list[str]) -> dict[str, int]:
 
 def _event_view(one: HistoryEvent, info: ClusterInfo) -> ControlEventView:
     kind, _, name = one.aggregate.partition("/")
-    return ControlEventView(
+    return view_from(
+        ControlEventView,
+        one,
         broker=one.broker_name,
-        offset=one.offset,
-        at_ms=one.at_ms,
-        aggregate=one.aggregate,
         kind=kind,
         name=name,
-        type=one.type,
-        fields=one.fields,
-        actor=one.actor,
-        reason=one.reason,
-        trace_id=one.trace_id,
-        undoes=one.undoes,
         final=_final(one, info),
     )
 
@@ -338,14 +340,7 @@ async def state(gateway: Gateway, parameters: StateWanted) -> StateView:
         at_ms=parameters.at_ms,
         offset=parameters.offset,
     )
-    return StateView(
-        broker=found.broker_name,
-        aggregate=found.aggregate,
-        value=found.value,
-        next_offset=found.next_offset,
-        at_ms=found.at_ms,
-        as_of_ms=gateway.clock.now_ms(),
-    )
+    return view_from(StateView, found, broker=found.broker_name, as_of_ms=gateway.clock.now_ms())
 
 
 @OPERATIONS.post("/v1/history/undo", "undo")

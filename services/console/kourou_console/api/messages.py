@@ -43,7 +43,7 @@ from kourou.protocol.record.message_trace import (
 from kourou_console.gateway import Gateway
 from kourou_console.http.call import Content
 from kourou_console.leases.leases import wanted_of
-from kourou_console.lists import Missing, Name, why
+from kourou_console.lists import Missing, Name, view_from, why
 from kourou_console.messages.bodies import Budget
 from kourou_console.messages.cursors import decode_cursor, encode_cursor
 from kourou_console.messages.pages import newest_messages, offsets_at, page_by_time
@@ -437,7 +437,7 @@ async def get_message(gateway: Gateway, parameters: OneWithBody) -> Detail:
     return Detail(
         message=await view_of(message, Budget(), parameters.body_max),
         copies=[_copy(one) for one in others],
-        tracks=[_track(one) for one in tracks],
+        tracks=[view_from(TrackView, one, kind=one.kind.value) for one in tracks],
         as_of_ms=gateway.clock.now_ms(),
         missing=missing,
     )
@@ -456,16 +456,6 @@ def _copy(message: ReceivedMessage) -> CopyView:
         offset=message.offset,
         offset_id=message.offset_message_id,
         stored_ms=message.store_timestamp,
-    )
-
-
-def _track(one: MessageTrack) -> TrackView:
-    return TrackView(
-        group=one.group,
-        kind=one.kind.value,
-        consumed=one.consumed,
-        offset=one.offset,
-        reason=one.reason,
     )
 
 

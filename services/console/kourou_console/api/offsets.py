@@ -31,6 +31,7 @@ from kourou_console.lists import (
     asked,
     brokers_of,
     cut,
+    view_from,
 )
 from kourou_console.operation import Chapter
 
@@ -289,14 +290,13 @@ def _response(
     preview: bool,
 ) -> Moves:
     items = [
-        Move(
+        view_from(
+            Move,
+            one,
             topic=queue.topic,
             broker=queue.broker_name,
             queue=queue.queue_id,
-            before=one.before,
             to=one.after,
-            skipped=one.skipped,
-            repeated=one.repeated,
         )
         for queue, one in sorted(moves.items())
     ]

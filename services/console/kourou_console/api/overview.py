@@ -14,7 +14,7 @@ from kourou.model.limits import CONSOLE_SERIES_MAX
 from kourou.model.names import is_system_group
 from kourou_console.gateway import Gateway
 from kourou_console.http.call import RequestContext
-from kourou_console.lists import LOOK_S, Listing, Missing, why
+from kourou_console.lists import LOOK_S, Listing, Missing, view_from, why
 from kourou_console.metrics.alarms import GAPS, ActiveAlarm
 from kourou_console.metrics.sampler import ALL, BrokerNow, Sampler
 from kourou_console.metrics.series import Key
@@ -163,23 +163,19 @@ def as_int(value: float | None) -> int | None:
 
 def broker_figures(now: BrokerNow) -> BrokerFigures:
     """The values of a broker in the last sample."""
-    runtime, rates = now.runtime, now.rates
+    runtime = now.runtime
     if runtime is None:
         return BrokerFigures(
             broker=now.broker, cluster=now.cluster, up=False, why=now.why, sampled_at_ms=now.at_ms
         )
-    return BrokerFigures(
+    return view_from(
+        BrokerFigures,
+        now.rates,
         broker=now.broker,
         cluster=now.cluster,
         up=True,
         why=None,
         sampled_at_ms=now.at_ms,
-        messages_in_per_s=rates.messages_in_per_s,
-        messages_out_per_s=rates.messages_out_per_s,
-        bytes_in_per_s=rates.bytes_in_per_s,
-        send_p50_ms=rates.send_p50_ms,
-        send_p99_ms=rates.send_p99_ms,
-        pull_p99_ms=rates.pull_p99_ms,
         disk_used_ratio=runtime.disk_used_ratio,
         log_bytes=runtime.log_bytes,
         held_pulls=runtime.held_pulls,
@@ -350,33 +346,13 @@ async def alarms(gateway: Gateway, _parameters: NoParameters) -> AlarmList:
         total=len(found),
         missing=sampler.without_lags(),
         as_of_ms=gateway.clock.now_ms(),
-        thresholds=Thresholds(
-            disk_used_ratio=limits.disk_used_ratio,
-            lag_messages=limits.lag_messages,
-            new_dead_letters=limits.new_dead_letters,
-            replica_lag_bytes=limits.replica_lag_bytes,
-            sampling_gap_ms=GAPS * sampler.interval_ms,
-        ),
+        thresholds=view_from(Thresholds, limits, sampling_gap_ms=GAPS * sampler.interval_ms),
     )
 
 
 def alarm_view(one: ActiveAlarm) -> Alarm:
     """The response form of an alarm."""
-    raised = one.raised
-    return Alarm(
-        id=raised.id,
-        kind=raised.kind,
-        severity=raised.severity,
-        of_kind=raised.of_kind,
-        of=raised.of,
-        since_ms=one.since_ms,
-        value=raised.value,
-        threshold=raised.threshold,
-        unit=raised.unit,
-        title=raised.title,
-        meaning=raised.meaning,
-        what_to_do=raised.what_to_do,
-    )
+    return view_from(Alarm, one.raised, since_ms=one.since_ms)
 
 
 class Me(msgspec.Struct, frozen=True):

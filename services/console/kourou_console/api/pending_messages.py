@@ -80,9 +80,8 @@ async def read_range(
 # -- delayed --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class DelayLevelCount:
-    """How many messages wait at a level of a broker; `delay_ms` None: level unknown there."""
+class LevelView(msgspec.Struct, frozen=True):
+    """How many wait at a level of a broker, of all topics."""
 
     broker: str
     level: int
@@ -108,7 +107,7 @@ class DelayedMessage:
 class DelayedMessages:
     """The delayed messages of all brokers, as far as they were read."""
 
-    levels: list[DelayLevelCount] = field(default_factory=list)
+    levels: list[LevelView] = field(default_factory=list)
     messages: list[DelayedMessage] = field(default_factory=list)
     truncated: bool = False
     missing: list[Missing] = field(default_factory=list)
@@ -148,7 +147,7 @@ async def _of_broker(
                 return
             found = await read_range(reading, queue, first, high, most)
         delay_ms = levels_ms[number - 1] if number <= len(levels_ms) else None
-        everything.levels.append(DelayLevelCount(broker, number, delay_ms, high - first))
+        everything.levels.append(LevelView(broker, number, delay_ms, high - first))
         everything.truncated = everything.truncated or found.left > 0
         everything.missing += found.damaged
         everything.messages += [
@@ -275,15 +274,6 @@ class DelayedView(msgspec.Struct, frozen=True, kw_only=True):
     message: StoredMessageView
 
 
-class LevelView(msgspec.Struct, frozen=True, kw_only=True):
-    """How many wait at a level of a broker, of all topics."""
-
-    broker: str
-    level: int
-    delay_ms: int | None
-    waiting: int
-
-
 class DelayedList(msgspec.Struct, frozen=True, kw_only=True):
     """Delayed messages, the next one first. `total` null: with a topic, where not all was read."""
 
@@ -352,12 +342,7 @@ async def list_delayed(gateway: Gateway, parameters: DelayedQuery) -> DelayedLis
     budget = Budget()
     return DelayedList(
         items=[await _delayed(one, budget, parameters.body_max) for one in shown],
-        levels=[
-            LevelView(
-                broker=one.broker, level=one.level, delay_ms=one.delay_ms, waiting=one.waiting
-            )
-            for one in found.levels
-        ],
+        levels=found.levels,
         total=total,
         truncated=more or found.truncated,
         as_of_ms=gateway.clock.now_ms(),
