@@ -60,6 +60,12 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     missing: list[Missing] = []
 
 
+class Preview(msgspec.Struct, frozen=True):
+    """`preview`: only report the effects."""
+
+    preview: bool = False
+
+
 class ValueChange(msgspec.Struct, frozen=True):
     """One value that a change replaces."""
 

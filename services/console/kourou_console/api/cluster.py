@@ -15,7 +15,17 @@ from kourou.model.limits import CONSOLE_SETTINGS_MAX, GATEWAY_LINE_BYTES_MAX
 from kourou.protocol.bodies.broker_bodies import ReplicasView
 from kourou_console.api.overview import BrokerFigures, broker_figures
 from kourou_console.gateway import Gateway
-from kourou_console.lists import LOOK_S, Done, Listing, Missing, Name, asked, brokers_of, why
+from kourou_console.lists import (
+    LOOK_S,
+    Done,
+    Listing,
+    Missing,
+    Name,
+    Preview,
+    asked,
+    brokers_of,
+    why,
+)
 from kourou_console.metrics.broker_runtime import Runtime, runtime_of
 from kourou_console.metrics.sampler import Sampler
 from kourou_console.operation import Chapter, NoParameters
@@ -350,12 +360,6 @@ class ValueBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value: Annotated[str, msgspec.Meta(max_length=GATEWAY_LINE_BYTES_MAX)]
 
 
-class NameServerChange(msgspec.Struct, frozen=True):
-    """`preview`: only report the effects."""
-
-    preview: bool = False
-
-
 class NameServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """New values as texts, by the names of settings."""
 
@@ -379,7 +383,7 @@ async def name_servers(gateway: Gateway, _parameters: NoParameters) -> Listing[N
 
 
 @NAME_SERVER_OPERATIONS.patch("/v1/name-servers/config", "update_name_servers")
-async def update(gateway: Gateway, parameters: NameServerChange, body: NameServerSettings) -> Done:
+async def update(gateway: Gateway, parameters: Preview, body: NameServerSettings) -> Done:
     """Change run-time settings of all name servers; none can be changed in this version."""
     if not parameters.preview:
         await gateway.admin.name_servers.update_settings(body.settings)
@@ -405,17 +409,7 @@ async def values(gateway: Gateway, parameters: ValuesWanted) -> Listing[KeyValue
 @NAME_SERVER_OPERATIONS.put("/v1/name-servers/values/{namespace}/{key}", "put_name_server_value")
 async def put_value(gateway: Gateway, parameters: KeyPath, body: ValueBody) -> Done:
     """Set a key of a namespace at every name server."""
-    admin = gateway.admin.name_servers
-    before = await admin.get(parameters.namespace, parameters.key)
-    if not parameters.preview:
-        await admin.put(parameters.namespace, parameters.key, body.value)
-    will = "would be" if parameters.preview else "is"
-    was = "It was not there." if before is None else f"It was {before}."
-    return Done(
-        preview=parameters.preview,
-        says=[f"{parameters.namespace}/{parameters.key} {will} {body.value}.", was],
-        as_of_ms=gateway.clock.now_ms(),
-    )
+    return await _set_value(gateway, parameters, body.value)
 
 
 @NAME_SERVER_OPERATIONS.delete(
@@ -423,14 +417,25 @@ async def put_value(gateway: Gateway, parameters: KeyPath, body: ValueBody) -> D
 )
 async def delete_value(gateway: Gateway, parameters: KeyPath) -> Done:
     """Remove a key of a namespace, at every name server."""
+    return await _set_value(gateway, parameters, None)
+
+
+async def _set_value(gateway: Gateway, place: KeyPath, value: str | None) -> Done:
+    """Set a key, or remove it; a missing key is not an error."""
     admin = gateway.admin.name_servers
-    before = await admin.get(parameters.namespace, parameters.key)
-    if not parameters.preview:
-        await admin.delete(parameters.namespace, parameters.key)
-    will = "would be" if parameters.preview else "is"
+    before = await admin.get(place.namespace, place.key)
+    if not place.preview:
+        if value is None:
+            await admin.delete(place.namespace, place.key)
+        else:
+            await admin.put(place.namespace, place.key, value)
+    will = "would be" if place.preview else "is"
     was = "It was not there." if before is None else f"It was {before}."
     return Done(
-        preview=parameters.preview,
-        says=[f"{parameters.namespace}/{parameters.key} {will} removed.", was],
+        preview=place.preview,
+        says=[
+            f"{place.namespace}/{place.key} {will} {'removed' if value is None else value}.",
+            was,
+        ],
         as_of_ms=gateway.clock.now_ms(),
     )

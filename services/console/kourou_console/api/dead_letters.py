@@ -30,7 +30,7 @@ from kourou.model.limits import (
 )
 from kourou.model.names import DLQ_PREFIX, check_group, dlq_topic
 from kourou.model.topic import MessageQueue
-from kourou_console.api.groups import all_groups
+from kourou_console.api.groups import GroupPath, all_groups
 from kourou_console.dead_letters.redrives import RedriveJob, RedriveOutcome, RedriveResult, Redrives
 from kourou_console.dead_letters.selection import (
     Selection,
@@ -42,7 +42,7 @@ from kourou_console.dead_letters.selection import (
 from kourou_console.gateway import Gateway
 from kourou_console.http.responses import ALWAYS, HttpError, disposition
 from kourou_console.leases.leases import wanted_of
-from kourou_console.lists import Done, Listing, Missing, Name, asked
+from kourou_console.lists import Done, Listing, Missing, Name, Preview, asked
 from kourou_console.messages.bodies import Budget
 from kourou_console.messages.cursors import decode_cursor, encode_cursor
 from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, StoredMessageView, view_of
@@ -63,12 +63,6 @@ class OfGroup(msgspec.Struct, frozen=True, kw_only=True):
     count: Annotated[int, msgspec.Meta(ge=1, le=MESSAGES_PER_PAGE_MAX)] = 50
     cursor: str | None = None
     body_max: BodyMax = PREVIEW_BYTES
-
-
-class ExportOf(msgspec.Struct, frozen=True, kw_only=True):
-    """A group."""
-
-    group: Name
 
 
 class DeadLetterView(msgspec.Struct, frozen=True, kw_only=True):
@@ -275,7 +269,7 @@ async def list_dead_letter_groups(
 
 @OPERATIONS.get("/v1/dead-letters/export", "export_dead_letters", media_type="application/x-ndjson")
 async def export_dead_letters(
-    gateway: Gateway, parameters: ExportOf, request: web.BaseRequest
+    gateway: Gateway, parameters: GroupPath, request: web.BaseRequest
 ) -> web.StreamResponse:
     """All unhandled dead letters of a group with bodies, as JSON lines. The last line has `end`:
     true and the total; if it is missing, the export is incomplete.
@@ -389,12 +383,6 @@ def _outcome(one: RedriveResult) -> OutcomeView:
     return OutcomeView(id=one.id, state=one.outcome.value, error=one.error)
 
 
-class DiscardWanted(msgspec.Struct, frozen=True):
-    """`preview`: only report how many dead letters would be discarded."""
-
-    preview: bool = False
-
-
 class DiscardBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Those of a group with these ids, as the list has them, and all before them in their queues;
     without ids the oldest thousand.
@@ -421,7 +409,7 @@ class DiscardResult(Done, frozen=True, kw_only=True):
 
 
 @DISCARD_OPERATIONS.post("/v1/dead-letters/discards", "discard_dead_letters")
-async def discard(gateway: Gateway, parameters: DiscardWanted, body: DiscardBody) -> DiscardResult:
+async def discard(gateway: Gateway, parameters: Preview, body: DiscardBody) -> DiscardResult:
     """Discard dead letters: they are no longer listed, and stay in the log until it expires."""
     found = await unhandled_dead_letters(gateway, body.group)
     ids = set(body.ids)

@@ -211,19 +211,12 @@ def _filter(broker: str, one: FilterState) -> FilterView:
         FilterView,
         one,
         broker=broker,
-        state=state_of(one),
+        state=one.status,
         quarantined=[
             QuarantinedVersion(number, text) for number, text in sorted(one.quarantined.items())
         ],
         versions=[view_from(FilterVersionView, each) for each in one.versions],
     )
-
-
-def state_of(one: FilterState) -> str:
-    """`runs`, `disabled` or `quarantined`; a quarantined filter does not run even if active."""
-    if one.active is None:
-        return "disabled"
-    return "quarantined" if one.active in one.quarantined else "runs"
 
 
 @OPERATIONS.get("/v1/filters/{group}/{name}/source", "filter_source")
@@ -383,13 +376,6 @@ class TrialList(Listing[Tried], frozen=True, kw_only=True):
     trials: list[TrialResult]
 
 
-_MEANINGS = {
-    FilterPolicy.HOLD: "the group waits at it until the filter is fixed",
-    FilterPolicy.SKIP: "it is skipped and recorded",
-    FilterPolicy.PASS: "it is delivered unfiltered",
-}
-
-
 @OPERATIONS.put("/v1/filters/{group}/{name}", "put_filter")
 async def put(
     gateway: Gateway, parameters: FilterTarget, body: UploadBody, call: RequestContext
@@ -482,7 +468,7 @@ async def rollback(gateway: Gateway, parameters: FilterTarget, body: ChangeBody)
 @OPERATIONS.post("/v1/filters/{group}/{name}/policy", "set_filter_policy")
 async def policy(gateway: Gateway, parameters: FilterTarget, body: PolicyBody) -> FilterChanges:
     """Set the failure policy of a filter: hold, skip or pass the message."""
-    text = f"if it fails on a message, {_MEANINGS[body.policy]}"
+    text = f"if it fails on a message, {body.policy.meaning}"
     if parameters.preview:
         return await _preview(gateway, parameters, body, text)
     done = await gateway.admin.filters.set_policy(

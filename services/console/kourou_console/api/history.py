@@ -17,12 +17,14 @@ from kourou.errors import BadRequest, Code, Rejected
 from kourou.model.limits import CONSOLE_HISTORY_PAGES_MAX, HISTORY_EVENTS_MAX
 from kourou.model.names import is_system_group
 from kourou.protocol.bodies.route_bodies import ClusterInfo
+from kourou_console.api.brokers import BrokerChange
 from kourou_console.gateway import Gateway
 from kourou_console.lists import (
     Done,
     Listing,
     Missing,
     Name,
+    Preview,
     Reason,
     answers,
     brokers_of,
@@ -197,19 +199,6 @@ class StateView(msgspec.Struct, frozen=True, kw_only=True):
     as_of_ms: int
 
 
-class UndoWanted(msgspec.Struct, frozen=True):
-    """`preview`: only report what would be reverted."""
-
-    preview: bool = False
-
-
-class BrokerUndoWanted(msgspec.Struct, frozen=True):
-    """The broker; `preview`: only report what would be reverted."""
-
-    broker: Name
-    preview: bool = False
-
-
 class UndoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which event; `force` even if what it changed has changed since, or messages are lost."""
 
@@ -344,7 +333,7 @@ async def state(gateway: Gateway, parameters: StateWanted) -> StateView:
 
 
 @OPERATIONS.post("/v1/history/undo", "undo")
-async def undo(gateway: Gateway, parameters: UndoWanted, body: UndoBody) -> Undone:
+async def undo(gateway: Gateway, parameters: Preview, body: UndoBody) -> Undone:
     """Revert a change. `preview=true` shows the change and the resulting state; changes that cannot
     be reverted (`final`) are refused.
     """
@@ -406,9 +395,9 @@ async def broker_history(gateway: Gateway, parameters: BrokerHistoryParams) -> H
 
 
 @OPERATIONS.post("/v1/brokers/{broker}/undo", "broker_undo")
-async def broker_undo(gateway: Gateway, parameters: BrokerUndoWanted, body: UndoBody) -> Undone:
+async def broker_undo(gateway: Gateway, parameters: BrokerChange, body: UndoBody) -> Undone:
     """Revert a change at one broker."""
     if body.broker is not None and body.broker != parameters.broker:
         raise BadRequest("the path names another broker than the body")
     there = msgspec.structs.replace(body, broker=parameters.broker)
-    return await undo(gateway, UndoWanted(parameters.preview), there)
+    return await undo(gateway, Preview(parameters.preview), there)

@@ -16,7 +16,7 @@ from kourou.errors import BadRequest, GroupNotFound, KourouError, Rejected
 from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.statistics_bodies import OffsetWrapper, QueueTimeSpan
 from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo
-from kourou_console.api.groups import QueueLag, all_groups, lag_messages, lag_of
+from kourou_console.api.groups import GroupChange, QueueLag, all_groups, lag_messages, lag_of
 from kourou_console.api.topic_details import taken
 from kourou_console.gateway import Gateway
 from kourou_console.lists import (
@@ -75,13 +75,6 @@ class GroupTopicChange(msgspec.Struct, frozen=True):
 
     group: Name
     topic: Name
-    preview: bool = False
-
-
-class GroupClone(msgspec.Struct, frozen=True):
-    """The group that is to start where another one is; `preview`: only report the effects."""
-
-    group: Name
     preview: bool = False
 
 
@@ -272,7 +265,7 @@ async def _moved(
 
 
 @OPERATIONS.post("/v1/groups/{group}/offsets/clone", "clone_offsets")
-async def clone(gateway: Gateway, parameters: GroupClone, body: CloneBody) -> Moves:
+async def clone(gateway: Gateway, parameters: GroupChange, body: CloneBody) -> Moves:
     """Copy the offsets of another group."""
     offsets = gateway.admin.offsets
     moves = await offsets.preview_clone(body.from_group, parameters.group, body.topic)

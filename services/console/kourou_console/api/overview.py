@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -16,7 +16,7 @@ from kourou_console.gateway import Gateway
 from kourou_console.http.call import RequestContext
 from kourou_console.lists import LOOK_S, Listing, Missing, view_from, why
 from kourou_console.metrics.alarms import GAPS, ActiveAlarm
-from kourou_console.metrics.sampler import ALL, BrokerNow, Sampler
+from kourou_console.metrics.sampler import ALL, BrokerNow, Sampler, broker_values
 from kourou_console.metrics.series import Key
 from kourou_console.operation import Chapter, NoParameters
 from kourou_console.topic_kinds import TopicKind, kind_of
@@ -163,26 +163,16 @@ def as_int(value: float | None) -> int | None:
 
 def broker_figures(now: BrokerNow) -> BrokerFigures:
     """The values of a broker in the last sample."""
-    runtime = now.runtime
-    if runtime is None:
-        return BrokerFigures(
-            broker=now.broker, cluster=now.cluster, up=False, why=now.why, sampled_at_ms=now.at_ms
-        )
-    return view_from(
-        BrokerFigures,
-        now.rates,
+    values: dict[str, Any] = broker_values(now)
+    if values:
+        values["lag_messages"] = as_int(values["lag_messages"])
+    return BrokerFigures(
         broker=now.broker,
         cluster=now.cluster,
-        up=True,
-        why=None,
+        up=now.up,
+        why=None if now.up else now.why,
         sampled_at_ms=now.at_ms,
-        disk_used_ratio=runtime.disk_used_ratio,
-        log_bytes=runtime.log_bytes,
-        held_pulls=runtime.held_pulls,
-        unflushed_bytes=runtime.unflushed_bytes,
-        dispatch_behind_bytes=runtime.dispatch_behind_bytes,
-        replica_lag_bytes=runtime.replica_lag_bytes,
-        lag_messages=None if now.lags is None else sum(now.lags.values()),
+        **values,
     )
 
 
