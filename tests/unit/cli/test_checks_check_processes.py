@@ -1,4 +1,4 @@
-"""Nothing that the checks started is left behind, and cleanup is signalled once."""
+"""A process of the checks is signalled once, and killed if it does not end."""
 
 from __future__ import annotations
 

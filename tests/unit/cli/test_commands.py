@@ -1,4 +1,4 @@
-"""The help of the commands is whole and true; options that would do nothing are refused."""
+"""The help of the commands is whole and true, and loads nothing heavy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drivers say what they did in one line, and lines that do not add up are refused."""
+"""Counts that do not add up, lost order and short bodies make figures void."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures are computed and printed as they are named."""
+"""Rates and quantiles are computed as they are named."""
 
 from __future__ import annotations
 

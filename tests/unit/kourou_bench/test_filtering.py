@@ -1,4 +1,4 @@
-"""All ways of filtering ask the same, and let the same messages through."""
+"""All ways of filtering ask the same, and one that loses messages has no figures."""
 
 from __future__ import annotations
 

@@ -7,10 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from kourou_bench.gateway_run import (
-    lag_figures,
-    lag_line,
-)
+from kourou_bench.gateway_run import lag_figures, lag_line
 
 
 @pytest.mark.parametrize("lags", [{}, {0.5: 0, math.inf: 0}])

@@ -1,4 +1,4 @@
-"""Servers and driver stay while a work is warm and measured; wrong counts are refused."""
+"""A work is warm when two windows in a row are alike and enough time has passed."""
 
 from __future__ import annotations
 

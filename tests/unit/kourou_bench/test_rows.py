@@ -1,4 +1,4 @@
-"""The rows of a comparison are those that are asked for."""
+"""Every row compares like with like; goals are met from the right side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table shows values and ratios; empty cells say why; each figure is a JSON line as well."""
+"""The table shows values, ratios, the goal and whether it is reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both filters mean what the data set says; without a jail the act says so and ends well."""
+"""Both filters mean what the data set says."""
 
 from __future__ import annotations
 

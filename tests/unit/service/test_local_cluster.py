@@ -155,20 +155,6 @@ def test_ports_are_known_before_anything_starts_and_stay(free_ports: bool, tmp_p
                     other.bind(("127.0.0.1", port))
 
 
-def test_small_segments_are_for_new_stores(tmp_path: Path) -> None:
-    def size(**settings: bool) -> str | None:
-        with LocalCluster(tmp_path, ClusterSettings(**settings)):  # type: ignore[arg-type]
-            return settings_of(tmp_path / "broker-a.conf").get("mappedFileSizeCommitLog")
-
-    assert size() is None
-    assert size(small_segments=True) == str(8 << 20)
-    log = tmp_path / "store-a" / "commitlog"
-    log.mkdir(parents=True)
-    with (log / "00000000000000000000").open("wb") as file:
-        file.truncate(1 << 30)
-    assert size(small_segments=True) == str(1 << 30)
-
-
 def settings_of(file: Path) -> dict[str, str]:
     lines = file.read_text(encoding="utf-8").splitlines()
     return dict(line.split("=", 1) for line in lines)

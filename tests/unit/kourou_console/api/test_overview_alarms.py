@@ -1,4 +1,4 @@
-"""Alarms as they are answered: since when, what it means, what to do."""
+"""Alarms and their thresholds."""
 
 from __future__ import annotations
 

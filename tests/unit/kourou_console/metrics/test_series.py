@@ -1,4 +1,4 @@
-"""An hour of metrics: bounded, and a gap stays one."""
+"""An hour of metrics, in which a gap stays one."""
 
 from kourou_console.metrics.series import KEEP_MS, Samples
 
