@@ -167,7 +167,7 @@ def not_there(text: str, known: Iterable[str]) -> HttpError:
     )
 
 
-def view_from(kind: type[StructT], source: object, **more: Any) -> StructT:
+def view_from(kind: type[StructT], source: object, /, **more: Any) -> StructT:
     """A response item with the fields that `source` has under the same names, and `more`."""
     names = (name for name in kind.__struct_fields__ if name not in more)
     return kind(**{name: getattr(source, name) for name in names}, **more)
