@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -483,9 +482,9 @@ def print_completion_script(shell: str, called_as: str = "kourou") -> int:
     return 0
 
 
-def prepare_completion(environment: Mapping[str, str] = os.environ) -> None:
+def prepare_completion() -> None:
     """If a shell requests completions, let the command line reply."""
-    if COMPLETION_VARIABLE in environment:
+    if COMPLETION_VARIABLE in os.environ:
         from typer import completion
 
         # Typer calls this itself only if the app has its two completion options.

@@ -105,13 +105,13 @@ async def asked(
 
 
 async def answers(
-    keys: Collection[str], ask: Callable[[str], Awaitable[T]], *, limit_s: float = LOOK_S
+    keys: Collection[str], ask: Callable[[str], Awaitable[T]]
 ) -> tuple[dict[str, T], list[Missing]]:
     """Like `asked`, but raises an error, which names the keys, if there is no result at all.
 
     If all requests were rejected, the rejection is raised as it is.
     """
-    found, failed = await _outcomes(keys, ask, limit_s)
+    found, failed = await _outcomes(keys, ask, LOOK_S)
     missing = [Missing(key, why(error)) for key, error in failed.items()]
     if failed and not found:
         first = next(iter(failed.values()))

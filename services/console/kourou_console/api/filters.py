@@ -6,7 +6,7 @@ at each broker, with its reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated
 
 import msgspec
@@ -416,14 +416,7 @@ async def enable(gateway: Gateway, parameters: FilterTarget, body: EnableBody) -
     what = "the newest version" if body.version is None else f"version {body.version}"
     if parameters.preview:
         return await _preview(gateway, parameters, body, f"{what} would be enabled")
-    done = await gateway.admin.filters.enable(
-        parameters.group,
-        parameters.name,
-        body.version,
-        reason=body.reason,
-        broker=body.broker,
-        cluster=body.cluster,
-    )
+    done = await _decide(gateway.admin.filters.enable, parameters, body, body.version)
     return _response(gateway, _running(done), done)
 
 
@@ -433,13 +426,7 @@ async def disable(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) 
     if parameters.preview:
         text = "no version would be enabled: the group waits until one is"
         return await _preview(gateway, parameters, body, text)
-    done = await gateway.admin.filters.disable(
-        parameters.group,
-        parameters.name,
-        reason=body.reason,
-        broker=body.broker,
-        cluster=body.cluster,
-    )
+    done = await _decide(gateway.admin.filters.disable, parameters, body)
     return _response(gateway, _running(done), done)
 
 
@@ -455,13 +442,7 @@ async def rollback(gateway: Gateway, parameters: FilterTarget, body: ChangeBody)
             for one in found
         ]
         return _response(gateway, says, {}, preview=True)
-    done = await gateway.admin.filters.rollback(
-        parameters.group,
-        parameters.name,
-        reason=body.reason,
-        broker=body.broker,
-        cluster=body.cluster,
-    )
+    done = await _decide(gateway.admin.filters.rollback, parameters, body)
     return _response(gateway, _running(done), done)
 
 
@@ -471,14 +452,7 @@ async def policy(gateway: Gateway, parameters: FilterTarget, body: PolicyBody) -
     text = f"if it fails on a message, {body.policy.meaning}"
     if parameters.preview:
         return await _preview(gateway, parameters, body, text)
-    done = await gateway.admin.filters.set_policy(
-        parameters.group,
-        parameters.name,
-        body.policy,
-        reason=body.reason,
-        broker=body.broker,
-        cluster=body.cluster,
-    )
+    done = await _decide(gateway.admin.filters.set_policy, parameters, body, body.policy)
     says = [f"{where}: {text}." for where in sorted(done)]
     says += [
         f"{where}: version {one.version} is still quarantined ({one.quarantined})."
@@ -498,14 +472,25 @@ async def delete(gateway: Gateway, parameters: FilterDeletion) -> FilterChanges:
     if parameters.preview:
         text = "it would be deleted with all versions; consumers that use it wait"
         return await _preview(gateway, target, where, text)
-    done = await gateway.admin.filters.delete(
-        parameters.group,
-        parameters.name,
-        reason=parameters.reason,
-        broker=parameters.broker,
-        cluster=parameters.cluster,
-    )
+    done = await _decide(gateway.admin.filters.delete, target, where)
     return _response(gateway, [f"{at}: it is deleted." for at in sorted(done)], done)
+
+
+async def _decide(
+    decide: Callable[..., Awaitable[Mapping[str, FilterChangeResult]]],
+    target: FilterTarget,
+    body: ChangeBody,
+    *more: object,
+) -> Mapping[str, FilterChangeResult]:
+    """Decide something about the filter at the selected brokers."""
+    return await decide(
+        target.group,
+        target.name,
+        *more,
+        reason=body.reason,
+        broker=body.broker,
+        cluster=body.cluster,
+    )
 
 
 async def _there(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) -> list[FilterView]:
