@@ -54,16 +54,9 @@ _log = logging.getLogger("kourou.flights")
 class LiveFlights:
     """Runs from `start` to `stop`. `sent`, `shown`: the numbers of messages so far."""
 
-    def __init__(
-        self,
-        address: str,
-        *,
-        rate_per_s: int = RATE_PER_S,
-        on_failure: Callable[[BaseException], None] = lambda error: None,
-    ) -> None:
+    def __init__(self, address: str, *, on_failure: Callable[[BaseException], None]) -> None:
         """`on_failure` is called in the flights' thread with the exception that ended them."""
         self._address = address
-        self._rate_per_s = rate_per_s
         self._on_failure = on_failure
         self._events: Sequence[Event] = ()
         self._loop = asyncio.new_event_loop()
@@ -123,7 +116,7 @@ class LiveFlights:
         flights = cycle(self._events)
         due = 0.0
         while True:
-            due += self._rate_per_s * TURN_S
+            due += RATE_PER_S * TURN_S
             count, due = int(due), due % 1
             some = [
                 Message(TOPIC, one.body, one.tag, one.keys, properties=one.properties)

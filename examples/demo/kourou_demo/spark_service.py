@@ -17,7 +17,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlencode
 
@@ -120,13 +119,8 @@ class SparkService:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.end(in_peace=error is None)
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.end(in_peace=kind is None)
 
     @property
     def pid(self) -> int:

@@ -75,8 +75,8 @@ class Story:
         members: Sequence[Member],
         view: View,
         clock: Clock,
-        spark: SparkWatch | None = None,
-        followed: Followed | None = None,
+        spark: SparkWatch | None,
+        followed: Followed,
     ) -> None:
         self._client = client
         self._events = events
@@ -84,7 +84,7 @@ class Story:
         self._view = view
         self._clock = clock
         self._spark = spark
-        self._followed = followed or Followed()
+        self._followed = followed
         self._ids: dict[int, str] = {}
         self._publish_rate = Rate()
         self.numbers = Numbers(events=len(events))

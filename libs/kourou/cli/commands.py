@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -86,55 +85,21 @@ TraceFlag = Annotated[
 
 
 # -- services -------------------------------------------------------------------------------------
-@app.command(context_settings=PASSED_ON, short_help="Run a name server (options: namesrv --help).")
-def namesrv(context: typer.Context) -> int:
-    """Run a name server (`kourou namesrv --help`)."""
-    return run_service("namesrv", context.args)
+def _add_service(name: str, short_help: str) -> None:
+    """Add the command of a service, which reads the options itself, including --help."""
+
+    def run(context: typer.Context) -> int:
+        return run_service(name, context.args)
+
+    app.command(name, context_settings=PASSED_ON, short_help=short_help)(run)
 
 
-@app.command(context_settings=PASSED_ON, short_help="Run a broker (options: broker --help).")
-def broker(context: typer.Context) -> int:
-    """Run a broker: -c FILE, -n ADDR, -m prints every setting (`kourou broker --help`)."""
-    return run_service("broker", context.args)
-
-
-@app.command(
-    "ha-replica",
-    context_settings=PASSED_ON,
-    short_help="Run a broker's replica (options: ha-replica --help).",
-)
-def ha_replica(context: typer.Context) -> int:
-    """Run a follower of a broker: -c FILE, -n ADDR (`kourou ha-replica --help`)."""
-    return run_service("ha-replica", context.args)
-
-
-@app.command(
-    "filter-server",
-    context_settings=PASSED_ON,
-    short_help="Run a filter server (options: filter-server --help).",
-)
-def filter_server(context: typer.Context) -> int:
-    """Run consumers' filters in a sandbox (`kourou filter-server --help`)."""
-    return run_service("filter-server", context.args)
-
-
-@app.command(
-    "spark-etl",
-    context_settings=PASSED_ON,
-    short_help="Run Spark queries: spark-etl run|list|status|stop.",
-)
-def spark_etl(context: typer.Context) -> int:
-    """Run the queries of a job file on Spark (`kourou spark-etl --help`)."""
-    return run_service("spark-etl", context.args)
-
-
-@app.command(
-    context_settings=PASSED_ON,
-    short_help="Run gateway and web console (options: console --help).",
-)
-def console(context: typer.Context) -> int:
-    """Run the HTTP gateway and the web console: -n ADDR (`kourou console --help`)."""
-    return run_service("console", context.args)
+_add_service("namesrv", "Run a name server (options: namesrv --help).")
+_add_service("broker", "Run a broker (options: broker --help).")
+_add_service("ha-replica", "Run a broker's replica (options: ha-replica --help).")
+_add_service("filter-server", "Run a filter server (options: filter-server --help).")
+_add_service("spark-etl", "Run Spark queries: spark-etl run|list|status|stop.")
+_add_service("console", "Run gateway and web console (options: console --help).")
 
 
 @app.command(short_help="Back up a running broker, fully or incrementally.")
@@ -519,9 +484,9 @@ def print_completion_script(shell: str, called_as: str = "kourou") -> int:
     return 0
 
 
-def prepare_completion(environment: Mapping[str, str] = os.environ) -> None:
+def prepare_completion() -> None:
     """If a shell requests completions, let the command line reply."""
-    if COMPLETION_VARIABLE in environment:
+    if COMPLETION_VARIABLE in os.environ:
         from typer import completion
 
         # Typer calls this itself only if the app has its two completion options.

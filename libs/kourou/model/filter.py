@@ -21,9 +21,18 @@ FilterKey = tuple[str, str]
 class FilterPolicy(StrEnum):
     """What happens to a message on which its group's filter fails."""
 
-    HOLD = "hold"  # the group waits before it until the filter is fixed
-    SKIP = "skip"  # it is skipped, and that is recorded
-    PASS = "pass"  # the group gets it unfiltered, and that is counted and logged
+    HOLD = "hold"
+    SKIP = "skip"
+    PASS = "pass"
+
+    @property
+    def meaning(self) -> str:
+        """Its effect on the message, for people."""
+        return {
+            FilterPolicy.HOLD: "the group waits at it until the filter is fixed",
+            FilterPolicy.SKIP: "it is skipped and recorded",
+            FilterPolicy.PASS: "it is delivered unfiltered",
+        }[self]
 
 
 class FilterAction(StrEnum):
@@ -93,6 +102,13 @@ class FilterState:
     def key(self) -> FilterKey:
         """Its group and name."""
         return self.group, self.name
+
+    @property
+    def status(self) -> str:
+        """`runs`, `disabled` or `quarantined`: such a version does not run, even if active."""
+        if self.active is None:
+            return "disabled"
+        return "quarantined" if self.active in self.quarantined else "runs"
 
     @property
     def newest(self) -> int | None:

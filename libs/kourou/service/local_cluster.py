@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from kourou.clock import SystemClock
@@ -174,12 +173,7 @@ class LocalCluster:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
@@ -319,7 +313,7 @@ class LocalCluster:
         }
         return self._begin(name, "kourou_ha_replica", settings, "-n", self.address)
 
-    def leader_of(self, group: int = 0, timeout_ms: int = LEADER_TIMEOUT_MS) -> Child:
+    def leader_of(self, group: int = 0) -> Child:
         """Return the leader of a group according to the name server; waits until there is one.
 
         Raises TimedOut if there is none in time.
@@ -337,7 +331,9 @@ class LocalCluster:
 
         name = f"broker-{chr(ord('a') + group)}"
         name = (self.settings.broker or {}).get("brokerName", name)
-        address = leader_address(self.address, name, lambda each: at(each) is not None, timeout_ms)
+        address = leader_address(
+            self.address, name, lambda each: at(each) is not None, LEADER_TIMEOUT_MS
+        )
         found = at(address)
         if found is None:
             raise Unavailable(f"the leader of {name} at {address} has just exited")

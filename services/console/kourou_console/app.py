@@ -14,7 +14,6 @@ import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from kourou.client.client import Client
@@ -34,7 +33,7 @@ from kourou_console.http.access import AccessControl, Tokens
 from kourou_console.http.connections import GatewayServer, gateway_server
 from kourou_console.http.dispatch import Dispatch, HttpHandler
 from kourou_console.http.openapi import description_pages
-from kourou_console.http.pages import FOLDER, Pages
+from kourou_console.http.pages import Pages
 from kourou_console.http.request_metrics import RequestMetrics, RequestSpans
 from kourou_console.http.responses import Busy, error_response
 from kourou_console.operations import OPERATIONS, STARTED
@@ -113,14 +112,13 @@ class ConsoleService:
         settings: ConsoleSettings,
         clock: Clock | None = None,
         make_client: Callable[..., Client] | None = None,
-        static: Path = FOLDER,
     ) -> None:
         self._settings = settings
         self._clock: Clock = clock or SystemClock()
         self._text = render(settings, explained=False)
         self._make_client = make_client or self._new_client
         self._address = settings.wanted_name_servers
-        self._pages = Pages(static)
+        self._pages = Pages()
         self._request_metrics = RequestMetrics()
         self._tokens: Tokens | None = None
         self._spans: RequestSpans | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from http import HTTPStatus
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ from kourou_console.gateway import Gateway
 from kourou_console.http.responses import HttpError
 
 T = TypeVar("T")
+StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 LIST_ITEMS = 1_000
 
@@ -57,6 +58,12 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     says: list[str]
     as_of_ms: int
     missing: list[Missing] = []
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """`preview`: only report the effects."""
+
+    preview: bool = False
 
 
 class ValueChange(msgspec.Struct, frozen=True):
@@ -98,13 +105,13 @@ async def asked(
 
 
 async def answers(
-    keys: Collection[str], ask: Callable[[str], Awaitable[T]], *, limit_s: float = LOOK_S
+    keys: Collection[str], ask: Callable[[str], Awaitable[T]]
 ) -> tuple[dict[str, T], list[Missing]]:
     """Like `asked`, but raises an error, which names the keys, if there is no result at all.
 
     If all requests were rejected, the rejection is raised as it is.
     """
-    found, failed = await _outcomes(keys, ask, limit_s)
+    found, failed = await _outcomes(keys, ask, LOOK_S)
     missing = [Missing(key, why(error)) for key, error in failed.items()]
     if failed and not found:
         first = next(iter(failed.values()))
@@ -158,6 +165,12 @@ def not_there(text: str, known: Iterable[str]) -> HttpError:
     return HttpError(
         HTTPStatus.NOT_FOUND, text, hint=f"known: {', '.join(sorted(known)) or 'none'}"
     )
+
+
+def view_from(kind: type[StructT], source: object, /, **more: Any) -> StructT:
+    """A response item with the fields that `source` has under the same names, and `more`."""
+    names = (name for name in kind.__struct_fields__ if name not in more)
+    return kind(**{name: getattr(source, name) for name in names}, **more)
 
 
 def cut(items: Sequence[T], limit: int) -> tuple[list[T], bool]:

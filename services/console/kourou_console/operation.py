@@ -5,16 +5,18 @@ The OpenAPI description and the reference page are generated from these values a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from types import NoneType
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
+from aiohttp import web
 
 from kourou.model.limits import GATEWAY_JSON_BYTES_MAX
 from kourou.operations.catalogue import Right, right_of
-from kourou_console.gateway import Gateway
+from kourou_console.http.call import RequestContext
 
 
 class BodyKind(Enum):
@@ -83,4 +85,71 @@ class Operation:
         return right_of(self.name)
 
 
-Handler = Callable[[Gateway, Any], Awaitable[Any]]
+HandlerT = TypeVar("HandlerT", bound=Callable[..., Awaitable[Any]])
+
+
+class Chapter:
+    """Operations of one chapter of the reference page, in the order of their handlers.
+
+    A handler is declared by the decorator with its method's name. Its docstring is the description
+    (`about=` is for one that contains values); parameters, body and answer have the types of its
+    signature, which is (gateway, parameters) and, in this order, what it needs of: a body (a Struct
+    for JSON, or bytes), a RequestContext, the aiohttp request of a stream. `more` are further
+    fields of the Operation.
+    """
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._operations: list[Operation] = []
+
+    def __iter__(self) -> Iterator[Operation]:
+        return iter(self._operations)
+
+    def get(self, path: str, name: str, **more: Any) -> Callable[[HandlerT], HandlerT]:
+        """Declare a request that changes nothing."""
+        return self._declare("GET", path, name, more)
+
+    def post(self, path: str, name: str, **more: Any) -> Callable[[HandlerT], HandlerT]:
+        """Declare a request that does something."""
+        return self._declare("POST", path, name, more)
+
+    def put(self, path: str, name: str, **more: Any) -> Callable[[HandlerT], HandlerT]:
+        """Declare a request that creates or replaces."""
+        return self._declare("PUT", path, name, more)
+
+    def patch(self, path: str, name: str, **more: Any) -> Callable[[HandlerT], HandlerT]:
+        """Declare a request that changes parts."""
+        return self._declare("PATCH", path, name, more)
+
+    def delete(self, path: str, name: str, **more: Any) -> Callable[[HandlerT], HandlerT]:
+        """Declare a request that removes."""
+        return self._declare("DELETE", path, name, more)
+
+    def _declare(
+        self, method: str, path: str, name: str, more: dict[str, Any]
+    ) -> Callable[[HandlerT], HandlerT]:
+        def register(handle: HandlerT) -> HandlerT:
+            about = " ".join((handle.__doc__ or "").split())
+            given = {"about": about, "chapter": self._title, **_typed(handle), **more}
+            self._operations.append(Operation(method, path, name, handle=handle, **given))
+            return handle
+
+        return register
+
+
+def _typed(handle: Callable[..., Any]) -> dict[str, Any]:
+    """The fields of an Operation that follow from its handler's signature."""
+    types = get_type_hints(handle)
+    answer = types.pop("return")
+    _gateway, parameters, *others = types.values()
+    bodies = [one for one in others if one not in (RequestContext, web.BaseRequest)]
+    body = bodies[0] if bodies else None
+    kind = BodyKind.NONE if body is None else BodyKind.BYTES if body is bytes else BodyKind.JSON
+    return {
+        "answer": None if answer in (NoneType, web.StreamResponse) else answer,
+        "parameters": parameters,
+        "body": None if body is bytes else body,
+        "body_kind": kind,
+        "stream": web.BaseRequest in others,
+        "call": RequestContext in others,
+    }

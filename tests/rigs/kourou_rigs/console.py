@@ -17,7 +17,6 @@ import http.client
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlencode
@@ -225,8 +224,7 @@ def _clients(cluster: Cluster) -> Callable[..., Client]:
 class ConsoleHere(HttpClient):
     """The console of a cluster, or of any `namesrv_addr`; use it by `with`.
 
-    `settings` are attributes of ConsoleSettings that override the defaults here. `static` is
-    another folder of web pages.
+    `settings` are attributes of ConsoleSettings that override the defaults here.
     """
 
     def __init__(
@@ -235,15 +233,14 @@ class ConsoleHere(HttpClient):
         *,
         namesrv_addr: str = "",
         token: str = "",
-        static: Path | None = None,
         **settings: Any,
     ) -> None:
         super().__init__("", token)
         address = namesrv_addr or (cluster.address if cluster is not None else "")
         chosen: dict[str, Any] = {"name_servers": address, "port": 0, "admin_enabled": False}
-        made: dict[str, Any] = {} if static is None else {"static": static}
+        made: dict[str, Any] = {}
         if cluster is not None:
-            made |= {"clock": clock_at(cluster.address), "make_client": _clients(cluster)}
+            made = {"clock": clock_at(cluster.address), "make_client": _clients(cluster)}
         self.service = ConsoleService(ConsoleSettings(**(chosen | settings)), **made)
         self.admin_address = ""
         self._loop = new_event_loop()

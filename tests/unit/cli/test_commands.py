@@ -1,4 +1,4 @@
-"""The help of the commands is whole and true; options that would do nothing are refused."""
+"""The help of the commands is whole and true, and loads nothing heavy."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 
 from kourou.cli import main as command_line
 from kourou.cli.check_stages import STAGES
-from kourou.cli.commands import ORDER, app_for, command_names
-from kourou_demo import tour
+from kourou.cli.commands import ORDER, command_names
 
 
 def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
@@ -41,52 +40,6 @@ def test_the_help_begins_with_what_a_newcomer_types(capsys: pytest.CaptureFixtur
 def test_the_help_of_the_checks_names_every_stage(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = said(["test", "--help"], capsys)
     assert set(re.findall(r"\w+", out)) >= {stage.name for stage in STAGES}
-
-
-@pytest.mark.parametrize(
-    ("words", "spark"), [([], None), (["--spark"], True), (["--no-spark"], False)]
-)
-def test_the_demo_has_an_option_for_spark(
-    words: list[str], spark: bool | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given: list[object] = []
-    monkeypatch.setattr(tour, "run_demo", lambda **of: given.append(of["spark"]) or 0)
-    assert command_line.main(["demo", *words]) == 0
-    assert given == [spark]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "options"),
-    [
-        (["--rounds", "1"], "--rounds"),
-        (["--rounds", "3", "send"], "--rounds"),
-        (["--warm-seconds", "1", "--json"], "--warm-seconds, --json"),
-        (["--huge", "latency"], "--huge"),
-    ],
-)
-def test_options_of_the_comparison_are_refused_without_it(
-    arguments: list[str], options: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, err = said(["bench", *arguments], capsys)
-    assert (code, out) == (2, "")
-    assert f"{options} only with --peers" in err
-
-
-def test_the_help_of_bench_says_which_options_belong_to_the_comparison(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    code, out, err = said(["bench"], capsys)
-    assert (code, err) == (0, "")
-    options = [line for line in out.splitlines() if line.startswith("  --")]
-    assert [line.split()[0] for line in options if "(with --peers)" not in line] == ["--peers"]
-
-
-@pytest.mark.parametrize("kind", ["send", "consume", "latency"])
-def test_a_benchmark_says_which_brokers_it_measures(
-    kind: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, out, _ = said(["bench", kind, "--help"], capsys)
-    assert "Default: a temporary one; NAMESRV_ADDR is ignored." in " ".join(out.split())
 
 
 @pytest.mark.parametrize(
@@ -129,11 +82,3 @@ def test_help_and_services_load_no_optional_packages() -> None:
         [sys.executable, "-c", source], capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n", done.stderr
-
-
-def test_a_command_is_built_without_the_groups_it_does_not_belong_to() -> None:
-    groups = {
-        name: [one.name for one in app_for(name).registered_groups] for name in ("up", "admin")
-    }
-    assert groups == {"up": [], "admin": ["admin"]}
-    assert len(app_for("--help").registered_groups) > 1

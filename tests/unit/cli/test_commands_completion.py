@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kourou.cli.commands import COMPLETION_VARIABLE
-from kourou.cli.main import EXIT_BAD_USAGE, main
+from kourou.cli.main import main
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,6 @@ def test_the_script_sets_the_variable_that_is_read(
     out = capsys.readouterr().out
     assert f"{COMPLETION_VARIABLE}=complete_{shell}" in out
     assert out.startswith(f"# To have it always: kourou completion {shell} > ")
-
-
-def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", "tcsh"]) == EXIT_BAD_USAGE
-    assert "bash, zsh, fish" in capsys.readouterr().err
 
 
 def test_bash_itself_completes(capsys: pytest.CaptureFixture[str]) -> None:

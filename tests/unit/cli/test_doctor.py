@@ -10,7 +10,7 @@ import pytest
 
 from kourou.broker.config import BrokerSettings
 from kourou.cli import doctor
-from kourou.errors import MissingPackages, Unavailable
+from kourou.errors import MissingPackages
 from kourou_console.config import ConsoleSettings
 from kourou_filter_server import zygote_link as layers
 from kourou_filter_server.config import FilterServerSettings
@@ -37,10 +37,6 @@ broken line
 )
 def test_the_file_system_is_that_of_the_nearest_mount(path: str, kind: str) -> None:
     assert doctor.file_system_of(Path(path), MOUNTS) == kind
-
-
-def test_no_mounts_no_answer() -> None:
-    assert doctor.file_system_of(Path("/x"), "") == ""
 
 
 def test_a_taken_port_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,15 +109,6 @@ def test_what_spark_lacks_is_a_note_with_the_line_to_type(
     assert capsys.readouterr().out == "ok       Java and packages (for Spark only)\n"
 
 
-def test_a_python_without_ensurepip_is_noted_with_the_line_to_type(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert [finding.remedy for finding in doctor._python()] == [""]
-    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
-    _, finding = doctor._python()
-    assert finding.remedy == "sudo apt install -y python3-venv"
-
-
 def test_a_home_that_is_not_there_is_a_finding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,32 +137,7 @@ def test_what_the_filter_sandbox_lacks_is_named_and_nothing_else_fails(
     assert capsys.readouterr().out == "ok       sandbox for filters: user namespaces, rlimits\n"
 
 
-def test_a_sandbox_that_cannot_be_tested_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> tuple[Layer, ...]:
-        raise Unavailable("the layers of the sandbox could not be tested: no memory")
-
-    monkeypatch.setattr(layers, "probe", refuse)
-    [finding] = doctor._filter_sandbox()
-    assert finding.kind is doctor.FindingKind.NOTE
-    assert "no memory" in finding.what
-
-
 def test_the_doctor_tries_the_real_layers() -> None:
     [finding] = doctor._filter_sandbox()
     for name in ("user namespaces", "Landlock", "seccomp"):
         assert name in finding.what or finding.kind is doctor.FindingKind.NOTE
-
-
-def test_a_tool_that_is_missing_is_named_with_its_use_and_its_package(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: name == "docker" or None)
-    findings = list(doctor._tools())
-    (there,) = [one for one in findings if one.kind is doctor.FindingKind.GOOD]
-    assert there.what == "tools: docker"
-    lacking = {one.what: one.remedy for one in findings if one.kind is doctor.FindingKind.NOTE}
-    assert lacking["no chromium; only tests of the web console need it"] == (
-        "sudo apt install -y chromium"
-    )
-    assert len(lacking) == len(doctor.TOOLS) - 1
-    assert not any("docker" in what for what in lacking)

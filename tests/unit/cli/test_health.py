@@ -103,11 +103,6 @@ def test_wrong_usage_is_2(arguments: list[str], capsys: pytest.CaptureFixture[st
     assert "kourou health http://HOST:PORT/readyz" in capsys.readouterr().err
 
 
-def test_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.main(["health", "--help"]) == 0
-    assert capsys.readouterr().out.startswith("kourou health http://HOST:PORT/readyz\n")
-
-
 def test_it_loads_nothing_but_the_standard_library() -> None:
     """It runs every few seconds: no third-party package, and no HTTP client, for one request."""
     program = (

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 import kourou
-from kourou.cli import doctor
 from kourou.cli import main as command_line
 from kourou.cli.services import SERVICES
 from kourou.errors import ConfigError, StoreFaulted, Unavailable
@@ -80,23 +79,6 @@ def test_errors_have_exit_codes(
         assert said == "kourou: cannot use /proc/nix: Permission denied\n"
 
 
-def test_a_service_gets_its_arguments_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[object] = []
-
-    def note(name: str, arguments: list[str], called_as: str) -> int:
-        seen.append((name, arguments, called_as))
-        return 7
-
-    monkeypatch.setattr(command_line, "run_service", note)
-    assert command_line.main(["broker", "-c", "x.conf", "--help"], "./kourou") == 7
-    assert seen == [("broker", ["-c", "x.conf", "--help"], "./kourou")]
-
-
-def test_no_arguments_show_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.main([]) == 0
-    assert "demo" in capsys.readouterr().out
-
-
 def test_help_loads_nothing_heavy() -> None:
     source = (
         "import sys; from kourou.cli.main import main; main(['--help'])\n"
@@ -142,23 +124,10 @@ def test_every_help_begins_with_what_the_user_typed(
     assert not re.search(r"(?<!/)kourou [a-z]", printed)
 
 
-@pytest.mark.parametrize("asking", [["send", "-h"], ["help", "send"]])
-def test_so_may_the_help_of_a_command(
-    asking: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command_line.main(asking) == 0
-    assert capsys.readouterr().out.startswith("Usage: kourou send ")
-
-
 @pytest.mark.parametrize("asking", ["version", "--version", "-V"])
 def test_so_may_the_version(asking: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.main([asking]) == 0
     assert capsys.readouterr().out == f"kourou {kourou.__version__}\n"
-
-
-def test_hints_are_in_the_form_the_user_typed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.main(["send"], called_as="./kourou") == 2
-    assert "see `./kourou send --help`" in capsys.readouterr().err
 
 
 def test_the_launcher_tells_what_was_typed_and_children_do_not_hear_of_it(tmp_path: Path) -> None:
@@ -279,14 +248,3 @@ def test_a_client_lives_without_standard_streams(streams: str) -> None:
     done = shell("admin queryMsgById -i nonsense -n 127.0.0.1:1", streams)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-
-
-def test_ctrl_c_in_a_command_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted() -> int:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(doctor, "run_doctor", interrupted)
-    assert command_line.main(["doctor"]) == 130
-    assert capsys.readouterr() == ("", "kourou: interrupted\n")

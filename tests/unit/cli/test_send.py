@@ -6,7 +6,6 @@ import io
 import os
 import subprocess
 import sys
-from typing import BinaryIO
 
 import pytest
 
@@ -119,35 +118,6 @@ def test_an_argument_of_any_encoding_is_sent_byte_for_byte(
     typed = os.fsdecode(b"h\xf6rt")
     assert send.run_send("here", "orders", [typed, "h\u00f6rt"], SendOptions()) == 0
     assert [message.body for message in Recorder.sent] == [b"h\xf6rt", b"h\xc3\xb6rt"]
-
-
-class Terminal(io.TextIOWrapper):
-    """A stream that says it is a terminal."""
-
-    def __init__(self, buffer: BinaryIO) -> None:
-        super().__init__(buffer, encoding="utf-8")
-
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_terminal_shows_how_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = io.BytesIO()
-    monkeypatch.setattr(send, "Client", Recorder)
-    monkeypatch.setattr(sys, "stdin", Terminal(io.BytesIO(b"hello\n")))
-    monkeypatch.setattr(sys, "stderr", Terminal(shown))
-    assert send.run_send("here", "orders", None, SendOptions()) == 0
-    assert shown.getvalue() == b"one message a line; Ctrl-D ends\n"
-    assert [message.body for message in Recorder.sent] == [b"hello"]
-
-
-def test_a_pipe_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = io.BytesIO()
-    monkeypatch.setattr(send, "Client", Recorder)
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"hello\n")))
-    monkeypatch.setattr(sys, "stderr", Terminal(shown))
-    assert send.run_send("here", "orders", None, SendOptions()) == 0
-    assert shown.getvalue() == b""
 
 
 @pytest.mark.parametrize("given", [b"", b"\n"])

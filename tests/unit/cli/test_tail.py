@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import os
 import sys
@@ -15,7 +14,6 @@ from kourou.cli import tail
 from kourou.cli.tail import (
     BODY_CHARACTERS_SHOWN,
     TailOptions,
-    _say_that_it_waits,
     as_json_line,
     as_text_line,
 )
@@ -90,26 +88,3 @@ def test_it_ends_with_the_reader_of_its_pipe(monkeypatch: pytest.MonkeyPatch) ->
     with os.fdopen(writing, "w") as output:
         monkeypatch.setattr(sys, "stdout", output)
         assert tail.run_tail(None, "orders", TailOptions()) == 1
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_terminal_shows_that_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    out, err = Terminal(), Terminal()
-    monkeypatch.setattr(sys, "stdout", out)
-    monkeypatch.setattr(sys, "stderr", err)
-    _say_that_it_waits("orders", TailOptions())
-    _say_that_it_waits("orders", TailOptions(first=True))
-    assert out.getvalue() == ""
-    assert err.getvalue() == (
-        "messages of orders that come from now on; Ctrl-C ends\n"
-        "messages of orders from the oldest on; Ctrl-C ends\n"
-    )
-    monkeypatch.setattr(sys, "stdout", io.StringIO())
-    _say_that_it_waits("orders", TailOptions())
-    assert err.getvalue().count("\n") == 2

@@ -12,11 +12,10 @@ from typing import Any, cast
 import pytest
 
 from kourou.cli import up
-from kourou.cli.up import Supervisor, introduction, line_of, run_until_stopped, start_again
-from kourou.errors import ConfigError, MissingPackages, Unavailable
+from kourou.cli.up import Supervisor, line_of, run_until_stopped
+from kourou.errors import ConfigError, Unavailable
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child
-from kourou_demo import flights, live_flights
 from kourou_filter_server import zygote_link as layers
 from kourou_filter_server.zygote_link import Layer
 from kourou_spark_etl import machine
@@ -124,82 +123,11 @@ def stopped_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Supervisor, "run", lambda _: signal.raise_signal(signal.SIGTERM))
 
 
-# -- what is printed ------------------------------------------------------------------------------
-
-
-def test_it_shows_what_to_type_as_it_was_typed_with_the_address_of_the_readme(
-    tmp_path: Path,
-) -> None:
-    text = "\n".join(introduction(real(cluster_of(tmp_path)), "", "./kourou"))
-    assert "    export NAMESRV_ADDR=127.0.0.1:9876\n" in text
-    assert "    ./kourou send greetings hello\n" in text
-    assert "    ./kourou tail greetings --first\n" in text
-    assert "traces" not in text
-    traced = introduction(real(cluster_of(tmp_path)), "http://here:4318", "kourou")
-    assert "traces     http://here:4318" in traced
-
-
-@pytest.mark.parametrize(
-    ("child", "line"),
-    [
-        (
-            FakeChild("namesrv", 16, **NAMESRV),
-            "127.0.0.1:9876         name server       ready in  1.2 s   pid 16"
-            "   pages http://127.0.0.1:18080",
-        ),
-        (
-            FakeChild("broker-a", 17, zmq="tcp://127.0.0.1:40911", tcp="127.0.0.1:30911"),
-            "127.0.0.1:40911        broker-a          ready in  1.2 s   pid 17"
-            "   RocketMQ 127.0.0.1:30911",
-        ),
-        (
-            FakeChild("console", 18, http="http://127.0.0.1:8080"),
-            "http://127.0.0.1:8080  console           ready in  1.2 s   pid 18",
-        ),
-        (
-            FakeChild("spark-etl", 19, admin="http://127.0.0.1:18281"),
-            "http://127.0.0.1:18281 spark-etl         ready in  1.2 s   pid 19",
-        ),
-    ],
-)
-def test_one_line_a_service_with_its_address_first(child: FakeChild, line: str) -> None:
-    assert line_of(cast("Child", child)) == line
-
-
-def test_the_console_is_what_one_sees_first(tmp_path: Path) -> None:
-    lines = introduction(real(cluster_of(tmp_path, ClusterSettings(console={}))), "", "kourou")
-    assert lines[:2] == ["", "console    http://127.0.0.1:8080"]
-    without = introduction(real(cluster_of(tmp_path)), "", "kourou")
-    assert without[1].startswith("store ")
-
-
 @pytest.mark.parametrize("console", [True, False])
 def test_the_console_starts_unless_it_is_switched_off(console: bool, tmp_path: Path) -> None:
     assert run_until_stopped(tmp_path, brokers=1, free_ports=True, console=console) == 0
     assert Cluster.made.console == ({} if console else None)
     assert Cluster.made.small_segments
-
-
-def test_a_pipeline_is_shown_with_its_tables_and_its_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(machine, "check_machine", lambda: None)
-    assert run_until_stopped(tmp_path, brokers=1, free_ports=True, spark=True) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert "tables     http://127.0.0.1:18281/tables" in said
-    assert f"queries    {tmp_path}/spark-etl.toml" in said
-
-
-def test_without_the_option_there_is_no_pipeline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def refuse() -> None:
-        raise AssertionError("checked")
-
-    monkeypatch.setattr(machine, "check_machine", refuse)
-    assert run_until_stopped(tmp_path, brokers=1, free_ports=True) == 0
-    assert Cluster.made.spark_etl is None
-    assert "tables" not in capsys.readouterr().out
 
 
 # -- what starts ----------------------------------------------------------------------------------
@@ -247,27 +175,6 @@ def test_a_group_has_three_members_or_five(wanted: int, tmp_path: Path) -> None:
         run_until_stopped(tmp_path, brokers=1, free_ports=True, raft=wanted)
 
 
-@pytest.mark.parametrize("size", [3, 5])
-def test_a_group_says_how_to_see_its_leader(
-    size: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_until_stopped(tmp_path, brokers=1, free_ports=True, raft=size) == 0
-    assert (Cluster.made.raft, Cluster.made.filter_servers) == (size, 0)
-    assert "leaders    kourou admin replicas" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("below", ["", "store"])
-def test_a_file_is_no_folder(
-    below: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "notes"
-    file.write_text("mine")
-    with pytest.raises(ConfigError, match=f"^{file} is not a folder") as refused:
-        run_until_stopped(file / below, brokers=1, free_ports=True, spark=True)
-    assert refused.value.hint == "choose another --folder; one that does not exist is created"
-    assert not capsys.readouterr().out
-
-
 def test_what_is_lacking_is_named_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     found = (Layer("Landlock", False, "ABI 0"), Layer("pidfd", True, ""))
@@ -292,19 +199,6 @@ def test_a_pipeline_that_cannot_run_is_refused_before_anything_starts(
     with pytest.raises(ConfigError, match=r"has no Java \(sudo apt install -y openjdk-17"):
         run_until_stopped(tmp_path / "new", brokers=1, free_ports=True, spark=True)
     assert not (tmp_path / "new").exists()
-
-
-def test_flights_that_are_not_installed_are_asked_for_before_anything_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def start(*_: object) -> Cluster:
-        raise AssertionError("started")
-
-    monkeypatch.setattr(flights, "DATA_SET", "kourou_none")
-    monkeypatch.setattr(up, "LocalCluster", start)
-    with pytest.raises(MissingPackages) as caught:
-        run_until_stopped(tmp_path, brokers=1, free_ports=True, flights=True)
-    assert caught.value.group == "demo"
 
 
 def test_the_first_start_writes_the_usual_queries_and_later_ones_keep_what_is_there(
@@ -349,15 +243,6 @@ def test_a_port_in_use_is_reported_without_settings_that_it_does_not_have(
         "port 20911 is used already, perhaps by another name server, broker or console "
         "(stop that one, or let --free-ports take any others)"
     )
-
-
-def test_another_refusal_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> Cluster:
-        raise ConfigError("/a is in use: process 17 runs name server and brokers there")
-
-    monkeypatch.setattr(up, "LocalCluster", refuse)
-    with pytest.raises(ConfigError, match="process 17"):
-        run_until_stopped(tmp_path, brokers=1, free_ports=False)
 
 
 # -- one rule for services that end ---------------------------------------------------------------
@@ -501,50 +386,4 @@ def test_what_stays_down_is_no_unclean_stop(
     assert run_until_stopped(tmp_path, brokers=1, free_ports=True) == 0
     assert capsys.readouterr().out.endswith(
         f"no service is left\nstopped; all messages are kept in {tmp_path}\n"
-    )
-
-
-def test_the_command_that_starts_one_again_names_its_settings() -> None:
-    child = FakeChild("broker-a", 17)
-    child.command = ("/bin/python", "-m", "kourou_ha_replica", "-c", "/a b/c.conf", "-n", "here:1")
-    text = start_again(cast("Child", child), "./kourou")
-    assert text == "./kourou ha-replica -c '/a b/c.conf' -n here:1"
-
-
-# -- flights --------------------------------------------------------------------------------------
-
-
-def test_flights_end_before_the_brokers_drain(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    order: list[str] = []
-
-    class Flights:
-        def stop(self) -> None:
-            order.append("landed")
-
-    def stops(self: Cluster) -> dict[str, int]:
-        order.append("stopped")
-        return {}
-
-    monkeypatch.setattr(flights, "find_data", lambda: Path("/none"))
-    monkeypatch.setattr(Cluster, "stop", stops)
-    monkeypatch.setattr(up, "take_off", lambda address, called_as: Flights())
-    assert run_until_stopped(tmp_path, brokers=1, free_ports=True, flights=True) == 0
-    assert order == ["landed", "stopped"]
-    assert "duty-managers" in capsys.readouterr().out
-
-
-def test_flights_that_fail_are_reported_and_the_services_go_on(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Their address is none: they end before they have a topic."""
-    monkeypatch.setattr(live_flights, "load_events", lambda count: ())
-    live = up.take_off("127.0.0.1:99999", "./kourou")
-    live._thread.join()
-    assert capsys.readouterr().out == (
-        "the flights have ended: '127.0.0.1:99999' is not an address "
-        "(use the form host:port, or [ipv6]:port)"
-        "\nThe services keep running. "
-        "To send flights again, stop them and type ./kourou up --flights\n"
     )

@@ -6,14 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from kourou.errors import ConfigError
 from kourou_bench.catch_up import (
-    CatchUpBench,
     Caught,
     _copied,
     _segments,
     catch_up_figures,
-    heading,
 )
 
 FAST = Caught(80_000_000, 400_000_000, 1_600_000_000, 128_000_000, 250_000_000)
@@ -29,23 +26,6 @@ def test_figures_are_medians_and_ratios_those_of_a_round() -> None:
         "raft, CPU of servers": pytest.approx(20.0),
     }
     assert list(catch_up_figures("raft", [])) == []
-
-
-def test_so_many_messages_are_so_many_bytes() -> None:
-    assert CatchUpBench(gigabytes=1.224, size=1_024).messages == 1_000_000
-    assert CatchUpBench(gigabytes=0.000_000_1).messages == 1
-
-
-def test_the_heading_names_the_circumstances() -> None:
-    assert heading(CatchUpBench(gigabytes=5, rounds=1)) == (
-        "catch-up: a follower misses 5 GB, 4,084,967 messages of 1,024 bytes in segments of "
-        "128 MiB; 1 rounds"
-    )
-
-
-def test_a_way_that_is_none_is_refused() -> None:
-    with pytest.raises(ConfigError, match="--only rafd: use static or raft"):
-        CatchUpBench(only=("rafd",))
 
 
 def test_the_segments_that_hold_what_was_missed_are_copied(tmp_path: Path) -> None:

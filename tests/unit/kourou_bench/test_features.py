@@ -6,26 +6,14 @@ import time
 
 import pytest
 
-from kourou.errors import TimedOut, Unavailable
-from kourou.model.message import Message, SendResult, SendStatus
+from kourou.errors import Unavailable
+from kourou.model.message import SendResult, SendStatus
 from kourou.model.topic import MessageQueue
-from kourou_bench import features, loading
-from kourou_bench.driver import WORKS
+from kourou_bench import features
 from kourou_bench.features import Lateness
-from kourou_bench.loading import load, plain, promised, stored_at_last
-from kourou_bench.rows import ROWS, Name
+from kourou_bench.loading import promised
 
 DELAY_MS = 1_000
-
-
-def test_every_work_of_a_row_is_one_of_the_driver() -> None:
-    own = {
-        work.kind
-        for row in ROWS
-        for name, work in row.works.items()
-        if name is Name.KOUROU and not work.client
-    }
-    assert own - {"idle", "restart"} <= set(WORKS)
 
 
 def at(now: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,37 +45,6 @@ async def test_a_message_that_comes_early_makes_the_figures_void(
     lateness.take(body)
     with pytest.raises(Unavailable, match="100 µs early"):
         await lateness.drain.wait()
-
-
-class Sends:
-    """A client that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.parts: list[list[Message]] = []
-
-    async def send_many(self, messages: list[Message]) -> None:
-        self.parts.append(messages)
-
-
-async def test_a_backlog_is_sent_in_parts_that_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "LOAD_CHUNK", 4)
-    sends = Sends()
-    await load(sends, 9, plain("t", [b"a", b"b"]))  # type: ignore[arg-type]  # only send_many
-    assert [len(part) for part in sends.parts] == [4, 4, 1]
-    assert b"".join(message.body for part in sends.parts for message in part) == b"ababababa"
-
-
-async def test_what_is_not_stored_in_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = iter([1, 2, 3])
-
-    async def found(client: object, topic: str) -> int:
-        return next(counts)
-
-    monkeypatch.setattr(loading, "stored", found)
-    assert await stored_at_last(None, "t", 2) == 2  # type: ignore[arg-type]  # not looked at
-    monkeypatch.setattr(loading, "SETTLED_AFTER_S", -1.0)
-    with pytest.raises(TimedOut, match="3 messages are stored, 4 were sent"):
-        await stored_at_last(None, "t", 4)  # type: ignore[arg-type]  # likewise
 
 
 def test_a_send_that_is_not_quite_ok_makes_the_figures_void() -> None:

@@ -1,10 +1,8 @@
-"""Figures are computed and printed as they are named."""
+"""Rates and quantiles are computed as they are named."""
 
 from __future__ import annotations
 
-import json
-
-from kourou_bench.figures import Figure, quantiles, rates
+from kourou_bench.figures import quantiles, rates
 
 
 def test_rates_are_per_second() -> None:
@@ -19,19 +17,3 @@ def test_quantiles_are_those_of_the_ordered_durations() -> None:
     assert (median.name, median.value) == ("answer p50", 51)
     assert (late.name, late.value) == ("answer p99", 100)
     assert [figure.value for figure in quantiles("one", [3_000_000])] == [3, 3]
-
-
-def test_a_line_names_value_unit_and_settings() -> None:
-    line = Figure("send rate", "msg/s", 12_345.678_91).as_json({"size": 1_024})
-    assert json.loads(line) == {
-        "name": "send rate",
-        "unit": "msg/s",
-        "value": 12_345.6789,
-        "settings": {"size": 1_024},
-    }
-    assert Figure("send rate", "msg/s", 12_345.6).as_text().split() == [
-        "send",
-        "rate",
-        "12,346",
-        "msg/s",
-    ]

@@ -10,8 +10,6 @@ from kourou_bench.filter_costs import (
     beside_figures,
     cost_figures,
     middle,
-    saved_percent,
-    throughput_figures,
 )
 
 PLAIN = Cost(1_000, 1_000, 200_000, 4_000_000, {"broker": 1_000_000, "it": 0, "client": 2_000_000})
@@ -43,16 +41,6 @@ def test_costs_are_a_message_of_the_backlog_and_beside_the_plain_way() -> None:
         }
     )
     assert {figure.unit for figure in figures if "bytes" not in figure.name} == {"µs/msg"}
-
-
-def test_what_was_sent_nothing_of_saved_nothing() -> None:
-    assert saved_percent(25, 100) == 75
-    assert saved_percent(0, 0) == 0
-
-
-def test_throughput_counts_what_was_looked_at() -> None:
-    (one, two) = throughput_figures({"one": 2.0, "two": 1.0}, 1_000)
-    assert (one.name, one.value, two.value) == ("one, rate", 500, 1_000)
 
 
 def test_a_round_is_compared_with_itself() -> None:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
-from kourou.errors import ConfigError
 from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 from kourou_bench.replication import (
     COMPARED_PAIRS,
     SETUPS,
     Lag,
     Rounds,
-    Spent,
-    chosen,
-    in_columns,
     lag_of,
     lag_values,
 )
@@ -51,24 +45,8 @@ def view(*followers: FollowerView) -> ReplicasView:
     )
 
 
-def test_only_the_named_setups_are_measured_all_without_names() -> None:
-    assert [setup.name for setup in chosen(["raft", "sync"])] == ["sync", "raft"]
-    assert chosen([]) == list(SETUPS)
-    with pytest.raises(ConfigError, match="--only synk: setups are alone, async,"):
-        chosen(["synk", "raft"])
-
-
 def test_whatever_is_compared_is_measured() -> None:
     assert {name for pair in COMPARED_PAIRS for name in pair} == set(SETUP)
-
-
-def test_a_setup_without_a_role_is_a_raft_group() -> None:
-    assert [setup.name for setup in SETUPS if setup.raft] == ["raft"]
-    assert SETUP["raft"].raft == SETUP["raft"].followers + 1 == 3
-
-
-def test_cpu_is_told_for_a_message() -> None:
-    assert Spent(3_000_000, 500_000).values(100) == {"leader_us": 30.0, "followers_us": 5.0}
 
 
 def test_the_lag_is_that_of_the_last_follower() -> None:
@@ -114,33 +92,3 @@ def test_a_round_that_lacks_one_has_no_ratio() -> None:
     rounds.add(SETUP["rocketmq-sync"], None)
     assert rounds.value("sync", "rate") == 400.0
     assert rounds.ratio("sync", "rocketmq-sync", "rate") == 3.0
-
-
-def test_every_median_and_every_ratio_is_a_figure() -> None:
-    figures = {figure.name: figure for figure in measured().figures()}
-    assert figures["sync rate"].value == 300.0
-    assert figures["sync lag_kib"].unit == "KiB"
-    assert "rocketmq-sync lag_kib" not in figures
-    assert figures["sync/rocketmq-sync rate"].value == 3.0
-    assert figures["sync/rocketmq-sync leader_us"].unit == "×"
-    assert "sync/rocketmq-sync lag_kib" not in figures
-
-
-def test_people_get_two_tables() -> None:
-    table, ratios = measured().tables("RocketMQ 4.9.7")
-    line = " ".join(table.splitlines()[2].split())
-    assert line == "Kourou, SYNC_MASTER 300 2 8 20 — 3 — — —"
-    assert table.splitlines()[3].startswith("RocketMQ 4.9.7, SYNC_MASTER")
-    (_, line) = ratios.splitlines()
-    assert line.split("  ")[0] == "Kourou, SYNC_MASTER / RocketMQ 4.9.7, SYNC_MASTER"
-    assert line.split()[-4:] == ["3.00", "1.00", "1.00", "1.00"]
-
-
-def test_without_a_pair_there_is_one_table() -> None:
-    rounds = Rounds([SETUP["sync"]])
-    rounds.add(SETUP["sync"], values(5.0))
-    assert len(list(rounds.tables("RocketMQ"))) == 1
-
-
-def test_columns() -> None:
-    assert in_columns([["", "ab"], ["word", "1"]]) == "      ab\nword   1"

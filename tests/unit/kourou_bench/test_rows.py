@@ -1,25 +1,10 @@
-"""The rows of a comparison are those that are asked for."""
+"""Every row compares like with like; goals are met from the right side."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
-from kourou.errors import ConfigError
-from kourou_bench.rows import JAVA, JAVA5, ROWS, Goal, Name, select
-
-
-def test_huge_rows_come_when_they_are_asked_for() -> None:
-    usual = {row.name for row in select([], huge=False)}
-    everything = {row.name for row in select([], huge=True)}
-    assert everything - usual == {"backlog", "restart"}
-    assert [row.name for row in select(["restart", "send-1"], huge=False)] == ["send-1", "restart"]
-
-
-def test_a_row_that_is_none_is_refused_with_those_that_are() -> None:
-    with pytest.raises(ConfigError, match=r"send-65: rows are send-64, "):
-        select(["send-65"], huge=False)
+from kourou_bench.rows import JAVA, JAVA5, ROWS, Goal, Name
 
 
 def test_every_row_has_kourou_and_the_system_of_its_goal() -> None:

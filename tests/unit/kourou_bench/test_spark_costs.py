@@ -6,16 +6,13 @@ import pytest
 
 from kourou_bench.figures import Figure
 from kourou_bench.spark_costs import (
-    MIB,
     NETWORK,
     PARQUET,
     PULLS,
     STORE,
     Pass,
-    memory_figures,
     reading_figures,
     stream_figures,
-    writing_figures,
 )
 
 S = 1_000_000_000
@@ -49,16 +46,6 @@ def test_ratios_are_medians_of_rounds_and_not_ratios_of_medians() -> None:
     assert len(found) == 14
 
 
-def test_writing_is_told_by_what_is_promised() -> None:
-    took = {"exactly-once": Pass(500, S // 2, 1_000_000), "at-least-once": Pass(500, S, 500_000)}
-    assert values(list(writing_figures(64, took))) == {
-        "64 B, sink, exactly-once": 1_000,
-        "64 B, sink, exactly-once, CPU": 2,
-        "64 B, sink, at-least-once": 500,
-        "64 B, sink, at-least-once, CPU": 1,
-    }
-
-
 def test_a_stream_has_its_rate_and_its_quantiles() -> None:
     waited = [number * 1_000_000 for number in range(1, 101)]
     assert values(list(stream_figures(waited, 2 * S, 7))) == {
@@ -67,7 +54,3 @@ def test_a_stream_has_its_rate_and_its_quantiles() -> None:
         "stream, send to foreachBatch, p50": 51,
         "stream, send to foreachBatch, p99": 100,
     }
-
-
-def test_memory_is_in_mib() -> None:
-    assert list(values(list(memory_figures(3 * MIB, 2 * MIB, MIB))).values()) == [3, 2, 1]

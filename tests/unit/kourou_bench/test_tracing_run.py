@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from kourou.errors import ConfigError
-from kourou_bench.tracing_run import TracingBench, Turn, figures
+from kourou_bench.tracing_run import Turn, figures
 
 
 def test_ratios_are_those_of_each_round_and_not_of_medians() -> None:
@@ -17,9 +14,3 @@ def test_ratios_are_those_of_each_round_and_not_of_medians() -> None:
     assert (found["plain_sends_per_s"], found["traced_sends_per_s"]) == (200, 190)
     assert found["ratio_of_sends"] == 0.9
     assert found["ratio_of_cpu"] == 1.1
-
-
-@pytest.mark.parametrize("ratio", [0.0, -0.1, 1.5])
-def test_a_share_that_is_none_is_refused(ratio: float) -> None:
-    with pytest.raises(ConfigError, match="--ratio"):
-        TracingBench(ratio=ratio)

@@ -109,19 +109,6 @@ def test_a_partial_run_keeps_the_other_rows(page: Path) -> None:
     assert "Measured 2026-01-01 on 2 cores; to repeat all rows: `it`" in lines
 
 
-def test_a_page_without_the_block_is_refused(page: Path) -> None:
-    page.write_text("# nothing", encoding="utf-8")
-    with pytest.raises(ConfigError, match="no block from <!-- results: peers -->"):
-        written(page, SEND)
-
-
-def test_the_page_of_this_project_has_both_blocks(page: Path, pytestconfig: pytest.Config) -> None:
-    real = pytestconfig.rootpath / "benchmarks" / "README.md"
-    page.write_text(real.read_text(encoding="utf-8"), encoding="utf-8")
-    written(page, SEND)
-    assert page.read_text(encoding="utf-8").count("| `send-64` | ") >= 2
-
-
 def test_the_page_of_this_project_says_when_its_rows_were_measured(
     pytestconfig: pytest.Config,
 ) -> None:

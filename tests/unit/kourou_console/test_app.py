@@ -10,7 +10,6 @@ from kourou.errors import ConfigError
 from kourou.service import entry
 from kourou.testing.cluster import Cluster
 from kourou_console.app import run
-from kourou_console.config import ConsoleSettings
 from kourou_rigs.console import ConsoleHere
 from kourou_rigs.otlp import OtlpReceiver
 
@@ -67,13 +66,6 @@ def test_wrong_settings_end_it_with_a_sentence(arguments, said, capfd, monkeypat
     monkeypatch.setattr(entry, "configure_logs", lambda **_: None)  # a test run has its own
     assert run([*arguments, "--set", "adminEnable=false"]) == 2
     assert said in capfd.readouterr().err
-
-
-def test_off_loopback_it_wants_tokens_or_a_word(tmp_path):
-    ConsoleSettings(bind_address="0.0.0.0", token_file=tmp_path / "t")
-    ConsoleSettings(bind_address="0.0.0.0", insecure_network=True)
-    with pytest.raises(ConfigError):
-        ConsoleSettings(bind_address="0.0.0.0", curve_key_file=tmp_path / "k")
 
 
 def test_a_request_is_one_span_below_its_callers(tmp_path, monkeypatch):

@@ -2,18 +2,13 @@
 
 import asyncio
 
-import msgspec
 import pytest
 
 from kourou.errors import Rejected, Unavailable
 from kourou_console.lists import (
-    Listing,
     Missing,
-    ValueChange,
     answers,
     asked,
-    changes_between,
-    cut,
     why,
 )
 
@@ -62,22 +57,3 @@ async def test_nobody_is_an_error_and_somebody_is_an_answer() -> None:
         await answers(["down", "no"], ask)
     with pytest.raises(Rejected, match="no such thing"):
         await answers(["no", "no"], ask)
-
-
-def test_only_what_differs_is_a_change() -> None:
-    class Thing(msgspec.Struct):
-        size: int
-        name: str
-
-    old, new = Thing(1, "a"), Thing(2, "a")
-    assert changes_between(old, new, ("size", "name")) == [ValueChange("size", 1, 2)]
-    assert changes_between(old, old, ("size", "name")) == []
-    assert changes_between(None, new, ("size",)) == [ValueChange("size", None, 2)]
-
-
-def test_lists_say_when_they_are_cut() -> None:
-    assert cut([1, 2, 3], 2) == ([1, 2], True)
-    assert cut([1, 2], 2) == ([1, 2], False)
-    shown = msgspec.to_builtins(Listing(items=[1], total=None, as_of_ms=5))
-    assert shown == {"items": [1], "total": None, "as_of_ms": 5, "truncated": False, "missing": []}
-    assert why(Rejected("no", hint="yes")) == "no (yes)"

@@ -23,13 +23,6 @@ def test_deliveries_are_read_while_more_come(tmp_path: Path) -> None:
         assert ledger.rows(3).tolist() == []
 
 
-def test_a_second_writer_goes_on(tmp_path: Path) -> None:
-    for rows in ([1], [2]):
-        with LedgerWriter(tmp_path / "ledger") as writer:
-            writer.add(rows)
-    assert Ledger(tmp_path / "ledger").rows().tolist() == [1, 2]
-
-
 def test_a_kill_loses_nothing_that_was_added(tmp_path: Path) -> None:
     source = (
         "import os, signal, sys; from pathlib import Path\n"

@@ -59,7 +59,8 @@ GOOD = Numbers(
 
 def test_agreeing_numbers_are_ok() -> None:
     assert GOOD.disagreements() == []
-    assert json.loads(GOOD.as_json()) == {
+    found = json.loads(GOOD.as_json())
+    promised = {
         "published": 100,
         "stored": 100,
         "consumed_unique": 100,
@@ -96,46 +97,7 @@ def test_agreeing_numbers_are_ok() -> None:
         "trace_services": None,
         "ok": True,
     }
-
-
-def test_the_keys_stand_in_the_order_that_is_promised() -> None:
-    assert list(json.loads(GOOD.as_json())) == [
-        "published",
-        "stored",
-        "consumed_unique",
-        "redelivered",
-        "lost",
-        "queried",
-        "replayed",
-        "calls",
-        "out_of_order",
-        "retried",
-        "dead_letters",
-        "resent",
-        "reminders",
-        "early",
-        "tickets",
-        "unwanted_tickets",
-        "asked",
-        "late",
-        "overnight",
-        "raft_acknowledged",
-        "raft_lost",
-        "raft_stored_twice",
-        "raft_redelivered",
-        "raft_failover_ms",
-        "raft_epochs",
-        "raft_lag_bytes",
-        "raft_logs_equal",
-        "spark_rows",
-        "spark_rows_while_sent",
-        "spark_duplicates",
-        "aggregates_match",
-        "spark_left_out",
-        "trace_id",
-        "trace_services",
-        "ok",
-    ]
+    assert list(found.items()) == list(promised.items()), "in the order that is promised"
 
 
 @pytest.mark.parametrize(

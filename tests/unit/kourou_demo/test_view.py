@@ -8,10 +8,9 @@ import re
 import pytest
 from rich.console import Console
 
-from kourou_demo import view as view_module
 from kourou_demo.picture import MemberPicture, Picture, TablePicture
 from kourou_demo.verdict import Numbers
-from kourou_demo.view import LINES_EVERY, LiveView, PlainView, View, open_view
+from kourou_demo.view import LINES_EVERY, LiveView, PlainView, View
 
 PICTURE = Picture(
     goal=1_000,
@@ -49,52 +48,3 @@ def test_the_live_view_ends_with_what_was_counted() -> None:
     said = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
     for part in ("a chapter", "a note", "a table", "three", "ann", "killed", "NOT OK", "1000 were"):
         assert part in said
-
-
-def test_without_a_terminal_there_are_lines() -> None:
-    assert isinstance(open_view(plain=False), PlainView)
-
-
-def drawn(width: int) -> str:
-    out = io.StringIO()
-    play(LiveView(Console(file=out, force_terminal=True, width=width, highlight=False)))
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
-
-
-@pytest.mark.parametrize("width", [40, 60, 80, 200])
-def test_nothing_is_cut_on_a_narrow_terminal(width: int) -> None:
-    said = drawn(width)
-    lines = said.splitlines()
-    for name, *numbers in (
-        ("published", "500", "2,000/s"),
-        ("● ann", "300", "900/s"),
-        ("✗ bob", "100", "killed"),
-        ("● Parquet", "200", "700/s"),
-        ("lag", "100"),
-    ):
-        (line, *_) = [line for line in lines if line.strip("\r ").startswith(name)]
-        assert [number for number in numbers if number not in line] == [], line
-    assert max(map(len, lines)) <= width
-
-
-def test_what_is_told_is_no_markup() -> None:
-    out = io.StringIO()
-    view = LiveView(Console(file=out, force_terminal=True, width=100, highlight=False))
-    view.chapter("a [bold]chapter")
-    view.note("store /tmp/[red]a")
-    view.close()
-    assert "a [bold]chapter" in out.getvalue()
-    assert "store /tmp/[red]a" in out.getvalue()
-
-
-def test_numbers_and_paths_have_no_colours_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[dict[str, object]] = []
-
-    class Seen(Console):
-        def __init__(self, **given: object) -> None:
-            seen.append(given)
-            super().__init__()
-
-    monkeypatch.setattr(view_module, "Console", Seen)
-    open_view(plain=True)
-    assert seen == [{"highlight": False}]

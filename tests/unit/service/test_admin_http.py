@@ -99,12 +99,6 @@ async def test_a_taken_port_is_one_clear_sentence(admin: AdminHttp) -> None:
     await second.stop()
 
 
-async def test_addresses() -> None:
-    pages = AdminPages(str, str, bytes, str, dict)
-    assert AdminHttp("127.0.0.1", 5, pages).address == "127.0.0.1:5"
-    assert AdminHttp("::1", 5, pages).address == "[::1]:5"
-
-
 async def test_questions_of_a_service() -> None:
     async def asked(path: str, query: object) -> object:
         match path:

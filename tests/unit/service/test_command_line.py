@@ -28,10 +28,6 @@ def test_everything_at_once() -> None:
     )
 
 
-def test_nothing() -> None:
-    assert parse() == Arguments(None, {}, False, False, None)
-
-
 def test_printing() -> None:
     assert (parse("-p").print_settings, parse("-p").print_explained) == (True, False)
     assert (parse("-m").print_settings, parse("-m").print_explained) == (True, True)
@@ -44,13 +40,6 @@ def test_wrong_ones(argv: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(*argv)
     assert "\n" not in str(caught.value)
-
-
-def test_help_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        parse("--help")
-    assert caught.value.code == 0
-    assert "kourou broker" in capsys.readouterr().out
 
 
 def test_letters_of_settings_that_a_service_lacks_are_not_there(

@@ -16,7 +16,7 @@ import pytest
 
 from kourou.errors import ConfigError, Corrupt, DiskFull, StoreFaulted
 from kourou.service import lifecycle
-from kourou.service.lifecycle import STEPS, ExitCode, Phase, leave, run_service
+from kourou.service.lifecycle import STEPS, ExitCode, leave, run_service
 
 
 class Sample:
@@ -92,14 +92,6 @@ def test_a_start_that_fails(
     assert out == ""
     assert err.startswith("kourou sample: ")
     assert err.count("\n") == 1
-
-
-def test_parts_that_cannot_be_made(capsys: pytest.CaptureFixture[str]) -> None:
-    def make() -> Sample:
-        raise ConfigError("nonsense")
-
-    assert run_service(make) == ExitCode.USAGE
-    assert capsys.readouterr().err == "kourou: nonsense\n"
 
 
 def test_a_bug_at_the_start(capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,12 +181,6 @@ def test_every_step_that_is_listed_can_be_taken_and_no_other(
     live(Sample("serve", DiskFull("no room")))
     live(Sample("drain", StoreFaulted("the disk failed")))
     assert steps_taken(caplog) == {(a, b) for a, after in STEPS.items() for b in after}
-
-
-def test_a_step_that_is_not_listed_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(STEPS, Phase.RECOVER, {})
-    with pytest.raises(AssertionError, match="cannot follow recover"):
-        live(Sample())
 
 
 def test_leaving_in_order_raises_and_after_a_crash_ends_at_once(

@@ -14,7 +14,7 @@ import pytest
 
 from kourou.errors import ConfigError, TimedOut, Unavailable
 from kourou.service import local_cluster
-from kourou.service.local_cluster import LOCK_FILE, ClusterSettings, LocalCluster, plain_address
+from kourou.service.local_cluster import ClusterSettings, LocalCluster, plain_address
 
 
 class Pretender:
@@ -63,14 +63,6 @@ def test_a_second_one_is_refused_and_touches_nothing(tmp_path: Path) -> None:
             LocalCluster(tmp_path, ClusterSettings(brokers=3))
         assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
         assert {path: path.stat().st_mtime_ns for path in before} == times
-
-
-def test_after_a_stop_the_folder_is_free(tmp_path: Path) -> None:
-    with LocalCluster(tmp_path, ClusterSettings()) as cluster:
-        assert list(cluster.stop()) == ["broker-a", "namesrv"]
-        with LocalCluster(tmp_path, ClusterSettings()):
-            pass
-    assert (tmp_path / LOCK_FILE).read_text() == ""
 
 
 def test_after_a_start_that_failed_the_folder_is_free(tmp_path: Path) -> None:
@@ -137,27 +129,6 @@ def test_where_cores_are_few_a_broker_keeps_to_the_one_that_filters_leave(
         assert settings_of(tmp_path / "broker-a.conf").get("processCores") == kept
 
 
-@pytest.mark.parametrize("free_ports", [True, False])
-def test_the_pipeline_reads_from_all_brokers_and_ends_before_them(
-    free_ports: bool, tmp_path: Path
-) -> None:
-    settings = ClusterSettings(
-        free_ports=free_ports, filter_servers=1, spark_etl={"jobFile": "/jobs.toml"}
-    )
-    with LocalCluster(tmp_path, settings) as cluster:
-        assert cluster.spark_etl is not None
-        assert cluster.dependents == [*cluster.filter_servers, cluster.spark_etl]
-        overrides = settings_of(tmp_path / "spark-etl.conf")
-        assert next(iter(cluster.stop())) == "spark-etl"
-    assert overrides["namesrvAddr"] == "127.0.0.1:9876"
-    assert overrides["jobFile"] == "/jobs.toml"
-    assert overrides["etlPath"] == str(tmp_path / "spark-etl")
-    assert (overrides["adminPort"] == "18281") is not free_ports
-    with LocalCluster(tmp_path, ClusterSettings()) as cluster:
-        assert cluster.spark_etl is None
-        assert cluster.dependents == []
-
-
 def zmq_port(overrides: dict[str, str]) -> int:
     """Where a service with these settings listens for Kourou's clients."""
     return int(overrides.get("zmqPort", 0)) or int(overrides["listenPort"]) + 10_000
@@ -184,34 +155,6 @@ def test_ports_are_known_before_anything_starts_and_stay(free_ports: bool, tmp_p
                     other.bind(("127.0.0.1", port))
 
 
-def test_a_chosen_port_gives_way_to_one_that_was_named(tmp_path: Path) -> None:
-    with LocalCluster(tmp_path, ClusterSettings(broker={"listenPort": "12345"})):
-        overrides = settings_of(tmp_path / "broker-a.conf")
-    assert (overrides["listenPort"], "zmqPort" in overrides) == ("12345", False)
-
-
-def test_each_child_is_reported_once_when_it_is_ready(tmp_path: Path) -> None:
-    ready: list[str] = []
-    settings = ClusterSettings(filter_servers=1, console={})
-    with LocalCluster(tmp_path, settings, lambda child: ready.append(child.name)) as cluster:
-        assert ready == [child.name for child in cluster.all]
-        assert len(ready) == 4
-
-
-def test_small_segments_are_for_new_stores(tmp_path: Path) -> None:
-    def size(**settings: bool) -> str | None:
-        with LocalCluster(tmp_path, ClusterSettings(**settings)):  # type: ignore[arg-type]
-            return settings_of(tmp_path / "broker-a.conf").get("mappedFileSizeCommitLog")
-
-    assert size() is None
-    assert size(small_segments=True) == str(8 << 20)
-    log = tmp_path / "store-a" / "commitlog"
-    log.mkdir(parents=True)
-    with (log / "00000000000000000000").open("wb") as file:
-        file.truncate(1 << 30)
-    assert size(small_segments=True) == str(1 << 30)
-
-
 def settings_of(file: Path) -> dict[str, str]:
     lines = file.read_text(encoding="utf-8").splitlines()
     return dict(line.split("=", 1) for line in lines)
@@ -232,34 +175,6 @@ def test_an_address_as_people_write_it_means_the_same(zmq: str, plain: str) -> N
 
     assert plain_address(zmq) == plain
     assert zmq_endpoint(plain) == zmq
-
-
-@pytest.mark.parametrize("free_ports", [False, True])
-def test_followers_share_their_leaders_settings_but_the_role(
-    tmp_path: Path, free_ports: bool
-) -> None:
-    settings = ClusterSettings(
-        free_ports=free_ports,
-        replicas=2,
-        broker={"brokerRole": "SYNC_MASTER", "flushDiskType": "SYNC_FLUSH"},
-        replica={"slaveReadEnable": "true"},
-    )
-    with LocalCluster(tmp_path, settings) as cluster:
-        assert [child.name for child in cluster.replicas] == ["broker-a-s1", "broker-a-s2"]
-        assert cluster.dependents == cluster.replicas
-        overrides = [settings_of(tmp_path / f"{child.name}.conf") for child in cluster.replicas]
-        first = cluster.replicas[0]
-        assert cluster.start_replica_of(0, 1) is cluster.replicas[1], "started again"
-        assert cluster.replicas[0] is first
-        assert len(cluster.replicas) == 2
-    assert [one["brokerId"] for one in overrides] == ["1", "2"]
-    assert [one["listenPort"] for one in overrides] == (
-        ["0", "0"] if free_ports else ["10931", "10951"]
-    )
-    for one in overrides:
-        assert (one["brokerName"], one["brokerRole"]) == ("broker-a", "SLAVE")
-        assert (one["flushDiskType"], one["slaveReadEnable"]) == ("SYNC_FLUSH", "true")
-    assert len({one["storePathRootDir"] for one in overrides}) == 2
 
 
 class Named:
@@ -323,36 +238,6 @@ def settings_class_takes(overrides: dict[str, str]) -> None:
     loaded = load_settings(ReplicaSettings, arguments=overrides, environment={}, inert=BROKER_KEYS)
     assert loaded.warnings == ()
     assert loaded.settings.raft_enabled
-
-
-def test_several_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_cluster, "Children", AllPretend)
-    Named(monkeypatch, "127.0.0.1:19876")
-    with LocalCluster(tmp_path, ClusterSettings(brokers=2, raft=3, free_ports=False)) as cluster:
-        names = [child.name for child in cluster.members]
-        ports = [settings_of(tmp_path / f"{name}.conf")["listenPort"] for name in names]
-        assert cluster.leader_of(1) is cluster.members[3]
-        cluster.members[3].running = False  # type: ignore[misc]  # a pretender
-        assert cluster.leader_of(1) is cluster.members[4], "who has ended is not waited for"
-    assert names == [f"broker-{letter}-n{index}" for letter in "ab" for index in range(3)]
-    assert ports == [str(10_911 + 20 * number) for number in range(6)]
-
-
-class AllPretend(Pretenders):
-    """Plays children of whom none fails."""
-
-    def start_module(self, name: str, module: str, *arguments: str) -> Pretender:
-        self.names.append(name)
-        return Pretender(name)
-
-
-def test_a_group_that_finds_no_leader_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Named(monkeypatch)
-    for _ in range(2):
-        with pytest.raises(TimedOut, match="broker-a has no leader"):
-            LocalCluster(tmp_path, ClusterSettings(raft=3))
 
 
 @pytest.mark.parametrize("others", [{"replicas": 1}, {"filter_servers": 1}])

@@ -106,14 +106,6 @@ def test_those_that_a_process_started_are_held_and_no_others() -> None:
         held.close()
 
 
-def test_a_process_without_children_has_none() -> None:
-    with subprocess.Popen([sys.executable, "-c", SLEEPING], stdout=subprocess.PIPE) as alone:
-        assert alone.stdout is not None
-        alone.stdout.readline()
-        assert hold_descendants(alone.pid) == []
-        alone.kill()
-
-
 THREADS = """
 import signal, threading
 threading.Thread(target=threading.Event().wait, daemon=True).start()

@@ -8,7 +8,6 @@ import pytest
 
 from kourou.errors import ConfigError
 from kourou.service.process_keys import ProcessKeys
-from kourou.settings.registry import SettingsRegistry
 from kourou.settings.sources import render
 from kourou.transport.curve_keys import make_pair, read_pair
 
@@ -29,11 +28,6 @@ def test_an_address_open_to_the_network_must_be_wanted(key: str, host: str) -> N
 
 def test_pages_that_are_not_served_are_open_to_nobody() -> None:
     ProcessKeys(admin_host="0.0.0.0", admin_enabled=False).check_process()
-
-
-def test_none_of_them_can_be_changed_from_afar() -> None:
-    registry = SettingsRegistry.of(ProcessKeys())
-    assert not any(spec.dynamic for spec in registry)
 
 
 def test_with_keys_it_may_listen_to_the_network_but_not_show_its_pages(tmp_path: Path) -> None:

@@ -11,18 +11,6 @@ from kourou.service.process_keys import RemotingKeys
 from kourou.transport.curve_keys import make_pair, read_pair
 
 
-def test_by_default_they_are_served_where_everybody_is() -> None:
-    keys = RemotingKeys()
-    keys.check_remoting()
-    assert (keys.tcp_enabled, keys.tcp_address(9876), keys.idle_seconds) == (
-        True,
-        "127.0.0.1:9876",
-        120,
-    )
-    assert RemotingKeys(bind_address="::1").tcp_address(1) == "[::1]:1"
-    assert RemotingKeys(tcp_bind_address="127.0.0.2").tcp_address(1) == "127.0.0.2:1"
-
-
 def test_an_address_that_is_open_to_the_network_must_be_meant() -> None:
     with pytest.raises(ConfigError, match=r"tcpBindAddress=.* is refused"):
         RemotingKeys(tcp_bind_address="0.0.0.0").check_remoting()

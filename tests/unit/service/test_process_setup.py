@@ -75,15 +75,6 @@ def test_output_that_cannot_be_written_is_known_afterwards(unbuffered: str) -> N
     assert (done.returncode, done.stderr) == (0, b"%d\n" % errno.ENOSPC)
 
 
-def test_output_that_was_written_is_no_trouble() -> None:
-    assert run("print('x'); print(output_trouble())").stdout == b"x\nNone\n"
-
-
-def test_it_may_be_asked_for_twice() -> None:
-    done = run("first = sys.stdout; hold_standard_streams(); print(first is sys.stdout)", "<&-")
-    assert done.stdout == b"True\n"
-
-
 def test_a_reader_that_had_enough_needs_no_word() -> None:
     assert as_output_sentence(BrokenPipeError(errno.EPIPE, "Broken pipe")) == ""
     full = OSError(errno.ENOSPC, "No space left on device")

@@ -61,29 +61,6 @@ def test_the_ready_file_goes_with_the_process_that_it_names(
     assert not (tmp_path / "gentle.ready").exists()
 
 
-def test_how_a_child_ended_in_words(tmp_path: Path) -> None:
-    child = Child("gentle", python(GENTLE), tmp_path)
-    child.wait_for_ready()
-    assert child.how_it_ended() == "still runs"
-    child.stop()
-    assert child.how_it_ended() == "ended by itself with exit code 7"
-    assert not child.ended_in_peace
-    calm = Child("calm", python("pass"), tmp_path)
-    assert calm.wait_for_exit(30) == 0
-    assert calm.ended_in_peace
-    other = Child("other", python(GENTLE), tmp_path)
-    other.kill()
-    assert other.how_it_ended() == "was killed by SIGKILL"
-
-
-def test_kill_reaps(tmp_path: Path) -> None:
-    child = Child("gentle", python(GENTLE), tmp_path)
-    child.wait_for_ready()
-    assert child.kill() == -signal.SIGKILL
-    with pytest.raises(ChildProcessError):
-        os.waitpid(child.pid, os.WNOHANG)
-
-
 def test_refused_settings_are_reported_in_the_childs_own_sentence(tmp_path: Path) -> None:
     source = "import sys; sys.exit(print('kourou broker: listenPort is no number') or 2)"
     child = Child("strict", python(source), tmp_path)

@@ -12,7 +12,6 @@ from kourou.runtime.core import AskClient, Notify, Peer, Received, Reply, ReplyT
 from kourou.service.protocol_server import (
     BUSY,
     ProtocolServers,
-    RequestObserver,
     connection_families,
 )
 from kourou.telemetry.metrics import Family
@@ -89,14 +88,6 @@ def test_a_request_that_is_not_admitted_is_refused() -> None:
     assert zmq.calls == [Reply(to, Code.SYSTEM_BUSY, BUSY)]
 
 
-def test_all_are_paused_and_closed() -> None:
-    both = Noting("zmq"), Noting("tcp")
-    protocols = ProtocolServers(*both)
-    protocols.pause()
-    protocols.close()
-    assert [each.calls for each in both] == [["pause", "close"]] * 2
-
-
 def test_figures_are_put_together() -> None:
     protocols = ProtocolServers(Noting("zmq"), Noting("tcp"))
     assert protocols.statistics()["tcp"]["host"]["peers"] == 9
@@ -113,10 +104,3 @@ def test_figures_are_put_together() -> None:
         ({"cluster": "c", "carrier": "zmq"}, 4),
         ({"cluster": "c", "carrier": "tcp"}, 4),
     ]
-
-
-def test_who_looks_away_costs_nothing() -> None:
-    observer = RequestObserver()
-    assert observer.arrived() == 0
-    observer.handled()
-    observer.answered(ReplyTo(peer("zmq"), 1), 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections.abc import AsyncIterator, Callable
 
@@ -21,7 +20,6 @@ from kourou.protocol.messages.pulls import (
     GetMaxOffset,
     GetMaxOffsetResponse,
     PullMessage,
-    PullResponse,
 )
 from kourou.protocol.messages.sends import SendMessage, SendResponse
 from kourou.protocol.request import Answerer
@@ -457,42 +455,3 @@ async def test_connections_are_counted(setup: Setup) -> None:
     wire.writer.close()
     await until(lambda: bool(setup.lost))
     assert setup.lost == [setup.received[0].to.peer]
-
-
-async def test_paused_it_still_answers(setup: Setup) -> None:
-    wire = await setup.connect()
-    wire.say(ask())
-    (it,) = await setup.arrives()
-    setup.protocol.pause()
-    setup.protocol.reply(
-        Reply(
-            it.to,
-            Code.PULL_NOT_FOUND,
-            "NO_NEW_MESSAGE",
-            PullResponse(
-                suggest_which_broker_id=0, next_begin_offset=5, min_offset=0, max_offset=5
-            ),
-        )
-    )
-    heard = await wire.hear()
-    assert (heard.code, heard.remark) == (19, "NO_NEW_MESSAGE")
-    assert heard.ext_fields == {
-        "suggestWhichBrokerId": "0", "nextBeginOffset": "5", "minOffset": "0", "maxOffset": "5",
-    }  # fmt: skip
-
-
-async def test_what_is_written_is_standard_json(setup: Setup) -> None:
-    wire = await setup.connect()
-    wire.say(ask())
-    (it,) = await setup.arrives()
-    setup.protocol.reply(Reply(it.to, Code.SYSTEM_ERROR, 'quo"ted\n主题'))
-    raw = await wire.reader.read(65_536)
-    assert json.loads(raw[8:]) == {
-        "code": 1,
-        "flag": 1,
-        "language": "JAVA",
-        "opaque": 27,
-        "remark": 'quo"ted\n主题',
-        "serializeTypeCurrentRPC": "JSON",
-        "version": 409,
-    }

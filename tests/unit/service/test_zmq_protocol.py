@@ -13,7 +13,7 @@ from kourou.protocol.messages.namesrv import GetKvConfig, GetKvConfigResponse, G
 from kourou.protocol.request import Answerer, Request
 from kourou.protocol.wire.frames import NO_TRACE, Frame, FrameKind, encode_reply, encode_request
 from kourou.runtime.core import AskClient, ClientAnswered, Notify, Peer, Received, Reply
-from kourou.service.protocol_server import ProtocolServers, TransportCallbacks
+from kourou.service.protocol_server import TransportCallbacks
 from kourou.service.zmq_protocol import ZmqProtocol
 from kourou.transport.zmq_client import ZmqConnection
 
@@ -158,15 +158,6 @@ async def test_what_cannot_be_answered_is_answered_so(
     assert isinstance(frame, Frame)
     assert frame.code == code
     assert setup.received == []
-
-
-async def test_a_request_beyond_the_inbox_limit_is_refused(setup: Setup) -> None:
-    asked = asyncio.ensure_future(setup.connect().request(ASK, timeout_ms=TIMEOUT_MS))
-    await until(lambda: bool(setup.received))
-    protocols = ProtocolServers(setup.protocol)
-    protocols.refuse("something that nobody waits for")
-    protocols.refuse(setup.received[0])
-    assert (await asked).code == Code.SYSTEM_BUSY
 
 
 async def test_the_lost_are_reported_and_counted(setup: Setup) -> None:

@@ -31,18 +31,6 @@ class Sample:
 KEYS: dict[str, Setting] = {one.name: one for one in settings_of(Sample)}
 
 
-def test_what_is_known_of_a_field() -> None:
-    count = KEYS["count"]
-    assert (count.key, count.kind, count.optional, count.default) == ("someCount", int, False, 3)
-    assert (count.rocketmq, count.seed, count.range_text) == ("3", "", "1 to 10")
-    assert KEYS["wanted"].seed == "false"
-    assert KEYS["maybe"].optional
-    assert KEYS["maybe"].rocketmq == ""
-    assert KEYS["flavour"].choices == ("SWEET", "SOUR")
-    assert KEYS["flavour"].rocketmq == "SWEET"
-    assert KEYS["place"].default == Path("/tmp")
-
-
 @pytest.mark.parametrize(
     ("attribute", "text", "value"),
     [

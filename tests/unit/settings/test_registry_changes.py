@@ -70,14 +70,6 @@ def test_a_stored_value_that_the_registry_no_longer_allows_has_no_effect(stored:
     assert settings.effective(state, HOURS) == 72
 
 
-def test_a_copy_stays_behind():
-    state = apply(ChangedSettings(), [SettingChanged("traceOn", False)])
-    copy = state.copy()
-    apply(state, [SettingChanged("traceOn", None, False)])
-    assert copy.values == {"traceOn": False}
-    assert state.values == {}
-
-
 def test_a_promise_that_is_not_kept_is_refused_and_its_usual_value_changes_nothing():
     with pytest.raises(ConfigError, match="aclEnable=true is refused: Kourou does not need it"):
         settings.decide_change(

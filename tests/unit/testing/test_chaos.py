@@ -192,16 +192,6 @@ def test_a_broker_whose_disk_fails_ends_and_what_it_promised_is_there(kourou_clu
         assert sent.eventually(topic)[0].body == b"promised"
 
 
-def test_heal_takes_everything_back(kourou_topic, once, kourou_chaos, kourou_broker, kourou_sent):
-    kourou_chaos.drop_requests(times=None)
-    kourou_chaos.fill_disk()
-    kourou_chaos.kill()
-    kourou_chaos.repair()
-    assert kourou_broker.is_up("broker-a")
-    once.send(kourou_topic, b"x")
-    kourou_sent.one(kourou_topic)
-
-
 def test_one_of_several_is_meant_by_its_name(kourou_cluster):
     cluster = kourou_cluster(2)
     chaos = cluster.chaos

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
-from kourou.errors import BadRequest, ConfigError, Unavailable
-from kourou.testing.cluster_broker import ClusterBroker, until_free
+from kourou.errors import ConfigError, Unavailable
+from kourou.testing.cluster_broker import ClusterBroker
 from kourou.testing.cluster_thread import TravelClock
 from kourou.testing.disk import MemoryDisk
 
@@ -47,29 +45,6 @@ async def test_each_start_tells_where_the_log_ended(make):
     await broker.start(NOBODY)
     await broker.kill()
     assert broker.found == [0, end]
-
-
-async def test_a_port_that_somebody_took_is_said(monkeypatch):
-    monkeypatch.setattr("kourou.testing.cluster_broker.PORT_WAIT_S", 0)
-    taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
-    port = taken.sockets[0].getsockname()[1]
-    with pytest.raises(ConfigError, match=f"port {port} is in use"):
-        await until_free(port)
-    taken.close()
-    await taken.wait_closed()
-    await until_free(port)
-
-
-async def test_one_that_is_up_is_not_started_and_one_that_is_down_has_no_service(make):
-    broker = make()
-    with pytest.raises(Unavailable, match="broker-a is down"):
-        assert broker.service
-    await broker.start(NOBODY)
-    with pytest.raises(BadRequest, match="is up already"):
-        await broker.start(NOBODY)
-    await broker.stop()
-    await broker.stop()
-    await broker.kill()
 
 
 async def test_a_start_that_fails_leaves_its_port_and_store_free(make, monkeypatch):

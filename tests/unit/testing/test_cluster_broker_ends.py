@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from kourou.broker.config import BrokerSettings
@@ -59,26 +57,6 @@ async def test_a_stopped_broker_closes_its_store_and_a_dead_one_does_not(home):
     again = await home.born()
     assert again.parts.view.log_range()[1] >= end
     await again.stop()
-
-
-async def test_waiters_are_notified_whenever_something_was_handled(home):
-    broker = await home.born()
-    await asyncio.sleep(0)
-    before = home.moves
-    broker._post(broker._session._tick())
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert home.moves > before
-    await broker.stop()
-
-
-async def test_before_it_listens_it_has_nothing_to_show(home):
-    broker = MortalBroker(home.settings, TravelClock(), home.disk, [], lambda: None)
-    for part in ("server", "store", "parts"):
-        with pytest.raises(AssertionError):
-            getattr(broker, part)
-    await broker.die()
-    await broker.stop()
 
 
 async def test_it_dies_in_the_middle_of_a_start(home):

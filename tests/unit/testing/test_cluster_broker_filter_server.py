@@ -63,8 +63,3 @@ def refresh(mq, topic: str) -> None:
     """Without it a client finds out by waiting for a connection, 3 s."""
     session = mq._client.session
     session.io.submit(session.routes.refresh(topic)).result()
-
-
-def test_settings_are_those_of_the_service(kourou_cluster):
-    with pytest.raises(Exception, match="filterStrikes"):
-        kourou_cluster(brokers=1, filter_servers=1, filter_settings={"filterStrikes": "many"})

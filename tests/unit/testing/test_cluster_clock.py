@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
 
-from kourou.testing import cluster_clock
 from kourou.testing.cluster_clock import ClusterClock
 from kourou.testing.cluster_thread import ClusterThread
 
@@ -35,15 +33,6 @@ def clock(settled, due):
     thread.stop()
 
 
-def test_it_is_a_moment_in_utc(clock):
-    before = datetime.now(UTC)
-    clock.leap(days=1)
-    moment = clock.now
-    assert moment.tzinfo is UTC
-    assert timedelta(days=1) <= moment - before + timedelta(milliseconds=1)
-    assert moment.timestamp() * 1_000 <= clock.now_ms
-
-
 def test_it_goes_in_steps_with_a_pause_before_and_after_each(clock, settled):
     clock.advance(seconds=10)
     assert settled == list(range(0, 10_001, 200))
@@ -57,19 +46,6 @@ def test_a_step_ends_where_something_is_due(clock, settled, due):
     assert settled[-1] == 10_000
 
 
-@pytest.mark.parametrize(
-    ("way", "steps"),
-    [
-        ({"seconds": 0}, [0]),
-        ({"seconds": 0.05}, [0, 20, 40, 50]),
-        ({"seconds": timedelta(milliseconds=30)}, [0, 20, 30]),
-    ],
-)
-def test_short_ways_have_short_steps(clock, settled, way, steps):
-    clock.advance(**way)
-    assert settled == steps
-
-
 def test_long_ways_have_steps_that_no_request_times_out_in(clock, settled):
     clock.advance(minutes=30, hours=1, days=1)
     assert settled[-1] == 1_000 * (30 * 60 + 3_600 + 86_400)
@@ -80,19 +56,6 @@ def test_long_ways_have_steps_that_no_request_times_out_in(clock, settled):
 def test_a_leap_is_one_step_before_which_all_that_is_under_way_arrives(clock, settled):
     clock.leap(hours=72)
     assert settled == [0, 72 * 3_600_000]
-
-
-def test_a_long_way_may_take_long(clock, monkeypatch):
-    given = []
-
-    def run(work, within_s: float = 1.0) -> None:
-        work.close()
-        given.append(within_s)
-
-    monkeypatch.setattr(clock._thread, "run", run)
-    clock.advance(seconds=1)
-    clock.advance(days=3)
-    assert given[1] > 1_000 > cluster_clock.WORK_S_MAX * 2 > given[0]
 
 
 def test_it_never_goes_back(clock):

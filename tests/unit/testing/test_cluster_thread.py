@@ -37,23 +37,11 @@ def test_work_runs_there_and_its_result_comes_here(thread):
     assert threading.current_thread().name != "kourou-io-cluster"
 
 
-async def test_it_can_be_awaited(thread):
-    assert await thread.run_async(who()) == "kourou-io-cluster"
-
-
 def test_what_takes_too_long_is_ended_and_said(thread):
     with pytest.raises(TimeoutError, match="not done within"):
         thread.run(for_ever(), within_s=0)
     with pytest.raises(TimeoutError, match="its own"):
         thread.run(fails())
-
-
-def test_its_own_thread_cannot_wait_for_itself(thread):
-    async def from_within() -> None:
-        thread.run(who())
-
-    with pytest.raises(AssertionError, match="your own threads"):
-        thread.run(from_within())
 
 
 def test_clients_of_the_address_run_on_it_and_live_by_its_clock(thread):

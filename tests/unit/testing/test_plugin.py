@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -13,18 +12,6 @@ import pytest
 pytest_plugins = ("pytester",)
 
 HEAVY = ("zmq", "numpy", "sqlalchemy", "msgspec")
-FIXTURES = (
-    "kourou_settings",
-    "kourou_broker",
-    "kourou_cluster",
-    "kourou_topic",
-    "kourou_client",
-    "kourou_async_client",
-    "kourou_sent",
-    "kourou_async_sent",
-    "kourou_clock",
-    "kourou_chaos",
-)
 
 
 @pytest.fixture
@@ -72,12 +59,6 @@ def test_who_uses_no_fixture_of_it_imports_nothing_for_it(tmp_path):
     ours = [name for name in there if name.split(".")[0].startswith("kourou")]
     assert ours == ["kourou", "kourou.testing", "kourou.testing.plugin", "kourou.version"]
     assert not set(HEAVY) & set(there)
-
-
-def test_every_fixture_says_what_it_is(run):
-    listed = run("def test(): pass", "--fixtures").stdout.str()
-    for name in FIXTURES:
-        assert re.search(rf"^{name}( \[session scope\])? -- .*\n    \S", listed, re.MULTILINE), name
 
 
 def test_one_broker_serves_the_session_and_settings_are_overridden_in_conftest(run):
@@ -156,50 +137,6 @@ def test_a_cluster_of_a_tests_own_ends_with_it(run):
         """
     )
     done.assert_outcomes(passed=2)
-
-
-def test_a_failed_question_fails_the_test_and_says_what_is_there(run):
-    done = run(
-        """
-        def test_it(kourou_topic, kourou_client, kourou_sent):
-            kourou_client.send(kourou_topic, b"x", tag="open")
-            kourou_sent.one(kourou_topic, tag="paid", within_s=0)
-        """
-    )
-    done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(["E *0 messages in *tag='paid'*", "*tag='open'*body=b'x'"])
-
-
-def test_coroutines_need_no_plugin_of_their_own(run):
-    done = run(
-        """
-        import asyncio
-
-        def test_it(kourou_topic, kourou_async_client, kourou_async_sent):
-            async def story():
-                await kourou_async_client.send(kourou_topic, b"x")
-                assert (await kourou_async_sent.one(kourou_topic)).body == b"x"
-
-            asyncio.run(story())
-        """
-    )
-    done.assert_outcomes(passed=1)
-
-
-def test_time_passes_for_the_broker_and_its_clients(run):
-    done = run(
-        """
-        def test_it(kourou_clock, kourou_topic, kourou_client):
-            before_ms = kourou_clock.now_ms
-            kourou_client.send(kourou_topic, b"x")
-            kourou_clock.advance(minutes=10)
-            with kourou_client.subscribe(kourou_topic) as messages:
-                message = next(iter(messages))
-            assert kourou_clock.now_ms - message.born_timestamp >= 600_000
-            assert message.born_timestamp >= before_ms
-        """
-    )
-    done.assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize("question", ["one(topic)", "none(topic)", "all(topic, 2)"])

@@ -8,7 +8,6 @@ import threading
 import msgspec
 import pytest
 
-from kourou.errors import Unavailable
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.testing.sent import SHOWN_MAX, TopicConditions
 
@@ -107,12 +106,6 @@ def test_all_there_is_and_exactly_so_many(kourou_sent, kourou_topic, send):
     assert len(kourou_sent.eventually(kourou_topic, 3)) == 6
 
 
-def test_a_queue_of_many_messages_is_read_to_its_end(kourou_sent, kourou_broker, kourou_client):
-    topic = kourou_broker.create_topic(queues=1)
-    kourou_client.send_many(topic, [b"%d" % number for number in range(1_000)])
-    assert len(kourou_sent.all(topic, 1_000)) == 1_000
-
-
 def test_a_question_waits_for_what_another_thread_sends(kourou_sent, kourou_topic, send):
     threading.Timer(0.01, send, [b"late"]).start()
     assert kourou_sent.one(kourou_topic).body == b"late"
@@ -151,14 +144,6 @@ def test_consumed_waits_for_the_group_and_says_what_it_has_not_read(
     kourou_client.send(kourou_topic, b"2", queue=placed)
     with pytest.raises(AssertionError, match="committed up to 1 of 0 to 2"):
         kourou_sent.consumed(kourou_topic, "g", within_s=0)
-
-
-def test_a_broker_that_is_down_cannot_be_asked(kourou_cluster):
-    cluster = kourou_cluster(2)
-    sent = cluster.sent()
-    cluster.chaos.kill("broker-b")
-    with pytest.raises(Unavailable, match="broker-b is down"):
-        sent.all(TOPIC)
 
 
 async def test_async_tests_ask_the_same_and_their_loop_goes_on(

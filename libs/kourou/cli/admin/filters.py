@@ -120,7 +120,7 @@ def filter_list(client: Client, *, group: OneGroup = "", broker: OneBroker = Non
             one.newest,
             one.active,
             one.policy.value,
-            state_of(one),
+            one.status,
             one.skipped,
         )
         for name, one in _each(client.admin.filters.list(group, broker=broker))
@@ -137,13 +137,6 @@ def filter_list(client: Client, *, group: OneGroup = "", broker: OneBroker = Non
         )
         remarks.append(f"filter servers of {where}: {online}")
     return Report(columns, rows, remarks)
-
-
-def state_of(one: FilterState) -> str:
-    """`runs`, `disabled` or `quarantined`; a quarantined version does not run, even if active."""
-    if one.active is None:
-        return "disabled"
-    return "quarantined" if one.active in one.quarantined else "runs"
 
 
 @command("filter show", "Show a filter's versions or source (-s).")
@@ -190,9 +183,7 @@ def filter_show(
     )
     remarks = []
     for where, one in filters:
-        remarks.append(
-            f"{where}: {state_of(one)}, policy {one.policy.value}, {one.skipped} skipped"
-        )
+        remarks.append(f"{where}: {one.status}, policy {one.policy.value}, {one.skipped} skipped")
         remarks += [
             f"{where}: version {number} is quarantined: {printable(reason)}"
             for number, reason in sorted(one.quarantined.items())
@@ -336,7 +327,7 @@ def filter_policy(
         group, name, target, reason=reason, broker=broker, cluster=cluster
     )
     report = _changes(done)
-    report.remarks.append(f"if {name} fails on a message: {POLICY_MEANINGS[target]}")
+    report.remarks.append(f"if {name} fails on a message: {FilterPolicy(target).meaning}")
     if target != FilterPolicy.PASS:  # a quarantine outlives the policy that caused it
         report.remarks += [
             f"{where}: version {change.version} is quarantined ({printable(change.quarantined)}), "
@@ -345,13 +336,6 @@ def filter_policy(
             if change.quarantined is not None
         ]
     return report
-
-
-POLICY_MEANINGS = {
-    "hold": "the group waits at it until the filter is fixed",
-    "skip": "it is skipped and recorded",
-    "pass": "it is delivered unfiltered",
-}
 
 
 @command("filter delete")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +24,7 @@ from kourou.cli.admin.command import (
 from kourou.cli.admin.report import Report, local_time
 from kourou.errors import GroupNotFound, KourouError
 from kourou.model.subscription import GroupConfig
+from kourou.model.topic import MessageQueue
 
 if TYPE_CHECKING:
     from kourou.client.admin.dead_letters import StoredDeadLetter
@@ -170,13 +171,16 @@ def consumer_progress(
     """Show a group's offset and lag in every queue."""
     if group is None:
         return _all_progress(client)
-    if owners.on:
-        return _progress_with_owners(client, group, topic)
-    return progress(client, group, topic)
+    return progress(client, group, topic, _owners(client, group) if owners.on else None)
 
 
-def progress(client: Client, group: str, topic: str | None) -> Report:
-    """A group's offset and lag in every queue."""
+def progress(
+    client: Client,
+    group: str,
+    topic: str | None,
+    owners: Mapping[MessageQueue, str] | None = None,
+) -> Report:
+    """A group's offset and lag in every queue, and with `owners` the consumer of the queue."""
     rows = [
         (
             queue.topic,
@@ -185,11 +189,13 @@ def progress(client: Client, group: str, topic: str | None) -> Report:
             one.broker_offset,
             one.consumer_offset,
             max(0, one.broker_offset - one.consumer_offset),
+            *(() if owners is None else (owners.get(queue),)),
             local_time(one.last_timestamp),
         )
         for queue, one in client.admin.offsets.of(group, topic).items()
     ]
-    columns = ("topic", "broker", "queue", "end", "group", "lag", "last consumed")
+    member = () if owners is None else ("member",)
+    columns = ("topic", "broker", "queue", "end", "group", "lag", *member, "last consumed")
     return Report(columns, rows, [f"lag {sum(row[5] for row in rows):,} in all"])
 
 
@@ -221,31 +227,16 @@ def _connected(client: Client, group: str) -> tuple[str | None, int | None, int]
     return connected.message_model.value, min(versions), len(versions)
 
 
-def _progress_with_owners(client: Client, group: str, topic: str | None) -> Report:
-    """A group's offsets and lag, and the consumer of each queue."""
+def _owners(client: Client, group: str) -> dict[MessageQueue, str]:
+    """The consumer of each queue, as consumers report it."""
     from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo
 
-    owners = {
+    return {
         queue: client_id
         for client_id, info in client.admin.members.running_infos(group).items()
         if isinstance(info, ConsumerRunningInfo)
         for queue in info.queues
     }
-    rows = [
-        (
-            queue.topic,
-            queue.broker_name,
-            queue.queue_id,
-            one.broker_offset,
-            one.consumer_offset,
-            max(0, one.broker_offset - one.consumer_offset),
-            owners.get(queue),
-            local_time(one.last_timestamp),
-        )
-        for queue, one in client.admin.offsets.of(group, topic).items()
-    ]
-    columns = ("topic", "broker", "queue", "end", "group", "lag", "member", "last consumed")
-    return Report(columns, rows, [f"lag {sum(row[5] for row in rows):,} in all"])
 
 
 # -- consumers and producers ----------------------------------------------------------------------

@@ -26,8 +26,11 @@ from kourou_console.lists import (
     Reason,
     brokers_of,
     cut,
+    view_from,
 )
-from kourou_console.operation import BodyKind, Operation
+from kourou_console.operation import Chapter
+
+OPERATIONS = Chapter("Cluster and brokers")
 
 
 class BrokerSetting(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,8 +137,9 @@ class GroupQueueLag(QueueLag, frozen=True, kw_only=True):
     group: str
 
 
+@OPERATIONS.get("/v1/brokers/{broker}/config", "broker_config")
 async def config(gateway: Gateway, parameters: BrokerPath) -> Listing[BrokerSetting]:
-    """Every setting, its current value, and whether it can be changed while the broker runs."""
+    """Settings of a broker: value, allowed range, changeable at run time."""
     await brokers_of(gateway, parameters.broker)
     found = await _settings(gateway, parameters.broker)
     return Listing(items=found, total=len(found), as_of_ms=gateway.clock.now_ms())
@@ -151,25 +155,21 @@ async def _settings(gateway: Gateway, broker: str) -> list[BrokerSetting]:
 
 
 def _setting(one: SettingView) -> BrokerSetting:
-    return BrokerSetting(
-        name=one.name,
-        value=one.value,
-        configured=one.configured,
+    return view_from(
+        BrokerSetting,
+        one,
         changed=one.value != one.configured,
-        kind=one.kind,
         about=one.about or None,
-        changeable=one.changeable,
         why_not=one.why_not or None,
-        minimum=one.minimum,
-        maximum=one.maximum,
         choices=list(one.choices),
     )
 
 
+@OPERATIONS.patch("/v1/brokers/{broker}/config", "update_broker_config")
 async def update_config(
     gateway: Gateway, parameters: BrokerChange, body: SettingsBody
 ) -> SettingChanges:
-    """Change settings while the broker runs: all, or none if one is rejected."""
+    """Change settings of a running broker, all or none. `preview=true` shows what is refused."""
     await brokers_of(gateway, parameters.broker)
     known = {one.name: one for one in await _settings(gateway, parameters.broker)}
     changes = [_change(known.get(name), name, value) for name, value in body.settings.items()]
@@ -217,10 +217,11 @@ def _number_refused(one: BrokerSetting, text: str) -> str | None:
     return None
 
 
+@OPERATIONS.put("/v1/brokers/{broker}/write-permission", "broker_write_permission")
 async def write_permission(
     gateway: Gateway, parameters: BrokerChange, body: WritePermission
 ) -> Done:
-    """Restore or remove a broker's write permission in the routes, for example before a stop."""
+    """Stop or resume writes to a broker, for example before a shutdown."""
     name = parameters.broker
     await brokers_of(gateway, name)
     admin = gateway.admin.brokers
@@ -244,8 +245,9 @@ _CLEANED = {
 }
 
 
+@OPERATIONS.post("/v1/brokers/{broker}/cleaning", "clean_broker")
 async def cleaning(gateway: Gateway, parameters: BrokerChange, body: Cleaning) -> Done:
-    """Let a broker delete expired files."""
+    """Delete expired log segments, expired queue files, or queues of deleted topics."""
     name = parameters.broker
     await brokers_of(gateway, name)
     admin = gateway.admin.brokers
@@ -264,8 +266,9 @@ async def cleaning(gateway: Gateway, parameters: BrokerChange, body: Cleaning) -
     )
 
 
+@OPERATIONS.get("/v1/brokers/{broker}/statistics", "broker_counter")
 async def counter(gateway: Gateway, parameters: CounterParameters) -> Counted:
-    """One counter over the last minute, hour and day."""
+    """One of RocketMQ's counters over the last minute, hour and day."""
     await brokers_of(gateway, parameters.broker)
     found = await gateway.admin.brokers.statistics(
         parameters.broker, parameters.item, parameters.key
@@ -285,8 +288,9 @@ async def counter(gateway: Gateway, parameters: CounterParameters) -> Counted:
     )
 
 
+@OPERATIONS.get("/v1/brokers/{broker}/groups", "broker_progress")
 async def all_progress(gateway: Gateway, parameters: AllProgress) -> Listing[GroupQueueLag]:
-    """The progress of every group in every queue of one broker, the largest lag first."""
+    """The offsets of every group in every queue of one broker."""
     await brokers_of(gateway, parameters.broker)
     found = await gateway.admin.offsets.everywhere(
         parameters.broker, ordered_only=parameters.ordered
@@ -328,10 +332,11 @@ class Promotion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     force: bool = False
 
 
+@OPERATIONS.post("/v1/brokers/{broker}/transfer-leader", "transfer_leader")
 async def transfer_leader(
     gateway: Gateway, parameters: BrokerChange, body: TransferParams
 ) -> LeaderChange:
-    """Let another node of a Raft group lead. No acknowledged message is lost."""
+    """Transfer leadership of a Raft group, before its leader is stopped."""
     name = parameters.broker
     await brokers_of(gateway, name)
     members = members_of(await gateway.admin.replicas.of(name))
@@ -356,8 +361,9 @@ async def transfer_leader(
     return _response(gateway, name, says, members)
 
 
+@OPERATIONS.post("/v1/brokers/{broker}/promote", "promote")
 async def promote(gateway: Gateway, parameters: BrokerChange, body: Promotion) -> LeaderChange:
-    """Make a follower the leader of its log, in a new epoch."""
+    """Promote a follower to leader. `preview=true` shows what would be lost."""
     name = parameters.broker
     await brokers_of(gateway, name)
     if (body.broker_id is None) == (body.address is None):
@@ -435,99 +441,3 @@ def _response(
         as_of_ms=gateway.clock.now_ms(),
         missing=[Missing(one.address, one.why or "") for one in members if one.role is None],
     )
-
-
-_CHAPTER = "Cluster and brokers"
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET",
-        "/v1/brokers/{broker}/config",
-        "broker_config",
-        "Settings of a broker: value, allowed range, changeable at run time.",
-        _CHAPTER,
-        config,
-        Listing[BrokerSetting],
-        BrokerPath,
-    ),
-    Operation(
-        "PATCH",
-        "/v1/brokers/{broker}/config",
-        "update_broker_config",
-        "Change settings of a running broker, all or none. `preview=true` shows what is refused.",
-        _CHAPTER,
-        update_config,
-        SettingChanges,
-        BrokerChange,
-        SettingsBody,
-        BodyKind.JSON,
-    ),
-    Operation(
-        "PUT",
-        "/v1/brokers/{broker}/write-permission",
-        "broker_write_permission",
-        "Stop or resume writes to a broker, for example before a shutdown.",
-        _CHAPTER,
-        write_permission,
-        Done,
-        BrokerChange,
-        WritePermission,
-        BodyKind.JSON,
-    ),
-    Operation(
-        "POST",
-        "/v1/brokers/{broker}/cleaning",
-        "clean_broker",
-        "Delete expired log segments, expired queue files, or queues of deleted topics.",
-        _CHAPTER,
-        cleaning,
-        Done,
-        BrokerChange,
-        Cleaning,
-        BodyKind.JSON,
-    ),
-    Operation(
-        "GET",
-        "/v1/brokers/{broker}/statistics",
-        "broker_counter",
-        "One of RocketMQ's counters over the last minute, hour and day.",
-        _CHAPTER,
-        counter,
-        Counted,
-        CounterParameters,
-    ),
-    Operation(
-        "GET",
-        "/v1/brokers/{broker}/groups",
-        "broker_progress",
-        "The offsets of every group in every queue of one broker.",
-        _CHAPTER,
-        all_progress,
-        Listing[GroupQueueLag],
-        AllProgress,
-    ),
-    Operation(
-        "POST",
-        "/v1/brokers/{broker}/transfer-leader",
-        "transfer_leader",
-        "Transfer leadership of a Raft group, before its leader is stopped.",
-        _CHAPTER,
-        transfer_leader,
-        LeaderChange,
-        BrokerChange,
-        TransferParams,
-        BodyKind.JSON,
-    ),
-    Operation(
-        "POST",
-        "/v1/brokers/{broker}/promote",
-        "promote",
-        "Promote a follower to leader. `preview=true` shows what would be lost.",
-        _CHAPTER,
-        promote,
-        LeaderChange,
-        BrokerChange,
-        Promotion,
-        BodyKind.JSON,
-    ),
-)

@@ -13,7 +13,9 @@ from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo
 from kourou_console.api.groups import GroupPath
 from kourou_console.gateway import Gateway
 from kourou_console.lists import LIST_ITEMS, Limit, Listing, Missing, Name, answers, brokers_of
-from kourou_console.operation import BodyKind, Operation
+from kourou_console.operation import Chapter
+
+OPERATIONS = Chapter("Groups")
 
 ClientName = Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
 
@@ -158,8 +160,9 @@ class DirectAnswer(msgspec.Struct, frozen=True, kw_only=True):
     as_of_ms: int
 
 
+@OPERATIONS.get("/v1/groups/{group}/members", "group_members")
 async def members(gateway: Gateway, parameters: GroupPath) -> MemberList:
-    """The connected consumers; an empty list if there are none."""
+    """The connected consumers of a group, and its consumption model."""
     try:
         found = await gateway.admin.groups.connections(parameters.group)
     except Rejected:
@@ -192,8 +195,11 @@ def _shown(wanted: Iterable[Subscription]) -> list[SubscriptionView]:
     return sorted(found, key=lambda one: one.topic)
 
 
+@OPERATIONS.get("/v1/groups/{group}/members/{client}/running", "member_running")
 async def running(gateway: Gateway, parameters: MemberPath) -> RunningConsumer:
-    """One consumer's settings, queues and rates, requested through a broker."""
+    """The status reported by one consumer: settings, queues, rates; with `stacks=true` its
+    threads.
+    """
     info = await gateway.admin.members.running_info(
         parameters.group, parameters.client, stacks=parameters.stacks
     )
@@ -237,8 +243,9 @@ def _queues(info: ConsumerRunningInfo) -> list[HeldQueue]:
     ]
 
 
+@OPERATIONS.get("/v1/groups/{group}/subscriptions", "group_subscriptions")
 async def subscriptions(gateway: Gateway, parameters: GroupPath) -> SubscriptionList:
-    """The subscriptions of each consumer, and the topics with different subscriptions."""
+    """The subscriptions of each consumer, and inconsistent subscriptions by topic."""
     try:
         found = await gateway.admin.members.subscriptions(parameters.group)
     except Rejected:  # no consumer is connected
@@ -293,6 +300,23 @@ def clashes_of(by_client: Mapping[str, list[SubscriptionView]]) -> list[Clash]:
     return found
 
 
+@OPERATIONS.post("/v1/groups/{group}/direct", "consume_directly")
+async def consume_directly(
+    gateway: Gateway, parameters: GroupPath, body: DirectBody
+) -> DirectAnswer:
+    """Deliver one stored message to a consumer of the group now; offsets do not change."""
+    message = await gateway.admin.messages.by_id(body.topic, body.message_id)
+    found = await gateway.admin.members.consume(parameters.group, message, body.client)
+    return DirectAnswer(
+        result=found.consume_result,
+        ordered=found.order,
+        remark=found.remark,
+        took_ms=found.spent_time_mills,
+        as_of_ms=gateway.clock.now_ms(),
+    )
+
+
+@OPERATIONS.get("/v1/producers", "producers")
 async def producers(gateway: Gateway, parameters: ProducersWanted) -> Listing[ConnectedProducer]:
     """All connected producers with group and last heartbeat."""
     names = await brokers_of(gateway, parameters.broker)
@@ -324,8 +348,9 @@ async def producers(gateway: Gateway, parameters: ProducersWanted) -> Listing[Co
     )
 
 
+@OPERATIONS.get("/v1/producers/{group}", "producers_of_group")
 async def producers_of(gateway: Gateway, parameters: GroupPath) -> Listing[ConnectedProducer]:
-    """The connected producers of one group; an empty list if there are none."""
+    """The connected producers of one group."""
     try:
         found = await gateway.admin.groups.producers(parameters.group)
     except Rejected:
@@ -342,87 +367,3 @@ async def producers_of(gateway: Gateway, parameters: GroupPath) -> Listing[Conne
         for one in found
     ]
     return Listing(items=items, total=len(items), as_of_ms=gateway.clock.now_ms())
-
-
-async def consume_directly(
-    gateway: Gateway, parameters: GroupPath, body: DirectBody
-) -> DirectAnswer:
-    """Let a consumer handle a stored message now; the group's progress stays as it is."""
-    message = await gateway.admin.messages.by_id(body.topic, body.message_id)
-    found = await gateway.admin.members.consume(parameters.group, message, body.client)
-    return DirectAnswer(
-        result=found.consume_result,
-        ordered=found.order,
-        remark=found.remark,
-        took_ms=found.spent_time_mills,
-        as_of_ms=gateway.clock.now_ms(),
-    )
-
-
-_CHAPTER = "Groups"
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET",
-        "/v1/groups/{group}/members",
-        "group_members",
-        "The connected consumers of a group, and its consumption model.",
-        _CHAPTER,
-        members,
-        MemberList,
-        GroupPath,
-    ),
-    Operation(
-        "GET",
-        "/v1/groups/{group}/members/{client}/running",
-        "member_running",
-        "The status reported by one consumer: settings, queues, rates; with `stacks=true` its "
-        "threads.",
-        _CHAPTER,
-        running,
-        RunningConsumer,
-        MemberPath,
-    ),
-    Operation(
-        "GET",
-        "/v1/groups/{group}/subscriptions",
-        "group_subscriptions",
-        "The subscriptions of each consumer, and inconsistent subscriptions by topic.",
-        _CHAPTER,
-        subscriptions,
-        SubscriptionList,
-        GroupPath,
-    ),
-    Operation(
-        "POST",
-        "/v1/groups/{group}/direct",
-        "consume_directly",
-        "Deliver one stored message to a consumer of the group now; offsets do not change.",
-        _CHAPTER,
-        consume_directly,
-        DirectAnswer,
-        GroupPath,
-        DirectBody,
-        BodyKind.JSON,
-    ),
-    Operation(
-        "GET",
-        "/v1/producers",
-        "producers",
-        "All connected producers with group and last heartbeat.",
-        _CHAPTER,
-        producers,
-        Listing[ConnectedProducer],
-        ProducersWanted,
-    ),
-    Operation(
-        "GET",
-        "/v1/producers/{group}",
-        "producers_of_group",
-        "The connected producers of one group.",
-        _CHAPTER,
-        producers_of,
-        Listing[ConnectedProducer],
-        GroupPath,
-    ),
-)

@@ -15,10 +15,23 @@ from kourou.model.limits import CONSOLE_SETTINGS_MAX, GATEWAY_LINE_BYTES_MAX
 from kourou.protocol.bodies.broker_bodies import ReplicasView
 from kourou_console.api.overview import BrokerFigures, broker_figures
 from kourou_console.gateway import Gateway
-from kourou_console.lists import LOOK_S, Done, Listing, Missing, Name, asked, brokers_of, why
+from kourou_console.lists import (
+    LOOK_S,
+    Done,
+    Listing,
+    Missing,
+    Name,
+    Preview,
+    asked,
+    brokers_of,
+    why,
+)
 from kourou_console.metrics.broker_runtime import Runtime, runtime_of
 from kourou_console.metrics.sampler import Sampler
-from kourou_console.operation import BodyKind, NoParameters, Operation
+from kourou_console.operation import Chapter, NoParameters
+
+OPERATIONS = Chapter("Cluster and brokers")
+NAME_SERVER_OPERATIONS = Chapter("Name servers")
 
 CANDIDATE = "candidate"
 MISSING = "missing"
@@ -115,8 +128,9 @@ class BrokerPath(msgspec.Struct, frozen=True):
     broker: Name
 
 
+@OPERATIONS.get("/v1/cluster", "cluster")
 async def cluster(gateway: Gateway, _parameters: NoParameters) -> ClusterAnswer:
-    """Every broker of every cluster."""
+    """All clusters with brokers, leaders and replicas, queried now."""
     info = await gateway.admin.cluster.info()
     found, missing = await _brokers(gateway, sorted(info.brokers))
     clusters = [
@@ -126,15 +140,17 @@ async def cluster(gateway: Gateway, _parameters: NoParameters) -> ClusterAnswer:
     return ClusterAnswer(clusters, gateway.clock.now_ms(), missing)
 
 
+@OPERATIONS.get("/v1/brokers", "brokers")
 async def brokers(gateway: Gateway, _parameters: NoParameters) -> Listing[Broker]:
-    """The brokers as one list."""
+    """All brokers as one list."""
     found, missing = await _brokers(gateway, await brokers_of(gateway))
     items = [found[name] for name in sorted(found)]
     return Listing(items=items, total=len(items), as_of_ms=gateway.clock.now_ms(), missing=missing)
 
 
+@OPERATIONS.get("/v1/brokers/{broker}", "broker")
 async def broker(gateway: Gateway, parameters: BrokerPath) -> Broker:
-    """One broker."""
+    """One broker: replicas, epoch, disk, rates."""
     await brokers_of(gateway, parameters.broker)
     found, missing = await _brokers(gateway, [parameters.broker])
     if parameters.broker not in found:
@@ -142,8 +158,9 @@ async def broker(gateway: Gateway, parameters: BrokerPath) -> Broker:
     return found[parameters.broker]
 
 
+@OPERATIONS.get("/v1/brokers/{broker}/replicas", "broker_replicas")
 async def replicas(gateway: Gateway, parameters: BrokerPath) -> Listing[LogReplica]:
-    """Every replica of a broker's log, as reported by itself."""
+    """Replicas of a broker's log: role, epoch, end and lag, reported by each."""
     await brokers_of(gateway, parameters.broker)
     members = every_member(await gateway.admin.replicas.of(parameters.broker))
     missing = [
@@ -156,8 +173,9 @@ async def replicas(gateway: Gateway, parameters: BrokerPath) -> Listing[LogRepli
     )
 
 
+@OPERATIONS.get("/v1/brokers/{broker}/runtime", "broker_runtime")
 async def runtime(gateway: Gateway, parameters: BrokerPath) -> RuntimeAnswer:
-    """A broker's runtime table."""
+    """A broker's runtime table under RocketMQ's names, and its last sample."""
     await brokers_of(gateway, parameters.broker)
     raw = await gateway.admin.brokers.runtime(parameters.broker)
     sampled = gateway.part(Sampler).brokers.get(parameters.broker)
@@ -342,20 +360,15 @@ class ValueBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value: Annotated[str, msgspec.Meta(max_length=GATEWAY_LINE_BYTES_MAX)]
 
 
-class NameServerChange(msgspec.Struct, frozen=True):
-    """`preview`: only report the effects."""
-
-    preview: bool = False
-
-
 class NameServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """New values as texts, by the names of settings."""
 
     settings: Annotated[dict[str, str], msgspec.Meta(min_length=1, max_length=CONSOLE_SETTINGS_MAX)]
 
 
+@NAME_SERVER_OPERATIONS.get("/v1/name-servers", "name_servers")
 async def name_servers(gateway: Gateway, _parameters: NoParameters) -> Listing[NameServer]:
-    """The current status of every known name server."""
+    """All name servers with state and settings."""
     found = await gateway.admin.name_servers.each()
     items, missing = [], []
     for address, one in found.items():
@@ -369,8 +382,9 @@ async def name_servers(gateway: Gateway, _parameters: NoParameters) -> Listing[N
     return Listing(items=items, total=len(items), as_of_ms=gateway.clock.now_ms(), missing=missing)
 
 
-async def update(gateway: Gateway, parameters: NameServerChange, body: NameServerSettings) -> Done:
-    """Change settings at every name server, which rejects settings that cannot be changed."""
+@NAME_SERVER_OPERATIONS.patch("/v1/name-servers/config", "update_name_servers")
+async def update(gateway: Gateway, parameters: Preview, body: NameServerSettings) -> Done:
+    """Change run-time settings of all name servers; none can be changed in this version."""
     if not parameters.preview:
         await gateway.admin.name_servers.update_settings(body.settings)
     will = "would be" if parameters.preview else "is"
@@ -384,148 +398,44 @@ async def update(gateway: Gateway, parameters: NameServerChange, body: NameServe
     )
 
 
+@NAME_SERVER_OPERATIONS.get("/v1/name-servers/values", "name_server_values")
 async def values(gateway: Gateway, parameters: ValuesWanted) -> Listing[KeyValue]:
-    """The keys of a namespace with their values, from one name server."""
+    """The keys of a namespace and their values."""
     found = await gateway.admin.name_servers.list(parameters.namespace)
     items = [KeyValue(parameters.namespace, key, value) for key, value in sorted(found.items())]
     return Listing(items=items, total=len(items), as_of_ms=gateway.clock.now_ms())
 
 
+@NAME_SERVER_OPERATIONS.put("/v1/name-servers/values/{namespace}/{key}", "put_name_server_value")
 async def put_value(gateway: Gateway, parameters: KeyPath, body: ValueBody) -> Done:
-    """Set a key at every name server."""
-    admin = gateway.admin.name_servers
-    before = await admin.get(parameters.namespace, parameters.key)
-    if not parameters.preview:
-        await admin.put(parameters.namespace, parameters.key, body.value)
-    will = "would be" if parameters.preview else "is"
-    was = "It was not there." if before is None else f"It was {before}."
-    return Done(
-        preview=parameters.preview,
-        says=[f"{parameters.namespace}/{parameters.key} {will} {body.value}.", was],
-        as_of_ms=gateway.clock.now_ms(),
-    )
+    """Set a key of a namespace at every name server."""
+    return await _set_value(gateway, parameters, body.value)
 
 
+@NAME_SERVER_OPERATIONS.delete(
+    "/v1/name-servers/values/{namespace}/{key}", "delete_name_server_value"
+)
 async def delete_value(gateway: Gateway, parameters: KeyPath) -> Done:
-    """Remove a key at every name server; a missing key is not an error."""
+    """Remove a key of a namespace, at every name server."""
+    return await _set_value(gateway, parameters, None)
+
+
+async def _set_value(gateway: Gateway, place: KeyPath, value: str | None) -> Done:
+    """Set a key, or remove it; a missing key is not an error."""
     admin = gateway.admin.name_servers
-    before = await admin.get(parameters.namespace, parameters.key)
-    if not parameters.preview:
-        await admin.delete(parameters.namespace, parameters.key)
-    will = "would be" if parameters.preview else "is"
+    before = await admin.get(place.namespace, place.key)
+    if not place.preview:
+        if value is None:
+            await admin.delete(place.namespace, place.key)
+        else:
+            await admin.put(place.namespace, place.key, value)
+    will = "would be" if place.preview else "is"
     was = "It was not there." if before is None else f"It was {before}."
     return Done(
-        preview=parameters.preview,
-        says=[f"{parameters.namespace}/{parameters.key} {will} removed.", was],
+        preview=place.preview,
+        says=[
+            f"{place.namespace}/{place.key} {will} {'removed' if value is None else value}.",
+            was,
+        ],
         as_of_ms=gateway.clock.now_ms(),
     )
-
-
-_CHAPTER = "Name servers"
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET",
-        "/v1/cluster",
-        "cluster",
-        "All clusters with brokers, leaders and replicas, queried now.",
-        "Cluster and brokers",
-        cluster,
-        ClusterAnswer,
-    ),
-    Operation(
-        "GET",
-        "/v1/brokers",
-        "brokers",
-        "All brokers as one list.",
-        "Cluster and brokers",
-        brokers,
-        Listing[Broker],
-    ),
-    Operation(
-        "GET",
-        "/v1/brokers/{broker}",
-        "broker",
-        "One broker: replicas, epoch, disk, rates.",
-        "Cluster and brokers",
-        broker,
-        Broker,
-        BrokerPath,
-    ),
-    Operation(
-        "GET",
-        "/v1/brokers/{broker}/replicas",
-        "broker_replicas",
-        "Replicas of a broker's log: role, epoch, end and lag, reported by each.",
-        "Cluster and brokers",
-        replicas,
-        Listing[LogReplica],
-        BrokerPath,
-    ),
-    Operation(
-        "GET",
-        "/v1/brokers/{broker}/runtime",
-        "broker_runtime",
-        "A broker's runtime table under RocketMQ's names, and its last sample.",
-        "Cluster and brokers",
-        runtime,
-        RuntimeAnswer,
-        BrokerPath,
-    ),
-)
-
-NAME_SERVER_OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET",
-        "/v1/name-servers",
-        "name_servers",
-        "All name servers with state and settings.",
-        _CHAPTER,
-        name_servers,
-        Listing[NameServer],
-    ),
-    Operation(
-        "PATCH",
-        "/v1/name-servers/config",
-        "update_name_servers",
-        "Change run-time settings of all name servers; none can be changed in this version.",
-        _CHAPTER,
-        update,
-        Done,
-        NameServerChange,
-        NameServerSettings,
-        BodyKind.JSON,
-    ),
-    Operation(
-        "GET",
-        "/v1/name-servers/values",
-        "name_server_values",
-        "The keys of a namespace and their values.",
-        _CHAPTER,
-        values,
-        Listing[KeyValue],
-        ValuesWanted,
-    ),
-    Operation(
-        "PUT",
-        "/v1/name-servers/values/{namespace}/{key}",
-        "put_name_server_value",
-        "Set a key of a namespace at every name server.",
-        _CHAPTER,
-        put_value,
-        Done,
-        KeyPath,
-        ValueBody,
-        BodyKind.JSON,
-    ),
-    Operation(
-        "DELETE",
-        "/v1/name-servers/values/{namespace}/{key}",
-        "delete_name_server_value",
-        "Remove a key of a namespace, at every name server.",
-        _CHAPTER,
-        delete_value,
-        Done,
-        KeyPath,
-    ),
-)

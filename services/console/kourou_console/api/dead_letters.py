@@ -30,7 +30,7 @@ from kourou.model.limits import (
 )
 from kourou.model.names import DLQ_PREFIX, check_group, dlq_topic
 from kourou.model.topic import MessageQueue
-from kourou_console.api.groups import all_groups
+from kourou_console.api.groups import GroupPath, all_groups
 from kourou_console.dead_letters.redrives import RedriveJob, RedriveOutcome, RedriveResult, Redrives
 from kourou_console.dead_letters.selection import (
     Selection,
@@ -42,11 +42,14 @@ from kourou_console.dead_letters.selection import (
 from kourou_console.gateway import Gateway
 from kourou_console.http.responses import ALWAYS, HttpError, disposition
 from kourou_console.leases.leases import wanted_of
-from kourou_console.lists import Done, Listing, Missing, Name, asked
+from kourou_console.lists import Done, Listing, Missing, Name, Preview, asked
 from kourou_console.messages.bodies import Budget
 from kourou_console.messages.cursors import decode_cursor, encode_cursor
 from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, StoredMessageView, view_of
-from kourou_console.operation import BodyKind, NoParameters, Operation
+from kourou_console.operation import Chapter, NoParameters
+
+OPERATIONS = Chapter("Dead letters")
+DISCARD_OPERATIONS = Chapter("Dead letters")
 
 AT_ONCE = 16
 
@@ -60,12 +63,6 @@ class OfGroup(msgspec.Struct, frozen=True, kw_only=True):
     count: Annotated[int, msgspec.Meta(ge=1, le=MESSAGES_PER_PAGE_MAX)] = 50
     cursor: str | None = None
     body_max: BodyMax = PREVIEW_BYTES
-
-
-class ExportOf(msgspec.Struct, frozen=True, kw_only=True):
-    """A group."""
-
-    group: Name
 
 
 class DeadLetterView(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,8 +177,9 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     as_of_ms: int
 
 
+@OPERATIONS.get("/v1/dead-letters", "list_dead_letters")
 async def list_dead_letters(gateway: Gateway, parameters: OfGroup) -> DeadLetterList:
-    """The dead letters of a group, and their causes."""
+    """The unhandled dead letters of a group, oldest first, with counts by cause."""
     found = await unhandled_dead_letters(gateway, parameters.group)
     missing: list[Missing] = []
     # Cursors include silent queues, so that their dead letters are listed when their brokers reply.
@@ -251,10 +249,11 @@ def _view(dead_letter: StoredDeadLetter, message: StoredMessageView) -> DeadLett
     )
 
 
+@OPERATIONS.get("/v1/dead-letters/groups", "list_dead_letter_groups")
 async def list_dead_letter_groups(
     gateway: Gateway, parameters: NoParameters
 ) -> Listing[GroupDeadLetters]:
-    """All groups with a dead-letter topic."""
+    """Groups with dead letters, and their number."""
     topics = await gateway.admin.topics.list()
     groups = [one.removeprefix(DLQ_PREFIX) for one in topics if one.startswith(DLQ_PREFIX)]
 
@@ -268,10 +267,13 @@ async def list_dead_letter_groups(
     return Listing(items=items, total=len(groups), as_of_ms=gateway.clock.now_ms(), missing=missing)
 
 
+@OPERATIONS.get("/v1/dead-letters/export", "export_dead_letters", media_type="application/x-ndjson")
 async def export_dead_letters(
-    gateway: Gateway, parameters: ExportOf, request: web.BaseRequest
+    gateway: Gateway, parameters: GroupPath, request: web.BaseRequest
 ) -> web.StreamResponse:
-    """All unhandled dead letters, one on each line."""
+    """All unhandled dead letters of a group with bodies, as JSON lines. The last line has `end`:
+    true and the total; if it is missing, the export is incomplete.
+    """
     found = await unhandled_dead_letters(gateway, parameters.group)
     name = f"dead-letters-{parameters.group}.jsonl"
     headers = {
@@ -299,8 +301,12 @@ async def export_dead_letters(
     return response
 
 
+@OPERATIONS.post("/v1/dead-letters/redrives", "begin_redrive", status=202)
 async def begin_redrive(gateway: Gateway, parameters: NoParameters, body: RedriveParams) -> JobView:
-    """Start a redelivery job."""
+    """Redeliver selected dead letters to their group at a given rate; only that group receives
+    them. With `dry_run` nothing is sent. The response is a job: poll it until it has ended. Its
+    state is `done` only if every message was sent. An unknown group is 404.
+    """
     selection = body.filter or Selection()
     wanted_of(selection.tag, selection.sql)  # reject an invalid filter before anything starts
     await _check_there(gateway, check_group(body.group))
@@ -325,21 +331,26 @@ async def _check_there(gateway: Gateway, group: str) -> None:
             raise GroupNotFound(f"group {group!r} not found") from None
 
 
+@OPERATIONS.get("/v1/dead-letters/redrives", "list_redrives")
 async def list_redrives(gateway: Gateway, parameters: NoParameters) -> Listing[JobView]:
-    """The jobs since the gateway's start, the newest first."""
+    """Recent redelivery jobs of this gateway, newest first, without results."""
     jobs = list(gateway.part(Redrives).jobs.values())[::-1]
     items = [_job(gateway, one, 0, 0) for one in jobs]
     return Listing(items=items, total=len(items), as_of_ms=gateway.clock.now_ms())
 
 
+@OPERATIONS.get("/v1/dead-letters/redrives/{id}", "get_redrive")
 async def get_redrive(gateway: Gateway, parameters: OneJob) -> JobView:
-    """A job and the outcomes of its dead letters."""
+    """A redelivery job with the result of each message, from a given number."""
     job = gateway.part(Redrives).job(parameters.id)
     return _job(gateway, job, parameters.begin, parameters.count)
 
 
+@OPERATIONS.delete("/v1/dead-letters/redrives/{id}", "stop_redrive")
 async def stop_redrive(gateway: Gateway, parameters: JobName) -> JobView:
-    """Stop a job."""
+    """Stop a redelivery job: messages already sent stay sent, the rest remain dead letters. An
+    ended job does not change.
+    """
     redrives = gateway.part(Redrives)
     job = redrives.job(parameters.id)
     await redrives.stop(job)
@@ -372,12 +383,6 @@ def _outcome(one: RedriveResult) -> OutcomeView:
     return OutcomeView(id=one.id, state=one.outcome.value, error=one.error)
 
 
-class DiscardWanted(msgspec.Struct, frozen=True):
-    """`preview`: only report how many dead letters would be discarded."""
-
-    preview: bool = False
-
-
 class DiscardBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Those of a group with these ids, as the list has them, and all before them in their queues;
     without ids the oldest thousand.
@@ -403,8 +408,9 @@ class DiscardResult(Done, frozen=True, kw_only=True):
     marks: list[Mark]
 
 
-async def discard(gateway: Gateway, parameters: DiscardWanted, body: DiscardBody) -> DiscardResult:
-    """Move the group's marks past these dead letters. Raises 404 for an ID that is not listed."""
+@DISCARD_OPERATIONS.post("/v1/dead-letters/discards", "discard_dead_letters")
+async def discard(gateway: Gateway, parameters: Preview, body: DiscardBody) -> DiscardResult:
+    """Discard dead letters: they are no longer listed, and stay in the log until it expires."""
     found = await unhandled_dead_letters(gateway, body.group)
     ids = set(body.ids)
     chosen = _Chosen()
@@ -489,100 +495,3 @@ async def _named(
             f"{found.group} has no dead letter {min(unknown)!r} listed",
             hint="use the `id` of a listed dead letter; discarded ones are not listed",
         )
-
-
-_CHAPTER = "Dead letters"
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET",
-        "/v1/dead-letters",
-        "list_dead_letters",
-        "The unhandled dead letters of a group, oldest first, with counts by cause.",
-        _CHAPTER,
-        list_dead_letters,
-        DeadLetterList,
-        parameters=OfGroup,
-    ),
-    Operation(
-        "GET",
-        "/v1/dead-letters/groups",
-        "list_dead_letter_groups",
-        "Groups with dead letters, and their number.",
-        _CHAPTER,
-        list_dead_letter_groups,
-        Listing[GroupDeadLetters],
-    ),
-    Operation(
-        "GET",
-        "/v1/dead-letters/export",
-        "export_dead_letters",
-        "All unhandled dead letters of a group with bodies, as JSON lines. The last line has "
-        "`end`: true and the total; if it is missing, the export is incomplete.",
-        _CHAPTER,
-        export_dead_letters,
-        None,
-        parameters=ExportOf,
-        stream=True,
-        media_type="application/x-ndjson",
-    ),
-    Operation(
-        "POST",
-        "/v1/dead-letters/redrives",
-        "begin_redrive",
-        "Redeliver selected dead letters to their group at a given rate; only that group receives "
-        "them. With `dry_run` nothing is sent. The response is a job: poll it until it has ended. "
-        "Its state is `done` only if every message was sent. An unknown group is 404.",
-        _CHAPTER,
-        begin_redrive,
-        JobView,
-        body=RedriveParams,
-        body_kind=BodyKind.JSON,
-        status=202,
-    ),
-    Operation(
-        "GET",
-        "/v1/dead-letters/redrives",
-        "list_redrives",
-        "Recent redelivery jobs of this gateway, newest first, without results.",
-        _CHAPTER,
-        list_redrives,
-        Listing[JobView],
-    ),
-    Operation(
-        "GET",
-        "/v1/dead-letters/redrives/{id}",
-        "get_redrive",
-        "A redelivery job with the result of each message, from a given number.",
-        _CHAPTER,
-        get_redrive,
-        JobView,
-        parameters=OneJob,
-    ),
-    Operation(
-        "DELETE",
-        "/v1/dead-letters/redrives/{id}",
-        "stop_redrive",
-        "Stop a redelivery job: messages already sent stay sent, the rest remain dead letters. An "
-        "ended job does not change.",
-        _CHAPTER,
-        stop_redrive,
-        JobView,
-        parameters=JobName,
-    ),
-)
-
-DISCARD_OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "POST",
-        "/v1/dead-letters/discards",
-        "discard_dead_letters",
-        "Discard dead letters: they are no longer listed, and stay in the log until it expires.",
-        "Dead letters",
-        discard,
-        DiscardResult,
-        DiscardWanted,
-        DiscardBody,
-        BodyKind.JSON,
-    ),
-)

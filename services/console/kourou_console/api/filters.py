@@ -6,7 +6,7 @@ at each broker, with its reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from kourou.client.admin.filters import FilterChangeResult
 from kourou.errors import BadRequest, Code, Rejected
 from kourou.filtering.python_rules import check_source
-from kourou.model.filter import FilterPolicy, FilterState, FilterVersion, check_filter_name
+from kourou.model.filter import FilterPolicy, FilterState, check_filter_name
 from kourou.model.limits import FILTER_SOURCE_BYTES_MAX, FILTER_TRIED_MESSAGES_MAX
 from kourou.protocol.bodies.filter_bodies import FilterFigures
 from kourou_console.gateway import Gateway
@@ -31,8 +31,11 @@ from kourou_console.lists import (
     asked,
     brokers_of,
     cut,
+    view_from,
 )
-from kourou_console.operation import BodyKind, Operation
+from kourou_console.operation import Chapter
+
+OPERATIONS = Chapter("Filters")
 
 Source = Annotated[str, msgspec.Meta(min_length=1, max_length=FILTER_SOURCE_BYTES_MAX)]
 
@@ -154,13 +157,15 @@ class FilterVersionStatistics(msgspec.Struct, frozen=True, kw_only=True):
     failed_at_ms: int | None
 
 
+@OPERATIONS.get("/v1/filters", "filters")
 async def filters(gateway: Gateway, parameters: FiltersWanted) -> FilterList:
-    """All filters at all brokers that reply."""
+    """The filters of all groups at all brokers: versions, active version, policy, quarantine."""
     return await _filters(gateway, parameters.group or "", "", parameters.broker, parameters.limit)
 
 
+@OPERATIONS.get("/v1/filters/{group}/{name}", "filter")
 async def one_filter(gateway: Gateway, parameters: FilterPath) -> FilterList:
-    """One filter, at every broker that has it. Raises 404 if none has it."""
+    """One filter, at every broker that has it."""
     found = await _filters(
         gateway, parameters.group, parameters.name, parameters.broker, LIST_ITEMS
     )
@@ -202,58 +207,34 @@ async def _filters(
 
 
 def _filter(broker: str, one: FilterState) -> FilterView:
-    return FilterView(
+    return view_from(
+        FilterView,
+        one,
         broker=broker,
-        group=one.group,
-        name=one.name,
-        state=state_of(one),
-        active=one.active,
-        before_active=one.before_active,
-        newest=one.newest,
-        policy=one.policy,
-        skipped=one.skipped,
+        state=one.status,
         quarantined=[
             QuarantinedVersion(number, text) for number, text in sorted(one.quarantined.items())
         ],
-        versions=[_version(each) for each in one.versions],
+        versions=[view_from(FilterVersionView, each) for each in one.versions],
     )
 
 
-def state_of(one: FilterState) -> str:
-    """`runs`, `disabled` or `quarantined`; a quarantined filter does not run even if active."""
-    if one.active is None:
-        return "disabled"
-    return "quarantined" if one.active in one.quarantined else "runs"
-
-
-def _version(one: FilterVersion) -> FilterVersionView:
-    return FilterVersionView(
-        version=one.version,
-        sha256=one.sha256,
-        author=one.author,
-        note=one.note,
-        uploaded_ms=one.uploaded_ms,
-        size_bytes=one.size_bytes,
-        enabled_ms=one.enabled_ms,
-    )
-
-
+@OPERATIONS.get("/v1/filters/{group}/{name}/source", "filter_source")
 async def source(gateway: Gateway, parameters: SourceWanted) -> FilterSource:
-    """The Python source of a version, as uploaded."""
+    """The source of a version (default: the active version)."""
     found = await gateway.admin.filters.source(
         parameters.group, parameters.name, parameters.version, broker=parameters.broker
     )
-    return FilterSource(
-        **msgspec.structs.asdict(_version(found)),
-        source=found.source or "",
-        as_of_ms=gateway.clock.now_ms(),
+    return view_from(
+        FilterSource, found, source=found.source or "", as_of_ms=gateway.clock.now_ms()
     )
 
 
+@OPERATIONS.get("/v1/filter-statistics", "filter_statistics")
 async def statistics(
     gateway: Gateway, parameters: StatisticsParams
 ) -> Listing[FilterVersionStatistics]:
-    """The statistics of filters, from each filter server that replies."""
+    """Filter statistics since the start of the filter servers."""
     names = await brokers_of(gateway, parameters.broker)
     group, name = parameters.group or "", parameters.name or ""
 
@@ -277,25 +258,13 @@ async def statistics(
 
 
 def _statistics(server: str, one: FilterFigures) -> FilterVersionStatistics:
-    return FilterVersionStatistics(
+    return view_from(
+        FilterVersionStatistics,
+        one,
         server=server,
-        group=one.group,
-        name=one.name,
-        version=one.version,
-        seen=one.seen,
-        passed=one.passed,
-        errors=one.errors,
-        skipped=one.skipped,
-        unfiltered=one.unfiltered,
         micros_a_message=round(one.micros / one.seen, 2) if one.seen else None,
-        bytes_in=one.bytes_in,
-        bytes_out=one.bytes_out,
-        starts=one.starts,
         failure_count=one.failures,
-        running=one.running,
-        quarantined=one.quarantined,
         last_failure=f"{one.failure}: {one.reason}" if one.failure else None,
-        failed_at_ms=one.failed_at_ms,
     )
 
 
@@ -407,17 +376,11 @@ class TrialList(Listing[Tried], frozen=True, kw_only=True):
     trials: list[TrialResult]
 
 
-_MEANINGS = {
-    FilterPolicy.HOLD: "the group waits at it until the filter is fixed",
-    FilterPolicy.SKIP: "it is skipped and recorded",
-    FilterPolicy.PASS: "it is delivered unfiltered",
-}
-
-
+@OPERATIONS.put("/v1/filters/{group}/{name}", "put_filter")
 async def put(
     gateway: Gateway, parameters: FilterTarget, body: UploadBody, call: RequestContext
 ) -> FilterChanges:
-    """Upload a version; a known source keeps its version."""
+    """Upload a version of a filter; an identical source keeps its version."""
     group, name = parameters.group, check_filter_name(parameters.name)
     check_source(body.source, name)
     if parameters.preview:
@@ -447,39 +410,29 @@ async def put(
     return _response(gateway, says, done)
 
 
+@OPERATIONS.post("/v1/filters/{group}/{name}/enable", "enable_filter")
 async def enable(gateway: Gateway, parameters: FilterTarget, body: EnableBody) -> FilterChanges:
-    """Run a version from now on; this ends its quarantine."""
+    """Enable a version of a filter."""
     what = "the newest version" if body.version is None else f"version {body.version}"
     if parameters.preview:
         return await _preview(gateway, parameters, body, f"{what} would be enabled")
-    done = await gateway.admin.filters.enable(
-        parameters.group,
-        parameters.name,
-        body.version,
-        reason=body.reason,
-        broker=body.broker,
-        cluster=body.cluster,
-    )
+    done = await _decide(gateway.admin.filters.enable, parameters, body, body.version)
     return _response(gateway, _running(done), done)
 
 
+@OPERATIONS.post("/v1/filters/{group}/{name}/disable", "disable_filter")
 async def disable(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) -> FilterChanges:
-    """Run no version: the group receives nothing until a version is enabled again."""
+    """Disable a filter; its group waits."""
     if parameters.preview:
         text = "no version would be enabled: the group waits until one is"
         return await _preview(gateway, parameters, body, text)
-    done = await gateway.admin.filters.disable(
-        parameters.group,
-        parameters.name,
-        reason=body.reason,
-        broker=body.broker,
-        cluster=body.cluster,
-    )
+    done = await _decide(gateway.admin.filters.disable, parameters, body)
     return _response(gateway, _running(done), done)
 
 
+@OPERATIONS.post("/v1/filters/{group}/{name}/rollback", "roll_back_filter")
 async def rollback(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) -> FilterChanges:
-    """Run the previous version again."""
+    """Enable the previous version of a filter."""
     if parameters.preview:
         found = await _there(gateway, parameters, body)
         says = [
@@ -489,29 +442,17 @@ async def rollback(gateway: Gateway, parameters: FilterTarget, body: ChangeBody)
             for one in found
         ]
         return _response(gateway, says, {}, preview=True)
-    done = await gateway.admin.filters.rollback(
-        parameters.group,
-        parameters.name,
-        reason=body.reason,
-        broker=body.broker,
-        cluster=body.cluster,
-    )
+    done = await _decide(gateway.admin.filters.rollback, parameters, body)
     return _response(gateway, _running(done), done)
 
 
+@OPERATIONS.post("/v1/filters/{group}/{name}/policy", "set_filter_policy")
 async def policy(gateway: Gateway, parameters: FilterTarget, body: PolicyBody) -> FilterChanges:
-    """Set the policy for messages that the filter cannot evaluate."""
-    text = f"if it fails on a message, {_MEANINGS[body.policy]}"
+    """Set the failure policy of a filter: hold, skip or pass the message."""
+    text = f"if it fails on a message, {body.policy.meaning}"
     if parameters.preview:
         return await _preview(gateway, parameters, body, text)
-    done = await gateway.admin.filters.set_policy(
-        parameters.group,
-        parameters.name,
-        body.policy,
-        reason=body.reason,
-        broker=body.broker,
-        cluster=body.cluster,
-    )
+    done = await _decide(gateway.admin.filters.set_policy, parameters, body, body.policy)
     says = [f"{where}: {text}." for where in sorted(done)]
     says += [
         f"{where}: version {one.version} is still quarantined ({one.quarantined})."
@@ -521,6 +462,7 @@ async def policy(gateway: Gateway, parameters: FilterTarget, body: PolicyBody) -
     return _response(gateway, says, done)
 
 
+@OPERATIONS.delete("/v1/filters/{group}/{name}", "delete_filter")
 async def delete(gateway: Gateway, parameters: FilterDeletion) -> FilterChanges:
     """Delete a filter with all its versions; the history keeps them."""
     target = FilterTarget(parameters.group, parameters.name, parameters.preview)
@@ -530,14 +472,25 @@ async def delete(gateway: Gateway, parameters: FilterDeletion) -> FilterChanges:
     if parameters.preview:
         text = "it would be deleted with all versions; consumers that use it wait"
         return await _preview(gateway, target, where, text)
-    done = await gateway.admin.filters.delete(
-        parameters.group,
-        parameters.name,
-        reason=parameters.reason,
-        broker=parameters.broker,
-        cluster=parameters.cluster,
-    )
+    done = await _decide(gateway.admin.filters.delete, target, where)
     return _response(gateway, [f"{at}: it is deleted." for at in sorted(done)], done)
+
+
+async def _decide(
+    decide: Callable[..., Awaitable[Mapping[str, FilterChangeResult]]],
+    target: FilterTarget,
+    body: ChangeBody,
+    *more: object,
+) -> Mapping[str, FilterChangeResult]:
+    """Decide something about the filter at the selected brokers."""
+    return await decide(
+        target.group,
+        target.name,
+        *more,
+        reason=body.reason,
+        broker=body.broker,
+        cluster=body.cluster,
+    )
 
 
 async def _there(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) -> list[FilterView]:
@@ -576,21 +529,13 @@ def _response(
     *,
     preview: bool = False,
 ) -> FilterChanges:
-    items = [
-        ChangedFilter(
-            broker=where,
-            version=one.version,
-            active=one.active,
-            created=one.created,
-            quarantined=one.quarantined,
-        )
-        for where, one in sorted(done.items())
-    ]
+    items = [view_from(ChangedFilter, one, broker=where) for where, one in sorted(done.items())]
     return FilterChanges(preview=preview, says=says, items=items, as_of_ms=gateway.clock.now_ms())
 
 
+@OPERATIONS.post("/v1/filters/{group}/{name}/trials", "try_filter")
 async def trial(gateway: Gateway, parameters: FilterPath, body: TrialBody) -> TrialList:
-    """The filter's results for the topic's last messages; no group's progress changes."""
+    """Dry run a filter on a topic's last messages; nothing is stored."""
     if body.source is not None and body.version is not None:
         raise BadRequest("give a source or a stored version, not both")
     found = await gateway.admin.filters.try_out(
@@ -603,143 +548,18 @@ async def trial(gateway: Gateway, parameters: FilterPath, body: TrialBody) -> Tr
         broker=body.broker or parameters.broker,
     )
     rows = [
-        Tried(
-            server=server,
-            queue=one.queue_id,
-            offset=one.offset,
-            message_id=one.message_id,
-            tag=one.tag,
-            keys=one.keys,
-            passed=one.passed,
-            reason=one.reason,
-            micros=one.micros,
-        )
+        view_from(Tried, one, server=server, queue=one.queue_id)
         for server, every in sorted(found.items())
         for one in every.messages
     ]
     trials = [
-        TrialResult(
+        view_from(
+            TrialResult,
+            one,
             server=server,
-            seen=one.seen,
-            passed=one.passed,
-            failed=one.failed,
-            micros=one.micros,
-            start_micros=one.start_micros,
             failure=one.failure or None,
             reason=one.reason or None,
         )
         for server, one in sorted(found.items())
     ]
     return TrialList(items=rows, total=len(rows), as_of_ms=gateway.clock.now_ms(), trials=trials)
-
-
-def _change(verb: str, name: str, about: str, handle: object, body: type) -> Operation:
-    return Operation(
-        "POST",
-        f"/v1/filters/{{group}}/{{name}}/{verb}",
-        name,
-        about,
-        _CHAPTER,
-        handle,  # type: ignore[arg-type]  # each takes a FilterTarget and its body
-        FilterChanges,
-        FilterTarget,
-        body,
-        BodyKind.JSON,
-    )
-
-
-_CHAPTER = "Filters"
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET",
-        "/v1/filters",
-        "filters",
-        "The filters of all groups at all brokers: versions, active version, policy, quarantine.",
-        _CHAPTER,
-        filters,
-        FilterList,
-        FiltersWanted,
-    ),
-    Operation(
-        "GET",
-        "/v1/filters/{group}/{name}",
-        "filter",
-        "One filter, at every broker that has it.",
-        _CHAPTER,
-        one_filter,
-        FilterList,
-        FilterPath,
-    ),
-    Operation(
-        "GET",
-        "/v1/filters/{group}/{name}/source",
-        "filter_source",
-        "The source of a version (default: the active version).",
-        _CHAPTER,
-        source,
-        FilterSource,
-        SourceWanted,
-    ),
-    Operation(
-        "GET",
-        "/v1/filter-statistics",
-        "filter_statistics",
-        "Filter statistics since the start of the filter servers.",
-        _CHAPTER,
-        statistics,
-        Listing[FilterVersionStatistics],
-        StatisticsParams,
-    ),
-    Operation(
-        "PUT",
-        "/v1/filters/{group}/{name}",
-        "put_filter",
-        "Upload a version of a filter; an identical source keeps its version.",
-        _CHAPTER,
-        put,
-        FilterChanges,
-        FilterTarget,
-        UploadBody,
-        BodyKind.JSON,
-        call=True,
-    ),
-    _change("enable", "enable_filter", "Enable a version of a filter.", enable, EnableBody),
-    _change("disable", "disable_filter", "Disable a filter; its group waits.", disable, ChangeBody),
-    _change(
-        "rollback",
-        "roll_back_filter",
-        ("Enable the previous version of a filter."),
-        rollback,
-        ChangeBody,
-    ),
-    _change(
-        "policy",
-        "set_filter_policy",
-        "Set the failure policy of a filter: hold, skip or pass the message.",
-        policy,
-        PolicyBody,
-    ),
-    Operation(
-        "DELETE",
-        "/v1/filters/{group}/{name}",
-        "delete_filter",
-        "Delete a filter with all its versions; the history keeps them.",
-        _CHAPTER,
-        delete,
-        FilterChanges,
-        FilterDeletion,
-    ),
-    Operation(
-        "POST",
-        "/v1/filters/{group}/{name}/trials",
-        "try_filter",
-        "Dry run a filter on a topic's last messages; nothing is stored.",
-        _CHAPTER,
-        trial,
-        TrialList,
-        FilterPath,
-        TrialBody,
-        BodyKind.JSON,
-    ),
-)

@@ -34,7 +34,9 @@ from kourou_console.lists import (
     why,
 )
 from kourou_console.metrics.sampler import Sampler
-from kourou_console.operation import BodyKind, Operation
+from kourou_console.operation import Chapter
+
+OPERATIONS = Chapter("Groups")
 
 _FIELDS = (
     *("consume_enabled", "from_min_enabled", "broadcast_enabled", "retry_queues", "attempts"),
@@ -232,8 +234,9 @@ async def all_groups(
     return await answers(names, configs)
 
 
+@OPERATIONS.get("/v1/groups", "groups")
 async def groups(gateway: Gateway, parameters: GroupsWanted) -> Listing[Group]:
-    """All configured groups, and those that only have progress."""
+    """Consumer groups of all brokers, with consumers, lag and dead letters."""
     found, missing = await all_groups(gateway)
     sampler = gateway.part(Sampler)
     await sampler.fresh()
@@ -309,8 +312,9 @@ def config_of(broker: str, one: GroupConfig) -> GroupConfigView:
     )
 
 
+@OPERATIONS.get("/v1/groups/{group}", "group")
 async def group(gateway: Gateway, parameters: GroupPath) -> GroupDetail:
-    """All information about one group except for its consumers and its progress."""
+    """One group: settings at each broker, topics, differences between brokers."""
     name = parameters.group
     found, missing = await all_groups(gateway)
     configs = {broker: every[name] for broker, every in found.items() if name in every}
@@ -371,8 +375,9 @@ def _clashes(configs: Mapping[str, GroupConfig]) -> list[str]:
 # -- changes --------------------------------------------------------------------------------------
 
 
+@OPERATIONS.put("/v1/groups/{group}", "put_group")
 async def put(gateway: Gateway, parameters: GroupChange, body: GroupBody) -> GroupChanges:
-    """Create or change a group, broker by broker; omitted fields stay as they are."""
+    """Create or change a group; fields left out are unchanged. `preview=true` shows changes."""
     name = check_group(parameters.group)
     if body.broker is not None and body.cluster is not None:
         raise BadRequest("give a broker or a cluster, not both")
@@ -431,8 +436,9 @@ def _said(name: str, items: list[BrokerGroupChange], *, preview: bool) -> list[s
     return says or ["No changes."]
 
 
+@OPERATIONS.delete("/v1/groups/{group}", "delete_group")
 async def delete(gateway: Gateway, parameters: GroupDeletion) -> GroupLoss:
-    """Delete a group, and its progress if requested. Raises GroupNotFound if no broker has it."""
+    """Delete a group, optionally with its offsets. `preview=true` shows what would be lost."""
     name = parameters.group
     found, missing = await all_groups(gateway, parameters.broker, parameters.cluster)
     brokers = [broker for broker, every in sorted(found.items()) if name in every]
@@ -482,51 +488,3 @@ async def delete(gateway: Gateway, parameters: GroupDeletion) -> GroupLoss:
         as_of_ms=gateway.clock.now_ms(),
         missing=missing,
     )
-
-
-_CHAPTER = "Groups"
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET",
-        "/v1/groups",
-        "groups",
-        "Consumer groups of all brokers, with consumers, lag and dead letters.",
-        _CHAPTER,
-        groups,
-        Listing[Group],
-        GroupsWanted,
-    ),
-    Operation(
-        "GET",
-        "/v1/groups/{group}",
-        "group",
-        "One group: settings at each broker, topics, differences between brokers.",
-        _CHAPTER,
-        group,
-        GroupDetail,
-        GroupPath,
-    ),
-    Operation(
-        "PUT",
-        "/v1/groups/{group}",
-        "put_group",
-        "Create or change a group; fields left out are unchanged. `preview=true` shows changes.",
-        _CHAPTER,
-        put,
-        GroupChanges,
-        GroupChange,
-        GroupBody,
-        BodyKind.JSON,
-    ),
-    Operation(
-        "DELETE",
-        "/v1/groups/{group}",
-        "delete_group",
-        "Delete a group, optionally with its offsets. `preview=true` shows what would be lost.",
-        _CHAPTER,
-        delete,
-        GroupLoss,
-        GroupDeletion,
-    ),
-)

@@ -17,10 +17,23 @@ from kourou.errors import BadRequest, Code, Rejected
 from kourou.model.limits import CONSOLE_HISTORY_PAGES_MAX, HISTORY_EVENTS_MAX
 from kourou.model.names import is_system_group
 from kourou.protocol.bodies.route_bodies import ClusterInfo
+from kourou_console.api.brokers import BrokerChange
 from kourou_console.gateway import Gateway
-from kourou_console.lists import Done, Listing, Missing, Name, Reason, answers, brokers_of
-from kourou_console.operation import BodyKind, Operation
+from kourou_console.lists import (
+    Done,
+    Listing,
+    Missing,
+    Name,
+    Preview,
+    Reason,
+    answers,
+    brokers_of,
+    view_from,
+)
+from kourou_console.operation import Chapter
 from kourou_console.topic_kinds import TopicKind, kind_of
+
+OPERATIONS = Chapter("History")
 
 EVENTS = 100
 EventNumber = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -186,19 +199,6 @@ class StateView(msgspec.Struct, frozen=True, kw_only=True):
     as_of_ms: int
 
 
-class UndoWanted(msgspec.Struct, frozen=True):
-    """`preview`: only report what would be reverted."""
-
-    preview: bool = False
-
-
-class BrokerUndoWanted(msgspec.Struct, frozen=True):
-    """The broker; `preview`: only report what would be reverted."""
-
-    broker: Name
-    preview: bool = False
-
-
 class UndoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which event; `force` even if what it changed has changed since, or messages are lost."""
 
@@ -215,8 +215,9 @@ class Undone(Done, frozen=True, kw_only=True):
     items: list[ControlEventView]
 
 
+@OPERATIONS.get("/v1/history", "history")
 async def history(gateway: Gateway, parameters: HistoryParams) -> HistoryList:
-    """The control events of one broker or all, the newest first."""
+    """Configuration changes of all brokers or one: who, when, why; newest first, paged."""
     info = await gateway.admin.cluster.info()
     brokers = await brokers_of(gateway, parameters.broker)
     before = _before(parameters.cursor, brokers)
@@ -299,19 +300,12 @@ def _before(cursor: str, brokers: list[str]) -> dict[str, int]:
 
 def _event_view(one: HistoryEvent, info: ClusterInfo) -> ControlEventView:
     kind, _, name = one.aggregate.partition("/")
-    return ControlEventView(
+    return view_from(
+        ControlEventView,
+        one,
         broker=one.broker_name,
-        offset=one.offset,
-        at_ms=one.at_ms,
-        aggregate=one.aggregate,
         kind=kind,
         name=name,
-        type=one.type,
-        fields=one.fields,
-        actor=one.actor,
-        reason=one.reason,
-        trace_id=one.trace_id,
-        undoes=one.undoes,
         final=_final(one, info),
     )
 
@@ -326,33 +320,22 @@ def _final(one: HistoryEvent, info: ClusterInfo) -> str | None:
     )
 
 
-async def broker_history(gateway: Gateway, parameters: BrokerHistoryParams) -> HistoryList:
-    """The control events of one broker."""
-    return await history(gateway, HistoryParams(**msgspec.structs.asdict(parameters)))
-
-
+@OPERATIONS.get("/v1/history/state", "state_at")
 async def state(gateway: Gateway, parameters: StateWanted) -> StateView:
-    """The state at a time, after an event, or now."""
+    """The configuration at a time (`at_ms`) or after an event (`offset`); without either, now."""
     found = await gateway.admin.history.state_at(
         parameters.aggregate,
         broker=parameters.broker,
         at_ms=parameters.at_ms,
         offset=parameters.offset,
     )
-    return StateView(
-        broker=found.broker_name,
-        aggregate=found.aggregate,
-        value=found.value,
-        next_offset=found.next_offset,
-        at_ms=found.at_ms,
-        as_of_ms=gateway.clock.now_ms(),
-    )
+    return view_from(StateView, found, broker=found.broker_name, as_of_ms=gateway.clock.now_ms())
 
 
-async def undo(gateway: Gateway, parameters: UndoWanted, body: UndoBody) -> Undone:
-    """Revert an event; a preview returns the event and the state before it.
-
-    Events that no broker can revert are rejected (409) without a request, also in a preview.
+@OPERATIONS.post("/v1/history/undo", "undo")
+async def undo(gateway: Gateway, parameters: Preview, body: UndoBody) -> Undone:
+    """Revert a change. `preview=true` shows the change and the resulting state; changes that cannot
+    be reverted (`final`) are refused.
     """
     admin = gateway.admin.history
     info = await gateway.admin.cluster.info()
@@ -405,70 +388,16 @@ async def _check_filter(gateway: Gateway, event: HistoryEvent) -> None:
         raise Rejected(f"group {group} has no filter {name}", code=Code.QUERY_NOT_FOUND)
 
 
-async def broker_undo(gateway: Gateway, parameters: BrokerUndoWanted, body: UndoBody) -> Undone:
-    """Revert an event at the broker of the path."""
+@OPERATIONS.get("/v1/brokers/{broker}/history", "broker_history")
+async def broker_history(gateway: Gateway, parameters: BrokerHistoryParams) -> HistoryList:
+    """Configuration changes at one broker."""
+    return await history(gateway, HistoryParams(**msgspec.structs.asdict(parameters)))
+
+
+@OPERATIONS.post("/v1/brokers/{broker}/undo", "broker_undo")
+async def broker_undo(gateway: Gateway, parameters: BrokerChange, body: UndoBody) -> Undone:
+    """Revert a change at one broker."""
     if body.broker is not None and body.broker != parameters.broker:
         raise BadRequest("the path names another broker than the body")
     there = msgspec.structs.replace(body, broker=parameters.broker)
-    return await undo(gateway, UndoWanted(parameters.preview), there)
-
-
-_CHAPTER = "History"
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET",
-        "/v1/history",
-        "history",
-        "Configuration changes of all brokers or one: who, when, why; newest first, paged.",
-        _CHAPTER,
-        history,
-        HistoryList,
-        HistoryParams,
-    ),
-    Operation(
-        "GET",
-        "/v1/history/state",
-        "state_at",
-        "The configuration at a time (`at_ms`) or after an event (`offset`); without either, now.",
-        _CHAPTER,
-        state,
-        StateView,
-        StateWanted,
-    ),
-    Operation(
-        "POST",
-        "/v1/history/undo",
-        "undo",
-        "Revert a change. `preview=true` shows the change and the resulting state; changes that "
-        "cannot be reverted (`final`) are refused.",
-        _CHAPTER,
-        undo,
-        Undone,
-        UndoWanted,
-        UndoBody,
-        BodyKind.JSON,
-    ),
-    Operation(
-        "GET",
-        "/v1/brokers/{broker}/history",
-        "broker_history",
-        "Configuration changes at one broker.",
-        _CHAPTER,
-        broker_history,
-        HistoryList,
-        BrokerHistoryParams,
-    ),
-    Operation(
-        "POST",
-        "/v1/brokers/{broker}/undo",
-        "broker_undo",
-        "Revert a change at one broker.",
-        _CHAPTER,
-        broker_undo,
-        Undone,
-        BrokerUndoWanted,
-        UndoBody,
-        BodyKind.JSON,
-    ),
-)
+    return await undo(gateway, Preview(parameters.preview), there)

@@ -31,9 +31,10 @@ from kourou_console.leases.member import GroupHeld, GroupMember
 from kourou_console.lists import Listing, Name
 from kourou_console.messages.bodies import Budget
 from kourou_console.messages.views import StoredMessageView, view_of
-from kourou_console.operation import BodyKind, NoParameters, Operation
+from kourou_console.operation import Chapter, NoParameters
 
-CHAPTER = "Consuming by leases"
+OPERATIONS = Chapter("Consuming by leases")
+
 
 Invisible = Annotated[int, msgspec.Meta(ge=LEASE_MS_MIN, le=LEASE_MS_MAX)]
 ReasonText = Annotated[str, msgspec.Meta(max_length=LEASE_REASON_LENGTH_MAX)]
@@ -174,11 +175,18 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
     as_of_ms: int
 
 
+@OPERATIONS.post(
+    "/v1/groups/{group}/topics/{topic}/leases", "receive_messages", leaves_with_caller=True
+)
 async def receive_messages(
-    gateway: Gateway, parameters: InGroupTopic, body: Receive | None = None
+    gateway: Gateway, parameters: InGroupTopic, body: Receive
 ) -> Listing[Leased]:
-    """Lease messages."""
-    body = body or Receive()
+    """Lease messages of a topic for a group. The gateway joins the group at the first receive and
+    leaves it after three minutes without receives. Messages that are neither acknowledged nor
+    returned in time are redelivered, also after a crash of the gateway. The answer is empty if no
+    message came within `wait_ms`; `missing` names the queues that are blocked because the group's
+    filter fails, and why.
+    """
     leases = gateway.part(Leases)
     first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
     last = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
@@ -242,8 +250,11 @@ def _wall_ms(gateway: Gateway, monotonic_ms: int) -> int:
     return clock.now_ms() + monotonic_ms - clock.monotonic_ms()
 
 
+@OPERATIONS.post("/v1/leases/{lease}/ack", "ack_lease")
 async def ack_lease(gateway: Gateway, parameters: OneLease) -> LeaseState:
-    """Acknowledge a message."""
+    """Acknowledge the message: it is not delivered to the group again. A second ack has no effect;
+    an ack for a lease that has ended otherwise is refused (410), and its message is redelivered.
+    """
     _ack(gateway.part(Leases), parameters.lease)
     return _state(gateway, parameters.lease, LeaseEnd.ACKED)
 
@@ -255,8 +266,9 @@ def _ack(leases: Leases, token: str) -> None:
         member.ack(held)
 
 
+@OPERATIONS.post("/v1/leases/{lease}/extend", "extend_lease")
 async def extend_lease(gateway: Gateway, parameters: OneLease, body: Extension) -> LeaseState:
-    """Extend a lease."""
+    """Set the remaining time of the lease, longer or shorter than before."""
     found = gateway.part(Leases).find(parameters.lease)
     assert found is not None, "no time limit was allowed"
     member, held = found
@@ -269,8 +281,13 @@ async def extend_lease(gateway: Gateway, parameters: OneLease, body: Extension) 
     )
 
 
+@OPERATIONS.post("/v1/leases/{lease}/retry", "retry_lease")
 async def retry_lease(gateway: Gateway, parameters: OneLease, body: Retry) -> LeaseState:
-    """Return a message for a retry."""
+    """Return the message: its broker redelivers it after a delay to any consumer of the group, and
+    moves it to the dead-letter queue when its retries are used up. The response comes after the
+    broker stored it. In ordered consumption the message keeps its position and is redelivered after
+    a second.
+    """
     found = gateway.part(Leases).find(parameters.lease, done=LeaseEnd.RETRIED)
     if found is not None:
         member, held = found
@@ -278,10 +295,13 @@ async def retry_lease(gateway: Gateway, parameters: OneLease, body: Retry) -> Le
     return _state(gateway, parameters.lease, LeaseEnd.RETRIED)
 
 
+@OPERATIONS.post("/v1/leases/{lease}/dead-letter", "dead_letter_lease")
 async def dead_letter_lease(
     gateway: Gateway, parameters: OneLease, body: DeadLettered
 ) -> LeaseState:
-    """Send a message to the dead-letter queue."""
+    """Reject the message: it is moved to the dead-letter queue %DLQ% plus group name, with the
+    reason. The response comes after it is stored there.
+    """
     found = gateway.part(Leases).find(parameters.lease, done=LeaseEnd.DEAD_LETTERED)
     if found is not None:
         member, held = found
@@ -295,8 +315,9 @@ def _state(gateway: Gateway, lease: str, end: LeaseEnd) -> LeaseState:
     )
 
 
+@OPERATIONS.post("/v1/groups/{group}/acks", "ack_leases")
 async def ack_leases(gateway: Gateway, parameters: InGroup, body: Acks) -> Listing[AckOutcome]:
-    """Acknowledge several messages; each has its own outcome."""
+    """Acknowledge several leases; check each result, as some may have ended before."""
     check_group(parameters.group)
     leases = gateway.part(Leases)
     items: list[AckOutcome] = []
@@ -312,8 +333,9 @@ async def ack_leases(gateway: Gateway, parameters: InGroup, body: Acks) -> Listi
     return Listing(items=items, total=len(items), as_of_ms=gateway.clock.now_ms())
 
 
+@OPERATIONS.get("/v1/leases", "list_lease_groups")
 async def list_lease_groups(gateway: Gateway, parameters: NoParameters) -> Listing[GroupUse]:
-    """The groups that this gateway has joined."""
+    """Groups that this gateway consumes for, and their number of leased messages."""
     items = [await _use(member) for member in gateway.part(Leases)]
     return Listing(items=items, total=len(items), as_of_ms=gateway.clock.now_ms())
 
@@ -338,116 +360,14 @@ async def _use(member: GroupMember) -> GroupUse:
     )
 
 
+@OPERATIONS.delete("/v1/groups/{group}/leases", "leave_group")
 async def leave_group(gateway: Gateway, parameters: InGroup) -> Left:
-    """Leave a group now, instead of after three idle minutes."""
+    """Leave a group now: acknowledged messages are committed, leased messages are redelivered to
+    another consumer or at the next receive.
+    """
     leases = gateway.part(Leases)
     out = sum(one.book.out for one in leases if one.group == parameters.group)
     left = await leases.leave(check_group(parameters.group))
     return Left(
         group=parameters.group, left=left, leases_ended=out, as_of_ms=gateway.clock.now_ms()
     )
-
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "POST",
-        "/v1/groups/{group}/topics/{topic}/leases",
-        "receive_messages",
-        "Lease messages of a topic for a group. The gateway joins the group at the first receive "
-        "and leaves it after three minutes without receives. Messages that are neither "
-        "acknowledged nor returned in time are redelivered, also after a crash of the gateway. "
-        "The answer is empty if no message came within `wait_ms`; `missing` names "
-        "the queues that are blocked because the group's filter fails, and why.",
-        CHAPTER,
-        receive_messages,
-        Listing[Leased],
-        parameters=InGroupTopic,
-        body=Receive,
-        body_kind=BodyKind.JSON,
-        leaves_with_caller=True,
-    ),
-    Operation(
-        "POST",
-        "/v1/leases/{lease}/ack",
-        "ack_lease",
-        "Acknowledge the message: it is not delivered to the group again. A second ack has no "
-        "effect; an ack for a lease that has ended otherwise is refused (410), and its message is "
-        "redelivered.",
-        CHAPTER,
-        ack_lease,
-        LeaseState,
-        parameters=OneLease,
-    ),
-    Operation(
-        "POST",
-        "/v1/leases/{lease}/extend",
-        "extend_lease",
-        "Set the remaining time of the lease, longer or shorter than before.",
-        CHAPTER,
-        extend_lease,
-        LeaseState,
-        parameters=OneLease,
-        body=Extension,
-        body_kind=BodyKind.JSON,
-    ),
-    Operation(
-        "POST",
-        "/v1/leases/{lease}/retry",
-        "retry_lease",
-        "Return the message: its broker redelivers it after a delay to any consumer of the group, "
-        "and moves it to the dead-letter queue when its retries are used up. The response comes "
-        "after the broker stored it. In ordered consumption the message keeps its position and is "
-        "redelivered after a second.",
-        CHAPTER,
-        retry_lease,
-        LeaseState,
-        parameters=OneLease,
-        body=Retry,
-        body_kind=BodyKind.JSON,
-    ),
-    Operation(
-        "POST",
-        "/v1/leases/{lease}/dead-letter",
-        "dead_letter_lease",
-        "Reject the message: it is moved to the dead-letter queue %DLQ% plus group name, with the "
-        "reason. The response comes after it is stored there.",
-        CHAPTER,
-        dead_letter_lease,
-        LeaseState,
-        parameters=OneLease,
-        body=DeadLettered,
-        body_kind=BodyKind.JSON,
-    ),
-    Operation(
-        "POST",
-        "/v1/groups/{group}/acks",
-        "ack_leases",
-        "Acknowledge several leases; check each result, as some may have ended before.",
-        CHAPTER,
-        ack_leases,
-        Listing[AckOutcome],
-        parameters=InGroup,
-        body=Acks,
-        body_kind=BodyKind.JSON,
-    ),
-    Operation(
-        "GET",
-        "/v1/leases",
-        "list_lease_groups",
-        "Groups that this gateway consumes for, and their number of leased messages.",
-        CHAPTER,
-        list_lease_groups,
-        Listing[GroupUse],
-    ),
-    Operation(
-        "DELETE",
-        "/v1/groups/{group}/leases",
-        "leave_group",
-        "Leave a group now: acknowledged messages are committed, leased messages are redelivered "
-        "to another consumer or at the next receive.",
-        CHAPTER,
-        leave_group,
-        Left,
-        parameters=InGroup,
-    ),
-)

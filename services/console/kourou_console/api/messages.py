@@ -43,7 +43,7 @@ from kourou.protocol.record.message_trace import (
 from kourou_console.gateway import Gateway
 from kourou_console.http.call import Content
 from kourou_console.leases.leases import wanted_of
-from kourou_console.lists import Missing, Name, why
+from kourou_console.lists import Missing, Name, view_from, why
 from kourou_console.messages.bodies import Budget
 from kourou_console.messages.cursors import decode_cursor, encode_cursor
 from kourou_console.messages.pages import newest_messages, offsets_at, page_by_time
@@ -56,7 +56,10 @@ from kourou_console.messages.views import (
     view_of,
     views_of,
 )
-from kourou_console.operation import Operation
+from kourou_console.operation import Chapter
+
+OPERATIONS = Chapter("Messages")
+EXPLAIN_OPERATIONS = Chapter("Messages")
 
 FOR_EVER_MS = 2**53 - 1
 SEARCH_S = 30.0
@@ -270,6 +273,15 @@ class TraceView(msgspec.Struct, frozen=True, kw_only=True):
     missing: list[Missing] = []
 
 
+@OPERATIONS.get(
+    "/v1/messages",
+    "find_messages",
+    about="Messages of a topic with a key, newest first; or those stored in a time range, oldest "
+    "first, paged: pass `cursor` until it is null. A page may be short: it "
+    f"has at most {MESSAGES_PAGE_BYTES_MAX >> 20} MiB of messages over all queues, or a "
+    "single larger one. So have the `latest`, of which the newest are kept. Times are epoch "
+    "milliseconds.",
+)
 async def find_messages(gateway: Gateway, parameters: Query) -> MessageList:
     """Messages by key, by time, or the latest."""
     check_topic(parameters.topic)
@@ -404,8 +416,9 @@ async def _searched(gateway: Gateway, message_id: str) -> ReceivedMessage:
     )
 
 
+@OPERATIONS.get("/v1/messages/{id}", "get_message")
 async def get_message(gateway: Gateway, parameters: OneWithBody) -> Detail:
-    """One message."""
+    """A message by producer ID or offset ID, its other copies, and the groups that consumed it."""
     message = await found(gateway, parameters)
     missing: list[Missing] = []
     copies, tracks = await asyncio.gather(
@@ -424,7 +437,7 @@ async def get_message(gateway: Gateway, parameters: OneWithBody) -> Detail:
     return Detail(
         message=await view_of(message, Budget(), parameters.body_max),
         copies=[_copy(one) for one in others],
-        tracks=[_track(one) for one in tracks],
+        tracks=[view_from(TrackView, one, kind=one.kind.value) for one in tracks],
         as_of_ms=gateway.clock.now_ms(),
         missing=missing,
     )
@@ -446,18 +459,9 @@ def _copy(message: ReceivedMessage) -> CopyView:
     )
 
 
-def _track(one: MessageTrack) -> TrackView:
-    return TrackView(
-        group=one.group,
-        kind=one.kind.value,
-        consumed=one.consumed,
-        offset=one.offset,
-        reason=one.reason,
-    )
-
-
+@OPERATIONS.get("/v1/messages/{id}/body", "get_message_body", media_type="application/octet-stream")
 async def get_message_body(gateway: Gateway, parameters: OneMessage) -> Content:
-    """The complete body."""
+    """Download the body of a message."""
     message = await found(gateway, parameters)
     return Content(await asyncio.to_thread(_raw, message), filename=f"{message.message_id}.bin")
 
@@ -466,8 +470,11 @@ def _raw(message: ReceivedMessage) -> bytes:
     return message.raw_body
 
 
+@OPERATIONS.get("/v1/messages/{id}/trace", "get_message_trace")
 async def get_message_trace(gateway: Gateway, parameters: OneMessage) -> TraceView:
-    """The trace of a message."""
+    """The trace of a message as spans: sent, stored, delivered to groups. Handler times are
+    included if clients write message traces.
+    """
     message = await found(gateway, parameters)
     missing: list[Missing] = []
     records, tracks = await asyncio.gather(
@@ -520,6 +527,13 @@ class QueuePage(msgspec.Struct, frozen=True, kw_only=True):
     missing: list[Missing] = []
 
 
+@OPERATIONS.get(
+    "/v1/topics/{topic}/queues/{broker}/{queue}/messages",
+    "browse_queue",
+    about="Messages of one queue from an offset on, also of retry, dead-letter and system topics. "
+    "Reading does not change the offsets of any group. A page ends where its bodies have "
+    f"{MESSAGES_PAGE_BYTES_MAX >> 20} MiB; continue at `next_offset`.",
+)
 async def browse_queue(gateway: Gateway, parameters: BrowseParams) -> QueuePage:
     """Messages from an offset on."""
     reading = gateway.admin.reading
@@ -571,89 +585,14 @@ class ExplainParams(msgspec.Struct, frozen=True):
     group: str | None = None
 
 
+@EXPLAIN_OPERATIONS.get("/v1/messages/{id}/explain", "explain_message")
 async def explain(gateway: Gateway, parameters: ExplainParams) -> Explanation:
-    """Collect information from brokers and consumers, and return the conclusions."""
+    """Explain where a message is and why. Each reason has a stable code, a sentence and an action.
+    `id` is a producer's message ID, an offset message ID, a business key or
+    topic/broker/queue@offset (slashes encoded as %2F). `topic` limits the search for a key to one
+    topic, `group` the explanation to one group. A message that is not found has an explanation,
+    too: then `message` is null.
+    """
     return await gateway.admin.explain.message(
         parameters.id, topic=parameters.topic, group=parameters.group
     )
-
-
-_CHAPTER = "Messages"
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET",
-        "/v1/messages",
-        "find_messages",
-        "Messages of a topic with a key, newest first; or those stored in a time range, oldest "
-        "first, paged: pass `cursor` until it is null. A page may be short: it "
-        f"has at most {MESSAGES_PAGE_BYTES_MAX >> 20} MiB of messages over all queues, or a "
-        "single larger one. So have the `latest`, of which the newest are kept. Times are epoch "
-        "milliseconds.",
-        _CHAPTER,
-        find_messages,
-        MessageList,
-        parameters=Query,
-    ),
-    Operation(
-        "GET",
-        "/v1/messages/{id}",
-        "get_message",
-        "A message by producer ID or offset ID, its other copies, and the groups that consumed it.",
-        _CHAPTER,
-        get_message,
-        Detail,
-        parameters=OneWithBody,
-    ),
-    Operation(
-        "GET",
-        "/v1/messages/{id}/body",
-        "get_message_body",
-        "Download the body of a message.",
-        _CHAPTER,
-        get_message_body,
-        Content,
-        parameters=OneMessage,
-        media_type="application/octet-stream",
-    ),
-    Operation(
-        "GET",
-        "/v1/messages/{id}/trace",
-        "get_message_trace",
-        "The trace of a message as spans: sent, stored, delivered to groups. Handler times are "
-        "included if clients write message traces.",
-        _CHAPTER,
-        get_message_trace,
-        TraceView,
-        parameters=OneMessage,
-    ),
-    Operation(
-        "GET",
-        "/v1/topics/{topic}/queues/{broker}/{queue}/messages",
-        "browse_queue",
-        "Messages of one queue from an offset on, also of retry, dead-letter and system topics. "
-        "Reading does not change the offsets of any group. A page ends where its bodies have "
-        f"{MESSAGES_PAGE_BYTES_MAX >> 20} MiB; continue at `next_offset`.",
-        "Messages",
-        browse_queue,
-        QueuePage,
-        parameters=BrowseParams,
-    ),
-)
-
-EXPLAIN_OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        method="GET",
-        path="/v1/messages/{id}/explain",
-        name="explain_message",
-        about="Explain where a message is and why. Each reason has a stable code, a sentence and "
-        "an action. `id` is a producer's message ID, an offset message ID, a business key or "
-        "topic/broker/queue@offset (slashes encoded as %2F). `topic` limits the search for a key "
-        "to one topic, `group` the explanation to one group. A message that is not found has an "
-        "explanation, too: then `message` is null.",
-        chapter="Messages",
-        handle=explain,
-        answer=Explanation,
-        parameters=ExplainParams,
-    ),
-)

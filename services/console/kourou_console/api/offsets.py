@@ -16,7 +16,7 @@ from kourou.errors import BadRequest, GroupNotFound, KourouError, Rejected
 from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.statistics_bodies import OffsetWrapper, QueueTimeSpan
 from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo
-from kourou_console.api.groups import QueueLag, all_groups, lag_messages, lag_of
+from kourou_console.api.groups import GroupChange, QueueLag, all_groups, lag_messages, lag_of
 from kourou_console.api.topic_details import taken
 from kourou_console.gateway import Gateway
 from kourou_console.lists import (
@@ -31,8 +31,11 @@ from kourou_console.lists import (
     asked,
     brokers_of,
     cut,
+    view_from,
 )
-from kourou_console.operation import BodyKind, Operation
+from kourou_console.operation import Chapter
+
+OPERATIONS = Chapter("Offsets")
 
 TO_THE_BEGIN_MS = 0
 
@@ -72,13 +75,6 @@ class GroupTopicChange(msgspec.Struct, frozen=True):
 
     group: Name
     topic: Name
-    preview: bool = False
-
-
-class GroupClone(msgspec.Struct, frozen=True):
-    """The group that is to start where another one is; `preview`: only report the effects."""
-
-    group: Name
     preview: bool = False
 
 
@@ -132,8 +128,9 @@ class Moves(Done, frozen=True, kw_only=True):
 # -- queries --------------------------------------------------------------------------------------
 
 
+@OPERATIONS.get("/v1/groups/{group}/lag", "group_lag")
 async def lag(gateway: Gateway, parameters: LagWanted) -> LagList:
-    """A group's offset in every queue, its lag, the age of the lag, and the queue's consumer."""
+    """A group's lag by queue: messages, ms, and the consumer of the queue."""
     group = parameters.group
     progress, missing = await _progress(gateway, group, parameters.topic)
     topics = sorted({queue.topic for queue in progress})
@@ -230,8 +227,11 @@ def _topic(topic: str, rows: list[QueueLag], rate: tuple[float, int] | None) -> 
 # -- changes --------------------------------------------------------------------------------------
 
 
+@OPERATIONS.post("/v1/groups/{group}/topics/{topic}/offsets/reset", "reset_offsets")
 async def reset(gateway: Gateway, parameters: GroupTopicChange, body: ResetBody) -> Moves:
-    """Reset a group to a time, the start or the end; running consumers continue there."""
+    """Reset a group's offsets to a time, the beginning or the end. `preview=true` shows the change
+    of each queue.
+    """
     if (body.to == "time") != (body.at_ms is not None):
         raise BadRequest("at_ms requires to=time, and to=time requires at_ms")
     at_ms = {"begin": TO_THE_BEGIN_MS, "end": TO_THE_END_MS}.get(body.to, body.at_ms or 0)
@@ -240,8 +240,9 @@ async def reset(gateway: Gateway, parameters: GroupTopicChange, body: ResetBody)
     )
 
 
+@OPERATIONS.post("/v1/groups/{group}/topics/{topic}/offsets/skip", "skip_accumulation")
 async def skip(gateway: Gateway, parameters: GroupTopicChange, body: SkipBody) -> Moves:
-    """Move a group to the end: its backlog is skipped."""
+    """Skip the backlog of a group: reset its offsets to the end of a topic."""
     return await _moved(gateway, parameters, TO_THE_END_MS, force=True, reason=body.reason)
 
 
@@ -263,8 +264,9 @@ async def _moved(
     return _response(gateway, group, moves, missing, preview=parameters.preview)
 
 
-async def clone(gateway: Gateway, parameters: GroupClone, body: CloneBody) -> Moves:
-    """Let one group start where another one is."""
+@OPERATIONS.post("/v1/groups/{group}/offsets/clone", "clone_offsets")
+async def clone(gateway: Gateway, parameters: GroupChange, body: CloneBody) -> Moves:
+    """Copy the offsets of another group."""
     offsets = gateway.admin.offsets
     moves = await offsets.preview_clone(body.from_group, parameters.group, body.topic)
     if not parameters.preview:
@@ -281,14 +283,13 @@ def _response(
     preview: bool,
 ) -> Moves:
     items = [
-        Move(
+        view_from(
+            Move,
+            one,
             topic=queue.topic,
             broker=queue.broker_name,
             queue=queue.queue_id,
-            before=one.before,
             to=one.after,
-            skipped=one.skipped,
-            repeated=one.repeated,
         )
         for queue, one in sorted(moves.items())
     ]
@@ -312,56 +313,3 @@ def _response(
         as_of_ms=gateway.clock.now_ms(),
         missing=missing,
     )
-
-
-_CHAPTER = "Offsets"
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET",
-        "/v1/groups/{group}/lag",
-        "group_lag",
-        "A group's lag by queue: messages, ms, and the consumer of the queue.",
-        _CHAPTER,
-        lag,
-        LagList,
-        LagWanted,
-    ),
-    Operation(
-        "POST",
-        "/v1/groups/{group}/topics/{topic}/offsets/reset",
-        "reset_offsets",
-        "Reset a group's offsets to a time, the beginning or the end. `preview=true` shows the "
-        "change of each queue.",
-        _CHAPTER,
-        reset,
-        Moves,
-        GroupTopicChange,
-        ResetBody,
-        BodyKind.JSON,
-    ),
-    Operation(
-        "POST",
-        "/v1/groups/{group}/topics/{topic}/offsets/skip",
-        "skip_accumulation",
-        "Skip the backlog of a group: reset its offsets to the end of a topic.",
-        _CHAPTER,
-        skip,
-        Moves,
-        GroupTopicChange,
-        SkipBody,
-        BodyKind.JSON,
-    ),
-    Operation(
-        "POST",
-        "/v1/groups/{group}/offsets/clone",
-        "clone_offsets",
-        "Copy the offsets of another group.",
-        _CHAPTER,
-        clone,
-        Moves,
-        GroupClone,
-        CloneBody,
-        BodyKind.JSON,
-    ),
-)

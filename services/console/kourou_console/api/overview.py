@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -14,12 +14,15 @@ from kourou.model.limits import CONSOLE_SERIES_MAX
 from kourou.model.names import is_system_group
 from kourou_console.gateway import Gateway
 from kourou_console.http.call import RequestContext
-from kourou_console.lists import LOOK_S, Listing, Missing, why
+from kourou_console.lists import LOOK_S, Listing, Missing, view_from, why
 from kourou_console.metrics.alarms import GAPS, ActiveAlarm
-from kourou_console.metrics.sampler import ALL, BrokerNow, Sampler
+from kourou_console.metrics.sampler import ALL, BrokerNow, Sampler, broker_values
 from kourou_console.metrics.series import Key
-from kourou_console.operation import NoParameters, Operation
+from kourou_console.operation import Chapter, NoParameters
 from kourou_console.topic_kinds import TopicKind, kind_of
+
+OPERATIONS = Chapter("Overview")
+CALLER_OPERATIONS = Chapter("About this gateway")
 
 LAGGING = 10
 
@@ -92,8 +95,9 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     missing: list[Missing]
 
 
+@OPERATIONS.get("/v1/overview", "overview")
 async def overview(gateway: Gateway, _parameters: NoParameters) -> Overview:
-    """All values of the last sample, and the current numbers of topics and groups."""
+    """Rates, latency, lag, disk, copies and alarms of all brokers, as of the last sample."""
     sampler = gateway.part(Sampler)
     await sampler.fresh()
     missing = [
@@ -159,30 +163,16 @@ def as_int(value: float | None) -> int | None:
 
 def broker_figures(now: BrokerNow) -> BrokerFigures:
     """The values of a broker in the last sample."""
-    runtime, rates = now.runtime, now.rates
-    if runtime is None:
-        return BrokerFigures(
-            broker=now.broker, cluster=now.cluster, up=False, why=now.why, sampled_at_ms=now.at_ms
-        )
+    values: dict[str, Any] = broker_values(now)
+    if values:
+        values["lag_messages"] = as_int(values["lag_messages"])
     return BrokerFigures(
         broker=now.broker,
         cluster=now.cluster,
-        up=True,
-        why=None,
+        up=now.up,
+        why=None if now.up else now.why,
         sampled_at_ms=now.at_ms,
-        messages_in_per_s=rates.messages_in_per_s,
-        messages_out_per_s=rates.messages_out_per_s,
-        bytes_in_per_s=rates.bytes_in_per_s,
-        send_p50_ms=rates.send_p50_ms,
-        send_p99_ms=rates.send_p99_ms,
-        pull_p99_ms=rates.pull_p99_ms,
-        disk_used_ratio=runtime.disk_used_ratio,
-        log_bytes=runtime.log_bytes,
-        held_pulls=runtime.held_pulls,
-        unflushed_bytes=runtime.unflushed_bytes,
-        dispatch_behind_bytes=runtime.dispatch_behind_bytes,
-        replica_lag_bytes=runtime.replica_lag_bytes,
-        lag_messages=None if now.lags is None else sum(now.lags.values()),
+        **values,
     )
 
 
@@ -256,8 +246,9 @@ class SeriesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     missing: list[Missing] = []
 
 
+@OPERATIONS.get("/v1/series", "series")
 async def series(gateway: Gateway, parameters: SeriesParameters) -> SeriesAnswer:
-    """The requested series by name; without names, only the list of known series."""
+    """Metrics of the last hour as columns: `name` and `of` are repeatable, null is a gap."""
     for name in parameters.name:
         if name not in KNOWN:
             raise BadRequest(f"unknown series {name!r}", hint=f"known: {', '.join(KNOWN)}")
@@ -333,8 +324,9 @@ class AlarmList(Listing[Alarm], frozen=True, kw_only=True):
     thresholds: Thresholds
 
 
+@OPERATIONS.get("/v1/alarms", "alarms", chapter="Alarms")
 async def alarms(gateway: Gateway, _parameters: NoParameters) -> AlarmList:
-    """The active alarms as of the last sample."""
+    """Active alarms: start time, meaning, action."""
     sampler = gateway.part(Sampler)
     await sampler.fresh()
     found = [alarm_view(one) for one in sampler.active_alarms()]
@@ -344,33 +336,13 @@ async def alarms(gateway: Gateway, _parameters: NoParameters) -> AlarmList:
         total=len(found),
         missing=sampler.without_lags(),
         as_of_ms=gateway.clock.now_ms(),
-        thresholds=Thresholds(
-            disk_used_ratio=limits.disk_used_ratio,
-            lag_messages=limits.lag_messages,
-            new_dead_letters=limits.new_dead_letters,
-            replica_lag_bytes=limits.replica_lag_bytes,
-            sampling_gap_ms=GAPS * sampler.interval_ms,
-        ),
+        thresholds=view_from(Thresholds, limits, sampling_gap_ms=GAPS * sampler.interval_ms),
     )
 
 
 def alarm_view(one: ActiveAlarm) -> Alarm:
     """The response form of an alarm."""
-    raised = one.raised
-    return Alarm(
-        id=raised.id,
-        kind=raised.kind,
-        severity=raised.severity,
-        of_kind=raised.of_kind,
-        of=raised.of,
-        since_ms=one.since_ms,
-        value=raised.value,
-        threshold=raised.threshold,
-        unit=raised.unit,
-        title=raised.title,
-        meaning=raised.meaning,
-        what_to_do=raised.what_to_do,
-    )
+    return view_from(Alarm, one.raised, since_ms=one.since_ms)
 
 
 class Me(msgspec.Struct, frozen=True):
@@ -391,8 +363,9 @@ class Me(msgspec.Struct, frozen=True):
     as_of_ms: int
 
 
+@CALLER_OPERATIONS.get("/v1/me", "who_am_i")
 async def who_am_i(gateway: Gateway, parameters: NoParameters, call: RequestContext) -> Me:
-    """The caller."""
+    """Your identity and rights at this gateway, and its available parts."""
     settings = gateway.settings
     rights = [one.name.lower() for one in type(call.caller.right) if one <= call.caller.right]
     return Me(
@@ -405,48 +378,3 @@ async def who_am_i(gateway: Gateway, parameters: NoParameters, call: RequestCont
         {"spark": bool(settings.spark_etl_address)},
         gateway.clock.now_ms(),
     )
-
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET",
-        "/v1/overview",
-        "overview",
-        "Rates, latency, lag, disk, copies and alarms of all brokers, as of the last sample.",
-        "Overview",
-        overview,
-        Overview,
-    ),
-    Operation(
-        "GET",
-        "/v1/series",
-        "series",
-        "Metrics of the last hour as columns: `name` and `of` are repeatable, null is a gap.",
-        "Overview",
-        series,
-        SeriesAnswer,
-        SeriesParameters,
-    ),
-    Operation(
-        "GET",
-        "/v1/alarms",
-        "alarms",
-        "Active alarms: start time, meaning, action.",
-        "Alarms",
-        alarms,
-        AlarmList,
-    ),
-)
-
-CALLER_OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET",
-        "/v1/me",
-        "who_am_i",
-        "Your identity and rights at this gateway, and its available parts.",
-        "About this gateway",
-        who_am_i,
-        Me,
-        call=True,
-    ),
-)

@@ -31,9 +31,10 @@ from kourou_console.lists import Missing, Name, brokers_of, cut, why
 from kourou_console.messages.bodies import Budget
 from kourou_console.messages.transactions import id_of_waiting
 from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, StoredMessageView, view_of
-from kourou_console.operation import Operation
+from kourou_console.operation import Chapter
 
-CHAPTER = "Pending messages"
+OPERATIONS = Chapter("Pending messages")
+
 
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 READ_COUNT = 256
@@ -79,9 +80,8 @@ async def read_range(
 # -- delayed --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class DelayLevelCount:
-    """How many messages wait at a level of a broker; `delay_ms` None: level unknown there."""
+class LevelView(msgspec.Struct, frozen=True):
+    """How many wait at a level of a broker, of all topics."""
 
     broker: str
     level: int
@@ -107,7 +107,7 @@ class DelayedMessage:
 class DelayedMessages:
     """The delayed messages of all brokers, as far as they were read."""
 
-    levels: list[DelayLevelCount] = field(default_factory=list)
+    levels: list[LevelView] = field(default_factory=list)
     messages: list[DelayedMessage] = field(default_factory=list)
     truncated: bool = False
     missing: list[Missing] = field(default_factory=list)
@@ -147,7 +147,7 @@ async def _of_broker(
                 return
             found = await read_range(reading, queue, first, high, most)
         delay_ms = levels_ms[number - 1] if number <= len(levels_ms) else None
-        everything.levels.append(DelayLevelCount(broker, number, delay_ms, high - first))
+        everything.levels.append(LevelView(broker, number, delay_ms, high - first))
         everything.truncated = everything.truncated or found.left > 0
         everything.missing += found.damaged
         everything.messages += [
@@ -274,15 +274,6 @@ class DelayedView(msgspec.Struct, frozen=True, kw_only=True):
     message: StoredMessageView
 
 
-class LevelView(msgspec.Struct, frozen=True, kw_only=True):
-    """How many wait at a level of a broker, of all topics."""
-
-    broker: str
-    level: int
-    delay_ms: int | None
-    waiting: int
-
-
 class DelayedList(msgspec.Struct, frozen=True, kw_only=True):
     """Delayed messages, the next one first. `total` null: with a topic, where not all was read."""
 
@@ -333,8 +324,11 @@ class HalfList(msgspec.Struct, frozen=True, kw_only=True):
     missing: list[Missing] = []
 
 
+@OPERATIONS.get("/v1/delayed", "list_delayed")
 async def list_delayed(gateway: Gateway, parameters: DelayedQuery) -> DelayedList:
-    """Delayed messages."""
+    """Delayed messages, the next one due first, and their number at each level. Of a topic, the
+    first 2000 of each level are looked at.
+    """
     # One topic may have few among many.
     most = parameters.count if parameters.topic is None else WAITING_READ_MAX
     found = await delayed_messages(gateway, parameters.level, most)
@@ -348,12 +342,7 @@ async def list_delayed(gateway: Gateway, parameters: DelayedQuery) -> DelayedLis
     budget = Budget()
     return DelayedList(
         items=[await _delayed(one, budget, parameters.body_max) for one in shown],
-        levels=[
-            LevelView(
-                broker=one.broker, level=one.level, delay_ms=one.delay_ms, waiting=one.waiting
-            )
-            for one in found.levels
-        ],
+        levels=found.levels,
         total=total,
         truncated=more or found.truncated,
         as_of_ms=gateway.clock.now_ms(),
@@ -370,8 +359,11 @@ async def _delayed(one: DelayedMessage, budget: Budget, body_max: int) -> Delaye
     )
 
 
+@OPERATIONS.get("/v1/transactions", "list_transactions")
 async def list_transactions(gateway: Gateway, parameters: HalfQuery) -> HalfList:
-    """Open transactions."""
+    """Half messages of open transactions, oldest first. Those of this gateway's producer group have
+    the `id` that commit and rollback take. Of each broker, the first 2000 are looked at.
+    """
     found = await open_half_messages(gateway)
     now_ms, group = gateway.clock.now_ms(), gateway.settings.producer_group
     meant = [
@@ -413,30 +405,3 @@ def _number(text: str | None) -> int | None:
     if text is None or not (text.isascii() and text.isdigit()) or len(text) > 12:
         return None
     return int(text)
-
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET",
-        "/v1/delayed",
-        "list_delayed",
-        "Delayed messages, the next one due first, and their number at each level. Of a topic, "
-        "the first 2000 of each level are looked at.",
-        CHAPTER,
-        list_delayed,
-        DelayedList,
-        parameters=DelayedQuery,
-    ),
-    Operation(
-        "GET",
-        "/v1/transactions",
-        "list_transactions",
-        "Half messages of open transactions, oldest first. "
-        "Those of this gateway's producer group have the `id` that commit and rollback take. Of "
-        "each broker, the first 2000 are looked at.",
-        CHAPTER,
-        list_transactions,
-        HalfList,
-        parameters=HalfQuery,
-    ),
-)

@@ -22,7 +22,9 @@ from kourou_console.api.groups import config_of as group_config_of
 from kourou_console.api.topics import TopicConfigView, all_topics, config_of
 from kourou_console.gateway import Gateway
 from kourou_console.lists import Listing, Missing, Name, answers, brokers_of
-from kourou_console.operation import BodyKind, NoParameters, Operation
+from kourou_console.operation import Chapter, NoParameters
+
+OPERATIONS = Chapter("Probes")
 
 
 class ProbeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -106,8 +108,9 @@ class ExportedTables(msgspec.Struct, frozen=True, kw_only=True):
     missing: list[Missing]
 
 
+@OPERATIONS.post("/v1/probes", "probe")
 async def probe(gateway: Gateway, _parameters: NoParameters, body: ProbeBody) -> Probe:
-    """Send messages one after the other, and measure each."""
+    """Measure the latency of sends to a topic or to the brokers' own topics."""
     if sum(one is not None for one in (body.topic, body.broker, body.cluster)) > 1:
         raise BadRequest("give a topic, a broker or a cluster, but only one of them")
     queues = await _queues(gateway, body)
@@ -175,8 +178,9 @@ def _mean(times: list[int]) -> float | None:
     return round(sum(times) / len(times), 2) if times else None
 
 
+@OPERATIONS.get("/v1/export/metadata", "export_metadata")
 async def export_metadata(gateway: Gateway, parameters: ExportWanted) -> ExportedMetadata:
-    """Topics and groups of brokers."""
+    """Topics and groups of brokers, as one document."""
     chosen = await brokers_of(gateway, parameters.broker, parameters.cluster)
     topics, away, _ = await all_topics(gateway)
     groups, unasked = await all_groups(gateway)
@@ -205,8 +209,9 @@ async def export_metadata(gateway: Gateway, parameters: ExportWanted) -> Exporte
     )
 
 
+@OPERATIONS.get("/v1/export/configs", "export_configs")
 async def export_configs(gateway: Gateway, parameters: ExportWanted) -> ExportedTables:
-    """Settings of brokers and name servers."""
+    """Settings of brokers and name servers, as one document."""
     names = await brokers_of(gateway, parameters.broker, parameters.cluster)
     found, missing = await answers(names, gateway.admin.brokers.config)
     servers = await gateway.admin.name_servers.each()
@@ -222,8 +227,9 @@ async def export_configs(gateway: Gateway, parameters: ExportWanted) -> Exported
     )
 
 
+@OPERATIONS.get("/v1/export/metrics", "export_metrics")
 async def export_metrics(gateway: Gateway, parameters: ExportWanted) -> ExportedTables:
-    """Metrics of brokers, and sums over them."""
+    """Metrics of brokers, as one document."""
     names = await brokers_of(gateway, parameters.broker, parameters.cluster)
     found, missing = await answers(names, gateway.admin.brokers.runtime)
     totals = {
@@ -237,51 +243,3 @@ async def export_metrics(gateway: Gateway, parameters: ExportWanted) -> Exported
         as_of_ms=gateway.clock.now_ms(),
         missing=missing,
     )
-
-
-_CHAPTER = "Probes"
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "POST",
-        "/v1/probes",
-        "probe",
-        "Measure the latency of sends to a topic or to the brokers' own topics.",
-        _CHAPTER,
-        probe,
-        Probe,
-        NoParameters,
-        ProbeBody,
-        BodyKind.JSON,
-    ),
-    Operation(
-        "GET",
-        "/v1/export/metadata",
-        "export_metadata",
-        "Topics and groups of brokers, as one document.",
-        _CHAPTER,
-        export_metadata,
-        ExportedMetadata,
-        ExportWanted,
-    ),
-    Operation(
-        "GET",
-        "/v1/export/configs",
-        "export_configs",
-        "Settings of brokers and name servers, as one document.",
-        _CHAPTER,
-        export_configs,
-        ExportedTables,
-        ExportWanted,
-    ),
-    Operation(
-        "GET",
-        "/v1/export/metrics",
-        "export_metrics",
-        "Metrics of brokers, as one document.",
-        _CHAPTER,
-        export_metrics,
-        ExportedTables,
-        ExportWanted,
-    ),
-)

@@ -33,7 +33,9 @@ from kourou_console.http.call import RequestContext
 from kourou_console.http.idempotence import ABOUT, Idempotence, Named, named
 from kourou_console.http.request_input import decoded_json
 from kourou_console.messages.transactions import HalfMessages, half_of, id_of
-from kourou_console.operation import BodyKind, Operation
+from kourou_console.operation import Chapter
+
+OPERATIONS = Chapter("Producing")
 
 TAG = "Kourou-Tag"
 KEY = "Kourou-Key"
@@ -226,10 +228,20 @@ def sent_message(gateway: Gateway, result: SendResult, *, delayed: bool = False)
     )
 
 
+@OPERATIONS.post(
+    "/v1/topics/{topic}/messages",
+    "send_message",
+    headers=(*MESSAGE_HEADERS, *DELAY_HEADERS, ABOUT),
+    json_body=Envelope,
+    body_bytes_max=BODY_SIZE_BYTES_MAX,
+)
 async def send_message(
     gateway: Gateway, parameters: OfTopic, content: bytes, call: RequestContext
 ) -> SentMessage:
-    """Send one message."""
+    """Send one message. The body is the message's, with what belongs to it in headers; or, with
+    Content-Type: application/json, an envelope that holds all of it. The response comes when the
+    message is as durable as the broker is configured to guarantee.
+    """
     message = message_of(content, call)
     name = named(gateway, call, "message", parameters.topic, content)
     if name is None:
@@ -262,10 +274,13 @@ async def _send(gateway: Gateway, topic: str, message: ToSend, name: Named | Non
     return sent_message(gateway, result, delayed=bool(message.delay_level or message.delay))
 
 
+@OPERATIONS.post(
+    "/v1/topics/{topic}/batches", "send_batch", headers=(ABOUT,), body_bytes_max=BODY_SIZE_BYTES_MAX
+)
 async def send_batch(
     gateway: Gateway, parameters: OfTopic, batch: BatchToSend, call: RequestContext
 ) -> SentBatch:
-    """Send a batch, completely or not at all."""
+    """Send several messages as one: one queue, in this order, all stored or none."""
     bodies = [body_of(one.body, one.body_base64) for one in batch.messages]
     if sum(map(len, bodies)) > BODY_SIZE_BYTES_MAX:
         raise MessageIllegal(f"the batch has more than {BODY_SIZE_BYTES_MAX} bytes")
@@ -333,10 +348,21 @@ class OfTransaction(msgspec.Struct, frozen=True):
     transaction_id: str
 
 
+@OPERATIONS.post(
+    "/v1/topics/{topic}/transactions",
+    "begin_transaction",
+    status=201,
+    headers=(*MESSAGE_HEADERS, ABOUT),
+    json_body=Envelope,
+    body_bytes_max=BODY_SIZE_BYTES_MAX,
+)
 async def begin(
     gateway: Gateway, parameters: TransactionParams, content: bytes, call: RequestContext
 ) -> StartedTransaction:
-    """Store a half message: the first call."""
+    """Store a half message, which is not delivered until it is committed. Keep the ID: any gateway
+    of the same producer group accepts it. Until you decide, the gateway answers the broker's checks
+    with unknown; after the maximum number of checks the transaction expires.
+    """
     message = message_of(content, call)
     if message.delay is not None or message.delay_level:
         raise BadRequest("a message of a transaction cannot be delayed")
@@ -376,13 +402,19 @@ async def begin(
     return msgspec.structs.replace(answer, replayed=True) if replayed else answer
 
 
+@OPERATIONS.post("/v1/transactions/{transaction_id}/commit", "commit_transaction")
 async def commit(gateway: Gateway, parameters: OfTransaction) -> EndedTransaction:
-    """Commit: the message is delivered."""
+    """Commit a half message: it is delivered. Repeating the request is allowed; the opposite
+    decision afterwards is 409. After 503 or 504 the outcome is unknown: repeat the request.
+    """
     return await _end(gateway, parameters.transaction_id, TransactionState.COMMIT, "committed")
 
 
+@OPERATIONS.post("/v1/transactions/{transaction_id}/rollback", "roll_back_transaction")
 async def roll_back(gateway: Gateway, parameters: OfTransaction) -> EndedTransaction:
-    """Roll back: the message is never delivered."""
+    """Roll back a half message: it is dropped. Repeating the request is allowed; the opposite
+    decision afterwards is 409. After 503 or 504 the outcome is unknown: repeat the request.
+    """
     return await _end(gateway, parameters.transaction_id, TransactionState.ROLLBACK, "rolled_back")
 
 
@@ -392,85 +424,3 @@ async def _end(
     half = half_of(given)
     await gateway.part(HalfMessages).decide(half, state)
     return EndedTransaction(given, half.message_id, word, gateway.clock.now_ms())
-
-
-_ABOUT_END = (
-    " Repeating the request is allowed; the opposite decision afterwards is 409. After 503 or 504 "
-    "the outcome is unknown: repeat the request."
-)
-
-
-_CHAPTER = "Producing"
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "POST",
-        "/v1/topics/{topic}/messages",
-        "send_message",
-        "Send one message. The body is the message's, with what belongs to it in headers; or, with "
-        "Content-Type: application/json, an envelope that holds all of it. The response comes "
-        "when the message is as durable as the broker is configured to guarantee.",
-        _CHAPTER,
-        send_message,
-        SentMessage,
-        parameters=OfTopic,
-        body_kind=BodyKind.BYTES,
-        json_body=Envelope,
-        body_bytes_max=BODY_SIZE_BYTES_MAX,
-        headers=(*MESSAGE_HEADERS, *DELAY_HEADERS, ABOUT),
-        call=True,
-    ),
-    Operation(
-        "POST",
-        "/v1/topics/{topic}/batches",
-        "send_batch",
-        "Send several messages as one: one queue, in this order, all stored or none.",
-        _CHAPTER,
-        send_batch,
-        SentBatch,
-        parameters=OfTopic,
-        body=BatchToSend,
-        body_kind=BodyKind.JSON,
-        body_bytes_max=BODY_SIZE_BYTES_MAX,
-        headers=(ABOUT,),
-        call=True,
-    ),
-    Operation(
-        "POST",
-        "/v1/topics/{topic}/transactions",
-        "begin_transaction",
-        "Store a half message, which is not delivered until it is committed. Keep the ID: any "
-        "gateway of the same producer group accepts it. Until you decide, the gateway answers the "
-        "broker's checks with unknown; after the maximum number of checks the transaction expires.",
-        _CHAPTER,
-        begin,
-        StartedTransaction,
-        parameters=TransactionParams,
-        body_kind=BodyKind.BYTES,
-        json_body=Envelope,
-        body_bytes_max=BODY_SIZE_BYTES_MAX,
-        headers=(*MESSAGE_HEADERS, ABOUT),
-        status=201,
-        call=True,
-    ),
-    Operation(
-        "POST",
-        "/v1/transactions/{transaction_id}/commit",
-        "commit_transaction",
-        "Commit a half message: it is delivered." + _ABOUT_END,
-        _CHAPTER,
-        commit,
-        EndedTransaction,
-        parameters=OfTransaction,
-    ),
-    Operation(
-        "POST",
-        "/v1/transactions/{transaction_id}/rollback",
-        "roll_back_transaction",
-        "Roll back a half message: it is dropped." + _ABOUT_END,
-        _CHAPTER,
-        roll_back,
-        EndedTransaction,
-        parameters=OfTransaction,
-    ),
-)

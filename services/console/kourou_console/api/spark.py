@@ -17,7 +17,9 @@ from kourou.errors import BadRequest, Code, Corrupt, Rejected, Unavailable
 from kourou.model.limits import CONSOLE_SPARK_BYTES_MAX, READ_MODEL_PAGE_ROWS_MAX
 from kourou_console.gateway import Gateway
 from kourou_console.lists import Listing, Missing, Name
-from kourou_console.operation import NoParameters, Operation
+from kourou_console.operation import Chapter, NoParameters
+
+OPERATIONS = Chapter("Spark")
 
 ASK_S = 10.0
 ROWS = 100
@@ -85,8 +87,9 @@ class SparkRows(Listing[dict[str, Any]], frozen=True, kw_only=True):
     why: str | None
 
 
+@OPERATIONS.get("/v1/spark", "spark")
 async def spark(gateway: Gateway, _parameters: NoParameters) -> Spark:
-    """The queries of the pipeline and their status."""
+    """The queries of the Spark pipeline and their state, or why Spark is unavailable."""
     address = gateway.settings.spark_etl_address
     try:
         found = await _asked(address, "/statistics", {})
@@ -122,8 +125,9 @@ def _query(one: Mapping[str, Any]) -> SparkQuery:
     )
 
 
+@OPERATIONS.get("/v1/spark/tables", "spark_tables")
 async def tables(gateway: Gateway, _parameters: NoParameters) -> SparkTables:
-    """The tables that queries write."""
+    """The tables written by the pipeline."""
     now_ms = gateway.clock.now_ms()
     try:
         found = await _asked(gateway.settings.spark_etl_address, "/tables", {})
@@ -148,8 +152,9 @@ async def tables(gateway: Gateway, _parameters: NoParameters) -> SparkTables:
     return SparkTables(items=items, total=len(items), as_of_ms=now_ms, available=True, why=None)
 
 
+@OPERATIONS.get("/v1/spark/tables/{table}", "spark_rows")
 async def rows(gateway: Gateway, parameters: RowsWanted) -> SparkRows:
-    """Rows of one table. Raises 404 if the table does not exist."""
+    """Rows of one table: `where=column=value` is repeatable, `order=-column` sorts descending."""
     question = {"limit": str(parameters.limit), "offset": str(parameters.offset)}
     if parameters.order:
         question["order"] = parameters.order
@@ -224,37 +229,3 @@ async def _asked(address: str, path: str, question: Mapping[str, str]) -> Any:
         message = found.get("error") if isinstance(found, dict) else None
         raise Unavailable(f"spark-etl: {message or status}")
     return found
-
-
-_CHAPTER = "Spark"
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET",
-        "/v1/spark",
-        "spark",
-        "The queries of the Spark pipeline and their state, or why Spark is unavailable.",
-        _CHAPTER,
-        spark,
-        Spark,
-    ),
-    Operation(
-        "GET",
-        "/v1/spark/tables",
-        "spark_tables",
-        "The tables written by the pipeline.",
-        _CHAPTER,
-        tables,
-        SparkTables,
-    ),
-    Operation(
-        "GET",
-        "/v1/spark/tables/{table}",
-        "spark_rows",
-        "Rows of one table: `where=column=value` is repeatable, `order=-column` sorts descending.",
-        _CHAPTER,
-        rows,
-        SparkRows,
-        RowsWanted,
-    ),
-)

@@ -43,7 +43,9 @@ from kourou_console.messages.bodies import Budget
 from kourou_console.messages.cursors import decode_cursor, encode_cursor
 from kourou_console.messages.pages import offsets_at
 from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, view_of
-from kourou_console.operation import Operation
+from kourou_console.operation import Chapter
+
+OPERATIONS = Chapter("Messages")
 
 ALIVE_S = 10.0
 RECONNECT_MS = 2_000
@@ -254,10 +256,20 @@ class Tails:
         self.count = 0
 
 
+@OPERATIONS.get(
+    "/v1/topics/{topic}/tail",
+    "tail_topic",
+    headers=(("Last-Event-ID", "the ID of the last received event"),),
+    media_type="text/event-stream",
+)
 async def tail_topic(
     gateway: Gateway, parameters: TailParams, request: web.BaseRequest
 ) -> web.StreamResponse:
-    """Send events until the caller disconnects."""
+    """Follow a topic by server-sent events: `message`, and `gap` where something cannot be shown.
+    Filter by tags or by sql. The header Last-Event-ID resumes an earlier stream; after queues were
+    added it resumes by time and may repeat messages. A client that reads too slowly is disconnected
+    and may resume.
+    """
     tails = gateway.part(Tails)
     if tails.count >= TAILS_MAX:
         raise Busy(f"{TAILS_MAX} live tails are open already, the maximum")
@@ -338,23 +350,3 @@ def _event(name: str, data: bytes, place: str) -> bytes:
     """One event; JSON contains no line breaks."""
     head = f"event: {name}\n" + (f"id: {place}\n" if place else "")
     return head.encode() + b"data: " + data + b"\n\n"
-
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET",
-        "/v1/topics/{topic}/tail",
-        "tail_topic",
-        "Follow a topic by server-sent events: `message`, and `gap` where something cannot be "
-        "shown. Filter by tags or by sql. The header Last-Event-ID resumes an earlier stream; "
-        "after queues were added it resumes by time and may repeat messages. A client that reads "
-        "too slowly is disconnected and may resume.",
-        "Messages",
-        tail_topic,
-        None,
-        parameters=TailParams,
-        stream=True,
-        headers=(("Last-Event-ID", "the ID of the last received event"),),
-        media_type="text/event-stream",
-    ),
-)

@@ -35,8 +35,10 @@ from kourou_console.lists import (
     why,
 )
 from kourou_console.metrics.sampler import Sampler
-from kourou_console.operation import BodyKind, Operation
+from kourou_console.operation import Chapter
 from kourou_console.topic_kinds import Access, TopicKind, kind_of, permission_of
+
+OPERATIONS = Chapter("Topics")
 
 QUEUES = 8
 _FIELDS = ("read_queues", "write_queues", "permission", "order", "system_flag")
@@ -208,8 +210,9 @@ class Order(Done, frozen=True, kw_only=True):
     order: str | None
 
 
+@OPERATIONS.put("/v1/topics/{topic}", "put_topic")
 async def put(gateway: Gateway, parameters: TopicChange, body: TopicBody) -> TopicChanges:
-    """Create or change a topic, broker by broker; omitted fields stay as they are."""
+    """Create or change a topic. Fields left out are unchanged; `preview=true` shows the changes."""
     name = check_topic(parameters.topic)
     before, unknown, brokers = await _before(gateway, name, body.broker, body.cluster)
     missing = [one for one in unknown if one.what in brokers]
@@ -251,10 +254,11 @@ async def put(gateway: Gateway, parameters: TopicChange, body: TopicBody) -> Top
     )
 
 
+@OPERATIONS.put("/v1/topics/{topic}/permission", "put_topic_permission")
 async def set_permission(
     gateway: Gateway, parameters: TopicChange, body: PermissionBody
 ) -> TopicChanges:
-    """Change only a topic's read and write permission, at brokers that have it."""
+    """Change the permissions of a topic only."""
     name = parameters.topic
     before, unknown, brokers = await _before(gateway, name, body.broker, body.cluster)
     missing = [one for one in unknown if one.what in brokers]
@@ -369,8 +373,9 @@ def _said(topic: str, items: list[BrokerTopicChange], *, preview: bool) -> list[
     return says
 
 
+@OPERATIONS.delete("/v1/topics/{topic}", "delete_topic")
 async def delete(gateway: Gateway, parameters: TopicDeletion) -> TopicLoss:
-    """Delete a topic, its queues and all groups' progress in it. Raises TopicNotFound."""
+    """Delete a topic with its messages. `preview=true` shows what each group would lose."""
     name = parameters.topic
     configs, missing, info = await configs_of(gateway, name, parameters.cluster)
     admin = gateway.admin
@@ -415,8 +420,9 @@ async def delete(gateway: Gateway, parameters: TopicDeletion) -> TopicLoss:
     )
 
 
+@OPERATIONS.get("/v1/topics/{topic}/order", "topic_order")
 async def order(gateway: Gateway, parameters: TopicPath) -> Order:
-    """The topic's order setting."""
+    """The topic's order setting at the name servers."""
     found = await gateway.admin.name_servers.get(ORDER_NAMESPACE, parameters.topic)
     return Order(
         topic=parameters.topic,
@@ -427,8 +433,9 @@ async def order(gateway: Gateway, parameters: TopicPath) -> Order:
     )
 
 
+@OPERATIONS.put("/v1/topics/{topic}/order", "put_topic_order")
 async def put_order(gateway: Gateway, parameters: TopicChange, body: OrderBody) -> Order:
-    """Set the brokers and queue numbers of an ordered topic at all name servers."""
+    """Set the brokers and queue numbers of an ordered topic."""
     name = check_topic(parameters.topic)
     text = ";".join(f"{broker}:{count}" for broker, count in body.queues.items())
     if not parameters.preview:
@@ -443,8 +450,9 @@ async def put_order(gateway: Gateway, parameters: TopicChange, body: OrderBody) 
     )
 
 
+@OPERATIONS.delete("/v1/topics/{topic}/order", "delete_topic_order")
 async def delete_order(gateway: Gateway, parameters: TopicChange) -> Order:
-    """Remove a topic's order setting at all name servers."""
+    """Remove the topic's order setting."""
     name = parameters.topic
     if not parameters.preview:
         await gateway.admin.name_servers.delete(ORDER_NAMESPACE, name)
@@ -456,76 +464,3 @@ async def delete_order(gateway: Gateway, parameters: TopicChange) -> Order:
         says=[f"{name} {will} no order setting."],
         as_of_ms=gateway.clock.now_ms(),
     )
-
-
-_CHAPTER = "Topics"
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "PUT",
-        "/v1/topics/{topic}",
-        "put_topic",
-        "Create or change a topic. Fields left out are unchanged; `preview=true` shows the "
-        "changes.",
-        _CHAPTER,
-        put,
-        TopicChanges,
-        TopicChange,
-        TopicBody,
-        BodyKind.JSON,
-    ),
-    Operation(
-        "PUT",
-        "/v1/topics/{topic}/permission",
-        "put_topic_permission",
-        "Change the permissions of a topic only.",
-        _CHAPTER,
-        set_permission,
-        TopicChanges,
-        TopicChange,
-        PermissionBody,
-        BodyKind.JSON,
-    ),
-    Operation(
-        "DELETE",
-        "/v1/topics/{topic}",
-        "delete_topic",
-        "Delete a topic with its messages. `preview=true` shows what each group would lose.",
-        _CHAPTER,
-        delete,
-        TopicLoss,
-        TopicDeletion,
-    ),
-    Operation(
-        "GET",
-        "/v1/topics/{topic}/order",
-        "topic_order",
-        "The topic's order setting at the name servers.",
-        _CHAPTER,
-        order,
-        Order,
-        TopicPath,
-    ),
-    Operation(
-        "PUT",
-        "/v1/topics/{topic}/order",
-        "put_topic_order",
-        "Set the brokers and queue numbers of an ordered topic.",
-        _CHAPTER,
-        put_order,
-        Order,
-        TopicChange,
-        OrderBody,
-        BodyKind.JSON,
-    ),
-    Operation(
-        "DELETE",
-        "/v1/topics/{topic}/order",
-        "delete_topic_order",
-        "Remove the topic's order setting.",
-        _CHAPTER,
-        delete_order,
-        Order,
-        TopicChange,
-    ),
-)

@@ -19,7 +19,9 @@ from kourou.model.topic import MessageQueue
 from kourou_console.api.topics import TopicPath
 from kourou_console.gateway import Gateway
 from kourou_console.lists import LIST_ITEMS, Limit, Listing, Name, asked
-from kourou_console.operation import Operation
+from kourou_console.operation import Chapter
+
+OPERATIONS = Chapter("Topics")
 
 UNITS = 32
 
@@ -70,8 +72,9 @@ class CountersWanted(msgspec.Struct, frozen=True):
     limit: Limit = LIST_ITEMS
 
 
+@OPERATIONS.get("/v1/topics/{topic}/groups", "topic_groups")
 async def groups(gateway: Gateway, parameters: TopicPath) -> Listing[TopicGroup]:
-    """The groups that consume the topic, each with its lag."""
+    """The groups that consume a topic: consumers, lag in messages and ms, rate."""
     names = await gateway.admin.topics.consumer_groups(parameters.topic)
     brokers = sorted(await gateway.admin.topics.config(parameters.topic))
 
@@ -140,8 +143,9 @@ async def _counted(gateway: Gateway, brokers: list[str], item: str, key: str) ->
     return round(rate, 2), total
 
 
+@OPERATIONS.get("/v1/topics/{topic}/allocation", "topic_allocation")
 async def allocation(gateway: Gateway, parameters: ShareParameters) -> Listing[Share]:
-    """How a group with these consumers would share the topic's queues (strategy Averagely)."""
+    """How a group of these consumers would share the topic's queues."""
     found = await gateway.admin.topics.route(parameters.topic)
     queues = sorted(
         MessageQueue(parameters.topic, one.broker_name, number)
@@ -158,8 +162,9 @@ async def allocation(gateway: Gateway, parameters: ShareParameters) -> Listing[S
     return Listing(items=rows, total=len(rows), as_of_ms=gateway.clock.now_ms())
 
 
+@OPERATIONS.get("/v1/statistics", "topic_counters")
 async def counters(gateway: Gateway, parameters: CountersWanted) -> Listing[TopicCounters]:
-    """For every topic and group: messages per second in and out, in 24 hours, and the lag."""
+    """Every topic and group: messages per second in and out, per 24 hours, and lag."""
     if parameters.topic is not None:
         names = [parameters.topic]
     else:
@@ -247,8 +252,9 @@ class UnitsWanted(msgspec.Struct, frozen=True, kw_only=True):
     group: Name | None = None
 
 
+@OPERATIONS.get("/v1/topics/{topic}/queues/{broker}/{queue}/units", "queue_units")
 async def units(gateway: Gateway, parameters: UnitsWanted) -> UnitList:
-    """Units of one queue."""
+    """Consume queue entries: log position, size, tag code."""
     queue = MessageQueue(parameters.topic, parameters.broker, parameters.queue)
     found = await gateway.admin.messages.units(
         queue, parameters.offset, count=parameters.count, group=parameters.group
@@ -272,49 +278,3 @@ async def units(gateway: Gateway, parameters: UnitsWanted) -> UnitList:
         max_offset=found.max_index,
         expression=None if found.subscription is None else found.subscription.expression,
     )
-
-
-_CHAPTER = "Topics"
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET",
-        "/v1/topics/{topic}/groups",
-        "topic_groups",
-        "The groups that consume a topic: consumers, lag in messages and ms, rate.",
-        _CHAPTER,
-        groups,
-        Listing[TopicGroup],
-        TopicPath,
-    ),
-    Operation(
-        "GET",
-        "/v1/topics/{topic}/allocation",
-        "topic_allocation",
-        "How a group of these consumers would share the topic's queues.",
-        _CHAPTER,
-        allocation,
-        Listing[Share],
-        ShareParameters,
-    ),
-    Operation(
-        "GET",
-        "/v1/statistics",
-        "topic_counters",
-        "Every topic and group: messages per second in and out, per 24 hours, and lag.",
-        _CHAPTER,
-        counters,
-        Listing[TopicCounters],
-        CountersWanted,
-    ),
-    Operation(
-        "GET",
-        "/v1/topics/{topic}/queues/{broker}/{queue}/units",
-        "queue_units",
-        "Consume queue entries: log position, size, tag code.",
-        "Topics",
-        units,
-        UnitList,
-        UnitsWanted,
-    ),
-)

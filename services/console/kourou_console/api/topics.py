@@ -26,8 +26,10 @@ from kourou_console.lists import (
     cut,
     why,
 )
-from kourou_console.operation import Operation
+from kourou_console.operation import Chapter
 from kourou_console.topic_kinds import Access, TopicKind, access_of, kind_of
+
+OPERATIONS = Chapter("Topics")
 
 
 class TopicConfigView(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,8 +173,9 @@ async def all_topics(
     return found, missing, info
 
 
+@OPERATIONS.get("/v1/topics", "topics")
 async def topics(gateway: Gateway, parameters: TopicsWanted) -> TopicList:
-    """Topics by kind and name."""
+    """Topics by kind (`kind=normal&kind=dlq`) and part of the name, over all brokers."""
     found, missing, info = await all_topics(gateway, parameters.cluster)
     by_topic: dict[str, dict[str, TopicConfig]] = {}
     for broker, configs in found.items():
@@ -253,8 +256,9 @@ async def configs_of(
     return configs, missing, info
 
 
+@OPERATIONS.get("/v1/topics/{topic}", "topic")
 async def topic(gateway: Gateway, parameters: TopicPath) -> TopicDetail:
-    """All information about one topic; unavailable values are null and named in `missing`."""
+    """Everything about one topic."""
     name = parameters.topic
     configs, missing, info = await configs_of(gateway, name)
     if not configs:
@@ -323,8 +327,9 @@ def _last(stats: Mapping[MessageQueue, TopicOffset]) -> int | None:
     return max((one.last_update_timestamp for one in stats.values()), default=0) or None
 
 
+@OPERATIONS.get("/v1/topics/{topic}/config", "topic_config")
 async def topic_config(gateway: Gateway, parameters: TopicPath) -> TopicConfigs:
-    """The topic's configuration at each broker."""
+    """The topic's configuration at each broker, and differences."""
     configs, missing, _ = await configs_of(gateway, parameters.topic)
     items = [config_of(broker, one) for broker, one in sorted(configs.items())]
     return TopicConfigs(
@@ -336,8 +341,9 @@ async def topic_config(gateway: Gateway, parameters: TopicPath) -> TopicConfigs:
     )
 
 
+@OPERATIONS.get("/v1/topics/{topic}/status", "topic_status")
 async def status(gateway: Gateway, parameters: TopicPath) -> Listing[QueueStatus]:
-    """The bounds of every queue, and when it was last written."""
+    """Minimum and maximum offset of every queue, and its last write."""
     rows = await queue_rows(gateway, parameters.topic)
     return Listing(
         items=rows[:CONSOLE_LIST_ITEMS_MAX],
@@ -362,8 +368,9 @@ async def queue_rows(gateway: Gateway, topic: str) -> list[QueueStatus]:
     ]
 
 
+@OPERATIONS.get("/v1/topics/{topic}/route", "topic_route")
 async def route(gateway: Gateway, parameters: TopicPath) -> Route:
-    """The topic's route, as a name server returns it to clients."""
+    """The route of a topic, as clients receive it."""
     found = await gateway.admin.topics.route(parameters.topic)
     leaders = {one.broker_name: one.master_addr() for one in found.broker_datas}
     return Route(
@@ -393,46 +400,3 @@ async def route(gateway: Gateway, parameters: TopicPath) -> Route:
         order=found.order_topic_conf or None,
         as_of_ms=gateway.clock.now_ms(),
     )
-
-
-_CHAPTER = "Topics"
-
-
-def _get(path: str, name: str, about: str, handle: object, answer: object) -> Operation:
-    return Operation("GET", path, name, about, _CHAPTER, handle, answer, TopicPath)  # type: ignore[arg-type]  # each takes a TopicPath
-
-
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET",
-        "/v1/topics",
-        "topics",
-        "Topics by kind (`kind=normal&kind=dlq`) and part of the name, over all brokers.",
-        _CHAPTER,
-        topics,
-        TopicList,
-        TopicsWanted,
-    ),
-    _get("/v1/topics/{topic}", "topic", "Everything about one topic.", topic, TopicDetail),
-    _get(
-        "/v1/topics/{topic}/config",
-        "topic_config",
-        "The topic's configuration at each broker, and differences.",
-        topic_config,
-        TopicConfigs,
-    ),
-    _get(
-        "/v1/topics/{topic}/status",
-        "topic_status",
-        "Minimum and maximum offset of every queue, and its last write.",
-        status,
-        Listing[QueueStatus],
-    ),
-    _get(
-        "/v1/topics/{topic}/route",
-        "topic_route",
-        "The route of a topic, as clients receive it.",
-        route,
-        Route,
-    ),
-)

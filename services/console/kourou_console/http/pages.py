@@ -89,10 +89,10 @@ def page(content: bytes, content_type: str) -> Page:
 
 
 class Pages:
-    """All files of a folder by their paths; `/` is index.html."""
+    """All files of the console by their paths; `/` is index.html."""
 
-    def __init__(self, folder: Path = FOLDER) -> None:
-        self._pages = read_pages(folder)
+    def __init__(self) -> None:
+        self._pages = read_pages(FOLDER)
 
     def find(self, path: str) -> Page | None:
         """The page at a request's path; None if there is none."""

@@ -131,8 +131,9 @@ class GroupMember:
 
     def _runner(self, loop: asyncio.AbstractEventLoop, report: HandlerReport) -> HandlerRunner:
         # Called on the I/O thread; the runner works on our loop.
-        make = TurnRunner if self.ordered else FreeRunner
-        return make(loop, report, self._arrived, self._closed)
+        if self.ordered:
+            return TurnRunner(loop, report, self._arrived, self._closed)
+        return FreeRunner(loop, report, self._arrived, self._closed)
 
     async def leave(self) -> None:
         """Commit and leave; leased messages are redelivered to the remaining members."""

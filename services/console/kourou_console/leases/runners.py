@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from kourou.client.consumer.handlers import HandlerReport
 from kourou.client.consumer.outcomes import Suspend
@@ -20,6 +21,8 @@ from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.ordered.turns import DeliveryTurn
 from kourou.client.session.io_thread import ThreadQueue
 from kourou.errors import BadRequest
+
+ItemT = TypeVar("ItemT")
 
 
 class LeasableMessage(Protocol):
@@ -51,13 +54,31 @@ class LeasableMessage(Protocol):
         ...
 
 
-class _Runner:
+class _Runner(ABC, Generic[ItemT]):
     """The common part of both runners."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, closed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        report: HandlerReport,
+        arrived: Callable[[Sequence[LeasableMessage]], None],
+        closed: Callable[[], None],
+    ) -> None:
         self._loop = loop
+        self._report = report
+        self._arrived = arrived
         self._on_closed = closed
         self._closing = False
+        self._held: set[ItemT] = set()  # the turns that are not returned
+        self._inbox: ThreadQueue[ItemT] = ThreadQueue(loop, self._take)
+
+    def hand(self, items: Sequence[ItemT]) -> None:
+        """Accept messages or turns; called on the I/O thread."""
+        if not self._closing:
+            self._inbox.put_many(list(items))
+
+    @abstractmethod
+    def _take(self, items: list[ItemT]) -> None: ...
 
     def running(self) -> list[ReceivedMessage]:
         """No messages: the library's time limit does not apply, because leases have their own."""
@@ -106,25 +127,8 @@ class _UnorderedMessage:
         raise AssertionError("without order a message goes back to the brokers")
 
 
-class FreeRunner(_Runner):
+class FreeRunner(_Runner[ReceivedMessage]):
     """The runner of an unordered member."""
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        report: HandlerReport,
-        arrived: Callable[[Sequence[LeasableMessage]], None],
-        closed: Callable[[], None],
-    ) -> None:
-        super().__init__(loop, closed)
-        self._report = report
-        self._arrived = arrived
-        self._inbox: ThreadQueue[ReceivedMessage] = ThreadQueue(self._loop, self._take)
-
-    def hand(self, items: Sequence[ReceivedMessage]) -> None:
-        """Accept messages; called on the I/O thread."""
-        if not self._closing:
-            self._inbox.put_many(list(items))
 
     def _take(self, items: list[ReceivedMessage]) -> None:
         # Copies, so that a message held for hours does not keep a whole pull in memory.
@@ -159,42 +163,24 @@ class _OrderedMessage:
         self._runner.end(self._turn, Suspend())
 
 
-class TurnRunner(_Runner):
+class TurnRunner(_Runner[DeliveryTurn]):
     """The runner of an ordered member."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        report: HandlerReport,
-        arrived: Callable[[Sequence[LeasableMessage]], None],
-        closed: Callable[[], None],
-    ) -> None:
-        super().__init__(loop, closed)
-        self._report = report
-        self._arrived = arrived
-        self._turns: set[DeliveryTurn] = set()
-        self._inbox: ThreadQueue[DeliveryTurn] = ThreadQueue(self._loop, self._take)
-
-    def hand(self, items: Sequence[DeliveryTurn]) -> None:
-        """Accept turns; called on the I/O thread."""
-        if not self._closing:
-            self._inbox.put_many(list(items))
-
-    def _take(self, turns: list[DeliveryTurn]) -> None:
-        for turn in turns:
+    def _take(self, items: list[DeliveryTurn]) -> None:
+        for turn in items:
             turn.begin()
             message = turn.next()
             if message is None:
                 self._report.finished(turn)
             else:
-                self._turns.add(turn)
+                self._held.add(turn)
                 self._arrived([_OrderedMessage(message, turn, self)])
 
     def end(self, turn: DeliveryTurn, error: BaseException | None) -> None:
         """Return a turn; has an effect only once."""
-        if turn not in self._turns:
+        if turn not in self._held:
             return
-        self._turns.discard(turn)
+        self._held.discard(turn)
         turn.calling = False
         if error is None:
             self._report.finished(turn)
@@ -203,6 +189,6 @@ class TurnRunner(_Runner):
 
     async def close(self, timeout_ms: int) -> bool:
         """Mark all turns as idle, then close."""
-        for turn in list(self._turns):
+        for turn in list(self._held):
             turn.calling = False
         return await super().close(timeout_ms)

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from kourou.client.admin.replicas import LogMember, absent, leaders_of
@@ -53,6 +53,10 @@ SUMMED = (
     *("unflushed_bytes", "dispatch_behind_bytes", "lag_messages"),
 )
 WORST = ("disk_used_ratio",)
+OF_RUNTIME = (
+    *("disk_used_ratio", "log_bytes", "held_pulls", "unflushed_bytes"),
+    *("dispatch_behind_bytes", "replica_lag_bytes"),
+)
 T = TypeVar("T")
 _log = logging.getLogger("kourou.console")
 
@@ -409,22 +413,10 @@ def _all(values: Sequence[float | None], together: Callable[[list[float]], float
 
 def broker_values(one: BrokerNow) -> dict[str, float | None]:
     """A broker's values by the names of series."""
-    runtime, rates = one.runtime, one.rates
-    if runtime is None:
+    if one.runtime is None:
         return {}
-    lag = None if one.lags is None else float(sum(one.lags.values()))
     return {
-        "messages_in_per_s": rates.messages_in_per_s,
-        "messages_out_per_s": rates.messages_out_per_s,
-        "bytes_in_per_s": rates.bytes_in_per_s,
-        "send_p50_ms": rates.send_p50_ms,
-        "send_p99_ms": rates.send_p99_ms,
-        "pull_p99_ms": rates.pull_p99_ms,
-        "disk_used_ratio": runtime.disk_used_ratio,
-        "log_bytes": runtime.log_bytes,
-        "held_pulls": runtime.held_pulls,
-        "unflushed_bytes": runtime.unflushed_bytes,
-        "dispatch_behind_bytes": runtime.dispatch_behind_bytes,
-        "replica_lag_bytes": runtime.replica_lag_bytes,
-        "lag_messages": lag,
+        **asdict(one.rates),
+        **{name: getattr(one.runtime, name) for name in OF_RUNTIME},
+        "lag_messages": None if one.lags is None else float(sum(one.lags.values())),
     }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,21 +10,18 @@ import pytest
 
 from kourou.cli.admin import command as command_module
 from kourou.cli.admin import filters as filter_commands
-from kourou.cli.admin.command import COMMANDS
 from kourou.cli.admin.filters import read_source
 from kourou.cli.admin.report import Report
 from kourou.cli.main import main
 from kourou.client.admin.filters import FilterChangeResult
-from kourou.errors import BadRequest, ConfigError, Rejected
+from kourou.errors import ConfigError, Rejected
 from kourou.model.filter import FilterPolicy, FilterState, FilterVersion
 from kourou.model.limits import FILTER_SOURCE_BYTES_MAX
-from kourou.protocol.bodies.filter_bodies import FilterFigures, FilterTrial, TriedMessage
+from kourou.protocol.bodies.filter_bodies import FilterTrial, TriedMessage
 
 SOURCE = "def match(message, context):\n    return True\n"
 UNREACHABLE = ("-n", "127.0.0.1:1")
 """Nothing listens there: a request fails with exit code 1, not with 2."""
-
-VERBS = ("list", "show", "put", "enable", "disable", "rollback", "policy", "delete", "try", "stats")
 
 
 def version(number: int, **more: Any) -> FilterVersion:
@@ -86,18 +81,6 @@ def rows(report: Report) -> list[dict[str, Any]]:
     return [dict(zip(report.columns, row, strict=True)) for row in report.rows]
 
 
-def test_the_verbs_are_a_group_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
-    names = [name for name in COMMANDS if name.startswith("filter ")]
-    assert names == [f"filter {verb}" for verb in VERBS]
-    assert main(["admin", "filter", "--help"]) == 0
-    listed = capsys.readouterr().out.partition("Commands:")[2].splitlines()[1:]
-    assert [line.split()[0] for line in listed] == list(VERBS)
-    assert main(["admin", "--help"]) == 0
-    listed_above = capsys.readouterr().out
-    assert "\n  filter " in listed_above
-    assert "\n  rollback " not in listed_above
-
-
 # -- what is typed --------------------------------------------------------------------------------
 
 
@@ -121,16 +104,6 @@ def test_a_file_that_cannot_be_a_filter_is_refused_before_any_request(
     for verb in (("put",), ("try", "-t", "flights")):
         assert main(["admin", "filter", *verb, str(file), "-g", "till", *UNREACHABLE]) == 2
         assert word in capsys.readouterr().err
-
-
-def test_what_comes_by_stdin_needs_a_name(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(SOURCE.encode())))
-    assert main(["admin", "filter", "put", "-", "-g", "till", *UNREACHABLE]) == 2
-    assert "-f NAME" in capsys.readouterr().err
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(SOURCE.encode())))
-    assert read_source("-") == SOURCE
 
 
 @pytest.mark.parametrize(
@@ -157,16 +130,6 @@ def test_wrong_usage_is_found_here(
     use(monkeypatch, client)
     assert main(["admin", "filter", *words]) == 2
     assert word in capsys.readouterr().err
-
-
-def test_a_file_and_a_version_are_not_tried_together(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "late.py"
-    file.write_text(SOURCE)
-    words = ["try", str(file), "-g", "till", "-t", "flights", "-v", "1"]
-    assert main(["admin", "filter", *words, *UNREACHABLE]) == 2
-    assert "not both" in capsys.readouterr().err
 
 
 def test_the_default_author_is_the_current_user(
@@ -240,54 +203,6 @@ def test_one_filter_is_shown_with_its_quarantine_and_its_history(
         filter_commands.filter_show(client, "till", "late")
 
 
-def test_the_python_is_shown_as_it_was_uploaded(
-    client: Any, filters: Filters, capsys: pytest.CaptureFixture[str]
-) -> None:
-    filters.found["source"] = version(2, source=SOURCE)
-    report = filter_commands.filter_show(client, "till", "late", source=True, version=2)
-    report.show(as_json=False)
-    assert capsys.readouterr().out == SOURCE
-    report.show(as_json=True)
-    assert json.loads(capsys.readouterr().out) == {"version": 2, "source": SOURCE}
-
-
-# -- what is decided ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("command", "options", "verb", "arguments"),
-    [
-        (filter_commands.filter_enable, {"version": 3}, "enable", (3,)),
-        (filter_commands.filter_disable, {}, "disable", ()),
-        (filter_commands.filter_rollback, {}, "rollback", ()),
-        (filter_commands.filter_policy, {"policy": "Skip"}, "set_policy", ("skip",)),
-        (filter_commands.filter_delete, {}, "delete", ()),
-    ],
-)
-def test_a_change_is_requested_with_its_reason(
-    command: Any,
-    options: dict[str, Any],
-    verb: str,
-    arguments: tuple[Any, ...],
-    client: Any,
-    filters: Filters,
-) -> None:
-    change = FilterChangeResult(3, None)
-    filters.found[verb] = {"broker-a": change}
-    report = command(client, "till", "late", **options, reason="why", broker="broker-a")
-    assert [(name, given) for name, given, _ in filters.calls] == [
-        (verb, ("till", "late", *arguments))
-    ]
-    [(_, _, how)] = filters.calls
-    assert how == {"reason": "why", "broker": "broker-a", "cluster": None}
-    if verb == "delete":
-        assert report.remarks == ["broker-a: the filter late of till was deleted"]
-    else:
-        assert rows(report) == [
-            {"broker": "broker-a", "version": 3, "active": None, "created": False}
-        ]
-
-
 def test_an_upload_that_does_not_run_is_reported(
     client: Any, filters: Filters, tmp_path: Path
 ) -> None:
@@ -303,13 +218,6 @@ def test_an_upload_that_does_not_run_is_reported(
     filters.found["put"] = {"broker-a": FilterChangeResult(2, 1, quarantined="it lied")}
     assert "version 2 is disabled (quarantine: it lied)" in remarks()[0]
     assert remarks(disabled=True) == []
-
-
-def test_a_name_that_no_filter_can_have_is_refused(tmp_path: Path, client: Any) -> None:
-    file = tmp_path / "two words.py"
-    file.write_text(SOURCE)
-    with pytest.raises(BadRequest, match="cannot be named"):
-        filter_commands.filter_put(client, str(file), "till")
 
 
 # -- trying and measuring -------------------------------------------------------------------------
@@ -350,39 +258,6 @@ def test_a_dry_run_that_failed_fails(client: Any, filters: Filters) -> None:
     filters.found["try_out"] = {}
     with pytest.raises(Rejected, match="no filter server"):
         filter_commands.filter_try(client, "till", "t", name="late")
-
-
-def test_statistics_are_shown_by_filter_server_and_as_sums(client: Any, filters: Filters) -> None:
-    one = FilterFigures(group="till", name="late", version=2, seen=100, passed=1, micros=500)
-    two = FilterFigures(
-        group="till",
-        name="late",
-        version=2,
-        seen=300,
-        passed=9,
-        errors=1,
-        micros=900,
-        running=True,
-        quarantined=True,
-        failure="raised",
-        reason="KeyError",
-        failed_at_ms=5,
-    )
-    other = FilterFigures(group="till", name="late", version=1)
-    filters.found["statistics"] = {"h:20916": (two,), "h:20915": (one, other)}
-    report = filter_commands.filter_stats(client, group="till", name="late")
-    assert filters.calls == [("statistics", ("till", "late"), {"broker": None})]
-    found = [(row["filter server"], row["version"], row["seen"]) for row in rows(report)]
-    assert found == [("h:20915", 2, 100), ("h:20915", 1, 0), ("h:20916", 2, 300), ("all", 2, 400)]
-    first, unused, _, total = rows(report)
-    assert (first["µs a message"], unused["µs a message"]) == (5.0, None)
-    assert (total["passed"], total["errors"], total["µs a message"]) == (10, 1, 3.5)
-    assert total["runs"] is True
-    assert total["quarantined"] is True
-    assert total["last failure"] == "raised: KeyError"
-    filters.found["statistics"] = {}
-    report = filter_commands.filter_stats(client)
-    assert report.remarks == ["no filter has run; no filter server answers"]
 
 
 def test_another_policy_does_not_end_a_quarantine_and_says_so(

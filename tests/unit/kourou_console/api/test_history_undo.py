@@ -39,12 +39,6 @@ def test_what_may_be_taken_back() -> None:
     assert refusal("GroupPut", "TOOLS_CONSUMER", created=True)
 
 
-def test_who_wants_messages_back_that_were_passed_over_is_told_how() -> None:
-    why = refusal(SKIPPED, "billing/large", created=False)
-    assert why is not None
-    assert "reset the group" in why
-
-
 @pytest.mark.parametrize(
     ("kind", "fields", "says"),
     [

@@ -5,12 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from urllib.parse import quote
 
-import msgspec
 import pytest
 
 from kourou.errors import BadRequest
-from kourou.operations.catalogue import Right
-from kourou_console.api.messages import EXPLAIN_OPERATIONS, ExplainParams, explain
+from kourou_console.api.messages import ExplainParams, explain
 
 
 @pytest.mark.feature("F265")
@@ -39,12 +37,3 @@ def test_over_http_a_place_has_its_slashes_encoded(cluster, console):
     assert answer.json["message"]["topic"] == topic
     refused = console.get(f"/v1/messages/{name}/explain?nobody=1")
     assert refused.status == 400
-
-
-def test_its_description_has_all_its_parameters():
-    (operation,) = EXPLAIN_OPERATIONS
-    assert (operation.method, operation.path) == ("GET", "/v1/messages/{id}/explain")
-    assert operation.parameters is ExplainParams
-    assert operation.right is Right.READ
-    names = [field.name for field in msgspec.structs.fields(operation.answer)]
-    assert {"asked", "as_of_ms", "causes", "groups", "missing"} <= set(names)

@@ -1,9 +1,8 @@
-"""Alarms as they are answered: since when, what it means, what to do."""
+"""Alarms and their thresholds."""
 
 from __future__ import annotations
 
-from kourou_console.api.overview import alarm_view
-from kourou_console.metrics.alarms import ActiveAlarm, AlarmThresholds, Raised
+from kourou_console.metrics.alarms import AlarmThresholds
 from kourou_console.metrics.sampler import Sampler
 from kourou_rigs.console import ConsoleHere
 
@@ -16,10 +15,3 @@ def test_nothing_stands_and_the_thresholds_are_told(console: ConsoleHere) -> Non
     limits = AlarmThresholds()
     assert found["thresholds"]["disk_used_ratio"] == limits.disk_used_ratio
     assert found["thresholds"]["sampling_gap_ms"] == 15_000
-
-
-def test_all_of_an_alarm_is_answered() -> None:
-    one = Raised("lag", "warning", "group", "g", "title", "meaning", "do", 5.0, 4.0, "messages")
-    found = alarm_view(ActiveAlarm(one, 17))
-    assert (found.id, found.since_ms, found.value, found.threshold) == ("lag:group:g", 17, 5.0, 4.0)
-    assert (found.title, found.meaning, found.what_to_do) == ("title", "meaning", "do")

@@ -2,25 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from kourou import ProducerSettings, TransactionState
-from kourou.testing.cluster import Cluster
-from kourou_rigs.console import ConsoleHere
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("waiting"), brokers=2) as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def console(cluster: Cluster) -> Iterator[ConsoleHere]:
-    with ConsoleHere(cluster) as here:
-        yield here
 
 
 @pytest.mark.feature("F247", "F248")

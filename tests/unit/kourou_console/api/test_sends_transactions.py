@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.model.transaction import TransactionState
-from kourou_console.messages.transactions import HalfMessages, half_of, id_of
+from kourou_console.messages.transactions import HalfMessages, half_of
 from kourou_rigs.console import ConsoleHere
 
 BEGIN = "/v1/topics/paid/transactions"
@@ -108,13 +108,6 @@ def test_a_broker_that_asks_is_told_that_nothing_is_known_and_asks_again(console
         check._checks[""] = former
     assert asked.count((name, None)) > 1
     assert end(console, transaction, "commit").status == 200
-
-
-def test_ids_go_there_and_back(console):
-    transaction = begun(console)
-    half = half_of(transaction)
-    assert id_of(half) == transaction
-    assert half.queue.topic == "paid"
 
 
 def test_a_decision_that_no_broker_heard_is_told_when_it_asks(console, cluster):

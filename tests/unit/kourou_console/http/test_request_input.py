@@ -48,13 +48,6 @@ def test_the_largest_is_taken_and_a_larger_one_is_not(console):
     assert console.post(MESSAGES, body=b"x" * (BODY_SIZE_BYTES_MAX + 1)).status == 413
 
 
-def test_five_megabytes_of_json_are_refused(console):
-    content = b'{"body":"' + b"x" * 5_000_000 + b'"}'
-    answer = console.post(MESSAGES, body=content, headers={"Content-Type": "application/json"})
-    assert answer.status == 413
-    assert answer.headers["content-type"] == "application/problem+json"
-
-
 def test_it_is_refused_by_its_length_before_a_byte_is_read(console):
     found = raw(console, head(MESSAGES, "Content-Length: 999999999"))
     assert found.startswith(b"HTTP/1.1 413")

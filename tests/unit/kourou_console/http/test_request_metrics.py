@@ -56,22 +56,3 @@ async def test_a_loop_that_is_held_up_is_late():
     lag.stop()
     counts = dict(lag.lags_ms.buckets())
     assert (counts["30"], counts["70"], counts["+Inf"]) == (0, 1, 1)
-
-
-async def test_a_stopped_measurement_leaves_no_timer():
-    lag = LoopLag()
-    lag.start()
-    timer = lag._timer
-    lag.stop()
-    lag.stop()
-    assert timer is not None
-    assert timer.cancelled()
-
-
-def test_the_console_measures_while_it_serves(console):
-    def counted() -> int:
-        return dict(console.service._request_metrics.loop_lag.lags_ms.buckets())["+Inf"]
-
-    before = counted()
-    while counted() == before:
-        console.run(asyncio.sleep(0))

@@ -59,23 +59,6 @@ def test_a_lease_nobody_heard_of_is_no_attempt_and_its_message_keeps_its_place()
     assert [held.message for held in one.receive("t", 2, MIB, 1_000, 1_000)] == ["a", "b"]
 
 
-def test_a_lease_is_over_at_its_time_even_before_anybody_looks():
-    one = book()
-    one.arrived("a", "t", 10, 1)
-    one.receive("t", 1, MIB, 1_000, 0)
-    assert isinstance(one.find(1, 999), Held)
-    assert one.find(1, 1_000) is LeaseEnd.EXPIRED
-
-
-def test_an_extended_lease_is_not_ended_by_its_former_time():
-    one = book()
-    one.arrived("a", "t", 10, 1)
-    [held] = one.receive("t", 1, MIB, 1_000, 0)
-    one.extend(held, 5_000, 500)
-    assert one.expire(4_000) == []
-    assert one.expire(5_500) == [held]
-
-
 def test_what_no_broker_takes_stays_under_its_lease():
     one = book()
     one.arrived("a", "t", 10, 1)

@@ -134,20 +134,6 @@ async def test_a_budget_of_bytes_leaves_nothing_out(
     assert sorted(found) == sorted(wanted)
 
 
-async def test_a_page_of_many_queues_has_no_more_bytes_than_one_answer_may(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(pages, "MESSAGES_PAGE_BYTES_MAX", 250)
-    queues = QueuesRead("t", 8)
-    for number, queue in enumerate(queues.messages):
-        queues.put(queue, stored_ms=number)
-    page = await page_by_time(
-        queues.face(), dict.fromkeys(queues.messages, 0), until_ms=99, count=50, wanted="*"
-    )
-    assert [one.store_timestamp for one in page.messages] == [0, 1]
-    assert page.offsets is not None
-
-
 async def test_one_message_larger_than_a_page_is_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "MESSAGES_PAGE_BYTES_MAX", 1)
     queues = QueuesRead("t", 2)

@@ -152,17 +152,6 @@ async def test_one_that_is_larger_than_all_may_be_is_shown_alone() -> None:
     assert found.total == 3
 
 
-async def test_large_ones_before_small_ones_are_not_all_read() -> None:
-    queues = Broken("t", 1)
-    (queue,) = queues.messages
-    for number in range(200):
-        size = LARGE_BYTES if number < 180 else 100
-        put(queues, queue, stored_ms=number, size=size)
-    found = await newest_messages(queues.face(), [queue], 200)
-    assert offsets(found.messages) == [(0, number) for number in range(199, 178, -1)]
-    assert queues.handed_out <= 20 + 40
-
-
 async def test_many_queues_of_large_ones_are_read_at_their_ends_only() -> None:
     queues = Broken("t", QUEUES_AT_ONCE)
     for number in range(200):
@@ -182,16 +171,6 @@ async def test_no_more_is_read_than_can_be_among_the_newest() -> None:
     found = await newest_messages(queues.face(), [quiet, busy], 10)
     assert offsets(found.messages) == [(0, 999 - back) for back in range(10)]
     assert queues.handed_out <= 3 * 10
-
-
-async def test_the_last_one_of_a_queue_is_one_read() -> None:
-    queues = Broken("t", 1)
-    (queue,) = queues.messages
-    for number in range(100):
-        put(queues, queue, stored_ms=number, position=number)
-    found = await newest_messages(queues.face(), [queue], 1)
-    assert offsets(found.messages) == [(0, 99)]
-    assert queues.handed_out == 1
 
 
 async def test_a_read_that_brings_more_than_its_step_shows_nothing_twice() -> None:

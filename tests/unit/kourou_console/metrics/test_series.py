@@ -1,4 +1,4 @@
-"""An hour of metrics: bounded, and a gap stays one."""
+"""An hour of metrics, in which a gap stays one."""
 
 from kourou_console.metrics.series import KEEP_MS, Samples
 
@@ -35,14 +35,6 @@ def test_an_hour_is_kept_and_a_series_without_a_value_goes() -> None:
     assert found.at_ms[0] == 60_000
     assert len(found.at_ms) == rounds
     assert samples.keys() == [A]
-
-
-def test_series_are_bounded() -> None:
-    samples = Samples(5_000)
-    samples.series_max = 2
-    samples.note(1, {("a", ""): 1.0, ("b", ""): 1.0, ("c", ""): 1.0})
-    assert len(samples.keys()) == 2
-    assert samples.refused == 1
 
 
 def test_only_a_fresh_value_is_the_latest() -> None:
