@@ -10,6 +10,7 @@ from kourou.protocol.record.columns import ScanStop, columns, scan, sliding
 from kourou.protocol.record.layout import Parts, encode_host, parts_of
 from kourou.protocol.record.message_record import encode_blank, encode_draft, stamp
 from kourou.protocol.record.properties import encode_properties
+from kourou_rigs.records import RecordRun
 
 HOSTS = [encode_host(("10.0.0.1", 10911)), encode_host(("2001:db8::1", 10911))]
 FIELDS = {
@@ -264,3 +265,15 @@ def test_values_at_every_byte() -> None:
     assert sliding(blob, ">i2")[[0, 3, 8]].tolist() == [0x0001, 0x0304, 0x0809]
     assert len(sliding(blob, "V10")) == 1
     assert len(sliding(blob, "V11")) == 0
+
+
+def test_topics_of_a_batch() -> None:
+    batch = RecordRun()
+    for topic in ("Ab", "Cd", "Ab", "Efg"):
+        batch.add(topic)
+    topics, numbers = batch.columns().topics()
+    assert topics == [b"Ab", b"Cd", b"Efg"]
+    assert numbers is not None
+    assert numbers.tolist() == [0, 1, 0, 2]
+    assert batch.columns(0, 1).topics() == ([b"Ab"], None)
+    assert scan(b"").topics() == ([], None)
