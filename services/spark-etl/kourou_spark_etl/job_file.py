@@ -100,21 +100,15 @@ JOBS: Mapping[str, JobKind] = MappingProxyType(
             {
                 "path": Option("", OptionKind.TEXT),  # empty is lake/QUERY in etlPath
                 "compact": Option("10 minutes", OptionKind.DURATION),  # how often files are merged
-                "file_mib": Option(
-                    128, OptionKind.NUMBER, 1, 4_096
-                ),  # files grow to about so many MiB
+                "file_mib": Option(128, OptionKind.NUMBER, 1, 4_096),  # files grow to about that
                 "grace": Option("1 hour", OptionKind.DURATION),  # merged files are kept for readers
             },
         ),
         # Percentiles from sending over storing to consuming, by topic and group.
         "latency": JobKind(
             {
-                "window": Option(
-                    "1 hour", OptionKind.DURATION
-                ),  # figures are kept by windows so long
-                "wait": Option(
-                    "10 minutes", OptionKind.DURATION
-                ),  # for a consumption, after its message
+                "window": Option("1 hour", OptionKind.DURATION),  # of the figures
+                "wait": Option("10 minutes", OptionKind.DURATION),  # for a message's consumption
             },
             tables=("latency",),
             also=(TRACE_TOPIC,),
@@ -135,9 +129,7 @@ JOBS: Mapping[str, JobKind] = MappingProxyType(
         "flights": JobKind(
             {
                 "window": Option("1 day", OptionKind.DURATION),
-                "watermark": Option(
-                    "2 days", OptionKind.DURATION
-                ),  # flights that are later do not count
+                "watermark": Option("2 days", OptionKind.DURATION),  # later flights are left out
             },
             tables=("flight_delays",),
         ),
