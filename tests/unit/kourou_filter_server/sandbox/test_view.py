@@ -89,7 +89,7 @@ def viewed(raw: bytes) -> MessageView:
 @pytest.mark.feature("F238")
 @pytest.mark.parametrize("store", ["store-clean", "store-live-abort"])
 def test_every_record_of_a_real_rocketmq_is_seen_as_a_consumer_sees_it(store: str) -> None:
-    log = scan((GOLDEN / store / "commitlog" / f"{0:020d}").read_bytes(), 0)
+    log = scan((GOLDEN / store / "commitlog" / f"{0:020d}").read_bytes())
     batch = b"".join(bytes(log.record(index)) for index in range(len(log)))
     at = 0
     for index in range(len(log)):
