@@ -17,11 +17,11 @@ from collections.abc import Callable
 import numpy as np
 
 from kourou.protocol import kernel
-from kourou.protocol.record.columns import check_drafts, scan, verify_batch
+from kourou.protocol.record.columns import check_drafts, scan
 from kourou.protocol.record.hashes import java_hash
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import UniqKeyGenerator
-from kourou.protocol.record.message_record import decode_many, encode_draft
+from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.protocol.record.properties import encode_properties
 
 HOST = encode_host(("127.0.0.1", 10911))
@@ -80,17 +80,20 @@ def costs(count: int, body: bytes) -> dict[str, Callable[[], object]]:
         return stored
 
     records = bytes(append_copy())
-    found = scan(records, 0)
-    assert verify_batch(found).all()
+    found = scan(records)
 
+    def verify() -> bytearray:
+        return kernel.verify(found.blob, found.starts, found.sizes, found.starts)
+
+    assert all(verify())
     return {
         "encode properties and draft (client)": lambda: drafts_of(count, body, keys=True),
         "check_drafts": lambda: check_drafts(blob, sizes),
         "copy, number, place and stamp": append_copy,
-        "scan": lambda: scan(records, 0),
-        "verify_batch": lambda: verify_batch(found),
+        "scan": lambda: scan(records),
+        "verify": verify,
         "project": lambda: kernel.project(found.blob, found.table),
-        "decode_many (verify, properties)": lambda: decode_many(records),
+        "decode_record (verify, properties)": lambda: list(map(decode_record, found.records())),
     }
 
 

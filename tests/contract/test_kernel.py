@@ -17,9 +17,7 @@ from kourou.protocol import kernel, kernel_python
 from kourou.protocol.kernel_python import (
     BAD,
     BODY,
-    CUT,
     FIELDS,
-    LENGTHS,
     LONG_PROPERTIES,
     NARROW,
     NO_SPACE,
@@ -32,6 +30,8 @@ from kourou.protocol.kernel_python import (
 )
 from kourou.protocol.record.hashes import index_hash, java_hash
 from kourou.protocol.record.layout import (
+    CUT,
+    LENGTHS,
     STORE_V6,
     encode_batch,
     encode_host,

@@ -27,7 +27,7 @@ OURS = (Property.DLQ_ORIGIN_TOPIC, Property.DLQ_ORIGIN_MESSAGE_ID)
 
 @pytest.fixture(scope="module")
 def log() -> RecordColumns:
-    return scan(LOG.read_bytes(), 0)
+    return scan(LOG.read_bytes())
 
 
 def record(log: RecordColumns, position: int) -> memoryview:

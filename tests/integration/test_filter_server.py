@@ -35,12 +35,12 @@ from kourou.protocol.messages.filter_server import (
 from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.record.layout import masked_crc
-from kourou.protocol.record.message_record import decode_many
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address
 from kourou.service.processes import Child
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.zmq_client import WireReply, ZmqConnection
 from kourou_filter_server import zygote_link as layers
+from kourou_rigs.records import decode_many
 
 GROUP, NAME, TOPIC = "till", "odd", "numbers"
 MESSAGES = 400

@@ -15,8 +15,6 @@ import warnings
 from collections.abc import Iterator
 from typing import NoReturn, TypeAlias
 
-import msgspec
-
 from kourou.errors import BadRequest, Throttled
 from kourou.model.limits import (
     FILTER_BRACKET_DEPTH_MAX,
@@ -98,42 +96,29 @@ _PARAMETERS = {
 }
 
 
-class SourceFacts(msgspec.Struct, frozen=True):
-    """The result of checking a valid source; `class_name` is None for functions."""
-
-    class_name: str | None
-    has_set_up: bool
-    has_match_batch: bool
-    modules: tuple[str, ...]
-    lines: int
-
-
-def check_source(source: str, name: str) -> SourceFacts:
+def check_source(source: str, name: str) -> None:
     """Check the source of the filter `name`.
 
     Raises BadRequest: the message has the filter, line:column and the problem, the hint the
     solution. Lines and columns count from 1.
     """
-    return _Check(name).run(source)
+    _Check(name).run(source)
 
 
 class _Check:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def run(self, source: str) -> SourceFacts:
+    def run(self, source: str) -> None:
         self._check_text(source)
         tree = self._parse(source)
         nodes = self._all_nodes(tree)
-        modules = self._check_imports(nodes)
+        self._check_imports(nodes)
         self._check_words(nodes)
         self._check_state(nodes)
-        class_name, faces = self._faces(tree)
+        faces, are_methods = self._faces(tree)
         for kind, function in faces.items():
-            self._check_face(kind, function, is_method=class_name is not None)
-        return SourceFacts(
-            class_name, _SET_UP in faces, _BATCH in faces, modules, len(source.splitlines())
-        )
+            self._check_face(kind, function, is_method=are_methods)
 
     def _refuse(self, at: ast.AST | None, what: str, hint: str = "") -> NoReturn:
         line, column = getattr(at, "lineno", None), getattr(at, "col_offset", None)
@@ -204,8 +189,7 @@ class _Check:
 
     # -- names ------------------------------------------------------------------------------------
 
-    def _check_imports(self, nodes: list[ast.AST]) -> tuple[str, ...]:
-        found: set[str] = set()
+    def _check_imports(self, nodes: list[ast.AST]) -> None:
         for node in nodes:
             if isinstance(node, ast.ImportFrom):
                 module = "." * node.level + (node.module or "")
@@ -225,8 +209,6 @@ class _Check:
                     f"{name} is not among the modules that a filter may import",
                     f"these are: {', '.join(MODULES)}",
                 )
-            found |= names
-        return tuple(sorted(found))
 
     def _check_words(self, nodes: list[ast.AST]) -> None:
         bound = _bound_names(nodes)
@@ -260,7 +242,8 @@ class _Check:
 
     # -- match and related functions --------------------------------------------------------------
 
-    def _faces(self, tree: ast.Module) -> tuple[str | None, dict[str, _Function | ast.Lambda]]:
+    def _faces(self, tree: ast.Module) -> tuple[dict[str, _Function | ast.Lambda], bool]:
+        """The functions that Kourou calls, by name, and whether they are methods of a class."""
         for node in tree.body:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 for alias in node.names:
@@ -281,7 +264,7 @@ class _Check:
                     f"both a function match and the class {with_match[0].name} are defined",
                     "a source must have one filter",
                 )
-            return None, functions
+            return functions, False
         if len(with_match) > 1:
             names = " and ".join(node.name for node in with_match)
             self._refuse(with_match[1], f"{names} define match", "a source must have one filter")
@@ -294,7 +277,7 @@ class _Check:
             )
         found = with_match[0]
         self._check_constructor(found)
-        return found.name, self._collect(found.body)
+        return self._collect(found.body), True
 
     def _collect(self, body: list[ast.stmt]) -> dict[str, _Function | ast.Lambda]:
         """The functions of these statements that Kourou calls, by name.

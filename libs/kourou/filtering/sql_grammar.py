@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from lark import Lark, Token, Transformer, UnexpectedInput, UnexpectedToken
@@ -117,88 +118,42 @@ _WORDS = {
 _ABSENT = frozenset({"LIKE", "CONTAINS", "STARTSWITH", "ENDSWITH", "ESCAPE"})
 
 
+def _of(make: Callable[..., Term]) -> Callable[[_Builder, list[Any]], Term]:
+    """The method for a rule that becomes `make` of its parts."""
+    return lambda _, found: make(*found)
+
+
 class _Builder(Transformer[Token, Term]):
     """Builds terms while the text is parsed; the parser calls it, so nothing here recurses."""
 
-    def start(self, found: list[Any]) -> Term:
-        term: Term = found[0]
-        return term
-
-    def either(self, found: list[Any]) -> Term:
-        return terms.either(tuple(found))
-
-    def every(self, found: list[Any]) -> Term:
-        return terms.every(tuple(found))
-
-    def equal(self, found: list[Any]) -> Term:
-        return terms.equal(*found)
-
-    def unequal(self, found: list[Any]) -> Term:
-        return terms.denied(terms.equal(*found))
-
-    def is_null(self, found: list[Any]) -> Term:
-        return terms.is_null(found[0])
-
-    def is_not_null(self, found: list[Any]) -> Term:
-        return terms.denied(terms.is_null(found[0]))
-
-    def greater(self, found: list[Any]) -> Term:
-        return terms.compared(">", *found)
-
-    def greater_or_equal(self, found: list[Any]) -> Term:
-        return terms.compared(">=", *found)
-
-    def less(self, found: list[Any]) -> Term:
-        return terms.compared("<", *found)
-
-    def less_or_equal(self, found: list[Any]) -> Term:
-        return terms.compared("<=", *found)
-
-    def between(self, found: list[Any]) -> Term:
-        return terms.between(*found)
-
-    def outside(self, found: list[Any]) -> Term:
-        return terms.outside(*found)
-
-    def member(self, found: list[Any]) -> Term:
-        return terms.member(*found)
-
-    def no_member(self, found: list[Any]) -> Term:
-        return terms.denied(terms.member(*found))
+    start = _of(lambda term: term)
+    either = _of(lambda *parts: terms.either(parts))
+    every = _of(lambda *parts: terms.every(parts))
+    equal = _of(terms.equal)
+    unequal = _of(lambda *sides: terms.denied(terms.equal(*sides)))
+    is_null = _of(lambda term, *_: terms.is_null(term))
+    is_not_null = _of(lambda term, *_: terms.denied(terms.is_null(term)))
+    greater = _of(partial(terms.compared, ">"))
+    greater_or_equal = _of(partial(terms.compared, ">="))
+    less = _of(partial(terms.compared, "<"))
+    less_or_equal = _of(partial(terms.compared, "<="))
+    between = _of(terms.between)
+    outside = _of(terms.outside)
+    member = _of(terms.member)
+    no_member = _of(lambda *parts: terms.denied(terms.member(*parts)))
+    plus = _of(lambda term: term)
+    minus = _of(terms.negative)
+    denied = _of(terms.denied)
+    text = _of(lambda token: Text(_unquoted(token), at=_place(token)))
+    whole = _of(lambda token: terms.whole(str(token), _place(token)))
+    double = _of(lambda token: terms.double(str(token), _place(token)))
+    true = _of(lambda token: Constant(True, at=_place(token)))
+    false = _of(lambda token: Constant(False, at=_place(token)))
+    null = _of(lambda token: Constant(None, at=_place(token)))
+    name = _of(lambda token: PropertyTerm(str(token), at=_place(token)))
 
     def values(self, found: list[Any]) -> tuple[str, ...]:
         return tuple(map(_unquoted, found))
-
-    def plus(self, found: list[Any]) -> Term:
-        term: Term = found[0]
-        return term
-
-    def minus(self, found: list[Any]) -> Term:
-        return terms.negative(found[0])
-
-    def denied(self, found: list[Any]) -> Term:
-        return terms.denied(found[0])
-
-    def text(self, found: list[Any]) -> Term:
-        return Text(_unquoted(found[0]), _place(found[0]))
-
-    def whole(self, found: list[Any]) -> Term:
-        return terms.whole(str(found[0]), _place(found[0]))
-
-    def double(self, found: list[Any]) -> Term:
-        return terms.double(str(found[0]), _place(found[0]))
-
-    def true(self, found: list[Any]) -> Term:
-        return Constant(True, _place(found[0]))
-
-    def false(self, found: list[Any]) -> Term:
-        return Constant(False, _place(found[0]))
-
-    def null(self, found: list[Any]) -> Term:
-        return Constant(None, _place(found[0]))
-
-    def name(self, found: list[Any]) -> Term:
-        return PropertyTerm(str(found[0]), _place(found[0]))
 
 
 def _unquoted(token: Token) -> str:

@@ -30,26 +30,30 @@ class Misfit(Exception):
         self.expected = expected
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Placed:
+    """`at` is the position in the text, `depth` the levels of nesting; equality ignores both."""
+
+    at: int = field(default=0, compare=False)
+    depth: int = field(default=1, compare=False)
+
+
 @dataclass(frozen=True, slots=True)
-class PropertyTerm:
+class PropertyTerm(_Placed):
     """A message's property; its value is text, or it is missing."""
 
     name: str
-    at: int = field(default=0, compare=False)
-    depth: int = field(default=1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class Text(_Placed):
     """A string literal."""
 
     value: str
-    at: int = field(default=0, compare=False)
-    depth: int = field(default=1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class Number(_Placed):
     """A number. `bits`: 32 or 64 for integers, 0 for a double; `signed`: a minus precedes it.
 
     RocketMQ checks constants when it compiles, and a number with a minus is not a constant to it.
@@ -58,93 +62,73 @@ class Number:
     value: int | float
     bits: int
     signed: bool = False
-    at: int = field(default=0, compare=False)
-    depth: int = field(default=1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(_Placed):
     """TRUE, FALSE, or NULL (None)."""
 
     value: bool | None
-    at: int = field(default=0, compare=False)
-    depth: int = field(default=1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Negative:
+class Negative(_Placed):
     """A minus before something that is not a number: evaluated, and unknown."""
 
     operand: Term
-    at: int = field(default=0, compare=False)
-    depth: int = field(default=1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Bare:
+class Bare(_Placed):
     """A property used as a condition."""
 
     operand: PropertyTerm
-    at: int = field(default=0, compare=False)
-    depth: int = field(default=1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(_Placed):
     """A comparison by order. `sign` is one of < <= > >=."""
 
     sign: str
     left: Term
     right: Term
-    at: int = field(default=0, compare=False)
-    depth: int = field(default=1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Equality:
+class Equality(_Placed):
     """Equal, or both missing. `IS NULL` is equality with NULL."""
 
     left: Term
     right: Term
-    at: int = field(default=0, compare=False)
-    depth: int = field(default=1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class InList:
+class InList(_Placed):
     """True if a property's text is one of these."""
 
     operand: PropertyTerm
     values: frozenset[str]
-    at: int = field(default=0, compare=False)
-    depth: int = field(default=1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class Not(_Placed):
     """Negation; unknown stays unknown."""
 
     operand: Truth
-    at: int = field(default=0, compare=False)
-    depth: int = field(default=1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
+class Every(_Placed):
     """AND of two or more parts, from left to right."""
 
     parts: tuple[Truth, ...]
-    at: int = field(default=0, compare=False)
-    depth: int = field(default=1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Either:
+class Either(_Placed):
     """OR of two or more parts, from left to right."""
 
     parts: tuple[Truth, ...]
-    at: int = field(default=0, compare=False)
-    depth: int = field(default=1, compare=False)
 
 
 Truth: TypeAlias = Constant | Bare | Comparison | Equality | InList | Not | Every | Either
@@ -196,33 +180,33 @@ def truth(term: Term) -> Truth:
     if isinstance(term, _TRUTHS):
         return term
     if isinstance(term, PropertyTerm):
-        return Bare(term, term.at, _deeper(term))
+        return Bare(term, at=term.at, depth=_deeper(term))
     raise Misfit(term.at, f"{_named(term)} is not a condition", _A_TRUTH)
 
 
 def negative(term: Term) -> Term:
     """Minus `term`."""
     if isinstance(term, Number):
-        return Number(-term.value, term.bits, True, term.at)
-    return Negative(term, term.at, _deeper(term))
+        return Number(-term.value, term.bits, True, at=term.at)
+    return Negative(term, at=term.at, depth=_deeper(term))
 
 
 def denied(term: Term) -> Not:
     """NOT `term`."""
     inner = truth(term)
-    return Not(inner, term.at, _deeper(inner))
+    return Not(inner, at=term.at, depth=_deeper(inner))
 
 
 def every(parts: tuple[Term, ...]) -> Every:
     """Parts joined by AND."""
     truths = tuple(truth(part) for part in parts)
-    return Every(truths, parts[0].at, _deeper(*truths))
+    return Every(truths, at=parts[0].at, depth=_deeper(*truths))
 
 
 def either(parts: tuple[Term, ...]) -> Either:
     """Parts joined by OR."""
     truths = tuple(truth(part) for part in parts)
-    return Either(truths, parts[0].at, _deeper(*truths))
+    return Either(truths, at=parts[0].at, depth=_deeper(*truths))
 
 
 def compared(sign: str, left: Term, right: Term) -> Comparison:
@@ -230,7 +214,7 @@ def compared(sign: str, left: Term, right: Term) -> Comparison:
     for side in (left, right):
         if isinstance(side, (Text, *_TRUTHS)):
             raise Misfit(side.at, f"{_named(side)} cannot be compared by size", _SIZED)
-    return Comparison(sign, left, right, left.at, _deeper(left, right))
+    return Comparison(sign, left, right, at=left.at, depth=_deeper(left, right))
 
 
 def equal(left: Term, right: Term) -> Equality:
@@ -241,12 +225,12 @@ def equal(left: Term, right: Term) -> Equality:
     boolean = isinstance(left, Constant)
     if boolean and (isinstance(right, Text) or (isinstance(right, Number) and not right.signed)):
         raise Misfit(right.at, f"{_named(right)} is neither TRUE nor FALSE", _A_TRUTH)
-    return Equality(left, right, left.at, _deeper(left, right))
+    return Equality(left, right, at=left.at, depth=_deeper(left, right))
 
 
 def is_null(term: Term) -> Equality:
     """`term IS NULL`."""
-    return Equality(term, Constant(None, term.at), term.at, _deeper(term))
+    return Equality(term, Constant(None, at=term.at), at=term.at, depth=_deeper(term))
 
 
 def between(term: Term, low: Term, high: Term) -> Every:
@@ -272,7 +256,7 @@ def member(term: Term, values: tuple[str, ...]) -> InList:
     """`term IN (values)`."""
     if not isinstance(term, PropertyTerm):
         raise Misfit(term.at, f"{_named(term)} before IN is not a property", "a property")
-    return InList(term, frozenset(values), term.at, _deeper(term))
+    return InList(term, frozenset(values), at=term.at, depth=_deeper(term))
 
 
 # -- expressions ------------------------------------------------------------------------------

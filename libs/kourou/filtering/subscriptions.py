@@ -50,14 +50,10 @@ def heartbeat_subscription(
 
 
 def parse_subscription(
-    topic: str,
-    expression: str | None,
-    expression_type: str | None = TAG,
-    *,
-    version: int = 0,
+    topic: str, expression: str | None, expression_type: str | None = TAG
 ) -> Subscription:
     """As `heartbeat_subscription`, for one that must be valid at once. Raises Rejected (23)."""
-    subscription = heartbeat_subscription(topic, expression, expression_type, version=version)
+    subscription = heartbeat_subscription(topic, expression, expression_type)
     if subscription.expression_type != TAG:
         filter_of(subscription)
     return subscription

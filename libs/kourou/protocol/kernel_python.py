@@ -33,18 +33,20 @@ from kourou.protocol.record.layout import (
     CRC_PLACEHOLDER,
     CRC_VALUE_BYTES,
     HOST_V6_BYTES,
-    ITEM_FIXED_BYTES,
-    ITEM_HEAD,
     MAGIC,
+    POSITION_AT,
+    QUEUE_OFFSET_AT,
     STORE_TIMESTAMP_AT,
     STORE_V6,
+    SYS_FLAG_AT,
     V6_EXTRA_BYTES,
     Buffer,
     Parts,
+    batch_item,
     crc_value,
     encode_head,
     parts_of,
-    resembles_crc,
+    verify_parts,
     widen_host,
 )
 from kourou.protocol.record.properties import (
@@ -112,8 +114,8 @@ OTHER_QUEUE, OTHER_TOPIC = 9, 10
 UNTILED = 16
 """The sizes of drafts do not add up to their bytes."""
 
-CUT, LENGTHS, TOO_MANY, LONG_PROPERTIES, TOO_MANY_BYTES = 11, 12, 13, 14, 15
-"""Problems of a batch: a message is cut off; its lengths do not agree; there are too many; its
+TOO_MANY, LONG_PROPERTIES, TOO_MANY_BYTES = 13, 14, 15
+"""Problems of a batch, in addition to CUT and LENGTHS of a message: there are too many; its
 properties are too long; the drafts have too many bytes.
 """
 
@@ -306,7 +308,7 @@ def batch(
     at = total = 0
     problem = 0
     while at < len(data) and not problem:
-        problem, body_at, own_at, end = _item(data, at)
+        problem, body_at, own_at, end = batch_item(data, at)
         if problem:
             break
         own = data[own_at:end]
@@ -494,8 +496,8 @@ def append(
             target = 0 if targets is None else targets[index]
             offset, position = offset_of[target], places[index]
             offset_of[target] += 1
-            view[at + 20 : at + 28] = offset.to_bytes(8, "big", signed=True)
-            view[at + 28 : at + 36] = position.to_bytes(8, "big", signed=True)
+            view[at + QUEUE_OFFSET_AT : at + POSITION_AT] = offset.to_bytes(8, "big", signed=True)
+            view[at + POSITION_AT : at + SYS_FLAG_AT] = position.to_bytes(8, "big", signed=True)
             _stamp_end(view, at, parts, store_ms, host)
             now = parts._replace(queue_offset=offset, position=position, store_timestamp=store_ms)
             stamped.append((at, now))
@@ -662,24 +664,6 @@ def _parts(view: memoryview, at: int, size: int) -> Parts | None:
     return parts if parts.size == size else None
 
 
-def _item(data: bytes, at: int) -> tuple[int, int, int, int]:
-    """The message of a batch at `at`: 0, the start of its body and of its properties, its end.
-
-    In place of the 0: the problem.
-    """
-    if len(data) - at < ITEM_FIXED_BYTES:
-        return CUT, 0, 0, 0
-    size, _, _, _, body_length = ITEM_HEAD.unpack_from(data, at)
-    body_at = at + ITEM_HEAD.size
-    own_at = body_at + body_length + 2
-    if not 0 <= body_length <= size - ITEM_FIXED_BYTES or at + size > len(data):
-        return LENGTHS, 0, 0, 0
-    length = int.from_bytes(data[own_at - 2 : own_at], "big")
-    if size != ITEM_FIXED_BYTES + body_length + length:
-        return LENGTHS, 0, 0, 0
-    return 0, body_at, own_at, at + size
-
-
 def _topics(view: memoryview, column: memoryview, count: int) -> Iterator[bytes]:
     """The topic of each record of a table."""
     ends = column[count * FIELDS.index("body_end") :]
@@ -702,17 +686,10 @@ def _draft_problem(view: memoryview, parts: Parts, properties: bytes, body_size_
 
 
 def _holds(view: memoryview, at: int, parts: Parts) -> int:
-    end = at + parts.size
-    mark = end - CRC_PROPERTY_BYTES
-    if mark >= parts.props_at:
-        tail = bytes(view[mark:end])
-        if tail[: len(CRC_MARK)] == CRC_MARK:
-            whole = tail[len(CRC_MARK) :] == crc_value(zlib.crc32(view[at:mark]) & CRC_MASK)
-            return WHOLE if whole else BAD
-        if resembles_crc(tail):
-            return BAD
-    whole = zlib.crc32(view[parts.body_at : parts.body_end]) & CRC_MASK == parts.crc
-    return BODY if whole else BAD
+    try:
+        return WHOLE if verify_parts(view, at, parts) else BODY
+    except Corrupt:
+        return BAD
 
 
 # -- numbers --------------------------------------------------------------------------------------

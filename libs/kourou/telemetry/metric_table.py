@@ -8,8 +8,9 @@ table, and a test compares the table with what running services export.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
+from functools import partial
 
 
 class MetricKind(Enum):
@@ -53,94 +54,20 @@ class MetricSpec:
     when: str = ""
 
 
-def _counter(
-    name: str,
-    about: str,
-    *labels: str,
-    unit: str = "",
-    services: tuple[ServiceKind, ...] = (ServiceKind.BROKER,),
-    when: str = "",
+def _metric(
+    kind: MetricKind, name: str, about: str, *labels: str, unit: str = "", when: str = ""
 ) -> MetricSpec:
-    """Describe a counter."""
-    return MetricSpec(name, MetricKind.COUNTER, about, labels, unit, services, when)
+    return MetricSpec(name, kind, about, labels, unit, when=when)
 
 
-def _gauge(
-    name: str,
-    about: str,
-    *labels: str,
-    unit: str = "",
-    services: tuple[ServiceKind, ...] = (ServiceKind.BROKER,),
-    when: str = "",
-) -> MetricSpec:
-    """Describe a gauge."""
-    return MetricSpec(name, MetricKind.GAUGE, about, labels, unit, services, when)
+_counter = partial(_metric, MetricKind.COUNTER)
+_gauge = partial(_metric, MetricKind.GAUGE)
+_histogram = partial(_metric, MetricKind.HISTOGRAM)
 
 
-def _histogram(
-    name: str,
-    about: str,
-    *labels: str,
-    unit: str,
-    services: tuple[ServiceKind, ...] = (ServiceKind.BROKER,),
-) -> MetricSpec:
-    """Describe a histogram."""
-    return MetricSpec(name, MetricKind.HISTOGRAM, about, labels, unit, services)
-
-
-_CONSOLE = (ServiceKind.CONSOLE,)
-
-CONSOLE_METRICS: tuple[MetricSpec, ...] = (
-    _counter(
-        "kourou_gateway_requests_total",
-        "HTTP requests answered; the operation is page for requests outside the API",
-        "operation",
-        "status",
-        services=_CONSOLE,
-    ),
-    _histogram(
-        "kourou_gateway_request_latency",
-        "Time of a request, from its header to its answer; of a stream, as long as it lasted",
-        "operation",
-        unit="ms",
-        services=_CONSOLE,
-    ),
-    _histogram(
-        "kourou_gateway_loop_lag",
-        "How late the event loop runs a timer that is due every 10 ms",
-        unit="ms",
-        services=_CONSOLE,
-    ),
-    _gauge(
-        "kourou_gateway_requests_open",
-        "Requests that have no answer yet, streams not counted",
-        services=_CONSOLE,
-    ),
-    _gauge("kourou_gateway_streams", "Callers that follow a stream of events", services=_CONSOLE),
-    _gauge("kourou_gateway_connections", "Open HTTP connections", services=_CONSOLE),
-    _counter(
-        "kourou_gateway_refused_total",
-        "Requests and connections refused before an operation saw them, by why",
-        "reason",
-        services=_CONSOLE,
-    ),
-    _gauge(
-        "kourou_gateway_body_bytes",
-        "Budget that bodies under way take",
-        unit="bytes",
-        services=_CONSOLE,
-    ),
-    _gauge("kourou_gateway_leases", "Messages under lease by HTTP clients", services=_CONSOLE),
-    _gauge(
-        "kourou_gateway_receives_waiting", "Receives that wait for a message", services=_CONSOLE
-    ),
-    _gauge(
-        "kourou_gateway_lease_groups",
-        "Consumer groups of which the gateway is a member",
-        services=_CONSOLE,
-    ),
-)
-"""In the order of the reference page."""
+def _of(services: tuple[ServiceKind, ...], *specs: MetricSpec) -> tuple[MetricSpec, ...]:
+    """These metrics, as those of the services; in the order of the reference page."""
+    return tuple(replace(spec, services=services) for spec in specs)
 
 
 RPC_BOUNDS_MS = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)
@@ -162,11 +89,13 @@ FILTER_BOUNDS_US = (1, 2, 3, 5, 7, 10, 20, 50, 100, 1_000)
 """A filter that reads a property takes 1 µs; one that reads a large body takes 100 µs."""
 
 
+_BROKER = (ServiceKind.BROKER,)
 _BOTH = (ServiceKind.BROKER, ServiceKind.NAMESRV, ServiceKind.FILTER_SERVER)
 _NAMESRV = (ServiceKind.NAMESRV,)
 _FILTER_SERVER = (ServiceKind.FILTER_SERVER,)
 _BY_FILTER = ("consumer_group", "filter", "version")
 _SPARK_ETL = (ServiceKind.SPARK_ETL,)
+_CONSOLE = (ServiceKind.CONSOLE,)
 _BY_QUERY = ("query", "job")
 _TRACERS = (
     ServiceKind.BROKER,
@@ -181,7 +110,8 @@ _STORAGE = ("storage_type", "storage_medium")
 _TRACING = "only while the service exports traces"
 _IN_A_GROUP = "only in a Raft group"
 
-_ALL = (
+_OF_BROKERS = _of(
+    _BROKER,
     # RocketMQ 5: traffic
     _counter("rocketmq_messages_in_total", "Messages stored", *_BY_TOPIC),
     _counter("rocketmq_messages_out_total", "Messages delivered", *_BY_GROUP),
@@ -219,10 +149,7 @@ _ALL = (
     # RocketMQ 5: the store
     _gauge("rocketmq_storage_size", "Bytes of the commit log", *_STORAGE, unit="bytes"),
     _gauge(
-        "rocketmq_storage_flush_behind_bytes",
-        "Appended and not flushed",
-        *_STORAGE,
-        unit="bytes",
+        "rocketmq_storage_flush_behind_bytes", "Appended and not flushed", *_STORAGE, unit="bytes"
     ),
     _gauge(
         "rocketmq_storage_dispatch_behind_bytes",
@@ -279,9 +206,7 @@ _ALL = (
     # Delayed messages, retries and dead letters
     _gauge("kourou_delayed_waiting", "Delayed messages that wait, by level", "delay_level"),
     _histogram(
-        "kourou_delayed_lateness",
-        "From the end of a message's delay to its delivery",
-        unit="ms",
+        "kourou_delayed_lateness", "From the end of a message's delay to its delivery", unit="ms"
     ),
     _gauge("kourou_delayed_lateness_max", "The latest delivery since the start", unit="ms"),
     _counter(
@@ -368,211 +293,182 @@ _ALL = (
     _counter("kourou_loop_turns_total", "Turns of the single-writer loop"),
     _counter("kourou_loop_inputs_total", "Inputs handled in them"),
     _gauge("kourou_loop_largest_batch", "Most inputs of one turn so far"),
+)
+
+_OF_CONNECTIONS = _of(
+    _BOTH,
     # Kourou: connections
-    _gauge("kourou_peers", "Connected peers", "carrier", "listener", services=_BOTH),
-    _counter("kourou_frames_in_total", "Frames received", "carrier", services=_BOTH),
-    _counter("kourou_frames_out_total", "Frames sent", "carrier", services=_BOTH),
-    _counter("kourou_bytes_in_total", "Bytes received", "carrier", unit="bytes", services=_BOTH),
-    _counter("kourou_bytes_out_total", "Bytes sent", "carrier", unit="bytes", services=_BOTH),
-    _counter(
-        "kourou_frames_undecodable_total", "Invalid frames received", "carrier", services=_BOTH
-    ),
+    _gauge("kourou_peers", "Connected peers", "carrier", "listener"),
+    _counter("kourou_frames_in_total", "Frames received", "carrier"),
+    _counter("kourou_frames_out_total", "Frames sent", "carrier"),
+    _counter("kourou_bytes_in_total", "Bytes received", "carrier", unit="bytes"),
+    _counter("kourou_bytes_out_total", "Bytes sent", "carrier", unit="bytes"),
+    _counter("kourou_frames_undecodable_total", "Invalid frames received", "carrier"),
     _counter(
         "kourou_peers_cut_total",
         "Connections closed because the peer did not read, or sent invalid data",
         "carrier",
-        services=_BOTH,
     ),
     _gauge(
         "kourou_peer_queue_bytes",
         "Bytes waiting for peers that do not read",
         "carrier",
         unit="bytes",
-        services=_BOTH,
     ),
+)
+
+_OF_TRACES = _of(
+    _TRACERS,
     # Kourou: traces, in the services that produce them
-    _counter(
-        "kourou_trace_spans_total",
-        "Spans delivered to the collector",
-        services=_TRACERS,
-        when=_TRACING,
-    ),
-    _counter(
-        "kourou_trace_spans_dropped_total",
-        "Spans that were lost",
-        "reason",
-        services=_TRACERS,
-        when=_TRACING,
-    ),
+    _counter("kourou_trace_spans_total", "Spans delivered to the collector", when=_TRACING),
+    _counter("kourou_trace_spans_dropped_total", "Spans that were lost", "reason", when=_TRACING),
+)
+
+_OF_FILTER_SERVERS = _of(
+    _FILTER_SERVER,
     # Kourou: filter server
-    _counter(
-        "kourou_python_filter_seen_total",
-        "Messages that a filter evaluated",
-        *_BY_FILTER,
-        services=_FILTER_SERVER,
-    ),
-    _counter(
-        "kourou_python_filter_passed_total",
-        "Messages that went to consumers",
-        *_BY_FILTER,
-        services=_FILTER_SERVER,
-    ),
+    _counter("kourou_python_filter_seen_total", "Messages that a filter evaluated", *_BY_FILTER),
+    _counter("kourou_python_filter_passed_total", "Messages that went to consumers", *_BY_FILTER),
     _counter(
         "kourou_python_filter_errors_total",
         "Messages, or batches of them, for which a filter failed",
         *_BY_FILTER,
         "kind",
-        services=_FILTER_SERVER,
     ),
     _counter(
         "kourou_python_filter_skipped_total",
         "Messages skipped by policy, and recorded",
         *_BY_FILTER,
-        services=_FILTER_SERVER,
     ),
     _counter(
         "kourou_python_filter_unfiltered_total",
         "Messages delivered unfiltered by policy",
         *_BY_FILTER,
-        services=_FILTER_SERVER,
     ),
     _histogram(
         "kourou_python_filter_message_time",
         "Time inside the filter for a message, by batch",
         *_BY_FILTER,
         unit="µs",
-        services=_FILTER_SERVER,
     ),
     _counter(
         "kourou_python_filter_bytes_in_total",
         "Bytes of messages that a filter looked at",
         *_BY_FILTER,
         unit="bytes",
-        services=_FILTER_SERVER,
     ),
     _counter(
         "kourou_python_filter_bytes_out_total",
         "Bytes of those that went to consumers",
         *_BY_FILTER,
         unit="bytes",
-        services=_FILTER_SERVER,
     ),
-    _counter(
-        "kourou_python_filter_starts_total",
-        "Workers started",
-        *_BY_FILTER,
-        services=_FILTER_SERVER,
-    ),
-    _gauge(
-        "kourou_python_filter_strikes",
-        "Strikes in force",
-        *_BY_FILTER,
-        services=_FILTER_SERVER,
-    ),
-    _gauge(
-        "kourou_python_filter_quarantined",
-        "1 while this version is quarantined",
-        *_BY_FILTER,
-        services=_FILTER_SERVER,
-    ),
-    _counter("kourou_filter_pulls_total", "Pulls that arrived", services=_FILTER_SERVER),
+    _counter("kourou_python_filter_starts_total", "Workers started", *_BY_FILTER),
+    _gauge("kourou_python_filter_strikes", "Strikes in force", *_BY_FILTER),
+    _gauge("kourou_python_filter_quarantined", "1 while this version is quarantined", *_BY_FILTER),
+    _counter("kourou_filter_pulls_total", "Pulls that arrived"),
     _counter(
         "kourou_filter_pulls_failed_total",
         "Pulls answered FILTER_FAILED; from 0 on for each kind",
         "kind",
-        services=_FILTER_SERVER,
     ),
-    _gauge("kourou_filter_pulls_held", "Pulls that wait", services=_FILTER_SERVER),
-    _gauge(
-        "kourou_filter_waiting_bytes",
-        "Bytes of messages that wait for a filter",
-        unit="bytes",
-        services=_FILTER_SERVER,
-    ),
+    _gauge("kourou_filter_pulls_held", "Pulls that wait"),
+    _gauge("kourou_filter_waiting_bytes", "Bytes of messages that wait for a filter", unit="bytes"),
     _counter(
         "kourou_filter_pulls_ahead_total",
         "Pulls answered immediately, with messages filtered for an earlier pull",
-        services=_FILTER_SERVER,
     ),
     _gauge(
         "kourou_filter_ahead_bytes",
         "Bytes of filtered messages that wait for the next pulls of their consumers",
         unit="bytes",
-        services=_FILTER_SERVER,
     ),
-    _gauge("kourou_filter_workers", "Worker processes", services=_FILTER_SERVER),
-    _gauge(
-        "kourou_filter_workers_busy",
-        "Worker processes that filter a batch now",
-        services=_FILTER_SERVER,
-    ),
-    _counter("kourou_filter_zygotes_total", "Zygotes started", services=_FILTER_SERVER),
-    _gauge(
-        "kourou_filter_registered",
-        "1 while it is registered with its broker",
-        services=_FILTER_SERVER,
-    ),
+    _gauge("kourou_filter_workers", "Worker processes"),
+    _gauge("kourou_filter_workers_busy", "Worker processes that filter a batch now"),
+    _counter("kourou_filter_zygotes_total", "Zygotes started"),
+    _gauge("kourou_filter_registered", "1 while it is registered with its broker"),
+)
+
+_OF_SPARK_ETL = _of(
+    _SPARK_ETL,
     # Kourou: the Spark service
     _gauge(
         "kourou_etl_query_running",
         "1 while the query runs",
         *_BY_QUERY,
-        services=_SPARK_ETL,
         when="not of one that is off, or has done all it was to do",
     ),
-    _counter("kourou_etl_batches_total", "Batches done", *_BY_QUERY, services=_SPARK_ETL),
-    _counter(
-        "kourou_etl_rows_total", "Rows that batches have read", *_BY_QUERY, services=_SPARK_ETL
-    ),
-    _counter(
-        "kourou_etl_rows_written_total",
-        "Rows written to the read model",
-        *_BY_QUERY,
-        services=_SPARK_ETL,
-    ),
+    _counter("kourou_etl_batches_total", "Batches done", *_BY_QUERY),
+    _counter("kourou_etl_rows_total", "Rows that batches have read", *_BY_QUERY),
+    _counter("kourou_etl_rows_written_total", "Rows written to the read model", *_BY_QUERY),
     _counter(
         "kourou_etl_rows_late_total",
         "Rows left out because the watermark was past them",
         *_BY_QUERY,
-        services=_SPARK_ETL,
     ),
     _counter(
         "kourou_etl_batches_repeated_total",
         "Batches that Spark ran again and that were written already",
         *_BY_QUERY,
-        services=_SPARK_ETL,
     ),
+    _counter("kourou_etl_failures_total", "Times that the query ended with an error", *_BY_QUERY),
+    _histogram("kourou_etl_batch_latency", "Time of one batch", *_BY_QUERY, unit="ms"),
+    _gauge("kourou_etl_state_rows", "Rows of Spark's state", *_BY_QUERY),
+    _gauge("kourou_etl_state_bytes", "Memory of Spark's state", *_BY_QUERY, unit="bytes"),
+    _counter("kourou_etl_events_total", "Events written to the event store"),
+)
+
+CONSOLE_METRICS = _of(
+    _CONSOLE,
     _counter(
-        "kourou_etl_failures_total",
-        "Times that the query ended with an error",
-        *_BY_QUERY,
-        services=_SPARK_ETL,
+        "kourou_gateway_requests_total",
+        "HTTP requests answered; the operation is page for requests outside the API",
+        "operation",
+        "status",
     ),
     _histogram(
-        "kourou_etl_batch_latency",
-        "Time of one batch",
-        *_BY_QUERY,
+        "kourou_gateway_request_latency",
+        "Time of a request, from its header to its answer; of a stream, as long as it lasted",
+        "operation",
         unit="ms",
-        services=_SPARK_ETL,
     ),
-    _gauge("kourou_etl_state_rows", "Rows of Spark's state", *_BY_QUERY, services=_SPARK_ETL),
-    _gauge(
-        "kourou_etl_state_bytes",
-        "Memory of Spark's state",
-        *_BY_QUERY,
-        unit="bytes",
-        services=_SPARK_ETL,
+    _histogram(
+        "kourou_gateway_loop_lag",
+        "How late the event loop runs a timer that is due every 10 ms",
+        unit="ms",
     ),
-    _counter("kourou_etl_events_total", "Events written to the event store", services=_SPARK_ETL),
-    *CONSOLE_METRICS,
-    # Kourou: name server
-    _gauge("kourou_namesrv_brokers", "Registered brokers", "cluster", services=_NAMESRV),
-    _gauge("kourou_namesrv_topics", "Topics with a route", services=_NAMESRV),
+    _gauge("kourou_gateway_requests_open", "Requests that have no answer yet, streams not counted"),
+    _gauge("kourou_gateway_streams", "Callers that follow a stream of events"),
+    _gauge("kourou_gateway_connections", "Open HTTP connections"),
     _counter(
-        "kourou_namesrv_expired_brokers_total",
-        "Brokers removed because they sent no heartbeat",
-        services=_NAMESRV,
+        "kourou_gateway_refused_total",
+        "Requests and connections refused before an operation saw them, by why",
+        "reason",
     ),
+    _gauge("kourou_gateway_body_bytes", "Budget that bodies under way take", unit="bytes"),
+    _gauge("kourou_gateway_leases", "Messages under lease by HTTP clients"),
+    _gauge("kourou_gateway_receives_waiting", "Receives that wait for a message"),
+    _gauge("kourou_gateway_lease_groups", "Consumer groups of which the gateway is a member"),
+)
+
+_OF_NAME_SERVERS = _of(
+    _NAMESRV,
+    # Kourou: name server
+    _gauge("kourou_namesrv_brokers", "Registered brokers", "cluster"),
+    _gauge("kourou_namesrv_topics", "Topics with a route"),
+    _counter(
+        "kourou_namesrv_expired_brokers_total", "Brokers removed because they sent no heartbeat"
+    ),
+)
+
+_ALL = (
+    *_OF_BROKERS,
+    *_OF_CONNECTIONS,
+    *_OF_TRACES,
+    *_OF_FILTER_SERVERS,
+    *_OF_SPARK_ETL,
+    *CONSOLE_METRICS,
+    *_OF_NAME_SERVERS,
 )
 
 METRICS: dict[str, MetricSpec] = {spec.name: spec for spec in _ALL}

@@ -115,7 +115,6 @@ class Tracing:
     __slots__ = (
         *("_chance", "_ratio", "_roots", "_roots_per_s", "_second", "_tracer"),
         "now_ns",
-        "roots_refused",
     )
 
     def __init__(
@@ -134,7 +133,6 @@ class Tracing:
         self.now_ns = now_ns
         self._second = 0
         self._roots = 0
-        self.roots_refused = 0
 
     # -- sampling ---------------------------------------------------------------------------------
 
@@ -161,7 +159,6 @@ class Tracing:
         if second != self._second:
             self._second, self._roots = second, 0
         if self._roots >= self._roots_per_s > 0:
-            self.roots_refused += 1
             return False
         self._roots += 1
         return True

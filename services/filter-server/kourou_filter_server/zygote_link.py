@@ -181,7 +181,6 @@ class Zygote:
         self._number = 0
         self._wanted: dict[int, _Wanted] = {}
         self._workers: dict[int, Worker] = {}
-        self._layers: tuple[Layer, ...] = ()
         self._last_end = "it was never started"
 
     @property
@@ -193,11 +192,6 @@ class Zygote:
     def pid(self) -> int:
         """The zygote's process ID. Raises Unavailable if it does not run."""
         return self._alive().process.pid
-
-    @property
-    def layers(self) -> tuple[Layer, ...]:
-        """The sandbox layers that were available at the last start."""
-        return self._layers
 
     async def start(self) -> None:
         """Start the process and wait until it can fork workers; also after an earlier one ended.
@@ -217,14 +211,14 @@ class Zygote:
             with suppress(BrokenPipeError):  # it has ended; `ready` gets the reason
                 life.control.send(json.dumps(hello).encode())
             async with asyncio.timeout(START_S_MAX):
-                self._layers = await asyncio.shield(life.ready)
+                layers = await asyncio.shield(life.ready)
         except TimeoutError:
             await self.close()
             raise Unavailable(f"the zygote was not ready within {START_S_MAX:.0f} s") from None
         except BaseException:
             await self.close()
             raise
-        if (lacking := missing(self._layers)) and not self._unsafe:
+        if (lacking := missing(layers)) and not self._unsafe:
             await self.close()
             raise refusal(lacking)
 

@@ -52,11 +52,10 @@ class OptionKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a job. `low` and `high` limit numbers, inclusive."""
+    """One option; deploy/spark-etl.toml shows all. `low` and `high` limit numbers, inclusive."""
 
     default: Value
     kind: OptionKind
-    about: str
     low: int = 0
     high: int = 2**31 - 1
 
@@ -86,7 +85,6 @@ class JobKind:
     reads in addition. `tables` are the tables of the read model that it writes.
     """
 
-    about: str
     options: Mapping[str, Option]
     tables: tuple[str, ...] = ()
     reads: bool = True
@@ -97,65 +95,41 @@ class JobKind:
 
 JOBS: Mapping[str, JobKind] = MappingProxyType(
     {
+        # Every message of the topics to Parquet, by topic and date, exactly once.
         "lake": JobKind(
-            "every message of the topics to Parquet, by topic and date, exactly once",
             {
-                "path": Option(
-                    "", OptionKind.TEXT, "The lake's folder; empty is lake/QUERY in etlPath"
-                ),
-                "compact": Option(
-                    "10 minutes", OptionKind.DURATION, "How often small files are merged"
-                ),
-                "file_mib": Option(
-                    128, OptionKind.NUMBER, "Files grow to about so many MiB", 1, 4_096
-                ),
-                "grace": Option(
-                    "1 hour",
-                    OptionKind.DURATION,
-                    "How long merged files are kept for readers that still use them",
-                ),
+                "path": Option("", OptionKind.TEXT),  # empty is lake/QUERY in etlPath
+                "compact": Option("10 minutes", OptionKind.DURATION),  # how often files are merged
+                "file_mib": Option(128, OptionKind.NUMBER, 1, 4_096),  # files grow to about that
+                "grace": Option("1 hour", OptionKind.DURATION),  # merged files are kept for readers
             },
         ),
+        # Percentiles from sending over storing to consuming, by topic and group.
         "latency": JobKind(
-            "percentiles from sending over storing to consuming, by topic and group",
             {
-                "window": Option(
-                    "1 hour", OptionKind.DURATION, "Figures are kept by windows so long"
-                ),
-                "wait": Option(
-                    "10 minutes",
-                    OptionKind.DURATION,
-                    "A consumption counts so long after its message",
-                ),
+                "window": Option("1 hour", OptionKind.DURATION),  # of the figures
+                "wait": Option("10 minutes", OptionKind.DURATION),  # for a message's consumption
             },
             tables=("latency",),
             also=(TRACE_TOPIC,),
             starting="latest",
         ),
-        "dead_letters": JobKind(
-            "dead letters by group, reason and origin",
-            {},
-            tables=("dead_letters",),
-            subscribe_pattern=f"{DLQ_PREFIX}.*",
-        ),
+        # Dead letters by group, reason and origin.
+        "dead_letters": JobKind({}, tables=("dead_letters",), subscribe_pattern=f"{DLQ_PREFIX}.*"),
+        # The lag of groups, whether it grows, and when it will be zero.
         "backlog": JobKind(
-            "the lag of groups, whether it grows, and when it will be zero",
             {
-                "groups": Option("", OptionKind.TEXT, "Groups, joined by commas; empty is all"),
-                "keep": Option("30 days", OptionKind.DURATION, "How long its history is kept"),
+                "groups": Option("", OptionKind.TEXT),  # joined by commas; empty is all
+                "keep": Option("30 days", OptionKind.DURATION),  # how long its history is kept
             },
             tables=("backlog",),
             reads=False,
         ),
+        # The demo's flights: delays by carrier, route and hour.
         "flights": JobKind(
-            "the demo's flights: delays by carrier, route and hour",
             {
-                "window": Option(
-                    "1 day", OptionKind.DURATION, "Figures are kept by windows so long"
-                ),
-                "watermark": Option(
-                    "2 days", OptionKind.DURATION, "Flights that come later than that are left out"
-                ),
+                "window": Option("1 day", OptionKind.DURATION),
+                "watermark": Option("2 days", OptionKind.DURATION),  # later flights are left out
             },
             tables=("flight_delays",),
         ),
@@ -175,36 +149,21 @@ USUAL_JOBS = Path(__file__).with_name("usual_jobs.toml")
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _SOURCE: Mapping[str, tuple[str, Option]] = {
-    "subscribe": ("subscribe", Option("", OptionKind.TEXT, "Topics, joined by commas")),
-    "subscribe_pattern": (
-        "subscribePattern",
-        Option("", OptionKind.TEXT, "A regular expression for names of topics"),
-    ),
-    "assign": ("assign", Option("", OptionKind.TEXT, "Single queues, as JSON")),
-    "starting_offsets": (
-        "startingOffsets",
-        Option("", OptionKind.TEXT, "earliest, latest, or an offset for each queue, as JSON"),
-    ),
-    "starting_timestamp": (
-        "startingTimestamp",
-        Option(0, OptionKind.NUMBER, "ms since 1970", 0, 2**63 - 1),
-    ),
+    "subscribe": ("subscribe", Option("", OptionKind.TEXT)),
+    "subscribe_pattern": ("subscribePattern", Option("", OptionKind.TEXT)),
+    "assign": ("assign", Option("", OptionKind.TEXT)),
+    "starting_offsets": ("startingOffsets", Option("", OptionKind.TEXT)),
+    "starting_timestamp": ("startingTimestamp", Option(0, OptionKind.NUMBER, 0, 2**63 - 1)),
     "max_offsets_per_trigger": (
         "maxOffsetsPerTrigger",
-        Option(0, OptionKind.NUMBER, "Messages that one batch takes at most", 1, 2**63 - 1),
+        Option(0, OptionKind.NUMBER, 1, 2**63 - 1),
     ),
-    "min_partitions": (
-        "minPartitions",
-        Option(0, OptionKind.NUMBER, "Tasks of a batch, at least", 1, 100_000),
-    ),
-    "fail_on_data_loss": (
-        "failOnDataLoss",
-        Option(True, OptionKind.FLAG, "Does retention end it?"),
-    ),
-    "tags": ("tags", Option("", OptionKind.TEXT, "A subscription by tags")),
-    "sql": ("sql", Option("", OptionKind.TEXT, "A subscription by properties")),
-    "filter": ("filter", Option("", OptionKind.TEXT, "A filter of the group, at filter servers")),
-    "group": ("group", Option("", OptionKind.TEXT, "A group whose progress follows the query")),
+    "min_partitions": ("minPartitions", Option(0, OptionKind.NUMBER, 1, 100_000)),
+    "fail_on_data_loss": ("failOnDataLoss", Option(True, OptionKind.FLAG)),
+    "tags": ("tags", Option("", OptionKind.TEXT)),
+    "sql": ("sql", Option("", OptionKind.TEXT)),
+    "filter": ("filter", Option("", OptionKind.TEXT)),
+    "group": ("group", Option("", OptionKind.TEXT)),
 }
 """Key of the job file -> option of `format("kourou")`, and its type."""
 

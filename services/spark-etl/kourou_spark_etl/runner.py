@@ -34,7 +34,7 @@ from kourou_spark_etl.batch_events import QueryBegan, QueryEnded, QueryFailed, s
 from kourou_spark_etl.job_file import QuerySpec
 from kourou_spark_etl.progress import BatchProgress, read_progress
 from kourou_spark_etl.queries import Bench, start
-from kourou_spark_etl.supervision import QueryPhase, QueryState, error_line
+from kourou_spark_etl.supervision import QueryState, error_line
 
 _log = logging.getLogger("kourou.spark")
 
@@ -182,11 +182,6 @@ class QueryRunner:
             except KourouError as error:
                 _log.warning("closing a client of query %s failed: %s", self._spec.name, error)
         self._bench.closing.clear()
-
-    @property
-    def works(self) -> bool:
-        """Whether the query runs, or has ended without an error."""
-        return self.state.phase in (QueryPhase.RUNNING, QueryPhase.ENDED)
 
 
 def _batch(query: StreamingQuery) -> int:

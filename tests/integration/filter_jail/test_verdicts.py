@@ -13,8 +13,9 @@ from kourou.model.message import Compression, StoredMessage
 from kourou.protocol.record.compression import compress
 from kourou.protocol.record.hashes import java_hash
 from kourou.protocol.record.layout import encode_host
-from kourou.protocol.record.message_record import decode_many, encode_draft, stamp
+from kourou.protocol.record.message_record import encode_draft, stamp
 from kourou.protocol.record.properties import encode_properties
+from kourou_rigs.records import decode_many
 
 ROUNDS = 2_000
 BATCH, SMALL_BATCH = 500, 100

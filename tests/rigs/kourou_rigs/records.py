@@ -6,13 +6,18 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from kourou.model.message import Property
+from kourou.model.message import Property, StoredMessage
 from kourou.protocol.record.columns import RecordColumns, scan
-from kourou.protocol.record.layout import encode_host
-from kourou.protocol.record.message_record import encode_draft, stamp
+from kourou.protocol.record.layout import Buffer, encode_host
+from kourou.protocol.record.message_record import decode_record, encode_draft, stamp
 from kourou.protocol.record.properties import encode_properties
 
 HOST = encode_host(("127.0.0.1", 10_911))
+
+
+def decode_many(data: Buffer) -> list[StoredMessage]:
+    """The messages of adjacent records, such as those of a pull's reply."""
+    return [decode_record(record) for record in scan(data).records()]
 
 
 class RecordRun:

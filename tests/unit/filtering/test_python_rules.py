@@ -12,7 +12,6 @@ from kourou.errors import BadRequest
 from kourou.filtering.python_rules import (
     FORBIDDEN_NAMES,
     MODULES,
-    SourceFacts,
     check_source,
 )
 from kourou.model.filter import FilterFailure, FilterPolicy
@@ -39,7 +38,7 @@ def refused(source: str) -> BadRequest:
 
 @pytest.mark.feature("F240", "F242")
 def test_a_function() -> None:
-    assert check_source(GOOD, "late") == SourceFacts(None, False, False, (), 2)
+    check_source(GOOD, "late")
 
 
 @pytest.mark.feature("F242")
@@ -70,9 +69,7 @@ class Late:
     def match_batch(self, messages, context) -> list[bool]:
         return [self.match(message, context) for message in messages]
 '''
-    modules = ("__future__", "collections", "dataclasses", "json", "math", "urllib.parse")
-    facts = check_source(source, "late")
-    assert facts == SourceFacts("Late", True, True, modules, 25)
+    check_source(source, "late")
 
 
 @pytest.mark.parametrize(
@@ -228,7 +225,9 @@ PAGE = (Path(__file__).parents[3] / "docs" / "filters.md").read_text(encoding="u
 def test_the_filters_on_the_page_are_filters() -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     filters = [block for block in blocks if "def match(" in block]
-    assert [check_source(block, "page").class_name for block in filters] == [None, "PastMidnight"]
+    assert len(filters) == 2
+    for block in filters:
+        check_source(block, "page")
 
 
 def test_the_page_names_every_module_and_the_limits() -> None:

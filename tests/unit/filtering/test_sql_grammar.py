@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 from kourou.errors import Code, Rejected
 from kourou.filtering import sql_terms as terms
 from kourou.filtering.sql_grammar import parse
-from kourou.filtering.sql_terms import Bare, Constant, Every, Not, Number, PropertyTerm, Text
+from kourou.filtering.sql_terms import (
+    INT32_TOP,
+    INT64_TOP,
+    Bare,
+    Constant,
+    Every,
+    Not,
+    Number,
+    PropertyTerm,
+    Text,
+)
 from kourou.model.limits import FILTER_CONDITIONS_MAX, FILTER_DEPTH_MAX
 
 A, B = PropertyTerm("a"), PropertyTerm("b")
@@ -38,10 +48,21 @@ def is_one(name: str) -> terms.Truth:
         ("a = 1AND b = 1", terms.every((is_one("a"), is_one("b")))),
         ("a IS NULL", terms.is_null(A)),
         ("a IS NOT NULL", Not(terms.is_null(A))),
-        ("a IN ('x', 'y')", terms.member(A, ("x", "y"))),
+        ("a IN ('x', 'y', 'x')", terms.member(A, ("x", "y"))),
         ("a NOT IN ('x')", Not(terms.member(A, ("x",)))),
         ("a BETWEEN 1 AND b", terms.between(A, Number(1, 32), B)),
         ("a NOT BETWEEN b AND 5", terms.outside(A, B, Number(5, 32))),
+        ("a BETWEEN 1 AND 1", terms.between(A, Number(1, 32), Number(1, 32))),
+        ("a BETWEEN 1 AND -1", terms.between(A, Number(1, 32), Number(-1, 32, signed=True))),
+        ("a = 2147483647", terms.equal(A, Number(INT32_TOP, 32))),
+        ("a = 2147483648", terms.equal(A, Number(INT32_TOP + 1, 64))),
+        ("a = 9223372036854775807", terms.equal(A, Number(INT64_TOP, 64))),
+        ("a = -2147483648", terms.equal(A, Number(-INT32_TOP - 1, 64, signed=True))),
+        ("a = 5L", terms.equal(A, Number(5, 32))),
+        ("a = 5.", terms.equal(A, Number(5.0, 0))),
+        ("1 = TRUE", terms.equal(Number(1, 32), Constant(True))),
+        ("'true' = TRUE", terms.equal(Text("true"), Constant(True))),
+        ("TRUE = -1", terms.equal(Constant(True), Number(-1, 32, signed=True))),
         ("a /* c **/ = -- x\n 1 -- the end", is_one("a")),
         ("a\t=\r\n\f1", is_one("a")),
     ],
@@ -116,7 +137,20 @@ def test_precedence():
         ("a BETWEEN 5 AND 1", 11, "no value is between 5 and 1; expected the lower value first"),
         ("'x' IN ('x')", 1, "the string 'x' before IN is not a property; expected a property"),
         ("b AND 1", 7, "the number 1 is not a condition; expected a property or a condition"),
+        ("NULL = a", 1, "a comparison with NULL is never true; expected IS NULL or IS NOT NULL"),
+        ("a > TRUE", 5, "TRUE cannot be compared by size"),
+        ("a > NULL", 5, "NULL cannot be compared by size"),
+        ("(b = 1) > a", 2, "a condition cannot be compared by size"),
+        ("a BETWEEN 1 AND 'x'", 17, "the string 'x' cannot be compared by size"),
+        ("a NOT BETWEEN NULL AND 1", 15, "NULL cannot be compared by size"),
+        ("TRUE = 1", 8, "the number 1 is neither TRUE nor FALSE"),
+        ("TRUE = 'true'", 8, "the string 'true' is neither TRUE nor FALSE"),
+        ("(b = 1) IN ('x')", 2, "a condition before IN is not a property; expected a property"),
+        ("NOT 'x'", 5, "the string 'x' is not a condition"),
+        ("-a OR b = 1", 2, "a minus sign without a number is not a condition"),
         ("a = 0.0", 5, "0.0 is zero as a double"),
+        ("a = 1e-999", 5, "1e-999 is zero as a double"),
+        ("a = 1e999", 5, "1e999 is too large as a double"),
         ("a = 9223372036854775808", 5, "9223372036854775808 is too large"),
     ],
 )
@@ -147,6 +181,10 @@ def test_hostile_texts_are_refused_in_few_words(text: str):
     with pytest.raises(Rejected) as refused:
         parse(text)
     assert len(str(refused.value)) < 300
+
+
+def test_conditions_are_counted_whatever_holds_them():
+    assert terms.conditions(parse("a = 1 OR (b = 1) = (b > 2)")) == 4
 
 
 def test_what_is_large_and_harmless_is_taken():

@@ -17,13 +17,14 @@ from kourou.model.subscription import SQL92, TAG, Subscription
 
 @pytest.mark.parametrize("kind", [None, "", TAG])
 def test_no_type_means_tags(kind: str | None):
-    assert parse_subscription("T", "a", kind, version=3) == parse_tags("T", "a", version=3)
+    assert parse_subscription("T", "a", kind) == parse_tags("T", "a")
     assert heartbeat_subscription("T", "a", kind, version=3) == parse_tags("T", "a", version=3)
 
 
 def test_a_filter_is_kept_as_it_was_said():
     wanted = Subscription("T", "a > 1", SQL92, version=3)
-    assert parse_subscription("T", "a > 1", SQL92, version=3) == wanted
+    assert heartbeat_subscription("T", "a > 1", SQL92, version=3) == wanted
+    assert parse_subscription("T", "a > 1", SQL92).expression == "a > 1"
     assert filter_of(wanted).matches(b"a\x012")
 
 

@@ -23,17 +23,6 @@ def test_old_ones_do_not_count() -> None:
     assert counts.count(90_000, WHO) == 1
 
 
-def test_one_may_be_taken_back_and_all_forgotten() -> None:
-    counts = FailureCounts(3, 60_000)
-    counts.add(0, WHO)
-    counts.add(10, WHO)
-    counts.take_back(10, WHO)
-    counts.take_back(10, WHO)
-    assert counts.count(10, WHO) == 1
-    counts.clear(WHO)
-    assert counts.count(10, WHO) == 0
-
-
 def test_versions_that_struck_are_not_kept_for_ever() -> None:
     counts = FailureCounts(3, 60_000)
     for number in range(VERSIONS_KNOWN_MAX + 1):

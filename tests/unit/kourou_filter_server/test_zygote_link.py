@@ -131,7 +131,6 @@ async def test_without_any_bytecode_filters_run_and_none_is_written(cold: Path) 
 @shared
 async def test_a_worker_judges_inside_all_layers(zygote: Zygote) -> None:
     assert zygote.running
-    assert all(layer.there for layer in zygote.layers)
     worker = await zygote.start_worker(WHO, PASS)
     told = await worker.judge(b"orders", 77, records("yes", "no", "yes"), 3)
     assert (told.results, told.kind) == (b"\1\0\1", "")
@@ -369,7 +368,6 @@ async def test_a_missing_layer_keeps_it_from_starting_unless_that_is_allowed(
         worker = await unsafe.start_worker(WHO, PASS)
         assert (await worker.judge(b"orders", 77, records("yes"))).results == b"\1"
         assert status(worker.pid)["Seccomp"] == "0"
-        assert unsafe.layers == lacking
     finally:
         await unsafe.close()
 

@@ -116,10 +116,13 @@ def test_a_follower_hears_of_its_leader(bench: Bench) -> None:
 
 
 @pytest.mark.feature("F035")
-def test_a_lost_connection(bench: Bench) -> None:
+def test_a_lost_connection_takes_along_what_it_registered(bench: Bench) -> None:
     bench.register(peer=7)
+    bench.register("broker-b", peer=8, topics=("U",))
+    assert bench.handle(Disconnected(Peer(9, "zmq", ("127.0.0.1", 9)))) == []
+    assert bench.topics() == ["T", "U"]
     assert bench.handle(Disconnected(Peer(7, "zmq", ("127.0.0.1", 7)))) == []
-    assert bench.topics() == []
+    assert bench.topics() == ["U"]
 
 
 @pytest.mark.feature("F025")
@@ -128,13 +131,17 @@ def test_silence_is_noticed_by_the_scan(bench: Bench) -> None:
     bench.now_ms += 119_999
     bench.handle(Tick(0))
     assert bench.topics() == ["T"]
+    bench.register("broker-b", topics=("U",))
     bench.now_ms += 9_999
     bench.handle(Tick(0))  # expired, but the next scan is only due after 10 s
-    assert bench.topics() == ["T"]
+    assert bench.topics() == ["T", "U"]
     bench.now_ms += 1
     bench.handle(Tick(0))
-    assert bench.topics() == []
+    assert bench.topics() == ["U"]
     assert bench.core.expired == 1
+    assert decode_cluster_info(bench.ask(ask.GetBrokerClusterInfo()).body[0]).clusters == {
+        "C": ("broker-b",)
+    }
 
 
 def test_a_data_version_is_compared_and_counts_as_life(bench: Bench) -> None:
@@ -150,6 +157,11 @@ def test_a_data_version_is_compared_and_counts_as_life(bench: Bench) -> None:
     bench.now_ms += 100_000
     bench.handle(Tick(0))
     assert bench.topics() == ["T"]
+    bench.now_ms += 20_000
+    bench.handle(Tick(0))
+    assert bench.topics() == []
+    unknown = bench.ask(question, encode_data_version(DataVersion(1, 5)))
+    assert unknown.header == ask.QueryDataVersionResponse(changed=True)
 
 
 def test_unregistering_is_answered_even_when_stale(bench: Bench) -> None:
@@ -244,6 +256,8 @@ def test_a_change_that_changes_nothing_or_is_refused_holds_up_nobody(bench: Benc
     )
     assert [type(effect) for effect in effects] == [Reply, Reply, RecordKeyValues]
     assert [effects[0].code, effects[1].code] == [Code.SUCCESS, Code.SYSTEM_ERROR]
+    bench.handle(recorded(effects[2]))
+    assert bench.ask(put("a", "1")).code == Code.SUCCESS, "it has this value"
 
 
 @pytest.mark.fault

@@ -12,8 +12,6 @@ from kourou_namesrv import core
 from kourou_namesrv.core import BrokerTable
 from kourou_namesrv.registrations import BrokerIdentity, Outdone
 
-EXPIRY_MS = 120_000
-
 
 def peer(number: int = 1, carrier: str = "zmq", listener: str = "internal") -> Peer:
     return Peer(number, carrier, ("127.0.0.1", number), listener)
@@ -66,11 +64,6 @@ def test_a_registered_broker_is_found(routes: BrokerTable) -> None:
     assert route.order_topic_conf == "broker-a:4"
 
 
-def test_an_unknown_topic(routes: BrokerTable) -> None:
-    with pytest.raises(TopicNotFound, match="No topic route info in name server for the topic: T"):
-        routes.route("T", ASKER, None)
-
-
 @pytest.mark.parametrize(
     "identity",
     [
@@ -118,13 +111,6 @@ def test_topics_come_from_leaders_only(routes: BrokerTable) -> None:
     assert brokers_of(routes, "U") == {"broker-a": {1: "broker-a-1:10911", 0: "broker-a-0:10911"}}
 
 
-def test_a_follower_learns_its_leader(routes: BrokerTable) -> None:
-    follower = broker(broker_id=1)
-    assert routes.register(follower, having(), peer(2), 0) == ("", "")
-    routes.register(broker(ha_address="ha:10912"), having(), peer(1), 0)
-    assert routes.register(follower, having(), peer(2), 1) == ("ha:10912", "broker-a-0:10911")
-
-
 def test_a_follower_that_becomes_leader_stands_once(routes: BrokerTable) -> None:
     routes.register(broker(broker_id=1, address="x:1"), having("T"), peer(), 0)
     routes.register(broker(broker_id=0, address="x:1"), having("T"), peer(), 1)
@@ -132,37 +118,6 @@ def test_a_follower_that_becomes_leader_stands_once(routes: BrokerTable) -> None
 
 
 # -- leaving ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.feature("F025")
-def test_silence_drops_a_broker_after_120_seconds(routes: BrokerTable) -> None:
-    routes.register(broker("a"), having("T"), peer(1), 0)
-    routes.register(broker("b"), having("T", "U"), peer(2), 1)
-    assert routes.expire(EXPIRY_MS - 1, EXPIRY_MS) == []
-    assert [gone.name for gone in routes.expire(EXPIRY_MS, EXPIRY_MS)] == ["a"]
-    assert brokers_of(routes, "T") == {"b": {0: "b-0:10911"}}
-    assert [gone.name for gone in routes.expire(EXPIRY_MS + 1, EXPIRY_MS)] == ["b"]
-    assert routes.topics() == []
-    assert routes.cluster_info(ASKER).clusters == {}
-
-
-def test_a_sign_of_life_counts(routes: BrokerTable) -> None:
-    identity = broker()
-    routes.register(identity, having("T", version=3), peer(), 0)
-    assert routes.version(identity, DataVersion(3, 3), 100_000) == (False, DataVersion(3, 3))
-    assert routes.expire(EXPIRY_MS + 1, EXPIRY_MS) == []
-    assert routes.version(identity, DataVersion(4, 4), 200_000) == (True, DataVersion(3, 3))
-    assert [gone.name for gone in routes.expire(100_000 + EXPIRY_MS, EXPIRY_MS)] == ["broker-a"]
-    assert routes.version(identity, DataVersion(3, 3), 0) == (True, None)
-
-
-@pytest.mark.feature("F035")
-def test_a_closed_connection_takes_along_what_it_registered(routes: BrokerTable) -> None:
-    routes.register(broker("a"), having("T"), peer(1), 0)
-    routes.register(broker("b"), having("T"), peer(2), 0)
-    assert [gone.name for gone in routes.disconnected(peer(1))] == ["a"]
-    assert list(brokers_of(routes, "T")) == ["b"]
-    assert routes.disconnected(peer(3)) == []
 
 
 def test_an_old_connection_that_closes_late_changes_nothing(routes: BrokerTable) -> None:
@@ -316,6 +271,7 @@ def test_a_topic_is_deleted_everywhere_or_in_one_cluster(routes: BrokerTable) ->
 
 
 def test_lists(routes: BrokerTable) -> None:
+    assert routes.system_topics(ASKER) == ([], None)
     flagged = [TopicConfig(name, topic_sys_flag=flag) for name, flag in
                (("plain", 0), ("unit", 1), ("sub", 2), ("both", 3))]  # fmt: skip
     routes.register(broker("a", cluster="C1"), having(*flagged), peer(1), 0)
@@ -331,10 +287,6 @@ def test_lists(routes: BrokerTable) -> None:
     assert info.clusters == {"C1": ("a",), "C2": ("b",)}
     assert info.brokers["a"] == BrokerData("C1", "a", {0: "a-0:10911"})
     assert [member.name for member in routes.members()] == ["a", "b"]
-
-
-def test_nothing_to_list(routes: BrokerTable) -> None:
-    assert routes.system_topics(ASKER) == ([], None)
 
 
 # -- epochs ----------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.errors import BadRequest, DecodeError
-from kourou.events.control_events import Event, EventLost, KeyValueDeleted, KeyValuePut, Recorded
+from kourou.events.control_events import Event, EventLost, KeyValuePut, Recorded
 from kourou_namesrv import key_values
 from kourou_namesrv.key_values import KEY_VALUES, KeyValues
 
@@ -14,21 +14,6 @@ def apply(state: KeyValues, events: list[Event], at_ms: int = 5) -> KeyValues:
     for event in events:
         KEY_VALUES.evolve(state, Recorded(state.next_offset, -1, at_ms, "", "", "", event))
     return state
-
-
-def test_keys_are_put_changed_and_deleted():
-    state = KeyValues()
-    made = key_values.decide_put(state, "N", "k", "1")
-    assert made == [KeyValuePut("N", "k", "1", None)]
-    apply(state, made)
-    assert key_values.decide_put(state, "N", "k", "1") == []
-    assert key_values.decide_put(state, "N", "k", "2") == [KeyValuePut("N", "k", "2", "1")]
-    gone = key_values.decide_delete(state, "N", "k")
-    assert gone == [KeyValueDeleted("N", "k", "1")]
-    apply(state, gone)
-    assert state.table == {}
-    assert key_values.decide_delete(state, "N", "k") == []
-    assert (state.next_offset, state.at_ms) == (2, 5)
 
 
 @pytest.mark.parametrize(

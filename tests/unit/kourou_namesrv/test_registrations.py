@@ -11,7 +11,6 @@ from kourou_namesrv.registrations import (
     BrokerIdentity,
     Outdone,
     check_promoted,
-    key_of,
     news,
     promoted,
     to_outdo,
@@ -61,10 +60,6 @@ def test_what_somebody_else_wrote_there_refuses_nobody(value: str) -> None:
     kept = keeping(value)
     assert promoted(kept, leader(64))[0] == 0
     check_promoted(kept, leader(64))
-
-
-def test_the_key_is_that_of_the_log() -> None:
-    assert key_of(leader(64)) == "C/broker-a"
 
 
 # -- two that were promoted without hearing of one another -----------------------------------------

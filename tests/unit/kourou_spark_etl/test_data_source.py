@@ -21,18 +21,12 @@ def source(**options: str) -> KourouDataSource:
 
 
 def test_a_read_is_checked_before_anybody_is_asked() -> None:
-    assert KourouDataSource.name() == "kourou"
     assert source().schema() == SCHEMA_DDL
     assert isinstance(source().reader(SCHEMA), BatchReader)
     assert isinstance(source(maxOffsetsPerTrigger="5").streamReader(SCHEMA), StreamReader)
     with pytest.raises(BadRequest, match="'bogus' is unknown"):
         source(bogus="1").schema()
-
-
-def test_batches_and_streams_have_options_of_their_own() -> None:
     with pytest.raises(BadRequest, match="'maxOffsetsPerTrigger'"):
         source(maxOffsetsPerTrigger="5").reader(SCHEMA)
     with pytest.raises(BadRequest, match="'endingOffsets'"):
         source(endingOffsets="latest").streamReader(SCHEMA)
-    with pytest.raises(BadRequest, match="'shape', which messages do not have"):
-        source().reader(StructType().add("shape", LongType()))

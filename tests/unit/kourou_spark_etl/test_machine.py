@@ -10,6 +10,7 @@ from kourou.errors import ConfigError, MissingPackages
 from kourou.service import process_setup as packages
 from kourou_spark_etl import machine
 from kourou_spark_etl.machine import Lack, check_machine, java_version, lacking, lacking_java
+from kourou_spark_etl.session import missing_java, open_session
 
 
 @pytest.fixture
@@ -25,6 +26,7 @@ def java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_a_machine_with_everything_lacks_nothing(java: Path) -> None:
     assert lacking() == ()
+    assert missing_java() == ""
     check_machine()
 
 
@@ -65,6 +67,10 @@ def test_packages_come_first_and_each_has_its_line(
     )
     with pytest.raises(ConfigError, match="this machine has no Java"):
         check_machine()
+    with pytest.raises(
+        ConfigError, match="Spark requires Java 17 or later and found no Java: sudo"
+    ):
+        open_session()
     monkeypatch.setattr(machine, "lacking_java", tuple)
     with pytest.raises(MissingPackages, match=r"Spark needs packages: pyarrow, pyspark \(pip inst"):
         check_machine()

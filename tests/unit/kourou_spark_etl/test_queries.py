@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kourou.errors import Corrupt
-from kourou_spark_etl.queries import unreported_batches
+from kourou.model.topic import MessageQueue
+from kourou_spark_etl.queries import LagSample, summed, unreported_batches
 from kourou_spark_etl.read_model.read_model import RecordedBatch
 
 ROWS = (3, 5, 2, 7)
@@ -69,3 +70,16 @@ def test_a_query_that_has_not_begun_and_one_that_is_damaged(
     (checkpoint / "metadata").write_text("{")
     with pytest.raises(Corrupt, match="cannot be read"):
         found(checkpoint, None)
+
+
+def test_queues_add_up_by_topic() -> None:
+    queues = [
+        (MessageQueue("t", "a", 0), 100, 90),
+        (MessageQueue("t", "b", 0), 50, -1),  # not begun
+        (MessageQueue("t", "b", 1), 10, 12),  # an answer that is older than the other
+        (MessageQueue("%RETRY%g", "a", 0), 3, 3),
+    ]
+    assert summed("g", 7, queues) == [
+        LagSample("g", "%RETRY%g", 7, 0, 3, 3),
+        LagSample("g", "t", 7, 60, 160, 100),
+    ]

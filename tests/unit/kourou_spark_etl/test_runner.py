@@ -63,7 +63,7 @@ def test_it_is_stopped_when_its_batch_is_done() -> None:
     runner, error_line, _ = made(lambda spec, bench: query)
     runner.start()
     assert query.started.wait(60)
-    assert runner.works
+    assert runner.state.phase is QueryPhase.RUNNING
     runner.stop()
     query.go_on.set()
     assert runner.join(60)
@@ -101,7 +101,6 @@ def test_it_fails_waits_and_is_stopped_in_the_meantime() -> None:
     assert failed.wait(60)
     assert runner.state.phase is QueryPhase.FAILED
     assert runner.state.trouble == "q: no such topic"
-    assert not runner.works
     runner.stop()
     assert runner.join(60), "the pause is cut short"
     assert error_line[1] == QueryFailed("q", "no such topic", 1_000)
@@ -114,5 +113,4 @@ def test_one_that_ends_by_itself_has_ended() -> None:
     runner.start()
     assert runner.join(60)
     assert runner.state.phase is QueryPhase.ENDED
-    assert runner.works
     assert error_line[-1] == QueryEnded("q")

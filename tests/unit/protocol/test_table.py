@@ -12,8 +12,8 @@ import pytest
 from kourou.access.requirements import CallerKind
 from kourou.errors import Code
 from kourou.protocol.messages.pulls import UpdateConsumerOffset
-from kourou.protocol.messages.sends import SEND_SHORT_NAMES, SendMessage, SendReplyMessage
-from kourou.protocol.request import Answerer, Body, RequestSpec
+from kourou.protocol.messages.sends import SEND_SHORT_NAMES, SendMessage
+from kourou.protocol.request import Answerer
 from kourou.protocol.table import BROKER, REQUESTS, _row, _table
 from kourou_rigs.engine import Engine
 
@@ -138,30 +138,6 @@ def check_fields(header: type[msgspec.Struct], written: list[str], short_names: 
 # -- what holds over all rows ----------------------------------------------------------------------
 
 
-def test_our_own_codes_are_there_and_stay_off_tcp():
-    ours = {code: spec for code, spec in REQUESTS.items() if code >= 30_000}
-    filters, batches = range(30_020, 30_028), range(30_030, 30_035)
-    replication = {*range(30_040, 30_049), *range(30_050, 30_053)}
-    access = range(30_060, 30_063)
-    own = {30_001, *range(30_010, 30_014), *filters, *batches, *replication, *access}
-    assert set(ours) == own
-    assert not any(spec.remoting for spec in ours.values())
-
-
-@pytest.mark.parametrize("spec", REQUESTS.values(), ids=lambda spec: spec.name)
-def test_every_row_has_a_rule_an_answerer_and_a_name(spec: RequestSpec):
-    assert spec.requirement.text
-    assert spec.answered_by <= set(Answerer)
-    assert spec.answered_by
-    assert re.fullmatch(r"[A-Z0-9_]+", spec.name)
-    assert (
-        spec.name.split("_V2")[0]
-        .replace("_", "")
-        .lower()
-        .startswith(spec.header.__name__[:4].lower())
-    )
-
-
 def test_names_are_unique():
     names = [spec.name for spec in REQUESTS.values()]
     assert len(set(names)) == len(names)
@@ -172,15 +148,6 @@ def test_answers_are_known_codes_and_name_neither_success_nor_system_error():
     for spec in REQUESTS.values():
         assert spec.answers <= known, spec.name
         assert not spec.answers & {Code.SUCCESS, Code.SYSTEM_ERROR}, spec.name
-
-
-def test_all_spellings_of_a_send_share_one_header():
-    assert {code for code, spec in REQUESTS.items() if spec.header is SendMessage} == {10, 310, 320}
-    assert {code for code, spec in REQUESTS.items() if spec.header is SendReplyMessage} == {
-        324,
-        325,
-    }
-    assert {code for code, spec in REQUESTS.items() if spec.short_names} == {310, 320, 325}
 
 
 def test_what_goes_to_clients_is_guarded_by_notify_unless_it_is_forwarded():
@@ -194,26 +161,6 @@ def test_what_goes_to_clients_is_guarded_by_notify_unless_it_is_forwarded():
         30_024,
         *range(30_040, 30_047),
     }
-
-
-def test_only_the_stock_of_topics_and_groups_is_managed_by_manage():
-    for code in (17, 215, 200, 207, 25, 50, 51, 53, 100, 102, 205, 216, 318):
-        needed = re.findall(r"\w+", REQUESTS[code].requirement.text)
-        assert {"Create", "Update", "Delete"} & set(needed)
-
-
-def test_bodies_are_where_they_belong():
-    assert REQUESTS[10].body is Body.MESSAGE
-    assert REQUESTS[11].reply_body is Body.RECORDS
-    assert REQUESTS[34].body is Body.JSON
-    assert REQUESTS[25].body is Body.PROPERTIES
-    assert REQUESTS[302].body is Body.SOURCE
-    assert REQUESTS[30_001].body is Body.DRAFTS
-
-
-def test_the_table_cannot_be_changed():
-    with pytest.raises(TypeError):
-        REQUESTS[1] = REQUESTS[10]  # type: ignore[index]
 
 
 def test_a_table_that_contradicts_itself_does_not_start():

@@ -24,16 +24,3 @@ def test_no_metric_repeats_a_label_of_its_service() -> None:
 def test_every_metric_is_exported_by_a_service() -> None:
     assert set(BASE_LABELS) == set(ServiceKind)
     assert [spec.name for spec in METRICS.values() if not spec.services] == []
-
-
-def test_rocketmq_dashboards_find_their_metrics() -> None:
-    """That a broker shows them is what test_metric_table_services.py proves."""
-    assert {
-        "rocketmq_messages_in_total",
-        "rocketmq_messages_out_total",
-        "rocketmq_throughput_in_total",
-        "rocketmq_throughput_out_total",
-        "rocketmq_consumer_lag_messages",
-        "rocketmq_storage_size",
-        "rocketmq_storage_flush_behind_bytes",
-    } <= set(METRICS)

@@ -124,16 +124,6 @@ def until() -> Callable[[Callable[[], bool]], Awaitable[None]]:
 
 
 @pytest.fixture
-def raw(host: Host) -> Iterator[zmq.Socket[bytes]]:
-    """A bare DEALER for what our own client would never do."""
-    socket = process_context().socket(zmq.DEALER)
-    socket.set(zmq.LINGER, 0)
-    socket.connect(f"tcp://{host.address}")
-    yield socket
-    socket.close()
-
-
-@pytest.fixture
 async def connect() -> AsyncIterator[Callable[..., ZmqConnection]]:
     opened: list[ZmqConnection] = []
 

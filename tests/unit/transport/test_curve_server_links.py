@@ -10,7 +10,7 @@ import pytest
 from kourou.model import limits
 from kourou.runtime.core import Peer
 from kourou.transport.addresses import next_peer_id
-from kourou.transport.curve_server import Link, LinkTable, cut, far_end, server_assigned
+from kourou.transport.curve_server import Link, LinkTable, cut, far_end
 
 Connection = tuple[socketlib.socket, socketlib.socket]
 
@@ -27,20 +27,6 @@ def connection() -> Iterator[Connection]:
 def link(number: int, descriptor: int = 5) -> Link:
     routing_id = b"\0" + number.to_bytes(4, "big")
     return Link(routing_id, descriptor, Peer(next_peer_id(), "zmq", ("127.0.0.1", number)))
-
-
-def test_peer_ids_are_never_given_twice() -> None:
-    ids = [next_peer_id() for _ in range(1_000)]
-    assert len(set(ids)) == 1_000
-    assert min(ids) > 0
-
-
-@pytest.mark.parametrize(
-    ("routing_id", "ours"),
-    [(b"\0abcd", True), (b"abcde", False), (b"\0abc", False), (b"", False), (b"admin", False)],
-)
-def test_who_chose_a_routing_id(routing_id: bytes, ours: bool) -> None:
-    assert server_assigned(routing_id) is ours
 
 
 def test_the_queue_is_bounded_by_count_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

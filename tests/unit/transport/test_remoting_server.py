@@ -62,7 +62,8 @@ async def test_a_frame_comes_whole_and_goes_back_whole(host: Host) -> None:
 @pytest.mark.feature("F041")
 async def test_frames_cut_anywhere_are_the_same_frames(host: Host, until: Until) -> None:
     """Byte by byte, in odd pieces, or all at once: the stream has no seams of its own."""
-    sent = b"".join(frame(number, bytes(number * 37)) for number in range(20))
+    chance = random.Random(5)
+    sent = b"".join(frame(number, chance.randbytes(number * 37)) for number in range(20))
     for size in (1, 7, 1_000, len(sent)):
         host.batches.clear()
         _, writer = await host.connect()
@@ -74,11 +75,14 @@ async def test_frames_cut_anywhere_are_the_same_frames(host: Host, until: Until)
         assert b"".join(map(frame_of, host.frames)) == sent
 
 
-async def test_all_that_one_read_held_is_one_batch(host: Host, until: Until) -> None:
+async def test_all_that_one_read_held_is_one_batch_and_is_not_copied(
+    host: Host, until: Until
+) -> None:
     _, writer = await host.connect()
-    writer.write(b"".join(map(frame, range(50))))
+    writer.write(b"".join(frame(number, b"body") for number in range(50)))
     await until(lambda: len(host.frames) == 50)
     assert len(host.batches) == 1
+    assert len({id(inbound.frame.body.obj) for inbound in host.frames}) == 1
 
 
 async def test_a_large_burst_is_taken_in_bounded_batches(

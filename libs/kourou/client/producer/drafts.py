@@ -25,6 +25,7 @@ from kourou.model.message import (
     SysFlag,
 )
 from kourou.protocol.record.compression import compress
+from kourou.protocol.record.layout import QUEUE_ID_AT
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
 
@@ -44,8 +45,6 @@ _ENDINGS_MAX = 64
 
 _UNIQ_KEY_IS = _UNIQ_KEY.encode() + b"\x01"
 _checked_tag = lru_cache(maxsize=1_024)(check_tag)  # few tags, many messages
-QUEUE_ID_AT = 12
-"""The offset of the queue ID in a record."""
 
 
 def delay_property(

@@ -27,27 +27,19 @@ winners         {"winners":{"0":"a7.1","1":"a7.2"},"counts":{"broker-a":218}}
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 
 from kourou.model.limits import BATCH_ATTEMPT_LENGTH_MAX, BATCH_PARTITIONS_MAX, BROKERS_MAX
 from kourou.protocol.request import Int64
-from kourou.protocol.wire.json_bodies import Buffer, malformed
+from kourou.protocol.wire.json_bodies import Buffer, decoded
 
-T = TypeVar("T")
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Attempt = Annotated[str, msgspec.Meta(min_length=1, max_length=BATCH_ATTEMPT_LENGTH_MAX)]
 _Partitions = msgspec.Meta(max_length=BATCH_PARTITIONS_MAX)
 
 _encode = msgspec.json.Encoder().encode
-
-
-def _decode(body: Any, decoder: msgspec.json.Decoder[T], what: str) -> T:
-    try:
-        return decoder.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise malformed(what, error) from error
 
 
 # -- settings -------------------------------------------------------------------------------------
@@ -87,7 +79,7 @@ def encode_setting_views(settings: Iterable[SettingView]) -> bytes:
 
 def decode_setting_views(body: Buffer) -> list[SettingView]:
     """The settings in such a body. Raises DecodeError."""
-    return _decode(body, _settings, "description of settings").settings
+    return decoded(body, _settings, "description of settings").settings
 
 
 # -- control events and states --------------------------------------------------------------------
@@ -116,7 +108,7 @@ class EventView(msgspec.Struct, rename="camel", kw_only=True, frozen=True, omit_
     @property
     def fields(self) -> dict[str, Any]:
         """The event itself as plain values. Raises DecodeError."""
-        return _decode(self.event, _fields, _EVENTS)
+        return decoded(self.event, _fields, _EVENTS)
 
 
 _events = msgspec.json.Decoder(list[EventView])
@@ -131,12 +123,12 @@ def encode_event_views(events: Sequence[EventView]) -> bytes:
 
 def decode_event_views(body: Buffer) -> list[EventView]:
     """The events of a page. Raises DecodeError."""
-    return _decode(body, _events, _EVENTS)
+    return decoded(body, _events, _EVENTS)
 
 
 def decode_state_view(body: Buffer) -> Any:
     """A state as plain values. Raises DecodeError."""
-    return _decode(body, _any, _STATE)
+    return decoded(body, _any, _STATE)
 
 
 # -- replicas -------------------------------------------------------------------------------------
@@ -204,7 +196,7 @@ def encode_replicas(view: ReplicasView) -> bytes:
 
 def decode_replicas(body: Buffer) -> ReplicasView:
     """A broker's reply. Raises DecodeError."""
-    return _decode(body, _replicas, "view of a log's members")
+    return decoded(body, _replicas, "view of a log's members")
 
 
 # -- batch transactions ---------------------------------------------------------------------------
@@ -232,7 +224,7 @@ def encode_attempts(attempts: Mapping[int, tuple[str, int]]) -> bytes:
 
 def decode_attempts(body: Buffer) -> dict[int, tuple[str, int]]:
     """The attempts of such a body. Raises DecodeError."""
-    return _decode(body, _attempts, "list of attempts").attempts
+    return decoded(body, _attempts, "list of attempts").attempts
 
 
 def encode_decision(winners: Mapping[int, str], counts: Mapping[str, int]) -> bytes:
@@ -242,4 +234,4 @@ def encode_decision(winners: Mapping[int, str], counts: Mapping[str, int]) -> by
 
 def decode_decision(body: Buffer) -> BatchDecision:
     """The decision in such a body; an empty body has no winners. Raises DecodeError."""
-    return _decode(body, _decision, "decision about a batch") if len(body) else BatchDecision()
+    return decoded(body, _decision, "decision about a batch") if len(body) else BatchDecision()

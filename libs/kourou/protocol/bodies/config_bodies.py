@@ -15,6 +15,7 @@ from kourou.protocol.wire.json_bodies import (
     Shape,
     malformed,
     reply_decoder,
+    same_fields,
     shape_decoder,
 )
 
@@ -35,11 +36,6 @@ class DataVersionShape(Shape, kw_only=True):
         return DataVersion(self.timestamp or 0, self.counter or 0)
 
 
-def version_shape(version: DataVersion) -> DataVersionShape:
-    """The JSON form of a version."""
-    return DataVersionShape(counter=version.counter, timestamp=version.timestamp)
-
-
 _decode_version = shape_decoder(DataVersionShape, "data version")
 
 
@@ -50,7 +46,7 @@ def decode_data_version(body: Buffer) -> DataVersion:
 
 def encode_data_version(version: DataVersion) -> bytes:
     """The body for these values."""
-    return _encode(version_shape(version))
+    return _encode(same_fields(version, DataVersionShape))
 
 
 # -- topics ---------------------------------------------------------------------------------------
@@ -63,14 +59,14 @@ class TopicConfigShape(Shape, kw_only=True):
     perm: Int32 = 6
     read_queue_nums: Int32 = 16
     topic_filter_type: str | None = "SINGLE_TAG"
-    topic_name: str
+    name: str = msgspec.field(name="topicName")
     topic_sys_flag: Int32 | None = 0
     write_queue_nums: Int32 = 16
 
     def model(self) -> TopicConfig:
         """As a value of kourou.model."""
         return TopicConfig(
-            self.topic_name,
+            self.name,
             self.read_queue_nums,
             self.write_queue_nums,
             self.perm,
@@ -78,19 +74,6 @@ class TopicConfigShape(Shape, kw_only=True):
             self.topic_sys_flag or 0,
             bool(self.order),
         )
-
-
-def topic_shape(topic: TopicConfig) -> TopicConfigShape:
-    """The JSON form of a topic."""
-    return TopicConfigShape(
-        order=topic.order,
-        perm=topic.perm,
-        read_queue_nums=topic.read_queue_nums,
-        topic_filter_type=topic.topic_filter_type,
-        topic_name=topic.name,
-        topic_sys_flag=topic.topic_sys_flag,
-        write_queue_nums=topic.write_queue_nums,
-    )
 
 
 class TopicConfigsShape(Shape, kw_only=True):
@@ -108,8 +91,8 @@ class TopicConfigsShape(Shape, kw_only=True):
 def topics_shape(topics: Iterable[TopicConfig], version: DataVersion) -> TopicConfigsShape:
     """The JSON form of a table of topics."""
     return TopicConfigsShape(
-        data_version=version_shape(version),
-        topic_config_table={topic.name: topic_shape(topic) for topic in topics},
+        data_version=same_fields(version, DataVersionShape),
+        topic_config_table={topic.name: same_fields(topic, TopicConfigShape) for topic in topics},
     )
 
 
@@ -134,38 +117,11 @@ class _GroupConfigShape(Shape, kw_only=True):
     consume_broadcast_enable: bool = True
     consume_enable: bool = True
     consume_from_min_enable: bool = True
-    group_name: str
+    name: str = msgspec.field(name="groupName")
     notify_consumer_ids_changed_enable: bool = True
     retry_max_times: Int32 = 16
     retry_queue_nums: Int32 = 1
     which_broker_when_consume_slowly: Int64 = 1
-
-    def model(self) -> GroupConfig:
-        return GroupConfig(
-            name=self.group_name,
-            consume_enable=self.consume_enable,
-            consume_from_min_enable=self.consume_from_min_enable,
-            consume_broadcast_enable=self.consume_broadcast_enable,
-            retry_queue_nums=self.retry_queue_nums,
-            retry_max_times=self.retry_max_times,
-            broker_id=self.broker_id,
-            which_broker_when_consume_slowly=self.which_broker_when_consume_slowly,
-            notify_consumer_ids_changed_enable=self.notify_consumer_ids_changed_enable,
-        )
-
-
-def _group_shape(group: GroupConfig) -> _GroupConfigShape:
-    return _GroupConfigShape(
-        broker_id=group.broker_id,
-        consume_broadcast_enable=group.consume_broadcast_enable,
-        consume_enable=group.consume_enable,
-        consume_from_min_enable=group.consume_from_min_enable,
-        group_name=group.name,
-        notify_consumer_ids_changed_enable=group.notify_consumer_ids_changed_enable,
-        retry_max_times=group.retry_max_times,
-        retry_queue_nums=group.retry_queue_nums,
-        which_broker_when_consume_slowly=group.which_broker_when_consume_slowly,
-    )
 
 
 class _GroupConfigsShape(Shape, kw_only=True):
@@ -179,18 +135,19 @@ _decode_groups = reply_decoder(_GroupConfigsShape, "table of consumer groups")
 
 def decode_group_config(body: Buffer) -> GroupConfig:
     """The body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200)."""
-    return _decode_group(body).model()
+    return same_fields(_decode_group(body), GroupConfig)
 
 
 def encode_group_config(group: GroupConfig) -> bytes:
     """The body for these values."""
-    return _encode(_group_shape(group))
+    return _encode(same_fields(group, _GroupConfigShape))
 
 
 def decode_group_configs(body: Buffer) -> tuple[list[GroupConfig], DataVersion]:
     """The reply body of GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
     shape = _decode_groups(body)
-    groups = [group.model() for group in (shape.subscription_group_table or {}).values()]
+    table = shape.subscription_group_table or {}
+    groups = [same_fields(group, GroupConfig) for group in table.values()]
     return groups, DataVersion() if shape.data_version is None else shape.data_version.model()
 
 
@@ -198,8 +155,10 @@ def encode_group_configs(groups: Iterable[GroupConfig], version: DataVersion) ->
     """The body for these values."""
     return _encode(
         _GroupConfigsShape(
-            data_version=version_shape(version),
-            subscription_group_table={group.name: _group_shape(group) for group in groups},
+            data_version=same_fields(version, DataVersionShape),
+            subscription_group_table={
+                group.name: same_fields(group, _GroupConfigShape) for group in groups
+            },
         )
     )
 

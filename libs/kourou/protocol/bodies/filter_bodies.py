@@ -12,15 +12,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import msgspec
 
-from kourou.model.filter import FilterPolicy, FilterState, FilterVersion
+from kourou.model.filter import FilterPolicy, FilterState
 from kourou.protocol.request import Int32, Int64
-from kourou.protocol.wire.json_bodies import Buffer, malformed
+from kourou.protocol.wire.json_bodies import Buffer, decoded, same_fields
 
-T = TypeVar("T")
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Number = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
@@ -71,70 +70,19 @@ def encode_filters(filters: Iterable[FilterState], servers: Iterable[str] = ()) 
 
     `servers` are the addresses of the broker's filter servers that the client can reach.
     """
-    shapes = [_filter_shape(one) for one in filters]
+    shapes = [same_fields(one, _FilterShape) for one in filters]
     return _encode(_FiltersShape(filters=shapes, servers=list(servers)))
 
 
 def decode_filters(body: Buffer) -> list[FilterState]:
     """The filters of such a body. Raises DecodeError."""
-    return [_filter(shape) for shape in _decode(body, _filters, _FILTERS).filters]
+    shapes = decoded(body, _filters, _FILTERS).filters
+    return [same_fields(shape, FilterState) for shape in shapes]
 
 
 def decode_filter_servers(body: Buffer) -> list[str]:
     """The filter servers of such a body. Raises DecodeError."""
-    return _decode(body, _filters, _FILTERS).servers
-
-
-def _filter_shape(one: FilterState) -> _FilterShape:
-    return _FilterShape(
-        group=one.group,
-        name=one.name,
-        versions=[
-            _VersionShape(
-                version=each.version,
-                sha256=each.sha256,
-                author=each.author,
-                note=each.note,
-                uploaded_ms=each.uploaded_ms,
-                size_bytes=each.size_bytes,
-                source=each.source,
-                enabled_ms=each.enabled_ms,
-            )
-            for each in one.versions
-        ],
-        active=one.active,
-        before_active=one.before_active,
-        policy=one.policy,
-        quarantined=dict(one.quarantined),
-        skipped=one.skipped,
-        next_version=one.next_version,
-    )
-
-
-def _filter(shape: _FilterShape) -> FilterState:
-    return FilterState(
-        shape.group,
-        shape.name,
-        tuple(
-            FilterVersion(
-                each.version,
-                each.sha256,
-                each.author,
-                each.note,
-                each.uploaded_ms,
-                each.size_bytes,
-                each.source,
-                each.enabled_ms,
-            )
-            for each in shape.versions
-        ),
-        shape.active,
-        shape.before_active,
-        shape.policy,
-        shape.quarantined,
-        shape.skipped,
-        shape.next_version,
-    )
+    return decoded(body, _filters, _FILTERS).servers
 
 
 # -- a dry run ------------------------------------------------------------------------------------
@@ -185,7 +133,7 @@ def encode_filter_trial(trial: FilterTrial) -> bytes:
 
 def decode_filter_trial(body: Buffer) -> FilterTrial:
     """The result in such a body. Raises DecodeError."""
-    return _decode(body, _trial, "trial of a filter")
+    return decoded(body, _trial, "trial of a filter")
 
 
 # -- statistics -----------------------------------------------------------------------------------
@@ -237,11 +185,4 @@ def encode_filter_statistics(figures: Sequence[FilterFigures]) -> bytes:
 
 def decode_filter_statistics(body: Buffer) -> list[FilterFigures]:
     """The statistics of such a body. Raises DecodeError."""
-    return _decode(body, _statistics, _STATISTICS).filters
-
-
-def _decode(body: Buffer, decoder: msgspec.json.Decoder[T], what: str) -> T:
-    try:
-        return decoder.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise malformed(what, error) from error
+    return decoded(body, _statistics, _STATISTICS).filters

@@ -29,6 +29,7 @@ from kourou.protocol.wire.json_bodies import (
     malformed,
     queue_shape,
     reply_decoder,
+    same_fields,
     shape_decoder,
 )
 
@@ -132,15 +133,7 @@ _decode_producers = reply_decoder(_ProducerConnectionShape, "list of producer co
 
 
 def _connection_shapes(connections: Iterable[ClientConnection]) -> list[_ConnectionShape]:
-    return [
-        _ConnectionShape(
-            client_addr=each.client_addr,
-            client_id=each.client_id,
-            language=each.language,
-            version=each.version,
-        )
-        for each in connections
-    ]
+    return [same_fields(each, _ConnectionShape) for each in connections]
 
 
 def decode_consumer_connection(body: Buffer) -> ConsumerConnection:
@@ -234,16 +227,7 @@ def encode_producer_table(table: Mapping[str, Iterable[ProducerInfo]]) -> bytes:
     return _encode(
         _ProducerTableShape(
             data={
-                group: [
-                    _ProducerInfoShape(
-                        client_id=each.client_id,
-                        language=each.language,
-                        last_update_timestamp=each.last_update_timestamp,
-                        remote_ip=each.remote_ip,
-                        version=each.version,
-                    )
-                    for each in producers
-                ]
+                group: [same_fields(each, _ProducerInfoShape) for each in producers]
                 for group, producers in table.items()
             }
         )

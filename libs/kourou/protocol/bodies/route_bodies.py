@@ -11,7 +11,13 @@ from msgspec import UNSET, UnsetType
 
 from kourou.model.topic import BrokerData, QueueData, TopicRoute
 from kourou.protocol.request import Int32
-from kourou.protocol.wire.json_bodies import BrokerIdText, Buffer, Shape, reply_decoder
+from kourou.protocol.wire.json_bodies import (
+    BrokerIdText,
+    Buffer,
+    Shape,
+    reply_decoder,
+    same_fields,
+)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -77,16 +83,7 @@ def encode_topic_route(route: TopicRoute, *, strict: bool = True) -> bytes:
                 addr: list(found) for addr, found in route.filter_server_table.items()
             },
             order_topic_conf=UNSET if conf is None else conf,
-            queue_datas=[
-                _QueueDataShape(
-                    broker_name=queue.broker_name,
-                    perm=queue.perm,
-                    read_queue_nums=queue.read_queue_nums,
-                    topic_sys_flag=queue.topic_sys_flag,
-                    write_queue_nums=queue.write_queue_nums,
-                )
-                for queue in route.queue_datas
-            ],
+            queue_datas=[same_fields(queue, _QueueDataShape) for queue in route.queue_datas],
         )
     )
     return body if strict else _QUOTED_IDS.sub(_bare_ids, body)

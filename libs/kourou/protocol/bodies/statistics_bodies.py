@@ -22,9 +22,9 @@ from kourou.protocol.wire.json_bodies import (
     Shape,
     convert,
     items,
+    keyed,
     malformed,
     members,
-    queue_key,
     queue_map,
     queue_shape,
     read,
@@ -65,7 +65,7 @@ def decode_topic_stats(body: Buffer) -> dict[MessageQueue, TopicOffset]:
 
 def encode_topic_stats(table: Mapping[MessageQueue, TopicOffset]) -> bytes:
     """The body for these values."""
-    return lenient_json.dumps({"offsetTable": _keyed(table)})
+    return lenient_json.dumps({"offsetTable": keyed(table)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def encode_consume_stats(
     table: Mapping[MessageQueue, OffsetWrapper], consume_tps: float = 0.0
 ) -> bytes:
     """The body for these values."""
-    return lenient_json.dumps({"consumeTps": consume_tps, "offsetTable": _keyed(table)})
+    return lenient_json.dumps({"consumeTps": consume_tps, "offsetTable": keyed(table)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def encode_broker_consume_stats(stats: BrokerConsumeStats) -> bytes:
     entries = [
         {
             group: [
-                {"consumeTps": each.consume_tps, "offsetTable": _keyed(each.offsets)}
+                {"consumeTps": each.consume_tps, "offsetTable": keyed(each.offsets)}
                 for each in found
             ]
         }
@@ -141,10 +141,6 @@ def encode_broker_consume_stats(stats: BrokerConsumeStats) -> bytes:
             "totalDiff": stats.total_lag,
         }
     )
-
-
-def _keyed(table: Mapping[MessageQueue, Any]) -> dict[Any, Any]:
-    return {queue_key(queue): value for queue, value in table.items()}
 
 
 # -- resets ---------------------------------------------------------------------------------------
@@ -172,7 +168,7 @@ def decode_offset_table(body: Buffer) -> dict[MessageQueue, int]:
 def encode_offset_table(table: Mapping[MessageQueue, int], *, list_form: bool = False) -> bytes:
     """The body for these values; C++ clients understand only the list form."""
     if not list_form:
-        return lenient_json.dumps({"offsetTable": _keyed(table)})
+        return lenient_json.dumps({"offsetTable": keyed(table)})
     rows = [
         _ResetShape(
             broker_name=queue.broker_name, offset=offset, queue_id=queue.queue_id, topic=queue.topic

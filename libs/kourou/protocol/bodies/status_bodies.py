@@ -24,8 +24,8 @@ from kourou.protocol.wire.json_bodies import (
     Shape,
     convert,
     items,
+    keyed,
     members,
-    queue_key,
     queue_map,
     queue_shape,
     read,
@@ -68,14 +68,10 @@ def encode_consumer_status(status: ConsumerStatus) -> bytes:
     """The body for these values."""
     return lenient_json.dumps(
         {
-            "consumerTable": {client: _keyed(each) for client, each in status.members.items()},
-            "messageQueueTable": _keyed(status.queues),
+            "consumerTable": {client: keyed(each) for client, each in status.members.items()},
+            "messageQueueTable": keyed(status.queues),
         }
     )
-
-
-def _keyed(table: Mapping[MessageQueue, Any]) -> dict[Any, Any]:
-    return {queue_key(queue): value for queue, value in table.items()}
 
 
 # -- one consumer ---------------------------------------------------------------------------------
@@ -142,7 +138,7 @@ def decode_consumer_running_info(body: Buffer) -> ConsumerRunningInfo:
 def encode_consumer_running_info(info: ConsumerRunningInfo) -> bytes:
     """The body for these values."""
     value: dict[str, Any] = {
-        "mqTable": _keyed(info.queues),
+        "mqTable": keyed(info.queues),
         "properties": info.properties,
         "statusTable": info.rates,
         "subscriptionSet": [subscription_shape(each) for each in info.subscriptions],

@@ -1,6 +1,6 @@
 """Many records as columns: one numpy array per field, made by the record kernel.
 
-`check_drafts` and `verify_batch` apply the rules of `message_record` to whole batches.
+`check_drafts` applies the rules of `message_record` to a whole batch.
 
 Invariants:  every index in `RecordColumns` is inside its blob, for any bytes
              IPv4, IPv6 and mixed batches give the same columns
@@ -37,23 +37,7 @@ Bytes = npt.NDArray[np.uint8]
 Marks = npt.NDArray[np.bool_]
 
 _SIZE_MAGIC = struct.Struct(">II")
-(
-    _START,
-    _SIZE,
-    _CRC,
-    _QUEUE_ID,
-    _FLAG,
-    _QUEUE_OFFSET,
-    _POSITION,
-    _SYS_FLAG,
-    _BORN,
-    _STORED,
-    _RECONSUMED,
-    _PREPARED,
-    _BODY_AT,
-    _BODY_END,
-    _TOPIC_END,
-) = range(len(FIELDS))
+_SIZE, _POSITION, _STORED = map(FIELDS.index, ("size", "position", "store_timestamp"))
 
 
 def sliding(blob: Bytes, dtype: np.dtype[np.void] | str) -> npt.NDArray[Any]:
@@ -73,19 +57,43 @@ class ScanStop(Enum):
     BAD = "there is no record at this position"
 
 
+class _Field:
+    """One of the kernel's FIELDS of all records, a number for each."""
+
+    def __init__(self, name: str) -> None:
+        self._row = FIELDS.index(name)
+
+    def __get__(self, of: RecordColumns, owner: type[RecordColumns]) -> Longs:
+        row: Longs = of.table[self._row]
+        return row
+
+
 class RecordColumns:
     """Fields of many records. `*_at` and `starts` are indexes into `blob`; times are ms.
 
-    `base` is the log position of byte 0 of the blob, or None if it has none. `stop` and `next_at`
-    say why and where a scan ended. `elsewhere` has the checked drafts that may have to be stored in
-    another topic first (kernel_python.check_drafts). Arrays must not be written to.
+    `stop` and `next_at` say why and where a scan ended. `elsewhere` has the checked drafts that may
+    have to be stored in another topic first (kernel_python.check_drafts). Arrays must not be
+    written to.
     """
+
+    starts = _Field("start")
+    sizes = _Field("size")
+    body_crcs = _Field("crc")  # BODYCRC, of the stored bodies
+    queue_ids = _Field("queue_id")
+    queue_offsets = _Field("queue_offset")
+    positions = _Field("position")
+    sys_flags = _Field("sys_flag")
+    born_timestamps = _Field("born_timestamp")
+    store_timestamps = _Field("store_timestamp")
+    reconsume_times = _Field("reconsume_times")
+    body_at = _Field("body_at")
+    _body_end = _Field("body_end")
+    _topic_end = _Field("topic_end")
 
     __slots__ = (
         "_blob",
         "_count",
         "_rows",
-        "base",
         "elsewhere",
         "next_at",
         "raw",
@@ -93,13 +101,10 @@ class RecordColumns:
         "stop",
     )
 
-    def __init__(
-        self, raw: Buffer | Bytes, raw_table: bytearray | Longs, base: int | None = None
-    ) -> None:
+    def __init__(self, raw: Buffer | Bytes, raw_table: bytearray | Longs) -> None:
         """`raw_table` has a row for each of the kernel's FIELDS, a column for each record."""
         self.raw = raw
         self.raw_table = raw_table
-        self.base = base
         self.stop = ScanStop.END
         self.next_at = len(raw)
         self.elsewhere: Sequence[int] = ()
@@ -128,99 +133,20 @@ class RecordColumns:
             self._rows = rows
         return rows
 
-    def _row(self, field: int) -> Longs:
-        row: Longs = self.table[field]
-        return row
-
-    @property
-    def starts(self) -> Longs:
-        """Starts of the records."""
-        return self._row(_START)
-
-    @property
-    def sizes(self) -> Longs:
-        """Sizes of the records in bytes."""
-        return self._row(_SIZE)
-
-    @property
-    def body_crcs(self) -> Longs:
-        """BODYCRC: checksums of the stored bodies."""
-        return self._row(_CRC)
-
-    @property
-    def queue_ids(self) -> Longs:
-        """Queue IDs."""
-        return self._row(_QUEUE_ID)
-
-    @property
-    def flags(self) -> Longs:
-        """The applications' own flags."""
-        return self._row(_FLAG)
-
-    @property
-    def queue_offsets(self) -> Longs:
-        """Offsets in their queues."""
-        return self._row(_QUEUE_OFFSET)
-
-    @property
-    def positions(self) -> Longs:
-        """The log positions in the records."""
-        return self._row(_POSITION)
-
-    @property
-    def sys_flags(self) -> Longs:
-        """SYSFLAG bits."""
-        return self._row(_SYS_FLAG)
-
-    @property
-    def born_timestamps(self) -> Longs:
-        """When the producers created them, in ms."""
-        return self._row(_BORN)
-
-    @property
-    def store_timestamps(self) -> Longs:
-        """When a broker stored them, in ms."""
-        return self._row(_STORED)
-
-    @property
-    def reconsume_times(self) -> Longs:
-        """How often consumption had failed before."""
-        return self._row(_RECONSUMED)
-
-    @property
-    def prepared_offsets(self) -> Longs:
-        """PREPARED_TRANSACTION_OFFSET: position of the half message, else 0."""
-        return self._row(_PREPARED)
-
-    @property
-    def body_at(self) -> Longs:
-        """Starts of the bodies."""
-        return self._row(_BODY_AT)
-
     @property
     def body_len(self) -> Longs:
         """Sizes of the stored bodies in bytes."""
-        return self._row(_BODY_END) - self._row(_BODY_AT)
-
-    @property
-    def topic_at(self) -> Longs:
-        """Starts of the topics."""
-        return self._row(_BODY_END) + 1
-
-    @property
-    def topic_len(self) -> Longs:
-        """Sizes of the topics in bytes."""
-        return self._row(_TOPIC_END) - self._row(_BODY_END) - 1
+        return self._body_end - self.body_at
 
     @property
     def props_at(self) -> Longs:
         """Starts of the properties."""
-        return self._row(_TOPIC_END) + 2
+        return self._topic_end + 2
 
     @property
     def props_len(self) -> Longs:
         """Sizes of the properties in bytes: they extend to the record's end."""
-        return self.starts + self.sizes - self._row(_TOPIC_END) - 2
+        return self.starts + self.sizes - self._topic_end - 2
 
     @property
     def _numbers(self) -> memoryview:
@@ -250,14 +176,9 @@ class RecordColumns:
         topics, topic_of = kernel.topics(self.raw, self.raw_table)
         return topics, None if topic_of is None else np.frombuffer(topic_of, np.int64)
 
-    def topic(self, index: int) -> bytes:
-        """The topic of one record."""
-        at = int(self._row(_BODY_END)[index]) + 1
-        return self.blob[at : int(self._row(_TOPIC_END)[index])].tobytes()
-
     def properties(self, index: int) -> bytes:
         """The encoded properties of one record."""
-        at = int(self._row(_TOPIC_END)[index]) + 2
+        at = int(self._topic_end[index]) + 2
         return self.blob[at : int(self.starts[index]) + int(self.sizes[index])].tobytes()
 
     def records(self) -> list[memoryview]:
@@ -269,7 +190,7 @@ class RecordColumns:
 
     def select(self, which: npt.NDArray[np.intp] | Marks | slice) -> RecordColumns:
         """The records chosen by indexes, marks or a slice, over the same blob."""
-        return RecordColumns(self.blob, np.ascontiguousarray(self.table[:, which]), self.base)
+        return RecordColumns(self.blob, np.ascontiguousarray(self.table[:, which]))
 
 
 # -- structure ------------------------------------------------------------------------------------
@@ -301,12 +222,10 @@ def problem_of(blob: Bytes, start: int, size: int) -> str:
     return f"size: the record has {parts.size} bytes, but {size} are present"
 
 
-def columns(
-    buf: Buffer | Bytes, starts: Longs, sizes: Longs, base_position: int | None = None
-) -> RecordColumns:
+def columns(buf: Buffer | Bytes, starts: Longs, sizes: Longs) -> RecordColumns:
     """Columns of stored records at known places. Raises Corrupt that names the first bad one.
 
-    Only the structure is checked; `verify_batch` checks checksums and positions.
+    Only the structure is checked; `kernel.verify` checks checksums and positions.
     """
     blob = as_array(buf)
     starts, sizes = as_longs(starts), as_longs(sizes)
@@ -315,30 +234,18 @@ def columns(
         start = int(starts[bad])
         problem = problem_of(blob, start, int(sizes[bad]))
         raise Corrupt(f"record {bad} of {len(sizes)} at byte {start}: {problem}")
-    return RecordColumns(blob, table, base_position)
+    return RecordColumns(blob, table)
 
 
-def scan(
-    buf: Buffer | Bytes,
-    base_position: int | None = None,
-    starts: Sequence[int] | Longs | None = None,
-    *,
-    strict: bool = True,
-) -> RecordColumns:
+def scan(buf: Buffer | Bytes, *, strict: bool = True) -> RecordColumns:
     """Columns of the adjacent records from byte 0, up to a filler, zeros or the end.
 
     `stop` says why the scan ended and `next_at` where. `strict` raises Corrupt if that is a damaged
-    or cut record; otherwise the records before it are returned. With `starts` the records at those
-    places are read instead. Only the structure is checked.
+    or cut record; otherwise the records before it are returned. Only the structure is checked.
     """
     blob = as_array(buf)
-    if starts is not None:
-        at = np.asarray(starts, dtype=np.int64)
-        if len(at) and (int(at.min()) < 0 or int(at.max()) > len(blob) - 4):
-            raise Corrupt("a record is outside the given bytes")
-        return columns(blob, at, sliding(blob, ">i4")[at].astype(np.int64), base_position)
     table, next_at = kernel.scan(blob)
-    found = RecordColumns(blob, table, base_position)
+    found = RecordColumns(blob, table)
     found.next_at = next_at
     if next_at < len(blob):
         found.stop = _stop(blob, next_at)
@@ -404,20 +311,3 @@ def check_drafts(
     if 1 in moves:
         found.elsewhere = [index for index, moving in enumerate(moves) if moving]
     return found
-
-
-# -- checks of stored records ---------------------------------------------------------------------
-
-
-def verify_batch(found: RecordColumns, positions: Longs | None = None) -> Marks:
-    """Which records match their checksums and have the right position.
-
-    The position is compared with `positions`, else with `base + starts` if the columns have a base.
-    The checksum is that of the whole record if there is one, else that of the body.
-    """
-    if positions is None and found.base is not None:
-        positions = found.starts + found.base
-    places = None if positions is None else as_longs(positions)
-    results = kernel.verify(found.blob, found.starts, found.sizes, places)
-    good: Marks = np.frombuffer(results, np.uint8) != 0
-    return good

@@ -31,18 +31,12 @@ CRC_MASK = 0x7FFFFFFF
 
 BODY_CRC_AT = 8
 QUEUE_ID_AT = 12
-FLAG_AT = 16
 QUEUE_OFFSET_AT = 20
 POSITION_AT = 28
 SYS_FLAG_AT = 36
-BORN_TIMESTAMP_AT = 40
 BORN_HOST_AT = 48
 STORE_TIMESTAMP_AT = 56
-"""With an IPv4 born host, as all the following."""
-STORE_HOST_AT = 64
-RECONSUME_TIMES_AT = 72
-PREPARED_AT = 76
-BODY_LENGTH_AT = 84
+"""With an IPv4 born host."""
 HEAD_BYTES = 88
 """Everything before the body with IPv4 hosts."""
 
@@ -119,15 +113,6 @@ def masked_crc(data: Buffer) -> int:
 def crc_value(crc: int) -> bytes:
     """The checksum property's value: ten decimal digits, the least significant first, and 0x02."""
     return (b"\x02%010d" % crc)[::-1]
-
-
-def resembles_crc(tail: bytes) -> bool:
-    """True if these twenty bytes are a checksum property with at most two wrong bytes."""
-    if tail[:2] != b"__" and tail[-1] != 2 and tail[2:8] != b"CRC32#":
-        return False
-    same = sum(a == b for a, b in zip(tail, CRC_MARK, strict=False))
-    digits = sum(48 <= byte <= 57 for byte in tail[len(CRC_MARK) : -1])
-    return same + digits + (tail[-1] == 2) >= CRC_PROPERTY_BYTES - 2
 
 
 # -- the parts of one record ----------------------------------------------------------------------
@@ -222,6 +207,36 @@ def _wrong_magic(magic: int) -> str:
     return f"magic: {magic:#010x}, not {MAGIC:#010x}"
 
 
+def verify_parts(view: memoryview, at: int, parts: Parts) -> bool:
+    """Verify the checksum of a record: that of all its bytes if it has one, else that of its body.
+
+    Returns whether all bytes are protected. Raises Corrupt. A checksum property with one or two
+    wrong bytes counts as damaged: a damaged record must not pass as one that never had a checksum.
+    """
+    end = at + parts.size
+    mark = end - CRC_PROPERTY_BYTES
+    if mark >= parts.props_at:
+        tail = view[mark:end].tobytes()
+        if tail[: len(CRC_MARK)] == CRC_MARK:
+            if tail[len(CRC_MARK) :] != crc_value(zlib.crc32(view[at:mark]) & CRC_MASK):
+                raise Corrupt("record checksum: it does not match the record's bytes")
+            return True
+        if _resembles_crc(tail):
+            raise Corrupt("record checksum: its property is damaged")
+    if zlib.crc32(view[parts.body_at : parts.body_end]) & CRC_MASK != parts.crc:
+        raise Corrupt("body checksum: it does not match the body's bytes")
+    return False
+
+
+def _resembles_crc(tail: bytes) -> bool:
+    """True if these twenty bytes are a checksum property with at most two wrong bytes."""
+    if tail[:2] != b"__" and tail[-1] != 2 and tail[2:8] != b"CRC32#":
+        return False
+    same = sum(a == b for a, b in zip(tail, CRC_MARK, strict=False))
+    digits = sum(48 <= byte <= 57 for byte in tail[len(CRC_MARK) : -1])
+    return same + digits + (tail[-1] == 2) >= CRC_PROPERTY_BYTES - 2
+
+
 def encode_head(
     first: tuple[int, ...], born_host: bytes, store_host: bytes, last: tuple[int, int, int]
 ) -> bytes:
@@ -236,6 +251,9 @@ def encode_head(
 
 # -- the body of a batch send ---------------------------------------------------------------------
 
+
+CUT, LENGTHS = 11, 12
+"""Problems of a message in a batch: it is cut off; its lengths do not agree."""
 
 ITEM_HEAD = struct.Struct(">iiiii")
 ITEM_FIXED_BYTES = 22
@@ -262,22 +280,32 @@ def encode_batch(items: Sequence[tuple[int, bytes, bytes]]) -> bytes:
 
 def split_batch(encoded: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     """Yield (flag, body, properties) of each message. Raises MessageIllegal that names the item."""
-    at, number = 0, 0
+    at = number = 0
     while at < len(encoded):
-        if len(encoded) - at < ITEM_FIXED_BYTES:
+        problem, body_at, properties_at, end = batch_item(encoded, at)
+        if problem == CUT:
             raise MessageIllegal(f"message {number} of the batch is cut off after byte {at}")
-        size, _, _, flag, body_length = ITEM_HEAD.unpack_from(encoded, at)
-        body_at = at + ITEM_HEAD.size
-        properties_at = body_at + body_length + 2
-        if not 0 <= body_length <= size - ITEM_FIXED_BYTES or at + size > len(encoded):
+        if problem == LENGTHS:
             raise MessageIllegal(f"message {number} of the batch has lengths that do not agree")
-        length = int.from_bytes(encoded[properties_at - 2 : properties_at], "big")
-        if size != ITEM_FIXED_BYTES + body_length + length:
-            raise MessageIllegal(f"message {number} of the batch has lengths that do not agree")
-        yield (
-            flag,
-            encoded[body_at : body_at + body_length],
-            encoded[properties_at : properties_at + length],
-        )
-        at += size
+        flag = int.from_bytes(encoded[at + 12 : at + 16], "big", signed=True)
+        yield flag, encoded[body_at : properties_at - 2], encoded[properties_at:end]
+        at = end
         number += 1
+
+
+def batch_item(encoded: bytes, at: int) -> tuple[int, int, int, int]:
+    """The message at `at`: 0, the start of its body and of its properties, its end.
+
+    In place of the 0: CUT or LENGTHS.
+    """
+    if len(encoded) - at < ITEM_FIXED_BYTES:
+        return CUT, 0, 0, 0
+    size, _, _, _, body_length = ITEM_HEAD.unpack_from(encoded, at)
+    body_at = at + ITEM_HEAD.size
+    properties_at = body_at + body_length + 2
+    if not 0 <= body_length <= size - ITEM_FIXED_BYTES or at + size > len(encoded):
+        return LENGTHS, 0, 0, 0
+    length = int.from_bytes(encoded[properties_at - 2 : properties_at], "big")
+    if size != ITEM_FIXED_BYTES + body_length + length:
+        return LENGTHS, 0, 0, 0
+    return 0, body_at, properties_at, at + size

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 
 from kourou.errors import Corrupt, DecodeError, MessageIllegal
 from kourou.model.limits import (
-    BODY_SIZE_BYTES_MAX,
     CRC_PROPERTY_BYTES,
     PROPERTIES_SIZE_BYTES_MAX,
     TOPIC_LENGTH_MAX,
@@ -42,11 +41,10 @@ from kourou.protocol.record.layout import (
     SYS_FLAG_AT,
     V6_EXTRA_BYTES,
     Buffer,
-    Parts,
     crc_value,
     decode_host,
     parts_of,
-    resembles_crc,
+    verify_parts,
     widen_host,
 )
 from kourou.protocol.record.properties import decode_properties, find_property
@@ -121,12 +119,11 @@ def stamp(
     position: int,
     store_timestamp: int,
     store_host: bytes,
-    queue_id: int | None = None,
 ) -> None:
     """Set the position and the checksum of the well-formed draft at `at`.
 
-    `queue_id` replaces the draft's own if the broker chooses the queue. An IPv4 store host is
-    widened for a draft with room for IPv6. Raises MessageIllegal for the opposite.
+    An IPv4 store host is widened for a draft with room for IPv6. Raises MessageIllegal for the
+    opposite.
     """
     sys_flag = int.from_bytes(buf[at + SYS_FLAG_AT : at + SYS_FLAG_AT + 4], "big")
     stored_at = at + STORE_TIMESTAMP_AT
@@ -139,8 +136,6 @@ def stamp(
             store_host = widen_host(store_host)
     if len(store_host) != host_bytes:
         raise MessageIllegal("the draft has no room for the broker's IPv6 address")
-    if queue_id is not None:
-        buf[at + 12 : at + 16] = queue_id.to_bytes(4, "big")
     _PLACE.pack_into(buf, at + QUEUE_OFFSET_AT, queue_offset, position)
     _LONG.pack_into(buf, stored_at, store_timestamp)
     buf[stored_at + 8 : stored_at + 8 + host_bytes] = store_host
@@ -195,26 +190,6 @@ def record_size(buf: Buffer, at: int) -> int:
     return int.from_bytes(buf[at : at + 4], "big")
 
 
-def verify_parts(view: memoryview, at: int, parts: Parts) -> None:
-    """Verify the checksum of a record: that of all its bytes if it has one, else that of its body.
-
-    Raises Corrupt. A checksum property with one or two wrong bytes counts as damaged: a damaged
-    record must not pass as one that never had a checksum.
-    """
-    end = at + parts.size
-    mark = end - CRC_PROPERTY_BYTES
-    if mark >= parts.props_at:
-        tail = view[mark:end].tobytes()
-        if tail[: len(CRC_MARK)] == CRC_MARK:
-            if tail[len(CRC_MARK) :] != crc_value(zlib.crc32(view[at:mark]) & CRC_MASK):
-                raise Corrupt("record checksum: it does not match the record's bytes")
-            return
-        if resembles_crc(tail):
-            raise Corrupt("record checksum: its property is damaged")
-    if zlib.crc32(view[parts.body_at : parts.body_end]) & CRC_MASK != parts.crc:
-        raise Corrupt("body checksum: it does not match the body's bytes")
-
-
 def check_record(
     buf: Buffer, at: int, end: int, position: int | None
 ) -> CheckedRecord | BlankRecord:
@@ -255,52 +230,22 @@ def decode_record(
     *,
     verify: bool = True,
     decompress: bool = True,
-    body_size_max: int = BODY_SIZE_BYTES_MAX,
 ) -> StoredMessage:
     """The record at `at` as a message; the body is decompressed unless `decompress` is False.
 
-    The checksum property protects the bytes and is not returned among the properties.
-    `body_size_max` is the maxMessageSize that limits the size of a decompressed body. Raises
+    The checksum property protects the bytes and is not returned among the properties. Raises
     Corrupt or DecodeError for bytes that are not a record, or fail their checksum with `verify`.
     """
     with memoryview(buf) as view:
-        return _decode(view, at, len(view), verify, decompress, body_size_max)
-
-
-def decode_many(
-    buf: Buffer,
-    *,
-    verify: bool = True,
-    decompress: bool = True,
-    body_size_max: int = BODY_SIZE_BYTES_MAX,
-) -> list[StoredMessage]:
-    """The messages of a pull's body: adjacent stored records, and nothing else.
-
-    Raises as `decode_record`, for the first bad record.
-    """
-    messages: list[StoredMessage] = []
-    take = messages.append
-    with memoryview(buf) as view:
-        at, end = 0, len(view)
-        while at < end:
-            message = _decode(view, at, end, verify, decompress, body_size_max)
-            take(message)
-            at += message.size
-    return messages
-
-
-def _decode(
-    view: memoryview, at: int, end: int, verify: bool, decompress: bool, body_size_max: int
-) -> StoredMessage:
-    parts = parts_of(view, at, end)
-    if verify:
-        verify_parts(view, at, parts)
-    body = view[parts.body_at : parts.body_end].tobytes()
-    if decompress and parts.sys_flag & _COMPRESSED:
-        body = decompress_body(parts.sys_flag, body, size_max=body_size_max)
-    topic = view[parts.topic_at : parts.topic_end].tobytes()
-    properties = decode_properties(view[parts.props_at : at + parts.size])
-    properties.pop(_CRC_NAME, None)
+        parts = parts_of(view, at, len(view))
+        if verify:
+            verify_parts(view, at, parts)
+        body = view[parts.body_at : parts.body_end].tobytes()
+        if decompress and parts.sys_flag & _COMPRESSED:
+            body = decompress_body(parts.sys_flag, body)
+        topic = view[parts.topic_at : parts.topic_end].tobytes()
+        properties = decode_properties(view[parts.props_at : at + parts.size])
+        properties.pop(_CRC_NAME, None)
     return StoredMessage(
         _topics.get(topic) or _topic_of(topic),
         body,

@@ -15,9 +15,10 @@ kind, or with too few fields, are skipped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any, get_type_hints
 
 FIELD = "\x01"
 RECORD = "\x02"
@@ -110,79 +111,50 @@ class TransactionEnded:
 TraceRecord = Published | ConsumeStarted | Consumed | TransactionEnded
 
 
+_WORDS: dict[type[TraceRecord], str] = {
+    Published: "Pub",
+    ConsumeStarted: "SubBefore",
+    Consumed: "SubAfter",
+    TransactionEnded: "EndTransaction",
+}
+_KINDS = {word: kind for kind, word in _WORDS.items()}
+_FIELDS = {kind: get_type_hints(kind) for kind in _WORDS}
+"""The fields of a record, in their order on the wire, with their types."""
+
+_NULLED = {
+    Published: ("tag", "offset_message_id"),
+    ConsumeStarted: ("region", "keys"),
+    Consumed: ("keys",),
+    TransactionEnded: ("tag",),
+}
+"""The fields for which Java writes `null` if they are empty."""
+
+_LEAST = {Published: 11, ConsumeStarted: 7, Consumed: 5, TransactionEnded: 12}
+"""The number of fields of the oldest clients."""
+
+
 # -- encoding -------------------------------------------------------------------------------------
 
 
 def encode_record(record: TraceRecord) -> str:
     """One record as text, including its end. Separators inside a field become spaces."""
-    match record:
-        case Published():
-            fields: Sequence[object] = (
-                "Pub",
-                record.timestamp_ms,
-                record.region,
-                record.group,
-                record.topic,
-                record.message_id,
-                record.tag or NULL,
-                record.keys,
-                record.store_host,
-                record.body_length,
-                record.cost_ms,
-                int(record.kind),
-                record.offset_message_id or NULL,
-                _flag(record.success),
-            )
-        case ConsumeStarted():
-            fields = (
-                "SubBefore",
-                record.timestamp_ms,
-                record.region or NULL,
-                record.group,
-                record.request_id,
-                record.message_id,
-                record.retry_times,
-                record.keys or NULL,
-            )
-        case Consumed():
-            fields = (
-                "SubAfter",
-                record.request_id,
-                record.message_id,
-                record.cost_ms,
-                _flag(record.success),
-                record.keys or NULL,
-                int(record.context_code),
-                record.timestamp_ms,
-                record.group,
-            )
-        case TransactionEnded():
-            fields = (
-                "EndTransaction",
-                record.timestamp_ms,
-                record.region,
-                record.group,
-                record.topic,
-                record.message_id,
-                record.tag or NULL,
-                record.keys,
-                record.store_host,
-                int(record.kind),
-                record.transaction_id,
-                record.state,
-                _flag(record.from_check),
-            )
-    return FIELD.join(_clean(str(field)) for field in fields) + RECORD
+    kind = type(record)
+    texts = [_WORDS[kind]]
+    for name in _FIELDS[kind]:
+        value = getattr(record, name)
+        if isinstance(value, bool):
+            texts.append("true" if value else "false")
+        elif isinstance(value, int):
+            texts.append(str(int(value)))
+        else:
+            texts.append(_clean(value) or (NULL if name in _NULLED[kind] else ""))
+    return FIELD.join(texts) + RECORD
 
 
 def _clean(text: str) -> str:
     if FIELD in text or RECORD in text:
         return text.replace(FIELD, " ").replace(RECORD, " ")
     return text
-
-
-def _flag(value: bool) -> str:
-    return "true" if value else "false"
 
 
 def keys_of(record: TraceRecord) -> Iterable[str]:
@@ -197,88 +169,32 @@ def decode_trace(body: bytes) -> list[TraceRecord]:
     """The records of a trace message's body, in order."""
     found: list[TraceRecord] = []
     for line in body.decode("utf-8", "replace").split(RECORD):
-        record = _record(line.split(FIELD))
-        if record is not None:
-            found.append(record)
+        word, *texts = line.split(FIELD)
+        kind = _KINDS.get(word)
+        if kind is None or len(texts) < _LEAST[kind]:
+            continue
+        try:
+            found.append(_record(kind, ["" if text == NULL else text for text in texts]))
+        except ValueError:  # an invalid number: a record of another program, ignored
+            continue
     return found
 
 
-def _record(fields: list[str]) -> TraceRecord | None:
-    fields = ["" if field == NULL else field for field in fields]
-    try:
-        match fields[0]:
-            case "Pub" if len(fields) >= _PUB_LEAST:
-                return _published(fields)
-            case "SubBefore" if len(fields) >= _BEFORE_LEAST:
-                return ConsumeStarted(
-                    int(fields[1]),
-                    fields[2],
-                    fields[3],
-                    fields[4],
-                    fields[5],
-                    int(fields[6]),
-                    fields[7],
-                )
-            case "SubAfter" if len(fields) >= _AFTER_LEAST:
-                return _consumed(fields)
-            case "EndTransaction" if len(fields) >= _END_LEAST:
-                return _transaction_ended(fields)
-    except ValueError:  # an invalid number: a record of another program, ignored
-        return None
-    return None
+def _record(kind: type[TraceRecord], texts: list[str]) -> TraceRecord:
+    if kind is Published:
+        # Clients before 4.3 send no offset ID and, with 12 fields, only the success.
+        rest = texts[11:]
+        texts[11:] = rest if len(rest) > 1 else ["", *(rest or ["true"])]
+    elif kind is Consumed:
+        texts += ["", "", ""]
+        usual = ContextCode.SUCCESS if texts[3] == "true" else ContextCode.FAILED
+        texts[5] = texts[5] or str(int(usual))
+        texts[6] = texts[6] or "0"
+    types = _FIELDS[kind].values()
+    return kind(*(_value(of, text) for of, text in zip(types, texts, strict=False)))
 
 
-_PUB_LEAST, _BEFORE_LEAST, _AFTER_LEAST, _END_LEAST = 12, 8, 6, 13
-
-
-def _published(fields: list[str]) -> Published:
-    """Clients before 4.3 send no offset ID and, with 13 fields, only the success."""
-    rest = fields[12:]
-    success = rest[-1] if len(rest) == 1 else (rest[1] if len(rest) > 1 else "true")
-    return Published(
-        timestamp_ms=int(fields[1]),
-        region=fields[2],
-        group=fields[3],
-        topic=fields[4],
-        message_id=fields[5],
-        tag=fields[6],
-        keys=fields[7],
-        store_host=fields[8],
-        body_length=int(fields[9]),
-        cost_ms=int(fields[10]),
-        kind=TraceKind(int(fields[11])),
-        offset_message_id=rest[0] if len(rest) > 1 else "",
-        success=success == "true",
-    )
-
-
-def _transaction_ended(fields: list[str]) -> TransactionEnded:
-    return TransactionEnded(
-        timestamp_ms=int(fields[1]),
-        region=fields[2],
-        group=fields[3],
-        topic=fields[4],
-        message_id=fields[5],
-        tag=fields[6],
-        keys=fields[7],
-        store_host=fields[8],
-        kind=TraceKind(int(fields[9])),
-        transaction_id=fields[10],
-        state=fields[11],
-        from_check=fields[12] == "true",
-    )
-
-
-def _consumed(fields: list[str]) -> Consumed:
-    success = fields[4] == "true"
-    code = ContextCode.SUCCESS if success else ContextCode.FAILED
-    return Consumed(
-        fields[1],
-        fields[2],
-        int(fields[3]),
-        success,
-        fields[5],
-        ContextCode(int(fields[6])) if len(fields) > 6 and fields[6] else code,
-        int(fields[7]) if len(fields) > 7 and fields[7] else 0,
-        fields[8] if len(fields) > 8 else "",
-    )
+def _value(kind: type[Any], text: str) -> Any:
+    if kind is str:
+        return text
+    return text == "true" if kind is bool else kind(int(text))

@@ -43,6 +43,19 @@ def malformed(what: str, error: object) -> DecodeError:
     return DecodeError(f"the body is not a valid {what}: {error}", code=Code.SYSTEM_ERROR)
 
 
+def decoded(body: Buffer, decoder: msgspec.json.Decoder[T], what: str) -> T:
+    """A body of Kourou's own requests, which is standard JSON. Raises DecodeError."""
+    try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise malformed(what, error) from error
+
+
+def same_fields(value: object, kind: type[T]) -> T:
+    """A value as another type with the same fields: a value of kourou.model as a shape, or back."""
+    return msgspec.convert(value, kind, from_attributes=True)
+
+
 def shape_decoder(
     shape: type[T], what: str, *, lenient_bytes_max: int = LENIENT_REQUEST_BYTES_MAX
 ) -> Callable[[Buffer], T]:
@@ -133,6 +146,11 @@ def queue_key(queue: MessageQueue) -> ObjectKey:
         ("queueId", queue.queue_id),
         ("topic", queue.topic),
     )
+
+
+def keyed(table: Mapping[MessageQueue, Any]) -> dict[Any, Any]:
+    """A map with queues as keys, as it is written."""
+    return {queue_key(queue): value for queue, value in table.items()}
 
 
 def queue_map(table: Mapping[Any, Any], value: type[T], what: str) -> dict[MessageQueue, T]:

@@ -93,9 +93,9 @@ def good_run(view: memoryview, position: int, *, verify: bool = True) -> RecordC
     As many as fit into 8 MiB, or one. `verify` False: only their structure is checked, for bytes
     that were verified before.
     """
-    found = scan(view[:_RUN_BYTES], position, strict=False)
+    found = scan(view[:_RUN_BYTES], strict=False)
     if not len(found) and found.stop is ScanStop.CUT and len(view) > _RUN_BYTES:
-        found = scan(view[: int.from_bytes(view[:4], "big")], position, strict=False)
+        found = scan(view[: int.from_bytes(view[:4], "big")], strict=False)
     if verify and len(found):
         bad = np.flatnonzero(~sound(found, found.starts + position))
         if len(bad):

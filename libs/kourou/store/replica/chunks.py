@@ -100,7 +100,7 @@ def check_chunk(data: Buffer, position: int, segment_size: int) -> Checked:
 
     Raises Corrupt that names the first bad position.
     """
-    found = scan(data, position, strict=False)
+    found = scan(data, strict=False)
     if len(found):
         bad = np.flatnonzero(~sound(found, found.starts + position))
         if len(bad):

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
-from kourou.client.session.discovery import NoNameServer, discover
-from kourou.errors import BadRequest, ConfigError
+from kourou.errors import BadRequest
 from kourou.filtering.tags import check_tag
 from kourou.model.limits import BATCH_NUMBER_MAX, DELAY_LEVELS_MAX
 from kourou.model.names import check_topic
 from kourou.model.transaction import check_query
+from kourou_spark_etl.source.options import checked, known_options, name_servers, number, wrong
 
 W = TypeVar("W", bound=StrEnum)
 
@@ -91,31 +89,22 @@ def write_options(
     given: Mapping[str, str], environment: Mapping[str, str] | None = None
 ) -> WriteOptions:
     """Parse the options. Raises BadRequest, which names the unknown, invalid or missing option."""
-    known = {name.lower(): name for name in NAMES}
-    texts: dict[str, str] = {}
-    for name, text in given.items():
-        own = known.get(name.lower())
-        if own is None and name.lower() not in OF_SPARK:
-            raise BadRequest(
-                f"the option {name!r} is unknown", hint=f"writing supports {', '.join(NAMES)}"
-            )
-        if own is not None:
-            texts[own] = text
+    texts = known_options(given, NAMES, "writing", OF_SPARK)
     semantics = _word(texts, "semantics", Semantics, Semantics.EXACTLY_ONCE)
     app_id, app_version = _transaction(texts, semantics)
     return WriteOptions(
-        name_servers=_name_servers(texts, environment),
-        topic=_checked(texts, "topic", check_topic),
-        tags=_checked(texts, "tags", check_tag),
+        name_servers=name_servers(texts, environment, "host:port;host:port"),
+        topic=checked(texts, "topic", check_topic),
+        tags=checked(texts, "tags", check_tag),
         key=texts.get("key", ""),
-        delay_level=_number(texts, "delayLevel", 0, DELAY_LEVELS_MAX, 0),
+        delay_level=number(texts, "delayLevel", 0, DELAY_LEVELS_MAX) or 0,
         queue_by=_word(texts, "queueBy", QueueBy, QueueBy.TURNS),
         semantics=semantics,
         app_id=app_id,
         app_version=app_version,
         coordinator=texts.get("coordinator", ""),
-        send_timeout_ms=_number(texts, "sendTimeoutMs", 1, _LONGEST_MS, SEND_TIMEOUT_MS),
-        commit_timeout_ms=_number(texts, "commitTimeoutMs", 1, _LONGEST_MS, COMMIT_TIMEOUT_MS),
+        send_timeout_ms=number(texts, "sendTimeoutMs", 1, _LONGEST_MS) or SEND_TIMEOUT_MS,
+        commit_timeout_ms=number(texts, "commitTimeoutMs", 1, _LONGEST_MS) or COMMIT_TIMEOUT_MS,
     )
 
 
@@ -125,42 +114,9 @@ def _transaction(texts: Mapping[str, str], semantics: Semantics) -> tuple[str, i
     if "txnAppId" not in texts:
         return "", 0
     if semantics is not Semantics.EXACTLY_ONCE:
-        raise _wrong("txnAppId", texts["txnAppId"], "it requires semantics=exactly-once")
-    return _checked(texts, "txnAppId", check_query), _number(
-        texts, "txnVersion", 0, BATCH_NUMBER_MAX, 0
-    )
-
-
-def _wrong(name: str, text: str, why: str) -> BadRequest:
-    return BadRequest(f"the option {name!r} is {text!r}: {why}")
-
-
-def _name_servers(texts: Mapping[str, str], environment: Mapping[str, str] | None) -> str:
-    if "nameServer" in texts and "namesrvAddr" in texts:
-        raise _wrong("namesrvAddr", texts["namesrvAddr"], "use this name or 'nameServer', not both")
-    name = "namesrvAddr" if "namesrvAddr" in texts else "nameServer"
-    try:
-        found = discover(
-            texts.get(name),
-            options={},
-            environment=os.environ if environment is None else environment,
-        )
-    except NoNameServer:
-        raise BadRequest("the option 'nameServer' is missing", hint="host:port;host:port") from None
-    except ConfigError as error:
-        raise _wrong(name, texts.get(name, ""), str(error)) from None
-    return ";".join(found.addresses)
-
-
-def _checked(texts: Mapping[str, str], name: str, check: Callable[[str], object]) -> str:
-    text = texts.get(name)
-    if text is None:
-        return ""
-    try:
-        check(text)
-    except BadRequest as error:
-        raise _wrong(name, text, str(error)) from None
-    return text
+        raise wrong("txnAppId", texts["txnAppId"], "it requires semantics=exactly-once")
+    version = number(texts, "txnVersion", 0, BATCH_NUMBER_MAX) or 0
+    return checked(texts, "txnAppId", check_query), version
 
 
 def _word(texts: Mapping[str, str], name: str, kind: type[W], default: W) -> W:
@@ -170,15 +126,4 @@ def _word(texts: Mapping[str, str], name: str, kind: type[W], default: W) -> W:
     try:
         return kind(text.strip().lower())
     except ValueError:
-        raise _wrong(name, text, f"it must be {' or '.join(kind)}") from None
-
-
-def _number(texts: Mapping[str, str], name: str, low: int, high: int, default: int) -> int:
-    text = texts.get(name)
-    if text is None:
-        return default
-    stripped = text.strip()
-    number = int(stripped) if re.fullmatch(r"[0-9]{1,19}", stripped) else -1
-    if not low <= number <= high:
-        raise _wrong(name, text, f"it must be a whole number from {low} to {high}")
-    return number
+        raise wrong(name, text, f"it must be {' or '.join(kind)}") from None

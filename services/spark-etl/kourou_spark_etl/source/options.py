@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -91,11 +91,6 @@ class ReadOptions:
     pull_window: int = PULL_WINDOW
     read_timeout_ms: int = READ_TIMEOUT_MS
 
-    @property
-    def filtered(self) -> bool:
-        """Whether a filter is applied."""
-        return self.wanted != MATCH_ALL
-
 
 NAMES: tuple[str, ...] = (
     "nameServer",
@@ -124,6 +119,7 @@ NAMES: tuple[str, ...] = (
 )
 """Every option of a read."""
 
+_SERVERS_HINT = "set it to host:port;host:port, or set 'path' to a store directory"
 _NOT_WITH_PATH = ("nameServer", "namesrvAddr", "filter", "group", "sql")
 
 
@@ -131,25 +127,17 @@ def read_options(
     given: Mapping[str, str], environment: Mapping[str, str] | None = None
 ) -> ReadOptions:
     """Parse the options. Raises BadRequest, which names the unknown, invalid or missing option."""
-    known = {name.lower(): name for name in NAMES}
-    texts: dict[str, str] = {}
-    for name, text in given.items():
-        own = known.get(name.lower())
-        if own is None:
-            raise BadRequest(
-                f"the option {name!r} is unknown", hint=f"reading supports {', '.join(NAMES)}"
-            )
-        texts[own] = text
+    texts = known_options(given, NAMES, "reading")
     path = texts.get("path")
     if path is not None:
         for name in _NOT_WITH_PATH:
             if name in texts:
-                raise _wrong(name, texts[name], "it is not supported with a store directory (path)")
+                raise wrong(name, texts[name], "it is not supported with a store directory (path)")
     elif "brokerName" in texts:
-        raise _wrong("brokerName", texts["brokerName"], "it requires a store directory (path)")
+        raise wrong("brokerName", texts["brokerName"], "it requires a store directory (path)")
     topics, pattern, assigned = _topics(texts)
     return ReadOptions(
-        name_servers="" if path is not None else _name_servers(texts, environment),
+        name_servers="" if path is not None else name_servers(texts, environment, _SERVERS_HINT),
         path=None if path is None else _path(path),
         broker_name=texts.get("brokerName", ""),
         topics=topics,
@@ -157,14 +145,14 @@ def read_options(
         assigned=assigned,
         starting=_place(texts, "starting"),
         ending=_place(texts, "ending"),
-        max_offsets_per_trigger=_number(texts, "maxOffsetsPerTrigger", 1, OFFSET_MAX),
-        min_partitions=_number(texts, "minPartitions", 1, SPARK_PARTITIONS_MAX),
+        max_offsets_per_trigger=number(texts, "maxOffsetsPerTrigger", 1, OFFSET_MAX),
+        min_partitions=number(texts, "minPartitions", 1, SPARK_PARTITIONS_MAX),
         fail_on_data_loss=_flag(texts, "failOnDataLoss", default=True),
         wanted=_wanted(texts),
-        group=_checked(texts, "group"),
-        pull_batch_size=_number(texts, "pullBatchSize", 1, PULL_MESSAGES_MAX) or PULL_MESSAGES_MAX,
-        pull_window=_number(texts, "pullWindow", 1, SPARK_PULL_WINDOW_MAX) or PULL_WINDOW,
-        read_timeout_ms=_number(texts, "readTimeoutMs", 1, SPARK_READ_TIMEOUT_MS_MAX)
+        group=checked(texts, "group", check_group),
+        pull_batch_size=number(texts, "pullBatchSize", 1, PULL_MESSAGES_MAX) or PULL_MESSAGES_MAX,
+        pull_window=number(texts, "pullWindow", 1, SPARK_PULL_WINDOW_MAX) or PULL_WINDOW,
+        read_timeout_ms=number(texts, "readTimeoutMs", 1, SPARK_READ_TIMEOUT_MS_MAX)
         or READ_TIMEOUT_MS,
     )
 
@@ -172,13 +160,13 @@ def read_options(
 def for_batch(options: ReadOptions) -> ReadOptions:
     """The options, after a check that they are valid for a batch."""
     if options.max_offsets_per_trigger is not None:
-        raise _wrong(
+        raise wrong(
             "maxOffsetsPerTrigger", str(options.max_offsets_per_trigger), "it is for streams only"
         )
     if options.starting is Edge.LATEST or _has(options.starting, LATEST):
-        raise _wrong("startingOffsets", "latest", "the batch would be empty")
+        raise wrong("startingOffsets", "latest", "the batch would be empty")
     if options.ending is Edge.EARLIEST or _has(options.ending, EARLIEST):
-        raise _wrong("endingOffsets", "earliest", "the batch would be empty")
+        raise wrong("endingOffsets", "earliest", "the batch would be empty")
     return options
 
 
@@ -197,16 +185,41 @@ def _has(place: Place | None, mark: int) -> bool:
     return isinstance(place, QueueOffsets) and mark in place.values()
 
 
-def _wrong(name: str, text: str, why: str) -> BadRequest:
+# -- individual options, which writes have as well ------------------------------------------------
+
+
+def known_options(
+    given: Mapping[str, str],
+    names: Sequence[str],
+    doing: str,
+    of_others: Collection[str] = (),
+) -> dict[str, str]:
+    """The options in the spelling of `names`, without those `of_others` (in lower case).
+
+    Raises BadRequest for any other option.
+    """
+    known = {name.lower(): name for name in names}
+    texts: dict[str, str] = {}
+    for name, text in given.items():
+        own = known.get(name.lower())
+        if own is not None:
+            texts[own] = text
+        elif name.lower() not in of_others:
+            raise BadRequest(
+                f"the option {name!r} is unknown", hint=f"{doing} supports {', '.join(names)}"
+            )
+    return texts
+
+
+def wrong(name: str, text: str, why: str) -> BadRequest:
+    """The error for an option with an invalid value."""
     return BadRequest(f"the option {name!r} is {text!r}: {why}")
 
 
-# -- individual options ---------------------------------------------------------------------------
-
-
-def _name_servers(texts: Mapping[str, str], environment: Mapping[str, str] | None) -> str:
+def name_servers(texts: Mapping[str, str], environment: Mapping[str, str] | None, hint: str) -> str:
+    """The name servers, from an option or the environment. Raises BadRequest with the hint."""
     if "nameServer" in texts and "namesrvAddr" in texts:
-        raise _wrong("namesrvAddr", texts["namesrvAddr"], "use this name or 'nameServer', not both")
+        raise wrong("namesrvAddr", texts["namesrvAddr"], "use this name or 'nameServer', not both")
     name = "namesrvAddr" if "namesrvAddr" in texts else "nameServer"
     try:
         found = discover(
@@ -215,19 +228,43 @@ def _name_servers(texts: Mapping[str, str], environment: Mapping[str, str] | Non
             environment=os.environ if environment is None else environment,
         )
     except NoNameServer:
-        raise BadRequest(
-            "the option 'nameServer' is missing",
-            hint="set it to host:port;host:port, or set 'path' to a store directory",
-        ) from None
+        raise BadRequest("the option 'nameServer' is missing", hint=hint) from None
     except ConfigError as error:
-        raise _wrong(name, texts.get(name, ""), str(error)) from None
+        raise wrong(name, texts.get(name, ""), str(error)) from None
     return ";".join(found.addresses)
+
+
+def number(texts: Mapping[str, str], name: str, low: int, high: int) -> int | None:
+    """A whole number within the limits; None if the option is not set."""
+    text = texts.get(name)
+    if text is None:
+        return None
+    stripped = text.strip()
+    found = int(stripped) if re.fullmatch(r"-?[0-9]{1,19}", stripped) else None
+    if found is None or not low <= found <= high:
+        raise wrong(name, text, f"it must be a whole number from {low} to {high}")
+    return found
+
+
+def checked(texts: Mapping[str, str], name: str, check: Callable[[str], object]) -> str:
+    """A text that `check` accepts; "" if the option is not set."""
+    text = texts.get(name)
+    if text is None:
+        return ""
+    try:
+        check(text)
+    except BadRequest as error:
+        raise wrong(name, text, str(error)) from None
+    return text
+
+
+# -- individual options of reads ------------------------------------------------------------------
 
 
 def _path(text: str) -> Path:
     path = Path(text.removeprefix("file://"))
     if not (path / "commitlog").is_dir():
-        raise _wrong("path", text, "it is not a store: the directory must contain commitlog")
+        raise wrong("path", text, "it is not a store: the directory must contain commitlog")
     return path.absolute()
 
 
@@ -248,18 +285,14 @@ def _topics(
         try:
             re.compile(text)
         except re.error as error:
-            raise _wrong(name, text, f"it is not a regular expression: {error}") from None
+            raise wrong(name, text, f"it is not a regular expression: {error}") from None
         if not text:
-            raise _wrong(name, text, "it matches no topic")
+            raise wrong(name, text, "it matches no topic")
         return (), text, ()
     topics = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
     if not topics:
-        raise _wrong(name, text, "it has no topic")
-    for topic in topics:
-        try:
-            check_topic(topic)
-        except BadRequest as error:
-            raise _wrong(name, text, str(error)) from None
+        raise wrong(name, text, "it has no topic")
+    checked(texts, name, lambda _: [check_topic(topic) for topic in topics])
     return topics, "", ()
 
 
@@ -296,25 +329,14 @@ def _place(texts: Mapping[str, str], side: str) -> Place | None:
     if name.endswith("OffsetsByTimestamp"):
         return AtTimes(QueueOffsets.of_text(text, what=f"the option {name!r}"))
     if name.endswith("Timestamp"):
-        number = _number(texts, name, 0, OFFSET_MAX)
-        assert number is not None
-        return AtTime(number)
+        timestamp_ms = number(texts, name, 0, OFFSET_MAX)
+        assert timestamp_ms is not None
+        return AtTime(timestamp_ms)
     if text.lower() in (Edge.EARLIEST.value, Edge.LATEST.value):
         return Edge(text.lower())
     if not text.startswith("{"):
-        raise _wrong(name, text, "it must be earliest, latest or JSON")
+        raise wrong(name, text, "it must be earliest, latest or JSON")
     return QueueOffsets.of_text(text, what=f"the option {name!r}", lowest=EARLIEST)
-
-
-def _number(texts: Mapping[str, str], name: str, low: int, high: int) -> int | None:
-    text = texts.get(name)
-    if text is None:
-        return None
-    stripped = text.strip()
-    number = int(stripped) if re.fullmatch(r"-?[0-9]{1,19}", stripped) else None
-    if number is None or not low <= number <= high:
-        raise _wrong(name, text, f"it must be a whole number from {low} to {high}")
-    return number
 
 
 def _flag(texts: Mapping[str, str], name: str, *, default: bool) -> bool:
@@ -322,18 +344,8 @@ def _flag(texts: Mapping[str, str], name: str, *, default: bool) -> bool:
     if text is None:
         return default
     if text.strip().lower() not in ("true", "false"):
-        raise _wrong(name, text, "it must be true or false")
+        raise wrong(name, text, "it must be true or false")
     return text.strip().lower() == "true"
-
-
-def _checked(texts: Mapping[str, str], name: str) -> str:
-    text = texts.get(name)
-    if text is None:
-        return ""
-    try:
-        return check_group(text)
-    except BadRequest as error:
-        raise _wrong(name, text, str(error)) from None
 
 
 def _wanted(texts: Mapping[str, str]) -> Wanted:
@@ -348,11 +360,11 @@ def _wanted(texts: Mapping[str, str]) -> Wanted:
             return Sql(text)
         if name == "filter":
             if "group" not in texts:
-                raise _wrong(name, text, "it belongs to a group: also set the option 'group'")
+                raise wrong(name, text, "it belongs to a group: also set the option 'group'")
             return Filter.named(text)
         check_expression(text)
     except BadRequest as error:
-        raise error if "option" in error.message else _wrong(name, text, str(error)) from None
+        raise error if "option" in error.message else wrong(name, text, str(error)) from None
     except Rejected as error:
-        raise _wrong(name, text, str(error)) from None
+        raise wrong(name, text, str(error)) from None
     return text.strip() or MATCH_ALL

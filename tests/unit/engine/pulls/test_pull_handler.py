@@ -17,9 +17,10 @@ from kourou.protocol.messages.pulls import (
     QueryConsumerOffset,
     UpdateConsumerOffset,
 )
-from kourou.protocol.record.message_record import decode_many, decode_record
+from kourou.protocol.record.message_record import decode_record
 from kourou.runtime.core import Disconnected, Reply
 from kourou_rigs.engine import Engine, MemoryStore, header_of
+from kourou_rigs.records import decode_many
 
 
 @pytest.fixture

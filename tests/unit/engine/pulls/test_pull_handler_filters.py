@@ -25,11 +25,12 @@ from kourou.protocol.messages.groups import (
     UpdateAndCreateSubscriptionGroup,
 )
 from kourou.protocol.messages.pulls import PullFlag, PullMessage
-from kourou.protocol.record.message_record import decode_many, encode_draft
+from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou.runtime.core import Disconnected, LogWarning, Reply
 from kourou_rigs import engine as testing_engine
 from kourou_rigs.engine import Engine, header_of
+from kourou_rigs.records import decode_many
 
 Send = Callable[..., None]
 BY_REQUEST = int(PullFlag.SUBSCRIPTION)

@@ -9,8 +9,9 @@ from kourou.protocol.bodies.status_bodies import decode_queue_look
 from kourou.protocol.messages.groups import HeartBeat
 from kourou.protocol.messages.pulls import QueryConsumeQueue, QueryMessage, ViewMessageById
 from kourou.protocol.record.hashes import tags_code
-from kourou.protocol.record.message_record import decode_many, decode_record
+from kourou.protocol.record.message_record import decode_record
 from kourou_rigs.engine import Engine, header_of
+from kourou_rigs.records import decode_many
 
 START_MS = 1_700_000_000_000
 

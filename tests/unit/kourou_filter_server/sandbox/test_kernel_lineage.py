@@ -46,24 +46,6 @@ def test_a_child_that_comes_too_late_says_so() -> None:
     assert in_child(lambda: kernel.die_with_parent(1 << 22)).startswith("Orphaned: process")
 
 
-def test_the_death_signal_can_be_asked_for() -> None:
-    def look() -> object:
-        before = kernel.death_signal()
-        kernel.die_with_parent(os.getppid())
-        return before, kernel.death_signal()
-
-    assert in_child(look) == "(0, 9)"
-
-
-def test_no_rights_are_gained() -> None:
-    def look() -> object:
-        before = kernel.has_no_new_privs()
-        kernel.set_no_new_privs()
-        return before, kernel.has_no_new_privs()
-
-    assert in_child(look) == "(False, True)"
-
-
 def test_nobody_looks_into_it() -> None:
     def look() -> object:
         kernel.hide_memory()

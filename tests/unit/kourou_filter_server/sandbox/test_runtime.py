@@ -1,5 +1,7 @@
 """From a source to verdicts: what is asked, what counts as an answer, what is told of errors."""
 
+import re
+
 import pytest
 
 from kourou_filter_server.sandbox import runtime
@@ -75,13 +77,6 @@ def match(message, context):
     assert judged(source, 1)[0] == [1]
 
 
-def test_a_context_is_read_only() -> None:
-    results, failure, reason = judged("def match(m, c):\n    c.now_ms = 1\n    return True", 1)
-    assert (results, failure) == ([2], RAISED)
-    assert reason is not None
-    assert "AttributeError" in reason
-
-
 def test_an_empty_batch() -> None:
     assert judged("def match(message, context): return True", 0) == ([], NO_FAILURE, None)
 
@@ -99,75 +94,65 @@ def test_views_outlive_the_buffer_that_they_came_in() -> None:
 # -- errors at a message --------------------------------------------------------------------------
 
 
-def test_an_error_costs_its_message_and_no_other() -> None:
-    source = """def match(message, context):
-    if message.offset in (1, 2):
-        raise ValueError(f"no number {message.offset}")
-    return True
-"""
-    assert judged(source) == (
-        [1, 2, 2, 1],
-        RAISED,
-        "ValueError: no number 1, line 3 of the filter, at orders/2@1",
-    )
-
-
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        ("None", "is a `return` missing?"),
-        ("1", "returned a int"),
-        ("'yes'", "returned a str"),
-        ("message.json", "returned a dict"),
-    ],
-)
-def test_only_true_and_false_are_answers(answer: str, said: str) -> None:
-    results, failure, reason = judged(f"def match(message, context): return {answer}", 1)
-    assert (results, failure) == ([2], RAISED)
-    assert reason is not None
-    assert said in reason
-    assert "orders/2@0" in reason
-
-
-@pytest.mark.parametrize("raised", ["SystemExit", "KeyboardInterrupt", "GeneratorExit", "Stop"])
-def test_no_error_of_a_filter_gets_out(raised: str) -> None:
-    source = (
-        "class Stop(BaseException): pass\n"
-        f"def match(m, c):\n    if m.offset == 0: raise {raised}()\n    return True"
-    )
-    results, failure, reason = judged(source, 2)
-    assert (results, failure) == ([2, 1], RAISED)
-    assert reason is not None
-    assert reason.startswith(f"{raised}, line 3")
-
-
-def test_endless_recursion_is_an_error_like_any_other() -> None:
-    source = "def match(m, c): return match(m, c) if m.offset == 1 else True"
-    results, failure, reason = judged(source, 3)
-    assert (results, failure) == ([1, 2, 1], RAISED)
-    assert reason is not None
-    assert reason.startswith("RecursionError")
-
-
-def test_memory_has_a_kind_of_its_own() -> None:
-    source = "def match(m, c):\n    if m.offset == 1: raise MemoryError\n    return True"
-    results, failure, reason = judged(source, 3)
-    assert (results, failure) == ([1, 2, 1], MEMORY)
-    assert reason is not None
-    assert "memory" in reason
-
-
-def test_an_error_without_a_text_is_reported_all_the_same() -> None:
-    source = """
+WITHOUT_TEXT = """
 class Odd(Exception):
     def __str__(self):
         raise self
 def match(m, c):
     raise Odd
 """
-    reason = judged(source, 1)[2]
-    assert reason is not None
-    assert reason.startswith("Odd: it does not say what it means, line 6")
+BATCH_FORM = """
+def match(m, c): return True
+def match_batch(messages, context):
+    return [10 // (message.offset - 2) < 0 for message in messages]
+"""
+
+
+def raising(error: str) -> str:
+    """A filter that raises at the messages 1 and 2."""
+    return f"""def match(message, context):
+    if message.offset in (1, 2):
+        raise {error}
+    return True
+class Stop(BaseException): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "results", "failure", "reason"),
+    [
+        (
+            raising("ValueError(f'no number {message.offset}')"),
+            [1, 2, 2, 1],
+            RAISED,
+            r"ValueError: no number 1, line 3 of the filter, at orders/2@1$",
+        ),
+        *(
+            (raising(f"{name}()"), [1, 2, 2], RAISED, f"{name}, line 3")
+            for name in ("SystemExit", "KeyboardInterrupt", "GeneratorExit", "Stop")
+        ),
+        (raising("MemoryError"), [1, 2, 2, 1], MEMORY, ".*memory"),
+        (
+            "def match(m, c): return match(m, c) if m.offset == 1 else True",
+            [1, 2, 1],
+            RAISED,
+            "RecursionError",
+        ),
+        ("def match(m, c):\n    c.now_ms = 1\n    return True", [2], RAISED, "AttributeError"),
+        (WITHOUT_TEXT, [2], RAISED, "Odd: it does not say what it means, line 6"),
+        ("def match(m, c): return None", [2], RAISED, r".*is a `return` missing\?.*orders/2@0"),
+        ("def match(m, c): return 1", [2], RAISED, ".*returned a int.*orders/2@0"),
+        ("def match(m, c): return 'yes'", [2], RAISED, ".*returned a str.*orders/2@0"),
+        ("def match(m, c): return m.json", [2], RAISED, ".*returned a dict.*orders/2@0"),
+        (BATCH_FORM, [1, 1, 2, 0], RAISED, "ZeroDivisionError.*at orders/2@2$"),
+    ],
+)
+def test_an_error_costs_its_message_and_no_other(
+    source: str, results: list[int], failure: int, reason: str
+) -> None:
+    found = judged(source, len(results))
+    assert found[:2] == (results, failure)
+    assert re.match(reason, found[2] or "")
 
 
 @pytest.mark.parametrize("text", ["x" * 100_000, "ü" * 100_000, "\ud800" * 1000, "a\0b"])
@@ -225,19 +210,6 @@ def match_batch(messages, context):
     return [message.tag == "t2" for message in messages]
 """
     assert judged(source) == ([0, 0, 1, 0], NO_FAILURE, None)
-
-
-def test_where_the_batch_form_raises_is_found() -> None:
-    source = """
-def match(m, c): return True
-def match_batch(messages, context):
-    return [10 // (message.offset - 2) < 0 for message in messages]
-"""
-    results, failure, reason = judged(source)
-    assert (results, failure) == ([1, 1, 2, 0], RAISED)
-    assert reason is not None
-    assert reason.startswith("ZeroDivisionError")
-    assert reason.endswith("at orders/2@2")
 
 
 @pytest.mark.parametrize(

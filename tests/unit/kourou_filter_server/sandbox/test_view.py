@@ -89,7 +89,7 @@ def viewed(raw: bytes) -> MessageView:
 @pytest.mark.feature("F238")
 @pytest.mark.parametrize("store", ["store-clean", "store-live-abort"])
 def test_every_record_of_a_real_rocketmq_is_seen_as_a_consumer_sees_it(store: str) -> None:
-    log = scan((GOLDEN / store / "commitlog" / f"{0:020d}").read_bytes(), 0)
+    log = scan((GOLDEN / store / "commitlog" / f"{0:020d}").read_bytes())
     batch = b"".join(bytes(log.record(index)) for index in range(len(log)))
     at = 0
     for index in range(len(log)):
@@ -177,6 +177,9 @@ def test_the_layout_is_that_of_the_protocol() -> None:
     assert view.TOPIC_LENGTH_MAX == limits.TOPIC_LENGTH_MAX
     assert view.PROPERTIES_BYTES_MAX == limits.PROPERTIES_SIZE_BYTES_MAX
     assert view.V6_EXTRA_BYTES == record_layout.V6_EXTRA_BYTES
+    assert view.BODY_SIZE_BYTES_MAX == limits.BODY_SIZE_BYTES_MAX
+    assert view.DECOMPRESS_RATIO_MAX == limits.DECOMPRESS_RATIO_MAX
+    assert view.DECOMPRESS_FACTOR_MAX == limits.DECOMPRESS_FACTOR_MAX
 
 
 # -- what it is besides ---------------------------------------------------------------------------
@@ -230,7 +233,3 @@ def test_two_records_of_a_batch_do_not_see_each_other() -> None:
     end = next_record(batch, 0)
     assert MessageView(batch, 0, end).tag is None
     assert MessageView(batch, end, next_record(batch, end)).tag == "x"
-
-
-def test_what_is_shown_of_a_message() -> None:
-    assert repr(viewed(stored())) == "<message TopicA/3@5>"

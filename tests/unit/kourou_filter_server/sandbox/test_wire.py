@@ -10,8 +10,3 @@ def test_a_reason_has_its_width_and_is_cut_between_characters() -> None:
     assert len(cut) == 512
     assert cut.rstrip(b"\0").decode() == "x" + "é" * 255
     assert wire.padded("\ud800") == b"?".ljust(512, b"\0")
-
-
-def test_widths() -> None:
-    assert wire.SETUP_REPLY.size == 516
-    assert (wire.SOURCE_HEAD.size, wire.REQUEST_HEAD.size, wire.REPLY_HEAD.size) == (8, 14, 16)

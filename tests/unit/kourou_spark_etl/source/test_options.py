@@ -32,7 +32,6 @@ def told(**options: str) -> ReadOptions:
 def test_what_is_usual() -> None:
     assert told() == ReadOptions(name_servers="127.0.0.1:9876", topics=("orders",))
     assert told().fail_on_data_loss
-    assert not told().filtered
 
 
 def test_all_options() -> None:
@@ -80,7 +79,6 @@ def test_filters() -> None:
     assert told(sql="amount > 10").wanted == Sql("amount > 10")
     assert told(filter="late", group="lake").wanted == Filter.named("late")
     assert told(tags=" ").wanted == "*"
-    assert told(tags="a").filtered
 
 
 def test_several_topics_and_patterns() -> None:

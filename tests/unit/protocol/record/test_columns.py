@@ -10,21 +10,19 @@ from kourou.protocol.record.columns import ScanStop, columns, scan, sliding
 from kourou.protocol.record.layout import Parts, encode_host, parts_of
 from kourou.protocol.record.message_record import encode_blank, encode_draft, stamp
 from kourou.protocol.record.properties import encode_properties
+from kourou_rigs.records import RecordRun
 
 HOSTS = [encode_host(("10.0.0.1", 10911)), encode_host(("2001:db8::1", 10911))]
 FIELDS = {
     "body_crcs": "crc",
     "queue_ids": "queue_id",
-    "flags": "flag",
     "queue_offsets": "queue_offset",
     "positions": "position",
     "sys_flags": "sys_flag",
     "born_timestamps": "born_timestamp",
     "store_timestamps": "store_timestamp",
     "reconsume_times": "reconsume_times",
-    "prepared_offsets": "prepared",
     "body_at": "body_at",
-    "topic_at": "topic_at",
     "props_at": "props_at",
 }
 
@@ -72,7 +70,7 @@ def walked(data: bytes, starts: list[int]) -> list[Parts]:
 @pytest.mark.parametrize("count", [1, 9, 10, 50])
 def test_columns_agree_with_the_walk(count: int, mixed: bool) -> None:
     data = run(count, mixed=mixed)
-    found = scan(data, 512)
+    found = scan(data)
     assert (found.stop, found.next_at) == (ScanStop.END, len(data))
     assert len(found) == count
     assert (found.starts + 512).tolist() == found.positions.tolist()
@@ -80,12 +78,10 @@ def test_columns_agree_with_the_walk(count: int, mixed: bool) -> None:
     for name, field in FIELDS.items():
         assert getattr(found, name).tolist() == [getattr(one, field) for one in parts], name
     assert found.body_len.tolist() == [one.body_end - one.body_at for one in parts]
-    assert found.topic_len.tolist() == [6] * count
     assert (found.props_at + found.props_len).tolist() == (found.starts + found.sizes).tolist()
     for index in (0, count - 1):
         at, size = int(found.starts[index]), int(found.sizes[index])
         assert found.record(index) == data[at : at + size]
-        assert found.topic(index) == b"Topic%d" % (index % 3)
         assert found.properties(index).startswith(b"UNIQ_KEY\x01K%d\x02" % index)
 
 
@@ -98,8 +94,8 @@ def test_selected_records(count: int, mixed: bool) -> None:
     assert odd.queue_offsets.tolist() == found.queue_offsets[1::2].tolist()
     assert odd.store_timestamps.tolist() == found.store_timestamps[1::2].tolist()
     assert odd.reconsume_times.tolist() == found.reconsume_times[1::2].tolist()
-    assert found.select(slice(1, 3)).topic(0) == b"Topic1"
-    assert found.select(np.asarray([2, 0])).topic_at.tolist() == found.topic_at[[2, 0]].tolist()
+    assert found.select(slice(1, 2)).topics() == ([b"Topic1"], None)
+    assert found.select(np.asarray([2, 0])).body_at.tolist() == found.body_at[[2, 0]].tolist()
     assert len(found.select(slice(0, 0))) == 0
 
 
@@ -141,17 +137,6 @@ def test_a_walk_ends_before_a_record_whose_parts_disagree(count: int, bad: int) 
     assert (found.stop, found.next_at, len(found)) == (ScanStop.BAD, starts[bad], bad)
     with pytest.raises(Corrupt, match="no record"):
         scan(data)
-
-
-def test_a_walk_from_known_places() -> None:
-    data = run(30)
-    starts = scan(data).starts
-    found = scan(data, 512, starts[3:20:4])
-    assert found.queue_offsets.tolist() == [6, 14, 22, 30, 38]
-    assert scan(data, None, [int(starts[7])]).queue_offsets.tolist() == [14]
-    for places in ([-1], [len(data)], [0, len(data) - 3], [1], [10**12]):
-        with pytest.raises(Corrupt):
-            scan(data, None, places)
 
 
 def test_a_stored_record_that_is_not_there() -> None:
@@ -209,7 +194,7 @@ def test_sizes_that_are_too_short(count: int, size: int) -> None:
 def test_no_records() -> None:
     none = columns(b"", np.empty(0, np.int64), np.empty(0, np.int64))
     assert len(none) == 0
-    assert none.positions.tolist() == none.props_len.tolist() == none.topic_at.tolist() == []
+    assert none.positions.tolist() == none.props_len.tolist() == []
 
 
 @given(
@@ -264,3 +249,15 @@ def test_values_at_every_byte() -> None:
     assert sliding(blob, ">i2")[[0, 3, 8]].tolist() == [0x0001, 0x0304, 0x0809]
     assert len(sliding(blob, "V10")) == 1
     assert len(sliding(blob, "V11")) == 0
+
+
+def test_topics_of_a_batch() -> None:
+    batch = RecordRun()
+    for topic in ("Ab", "Cd", "Ab", "Efg"):
+        batch.add(topic)
+    topics, numbers = batch.columns().topics()
+    assert topics == [b"Ab", b"Cd", b"Efg"]
+    assert numbers is not None
+    assert numbers.tolist() == [0, 1, 0, 2]
+    assert batch.columns(0, 1).topics() == ([b"Ab"], None)
+    assert scan(b"").topics() == ([], None)

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from kourou.errors import Corrupt, MessageIllegal
 from kourou.model.limits import BATCH_MESSAGES_MAX, PROPERTIES_SIZE_BYTES_MAX
 from kourou.protocol import kernel
-from kourou.protocol.record.columns import RecordColumns, check_drafts, scan, verify_batch
+from kourou.protocol.kernel_python import BAD
+from kourou.protocol.record.columns import RecordColumns, check_drafts, scan
 from kourou.protocol.record.layout import encode_host
-from kourou.protocol.record.message_record import check_record, decode_many, encode_draft, stamp
+from kourou.protocol.record.message_record import check_record, decode_record, encode_draft, stamp
 from kourou.protocol.record.properties import encode_properties
 
 BORN = [encode_host(("10.0.0.9", 1)), encode_host(("2001:db8::9", 1))]
@@ -156,6 +157,12 @@ def test_a_body_that_ends_like_a_checksum_is_no_place_for_one(count: int, every:
         check_drafts(*joined(drafts))
 
 
+def holds(found: RecordColumns, positions: np.ndarray | None = None) -> np.ndarray:
+    """Which of these records match their checksum, and have these positions."""
+    results = kernel.verify(found.blob, found.starts, found.sizes, positions)
+    return np.frombuffer(results, np.uint8) != BAD
+
+
 FLIPS = st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 255)), max_size=4)
 
 
@@ -183,7 +190,7 @@ def test_hostile_batches_raise_nothing_else_and_what_passes_can_be_appended(
         np.array_equal(stored.body_crcs[index], np.int64(crc_of(stored, index)))
         for index in range(count)
     ]
-    good = verify_batch(stored, np.cumsum(sizes) - sizes)
+    good = holds(stored, np.cumsum(sizes) - sizes)
     marked = [b"__CRC32#\x01" in bytes(stored.record(index)[-20:]) for index in range(count)]
     assert all(good[index] for index in range(count) if marked[index] or bodies_hold[index])
 
@@ -223,17 +230,18 @@ def stored_run(count: int, base: int, *, crc: bool = True) -> bytearray:
 @pytest.mark.parametrize("crc", [False, True])
 def test_good_records_hold(count: int, crc: bool) -> None:
     data = stored_run(count, 4096, crc=crc)
-    assert verify_batch(scan(data, 4096)).all()
-    assert verify_batch(scan(data)).all()
-    assert not verify_batch(scan(data, 4095)).any()
-    places = scan(data).positions
+    found = scan(data)
+    assert holds(found).all()
+    assert holds(found, found.starts + 4096).all()
+    assert not holds(found, found.starts + 4095).any()
+    places = found.positions
     places[count // 2] += 1
-    assert verify_batch(scan(data), places).tolist() == [n != count // 2 for n in range(count)]
-    assert [message.offset for message in decode_many(data)] == list(range(count))
+    assert holds(found, places).tolist() == [n != count // 2 for n in range(count)]
+    assert [decode_record(record).offset for record in found.records()] == list(range(count))
 
 
 def test_nothing_holds_of_nothing() -> None:
-    assert verify_batch(scan(b"")).tolist() == []
+    assert holds(scan(b"")).tolist() == []
 
 
 @given(FLIPS, st.sampled_from([3, 30]), st.booleans())
@@ -246,12 +254,12 @@ def test_damage_is_found_where_the_single_check_finds_it(
     for at, value in flips:
         data[at % len(data)] ^= value
     try:
-        found = scan(data, 0)
+        found = scan(data)
     except Corrupt:
         return
     if len(found) != count:
         return
-    good = verify_batch(found).tolist()
+    good = holds(found, found.starts).tolist()
     for index in range(count):
         try:
             check_record(data, int(starts[index]), int(ends[index]), int(starts[index]))
@@ -265,7 +273,7 @@ def test_damage_is_found_where_the_single_check_finds_it(
 def test_half_of_a_batch_may_have_no_checksum() -> None:
     data = stored_run(20, 0) + stored_run(20, 0, crc=False)
     found = scan(data)
-    assert verify_batch(found).all()
+    assert holds(found).all()
     data[int(found.body_at[5])] ^= 1
     data[int(found.body_at[25])] ^= 1
-    assert np.flatnonzero(~verify_batch(scan(data))).tolist() == [5, 25]
+    assert np.flatnonzero(~holds(scan(data))).tolist() == [5, 25]

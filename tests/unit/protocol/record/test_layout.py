@@ -1,17 +1,21 @@
 """Hosts, checksum digits, and the walk through one record."""
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.errors import BadRequest, Corrupt, DecodeError
+from kourou.errors import BadRequest, Corrupt, DecodeError, MessageIllegal
 from kourou.protocol.record.layout import (
     MAGIC_V2,
     crc_value,
     decode_host,
+    encode_batch,
     encode_host,
     masked_crc,
     parts_of,
+    split_batch,
     widen_host,
 )
 from kourou.protocol.record.message_record import encode_draft
@@ -140,3 +144,24 @@ def test_noise_raises_nothing_but_corrupt(tail: bytes, flags: int) -> None:
     except Corrupt:
         return
     assert parts.props_at <= parts.size == len(draft()) <= len(raw)
+
+
+# -- the body of a batch send ----------------------------------------------------------------------
+
+
+@pytest.mark.feature("F175")
+@given(
+    st.lists(
+        st.tuples(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=50), st.binary(max_size=50)),
+        max_size=5,
+    )
+)
+def test_a_batch_that_is_encoded_comes_back(batch: list[tuple[int, bytes, bytes]]) -> None:
+    """Damaged ones: tests/contract/test_kernel.py."""
+    assert list(split_batch(encode_batch(batch))) == batch
+
+
+@given(st.binary(max_size=200))
+def test_noise_is_no_batch_and_nothing_else_is_raised(noise: bytes) -> None:
+    with contextlib.suppress(MessageIllegal):
+        list(split_batch(noise))

@@ -15,7 +15,6 @@ from kourou.protocol.record.message_record import (
     BlankRecord,
     CheckedRecord,
     check_record,
-    decode_many,
     decode_record,
     encode_blank,
     encode_draft,
@@ -176,12 +175,6 @@ def test_a_body_that_looks_like_the_checksum_is_not_stamped() -> None:
     assert decode_record(raw).body == b"__CRC32#\x01"
 
 
-def test_a_broker_may_choose_the_queue() -> None:
-    raw = bytearray(draft())
-    stamp(raw, 0, queue_offset=0, position=0, store_timestamp=1, store_host=STORE, queue_id=9)
-    assert decode_record(raw).queue_id == 9
-
-
 def test_an_ipv4_broker_stamps_a_draft_made_for_ipv6() -> None:
     raw = stored(store_host_v6=True)
     assert decode_record(raw).store_host == ("10.0.0.1", 10911)
@@ -270,7 +263,7 @@ def test_a_compressed_body_is_read(kind: int) -> None:
     assert decode_record(raw).body == body
     assert decode_record(raw).sys_flag == 1 | kind << 8
     assert decode_record(raw, decompress=False).body == compress(kind, body)
-    assert [message.body for message in decode_many(raw + raw)] == [body, body]
+    assert decode_record(raw + raw, len(raw)).body == body
 
 
 def test_a_body_that_is_no_compressed_form_is_corrupt() -> None:
@@ -289,17 +282,14 @@ def test_a_topic_that_is_no_text_is_corrupt() -> None:
 def test_the_messages_of_a_pull() -> None:
     bodies = [b"", b"a", b"b" * 5000]
     data = b"".join(stored(body=body, position=at) for at, body in enumerate(bodies))
-    messages = decode_many(memoryview(data))
-    assert [message.body for message in messages] == bodies
-    assert [message.position for message in messages] == [0, 1, 2]
     at = 0
-    for message in messages:
-        assert message == decode_record(data, at)
+    for position, body in enumerate(bodies):
+        message = decode_record(memoryview(data), at)
+        assert (message.body, message.position) == (body, position)
         at += message.size
     assert at == len(data)
-    assert decode_many(b"") == []
     with pytest.raises(Corrupt, match="size: "):
-        decode_many(data + b"\0")
+        decode_record(data + b"\0", at)
 
 
 FLIPS = st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 255)), min_size=1, max_size=4)
@@ -317,7 +307,7 @@ def test_damage_raises_only_our_own_errors(
         lambda: check_record(data, 0, len(data), None),
         lambda: decode_record(data, verify=False),
         lambda: decode_record(data),
-        lambda: decode_many(data + data, verify=False),
+        lambda: decode_record(data + data, len(data), verify=False),
     ):
         try:
             read()

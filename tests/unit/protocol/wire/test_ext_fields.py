@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from kourou.errors import BadRequest, Code, DecodeError
 from kourou.protocol.messages.groups import UnregisterClient
 from kourou.protocol.messages.namesrv import RegisterBroker
-from kourou.protocol.messages.pulls import GetMaxOffset, PullMessage, PullResponse, QueryMessage
+from kourou.protocol.messages.pulls import PullMessage, PullResponse, QueryMessage
 from kourou.protocol.messages.sends import (
     SendMessage,
     SendRefusal,
-    SendReplyMessage,
     SendResponse,
 )
 from kourou.protocol.table import REQUESTS
@@ -54,12 +53,6 @@ def test_the_same_fields_spelled_out_are_the_same_send():
     assert decode_ext_fields(10, spelled) == SEND
 
 
-def test_replies_have_the_fields_of_sends():
-    reply = decode_ext_fields(325, LETTERS)
-    assert type(reply) is SendReplyMessage
-    assert encode_ext_fields(reply, short_names=True) == LETTERS
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -72,11 +65,6 @@ def test_replies_have_the_fields_of_sends():
 )
 def test_booleans_come_in_every_spelling(text, value):
     assert decode_ext_fields(320, {**LETTERS, "m": text}).batch is value
-
-
-def test_integers_come_as_text():
-    request = decode_ext_fields(30, {"topic": "t", "queueId": "-5"})
-    assert request == GetMaxOffset(topic="t", queue_id=-5)
 
 
 @pytest.mark.parametrize("text", ["7", "+7", " 7", "7 ", " +007 ", "7.0", "\t7\n"])

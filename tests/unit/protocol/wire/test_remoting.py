@@ -91,13 +91,6 @@ def test_a_json_header_tells_no_fields_from_empty_fields():
     assert b"remark" not in encode_command(RemotingCommand(0))
 
 
-def test_flags():
-    assert RemotingCommand(0, flag=1).is_response
-    assert RemotingCommand(0, flag=2).is_oneway
-    assert not RemotingCommand(0).is_response
-    assert not RemotingCommand(0).is_oneway
-
-
 @pytest.mark.parametrize(
     "header",
     [
@@ -138,7 +131,7 @@ SPELLINGS = {
     "flag": [(1, [b"1", b'"1"', b"true", b'" 1"']), (0, [*ABSENT, b"false"])],
     "language": [
         (Language.GO, [b"9", b'"9"', b'" 9"', b'"GO"', b'"go"', b'" Go "']),
-        (Language.OTHER, [*ABSENT, b"true", b"9.5", b'"-1"', b"[]", b"7"]),
+        (Language.OTHER, [*ABSENT, b"true", b"9.5", b'"-1"', b"[]", b"7", b"99", b'"KLINGON"']),
     ],
     "remark": [("123", [b"123", b'"123"']), ("true", [b"true"]), ("1.5", [b"1.5"]), ("", [b'""'])],
     "extFields": [({"a": "5"}, [b'{"a":5}', b'{"a":"5","b":null}', b"{a:'5'}"]), (None, [b'""'])],
@@ -189,12 +182,6 @@ def test_a_header_without_a_clear_meaning_can_be_answered_and_costs_no_connectio
     fine.check()
     assert fine == COMMAND
     assert reader.error is None
-
-
-@pytest.mark.parametrize("language", [b'"KLINGON"', b"99", b"null", b"[]", b"-1"])
-def test_an_unknown_language_is_served(language):
-    command = decode_command(json_frame(b'{"code":1,"language":' + language + b"}"))
-    assert command.language is Language.OTHER
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from kourou.errors import DiskFull, StoreFaulted
 from kourou.protocol.record.columns import RecordColumns, scan
 from kourou.protocol.record.hashes import tags_code
+from kourou.protocol.record.message_record import decode_record
 from kourou.store.index.key_index import IndexState, KeyIndex
 from kourou.store.paths import StorePaths
 from kourou.store.queues import dispatch as dispatch_module
@@ -306,7 +307,7 @@ def test_names_and_numbers_that_can_be_no_queue_are_refused_and_the_rest_goes_on
         made = Projections()
         made.dispatcher.dispatch(piece)
         assert made.dispatcher.refused == sum(
-            piece.topic(row) != b"TopicA" or int(piece.queue_ids[row]) < 0
+            decode_record(piece.record(row)).topic != "TopicA" or int(piece.queue_ids[row]) < 0
             for row in range(len(piece))
         )
         assert made.queues.topics() in (["TopicA"], [])

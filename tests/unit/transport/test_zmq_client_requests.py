@@ -1,9 +1,10 @@
-"""The promises of the ZeroMQ server and client, with real sockets and real processes."""
+"""The promises of the ZeroMQ server and client to each other, and to a socket of libzmq."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 import uvloop
@@ -19,102 +20,14 @@ from kourou.protocol.wire.frames import (
     encode_reply,
     encode_request,
 )
-from kourou.runtime.core import Peer
 from kourou.transport.zmq_client import ZmqConnection
-from kourou.transport.zmq_server import Inbound, ZmqServer
-from kourou.transport.zmq_socket import process_context
+
+Host = Any  # tests/unit/transport/conftest.py
+Connect = Callable[..., ZmqConnection]
+Until = Callable[[Callable[[], bool]], Awaitable[None]]
 
 ASK = GetKvConfig(namespace="n", key="k")
 PATIENT_MS = 20_000
-HASTY_MS = 60
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop run until something is so; the test's own timeout ends it otherwise."""
-    while not condition():  # noqa: ASYNC110 - what is waited for has no event to wait on
-        await asyncio.sleep(0)
-
-
-class Host:
-    """A server that records what it is told and answers as it is told."""
-
-    def __init__(self, **options: object) -> None:
-        self.batches: list[list[Inbound]] = []
-        self.lost: list[Peer] = []
-        self.answering = True
-        self.server = ZmqServer(
-            str(options.pop("bind", "127.0.0.1:0")),
-            self._frames,
-            self.lost.append,
-            **options,  # type: ignore[arg-type]  # a test's shorthand
-        )
-        self.server.start()
-
-    @property
-    def frames(self) -> list[Inbound]:
-        return [inbound for batch in self.batches for inbound in batch]
-
-    @property
-    def address(self) -> str:
-        return self.server.address
-
-    def _frames(self, batch: list[Inbound]) -> None:
-        self.batches.append(batch)
-        if self.answering:
-            for inbound in batch:
-                if inbound.frame.kind is FrameKind.REQUEST:
-                    self.answer(inbound)
-
-    def answer(self, inbound: Inbound) -> None:
-        header = GetKvConfigResponse(value="v")
-        head = encode_reply(inbound.frame.correlation, 0, "well", header)
-        self.server.send(inbound.peer, [head, *inbound.frame.body])
-
-
-@pytest.fixture
-def plain() -> Iterator[zmq.Socket[bytes]]:
-    """A DEALER of pyzmq's own, without any of our transport."""
-    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
-        socket.setsockopt(zmq.LINGER, 0)
-        yield socket
-
-
-@pytest.fixture
-async def host() -> AsyncIterator[Host]:
-    made = Host()
-    yield made
-    made.server.close()
-
-
-@pytest.fixture
-def raw(host: Host) -> Iterator[zmq.Socket[bytes]]:
-    """A bare DEALER for what our own client would never do."""
-    socket = process_context().socket(zmq.DEALER)
-    socket.set(zmq.LINGER, 0)
-    socket.connect(f"tcp://{host.address}")
-    yield socket
-    socket.close()
-
-
-@pytest.fixture
-async def connect() -> AsyncIterator[Callable[..., ZmqConnection]]:
-    opened: list[ZmqConnection] = []
-
-    def make(address: str, **options: object) -> ZmqConnection:
-        connection = ZmqConnection(address, **options)  # type: ignore[arg-type]  # see Host
-        opened.append(connection)
-        return connection
-
-    yield make
-    for connection in opened:
-        connection.close()
-
-
-Connect = Callable[..., ZmqConnection]
-
-
-def ask_frame(correlation: int = 1) -> bytes:
-    return encode_request(ASK, correlation=correlation, deadline_ms=PATIENT_MS)
 
 
 @pytest.mark.feature("F041")
@@ -145,9 +58,9 @@ async def test_bodies_of_any_size_arrive_unchanged(host: Host, connect: Connect,
     assert bytes(reply.body[0]) == body
 
 
-def test_everything_works_on_uvloop() -> None:
+def test_everything_works_on_uvloop(make_host: Callable[[], Host], until: Until) -> None:
     async def talk() -> int:
-        host = Host()
+        host = make_host()
         connection = ZmqConnection(host.address)
         replies = await asyncio.gather(
             *(connection.request(ASK, timeout_ms=PATIENT_MS) for _ in range(100))
@@ -161,7 +74,9 @@ def test_everything_works_on_uvloop() -> None:
         assert runner.run(talk()) == 100
 
 
-async def test_oneway_is_not_answered_and_a_notice_is_heard(host: Host, connect: Connect) -> None:
+async def test_oneway_is_not_answered_and_a_notice_is_heard(
+    host: Host, connect: Connect, until: Until
+) -> None:
     heard: list[Frame] = []
     connection = connect(host.address, on_notify=heard.append)
     connection.oneway(ASK, body=(b"x",))
@@ -175,7 +90,7 @@ async def test_oneway_is_not_answered_and_a_notice_is_heard(host: Host, connect:
     assert connection.statistics().answered == 0
 
 
-async def test_a_server_may_ask_its_client(host: Host, connect: Connect) -> None:
+async def test_a_server_may_ask_its_client(host: Host, connect: Connect, until: Until) -> None:
     host.answering = False
     connection = connect(host.address)
 
@@ -202,10 +117,13 @@ async def test_the_peer_is_distinguished_by_id_and_address(host: Host, connect: 
 
 
 @pytest.mark.feature("F044")
-async def test_a_plain_zeromq_socket_is_answered(host: Host, plain: zmq.Socket[bytes]) -> None:
-    plain.connect(f"tcp://{host.address.removeprefix('tcp://')}")
-    plain.send_multipart([encode_request(ASK, correlation=7, deadline_ms=PATIENT_MS)])
-    await until(lambda: bool(plain.poll(0)))
-    reply = decode_frame(plain.recv_multipart())
+async def test_a_plain_zeromq_socket_is_answered(host: Host, until: Until) -> None:
+    """A DEALER of pyzmq's own, without any of our transport."""
+    with zmq.Context() as context, context.socket(zmq.DEALER) as plain:
+        plain.set(zmq.LINGER, 0)
+        plain.connect(f"tcp://{host.address}")
+        plain.send_multipart([encode_request(ASK, correlation=7, deadline_ms=PATIENT_MS)])
+        await until(lambda: bool(plain.poll(0)))
+        reply = decode_frame(plain.recv_multipart())
     assert reply.correlation == 7
     assert decode_reply(reply, GetKvConfigResponse)[2] == GetKvConfigResponse(value="v")
