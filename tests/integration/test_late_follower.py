@@ -40,7 +40,7 @@ from kourou.store.store import Store
 from kourou.sync import Client
 from kourou_ha_replica.config import ReplicaSettings
 from kourou_rigs.served_here import ServedHere, served_here
-from kourou_rigs.store import readable
+from kourou_rigs.store import delete_before, readable
 
 SEGMENT = 64 * 1024
 TIMEOUT_MS = 20_000
@@ -120,7 +120,7 @@ async def decide_things(leader: Running) -> None:
 def expire(root: Path, position: int) -> None:
     """Retention, while nobody serves."""
     store = Store.open(store_settings_of(leading(root)), RealDisk())
-    store.delete_before(position)
+    delete_before(store, position)
     store.close()
 
 

@@ -176,3 +176,16 @@ def follow(
         assert follower.end == chunk.end
         count += 1
     return count
+
+
+def delete_before(store: Store, position: int) -> int:
+    """Delete everything entirely below `position` at once; returns how many segments went.
+
+    A broker does the same step by step.
+    """
+    store.checkpoint()
+    deletion = store.deletion(position)
+    for _ in deletion.forget():
+        pass
+    store.checkpoint()
+    return store.remove(deletion)

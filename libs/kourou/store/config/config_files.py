@@ -38,7 +38,6 @@ TOPICS = "topics.json"
 GROUPS = "subscriptionGroup.json"
 OFFSETS = "consumerOffset.json"
 DELAYS = "delayOffset.json"
-FILTERS = "consumerFilter.json"
 
 OURS = (TOPICS, GROUPS, OFFSETS)
 """Files whose change is a sign that another broker ran here.
@@ -102,10 +101,6 @@ class ConfigFiles:
     def save_delays(self, offsets: dict[int, int]) -> bool:
         """Write the progress of the delay levels; see `save_topics`."""
         return self._files.save(DELAYS, encode_delays(offsets), decode_delays)
-
-    def consumer_filters(self) -> bytes | None:
-        """RocketMQ's consumerFilter.json, unparsed; None if there is none."""
-        return self._files.read(FILTERS)
 
     # -- external changes -------------------------------------------------------------------------
 

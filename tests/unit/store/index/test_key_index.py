@@ -364,15 +364,6 @@ def test_expired_files_go_but_never_the_last():
     assert index.statistics()["files"] == 1
 
 
-def test_files_of_a_foreign_unclean_stop_are_discarded_by_time():
-    index = built(60)
-    last_full = index.full_end_ms
-    assert index.discard_after(last_full) == 1
-    assert index.covered == index.end_position < 60 * SIZE
-    put(index, index.covered // SIZE, 60)
-    assert knows(index, 60)
-
-
 @pytest.mark.feature("F079")
 def test_a_full_disk_leaves_the_index_behind_and_later_it_catches_up():
     disk = new_disk(capacity_bytes=4096)

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kourou.errors import DiskFull, StoreFaulted
+from kourou.errors import DiskFull
 from kourou.protocol.record.columns import RecordColumns, scan
 from kourou.protocol.record.hashes import tags_code
 from kourou.store.index.key_index import IndexState, KeyIndex
@@ -148,29 +148,16 @@ def test_halves_of_transactions_are_not_queued_and_rolled_back_ones_not_indexed(
 
 
 @pytest.mark.feature("F073", "F074")
-def test_whatever_the_batches_the_files_are_the_same_bytes():
+@pytest.mark.parametrize("index", [True, False])
+def test_whatever_the_batches_the_files_are_the_same_bytes(index: bool):
     run = mixed_run()
-    wanted = Projections()
+    wanted = Projections(index=index)
     wanted.dispatcher.dispatch(run.columns())
     for sizes in ([1], [2, 9], [7], [64], [3, 1, 30]):
-        made = Projections()
+        made = Projections(index=index)
         dispatch_in(made, run, sizes)
         assert made.files() == wanted.files()
-
-
-@pytest.mark.feature("F074")
-def test_deleted_projections_come_back_byte_for_byte():
-    run = mixed_run()
-    made = Projections()
-    dispatch_in(made, run, [13, 1])
-    before = made.files()
-    assert len(before) > 5
-    made.queues.wipe()
-    made.index.wipe()
-    made.dispatcher.resume(0)
-    assert made.files() == {}
-    dispatch_in(made, run, [40])
-    assert made.files() == before
+        assert made.dispatcher.statistics() == wanted.dispatcher.statistics()
 
 
 @pytest.mark.feature("F069", "F074", "F077")
@@ -382,23 +369,6 @@ def test_a_segment_end_between_batches_leaves_the_index_current():
     assert made.find("TopicA", "b2") == [later.positions[2]]
 
 
-def test_without_an_index_only_queues_are_written():
-    run = mixed_run()
-    made = Projections(index=False)
-    dispatch_in(made, run, [50])
-    assert made.dispatcher.flush() == run.end
-    assert all("consumequeue" in name for name in made.files())
-    made.dispatcher.catch_up_index(run.columns(), run.end)
-
-
-def test_a_failed_flush_is_reported():
-    made = Projections()
-    made.dispatcher.dispatch(mixed_run(5).columns())
-    made.disk.fail_sync(1)
-    with pytest.raises(StoreFaulted):
-        made.dispatcher.flush()
-
-
 def test_many_topics_do_not_fill_the_memory(monkeypatch):
     monkeypatch.setattr(dispatch_module, "_TOPICS_KNOWN_MAX", 3)
     run = RecordRun()
@@ -446,26 +416,3 @@ def test_power_losses_at_any_time_leave_projections_that_the_log_completes(round
 
 def _units(made: Projections) -> list[np.ndarray]:
     return [queue.units(0, 999) for queue in made.queues]
-
-
-@pytest.mark.parametrize("index", [True, False])
-def test_a_record_alone_becomes_what_it_becomes_among_others(index) -> None:
-    run = mixed_run()
-    together, alone = Projections(index=index), Projections(index=index)
-    together.dispatcher.dispatch(run.columns())
-    dispatch_in(alone, run, [1])
-    assert alone.files() == together.files()
-    assert alone.dispatcher.statistics() == together.dispatcher.statistics()
-
-
-def test_a_full_disk_takes_no_record_and_then_the_same_one() -> None:
-    run = RecordRun()
-    run.add("TopicA", tag="T", unique_key="U")
-    made = Projections(SimDisk(0, capacity_bytes=0))
-    with pytest.raises(DiskFull):
-        made.dispatcher.dispatch(run.columns())
-    assert made.dispatcher.end == 0
-    made.disk.capacity_bytes = 1 << 20
-    made.dispatcher.dispatch(run.columns())
-    assert made.dispatcher.end == run.end
-    assert made.find("TopicA", "U") == [0]

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kourou.errors import BadRequest, ConfigError
+from kourou.errors import BadRequest
 from kourou.store.paths import StorePaths
 from kourou.store.queues.queue_files import UNIT
 from kourou.store.queues.queue_table import ConsumeQueues
@@ -84,13 +84,6 @@ def test_strange_names_on_disk_do_no_harm():
     assert len(problems) == 1
     assert "no topic!" in problems[0]
     assert len(table) == 3
-
-
-def test_files_of_another_length_are_refused():
-    disk = new_disk()
-    filled(disk)
-    with pytest.raises(ConfigError):
-        ConsumeQueues(disk, PATHS, file_units=20).load()
 
 
 def test_all_queues_are_cut_raised_and_aged_together():

@@ -15,7 +15,7 @@ from kourou.store.index.key_index import KeyIndex
 from kourou.store.paths import StorePaths
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk
-from kourou_rigs.store import Draft, StoreWriter, Written, readable, small_settings
+from kourou_rigs.store import Draft, StoreWriter, Written, delete_before, readable, small_settings
 
 ROOT = Path("/store")
 PATHS = StorePaths.under(ROOT)
@@ -312,7 +312,7 @@ def test_offsets_go_on_after_a_rebuild_of_queues_whose_messages_rocketmq_deleted
     writer = StoreWriter(store)
     writer.write([Draft("Old", body=b"o" * 300) for _ in range(10)])
     writer.write([Draft("New", body=b"n" * 300) for _ in range(10)])
-    store.delete_before(store.end // SIZE * SIZE)
+    delete_before(store, store.end // SIZE * SIZE)
     store.close()
     external_writes(disk, abort=True)
     for loss in range(1, 30):  # also if the power is lost on the way
@@ -337,7 +337,7 @@ def test_segments_that_we_would_not_have_deleted_yet_tell_of_another(crashed: bo
     disk.kill()
     disk.remove_tree(PATHS.kourou)
     other = Store.open(SETTINGS, disk)
-    other.delete_before(other.end // SIZE * SIZE)
+    delete_before(other, other.end // SIZE * SIZE)
     start = other.log_range()[0]
     disk.kill() if crashed else other.close()
     disk.remove_tree(PATHS.kourou)
