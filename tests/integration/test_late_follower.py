@@ -7,10 +7,9 @@ of which the log tells nothing any more.
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -41,6 +40,7 @@ from kourou.sync import Client
 from kourou_ha_replica.config import ReplicaSettings
 from kourou_rigs.served_here import ServedHere, served_here
 from kourou_rigs.store import delete_before, readable
+from kourou_rigs.waiting import until
 
 SEGMENT = 64 * 1024
 TIMEOUT_MS = 20_000
@@ -89,11 +89,6 @@ async def running(
     async with served_here(BrokerService(settings), met, Running) as one:
         yield one
     assert met == []
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - what is waited for has no event to wait on
-        await asyncio.sleep(0)
 
 
 async def decide_things(leader: Running) -> None:

@@ -220,25 +220,6 @@ def test_a_failed_flush_stops_everything_but_reading(disk: SimDisk) -> None:
     assert disk.exists(PATHS.abort), "the next start must recover"
 
 
-@pytest.mark.fault
-@pytest.mark.parametrize("nth", range(1, 9))
-def test_a_failed_checkpoint_stops_everything_too(disk: SimDisk, nth: int) -> None:
-    store = Store.open(SETTINGS, disk)
-    StoreWriter(store).write([Draft(keys=("k",))])
-    disk.fail_sync(nth)
-    try:
-        store.checkpoint()
-    except StoreFaulted:
-        assert store.fault is not None
-        with pytest.raises(StoreFaulted):
-            store.flush()
-    else:
-        assert store.fault is None
-        assert nth > 5, "a checkpoint syncs log, queues, index, recovery point and checkpoint"
-    again = open_again(disk.kill().crash())
-    assert again.end in (0, store.end)
-
-
 def test_flush_and_checkpoint_may_run_in_other_threads(tmp_path: Path) -> None:
     store = Store.open(small_settings(tmp_path / "store", segment_size_bytes=4096), RealDisk())
     writer = StoreWriter(store)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.protocol.wire.lenient_json import loads
 from kourou.store.config.config_files import DELAYS, OFFSETS, TOPICS
+from kourou_rigs.waiting import until
 
 
 def mirror(site) -> ConfigMirror:
@@ -42,12 +42,6 @@ def write(site, name: str, data: bytes) -> None:
     file = site.disk.open(path, create_size=len(data))
     file.pwrite(data, 0)
     file.close()
-
-
-async def until(condition) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - a thread writes the files
-            await asyncio.sleep(0)
 
 
 def has_topic(site, name: str) -> bool:

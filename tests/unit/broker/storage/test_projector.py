@@ -15,6 +15,7 @@ from kourou.errors import MetadataUnavailable
 from kourou.events.control_events import Cause, GroupPut, Recorded, TopicPut
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
+from kourou_rigs.waiting import until
 
 
 class Database:
@@ -66,12 +67,6 @@ def projector(site, events, below=None, stop_s=30.0) -> Projector:
         retry_s=0.001,
         stop_s=stop_s,
     )
-
-
-async def until(condition) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - threads of the projector set no event
-            await asyncio.sleep(0)
 
 
 async def test_events_arrive_in_the_database(site, event_store) -> None:
