@@ -11,7 +11,7 @@ from kourou.store.index.key_index import IndexState, KeyIndex
 from kourou.store.paths import StorePaths
 from kourou.store.queues import dispatch as dispatch_module
 from kourou.store.queues.dispatch import Dispatcher
-from kourou.store.queues.queue_files import FILLER_SIZE, UNIT
+from kourou.store.queues.queue_files import UNIT
 from kourou.store.queues.queue_table import ConsumeQueues
 from kourou.testing.disk import SimDisk
 from kourou_rigs.records import RecordRun
@@ -378,41 +378,3 @@ def test_many_topics_do_not_fill_the_memory(monkeypatch):
     made.dispatcher.dispatch(run.columns())
     assert len(made.queues) == 10
     assert made.queues.offset_total() == 30
-
-
-@pytest.mark.fault
-@pytest.mark.feature("F074")
-def test_power_losses_at_any_time_leave_projections_that_the_log_completes(rounds):
-    run = mixed_run(120)
-    wanted = Projections()
-    wanted.dispatcher.dispatch(run.columns())
-    complete = {q.topic + str(q.queue_id): q.units(0, 999).tobytes() for q in wanted.queues}
-    for seed in range(rounds(300)):
-        rng = np.random.default_rng(seed)
-        made = Projections(SimDisk(seed))
-        flushed, row = 0, 0
-        for _ in range(3):
-            for _ in range(int(rng.integers(0, 9))):
-                end = min(120, row + int(rng.integers(1, 20)))
-                made.dispatcher.dispatch(run.columns(row, end))
-                row = end
-                if rng.random() < 0.3:
-                    flushed = made.dispatcher.flush()
-                    assert flushed == (run.positions[row] if row < 120 else run.end)
-            made = Projections(made.disk.crash())
-            assert made.queues.load(flushed) == [], seed
-            made.index.load(covered=flushed, clean=False)
-            start = min(flushed, made.index.covered)
-            made.dispatcher.resume(start)
-            row = run.positions.index(start) if start < run.end else 120
-        made.dispatcher.dispatch(run.columns(row))
-        found = {q.topic + str(q.queue_id): q.units(0, 999).tobytes() for q in made.queues}
-        assert found == complete, seed
-        assert not any((queue["size"] == FILLER_SIZE).any() for queue in _units(made)), seed
-        assert made.index.state is IndexState.CURRENT, seed
-        assert made.index.entry_total == wanted.index.entry_total, seed
-        assert made.find("TopicB", "c5") == [run.positions[5]], seed
-
-
-def _units(made: Projections) -> list[np.ndarray]:
-    return [queue.units(0, 999) for queue in made.queues]

@@ -270,27 +270,6 @@ def test_an_index_without_a_readable_record_before_the_cut_is_built_again() -> N
     assert keys_found(store, 61) == [1] * bad + [0] + [1] * (60 - bad)
 
 
-def test_a_crash_while_we_take_over_leaves_a_store_that_is_taken_over_again() -> None:
-    """The other cut the log: our old point names a position behind its end."""
-    cuts = 0
-    for seed in range(120):
-        disk = SimDisk(seed)
-        written = fill(disk, 12)
-        for item in written[-3:]:
-            damage(disk, item.position, bytes(40))
-        new = write_as_other(disk, [Draft()])
-        assert new[0].position == written[-3].position
-        disk = disk.copy()
-        disk.cut_power(1 + seed % 24)
-        with suppress(PowerLost):
-            Store.open(SETTINGS, disk)
-        cuts += disk.exists(PATHS.abort)
-        store = Store.open(SETTINGS, disk.crash())
-        assert store.end == new[0].end, (seed, store.report)
-        assert readable(store) == [item.record for item in [*written[:-3], *new]]
-    assert cuts > 60
-
-
 def test_a_damaged_record_does_not_end_the_log_when_its_rebuild_is_cut_short() -> None:
     """Queues tell how far the log of a crashed RocketMQ goes, and a rebuild begins without them."""
     for seed in range(60):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from kourou.store.retention.deletion import (
     save_queue_ends,
 )
 from kourou.store.store import Store
-from kourou.testing.disk import PowerLost, SimDisk
+from kourou.testing.disk import SimDisk
 from kourou_rigs.store import Draft, StoreWriter, delete_before, small_settings
 
 ROOT = Path("/store")
@@ -142,42 +141,6 @@ def test_other_threads_read_while_it_is_deleted(tmp_path: Path) -> None:
     reader.join()
     assert not failures
     store.close()
-
-
-@pytest.mark.fault
-def test_a_crash_at_any_step_leaves_a_store_that_opens(rounds) -> None:
-    """The power goes off at each sync of a deletion: the end of the log is there, and all of it."""
-    seen = set()
-    for nth in range(1, 40):
-        for seed in range(max(1, rounds(20))):
-            disk = SimDisk(seed)
-            store = filled(disk)
-            assert offsets(store) == list(range(200))
-            disk.cut_power(nth)
-            finished = False
-            with suppress(PowerLost):
-                delete_before(store, 4 * SIZE)
-                finished = True
-            after = disk.crash()
-            again = Store.open(SETTINGS, after)
-            assert not again.report.rebuilt, again.report.problems
-            start = again.log_range()[0]
-            seen.add(start)
-            assert start % SIZE == 0
-            assert start <= 4 * SIZE
-            found = offsets(again)
-            assert found == list(range(found[0], 200))
-            assert (again.queue_range("Early", 3) or (0, 0))[1] == 5
-            assert again.find_by_key("TopicA", "k199", max_count=1, begin_ms=0, end_ms=1 << 60)
-            assert delete_before(again, 4 * SIZE) == (4 * SIZE - start) // SIZE
-            assert offsets(again)[0] >= found[0]
-            again.close()
-            if finished:
-                assert start == 4 * SIZE
-        if finished:
-            break
-    assert finished
-    assert {0, SIZE, 2 * SIZE, 3 * SIZE, 4 * SIZE} <= seen
 
 
 def test_files_that_a_crash_left_behind_go_with_the_next_deletion(disk: SimDisk) -> None:
