@@ -114,12 +114,6 @@ class ConfigFiles:
         """
         return bool(self._files.external([DELAYS]))
 
-    def acknowledge(self, names: list[str]) -> None:
-        """The contents of these files were imported: treat them as written by this broker from now
-        on.
-        """
-        self._files.acknowledge(names)
-
     # -- files ------------------------------------------------------------------------------------
 
     def _load(self, name: str, decode: Callable[[bytes], T]) -> LoadedConfig[T] | None:
