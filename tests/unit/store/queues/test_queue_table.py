@@ -3,7 +3,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kourou.errors import BadRequest
 from kourou.store.paths import StorePaths
 from kourou.store.queues.queue_files import UNIT
 from kourou.store.queues.queue_table import ConsumeQueues
@@ -65,14 +64,6 @@ def test_what_lies_on_disk_is_loaded():
     assert table.get("TopicA", 3).units(0, 9).tobytes() == units(0, 4).tobytes()
 
 
-def test_only_names_that_can_be_topics_become_directories():
-    table = ConsumeQueues(new_disk(), PATHS)
-    for topic, queue_id in (("../x", 0), ("a/b", 0), ("", 0), ("T", -1)):
-        with pytest.raises(BadRequest):
-            table.get_or_create(topic, queue_id)
-    assert len(table) == 0
-
-
 def test_strange_names_on_disk_do_no_harm():
     disk = new_disk()
     filled(disk)
@@ -84,29 +75,6 @@ def test_strange_names_on_disk_do_no_harm():
     assert len(problems) == 1
     assert "no topic!" in problems[0]
     assert len(table) == 3
-
-
-def test_all_queues_are_cut_raised_and_aged_together():
-    table = filled(new_disk())
-    assert table.truncate(500) == 20 + 0 + 6
-    assert [queue.max_offset for queue in table] == [5, 4, 5]
-    table = filled(new_disk())
-    table.correct_min_offsets(1_000)
-    assert [queue.min_offset for queue in table] == [10, 4, 10]
-    detached = [file for queue in table for file in queue.detach_before(1_000)]
-    assert len(detached) == 2
-    for file in detached:
-        table.remove_detached(file)
-    assert table.statistics()["files"] == 4
-
-
-def test_a_topic_can_be_removed():
-    disk = new_disk()
-    table = filled(disk)
-    assert table.remove_topic("TopicA") == 2
-    assert table.remove_topic("TopicA") == 0
-    assert disk.list_dir(PATHS.consume_queue) == ["%RETRY%g"]
-    assert table.flush_all() == 2
 
 
 @pytest.mark.fault
