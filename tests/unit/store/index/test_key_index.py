@@ -1,5 +1,6 @@
 import time
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -12,19 +13,13 @@ from kourou.store.index.index_file import IndexFile, IndexHeader, file_size
 from kourou.store.index.key_index import IndexState, KeyIndex, index_file_name
 from kourou.store.real_disk import RealDisk
 from kourou.testing.disk import SimDisk
+from kourou_rigs.store import disk_with
 
 INDEX = Path("/s/index")
 SLOTS, ENTRIES = 11, 20
 BEGIN_MS = 1_700_000_000_000
 SIZE = 100
-
-
-def new_disk(seed: int = 0, **options: int) -> SimDisk:
-    disk = SimDisk(seed, **options)
-    disk.make_dirs(INDEX)
-    disk.sync_dir(Path("/"))
-    disk.sync_dir(INDEX.parent)
-    return disk
+new_disk = partial(disk_with, INDEX)
 
 
 def index_on(disk: SimDisk, slots: int = SLOTS, entries: int = ENTRIES) -> KeyIndex:

@@ -1,3 +1,4 @@
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,18 +13,12 @@ from kourou.store.paths import StorePaths
 from kourou.store.queues.consume_queue import GAP_UNITS_MAX, TAIL_BYTES_MAX, ConsumeQueue
 from kourou.store.queues.queue_files import FILLER_SIZE, UNIT
 from kourou.testing.disk import SimDisk
+from kourou_rigs.store import disk_with
 
 PATHS = StorePaths.under(Path("/s"))
 DIRECTORY = PATHS.consume_queue / "TopicA" / "0"
 FILE_UNITS = 10
-
-
-def new_disk(seed: int = 0, **options: int) -> SimDisk:
-    disk = SimDisk(seed, **options)
-    disk.make_dirs(PATHS.consume_queue)
-    disk.sync_dir(Path("/"))
-    disk.sync_dir(PATHS.root)
-    return disk
+new_disk = partial(disk_with, PATHS.consume_queue)
 
 
 def queue_on(disk: SimDisk, file_units: int = FILE_UNITS) -> ConsumeQueue:

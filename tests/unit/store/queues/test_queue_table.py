@@ -1,3 +1,4 @@
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -8,16 +9,10 @@ from kourou.store.queues.queue_files import UNIT
 from kourou.store.queues.queue_table import ConsumeQueues
 from kourou.store.real_disk import RealDisk
 from kourou.testing.disk import SimDisk
+from kourou_rigs.store import disk_with
 
 PATHS = StorePaths.under(Path("/s"))
-
-
-def new_disk(seed: int = 0) -> SimDisk:
-    disk = SimDisk(seed)
-    disk.make_dirs(PATHS.consume_queue)
-    disk.sync_dir(Path("/"))
-    disk.sync_dir(PATHS.root)
-    return disk
+new_disk = partial(disk_with, PATHS.consume_queue)
 
 
 def units(first: int, count: int) -> np.ndarray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,38 +11,10 @@ import pytest
 from kourou.errors import Corrupt
 from kourou.protocol.record.hashes import index_hash
 from kourou.store.index.key_index import KeyIndex
-from kourou.store.paths import StorePaths
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk
-from kourou_rigs.store import Draft, StoreWriter, Written, delete_before, readable, small_settings
-
-ROOT = Path("/store")
-PATHS = StorePaths.under(ROOT)
-SIZE = 2048
-SETTINGS = small_settings(ROOT, segment_size_bytes=SIZE)
-PROJECTIONS = (PATHS.consume_queue, PATHS.index)
-
-
-def fill(disk: SimDisk, count: int = 24) -> list[Written]:
-    """A store with `count` messages in three queues, closed."""
-    store = Store.open(SETTINGS, disk)
-    written = StoreWriter(store).write(
-        [Draft(queue_id=n % 3, body=bytes([n]) * (3 * n), keys=(f"k{n}",)) for n in range(count)]
-    )
-    store.close()
-    return written
-
-
-def contents(disk: SimDisk, *below: Path) -> dict[Path, bytes]:
-    return {
-        path: disk.read(path)
-        for path in disk.files()
-        if any(path.is_relative_to(directory) for directory in below)
-    }
-
-
-def damage(disk: SimDisk, position: int, data: bytes) -> None:
-    disk.overwrite(PATHS.segment(position - position % SIZE), data, position % SIZE)
+from kourou_rigs.recovering import PATHS, PROJECTIONS, SETTINGS, SIZE, contents, damage, fill
+from kourou_rigs.store import Draft, StoreWriter, Written, delete_before, readable
 
 
 def external_writes(disk: SimDisk, *, abort: bool = False) -> None:
