@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -118,20 +119,25 @@ def test_quarantined_regions_are_judged_again_after_somebody_else() -> None:
 # -- who wrote last ---------------------------------------------------------------------------
 
 
+def put_back(disk: SimDisk, ours: dict[Path, bytes]) -> None:
+    """Our own files are as they were."""
+    disk.remove_tree(PATHS.kourou)
+    disk.make_dirs(PATHS.kourou)
+    for path, data in ours.items():
+        disk.open(path, create_size=len(data)).pwrite(data, 0)
+
+
 def write_as_other(disk: SimDisk, drafts: list[Draft], **changes: object) -> list[Written]:
     """Another broker opens the store, writes and closes it; our own files stay as they were.
 
     Its checkpoint is of another clock.
     """
-    ours = {path: disk.read(path) for path in disk.files() if path.is_relative_to(PATHS.kourou)}
+    ours = contents(disk, PATHS.kourou)
     disk.remove_tree(PATHS.kourou)
     store = Store.open(replace(SETTINGS, **changes), disk)  # type: ignore[arg-type]  # by name
     written = StoreWriter(store).write(drafts)
     store.close()
-    disk.remove_tree(PATHS.kourou)
-    disk.make_dirs(PATHS.kourou)
-    for path, data in ours.items():
-        disk.open(path, create_size=len(data)).pwrite(data, 0)
+    put_back(disk, ours)
     disk.overwrite(PATHS.checkpoint, 2 * (1_600_000_000_000).to_bytes(8, "big"), 0)
     return written
 
@@ -283,17 +289,14 @@ def test_segments_that_we_would_not_have_deleted_yet_tell_of_another(crashed: bo
     StoreWriter(store).write([Draft("Old", body=b"o" * 300) for _ in range(10)])
     StoreWriter(store).write([Draft("New", body=b"n" * 300) for _ in range(10)])
     store.flush()
-    ours = {path: disk.read(path) for path in disk.files() if path.is_relative_to(PATHS.kourou)}
+    ours = contents(disk, PATHS.kourou)
     disk.kill()
     disk.remove_tree(PATHS.kourou)
     other = Store.open(SETTINGS, disk)
     delete_before(other, other.end // SIZE * SIZE)
     start = other.log_range()[0]
     disk.kill() if crashed else other.close()
-    disk.remove_tree(PATHS.kourou)
-    disk.make_dirs(PATHS.kourou)
-    for path, data in ours.items():
-        disk.open(path, create_size=len(data)).pwrite(data, 0)
+    put_back(disk, ours)
     again = Store.open(SETTINGS, disk)
     assert again.report.external_writes == f"segments up to {start} were deleted, 0 was projected"
     (new,) = StoreWriter(again).write([Draft("Old")])
