@@ -60,21 +60,14 @@ def test_what_is_written_is_read_by_every_handle(disk: Disk, root: Path) -> None
     one = disk.open(root / "file", create_size=4096)
     two = disk.open(root / "file")
     one.pwrite(b"hello", 10)
-    one.pwritev([b"wor", bytearray(b"ld"), memoryview(b"!")], 15)
+    one.pwrite(bytearray(b"wor"), 15)
+    one.pwrite(memoryview(b"ld!"), 18)
     assert two.pread(11, 10) == b"helloworld!"
     assert bytes(two.mapped()[10:21]) == b"helloworld!"
     one.pwrite(b"J", 10)
     assert bytes(two.mapped()[10:15]) == b"Jello"
     one.close()
     two.close()
-
-
-def test_many_pieces_are_written_in_order(disk: Disk, root: Path) -> None:
-    pieces = [bytes([index % 256]) * 3 for index in range(2_000)]
-    file = disk.open(root / "file", create_size=0)
-    file.pwritev(pieces, 5)
-    assert file.pread(10_000, 5) == b"".join(pieces)
-    file.close()
 
 
 def test_reads_stop_at_the_end(disk: Disk, root: Path) -> None:

@@ -152,7 +152,7 @@ def test_streams_do_not_see_one_another(store: EventStore):
     store.append(topic_events(3))
     store.append(topic_events(5), stream="other")
     assert (store.info().next_offset, store.info(stream="other").next_offset) == (3, 5)
-    store.forget(stream="other")
+    store.set_aside(stream="other")
     assert store.info(stream="other").next_offset == 0
     assert store.events(stream="other") == []
     assert len(store.events()) == 3
@@ -177,7 +177,7 @@ def test_owners_of_one_database_do_not_mix(url: str):
     assert [each.offset for each in one.history("topic/T2").entries] == [7, 2]
     assert [each.offset for each in other.history("topic/T2").entries] == [3, 2, 1, 0]
     assert other.truncate(1) == 3
-    other.forget()
+    other.set_aside()
     other.begin(CONTROL.snapshot(state_after(written)))
     assert other.info().next_offset == 9
     [added] = one.record(
@@ -308,7 +308,7 @@ def test_a_lost_store_begins_with_a_state_and_says_what_it_does_not_know(store: 
     store.truncate(12)
     assert (store.info().at_ms, store.info().position) == (start.at_ms, -1)
     assert store.load(CONTROL) == (start, 12)
-    store.forget()
+    store.set_aside()
     assert store.append(written) == 20
 
 

@@ -16,7 +16,7 @@ from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
 from kourou.transport.remoting_server import RemotingLink
 from kourou.transport.zmq_socket import COPY_BELOW_BYTES, NOBLOCK, SNDMORE, open_router, send_parts
-from kourou_rigs.store import Draft, StoreWriter, small_settings
+from kourou_rigs.store import Draft, StoreWriter, delete_before, small_settings
 
 SEGMENT_BYTES = 1 << 20
 TIMES = 40  # more than the system's buffers take
@@ -77,7 +77,7 @@ def test_a_segment_that_is_deleted_meanwhile_arrives_whole(
         send_parts(router.send, [read.run], NOBLOCK)
     del read
     path = store.paths.segment(0)
-    assert store.delete_before(SEGMENT_BYTES) == 1
+    assert delete_before(store, SEGMENT_BYTES) == 1
     assert not path.exists()
     assert is_mapped(path), "ZeroMQ holds what it was given and not a copy"
     for _ in range(TIMES):
@@ -103,7 +103,7 @@ def test_a_tcp_connection_sends_from_the_segment_too(store: Store) -> None:
         assert 0 < link.queued_bytes < len(read.run), "the other side does not read yet"
         del read
         path = store.paths.segment(0)
-        store.delete_before(SEGMENT_BYTES)
+        delete_before(store, SEGMENT_BYTES)
         assert not path.exists()
         assert is_mapped(path), "the link holds what it was given and not a copy"
         came = b""

@@ -34,7 +34,7 @@ from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
 from kourou.sync import Client
 from kourou_rigs.served_here import ServedHere, served_here
-from kourou_rigs.store import readable
+from kourou_rigs.store import delete_before, readable
 from kourou_spark_etl.source.store_reader import StoreFiles
 
 SEGMENT = 64 * 1024
@@ -86,7 +86,7 @@ async def running(root: Path) -> AsyncIterator[Running]:
 def expire(root: Path, position: int) -> None:
     """Retention, while nobody serves."""
     with closing(Store.open(store_settings_of(settings_of(root)), RealDisk())) as store:
-        store.delete_before(position)
+        delete_before(store, position)
 
 
 @pytest.fixture

@@ -13,13 +13,11 @@ from kourou_bench import tracing_run
 from kourou_bench.memory_run import run_memory_bench
 from kourou_bench.tracing_run import TracingBench, run_tracing_bench
 
-FOR_PEOPLE = pytest.param(False, marks=pytest.mark.slow)
 WAIT_S = 30
 
 
-@pytest.mark.parametrize("as_json", [True, FOR_PEOPLE])
 def test_tracing_measures_sends_with_and_without_it(
-    as_json: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spans_of = tracing_run._spans_of
 
@@ -32,15 +30,8 @@ def test_tracing_measures_sends_with_and_without_it(
 
     monkeypatch.setattr(tracing_run, "_spans_of", patient)
     bench = TracingBench(rounds=1, seconds=0.1, ratio=1.0)
-    assert run_tracing_bench(bench, as_json=as_json) == 0
-    told = capfd.readouterr().out
-    if not as_json:
-        heading, *sides, spans = told.splitlines()
-        assert heading.endswith("100% traced; 1 rounds of 0.1 s in turns")
-        assert [line.split()[0] for line in sides] == ["without", "with"]
-        assert int(spans.split()[0].replace(",", "")) > 0
-        return
-    found = json.loads(told)
+    assert run_tracing_bench(bench, as_json=True) == 0
+    found = json.loads(capfd.readouterr().out)
     assert found["plain_sends_per_s"] > 0
     ratio = found["traced_sends_per_s"] / found["plain_sends_per_s"]
     assert math.isclose(found["ratio_of_sends"], ratio)
@@ -48,23 +39,14 @@ def test_tracing_measures_sends_with_and_without_it(
     assert found["spans"] > 0, "one of the two traces"
 
 
-@pytest.mark.parametrize("as_json", [True, FOR_PEOPLE])
-def test_memory_is_that_of_every_process_of_the_suite(
-    as_json: bool, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_memory_is_that_of_every_process_of_the_suite(capfd: pytest.CaptureFixture[str]) -> None:
     """A name server, two brokers with a copy and a filter server each, the console."""
-    assert run_memory_bench(settle_seconds=0, as_json=as_json) == 0
-    told = capfd.readouterr().out
+    assert run_memory_bench(settle_seconds=0, as_json=True) == 0
     services = [
         *("name server", "broker", "broker", "copy", "copy"),
         *("filter server", "filter server", "console"),
     ]
-    if not as_json:
-        _, _, *lines, whole, _ = told.splitlines()
-        assert [line[2:16].strip() for line in lines] == services
-        assert all(float(number) > 0 for line in (*lines, whole) for number in line.split()[-2:])
-        return
-    found = json.loads(told)
+    found = json.loads(capfd.readouterr().out)
     rows = found["processes"]
     assert [row["service"] for row in rows] == services
     assert all(0 < row["share_bytes"] <= row["resident_bytes"] for row in rows)

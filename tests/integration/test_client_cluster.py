@@ -25,6 +25,7 @@ from kourou.model.subscription import ConsumeFromWhere, MessageModel
 from kourou.model.topic import MessageQueue
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.testing.cluster import Cluster
+from kourou_rigs.waiting import until
 
 _numbers = count(1)
 
@@ -73,12 +74,6 @@ class Inbox:
         self.bodies += [one.body for one in (item if isinstance(item, list) else [item])]
         if len(self.bodies) >= self.wanted:
             self.full.set()
-
-
-async def until(condition) -> None:
-    """Let the loop turn until something that other threads do has happened."""
-    for _ in iter(condition, True):
-        await asyncio.sleep(0)
 
 
 @pytest.mark.feature("F001", "F002", "F017", "F164")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -80,25 +78,3 @@ def test_a_benchmark_prints_its_figures(cluster: LocalCluster, work: tuple[str, 
     assert len(figures) >= 3
     assert all(figure["value"] > 0 and figure["unit"] for figure in figures)
     assert all(figure["settings"]["messages"] == 200 for figure in figures)
-
-
-@pytest.mark.timeout(300)  # several processes: a minute on a machine with much to do
-def test_up_serves_until_ctrl_c_and_drains(tmp_path: Path) -> None:
-    command = [*KOUROU, "up", "--free-ports", "--folder", str(tmp_path / "up"), "--brokers", "2"]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert running.stdout is not None
-    lines: list[str] = []
-    for line in running.stdout:
-        lines.append(line)
-        if "Ctrl-C" in line:
-            break
-    said = "".join(lines)
-    assert "broker-b" in said
-    assert "filter-server-b0" in said or "no filter servers" in said
-    address = next(line.split("=")[1].strip() for line in lines if "NAMESRV_ADDR=" in line)
-    assert kourou("send", "t", "x", "-n", address).returncode == 0
-    running.send_signal(signal.SIGINT)
-    rest, _ = running.communicate(timeout=60)
-    assert running.returncode == 0
-    assert "stopped" in rest
-    assert not list((tmp_path / "up").glob("store-*/abort"))

@@ -28,9 +28,9 @@ from kourou.service.processes import Child, Children
 from kourou.transport.zmq_client import WireReply, ZmqConnection
 from kourou_rigs.postgres import PostgresServer
 from kourou_rigs.reading import read_topic
+from kourou_rigs.waiting import until
 
 TIMEOUT_MS = 30_000
-WAIT_S = 60
 
 
 @pytest.fixture
@@ -54,12 +54,6 @@ def database(broker: Child) -> dict[str, Any]:
     with urllib.request.urlopen(f"{broker.ready['admin']}/statistics") as page:
         found: dict[str, Any] = json.load(page)["event_store"]
     return found
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not condition():  # noqa: ASYNC110 - another process; each look is a request to it
-            await asyncio.sleep(0)
 
 
 async def caught_up(broker: Child) -> None:

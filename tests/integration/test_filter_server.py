@@ -23,14 +23,11 @@ import msgspec
 import pytest
 
 from kourou.errors import Code, KourouError
-from kourou.protocol.bodies.filter_bodies import decode_filter_statistics, decode_filter_trial
 from kourou.protocol.messages.filter_server import (
     ChangeFilter,
     FilterResponse,
-    GetFilterStatistics,
     PutFilter,
     RegisterMessageFilterClass,
-    TryFilter,
 )
 from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.protocol.messages.sends import SendMessage
@@ -207,20 +204,6 @@ async def test_a_filter_that_breaks_delivers_what_is_before_and_stays(
             while reply.code != Code.SUCCESS or numbers(reply)[:1] != [8]:
                 reply = await server.request(a_pull(7, "breaks"), timeout_ms=10_000)
         assert place(reply).next_begin_offset == 39
-
-
-@pytest.mark.feature("F242")
-async def test_dry_runs_and_statistics(cluster: LocalCluster) -> None:
-    async with connected(cluster.filter_servers[1]) as server:
-        wish = TryFilter(consumer_group=GROUP, name="tried", topic=TOPIC, count=10)
-        reply = await server.request(wish, body=(EVEN,), timeout_ms=20_000)
-        trial = decode_filter_trial(b"".join(map(bytes, reply.body)))
-        assert (trial.seen, trial.passed, trial.failed) == (10, 5, 0)
-        assert [one.offset for one in trial.messages] == list(range(MESSAGES - 10, MESSAGES))
-        reply = await server.request(GetFilterStatistics(name=NAME), timeout_ms=10_000)
-        (figures,) = decode_filter_statistics(b"".join(map(bytes, reply.body)))
-        assert figures.seen >= figures.passed > 0
-        assert figures.bytes_in > figures.bytes_out
 
 
 def test_its_pages_tell_how_it_is(cluster: LocalCluster) -> None:

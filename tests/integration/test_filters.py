@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from kourou import Client, ConsumerSettings, Filter, PullConsumerSettings
-from kourou.errors import BadRequest, FilterFailed
+from kourou.errors import FilterFailed
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.sync import Client as SyncClient
@@ -183,8 +183,3 @@ def test_the_blocking_face(cluster):
         assert mq.admin.filters.servers()["broker-a"] == tuple(
             sorted(server.ready["zmq"].removeprefix("tcp://") for server in cluster.filter_servers)
         )
-
-
-def test_a_line_that_may_not_stand_there_is_refused_before_anything_runs():
-    with pytest.raises(BadRequest, match="1:1"):
-        Filter("import os\n" + MENDED, name="os")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou.errors import Corrupt, StoreFaulted
+from kourou.errors import StoreFaulted
 from kourou.store.paths import StorePaths
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
@@ -145,15 +145,3 @@ def test_eio_at_the_kth_sync_of_a_follower(rounds: Callable[[int], int]) -> None
         assert readable(found, "TopicA", 1)[: len(expected)] == expected, k
         pair.mended(after, found)
     assert failed > 5
-
-
-def test_damage_that_a_leader_ships_is_refused_by_a_follower() -> None:
-    pair = Pair()
-    data = bytearray(pair.log_of_leader())
-    for at in range(0, len(data), 37):
-        follower = Store.open(MEMBER, SimDisk())
-        data[at] ^= 1
-        with pytest.raises(Corrupt):
-            follower.append_chunk(0, bytes(data))
-        data[at] ^= 1
-        assert follower.end == 0

@@ -7,10 +7,9 @@ of which the log tells nothing any more.
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,8 @@ from kourou.store.store import Store
 from kourou.sync import Client
 from kourou_ha_replica.config import ReplicaSettings
 from kourou_rigs.served_here import ServedHere, served_here
-from kourou_rigs.store import readable
+from kourou_rigs.store import delete_before, readable
+from kourou_rigs.waiting import until
 
 SEGMENT = 64 * 1024
 TIMEOUT_MS = 20_000
@@ -91,11 +91,6 @@ async def running(
     assert met == []
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - what is waited for has no event to wait on
-        await asyncio.sleep(0)
-
-
 async def decide_things(leader: Running) -> None:
     """What a late follower will not find in the log."""
     for name, queues in (("orders", 4), ("idle", 2), ("gone", 1)):
@@ -120,7 +115,7 @@ async def decide_things(leader: Running) -> None:
 def expire(root: Path, position: int) -> None:
     """Retention, while nobody serves."""
     store = Store.open(store_settings_of(leading(root)), RealDisk())
-    store.delete_before(position)
+    delete_before(store, position)
     store.close()
 
 

@@ -241,35 +241,6 @@ async def test_what_it_cannot_do_it_says(start: Start, talk: Talk) -> None:
     assert b"listenPort=0\n" in bytes(settings.body[0])
 
 
-def test_a_second_one_on_the_same_port_is_refused(start: Start, tmp_path: Path) -> None:
-    first = start()
-    (tmp_path / "second").mkdir()
-    port = first.zmq.rpartition(":")[2]
-    second = Process(tmp_path / "second", [f"zmqPort={port}", "adminPort=0"])
-    code, errors = second.wait()
-    assert code == 2
-    assert errors == (
-        f"kourou namesrv: port {port} on 127.0.0.1 is taken "
-        "(another process listens there; stop it or choose another port)\n"
-    )
-    assert not (tmp_path / "second" / "kv").exists()
-
-
-@pytest.mark.parametrize(
-    ("setting", "sentence"),
-    [
-        ("listenPrt=1", "setting 'listenPrt' not found (did you mean listenPort?)"),
-        ("listenPort=x", "listenPort='x' is refused on the command line"),
-        ("bindAddress=0.0.0.0", "bindAddress=0.0.0.0 is refused"),
-    ],
-)
-def test_bad_settings_are_one_clear_sentence(start: Start, setting: str, sentence: str) -> None:
-    code, errors = start(setting).wait()
-    assert code == 2
-    assert sentence in errors
-    assert errors.count("\n") == 1
-
-
 def test_a_damaged_file_is_refused_and_left_alone(start: Start, tmp_path: Path) -> None:
     damaged = tmp_path / "kv" / "kvConfig.json"
     damaged.parent.mkdir()
@@ -315,18 +286,3 @@ def test_it_stops_on_a_signal(start: Start) -> None:
         code, errors = start().end(how)
         assert code == 0
         assert "Traceback" not in errors
-
-
-@pytest.mark.feature("F355", "F356", "F357")
-def test_printed_settings_can_be_read_back(tmp_path: Path) -> None:
-    def printed(*arguments: str) -> str:
-        return subprocess.run(
-            [sys.executable, "-m", "kourou_namesrv", *arguments],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-
-    template = tmp_path / "namesrv.conf"
-    template.write_text(printed("-m").replace("listenPort=9876", "listenPort=9999"))
-    assert "listenPort=9999\n" in printed("-c", str(template), "-p")

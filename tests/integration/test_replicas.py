@@ -273,36 +273,6 @@ async def test_consumers_go_on_from_the_replica_and_back(tmp_path: Path) -> None
             assert set(again.seen) <= {reader.seen[-1], b"150"}
 
 
-async def test_a_backlog_is_read_from_the_replica_of_a_leader_that_stands_still(
-    tmp_path: Path,
-) -> None:
-    """The leader answers the first pull; the rest comes from the replica."""
-    keys = {
-        "mappedFileSizeCommitLog": str(SEGMENT), "adminEnable": "false", "slaveTimeout": "60000",
-        "brokerRole": "SYNC_MASTER", "slaveReadEnable": "true",
-        "accessMessageInMemoryMaxRatio": "0",
-    }  # fmt: skip
-    queue = MessageQueue("orders", NAME, 0)
-    with LocalCluster(tmp_path, ClusterSettings(broker=keys, replicas=1)) as pair:
-        async with Client(pair.address, settings=QUICK, producer=PATIENT) as mq:
-            await in_sync(mq, "first")
-            for number in range(20):
-                sent = await mq.send("orders", b"%d" % number, queue=queue)
-                assert sent.status is SendStatus.SEND_OK
-            puller = await mq.pull_consumer("late")
-            pulled = await puller.pull(queue, 0, count_max=2)
-            found = [one.body for one in pulled.messages]
-            pair.brokers[0].signal(signal.SIGSTOP)
-            try:
-                while len(found) < 20:
-                    pulled = await puller.pull(queue, pulled.next_offset, count_max=2)
-                    found += [one.body for one in pulled.messages]
-            finally:
-                pair.brokers[0].signal(signal.SIGCONT)
-            await puller.close()
-        assert found == [b"%d" % number for number in range(20)]
-
-
 async def refused_by(replica: Child) -> None:
     """A replica stores nothing, and says who does."""
     connection = ZmqConnection(zmq_address(replica).removeprefix("tcp://"))

@@ -1,4 +1,4 @@
-"""The store against torn writes, rotten bits, failing and full disks, case by case.
+"""The store against torn writes, rotten bits and failing disks, case by case.
 
 Each test walks through all places where the fault can strike (a tenth of them without --slow) and
 prints how many it tried. The bar is everywhere the same: no wrong byte is served, what was
@@ -7,12 +7,7 @@ acknowledged and was not itself hit is there, no offset is given twice, nothing 
 
 from __future__ import annotations
 
-import json
 import random
-import shutil
-import subprocess
-import sys
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -368,117 +363,3 @@ def after_the_fault(store: Store, disk: SimDisk) -> None:
     assert {path: disk.read(path) for path in disk.files()} == before
     records, _ = served(store)
     assert all(int.from_bytes(record[28:36], "big") < max(1, flushed) for record in records)
-
-
-# -- a full disk ----------------------------------------------------------------------------------
-
-MOUNTED_MIB = 16
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A real file system of 16 MiB: ext4 on a loop device, or a tmpfs."""
-    mount_point = tmp_path / "mnt"
-    mount_point.mkdir()
-    image = tmp_path / "image"
-    image.write_bytes(b"")
-    commands = [
-        [
-            ["truncate", "-s", f"{MOUNTED_MIB}M", str(image)],
-            ["mkfs.ext4", "-q", "-m", "0", "-O", "^has_journal", str(image)],
-            ["mount", "-o", "loop", str(image), str(mount_point)],
-        ],
-        [["mount", "-t", "tmpfs", "-o", f"size={MOUNTED_MIB}m", "tmpfs", str(mount_point)]],
-    ]
-    for attempt in commands:
-        if all(shutil.which(command[0]) for command in attempt) and all(
-            subprocess.run(command, check=False, capture_output=True).returncode == 0
-            for command in attempt
-        ):
-            break
-    else:
-        pytest.skip("needs root: neither a loop device nor a tmpfs can be mounted here")
-    yield mount_point
-    subprocess.run(["umount", str(mount_point)], check=True)
-
-
-FILL = textwrap.dedent("""
-    import json, sys
-    from pathlib import Path
-    from kourou.store.real_disk import RealDisk
-    from kourou.store.store import Store
-    from kourou_rigs.store import Draft, StoreWriter, small_settings
-
-    root = Path(sys.argv[1])
-    ballast = root / "ballast"
-    ballast.write_bytes(bytes(3 << 20))
-    settings = small_settings(
-        root / "store", segment_size_bytes=1 << 20, queue_file_units=3000,
-        index_slots=1000, index_entries=4000,
-    )
-    store = Store.open(settings, RealDisk())
-    def read_all():
-        found, offset = 0, 0
-        while offset < store.queue_range("TopicA", 0)[1]:
-            read = store.read_queue("TopicA", 0, offset, max_messages=500, max_bytes=1 << 22,
-                                    codes=None, below=store.end)
-            assert read.corrupt_offsets == [] and read.next_offset > offset
-            assert all(bytes(one[88:90]) == b"xy" for one in read.records)
-            found += len(read.records)
-            offset = read.next_offset
-        return found
-    def fill(limit):
-        count = 0
-        while count < limit:
-            writer = StoreWriter(store)
-            batch = writer.stamp([Draft(body=b"xy" * 1000, keys=(f"k{n}",)) for n in range(20)])
-            if batch[-1].end > store.space.allocated_end:
-                if store.allocate_next(batch[-1].end).full:
-                    break
-            writer.append(batch)
-            store.dispatch()
-            store.flush()
-            count += len(batch)
-        return count
-    result = {"first": fill(10**6), "fault": store.fault, "end": store.end}
-    result["read_when_full"] = read_all()
-    result["full"] = store.space.full
-    try:
-        store.checkpoint()
-    except Exception as error:
-        result["checkpoint"] = repr(error)
-    ballast.unlink()
-    store.dispatch()
-    result["second"] = fill(200)
-    result["read_after"] = read_all()
-    result["behind"] = store.dispatch_behind_bytes
-    store.close()
-    store = Store.open(settings, RealDisk())
-    result["way"] = store.report.way
-    result["read_again"] = read_all()
-    store.close()
-    print(json.dumps(result))
-""")
-
-
-def test_a_full_disk_of_16_mib(small_disk: Path, tell: Tell) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FILL, str(small_disk)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
-    assert done.returncode == 0, f"exit {done.returncode}: {done.stderr[-2000:]}"
-    result = json.loads(done.stdout)
-    assert result["first"] > 2_000
-    assert result["full"]
-    assert result["fault"] is None
-    assert result["read_when_full"] > 0, "reads continue"
-    assert result["second"] == 200, "writing resumes when space is freed"
-    assert result["read_after"] == result["first"] + 200
-    assert result["behind"] == 0
-    assert result["way"] == "after a clean stop"
-    assert result["read_again"] == result["read_after"]
-    assert "checkpoint" not in result
-    tell(f"full disk of {MOUNTED_MIB} MiB: {result}")

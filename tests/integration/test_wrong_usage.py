@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import signal
@@ -213,26 +212,6 @@ def test_a_second_broker_on_the_same_store(tmp_path: Path) -> None:
         assert cluster.stop() == {"broker-a": 0, "namesrv": 0}
 
 
-def test_a_second_broker_on_a_shared_path(tmp_path: Path, stopped: Path) -> None:
-    """Its root is its own, and stays as it was."""
-    shared = tmp_path / "shared" / "index"
-    settings = ClusterSettings(broker={**SIZES, "storePathIndex": str(shared)})
-    own = Path(shutil.copytree(stopped, tmp_path / "own"))
-    with LocalCluster(tmp_path, settings) as cluster:
-        fill(cluster)
-        first = cluster.brokers[0]
-        first.signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WNOWAIT)
-        try:
-            before = contents(shared)
-            sentence = refused_untouched(own, "--set", f"storePathIndex={shared}")
-            assert contents(shared) == before
-        finally:
-            first.signal(signal.SIGCONT)
-        assert f"another broker uses storePathIndex={shared} (stop it, or give" in sentence
-        assert cluster.stop() == {"broker-a": 0, "namesrv": 0}
-
-
 def sent_in_the_end(client: Client) -> str:
     """The name server may have given up who stood still, and hears of it in a moment."""
     waiting = threading.Event()
@@ -242,11 +221,6 @@ def sent_in_the_end(client: Client) -> str:
         except (TopicNotFound, Unavailable):
             waiting.wait(0.1)
     raise AssertionError("the broker is not back in a minute")
-
-
-def test_a_store_of_a_newer_version(crashed: Path) -> None:
-    (crashed / "kourou" / "format.json").write_text(json.dumps({"format": 1_000}))
-    assert "format 1000" in refused_untouched(crashed)
 
 
 def damage(database: Path) -> str:
@@ -280,13 +254,3 @@ def test_an_event_store_that_cannot_be_used(
     with closing(sqlite3.connect(database)) as connection:
         (count,) = connection.execute("SELECT count(*) FROM events").fetchone()
     assert count > 0, "rebuilt from the log"
-
-
-def test_a_store_that_lacks_its_version_is_taken_over_aloud(tmp_path: Path, stopped: Path) -> None:
-    store = Path(shutil.copytree(stopped, tmp_path / stopped.name))
-    (store / "kourou" / "format.json").unlink()
-    with LocalCluster(tmp_path, SETTINGS) as cluster, Client(cluster.address, group="g") as client:
-        assert bodies(client) == [b"before"]
-        log = cluster.brokers[0].log_path.read_text()
-    assert "has a log but no kourou/format.json" in log
-    assert (store / "kourou" / "format.json").exists()

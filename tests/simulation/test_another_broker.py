@@ -24,7 +24,7 @@ from kourou.protocol.record.message_record import decode_record
 from kourou.store.paths import StorePaths
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk
-from kourou_rigs.store import Draft, StoreWriter, Written, small_settings
+from kourou_rigs.store import Draft, StoreWriter, Written, delete_before, small_settings
 
 ROOT = Path("/store")
 PATHS = StorePaths.under(ROOT)
@@ -186,7 +186,7 @@ class Life:
 
     def delete(self, store: Store) -> None:
         """Old segments go, and what was promised of them."""
-        store.delete_before(self.rng.randrange(store.end + 1))
+        delete_before(store, self.rng.randrange(store.end + 1))
         start = store.log_range()[0]
         self.promised = {p: item for p, item in self.promised.items() if item.position >= start}
         self.events["segments deleted by the other"] += 1

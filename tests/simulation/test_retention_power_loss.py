@@ -18,7 +18,7 @@ import pytest
 
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk
-from kourou_rigs.store import Draft, StoreWriter, small_settings
+from kourou_rigs.store import Draft, StoreWriter, delete_before, small_settings
 
 SETTINGS = small_settings(Path("/store"), segment_size_bytes=4_096, queue_file_units=8)
 TARGETS = [("A", 0), ("A", 1), ("B", 0), ("%DLQ%g", 0)]
@@ -91,7 +91,7 @@ class Life:
         position = self.rng.randrange(start, end + 1)
         self.asked_up_to = max(self.asked_up_to, position)
         before = store.log_range()[0]
-        store.delete_before(position)
+        delete_before(store, position)
         self.promise()  # it makes a checkpoint first
         if store.log_range()[0] > before:
             self.events["deleted"] += 1

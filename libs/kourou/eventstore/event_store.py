@@ -28,7 +28,7 @@ from kourou.errors import Corrupt, Rejected
 from kourou.events.control_events import Cause, Event, Recorded
 from kourou.events.stream import Snapshot, State, StreamKind, WrittenMeanwhile
 from kourou.eventstore.database import Database, sqlite_url
-from kourou.eventstore.schema import bring_up_to_date, events, snapshots, streams
+from kourou.eventstore.schema import bring_up_to_date
 from kourou.eventstore.stream_rows import (
     HistoryParams,
     StreamInfo,
@@ -239,14 +239,6 @@ class EventStore:
                 )
             delete_from(connection, stream, next_offset)
             return info.next_offset - next_offset
-
-    def forget(self, *, stream: str = CONTROL.name) -> None:
-        """Delete everything of a stream."""
-        stream = self.named(stream)
-        with self._writing() as connection:
-            connection.execute(events.delete().where(events.c.stream == stream))
-            connection.execute(snapshots.delete().where(snapshots.c.stream == stream))
-            connection.execute(streams.delete().where(streams.c.name == stream))
 
     def set_aside(self, *, stream: str = CONTROL.name) -> str:
         """Rename a stream, so that it can start again; returns its new name, "" if it was empty.

@@ -11,7 +11,6 @@ Both implementations pass tests/contract/test_disk.py. They guarantee:
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -32,10 +31,6 @@ class File(Protocol):
 
     def pwrite(self, data: Buffer, at: int) -> None:
         """Write all of `data` at byte `at`; the file grows if necessary."""
-        ...
-
-    def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
-        """Write the pieces back to back at byte `at`."""
         ...
 
     def fdatasync(self) -> None:

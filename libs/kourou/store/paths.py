@@ -155,15 +155,6 @@ class StorePaths:
         """Data truncated from the log, for the operator."""
         return self.kourou / "diverged"
 
-    @property
-    def incoming(self) -> Path:
-        """Segments that are being fetched from another replica.
-
-        They are renamed into the log, so they must be on its file system.
-        """
-        below_root = self.commit_log.parent == self.root
-        return (self.kourou if below_root else self.commit_log) / "incoming"
-
     def segment(self, start: int) -> Path:
         """The log segment that starts at position `start`."""
         return self.commit_log / file_name(start)

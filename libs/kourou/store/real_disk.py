@@ -15,13 +15,11 @@ import mmap
 import os
 import shutil
 import struct
-from collections.abc import Sequence
 from pathlib import Path
 
 from kourou.store.disk import Buffer
 
 _UNFINISHED = ".creating"
-_PIECES_MAX = 512  # below IOV_MAX, which is 1024 on Linux
 _LOCK_BYTES = 1  # RocketMQ locks the first byte of the file
 
 
@@ -57,16 +55,6 @@ class RealFile:
             at += written
             written = os.pwrite(self._fd, rest, at)
             rest = rest[written:]
-
-    def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
-        """Write the pieces back to back at byte `at`."""
-        for first in range(0, len(pieces), _PIECES_MAX):
-            some = pieces[first : first + _PIECES_MAX]
-            size = sum(len(piece) for piece in some)
-            written = os.pwritev(self._fd, some, at)
-            if written != size:
-                self.pwrite(memoryview(b"".join(some))[written:], at + written)
-            at += size
 
     def fdatasync(self) -> None:
         """Return once everything written survives a power loss."""

@@ -395,19 +395,6 @@ class Store(Copies):
         except OSError as error:
             raise self._failed("deleting old log segments", error) from error
 
-    def delete_before(self, position: int) -> int:
-        """Delete everything entirely below `position` at once, but never the last segment.
-
-        Returns how many segments. A broker does it step by step, see
-        kourou.store.retention.deletion.
-        """
-        self.checkpoint()
-        deletion = self.deletion(position)
-        for _ in deletion.forget():
-            pass
-        self.checkpoint()
-        return self.remove(deletion)
-
     def cut(self, position: int, confirmed: int) -> Cut:
         """Truncate the log at `position`, where the leader's history diverges. Closes the store.
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 import errno
 import random
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 
 from kourou.store.disk import Buffer
@@ -77,10 +76,6 @@ class SimFile:
     def pwrite(self, data: Buffer, at: int) -> None:
         """Write all of `data` at byte `at`."""
         self._disk.write(self._inode, bytes(data), at)
-
-    def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
-        """Write the pieces back to back at byte `at`."""
-        self._disk.write(self._inode, b"".join(pieces), at)
 
     def fdatasync(self) -> None:
         """Make all writes durable, or fail if a failure is due."""

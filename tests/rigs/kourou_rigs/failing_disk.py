@@ -17,7 +17,6 @@ import errno
 import os
 import signal
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,13 +106,6 @@ class FailingFile(RealFile):
         self._take(at, len(data))
         self._unsynced.append((at, len(data)))
         super().pwrite(data, at)
-
-    def pwritev(self, pieces: Sequence[Buffer], at: int) -> None:
-        """Write the pieces back to back at byte `at`, if there is space."""
-        size = sum(len(piece) for piece in pieces)
-        self._take(at, size)
-        self._unsynced.append((at, size))
-        super().pwritev(pieces, at)
 
     def fdatasync(self) -> None:
         """Sync, fail or kill the process, as ordered."""

@@ -17,6 +17,7 @@ from kourou.protocol.record.layout import POSITION_AT, encode_host
 from kourou.protocol.record.message_record import encode_draft
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
+from kourou.testing.disk import SimDisk
 
 TEST_SEGMENT_BYTES = 16 * 1024
 _HOST = encode_host(("127.0.0.1", 10911))
@@ -33,6 +34,15 @@ def small_settings(root: Path, **changes: object) -> StoreSettings:
         **changes,
     }
     return StoreSettings(root=root, **values)  # type: ignore[arg-type]  # fields by name
+
+
+def disk_with(directory: Path, seed: int = 0, **options: int) -> SimDisk:
+    """A simulated disk with this directory, which survives a power loss."""
+    disk = SimDisk(seed, **options)
+    disk.make_dirs(directory)
+    disk.sync_dir(Path("/"))
+    disk.sync_dir(directory.parent)
+    return disk
 
 
 class Draft(NamedTuple):
@@ -176,3 +186,16 @@ def follow(
         assert follower.end == chunk.end
         count += 1
     return count
+
+
+def delete_before(store: Store, position: int) -> int:
+    """Delete everything entirely below `position` at once; returns how many segments went.
+
+    A broker does the same step by step.
+    """
+    store.checkpoint()
+    deletion = store.deletion(position)
+    for _ in deletion.forget():
+        pass
+    store.checkpoint()
+    return store.remove(deletion)

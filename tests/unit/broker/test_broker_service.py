@@ -6,7 +6,6 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,8 +18,13 @@ from kourou.broker.config import BrokerSettings
 from kourou.errors import Code, ConfigError
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.protocol.messages.broker_admin import GetBrokerConfig, GetHistory
-from kourou.protocol.messages.namesrv import GetRouteInfoByTopic, RegisterBroker
+from kourou.protocol.messages.namesrv import (
+    GetRouteInfoByTopic,
+    RegisterBroker,
+    UnregisterBroker,
+)
 from kourou.protocol.messages.sends import SendMessage
+from kourou.protocol.request import Request
 from kourou.protocol.wire.frames import (
     Frame,
     FrameKind,
@@ -38,6 +42,7 @@ from kourou.transport import tcp_server
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_server import Inbound, ZmqServer
 from kourou_rigs.list_server import ListServer, answer_of
+from kourou_rigs.waiting import until
 
 
 def settings(root: Path, **changes: object) -> BrokerSettings:
@@ -56,11 +61,6 @@ def settings(root: Path, **changes: object) -> BrokerSettings:
 def message(**fields: object) -> SendMessage:
     given = {"producer_group": "p", "topic": "orders", "queue_id": 0, "born_timestamp": 1, **fields}
     return SendMessage(default_topic="TBW102", default_topic_queue_nums=4, **given)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - what is waited for has no event to wait on
-        await asyncio.sleep(0)
 
 
 @asynccontextmanager
@@ -235,54 +235,48 @@ async def test_without_sync_flush_a_send_does_not_wait_for_the_disk(tmp_path, mo
         may_flush.set()
 
 
-@pytest.mark.feature("F326")
-async def test_it_registers_with_the_name_servers_that_are_named(tmp_path) -> None:
-    heard: list[RegisterBroker] = []
+class NameServer(ZmqServer):
+    """Accepts every registration, and keeps what it heard."""
 
-    def answer(frames: list[Inbound]) -> None:
+    def __init__(self) -> None:
+        super().__init__("127.0.0.1:0", self._answer, lambda _peer: None)
+        self.heard: list[Request] = []
+
+    def _answer(self, frames: list[Inbound]) -> None:
         for inbound in frames:
-            request = decode_request(inbound.frame)
-            if isinstance(request, RegisterBroker):
-                heard.append(request)
-            head = encode_reply(inbound.frame.correlation, Code.SUCCESS)
-            name_server.send(inbound.peer, (head,))
+            self.heard.append(decode_request(inbound.frame))
+            self.send(inbound.peer, (encode_reply(inbound.frame.correlation, Code.SUCCESS),))
 
-    name_server = ZmqServer("127.0.0.1:0", answer, lambda _peer: None)
-    name_server.start()
-    try:
-        async with running(settings(tmp_path)) as (service, _):
-            assert service._registration is None, "none is named by default"
-        assert heard == []
-        async with running(settings(tmp_path, namesrv_addr=f" {name_server.address}; ")):
-            assert [request.broker_name for request in heard] == ["broker-a"]
-    finally:
-        name_server.close()
+
+@pytest.fixture
+async def name_server():
+    made = NameServer()
+    made.start()
+    yield made
+    made.close()
+
+
+@pytest.mark.feature("F326")
+async def test_it_registers_with_the_name_servers_that_are_named(tmp_path, name_server) -> None:
+    async with running(settings(tmp_path)) as (service, _):
+        assert service._registration is None, "none is named by default"
+    assert name_server.heard == []
+    async with running(settings(tmp_path, namesrv_addr=f" {name_server.address}; ")):
+        assert [request.broker_name for request in name_server.heard] == ["broker-a"]
 
 
 @pytest.mark.feature("F334")
 async def test_it_registers_with_the_name_servers_that_the_address_server_lists(
-    tmp_path, caplog
+    tmp_path, name_server, caplog
 ) -> None:
-    heard: list[str] = []
-
-    def answer(frames: list[Inbound]) -> None:
-        for inbound in frames:
-            heard.append(type(decode_request(inbound.frame)).__name__)
-            head = encode_reply(inbound.frame.correlation, Code.SUCCESS)
-            name_server.send(inbound.peer, (head,))
-
-    name_server = ZmqServer("127.0.0.1:0", answer, lambda _peer: None)
-    name_server.start()
-    try:
-        async with ListServer([answer_of(name_server.address.encode())]).running() as http:
-            asks = {"fetch_namesrv_addr": True, "address_server": http.address}
-            async with running(settings(tmp_path, **asks)) as (service, _):
-                assert service._statistics()["name_servers"] == {name_server.address: True}
-                assert heard == ["RegisterBroker"]
-            assert heard == ["RegisterBroker", "UnregisterBroker"]
-            assert http.paths == ["/rocketmq/nsaddr"]
-    finally:
-        name_server.close()
+    async with ListServer([answer_of(name_server.address.encode())]).running() as http:
+        asks = {"fetch_namesrv_addr": True, "address_server": http.address}
+        async with running(settings(tmp_path, **asks)) as (service, _):
+            assert service._statistics()["name_servers"] == {name_server.address: True}
+            assert [type(each) for each in name_server.heard] == [RegisterBroker]
+        assert [type(each) for each in name_server.heard] == [RegisterBroker, UnregisterBroker]
+        assert http.paths == ["/rocketmq/nsaddr"]
+    name_server.close()
     async with running(settings(tmp_path, **asks)) as (service, connection):
         assert "cannot find this broker through a name server" in caplog.text, (
             "it says so, and serves all the same"
@@ -299,14 +293,6 @@ async def test_without_its_database_the_broker_serves(tmp_path) -> None:
         reply = await connection.request(message(), body=(b"x",), timeout_ms=60_000)
         assert reply.code == Code.SUCCESS
         await until(lambda: bool(service._statistics()["event_store"]["trouble"]))
-
-
-async def test_requests_that_are_not_a_brokers_are_answered_so(tmp_path) -> None:
-    async with running(settings(tmp_path)) as (_, connection):
-        request = GetRouteInfoByTopic(topic="orders")
-        reply = await connection.request(request, timeout_ms=60_000)
-        assert reply.code == Code.REQUEST_CODE_NOT_SUPPORTED
-        assert (await connection.request(GetBrokerConfig(), timeout_ms=60_000)).code == 0
 
 
 async def test_a_request_beyond_the_inbox_limit_is_refused(tmp_path, monkeypatch) -> None:

@@ -62,42 +62,6 @@ def test_a_broker_is_called_by_the_name_of_its_host(
     assert BrokerSettings().broker_name == name
 
 
-@pytest.mark.parametrize(
-    ("key", "ours", "seed", "rocketmq"),
-    [
-        # Defaults alone: what these keys do is proved elsewhere.
-        ("brokerRole", "ASYNC_MASTER", "ASYNC_MASTER", "ASYNC_MASTER"),
-        ("haMasterAddress", "", "", ""),
-        ("messageIndexEnable", "true", "true", "true"),
-        ("storePathCommitLog", "", "$HOME/store/commitlog", "$HOME/store/commitlog"),
-        ("brokerClusterName", "DefaultCluster", "DefaultCluster", "DefaultCluster"),
-        ("brokerName", "the host's name", "the host's name", "the host's name"),
-        ("brokerIP1", "", "the local address", "the local address"),
-        ("listenPort", "10911", "10911", "10911"),
-        ("namesrvAddr", "", "", ""),
-        ("brokerId", "0", "0", "0"),
-        ("rejectTransactionMessage", "false", "false", "false"),
-        ("flushDiskType", "ASYNC_FLUSH", "ASYNC_FLUSH", "ASYNC_FLUSH"),
-        ("maxMessageSize", "4194304", "131072", "4194304"),
-        ("diskMaxUsedSpaceRatio", "75", "75", "75"),
-        ("allowLoseUnconsumed", "true", "", ""),
-        ("enablePropertyFilter", "true", "false", "false"),
-        ("flushIntervalCommitLog", "500", "500", "500"),
-        ("flushCommitLogLeastPages", "4", "4", "4"),
-        ("flushCommitLogThoroughInterval", "10000", "10000", "10000"),
-        ("flushCommitLogTimed", "false", "false", "true"),
-        ("flushConsumerOffsetInterval", "5000", "", "5000"),
-        ("registerNameServerPeriod", "30000", "", "30000"),
-        ("defaultTopicQueueNums", "8", "", "8"),
-        ("mappedFileSizeCommitLog", "1073741824", "", "1073741824"),
-        ("mappedFileSizeConsumeQueue", "6000000", "", "6000000"),
-        ("groupSubscriptionPolicy", "warn", "", ""),
-    ],
-)
-def test_defaults_that_are_settled(key: str, ours: str, seed: str, rocketmq: str) -> None:
-    test_a_key_and_its_three_defaults(key, ours, seed, rocketmq)
-
-
 @pytest.mark.feature("F355", "F356", "F357")
 def test_what_is_printed_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     BrokerSettings(broker_name="b1", reserved_hours=5).print_to_stdout(explained=True)

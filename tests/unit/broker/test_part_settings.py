@@ -66,27 +66,6 @@ def test_every_dynamic_key_has_an_effect(spec) -> None:
     assert in_force(engine) != before, f"{spec.key} is called dynamic and changes nothing"
 
 
-@pytest.mark.feature("F328", "F329", "F331", "F342")
-def test_what_is_configured_arrives() -> None:
-    settings = BrokerSettings(
-        broker_name="b",
-        cluster_name="c",
-        auto_create=False,
-        default_queue_nums=3,
-        transfer_bytes_in_memory=7,
-        hold_ms_max=101,
-        group_subscription_policy="refuse",
-    )
-    policy = EffectivePolicy.of(settings)
-    assert (policy.cluster_name, policy.transfer_bytes_in_memory, policy.hold_ms_max) == (
-        "c",
-        7,
-        101,
-    )
-    assert policy.group_subscription_policy == "refuse"
-    assert (policy.auto_create, policy.default_queue_nums) == (False, 3)
-
-
 @pytest.mark.feature("F099", "F100", "F101", "F335", "F346")
 def test_the_store_gets_its_keys() -> None:
     settings = BrokerSettings(

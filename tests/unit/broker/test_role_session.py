@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,18 @@ from kourou.engine.effects import ChangeRole, CutLog
 from kourou.engine.policy import BrokerRole
 from kourou.errors import Code, DiskFull
 from kourou.protocol.messages.namesrv import RegisterBroker, RegisterBrokerResponse
+from kourou.protocol.messages.replication import Attach
 from kourou.protocol.wire.frames import decode_request, encode_reply
 from kourou.replication.epochs import next_epoch
 from kourou.replication.static_follower import FollowerStep
+from kourou.store.real_disk import RealDisk
+from kourou.store.replica.epoch_file import load_epochs
 from kourou.transport.busy_poll import BusyPoll
-from kourou.transport.zmq_client import WireReply
+from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_server import Inbound, ZmqServer
+from kourou_rigs.executing import send_to
 from kourou_rigs.served_here import ServedHere, served_here
+from kourou_rigs.waiting import until
 
 ASK_MS = 20_000
 GIVEN = {
@@ -55,9 +60,6 @@ class Running(ServedHere):
     def session(self):
         return self.service._session
 
-    async def send(self, body: bytes) -> WireReply:
-        return await self.sent(body)
-
 
 def running(settings: BrokerSettings, failures: list[BaseException]):
     return served_here(BrokerService(settings), failures, Running)
@@ -69,7 +71,7 @@ async def pair(
 ) -> AsyncIterator[tuple[Running, Running]]:
     leads = BrokerSettings(store_root=root / "leader", **GIVEN)
     async with running(leads, failures) as leader:
-        assert (await leader.send(b"one")).code == Code.SUCCESS
+        assert (await leader.sent(b"one")).code == Code.SUCCESS
         follows = ReplicaSettings(
             store_root=root / "replica", broker_role=BrokerRole.SLAVE, broker_id=1,
             ha_master_address=leader.address("replication"), **GIVEN, **more,
@@ -77,11 +79,6 @@ async def pair(
         async with running(follows, failures) as replica:
             await until(lambda: replica.session.store.queue_range("orders", 0) == (0, 1))
             yield leader, replica
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - what is waited for has no event to wait on
-        await asyncio.sleep(0)
 
 
 def promoted(replica: Running) -> ChangeRole:
@@ -94,7 +91,7 @@ async def test_a_follower_leads_from_one_moment_to_the_next(tmp_path: Path) -> N
     """The same process, the same listeners, the same connections; waiting requests get replies."""
     failures: list[BaseException] = []
     async with pair(tmp_path, failures) as (leader, replica):
-        refused = await replica.send(b"two")
+        refused = await replica.sent(b"two")
         assert refused.code == Code.SERVICE_NOT_AVAILABLE
         assert leader.address("replication").removeprefix("tcp://") in refused.remark
         held = asyncio.create_task(replica.pull(1, hold_ms=ASK_MS))
@@ -107,10 +104,26 @@ async def test_a_follower_leads_from_one_moment_to_the_next(tmp_path: Path) -> N
         assert before.over
         assert replica.session.store is before.store, "it stays open"
         assert replica.session.leads
-        assert replica.session.parts.control.replicas.epoch == change.epoch
-        assert (await replica.send(b"two")).code == Code.SUCCESS
+        epochs = replica.session.parts.control.replicas.epochs
+        assert epochs[-1][0] == change.epoch
+        assert load_epochs(RealDisk(), replica.session.store.paths) == epochs
+        assert (await replica.sent(b"two")).code == Code.SUCCESS
         assert b"".join((await replica.pull(1)).body).find(b"two") > 0
         assert not replica.service._link.connected
+    assert failures == []
+
+
+async def test_replicas_and_clients_have_listeners_of_their_own(tmp_path: Path) -> None:
+    failures: list[BaseException] = []
+    settings = BrokerSettings(store_root=tmp_path, **GIVEN)
+    async with running(settings, failures) as one:
+        attach = Attach(cluster="DefaultCluster", broker_name="broker-a", broker_id=1)
+        refused = await one.client.request(attach, timeout_ms=ASK_MS)
+        assert refused.code == Code.REQUEST_CODE_NOT_SUPPORTED
+        replicas = ZmqConnection(one.address("replication"))
+        refused = await replicas.request(send_to(), body=(b"x",), timeout_ms=ASK_MS)
+        assert refused.code == Code.REQUEST_CODE_NOT_SUPPORTED
+        replicas.close()
     assert failures == []
 
 
@@ -122,11 +135,11 @@ async def test_a_promotion_outlives_the_process(tmp_path: Path) -> None:
         settings = replica.service.settings
     async with running(settings, failures) as again:
         assert again.session.leads
-        assert (await again.send(b"two")).code == Code.SUCCESS
+        assert (await again.sent(b"two")).code == Code.SUCCESS
         again.session._ended_by(ChangeRole(False, 0))
         await until(lambda: again.service._renewing is None)
         assert not again.session.leads
-        assert (await again.send(b"three")).code == Code.SERVICE_NOT_AVAILABLE
+        assert (await again.sent(b"three")).code == Code.SERVICE_NOT_AVAILABLE
     assert failures == []
 
 
@@ -143,7 +156,7 @@ async def test_a_request_during_a_change_of_role_gets_its_reply(
     async with pair(tmp_path, failures) as (_, replica):
         monkeypatch.setattr(broker_service, "open_store", slow)
         replica.session._ended_by(CutLog(replica.session.store.end, 0))
-        reply = await replica.send(b"two")
+        reply = await replica.sent(b"two")
         assert (reply.code, reply.remark) == (Code.SERVICE_NOT_AVAILABLE, CHANGING)
         assert replica.service._unready() == "not serving"
         assert replica.service._is_healthy(), "a supervisor must not kill it for that"
@@ -181,7 +194,7 @@ async def test_a_leader_that_is_fenced_at_its_start_follows(tmp_path: Path) -> N
             assert not replica.session.leads
             assert replica.session.loop.running
             assert (replica.service._unready(), replica.service._is_healthy()) == ("", True)
-            assert "is a follower" in (await replica.send(b"two")).remark
+            assert "is a follower" in (await replica.sent(b"two")).remark
     finally:
         name_server.close()
     assert failures == []
@@ -265,7 +278,7 @@ async def test_after_a_request_it_is_awake_for_the_next_and_projects_meanwhile(
     failures: list[BaseException] = []
     settings = BrokerSettings(store_root=tmp_path, busy_poll_us=window_us, **GIVEN)
     async with running(settings, failures) as one:
-        await one.send(b"one")
+        await one.sent(b"one")
         store = one.session.store
         if window_us:
             await until(lambda: store.queue_range("orders", 0) == (0, 1))

@@ -8,21 +8,9 @@ import pytest
 
 from kourou.broker.config import BrokerSettings, load_broker_settings
 from kourou.broker.part_settings import store_settings_of
-from kourou.broker.store_keys import FlushDiskType
 from kourou.errors import ConfigError
 from kourou.service.command_line import parse_arguments
 from kourou.store.paths import StorePaths
-
-
-def test_flushing() -> None:
-    assert not BrokerSettings().sync_flush
-    assert BrokerSettings(flush_disk_type=FlushDiskType.SYNC_FLUSH).sync_flush
-
-
-@pytest.mark.feature("F122", "F340")
-def test_hours() -> None:
-    assert BrokerSettings().delete_hours == (4,)
-    assert BrokerSettings(delete_when="02;14").delete_hours == (2, 14)
 
 
 def test_every_path_reaches_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from kourou.errors import ConfigError, Corrupt, MetadataUnavailable
-from kourou.eventstore.database import Database, check_url, sqlite_url, with_password
+from kourou.eventstore.database import Database, sqlite_url, with_password
 from kourou.eventstore.postgres import connect_arguments
 
 
@@ -135,12 +135,6 @@ def test_a_database_that_is_damaged_inside_is_called_so(tmp_path: Path):
     with pytest.raises(Corrupt, match="is damaged"), database.reading() as connection:
         connection.exec_driver_sql("SELECT a FROM t").all()
     database.close()
-
-
-def test_a_url_is_checked_without_connecting(tmp_path: Path):
-    check_url(sqlite_url(tmp_path / "no" / "events.db"))
-    with pytest.raises(ConfigError):
-        check_url("mysql://host/db")
 
 
 def test_a_password_comes_from_a_file(tmp_path: Path):

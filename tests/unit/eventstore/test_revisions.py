@@ -7,9 +7,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
-
-from kourou.errors import ConfigError
 from kourou.eventstore import schema
 from kourou.eventstore.database import Database, sqlite_url
 from kourou.eventstore.revisions import Revisions
@@ -27,16 +24,6 @@ def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
         other = Revisions("other", "1", metadata, "other_version", folder, 2)
         assert other.current(connection) is None
     database.close()
-
-
-def test_what_is_newer_is_named() -> None:
-    mine = Revisions("thing", schema.HEAD, metadata, schema.VERSION_TABLE, schema.MIGRATIONS, 1)
-    mine.check(None, "x.db")
-    mine.check("0001", "x.db")
-    with pytest.raises(
-        ConfigError, match=rf"the thing x\.db was written by .* 9999, .* {schema.HEAD}"
-    ):
-        mine.check("9999", "x.db")
 
 
 def test_databases_of_one_process_are_brought_up_to_date_at_once(tmp_path: Path) -> None:

@@ -102,10 +102,6 @@ def test_what_is_not_there_is_not_made(tmp_path: Path) -> None:
     check_usable(sqlite_url(tmp_path / "events.db"))
 
 
-def test_one_in_memory_is_asked() -> None:
-    check_usable("sqlite://")
-
-
 def test_a_server_is_asked_and_refuses_a_newer_one(postgres: PostgresServer) -> None:
     url = postgres.new_database()
     check_usable(url)

@@ -20,7 +20,7 @@ from kourou.events.stream import Snapshot
 from kourou.eventstore import stream_rows
 from kourou.eventstore.database import Database, sqlite_url
 from kourou.eventstore.event_store import EventStore
-from kourou.eventstore.schema import bring_up_to_date, events
+from kourou.eventstore.schema import bring_up_to_date
 from kourou.model.topic import TopicConfig
 
 
@@ -40,13 +40,6 @@ def write(connection: sa.Connection, *recorded: Recorded) -> None:
 
 def lost(offset: int, at_ms: int, size: int = 1) -> Recorded:
     return Recorded(offset, offset, at_ms, "a", "", "", EventLost("x" * size))
-
-
-def test_the_time_of_as_of_never_decreases(connection: sa.Connection):
-    write(connection, lost(0, 20), lost(1, 10))
-    write(connection, lost(2, 15), lost(3, 25))
-    times = connection.execute(sa.select(events.c.as_of_ms).order_by(events.c.offset)).scalars()
-    assert list(times) == [20, 20, 20, 25]
 
 
 def test_a_snapshot_is_due_when_events_outgrow_the_last_one(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.replication.in_sync import InSync, InSyncChange, named
+from kourou.replication.in_sync import InSync, InSyncChange
 
 
 def in_sync() -> InSync:
@@ -86,11 +86,6 @@ def test_a_member_that_attaches_anew_must_catch_up_anew() -> None:
     found.judge(0, 400)
     found.attached(1)
     assert found.judge(1, 400) == InSyncChange((), (1,), "1 has not caught up")
-
-
-def test_members_are_named_for_people() -> None:
-    assert named((1, 2)) == "1, 2"
-    assert named(()) == "none"
 
 
 def test_lag_in_time_counts_from_when_it_last_had_all_that_there_was() -> None:

@@ -39,11 +39,6 @@ def test_after_ten_seconds_whatever_little_is_flushed() -> None:
     assert schedule.due(20_500, 1)
 
 
-def test_nothing_dirty_is_never_due() -> None:
-    schedule = FlushSchedule(COMMIT_LOG, 0)
-    assert not schedule.due(1_000_000, 0)
-
-
 def test_a_flush_that_did_not_succeed_is_tried_at_the_next_look() -> None:
     schedule = FlushSchedule(COMMIT_LOG, 0)
     assert schedule.due(10_000, 1)

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kourou.errors import ConfigError
+from kourou.errors import ConfigError, Corrupt
+from kourou.store.disk import write_atomically
 from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk, RealLock
-from kourou.store.startup import LOCK_CONTENT, StoreLock
+from kourou.store.startup import LOCK_CONTENT, StoreLock, check_format
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
 from kourou_rigs.store import Draft, StoreWriter, small_settings
@@ -145,6 +146,15 @@ def test_a_store_that_is_not_known_is_taken_over_and_said_so(
     caplog.clear()
     open_store(paths).close()
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"format":"x"}', b"\xff\xfe", b"[1]"])
+def test_a_format_file_that_cannot_be_read_is_corrupt(content: bytes) -> None:
+    disk, sim_paths = SimDisk(), StorePaths.under(Path("/store"))
+    disk.make_dirs(sim_paths.kourou)
+    write_atomically(disk, sim_paths.format_version, content)
+    with pytest.raises(Corrupt, match=r"format\.json"):
+        check_format(disk, sim_paths)
 
 
 @pytest.mark.fault

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou.errors import ConfigError, Corrupt, DiskFull, StoreFaulted
+from kourou.errors import ConfigError, Corrupt, StoreFaulted
 from kourou.store.checkpoint import Checkpoint, load_checkpoint
 from kourou.store.disk import DiskLock, write_atomically
 from kourou.store.paths import StorePaths
@@ -56,13 +56,6 @@ def test_a_new_store_has_rocketmqs_files_and_ours(disk: SimDisk) -> None:
     store.close()
     assert not disk.exists(PATHS.abort)
     assert disk.list_dir(PATHS.commit_log) == []
-
-
-def test_closing_twice_does_nothing(disk: SimDisk) -> None:
-    store = Store.open(SETTINGS, disk)
-    store.close()
-    store.close()
-    open_again(disk).close()
 
 
 @pytest.mark.feature("F080")
@@ -197,13 +190,6 @@ def test_one_flush_serves_all_that_was_appended_before_it(disk: SimDisk) -> None
     assert store.dirty_bytes == 0
 
 
-def test_a_batch_larger_than_what_is_reserved_is_refused_by_the_log(disk: SimDisk) -> None:
-    store = Store.open(SETTINGS, disk)
-    end = store.space.allocated_end
-    with pytest.raises(DiskFull):
-        store.append([(0, bytes(end)), (end, b"x")], [], end + 1)
-
-
 @pytest.mark.fault
 def test_a_failed_flush_stops_everything_but_reading(disk: SimDisk) -> None:
     store = Store.open(SETTINGS, disk)
@@ -232,25 +218,6 @@ def test_a_failed_flush_stops_everything_but_reading(disk: SimDisk) -> None:
     store.close()
     assert {path: disk.read(path) for path in disk.files()} == before
     assert disk.exists(PATHS.abort), "the next start must recover"
-
-
-@pytest.mark.fault
-@pytest.mark.parametrize("nth", range(1, 9))
-def test_a_failed_checkpoint_stops_everything_too(disk: SimDisk, nth: int) -> None:
-    store = Store.open(SETTINGS, disk)
-    StoreWriter(store).write([Draft(keys=("k",))])
-    disk.fail_sync(nth)
-    try:
-        store.checkpoint()
-    except StoreFaulted:
-        assert store.fault is not None
-        with pytest.raises(StoreFaulted):
-            store.flush()
-    else:
-        assert store.fault is None
-        assert nth > 5, "a checkpoint syncs log, queues, index, recovery point and checkpoint"
-    again = open_again(disk.kill().crash())
-    assert again.end in (0, store.end)
 
 
 def test_flush_and_checkpoint_may_run_in_other_threads(tmp_path: Path) -> None:
@@ -383,25 +350,6 @@ def test_an_index_file_that_found_no_space_hides_none_of_the_older_ones() -> Non
 # -- shrinking ----------------------------------------------------------------------------------
 
 
-def test_old_segments_go_with_what_only_names_them(disk: SimDisk) -> None:
-    store = Store.open(SETTINGS, disk)
-    written = StoreWriter(store).write(
-        [Draft(body=bytes(400), keys=(f"k{n}",)) for n in range(200)]
-    )
-    store.flush()
-    size = SETTINGS.segment_size_bytes
-    assert store.delete_before(3 * size + 100) == 3
-    assert store.log_range()[0] == 3 * size
-    low, high = store.queue_range("TopicA", 0) or (0, 0)
-    first = next(item for item in written if item.position >= 3 * size)
-    assert (low, high) == (first.offset, 200)
-    assert store.find_by_key("TopicA", "k0", max_count=9, begin_ms=0, end_ms=1 << 60) == []
-    store.close()
-    again = open_again(disk)
-    assert not again.report.rebuilt
-    assert again.queue_range("TopicA", 0) == (low, high)
-
-
 def test_a_removed_topic_stays_removed(disk: SimDisk) -> None:
     store = Store.open(SETTINGS, disk)
     StoreWriter(store).write([Draft("A"), Draft("A", 1), Draft("B")])
@@ -410,12 +358,3 @@ def test_a_removed_topic_stays_removed(disk: SimDisk) -> None:
     again = open_again(disk.kill().crash())
     assert again.queue_range("A", 0) is None
     assert again.queue_range("B", 0) == (0, 1)
-
-
-def test_statistics_name_every_part(disk: SimDisk) -> None:
-    store = Store.open(SETTINGS, disk)
-    StoreWriter(store).write([Draft(keys=("k",))])
-    found = store.statistics()
-    assert set(found) == {"log", "reads", "damaged_regions", "dispatch", "queues", "index"}
-    total, free = store.usage()
-    assert 0 < free < total

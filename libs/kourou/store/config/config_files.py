@@ -38,7 +38,6 @@ TOPICS = "topics.json"
 GROUPS = "subscriptionGroup.json"
 OFFSETS = "consumerOffset.json"
 DELAYS = "delayOffset.json"
-FILTERS = "consumerFilter.json"
 
 OURS = (TOPICS, GROUPS, OFFSETS)
 """Files whose change is a sign that another broker ran here.
@@ -103,10 +102,6 @@ class ConfigFiles:
         """Write the progress of the delay levels; see `save_topics`."""
         return self._files.save(DELAYS, encode_delays(offsets), decode_delays)
 
-    def consumer_filters(self) -> bytes | None:
-        """RocketMQ's consumerFilter.json, unparsed; None if there is none."""
-        return self._files.read(FILTERS)
-
     # -- external changes -------------------------------------------------------------------------
 
     def external_changes(self) -> list[str]:
@@ -118,12 +113,6 @@ class ConfigFiles:
         wrote it.
         """
         return bool(self._files.external([DELAYS]))
-
-    def acknowledge(self, names: list[str]) -> None:
-        """The contents of these files were imported: treat them as written by this broker from now
-        on.
-        """
-        self._files.acknowledge(names)
 
     # -- files ------------------------------------------------------------------------------------
 

@@ -71,18 +71,6 @@ class SharedFiles:
                     changed.append(name)
             return changed
 
-    def acknowledge(self, names: Sequence[str]) -> None:
-        """The contents of these files were imported: treat them as Kourou's from now on."""
-        with self._lock:
-            hashes = dict(self._hashes)
-            for name in names:
-                data = self.read(name)
-                if data is None:
-                    hashes.pop(name, None)
-                else:
-                    hashes[name] = [_hash(data)]
-            self._save_hashes(hashes)
-
     def _load_hashes(self) -> dict[str, list[str]]:
         data = read_whole(self._disk, self._hashes_path, self._size_max)
         if data is None:

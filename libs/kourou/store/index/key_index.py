@@ -143,21 +143,6 @@ class KeyIndex:
         self.covered = self.seen = self.flushed = covered
         return problems
 
-    def discard_after(self, index_ms: int) -> int:
-        """Remove files whose last entry is later than `index_ms`; returns how many.
-
-        RocketMQ's rule after its own unclean stop: the slots and the header of such a file may not
-        agree.
-        """
-        count = 0
-        while self._files and self._files[-1].header.end_ms > index_ms:
-            self._remove_last()
-            count += 1
-        if count:
-            self.covered = min(self.covered, self.end_position)
-            self.flushed = min(self.flushed, self.covered)
-        return count
-
     def wipe(self) -> None:
         """Delete every file, to rebuild them from the log."""
         with self._flushing, self._lock:

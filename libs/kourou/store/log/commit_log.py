@@ -285,33 +285,6 @@ class CommitLog:
         assert self._staging is None, "what is copied is written at once"
         self._append(data, at, end)
 
-    def adopt_segment(self, incoming: Path, start: int) -> None:
-        """Append a whole segment fetched from another replica; it replaces a spare one.
-
-        Its bytes are already on disk; its name is durable when this returns. Raises StoreFaulted.
-        """
-        assert start == self.end, (start, self.end)
-        assert self._staging is None, "what is copied is written at once"
-        with self._allocate_lock:
-            self._check_fault()
-            path = self._paths.segment(start)
-            try:
-                self._disk.rename(incoming, path)
-                self._disk.sync_dir(self._paths.commit_log)
-                self._disk.sync_dir(incoming.parent)
-                file = self._disk.open(path)
-            except OSError as error:
-                raise self._fail(f"taking over {incoming} failed: {error}") from error
-            spare = self._segments.get(start)
-            segment = Segment(file, start, self.segment_size, mapped=self.mapped)
-            self._segments[start] = segment
-            self.allocated_end = max(self.allocated_end, segment.end)
-        if spare is not None:
-            spare.close()
-        with self._state_lock:
-            self._dirty[start] = segment
-            self.end = self.written = segment.end
-
     def _append(self, data: Buffer, at: int, end: int) -> None:
         self._check_fault()
         assert at == self.end, (at, self.end)
@@ -432,13 +405,6 @@ class CommitLog:
         self.allocated_end += self.segment_size
         self.end = self.written = position
         self.flushed = min(self.flushed, position)
-
-    def delete_segments_before(self, position: int) -> int:
-        """Remove segments entirely below `position`, never the last used one; returns how many."""
-        doomed = self.detach_before(position)
-        for segment in doomed:
-            self.remove_detached(segment)
-        return len(doomed)
 
     def detach_before(self, position: int) -> list[Segment]:
         """Detach the segments entirely below `position`; returns them, oldest first.

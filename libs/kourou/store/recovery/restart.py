@@ -147,7 +147,6 @@ def _clear(disk: Disk, paths: StorePaths) -> None:
     for directory in (paths.consume_queue, paths.index):
         disk.clear_dir(directory)
         disk.sync_dir(directory)
-    disk.remove_tree(paths.incoming)
     remove_epochs(disk, paths)
     for path in (paths.quarantine, paths.queue_ends, paths.ages, paths.checkpoint):
         disk.unlink(path)

@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
-from kourou.engine.ports import StoreView
 from kourou.errors import Corrupt
-from kourou.model.names import CONTROL_TOPIC
 from kourou.store.config.sealed_file import SealedFile
 from kourou.store.disk import Disk
 from kourou.store.paths import StorePaths
@@ -30,8 +28,6 @@ _HINT = (
     "remove both to make them again from the log; or remove the whole store of this member, which "
     "then copies the log from another one"
 )
-_READ_RECORDS = 256
-_READ_BYTES = 1024 * 1024
 
 Pair = tuple[int, int]
 """An epoch, and the position of its first byte."""
@@ -74,36 +70,6 @@ def trim_epochs(disk: Disk, paths: StorePaths, end: int) -> None:
 def remove_epochs(disk: Disk, paths: StorePaths) -> None:
     """Remove the file, durably. Raises OSError."""
     _file(disk, paths).remove()
-
-
-def epochs_in_log(view: StoreView, epoch_of: Callable[[memoryview], Pair | None]) -> list[Pair]:
-    """The epochs that the log's control records open, oldest first.
-
-    `epoch_of` returns the epoch that a control record opens and its start, or None if it opens
-    none. An epoch starts at the end that the log had then: at its record, or at the filler before
-    it. Damaged control records are skipped.
-    """
-    pairs: list[Pair] = []
-    low, high = view.queue_range(CONTROL_TOPIC, 0) or (0, 0)
-    end = view.log_range()[1]
-    while low < high:
-        read = view.read_queue(
-            CONTROL_TOPIC,
-            0,
-            low,
-            max_messages=_READ_RECORDS,
-            max_bytes=_READ_BYTES,
-            codes=None,
-            below=end,
-        )
-        for record in read.records:
-            pair = epoch_of(record)
-            if pair is not None and (not pairs or _ascend([pairs[-1], pair])):
-                pairs.append(pair)
-        if read.next_offset <= low:
-            break
-        low = read.next_offset
-    return pairs
 
 
 def _file(disk: Disk, paths: StorePaths) -> SealedFile:

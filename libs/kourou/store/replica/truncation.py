@@ -136,9 +136,6 @@ def carry_out(disk: Disk, paths: StorePaths, parts: StoreParts) -> None:
     if any(region.end > position for region in quarantine.regions):
         quarantine.remove(position, max(region.end for region in quarantine.regions))
         save_quarantine(disk, paths, quarantine)
-    if disk.exists(paths.incoming):
-        disk.remove_tree(paths.incoming)
-        disk.sync_dir(paths.kourou)
     if inside:
         log.truncate(position)
 

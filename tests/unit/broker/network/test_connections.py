@@ -87,11 +87,17 @@ async def test_the_second_port_is_two_below(tmp_path: Path) -> None:
     made.protocols.close()
 
 
-async def test_without_tcp_there_is_none(tmp_path: Path) -> None:
-    made = listening(tmp_path, tcp_enabled=False)
+@pytest.mark.parametrize(
+    ("off", "left"),
+    [("tcp_enabled", {"zmq", "replication"}), ("replication_enabled", {"zmq", "tcp"})],
+)
+async def test_what_is_switched_off_does_not_listen(
+    tmp_path: Path, off: str, left: set[str]
+) -> None:
+    made = listening(tmp_path, **{off: False})
     made.listen()
-    assert set(made.addresses) == {"zmq", "replication"}
-    assert set(made.dial) == {"zmq"}
+    assert set(made.addresses) == left
+    assert set(made.dial) == left - {"replication"}
     made.protocols.close()
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,6 +15,7 @@ from kourou.protocol.wire.frames import FrameKind, decode_request, encode_reques
 from kourou.runtime.core import Notify, Peer, Received
 from kourou.service.protocol_server import ProtocolServers, TransportCallbacks
 from kourou.transport.zmq_server import Inbound, ZmqServer
+from kourou_rigs.waiting import until
 
 ATTACH = Attach(cluster="c", broker_name="b", broker_id=1)
 ATTACHED = Attached(broker_name="b", broker_id=1, epoch=64, common=7)
@@ -61,11 +61,6 @@ class Bench:
         """What is said goes through the carriers, as the effects of a core do."""
         ProtocolServers(self.link).notify(Notify(peer, ATTACH))
         await until(lambda: bool(leader.heard))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - what is waited for has no event to wait on
-        await asyncio.sleep(0)
 
 
 @pytest.fixture

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from kourou.broker.network import registration
 from kourou.broker.network.registration import (
     BrokerIdentity,
-    FilterListeners,
     Registration,
     registered_topics,
     tcp_addresses,
@@ -68,44 +67,39 @@ class NameServer:
 
 
 @pytest.fixture
-def make(monkeypatch):
+async def make(monkeypatch):
+    """Makes a registration and starts it; it is stopped at the end."""
     NameServer.servers = {}
     monkeypatch.setattr(registration, "ZmqConnection", NameServer)
     monkeypatch.setattr(registration, "RETRY_S", 0.001)
+    started: list[Registration] = []
 
-    def made(
-        *addresses: str,
-        period_ms: int = 1 << 30,
-        completed: Callable[[int], None] = lambda number: None,
-        filter_listeners: FilterListeners = tuple,
-        epoch: Callable[[], int | None] = lambda: None,
-        promotion: Callable[[], int | None] = lambda: None,
-        fenced: Callable[[int], None] = lambda epoch: None,
-        answered: Callable[[RegisterBrokerResponse], None] = lambda answer: None,
-        hurry: Callable[[], bool] = lambda: False,
-    ) -> Registration:
-        return Registration(
-            addresses,
-            ME,
-            lambda: (TOPICS, DataVersion(1, 2)),
-            period_ms=period_ms,
-            timeout_ms=123,
-            completed=completed,
-            filter_listeners=filter_listeners,
-            epoch=epoch,
-            promotion=promotion,
-            fenced=fenced,
-            answered=answered,
-            hurry=hurry,
-        )
+    def made(*addresses: str, **changes: Any) -> Registration:
+        given = {
+            "period_ms": 1 << 30,
+            "timeout_ms": 123,
+            "completed": lambda _number: None,
+            "filter_listeners": tuple,
+            "epoch": lambda: None,
+            "promotion": lambda: None,
+            "fenced": lambda _epoch: None,
+            "answered": lambda _answer: None,
+            "hurry": lambda: False,
+            **changes,
+        }
+        one = Registration(addresses, ME, lambda: (TOPICS, DataVersion(1, 2)), **given)
+        one.start()
+        started.append(one)
+        return one
 
-    return made
+    yield made
+    for one in started:
+        await one.stop()
 
 
 @pytest.mark.feature("F022", "F024", "F025")
 async def test_every_name_server_receives_the_whole_registration(make) -> None:
     one = make("a", "b")
-    one.start()
     for server in NameServer.servers.values():
         await server.count(1)
         (request,) = server.heard
@@ -126,11 +120,9 @@ async def test_every_name_server_receives_the_whole_registration(make) -> None:
 @pytest.mark.feature("F025")
 async def test_it_registers_again_in_time_and_at_once_when_topics_change(make) -> None:
     one = make("a", period_ms=1)
-    one.start()
     await NameServer.servers["a"].count(3)
     await one.stop()
     slow = make("a")
-    slow.start()
     server = NameServer.servers["a"]
     await server.count(1)
     await slow.first(1)
@@ -143,7 +135,6 @@ async def test_it_registers_again_in_time_and_at_once_when_topics_change(make) -
 
 async def test_a_name_server_that_does_not_answer_delays_no_other(make, caplog) -> None:
     one = make("a", "b")
-    one.start()
     dead = NameServer.servers["a"]
     dead.up = False
     await one.first(1)
@@ -154,12 +145,10 @@ async def test_a_name_server_that_does_not_answer_delays_no_other(make, caplog) 
         while not one.registered["a"]:
             await dead.count(len(dead.heard) + 1)
             await asyncio.sleep(0)
-    await one.stop()
 
 
 async def test_without_any_name_server_the_broker_serves_all_the_same(make, caplog) -> None:
     one = make("a")
-    one.start()
     NameServer.servers["a"].up = False
     await one.first(0)
     assert "retrying a" in caplog.text
@@ -167,21 +156,19 @@ async def test_without_any_name_server_the_broker_serves_all_the_same(make, capl
     assert not any(isinstance(each, UnregisterBroker) for each in NameServer.servers["a"].heard)
 
 
-async def test_a_refusal_is_no_registration(make) -> None:
-    one = make("a")
-    one.start()
+async def test_a_refusal_is_no_registration_and_no_fence(make) -> None:
+    heard: list[int] = []
+    one = make("a", fenced=heard.append)
     server = NameServer.servers["a"]
     server.code = Code.SYSTEM_ERROR
     await server.count(2)
-    assert one.registered == {"a": False}
-    await one.stop()
+    assert (one.registered, heard) == ({"a": False}, [])
 
 
 async def test_who_is_outdone_hears_of_it_before_anybody_hears_that_it_is_ready(make) -> None:
     order: list[str] = []
     loop = asyncio.get_running_loop()
     one = make("a", fenced=lambda epoch: loop.call_soon(order.append, f"fenced {epoch}"))
-    one.start()
     server = NameServer.servers["a"]
     server.code, server.header = Code.SYSTEM_ERROR, RegisterBrokerResponse(epoch=7)
     await one.first(60)
@@ -192,7 +179,6 @@ async def test_who_is_outdone_hears_of_it_before_anybody_hears_that_it_is_ready(
 
 async def test_it_leaves_once(make) -> None:
     one = make("a")
-    one.start()
     await one.first(1)
     await one.stop()
     await one.stop()
@@ -203,7 +189,6 @@ async def test_it_leaves_once(make) -> None:
 @pytest.mark.feature("F334")
 async def test_another_list_is_followed(make) -> None:
     one = make("a", "b")
-    one.start()
     await one.first(1)
     first = dict(NameServer.servers)
     for server in first.values():
@@ -230,7 +215,6 @@ async def test_another_list_is_followed(make) -> None:
 
 async def test_a_list_may_come_later_and_its_name_servers_may_be_dead(make, caplog) -> None:
     one = make()
-    one.start()
     await one.first(1)
     one.follow(["a"])
     NameServer.servers["a"].up = False
@@ -250,7 +234,6 @@ async def test_a_list_may_come_later_and_its_name_servers_may_be_dead(make, capl
 async def test_a_registration_is_complete_when_all_reachable_name_servers_have_it(make) -> None:
     known: asyncio.Queue[int] = asyncio.Queue()
     both = make("a:1", "b:1", completed=known.put_nowait)
-    both.start()
     servers = NameServer.servers
     await asyncio.gather(servers["a:1"].count(1), servers["b:1"].count(1))
     servers["b:1"].up = False
@@ -261,26 +244,21 @@ async def test_a_registration_is_complete_when_all_reachable_name_servers_have_i
     both.register_now(0)
     both.register_now(4)
     assert await known.get() == 4
-    await both.stop()
 
 
 async def test_without_name_servers_a_registration_is_complete_at_once(make) -> None:
     known: list[int] = []
     none = make(completed=known.append)
-    none.start()
     none.register_now(1)
     assert known == [1]
     dead = make("a:1", completed=known.append)
-    dead.start()
     dead.register_now(2)
     assert known == [1, 2]
-    await dead.stop()
 
 
 async def test_topics_created_during_a_registration_go_with_the_next_one(make) -> None:
     known: asyncio.Queue[int] = asyncio.Queue()
     one = make("a:1", completed=known.put_nowait)
-    one.start()
     server = NameServer.servers["a:1"]
     await server.count(1)
     going, hold = asyncio.Event(), asyncio.Event()
@@ -298,7 +276,6 @@ async def test_topics_created_during_a_registration_go_with_the_next_one(make) -
     assert known.empty()
     hold.set()
     assert [await known.get(), await known.get()] == [1, 2]
-    await one.stop()
 
 
 def test_no_topic_allows_more_than_the_broker() -> None:
@@ -324,7 +301,6 @@ def test_no_topic_allows_more_than_the_broker() -> None:
 async def test_filter_servers_are_registered_as_they_are_at_the_time(make) -> None:
     table: list[dict[str, str]] = []
     made = make("a:1", filter_listeners=lambda: table)
-    made.start()
     server = NameServer.servers["a:1"]
     await server.count(1)
     assert server.heard[0].filter_listeners is None
@@ -334,7 +310,6 @@ async def test_filter_servers_are_registered_as_they_are_at_the_time(make) -> No
     await server.count(2)
     assert server.heard[1].filter_listeners == table
     assert decode_registration(server.bodies[1]).filter_servers == ("f:3",)
-    await made.stop()
 
 
 def test_rocketmq_hears_of_those_that_its_clients_can_dial() -> None:
@@ -349,67 +324,37 @@ def test_rocketmq_hears_of_those_that_its_clients_can_dial() -> None:
 async def test_every_registration_has_the_epoch_of_that_moment(make) -> None:
     epochs = iter([0, 64])
     one = make("a", epoch=lambda: next(epochs), promotion=lambda: 5)
-    one.start()
     server = NameServer.servers["a"]
     await server.count(1)
     one.register_now(1)
     await server.count(2)
     assert [(request.epoch, request.promotion) for request in server.heard] == [(0, 5), (64, 5)]
-    one.forget()
-    await one.stop()
 
 
 @pytest.mark.feature("F137")
 async def test_a_leader_with_an_old_epoch_is_fenced_and_counts_as_unregistered(make) -> None:
     heard: asyncio.Queue[int] = asyncio.Queue()
     one = make("a", fenced=heard.put_nowait)
-    one.start()
     server = NameServer.servers["a"]
     server.code, server.header = Code.SERVICE_NOT_AVAILABLE, RegisterBrokerResponse(epoch=2**32)
     async with asyncio.timeout(60):
+        await one.first(1 << 30)  # it waits for no other answer
         assert await heard.get() == 2**32
         assert one.registered == {"a": False}
         assert len(server.heard) == 1, "it is not tried again every second"
         one.register_now(1)
         assert await heard.get() == 2**32
-    await one.stop()
-
-
-@pytest.mark.feature("F137")
-async def test_who_was_outdone_waits_for_no_name_server(make) -> None:
-    one = make("a")
-    one.start()
-    server = NameServer.servers["a"]
-    server.code, server.header = Code.SERVICE_NOT_AVAILABLE, RegisterBrokerResponse(epoch=2**32)
-    async with asyncio.timeout(60):
-        await one.first(1 << 30)
-    assert one.registered == {"a": False}
-    assert len(server.heard) == 1
-    await one.stop()
 
 
 @pytest.mark.feature("F137")
 async def test_a_follower_learns_the_epoch_that_its_promotion_must_exceed(make) -> None:
     heard: asyncio.Queue[int] = asyncio.Queue()
     one = make("a", fenced=heard.put_nowait)
-    one.start()
     server = NameServer.servers["a"]
     server.header = RegisterBrokerResponse(epoch=2**32)
     async with asyncio.timeout(60):
         assert await heard.get() == 2**32
     assert one.registered == {"a": True}
-    one.forget()
-    await one.stop()
-
-
-async def test_another_refusal_is_no_fence(make) -> None:
-    heard: list[int] = []
-    one = make("a", fenced=heard.append)
-    one.start()
-    NameServer.servers["a"].code = Code.SYSTEM_BUSY
-    await NameServer.servers["a"].count(2)
-    assert heard == []
-    await one.stop()
 
 
 @pytest.mark.feature("F133")
@@ -422,7 +367,6 @@ async def test_a_follower_asks_until_it_knows_its_leader(make) -> None:
             server.header = RegisterBrokerResponse(ha_server_addr="127.0.0.1:20912")
 
     one = make("a", answered=answered, hurry=lambda: heard[-1:] != ["127.0.0.1:20912"])
-    one.start()
     server = NameServer.servers["a"]
     server.header = RegisterBrokerResponse()
     await server.count(4)

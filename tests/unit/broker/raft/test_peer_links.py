@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -35,6 +35,7 @@ from kourou.telemetry.metric_table import METRICS
 from kourou.transport.zmq_server import Inbound, ZmqServer
 from kourou.transport.zmq_socket import process_context
 from kourou_rigs.clock import ManualClock
+from kourou_rigs.waiting import until
 
 VOTE = Vote(group="g", epoch=64, member="n0", granted=True)
 FETCH = FetchLog(group="g", position=7, max_bytes=100)
@@ -109,11 +110,6 @@ class Bench:
         to = ReplyTo(peer, 99, oneway, TRACE)
         self.links.forward(Forward("n1", to, DELETE, (body,) if body else (), deadline_ms))
         return to
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - what is waited for has no event to wait on
-        await asyncio.sleep(0)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What a member's disk says of its standing, and what operators read of it."""
+"""What a replica says in its log of the members it waits for before it may vote."""
 
 from __future__ import annotations
 
@@ -8,22 +8,7 @@ from typing import Any
 
 import pytest
 
-from kourou.broker.raft.raft_group import WARN_MS, VoterStatusLog, boot_of
-from kourou.store.replica.vote_file import StoredVote
-
-
-def store(end: int) -> Any:
-    return SimpleNamespace(log_range=lambda: (0, end), flushed=end)
-
-
-def test_a_member_whose_disk_is_new_or_lost_joins_unless_an_operator_says_otherwise() -> None:
-    assert boot_of(store(0), [], None, born_anyway=False).joining
-    assert boot_of(store(100), [], None, born_anyway=False).joining
-    assert boot_of(store(0), [], StoredVote(3, "n1"), born_anyway=False).joining
-    assert not boot_of(store(0), [], StoredVote(3, "n1", lived=False), born_anyway=False).joining
-    assert not boot_of(store(0), [], None, born_anyway=True).joining
-    known = boot_of(store(100), [(2, 50)], StoredVote(3, "n1"), born_anyway=False)
-    assert (known.epoch, known.voted_for, known.joining, known.lived) == (3, "n1", False, True)
+from kourou.broker.raft.raft_group import WARN_MS, VoterStatusLog
 
 
 def test_who_waits_for_a_vote_says_for_whom(caplog: pytest.LogCaptureFixture) -> None:

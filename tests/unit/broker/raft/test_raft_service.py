@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from unittest import mock
@@ -23,6 +23,7 @@ from kourou.service.local_cluster import GroupPorts
 from kourou.store.paths import StorePaths
 from kourou.transport.zmq_client import WireReply
 from kourou_rigs.served_here import ServedHere
+from kourou_rigs.waiting import until
 
 ASK_MS = 20_000
 GIVEN = {
@@ -69,9 +70,6 @@ class Living(ServedHere):
     @property
     def leads(self) -> bool:
         return self.service._led > 0 and self.service._session.loop.running
-
-    async def send(self, body: bytes) -> WireReply:
-        return await self.sent(body)
 
     async def end(self) -> None:
         self.client.close()
@@ -178,11 +176,6 @@ async def group_of_three(root: Path, **others: object) -> AsyncIterator[Group]:
     assert group.failures == []
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - what is waited for has no event to wait on
-        await asyncio.sleep(0)
-
-
 def bodies(reply: WireReply) -> bytes:
     return b"".join(bytes(part) for part in reply.body)
 
@@ -191,7 +184,7 @@ def bodies(reply: WireReply) -> bytes:
 async def test_a_group_elects_a_leader_and_answers_when_a_majority_has_it(tmp_path: Path) -> None:
     async with group_of_three(tmp_path) as group:
         leader = await group.leader()
-        assert (await leader.send(b"one")).code == Code.SUCCESS
+        assert (await leader.sent(b"one")).code == Code.SUCCESS
         end = leader.store.end
         having = [one for one in group.members.values() if one.store.flushed >= end]
         assert len(having) >= 2, "it is on the disks of a majority"
@@ -213,7 +206,7 @@ async def test_a_follower_has_the_leader_answer(tmp_path: Path) -> None:
         leader = await group.leader()
         for number, follower in enumerate(group.others(leader)):
             await until(lambda: follower.group.leader_address == leader.address("tcp"))  # noqa: B023
-            reply = await follower.send(b"%d" % number)
+            reply = await follower.sent(b"%d" % number)
             assert (reply.code, reply.header.queue_offset) == (Code.SUCCESS, number)
 
 
@@ -221,13 +214,13 @@ async def test_a_follower_has_the_leader_answer(tmp_path: Path) -> None:
 async def test_a_leader_alone_acknowledges_nothing_and_its_tail_is_cut(tmp_path: Path) -> None:
     async with group_of_three(tmp_path, raft_election_ms=1_000, raft_lease_ms=900) as group:
         old = await group.leader()
-        assert (await old.send(b"kept")).code == Code.SUCCESS
+        assert (await old.sent(b"kept")).code == Code.SUCCESS
         await group.same_logs()
         old.cut = True
-        sending = asyncio.create_task(old.send(b"given up"))
+        sending = asyncio.create_task(old.sent(b"given up"))
         others = [name for name, one in group.members.items() if one is not old]
         new = await group.leader(others)
-        assert (await new.send(b"instead")).code == Code.SUCCESS
+        assert (await new.sent(b"instead")).code == Code.SUCCESS
         assert (await sending).code == Code.OUTCOME_UNKNOWN
         assert old.group.state != Role.LEADER.value
         assert old.store.end > old.group.confirmed, "it has bytes that no other replica has"
@@ -245,11 +238,11 @@ async def test_a_stop_gives_the_lead_away_and_a_start_follows(tmp_path: Path) ->
     async with group_of_three(tmp_path) as group:
         old = await group.leader()
         name, epoch = old.group.member, old.group.epoch
-        assert (await old.send(b"one")).code == Code.SUCCESS
+        assert (await old.sent(b"one")).code == Code.SUCCESS
         await group.stop(name)  # the others would find out by silence, in seconds
         new = await group.leader()
         assert new.group.epoch == epoch + 1
-        assert (await new.send(b"two")).code == Code.SUCCESS
+        assert (await new.sent(b"two")).code == Code.SUCCESS
         await group.start(name)
         await group.same_logs()
         assert len(new.parts.control.replicas.epochs) == 2
@@ -258,7 +251,7 @@ async def test_a_stop_gives_the_lead_away_and_a_start_follows(tmp_path: Path) ->
 async def test_the_preferred_member_leads_whenever_it_can(tmp_path: Path) -> None:
     async with group_of_three(tmp_path, preferred_leader_id="n1") as group:
         await until(lambda: group.members["n1"].leads)
-        assert (await group.members["n1"].send(b"one")).code == Code.SUCCESS
+        assert (await group.members["n1"].sent(b"one")).code == Code.SUCCESS
         await group.same_logs()
 
 
@@ -278,7 +271,7 @@ async def test_a_member_that_cannot_open_its_epoch_lets_another_lead(
         await until(lambda: len(tried) >= 2)
         leader = await group.leader()
         assert leader.service._session.core is not tried[0]
-        assert (await leader.send(b"one")).code == Code.SUCCESS
+        assert (await leader.sent(b"one")).code == Code.SUCCESS
         await group.same_logs()
 
 
@@ -300,7 +293,7 @@ async def test_a_member_that_fails_behind_its_opening_opens_its_epoch_once(
         leader = await group.leader()
         await until(lambda: leader.service._session.core is not failed[0])
         leader = await group.leader()
-        assert (await leader.send(b"one")).code == Code.SUCCESS
+        assert (await leader.sent(b"one")).code == Code.SUCCESS
         await group.same_logs()
         opened = [epoch for epoch, _ in leader.parts.control.replicas.epochs]
         assert opened == sorted(set(opened))
@@ -324,7 +317,7 @@ async def test_a_stop_in_the_middle_of_a_change_leaves_a_store_that_opens(
 
     async with group_of_three(tmp_path) as group:
         leader = await group.leader()
-        assert (await leader.send(b"one")).code == Code.SUCCESS
+        assert (await leader.sent(b"one")).code == Code.SUCCESS
         await group.same_logs()
         monkeypatch.setattr(RaftService, step, slowly)
         one = group.members["n0"]
@@ -395,7 +388,7 @@ async def test_what_a_member_lost_is_repaired_by_another(tmp_path: Path) -> None
     async with group_of_three(tmp_path) as group:
         leader = await group.leader()
         for number in range(5):
-            assert (await leader.send(b"body %d" % number)).code == Code.SUCCESS
+            assert (await leader.sent(b"body %d" % number)).code == Code.SUCCESS
         await group.same_logs()
         victim = group.others(leader)[0]
         place = victim.store.offset_position("orders", 0, 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.protocol.wire.lenient_json import loads
 from kourou.store.config.config_files import DELAYS, OFFSETS, TOPICS
+from kourou_rigs.waiting import until
 
 
 def mirror(site) -> ConfigMirror:
@@ -29,6 +29,13 @@ def mirror(site) -> ConfigMirror:
     parts = site.parts()
     made.attach(site.control, parts.commits, parts.delays)
     return made
+
+
+async def written(site) -> None:
+    """Another run of this broker: it starts, writes its files, and stops."""
+    one = mirror(site)
+    one.start()
+    await one.stop()
 
 
 def read(site, name: str) -> dict:
@@ -42,12 +49,6 @@ def write(site, name: str, data: bytes) -> None:
     file = site.disk.open(path, create_size=len(data))
     file.pwrite(data, 0)
     file.close()
-
-
-async def until(condition) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - a thread writes the files
-            await asyncio.sleep(0)
 
 
 def has_topic(site, name: str) -> bool:
@@ -102,9 +103,7 @@ async def test_a_disk_that_does_not_take_them_is_asked_again(site, monkeypatch, 
 
 async def test_our_own_files_are_not_external(site) -> None:
     site.record(TopicPut(TopicConfig("orders", 4, 4)))
-    one = mirror(site)
-    one.start()
-    await one.stop()
+    await written(site)
     again = mirror(site).external()
     assert (again.topics, again.groups, again.offsets) == (None, None, None)
     everything = mirror(site).everything()
@@ -112,9 +111,7 @@ async def test_our_own_files_are_not_external(site) -> None:
 
 
 async def test_what_another_broker_wrote_is_seen_once(site) -> None:
-    one = mirror(site)
-    one.start()
-    await one.stop()
+    await written(site)
     table = {"orders@g": {"0": 3}, "no group": {"0": 1}}
     write(site, OFFSETS, json.dumps({"offsetTable": table}).encode())
     changed = mirror(site)
@@ -128,9 +125,7 @@ async def test_what_another_broker_wrote_is_seen_once(site) -> None:
 
 async def test_a_missing_file_changes_nothing_and_a_damaged_one_stops_the_start(site) -> None:
     site.record(TopicPut(TopicConfig("orders", 4, 4)))
-    one = mirror(site)
-    one.start()
-    await one.stop()
+    await written(site)
     site.disk.unlink(site.store.paths.config / TOPICS)
     assert mirror(site).external().topics is None
     write(site, TOPICS, b"{")
@@ -140,9 +135,7 @@ async def test_a_missing_file_changes_nothing_and_a_damaged_one_stops_the_start(
 
 @pytest.mark.feature("F061")
 async def test_the_progress_of_the_delay_levels_is_mirrored_and_another_s_believed(site) -> None:
-    one = mirror(site)
-    one.start()
-    await one.stop()
+    await written(site)
     assert read(site, DELAYS) == {"offsetTable": {}}
     write(site, DELAYS, b'{"offsetTable":{1:7,3:2}}')
     again = ConfigMirror(site.disk, site.store.paths)

@@ -158,6 +158,16 @@ def test_an_event_store_with_another_history_is_rebuilt(site, event_store) -> No
     assert encode_state(event_store.load(CONTROL)[0]) == before
 
 
+def test_a_new_log_does_not_cost_the_history_of_the_old_one(site, event_store, caplog) -> None:
+    """The store's folder was mistyped or lost: the history of decisions is still kept."""
+    theirs = [Recorded(n, n, n, "", "", "", TopicPut(TopicConfig("t"))) for n in range(8)]
+    event_store.append(theirs)
+    assert boot(site, event_store).control == ControlState()
+    assert event_store.events() == []
+    assert event_store.events(stream="control~1") == theirs
+    assert "kept as control~1" in caplog.text
+
+
 def test_unreadable_rows_make_it_start_from_the_log(site, event_store, monkeypatch) -> None:
     site.record(TopicPut(TOPIC), GroupPut(GROUP))
     project(site, event_store)
@@ -298,6 +308,20 @@ def test_a_topic_that_another_broker_deleted_goes_on_counting(site) -> None:
     recovered = boot(site, None, Files(external=ConfigTables({}, None, None)))
     (deleted,) = (one for one in recovered.imported if isinstance(one, TopicDeleted))
     assert deleted == TopicDeleted(TOPIC, {0: 3, 1: 2})
+
+
+def test_a_damaged_record_stands_as_lost(site) -> None:
+    site.record(*(GroupPut(GroupConfig(f"g{n}")) for n in range(4)))
+    at = site.store.offset_position(CONTROL_TOPIC, 0, 1)
+    segment = next(path for path in site.disk.files() if "commitlog" in path.parts)
+    site.disk.overwrite(segment, b"\0\xff\0\xff", at + 120)
+    read = read_control_events(site.store, 0, site.store.end)
+    assert [(each.offset, each.event.type) for each in read] == [
+        (0, "GroupPut"),
+        (1, "EventLost"),
+        (2, "GroupPut"),
+        (3, "GroupPut"),
+    ]
 
 
 def test_a_record_that_is_no_event_costs_itself_only(site, event_store) -> None:

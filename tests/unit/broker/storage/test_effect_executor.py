@@ -10,29 +10,25 @@ from typing import Any
 import pytest
 
 from kourou.broker.storage import effect_executor as executor
-from kourou.broker.storage.effect_executor import INDEX_RETRY_MS, SPACE_RETRY_MS, EffectExecutor
+from kourou.broker.storage.effect_executor import INDEX_RETRY_MS, SPACE_RETRY_MS
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import Announce, ConfigChanged, DropTopic, Flush, Project, Wake
 from kourou.engine.inputs import Dispatched, Flushed, RegistrationDone, SpaceChanged, StoreFailed
 from kourou.errors import Code, StoreFaulted
 from kourou.protocol.messages.groups import NotifyConsumerIdsChanged
-from kourou.protocol.messages.sends import SendMessage
-from kourou.protocol.record.message_record import encode_draft
-from kourou.protocol.record.properties import encode_properties
-from kourou.runtime.core import AskClient, LogWarning, Notify, Peer, Received, Reply, ReplyTo, Tick
+from kourou.runtime.core import AskClient, LogWarning, Notify, Received, Reply, ReplyTo, Tick
 from kourou.service.loop import SingleWriterLoop
 from kourou.store.flush_schedule import WOKEN_PAUSE_MS, FlushPolicy
+from kourou_rigs.executing import PEER, append, effect_executor, perform, send_to, settled
 from kourou_rigs.kept_carriers import KeptCarriers
 
-PEER = Peer(1, "local", ("127.0.0.1", 4))
 OFTEN = FlushPolicy(interval_ms=1, least_pages=1, thorough_ms=1)
-RARELY = FlushPolicy(interval_ms=10**9, least_pages=10**9, thorough_ms=10**9)
 
 
 class Rig:
     """An executor over a store on a simulated disk; keeps what it posts and its failures."""
 
-    def __init__(self, site, *, log_flush=RARELY, queue_flush=RARELY, sync_flush=False) -> None:
+    def __init__(self, site, *, sync_flush: bool = False, **policies: FlushPolicy) -> None:
         self.site = site
         self.posted: list[Any] = []
         self.on_posted: Callable[[], object] = lambda: None
@@ -41,17 +37,14 @@ class Rig:
         self.changed: list[str] = []
         self.completed = 0
         self.failed = asyncio.Event()
-        self.executor = EffectExecutor(
-            site.store,
-            site.clock,
-            log_flush=log_flush,
-            queue_flush=queue_flush,
-            write_out=RARELY,
+        self.executor = effect_executor(
+            site,
             protocols=self.protocols,
             post=self._post,
             config_changed=self.changed.append,
             register_now=self._announce,
             failed=self._fail,
+            **policies,
         )
         self.parts = site.parts(sync_flush=sync_flush)
         self.core = BrokerCore(self.parts)
@@ -80,35 +73,17 @@ class Rig:
         self.failed.set()
 
     def do(self, *effects) -> None:
-        performers = self.executor.performers()
-        for effect in effects:
-            performers[type(effect)](effect)
+        perform(self.executor, *effects)
 
     def append(self, count: int = 1, body: bytes = b"x") -> None:
         for _ in range(count):
-            draft = encode_draft(
-                topic=b"orders",
-                queue_id=0,
-                body=body,
-                properties=encode_properties({}),
-                born_timestamp=1,
-                born_host=bytes(8),
-            )
-            self.parts.appends.write_one(draft, ("orders", 0), self.site.clock.now_ms())
-            self.parts.confirmations.append(self.parts.appends.end)
-        self.do(*self.parts.appends.take_done())
+            append(self.executor, self.parts, self.site.clock.now_ms(), body)
 
     def seen(self, kind: type) -> list[Any]:
         return [item for item in self.posted if isinstance(item, kind)]
 
     async def settled(self) -> None:
-        """Until no thread works and nothing is scheduled."""
-        loop = asyncio.get_running_loop()
-        while self.executor._tasks or self.executor._flushing:
-            await asyncio.gather(*self.executor._tasks, return_exceptions=True)
-            await loop.run_in_executor(self.executor._flusher, int)  # behind a flush
-        for _ in range(3):
-            await asyncio.sleep(0)
+        await settled(self.executor)
 
 
 @pytest.fixture
@@ -125,15 +100,7 @@ async def rig(site):
 
 
 def received(correlation: int) -> Received:
-    request = SendMessage(
-        producer_group="p",
-        topic="orders",
-        default_topic="TBW102",
-        default_topic_queue_nums=4,
-        queue_id=0,
-        born_timestamp=1,
-    )
-    return Received(ReplyTo(PEER, correlation), request, [b"x"], 1)
+    return Received(ReplyTo(PEER, correlation), send_to(), [b"x"], 1)
 
 
 def codes(rig: Rig) -> dict[int, int]:
@@ -241,19 +208,6 @@ async def test_a_flush_asked_for_during_a_flush_follows_it(rig) -> None:
     assert flushed[-1] == one.site.store.end == one.site.store.flushed
 
 
-@pytest.mark.feature("F096", "F097")
-async def test_the_timer_flushes_what_no_reply_waits_for(rig) -> None:
-    one = rig(log_flush=FlushPolicy(interval_ms=500, least_pages=0, thorough_ms=10_000))
-    one.append()
-    one.executor.tick()
-    await one.settled()
-    assert one.seen(Flushed) == []
-    one.site.clock.advance(500)
-    one.executor.tick()
-    await one.settled()
-    assert one.seen(Flushed) == [Flushed(one.site.store.end)]
-
-
 PATIENT = {"interval_ms": 10**9, "thorough_ms": 10**9}
 
 
@@ -267,14 +221,6 @@ async def test_appends_wake_the_flush_as_soon_as_enough_is_dirty(rig) -> None:
     one.append(1, bytes(4_096))
     await one.settled()
     assert one.seen(Flushed) == [Flushed(one.site.store.end)]
-
-
-@pytest.mark.feature("F098")
-async def test_with_a_timed_flush_no_append_wakes_it(rig) -> None:
-    one = rig(log_flush=FlushPolicy(**PATIENT, least_pages=4, timed=True))
-    one.append(1, bytes(4_096 * 9))
-    await one.settled()
-    assert one.seen(Flushed) == []
 
 
 async def test_what_comes_during_a_woken_flush_is_flushed_behind_it(rig) -> None:

@@ -10,20 +10,18 @@ from typing import Any
 
 import pytest
 
-from kourou.broker.storage.effect_executor import EffectExecutor, tick_ms_of
+from kourou.broker.storage.effect_executor import tick_ms_of
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import DropTopic
-from kourou.engine.inputs import Dispatched, Flushed, LogWritten, RegistrationDone
+from kourou.engine.inputs import Dispatched, Flushed, LogWritten
 from kourou.errors import Code, StoreFaulted
 from kourou.model.names import CONTROL_TOPIC
-from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.record.message_record import decode_record
-from kourou.runtime.core import Peer, Received, Reply, ReplyTo
+from kourou.runtime.core import Received, Reply, ReplyTo
 from kourou.store.flush_schedule import FlushPolicy
-from kourou_rigs.kept_carriers import KeptCarriers
+from kourou_rigs.executing import PEER, RARELY, effect_executor, send_to, settled
 
-TO = ReplyTo(Peer(1, "local", ("127.0.0.1", 4)), 1)
-NEVER = FlushPolicy(interval_ms=10**9, least_pages=10**9, thorough_ms=10**9)
+TO = ReplyTo(PEER, 1)
 FLUSH = FlushPolicy(interval_ms=500, least_pages=4, thorough_ms=10_000)
 COMMIT = FlushPolicy(interval_ms=200, least_pages=4, thorough_ms=1_000)
 PAGE = 4_096
@@ -42,16 +40,11 @@ class Broker:
         self.said: list[Any] = []
         self.replies: list[Reply] = []
         self.failures: list[BaseException] = []
-        self.executor = EffectExecutor(
-            self.store,
-            self.clock,
+        self.executor = effect_executor(
+            site,
             log_flush=flush,
-            queue_flush=NEVER,
             write_out=commit,
-            protocols=KeptCarriers(),
             post=self._post,
-            config_changed=lambda _table: None,
-            register_now=lambda number: self._post(RegistrationDone(number)) if number else None,
             failed=self.failures.append,
         )
         self.performers = {**self.executor.performers(), Reply: self.replies.append}
@@ -72,16 +65,8 @@ class Broker:
         )
 
     async def send(self, body: bytes) -> None:
-        request = SendMessage(
-            producer_group="p",
-            topic="orders",
-            default_topic="TBW102",
-            default_topic_queue_nums=4,
-            queue_id=0,
-            born_timestamp=1,
-        )
         now_ms = self.clock.monotonic_ms()
-        self._perform(self.core.handle(now_ms, [Received(TO, request, [body], 1)]))
+        self._perform(self.core.handle(now_ms, [Received(TO, send_to(), [body], 1)]))
         await asyncio.sleep(0)
 
     async def pass_ms(self, ms: int) -> None:
@@ -91,12 +76,7 @@ class Broker:
         await self.settled()
 
     async def settled(self) -> None:
-        loop = asyncio.get_running_loop()
-        while self.executor._tasks or self.executor._flushing:
-            await asyncio.gather(*self.executor._tasks, return_exceptions=True)
-            await loop.run_in_executor(self.executor._flusher, int)  # behind a flush
-            await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await settled(self.executor)
 
     @property
     def answered(self) -> int:
@@ -164,7 +144,7 @@ async def broker(site):
 
 @pytest.mark.feature("F092", "F094", "F106")
 async def test_sync_flush_appends_then_flushes_then_answers(broker) -> None:
-    one = await broker(sync=True, flush=NEVER)
+    one = await broker(sync=True, flush=RARELY)
     await one.send(b"x")
     assert one.store.end == one.store.flushed + one.store.dirty_bytes
     await one.settled()
@@ -251,7 +231,7 @@ async def test_what_was_written_and_flushed_survives_a_power_loss(broker) -> Non
 
 @pytest.mark.feature("F102")
 async def test_a_full_pool_is_written_before_its_time(broker) -> None:
-    one = await broker(pool=2, commit=NEVER)
+    one = await broker(pool=2, commit=RARELY)
     count = 0
     while not one.kinds() and count < 20:  # a segment is of 16 pages
         await one.send(bytes(PAGE))
@@ -266,7 +246,7 @@ async def test_a_full_pool_is_written_before_its_time(broker) -> None:
 
 
 async def test_with_a_single_buffer_the_append_that_needs_it_writes(broker) -> None:
-    one = await broker(pool=1, commit=NEVER)
+    one = await broker(pool=1, commit=RARELY)
     for _ in range(40):
         await one.send(bytes(PAGE))
         await one.settled()

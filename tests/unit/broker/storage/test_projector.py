@@ -15,38 +15,8 @@ from kourou.errors import MetadataUnavailable
 from kourou.events.control_events import Cause, GroupPut, Recorded, TopicPut
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
-
-
-class Database:
-    """An event store that can be switched off."""
-
-    def __init__(self, inner) -> None:
-        self._inner = inner
-        self.on = True
-        self.closed = False
-        self.hangs = False
-        self.entered = threading.Event()
-        self.abandoned = threading.Event()
-
-    def __getattr__(self, name):
-        method = getattr(self._inner, name)
-
-        def call(*arguments, **named):
-            if self.hangs:
-                self.entered.set()
-                self.abandoned.wait(30)
-                raise MetadataUnavailable("stopping without it")
-            if not self.on:
-                raise MetadataUnavailable("the database is gone")
-            return method(*arguments, **named)
-
-        return call
-
-    def abandon(self) -> None:
-        self.abandoned.set()
-
-    def close(self) -> None:
-        self.closed = True
+from kourou_rigs.ailing_events import AilingEvents
+from kourou_rigs.waiting import until
 
 
 class Forbidden(ThreadPoolExecutor):
@@ -68,14 +38,8 @@ def projector(site, events, below=None, stop_s=30.0) -> Projector:
     )
 
 
-async def until(condition) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - threads of the projector set no event
-            await asyncio.sleep(0)
-
-
 async def test_events_arrive_in_the_database(site, event_store) -> None:
-    database = Database(event_store)
+    database = AilingEvents(event_store)
     one = projector(site, database)
     site.record(TopicPut(TopicConfig("a", 1, 1)))
     assert one.behind == 1
@@ -92,7 +56,7 @@ async def test_only_what_is_flushed_is_projected(site, event_store) -> None:
     site.record(TopicPut(TopicConfig("a", 1, 1)))
     safe = site.store.end
     site.record(GroupPut(GroupConfig("g")))
-    one = projector(site, Database(event_store), lambda: safe)
+    one = projector(site, AilingEvents(event_store), lambda: safe)
     one.start()
     await until(lambda: one.behind == 1)
     await one.stop()
@@ -100,21 +64,21 @@ async def test_only_what_is_flushed_is_projected(site, event_store) -> None:
 
 
 async def test_a_database_gone_and_back_loses_nothing(site, event_store, caplog) -> None:
-    database = Database(event_store)
-    database.on = False
+    database = AilingEvents(event_store)
+    database.gone = True
     one = projector(site, database)
     one.start()
     site.record(TopicPut(TopicConfig("a", 1, 1)))
     await until(lambda: one.trouble)
     assert one.behind == 1
     assert one.projected == 0
-    database.on = True
+    database.gone = False
     await until(lambda: one.behind == 0)
     await until(lambda: not one.trouble)
-    database.on = False
+    database.gone = True
     site.record(GroupPut(GroupConfig("g")))
     await until(lambda: one.trouble)
-    database.on = True
+    database.gone = False
     await until(lambda: one.behind == 0)
     assert event_store.info().next_offset == 2
     assert caplog.text.count("not written to the event store") == 2, "once each time"
@@ -125,16 +89,16 @@ async def test_a_database_that_comes_back_as_it_was_earlier_is_brought_along(
     site, event_store, caplog
 ) -> None:
     """A replica took over that lacked the newest; what the log still has is not lost."""
-    database = Database(event_store)
+    database = AilingEvents(event_store)
     one = projector(site, database)
     site.record(*(GroupPut(GroupConfig(f"g{n}")) for n in range(5)))
     one.start()
     await until(lambda: one.projected == 5)
-    database.on = False
+    database.gone = True
     site.record(TopicPut(TopicConfig("a", 1, 1)))
     await until(lambda: one.trouble)
     event_store.truncate(2)
-    database.on = True
+    database.gone = False
     await until(lambda: one.projected == 6)
     await one.stop()
     assert [each.offset for each in event_store.events()] == [0, 1, 2, 3, 4, 5]
@@ -145,7 +109,7 @@ async def test_a_database_that_comes_back_as_it_was_earlier_is_brought_along(
 async def test_a_database_that_hangs_holds_up_neither_loop_nor_stop(
     site, event_store, caplog
 ) -> None:
-    database = Database(event_store)
+    database = AilingEvents(event_store)
     one = projector(site, database, stop_s=0.01)
     one.start()
     await until(lambda: one.projected == 0 and not one.behind)
@@ -155,13 +119,13 @@ async def test_a_database_that_hangs_holds_up_neither_loop_nor_stop(
     assert one.behind == 1
     async with asyncio.timeout(60):
         await one.stop()
-    assert database.abandoned.is_set()
+    assert database.released.is_set()
     assert database.closed
     assert "stopping without it" in caplog.text
     assert event_store.info().next_offset == 0
 
 
-class Slow(Database):
+class Slow(AilingEvents):
     """It takes what it gets, however long that takes: nothing ends a call under way."""
 
     def __init__(self, inner) -> None:
@@ -223,7 +187,7 @@ async def test_a_stop_that_is_broken_off_projects_nothing_as_lost(site, event_st
 async def test_no_thread_of_others_is_taken(site, event_store) -> None:
     """The loop's own threads flush the log's files, for one."""
     asyncio.get_running_loop().set_default_executor(Forbidden())
-    one = projector(site, Database(event_store))
+    one = projector(site, AilingEvents(event_store))
     one.start()
     site.record(TopicPut(TopicConfig("a", 1, 1)))
     await until(lambda: one.projected == 1)
@@ -232,11 +196,11 @@ async def test_no_thread_of_others_is_taken(site, event_store) -> None:
 
 async def test_a_stop_projects_the_rest_or_says_that_it_cannot(site, event_store, caplog) -> None:
     site.record(TopicPut(TopicConfig("a", 1, 1)))
-    await projector(site, Database(event_store)).stop()
+    await projector(site, AilingEvents(event_store)).stop()
     assert event_store.info().next_offset == 1
     site.record(GroupPut(GroupConfig("g")))
-    database = Database(event_store)
-    database.on = False
+    database = AilingEvents(event_store)
+    database.gone = True
     await projector(site, database).stop()
     assert "not in the event store" in caplog.text
     assert database.closed
@@ -253,7 +217,7 @@ async def test_a_gap_begins_anew_with_the_state(site, event_store) -> None:
         def queue_range(self, topic, queue_id):
             return 2, site.store.queue_range(topic, queue_id)[1]
 
-    one = Projector(View(), Database(event_store), site.control, lambda: site.store.end)
+    one = Projector(View(), AilingEvents(event_store), site.control, lambda: site.store.end)
     await one.stop()
     assert event_store.info().lost_before == 4
     assert encode_state(event_store.load(CONTROL)[0]) == encode_state(site.control)
@@ -263,7 +227,7 @@ async def test_a_history_that_is_another_logs_is_kept_aside(site, event_store, c
     site.record(GroupPut(GroupConfig("g")), GroupPut(GroupConfig("h")))
     theirs = [Recorded(n, n, n, "", "", "", TopicPut(TopicConfig(f"theirs{n}"))) for n in range(3)]
     event_store.append(theirs)
-    await projector(site, Database(event_store)).stop()
+    await projector(site, AilingEvents(event_store)).stop()
     assert encode_state(event_store.load(CONTROL)[0]) == encode_state(site.control)
     assert event_store.events(stream="control~1") == theirs
     assert "kept as control~1" in caplog.text
@@ -278,7 +242,7 @@ async def test_a_history_begins_anew_with_what_is_confirmed_only(site, event_sto
     site.record(GroupPut(GroupConfig("taken back")))
     theirs = [Recorded(n, n, n, "", "", "", TopicPut(TopicConfig(f"theirs{n}"))) for n in range(3)]
     event_store.append(theirs)
-    one = projector(site, Database(event_store), lambda: safe)
+    one = projector(site, AilingEvents(event_store), lambda: safe)
     one.start()
     async with asyncio.timeout(60):
         await one.step()
@@ -312,8 +276,8 @@ async def test_a_step_can_be_had_at_once(site, event_store) -> None:
 
 
 async def test_a_step_that_fails_ends_too(site, event_store) -> None:
-    database = Database(event_store)
-    database.on = False
+    database = AilingEvents(event_store)
+    database.gone = True
     one = Projector(
         site.store, database, site.control, lambda: site.store.end, idle_s=600, retry_s=600
     )
@@ -322,7 +286,7 @@ async def test_a_step_that_fails_ends_too(site, event_store) -> None:
     async with asyncio.timeout(60):
         await one.step()
     assert one.trouble == "the database is gone"
-    database.on = True
+    database.gone = False
     async with asyncio.timeout(60):
         await one.step()
     assert (one.trouble, one.projected) == ("", 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -19,44 +18,15 @@ from kourou.model.limits import HISTORY_QUESTIONS_MAX
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.broker_admin import GetHistory
 from kourou.runtime.core import Peer, Received, ReplyTo
+from kourou_rigs.ailing_events import AilingEvents
 
 PATIENT_MS = 30_000
-
-
-class Database:
-    """An event store that can hang, fail, or be wrong."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-        self.error: Exception | None = None
-        self.hangs = False
-        self.entered = threading.Event()
-        self.released = threading.Event()
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._inner, name)
-
-        def call(*arguments: Any, **named: Any) -> Any:
-            if self.hangs:
-                self.entered.set()
-                self.released.wait(30)
-            if self.error is not None:
-                raise self.error
-            return method(*arguments, **named)
-
-        return call
-
-    def close(self) -> None:
-        self.released.set()
-
-    def abandon(self) -> None:
-        self.released.set()
 
 
 class Bench:
     """An executor over a real projection, without a core; keeps the results."""
 
-    def __init__(self, site: Any, database: Database) -> None:
+    def __init__(self, site: Any, database: AilingEvents) -> None:
         self.site = site
         self.database = database
         self.flushed = site.store.end
@@ -98,7 +68,7 @@ class Bench:
 @pytest.fixture
 async def bench(site: Any, event_store: Any) -> AsyncIterator[Bench]:
     site.record(TopicPut(TopicConfig("a", 1, 1)))
-    made = Bench(site, Database(event_store))
+    made = Bench(site, AilingEvents(event_store))
     made.projector.start()
     yield made
     made.executor.stop()

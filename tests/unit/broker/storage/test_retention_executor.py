@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 from typing import Any
 
 import pytest
 
-from kourou.broker.storage.effect_executor import EffectExecutor
 from kourou.engine.control import decide_start
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import CleanProjections, DeleteLogBefore, DiskStarving
-from kourou.engine.inputs import DiskMeasured, LogShrunk, RegistrationDone, SpaceChanged
+from kourou.engine.inputs import DiskMeasured, LogShrunk, SpaceChanged
 from kourou.errors import DiskFull
 from kourou.events.control_events import Cause, GroupPut, TopicPut
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
-from kourou.protocol.record.message_record import encode_draft
-from kourou.protocol.record.properties import encode_properties
 from kourou.service.loop import SingleWriterLoop
-from kourou.store.flush_schedule import FlushPolicy
-from kourou_rigs.kept_carriers import KeptCarriers
+from kourou_rigs.executing import append, effect_executor, perform, settled
 
 DAY = 86_400_000
-RARELY = FlushPolicy(interval_ms=10**9, least_pages=10**9, thorough_ms=10**9)
 SEGMENT = 64 * 1024
 
 
@@ -35,18 +29,7 @@ class Rig:
         self.site = site
         self.posted: list[Any] = []
         self.failures: list[BaseException] = []
-        self.executor = EffectExecutor(
-            site.store,
-            site.clock,
-            log_flush=RARELY,
-            queue_flush=RARELY,
-            write_out=RARELY,
-            protocols=KeptCarriers(),
-            post=self._post,
-            config_changed=lambda _table: None,
-            register_now=lambda number: self._post(RegistrationDone(number)) if number else None,
-            failed=self.failures.append,
-        )
+        self.executor = effect_executor(site, post=self._post, failed=self.failures.append)
         self.parts = site.parts()
         self.core = BrokerCore(self.parts)
         self.do(*self.core.start(0, 1, decide_start(self.parts.control, site.rules), "start"))
@@ -64,26 +47,14 @@ class Rig:
             self.loop.post(item)
 
     def do(self, *effects) -> None:
-        performers = self.executor.performers()
-        for effect in effects:
-            performers[type(effect)](effect)
+        perform(self.executor, *effects)
 
     async def fill(self, segments: int) -> None:
         """Write so many segments of `orders`, and make a checkpoint."""
-        draft = encode_draft(
-            topic=b"orders",
-            queue_id=0,
-            body=bytes(4_000),
-            properties=encode_properties({}),
-            born_timestamp=1,
-            born_host=bytes(8),
-        )
         while self.site.store.end < segments * SEGMENT + 100:
             space = self.site.store.allocate_next(self.site.store.end + 2 * SEGMENT)
             self.core.handle(0, [SpaceChanged(*space)])
-            self.parts.appends.write_one(draft, ("orders", 0), self.site.clock.now_ms())
-            self.parts.confirmations.append(self.parts.appends.end)
-            self.do(*self.parts.appends.take_done())
+            append(self.executor, self.parts, self.site.clock.now_ms(), bytes(4_000))
         await self.settled()
         self.site.store.dispatch()
         self.site.store.checkpoint()
@@ -97,11 +68,7 @@ class Rig:
         await self.settled()
 
     async def settled(self) -> None:
-        """Until no thread works and nothing is scheduled."""
-        for _ in range(5):
-            while self.executor._tasks:
-                await asyncio.gather(*self.executor._tasks, return_exceptions=True)
-            await asyncio.sleep(0)
+        await settled(self.executor)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 from prometheus_client.parser import text_string_to_metric_families
 
 from kourou.broker.telemetry.exporter_page import (
-    EXPORTER_METRICS,
     PUT_TIMES,
     ReportedConsumer,
     RequestedValues,
@@ -17,7 +16,6 @@ from kourou.events.control_events import TopicPut
 from kourou.model.topic import MessageQueue, TopicConfig
 from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo, ConsumeStatus
 from kourou.service.protocol_server import ProtocolServers
-from kourou.telemetry.metrics import expose
 
 ADDRESS = "10.0.0.7:20911"
 
@@ -171,8 +169,3 @@ def test_what_is_not_known_is_left_out_and_not_0(site) -> None:
     names = {name for name, *_ in page(site, site.parts())}
     assert not [name for name in names if "pmdt" in name]
     assert "rocketmq_brokeruntime_earliest_message_timestamp" not in names
-
-
-def test_the_page_has_the_tables_names_only(site) -> None:
-    assert {name for name, *_ in page(site, site.parts())} <= EXPORTER_METRICS.keys()
-    assert expose([], EXPORTER_METRICS) == b""

@@ -25,13 +25,13 @@ from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC, retry_topic
 from kourou.model.subscription import ConsumeType, GroupConfig, Subscription
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.sends import SendRecords
-from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.request import Answerer
 from kourou.runtime.core import Peer
 from kourou.service.protocol_server import ProtocolServers, TransportCallbacks
 from kourou.service.zmq_protocol import ZmqProtocol
 from kourou.telemetry.metric_table import METRICS
 from kourou.transport.zmq_server import ZmqServer
+from kourou_rigs.executing import draft
 from kourou_rigs.records import delayed_draft
 
 
@@ -201,15 +201,7 @@ def test_lag_is_what_a_group_has_yet_to_read(site) -> None:
     )
     broker_parts = site.parts()
     for _ in range(4):
-        draft = encode_draft(
-            topic=b"orders",
-            queue_id=0,
-            body=b"x",
-            properties=b"",
-            born_timestamp=1,
-            born_host=bytes(8),
-        )
-        broker_parts.appends.write_one(draft, ("orders", 0), 1)
+        broker_parts.appends.write_one(draft(), ("orders", 0), 1)
     site.perform(broker_parts.appends.take_done())
     site.clock.advance(4_000)
     found = page(site, broker_parts)

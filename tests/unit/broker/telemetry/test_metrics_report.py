@@ -55,12 +55,6 @@ def test_statistics_are_those_of_the_parts(site) -> None:
     assert reported["replies_owed"] == 0
 
 
-def test_the_metrics_page_is_that_of_these_parts(site) -> None:
-    page = report(site).metrics().decode()
-    assert "rocketmq_messages_in_total{" in page
-    assert 'topic="orders"' in page
-
-
 def test_a_broker_with_followers_reports_them(site) -> None:
     made = BrokerReport(site.store, site.clock)
     made.attach(site.parts(), ProtocolServers())

@@ -7,6 +7,7 @@ import io
 import json
 import logging
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -18,24 +19,21 @@ from kourou.broker.telemetry.spans import BrokerSpans, TracedExecutor
 from kourou.engine.control import decide_start
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import CopyChunk
-from kourou.engine.inputs import Flushed, RegistrationDone
+from kourou.engine.inputs import Flushed
 from kourou.engine.parts import Role
 from kourou.engine.roles.leader import LeaderRole
 from kourou.errors import Code
 from kourou.protocol.messages.replication import Attach, ChunkAck, LogChunk
-from kourou.protocol.messages.sends import SendMessage
 from kourou.runtime.core import Peer, Received, ReplyTo
 from kourou.service.loop import SingleWriterLoop
-from kourou.store.flush_schedule import FlushPolicy
 from kourou.telemetry.logs import LogFormat, configure_logs
 from kourou.telemetry.tracing import Tracing
 from kourou.telemetry.tracing_context import traceparent_of
+from kourou_rigs.executing import PEER, effect_executor, send_to
 from kourou_rigs.kept_carriers import KeptCarriers
 
-PEER = Peer(1, "local", ("127.0.0.1", 4))
 FOLLOWER = Peer(2, "local", ("127.0.0.1", 5), "members")
 TRACE = bytes(range(1, 25)) + b"\x01"
-RARELY = FlushPolicy(interval_ms=10**9, least_pages=10**9, thorough_ms=10**9)
 
 
 class Rig:
@@ -48,17 +46,11 @@ class Rig:
         self.answered = asyncio.Event()
         self.protocols = KeptCarriers(self.answered.set)
         self.flushed = asyncio.Event()
-        self.executor = TracedExecutor(
-            self.spans,
-            site.store,
-            site.clock,
-            log_flush=RARELY,
-            queue_flush=RARELY,
-            write_out=RARELY,
+        self.executor = effect_executor(
+            site,
+            partial(TracedExecutor, self.spans),
             protocols=self.protocols,
             post=self._post,
-            config_changed=lambda table: None,
-            register_now=lambda number: self._post(RegistrationDone(number)) if number else None,
             failed=pytest.fail,
         )
         core = BrokerCore(site.parts(sync_flush=sync_flush, role=role))
@@ -85,15 +77,7 @@ class Rig:
         self.spans.handle([received], self.loop.offer_all)
 
     def send(self, trace: bytes, properties: str | None = None) -> None:
-        request = SendMessage(
-            producer_group="p",
-            topic="T",
-            queue_id=0,
-            born_timestamp=1,
-            default_topic="TBW102",
-            default_topic_queue_nums=4,
-            properties=properties,
-        )
+        request = send_to("T", properties=properties)
         to = ReplyTo(PEER, 1, False, trace)
         received = Received(to, request, [b"body"], 1, 0, trace)
         self.spans.handle([received], self.loop.offer_all)
@@ -178,19 +162,7 @@ async def test_a_follower_records_spans_of_traced_messages_in_its_leaders_bytes(
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     spans = BrokerSpans(SimpleNamespace(tracing=Tracing(provider.get_tracer("t"), ratio=0.0)))
-    executor = TracedExecutor(
-        spans,
-        follower.store,
-        follower.clock,
-        log_flush=RARELY,
-        queue_flush=RARELY,
-        write_out=RARELY,
-        protocols=KeptCarriers(lambda: None),
-        post=lambda item: None,
-        config_changed=lambda table: None,
-        register_now=lambda number: None,
-        failed=pytest.fail,
-    )
+    executor = effect_executor(follower, partial(TracedExecutor, spans), failed=pytest.fail)
     copy = executor.performers()[CopyChunk]
     copy(CopyChunk(0, started, bytes(chunk.data)[:started]))
     assert exporter.get_finished_spans() == (), "nothing traced has come"

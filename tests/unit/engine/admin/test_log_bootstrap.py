@@ -23,7 +23,7 @@ from kourou.model.names import CONTROL_TOPIC
 from kourou.model.topic import TopicConfig
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
-from kourou_rigs.store import Draft, StoreWriter, small_settings
+from kourou_rigs.store import Draft, StoreWriter, delete_before, small_settings
 
 
 def beginning() -> LogBeginning:
@@ -78,7 +78,7 @@ def test_queues_that_lost_messages_are_reported_with_where_they_go_on() -> None:
     StoreWriter(store).write([Draft("Old", 0, bytes(100))])
     StoreWriter(store).write([Draft("TopicA", n % 2, bytes(300)) for n in range(20)])
     assert queue_ends_of(store) == {}
-    store.delete_before(2 * 2048)
+    delete_before(store, 2 * 2048)
     low = {queue_id: store.queue_range("TopicA", queue_id)[0] for queue_id in (0, 1)}  # type: ignore[index]  # both were written
     assert queue_ends_of(store) == {"Old": {0: 1}, "TopicA": low}
     store.close()

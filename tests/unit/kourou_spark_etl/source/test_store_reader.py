@@ -17,7 +17,7 @@ from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
 from kourou_rigs.rows import row_of
-from kourou_rigs.store import Draft, StoreWriter, Written, small_settings
+from kourou_rigs.store import Draft, StoreWriter, Written, delete_before, small_settings
 from kourou_spark_etl.source.arrow_rows import COLUMNS
 from kourou_spark_etl.source.offsets import OffsetSpan
 from kourou_spark_etl.source.options import ReadOptions
@@ -143,7 +143,7 @@ def test_by_time(store: Store) -> None:
 def test_what_retention_deleted(store: Store) -> None:
     messages = written(store, 300)
     store.flush()
-    store.delete_before(messages[200].position)
+    delete_before(store, messages[200].position)
     facts = StoreFacts(store.paths.root, "here")
     span = facts.spans(["TopicA"], all_of=True)[A]
     assert 0 < span.low <= 200
@@ -162,7 +162,7 @@ def test_retention_while_it_is_read(store: Store, fail: bool) -> None:
     options = options_of(store.paths.root, fail_on_data_loss=fail, pull_batch_size=10)
     batches = read_store_range(options, part, ("offset",))
     assert next(batches).num_rows == 10
-    store.delete_before(messages[200].position)
+    delete_before(store, messages[200].position)
     if fail:
         with pytest.raises(DataLoss, match="TopicA/here/0: offsets 10 to"):
             list(batches)

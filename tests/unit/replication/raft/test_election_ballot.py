@@ -1,7 +1,5 @@
 """No message leaves while a vote is on its way to disk, and no vote is taken back."""
 
-import pytest
-
 from kourou.protocol.messages.replication import Vote
 from kourou.replication.raft.effects import Effect, SaveVote, Send
 from kourou.replication.raft.election import Ballot
@@ -20,14 +18,3 @@ def test_messages_wait_for_all_that_is_being_written():
     assert out == [MESSAGE]
     ballot.send(MESSAGE, out)
     assert out == [MESSAGE, MESSAGE]
-
-
-@pytest.mark.feature("F156")
-def test_a_vote_is_given_once_in_an_epoch():
-    ballot = Ballot(2, "")
-    ballot.write(2, "n1")
-    with pytest.raises(AssertionError):
-        ballot.write(2, "n2")
-    with pytest.raises(AssertionError):
-        ballot.write(1, "n1")
-    ballot.write(3, "n2")

@@ -32,30 +32,9 @@ def test_a_chunk_fits_or_says_where_both_logs_part(
     assert own().compare(position, end, previous, data) == wanted
 
 
-def test_bytes_of_a_newer_epoch_open_it():
-    log = own()
-    log.append(320, 7)
-    assert (log.end, log.epochs.opened()[-1]) == (320, (7, 300))
-
-
-def test_a_cut_takes_what_was_flushed_and_never_what_is_confirmed():
-    log = own(confirmed=270)
-    assert log.may_truncate(270)
-    assert not log.may_truncate(269)
-    log.truncate(280)
-    assert (log.end, log.flushed) == (280, 280)
-
-
 def test_flushed_and_confirmed_never_decrease_nor_pass_the_end():
     log = own()
     assert not log.flush(200)
     assert log.confirm(999)
     assert log.confirmed == 300
     assert not log.confirm(100)
-
-
-def test_a_new_beginning_knows_the_epoch_before_it():
-    log = own()
-    log.begin(5_000, 6)
-    assert log.fits(5_000, 6)
-    assert (log.end, log.first_position, log.confirmed, log.flushed) == (5_000,) * 4

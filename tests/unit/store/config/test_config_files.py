@@ -5,7 +5,8 @@ import pytest
 from kourou.errors import Corrupt
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import DataVersion, TopicConfig
-from kourou.store.config.config_files import FILTERS, GROUPS, OFFSETS, OURS, TOPICS, ConfigFiles
+from kourou.store.config import config_files
+from kourou.store.config.config_files import GROUPS, OFFSETS, OURS, TOPICS, ConfigFiles
 from kourou.store.config.config_json import GroupTable, TopicTable, encode_offsets
 from kourou.store.paths import StorePaths
 from kourou.testing.disk import SimDisk
@@ -95,15 +96,24 @@ def test_empty_files_are_as_good_as_none():
     assert ConfigFiles(disk, PATHS).load_offsets() is None
 
 
-def test_damaged_bytes_do_not_push_out_the_last_whole_copy():
+@pytest.mark.parametrize("damage", [b"{broken", b" \n"])
+def test_damaged_bytes_do_not_push_out_the_last_whole_copy(damage):
     disk = new_disk()
     files = ConfigFiles(disk, PATHS)
     files.save_offsets(progress(1))
     files.save_offsets(progress(2))
-    write(disk, OFFSETS, b"{broken")
+    write(disk, OFFSETS, damage)
     files.save_offsets(progress(3))
     assert disk.read(PATHS.config / (OFFSETS + ".bak")) == encode_offsets(progress(1))
     assert files.load_offsets().value == progress(3)
+
+
+def test_a_file_that_is_too_long_is_not_read(monkeypatch):
+    monkeypatch.setattr(config_files, "CONFIG_FILE_BYTES_MAX", 1_000)
+    disk = new_disk()
+    write(disk, OFFSETS, bytes(1_001))
+    with pytest.raises(OSError, match="at most 1000"):
+        ConfigFiles(disk, PATHS).load_offsets()
 
 
 def test_what_somebody_else_wrote_is_noticed():
@@ -117,13 +127,11 @@ def test_what_somebody_else_wrote_is_noticed():
     write(disk, OFFSETS, encode_offsets(progress(9)))
     write(disk, TOPICS, b"{}")
     disk.unlink(PATHS.config / GROUPS)
-    write(disk, FILTERS, b"{}")  # never ours
+    write(disk, "consumerFilter.json", b"{}")  # never ours
     again = ConfigFiles(disk, PATHS)
     assert again.external_changes() == [TOPICS, GROUPS, OFFSETS]
-    again.acknowledge([TOPICS, GROUPS, OFFSETS])
-    assert again.external_changes() == []
-    assert ConfigFiles(disk, PATHS).external_changes() == []
-    assert again.consumer_filters() == b"{}"
+    again.save_offsets(progress(10))
+    assert again.external_changes() == [TOPICS, GROUPS], "written by us again"
 
 
 def test_without_known_hashes_everything_is_foreign():

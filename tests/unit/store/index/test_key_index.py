@@ -1,5 +1,6 @@
 import time
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -12,19 +13,13 @@ from kourou.store.index.index_file import IndexFile, IndexHeader, file_size
 from kourou.store.index.key_index import IndexState, KeyIndex, index_file_name
 from kourou.store.real_disk import RealDisk
 from kourou.testing.disk import SimDisk
+from kourou_rigs.store import disk_with
 
 INDEX = Path("/s/index")
 SLOTS, ENTRIES = 11, 20
 BEGIN_MS = 1_700_000_000_000
 SIZE = 100
-
-
-def new_disk(seed: int = 0, **options: int) -> SimDisk:
-    disk = SimDisk(seed, **options)
-    disk.make_dirs(INDEX)
-    disk.sync_dir(Path("/"))
-    disk.sync_dir(INDEX.parent)
-    return disk
+new_disk = partial(disk_with, INDEX)
 
 
 def index_on(disk: SimDisk, slots: int = SLOTS, entries: int = ENTRIES) -> KeyIndex:
@@ -362,15 +357,6 @@ def test_expired_files_go_but_never_the_last():
     assert find(index, 1) == []
     assert len(index.detach_before(99_999)) == count - 3
     assert index.statistics()["files"] == 1
-
-
-def test_files_of_a_foreign_unclean_stop_are_discarded_by_time():
-    index = built(60)
-    last_full = index.full_end_ms
-    assert index.discard_after(last_full) == 1
-    assert index.covered == index.end_position < 60 * SIZE
-    put(index, index.covered // SIZE, 60)
-    assert knows(index, 60)
 
 
 @pytest.mark.feature("F079")

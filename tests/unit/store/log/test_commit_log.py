@@ -27,18 +27,6 @@ def make_log(disk: SimDisk | None = None, *, mapped: bool = True, segments: int 
     return log
 
 
-def reopen(disk: SimDisk, end: int) -> CommitLog:
-    log = CommitLog.open(disk, PATHS, SIZE)
-    log.adopt_end(end, end)
-    return log
-
-
-def test_an_empty_log_starts_at_zero() -> None:
-    log = CommitLog.open(SimDisk(), PATHS, SIZE)
-    assert (log.start, log.end, log.flushed, log.allocated_end) == (0, 0, 0, 0)
-    assert log.spare_wanted
-
-
 @pytest.mark.feature("F063", "F064", "F108")
 def test_segments_are_reserved_before_they_are_used() -> None:
     disk = SimDisk()
@@ -227,16 +215,6 @@ def test_a_full_disk_is_no_fault() -> None:
 # -- opening ------------------------------------------------------------------------------------
 
 
-def test_segments_are_found_again() -> None:
-    disk = SimDisk()
-    log = make_log(disk)
-    log.append(b"kept", 0)
-    log.close()
-    again = reopen(disk, 4)
-    assert bytes(again.view(0, 4)) == b"kept"
-    assert again.allocated_end == 2 * SIZE
-
-
 def test_a_segment_of_another_length_is_refused() -> None:
     disk = SimDisk()
     make_log(disk)
@@ -270,15 +248,6 @@ def test_what_a_crash_left_unflushed_is_flushed_when_adopted() -> None:
     assert disk.crash().read(PATHS.segment(0))[:10] == b"x" * 10
 
 
-def test_a_log_may_begin_anywhere() -> None:
-    disk = SimDisk()
-    disk.make_dirs(PATHS.commit_log)
-    log = CommitLog.open(disk, PATHS, SIZE)
-    log.start_at(10 * SIZE + 77)
-    log.allocate_next()
-    assert (log.start, log.allocated_end) == (10 * SIZE, 11 * SIZE)
-
-
 # -- shrinking ----------------------------------------------------------------------------------
 
 
@@ -309,7 +278,8 @@ def test_a_power_loss_while_truncating_leaves_no_hole() -> None:
             if seed % 2:
                 log.truncate(100)
             else:
-                log.delete_segments_before(4 * SIZE)
+                for segment in log.detach_before(4 * SIZE):
+                    log.remove_detached(segment)
         CommitLog.open(disk.crash(), PATHS, SIZE)
 
 
@@ -320,34 +290,8 @@ def test_a_spare_segment_survives_a_truncation() -> None:
     assert log.allocated_end == 2 * SIZE
 
 
-def test_old_segments_are_deleted_whole() -> None:
-    disk = SimDisk()
-    log = make_log(disk, segments=4)
-    for start in range(0, 3 * SIZE, SIZE):
-        log.append(b"x" * SIZE, start)
-    log.flush()
-    view = log.view(0, 10)
-    assert log.delete_segments_before(2 * SIZE + 5) == 2
-    assert log.start == 2 * SIZE
-    assert disk.list_dir(PATHS.commit_log) == [f"{2 * SIZE:020d}", f"{3 * SIZE:020d}"]
-    assert bytes(view) == b"x" * 10, "who reads while it is deleted reads on"
-    with pytest.raises(Rejected):
-        log.view(0, 10)
-
-
 def test_what_is_not_flushed_is_not_deleted() -> None:
     log = make_log(segments=3)
     log.append(b"x" * SIZE, 0)
     log.append(b"x", SIZE)
-    assert log.delete_segments_before(SIZE) == 0
-
-
-def test_the_spare_segment_goes_at_a_clean_stop() -> None:
-    disk = SimDisk()
-    log = make_log(disk)
-    log.append(b"x", 0)
-    log.drop_spare()
-    assert disk.list_dir(PATHS.commit_log) == ["0" * 20]
-    assert log.allocated_end == SIZE
-    log.allocate_next()
-    assert log.allocated_end == 2 * SIZE
+    assert log.detach_before(SIZE) == []

@@ -2,15 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.errors import Corrupt
-from kourou.store.disk import write_atomically
-from kourou.store.log.quarantine import Quarantine, Region, load_quarantine, save_quarantine
+from kourou.store.log.quarantine import Quarantine, Region
 from kourou.store.paths import StorePaths
-from kourou.testing.disk import SimDisk
 
 PATHS = StorePaths.under(Path("/store"))
 
@@ -37,22 +33,6 @@ def test_regions_below_the_log_are_forgotten() -> None:
     quarantine.forget_below(20)
     assert quarantine.regions == [Region(30, 40)]
     assert quarantine.at(15) is None
-
-
-def test_they_are_kept_on_disk() -> None:
-    disk = SimDisk()
-    disk.make_dirs(PATHS.kourou)
-    assert not len(load_quarantine(disk, PATHS))
-    save_quarantine(disk, PATHS, Quarantine([Region(1, 2, "why")]))
-    assert load_quarantine(disk, PATHS).regions == [Region(1, 2, "why")]
-
-
-def test_a_file_that_cannot_be_understood_is_corrupt() -> None:
-    disk = SimDisk()
-    disk.make_dirs(PATHS.kourou)
-    write_atomically(disk, PATHS.quarantine, b"{")
-    with pytest.raises(Corrupt, match="quarantine"):
-        load_quarantine(disk, PATHS)
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)), max_size=12))

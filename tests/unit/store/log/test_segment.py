@@ -14,22 +14,6 @@ def segment(request: pytest.FixtureRequest) -> Segment:
     return Segment(file, 300_000, 100_000, mapped=request.param == "mmap")
 
 
-@pytest.mark.feature("F115")
-def test_bytes_are_addressed_by_position(segment: Segment) -> None:
-    segment.write(b"hello", 300_010)
-    assert bytes(segment.view(300_010, 5)) == b"hello"
-    assert bytes(segment.view(300_000, 12)) == bytes(10) + b"he"
-    assert segment.end == 400_000
-
-
-def test_a_mapped_view_shows_what_is_written_later() -> None:
-    file = SimDisk().open(Path("/segment"), create_size=100, allocate=True)
-    segment = Segment(file, 0, 100, mapped=True)
-    view = segment.view(0, 5)
-    segment.write(b"later", 0)
-    assert bytes(view) == b"later"
-
-
 @pytest.mark.parametrize("position", [299_999, 399_996, 400_000])
 def test_nothing_is_written_outside(segment: Segment, position: int) -> None:
     with pytest.raises(AssertionError):

@@ -1,3 +1,4 @@
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,18 +13,12 @@ from kourou.store.paths import StorePaths
 from kourou.store.queues.consume_queue import GAP_UNITS_MAX, TAIL_BYTES_MAX, ConsumeQueue
 from kourou.store.queues.queue_files import FILLER_SIZE, UNIT
 from kourou.testing.disk import SimDisk
+from kourou_rigs.store import disk_with
 
 PATHS = StorePaths.under(Path("/s"))
 DIRECTORY = PATHS.consume_queue / "TopicA" / "0"
 FILE_UNITS = 10
-
-
-def new_disk(seed: int = 0, **options: int) -> SimDisk:
-    disk = SimDisk(seed, **options)
-    disk.make_dirs(PATHS.consume_queue)
-    disk.sync_dir(Path("/"))
-    disk.sync_dir(PATHS.root)
-    return disk
+new_disk = partial(disk_with, PATHS.consume_queue)
 
 
 def queue_on(disk: SimDisk, file_units: int = FILE_UNITS) -> ConsumeQueue:
@@ -105,21 +100,6 @@ def test_a_damaged_record_keeps_its_offset_and_a_repaired_one_takes_it_back():
     assert reopened(disk).units(0, 9).tobytes() == units(0, 6).tobytes()
 
 
-def test_a_filler_at_the_end_may_become_the_last_message():
-    queue = fill(queue_on(new_disk()), 3)
-    queue.keep_offset(3)
-    assert queue.append_again(units(3, 1), 3) == (1, 0)
-    assert queue.end_position == 400
-    assert queue.units(3, 1).tobytes() == units(3, 1).tobytes()
-
-
-def test_what_is_there_is_not_written_again_and_disagreement_is_counted():
-    queue = fill(queue_on(new_disk()), 20)
-    assert queue.append_again(units(3, 5), 3) == (0, 0)
-    assert queue.append_again(units(3, 5, base=1), 3) == (0, 5)
-    assert queue.units(0, 99).tobytes() == units(0, 20).tobytes()
-
-
 @pytest.mark.parametrize("position", [0, 50, 100, 999, 1_000, 1_001, 1_900, 2_400, 2_500, 9_000])
 def test_truncation_keeps_exactly_the_records_below_a_position(position):
     disk = new_disk()
@@ -133,14 +113,6 @@ def test_truncation_keeps_exactly_the_records_below_a_position(position):
     assert {p: disk.read(p) for p in disk.files()} == {p: fresh.read(p) for p in fresh.files()}
     queue.append_units(units(kept, 30), kept)
     assert reopened(disk).units(0, 99).tobytes() == units(0, kept + 30).tobytes()
-
-
-def test_truncation_never_frees_an_offset_kept_for_a_damaged_record():
-    queue = fill(queue_on(new_disk()), 5)
-    queue.keep_offset(6)
-    queue.append_units(units(7, 2), 7)
-    assert queue.truncate(700) == 2
-    assert (queue.max_offset, queue.end_position) == (7, 500)
 
 
 @pytest.mark.feature("F120", "F011")
@@ -178,15 +150,6 @@ def test_a_disk_that_refuses_leaves_the_queue_as_it_was():
     disk.capacity_bytes = 1 << 20
     queue.append_units(big, 10)
     assert queue.units(0, 999).tobytes() == units(0, 300).tobytes()
-
-
-def test_a_removed_queue_begins_anew():
-    disk = new_disk()
-    queue = fill(queue_on(disk), 25)
-    queue.remove()
-    assert disk.list_dir(DIRECTORY) == []
-    fill(queue, 3)
-    assert reopened(disk).max_offset == 3
 
 
 @pytest.mark.fault

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kourou.errors import DiskFull, StoreFaulted
+from kourou.errors import DiskFull
 from kourou.protocol.record.columns import RecordColumns, scan
 from kourou.protocol.record.hashes import tags_code
 from kourou.protocol.record.message_record import decode_record
@@ -12,7 +12,7 @@ from kourou.store.index.key_index import IndexState, KeyIndex
 from kourou.store.paths import StorePaths
 from kourou.store.queues import dispatch as dispatch_module
 from kourou.store.queues.dispatch import Dispatcher
-from kourou.store.queues.queue_files import FILLER_SIZE, UNIT
+from kourou.store.queues.queue_files import UNIT
 from kourou.store.queues.queue_table import ConsumeQueues
 from kourou.testing.disk import SimDisk
 from kourou_rigs.records import RecordRun
@@ -149,29 +149,16 @@ def test_halves_of_transactions_are_not_queued_and_rolled_back_ones_not_indexed(
 
 
 @pytest.mark.feature("F073", "F074")
-def test_whatever_the_batches_the_files_are_the_same_bytes():
+@pytest.mark.parametrize("index", [True, False])
+def test_whatever_the_batches_the_files_are_the_same_bytes(index: bool):
     run = mixed_run()
-    wanted = Projections()
+    wanted = Projections(index=index)
     wanted.dispatcher.dispatch(run.columns())
     for sizes in ([1], [2, 9], [7], [64], [3, 1, 30]):
-        made = Projections()
+        made = Projections(index=index)
         dispatch_in(made, run, sizes)
         assert made.files() == wanted.files()
-
-
-@pytest.mark.feature("F074")
-def test_deleted_projections_come_back_byte_for_byte():
-    run = mixed_run()
-    made = Projections()
-    dispatch_in(made, run, [13, 1])
-    before = made.files()
-    assert len(before) > 5
-    made.queues.wipe()
-    made.index.wipe()
-    made.dispatcher.resume(0)
-    assert made.files() == {}
-    dispatch_in(made, run, [40])
-    assert made.files() == before
+        assert made.dispatcher.statistics() == wanted.dispatcher.statistics()
 
 
 @pytest.mark.feature("F069", "F074", "F077")
@@ -383,23 +370,6 @@ def test_a_segment_end_between_batches_leaves_the_index_current():
     assert made.find("TopicA", "b2") == [later.positions[2]]
 
 
-def test_without_an_index_only_queues_are_written():
-    run = mixed_run()
-    made = Projections(index=False)
-    dispatch_in(made, run, [50])
-    assert made.dispatcher.flush() == run.end
-    assert all("consumequeue" in name for name in made.files())
-    made.dispatcher.catch_up_index(run.columns(), run.end)
-
-
-def test_a_failed_flush_is_reported():
-    made = Projections()
-    made.dispatcher.dispatch(mixed_run(5).columns())
-    made.disk.fail_sync(1)
-    with pytest.raises(StoreFaulted):
-        made.dispatcher.flush()
-
-
 def test_many_topics_do_not_fill_the_memory(monkeypatch):
     monkeypatch.setattr(dispatch_module, "_TOPICS_KNOWN_MAX", 3)
     run = RecordRun()
@@ -409,64 +379,3 @@ def test_many_topics_do_not_fill_the_memory(monkeypatch):
     made.dispatcher.dispatch(run.columns())
     assert len(made.queues) == 10
     assert made.queues.offset_total() == 30
-
-
-@pytest.mark.fault
-@pytest.mark.feature("F074")
-def test_power_losses_at_any_time_leave_projections_that_the_log_completes(rounds):
-    run = mixed_run(120)
-    wanted = Projections()
-    wanted.dispatcher.dispatch(run.columns())
-    complete = {q.topic + str(q.queue_id): q.units(0, 999).tobytes() for q in wanted.queues}
-    for seed in range(rounds(300)):
-        rng = np.random.default_rng(seed)
-        made = Projections(SimDisk(seed))
-        flushed, row = 0, 0
-        for _ in range(3):
-            for _ in range(int(rng.integers(0, 9))):
-                end = min(120, row + int(rng.integers(1, 20)))
-                made.dispatcher.dispatch(run.columns(row, end))
-                row = end
-                if rng.random() < 0.3:
-                    flushed = made.dispatcher.flush()
-                    assert flushed == (run.positions[row] if row < 120 else run.end)
-            made = Projections(made.disk.crash())
-            assert made.queues.load(flushed) == [], seed
-            made.index.load(covered=flushed, clean=False)
-            start = min(flushed, made.index.covered)
-            made.dispatcher.resume(start)
-            row = run.positions.index(start) if start < run.end else 120
-        made.dispatcher.dispatch(run.columns(row))
-        found = {q.topic + str(q.queue_id): q.units(0, 999).tobytes() for q in made.queues}
-        assert found == complete, seed
-        assert not any((queue["size"] == FILLER_SIZE).any() for queue in _units(made)), seed
-        assert made.index.state is IndexState.CURRENT, seed
-        assert made.index.entry_total == wanted.index.entry_total, seed
-        assert made.find("TopicB", "c5") == [run.positions[5]], seed
-
-
-def _units(made: Projections) -> list[np.ndarray]:
-    return [queue.units(0, 999) for queue in made.queues]
-
-
-@pytest.mark.parametrize("index", [True, False])
-def test_a_record_alone_becomes_what_it_becomes_among_others(index) -> None:
-    run = mixed_run()
-    together, alone = Projections(index=index), Projections(index=index)
-    together.dispatcher.dispatch(run.columns())
-    dispatch_in(alone, run, [1])
-    assert alone.files() == together.files()
-    assert alone.dispatcher.statistics() == together.dispatcher.statistics()
-
-
-def test_a_full_disk_takes_no_record_and_then_the_same_one() -> None:
-    run = RecordRun()
-    run.add("TopicA", tag="T", unique_key="U")
-    made = Projections(SimDisk(0, capacity_bytes=0))
-    with pytest.raises(DiskFull):
-        made.dispatcher.dispatch(run.columns())
-    assert made.dispatcher.end == 0
-    made.disk.capacity_bytes = 1 << 20
-    made.dispatcher.dispatch(run.columns())
-    assert made.dispatcher.end == run.end
-    assert made.find("TopicA", "U") == [0]

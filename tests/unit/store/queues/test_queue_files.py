@@ -5,7 +5,7 @@ import pytest
 
 from kourou.errors import ConfigError, Corrupt
 from kourou.store.open_files import OpenFiles
-from kourou.store.queues.queue_files import FILLER_SIZE, UNIT, QueueFiles, fillers
+from kourou.store.queues.queue_files import UNIT, QueueFiles, fillers
 from kourou.testing.disk import SimDisk
 
 ROOT = Path("/consumequeue")
@@ -50,25 +50,6 @@ def test_files_are_named_by_byte_offset_and_have_their_full_length(disk):
     assert array.unit(20) == (2_000, 100, -5)
 
 
-def test_an_array_may_begin_anywhere(disk):
-    array = array_of(disk)
-    array.start(37)
-    assert array.first == 30
-    array.write(37, some(37, 6))
-    assert disk.list_dir(ROOT / "T" / "0") == ["00000000000000000600", "00000000000000000800"]
-    assert array.end == 50
-
-
-def test_files_on_disk_are_taken_over(disk):
-    first = array_of(disk)
-    first.start(0)
-    first.write(0, some(0, 15))
-    again = array_of(disk)
-    assert again.adopt([*disk.list_dir(ROOT / "T" / "0"), "notes.txt"]) == []
-    assert again.read(0, 15).tobytes() == some(0, 15)
-    assert (again.first, again.end, len(again)) == (0, 20, 2)
-
-
 def test_files_of_another_length_are_refused_and_left_alone(disk):
     first = array_of(disk)
     first.start(0)
@@ -94,31 +75,6 @@ def test_a_missing_file_in_the_middle_is_noticed(disk):
     assert disk.list_dir(ROOT / "T" / "0") == ["00000000000000000000"]
 
 
-def test_cutting_removes_files_and_leaves_zeros(disk):
-    array = array_of(disk)
-    array.start(0)
-    array.write(0, some(0, 25))
-    array.cut(13)
-    assert len(array) == 2
-    assert disk.read(ROOT / "T" / "0" / "00000000000000000200") == some(10, 3) + bytes(140)
-    array.cut(10)
-    assert len(array) == 1
-    assert disk.read(ROOT / "T" / "0" / "00000000000000000000") == some(0, 10)
-    array.cut(0)
-    assert disk.list_dir(ROOT / "T" / "0") == []
-
-
-def test_old_files_are_removed_one_by_one(disk):
-    array = array_of(disk)
-    array.start(0)
-    array.write(0, some(0, 25))
-    assert array.detach_first().path.name == "00000000000000000000"
-    assert array.first == 10
-    assert array.read(12, 14).tobytes() == some(12, 2)
-    with pytest.raises(FileNotFoundError):
-        array.read(5, 12)
-
-
 def test_a_file_that_shrank_is_corrupt_not_a_crash(tmp_path):
     from kourou.store.real_disk import RealDisk
 
@@ -129,9 +85,3 @@ def test_a_file_that_shrank_is_corrupt_not_a_crash(tmp_path):
         file.truncate(50)
     with pytest.raises(Corrupt):
         array.read(0, 9)
-
-
-def test_fillers_are_recognized_by_their_size():
-    units = np.frombuffer(fillers(3), UNIT)
-    assert (units["size"] == FILLER_SIZE).all()
-    assert not units["position"].any()

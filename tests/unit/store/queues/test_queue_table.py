@@ -1,24 +1,18 @@
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from kourou.errors import BadRequest, ConfigError
 from kourou.store.paths import StorePaths
 from kourou.store.queues.queue_files import UNIT
 from kourou.store.queues.queue_table import ConsumeQueues
 from kourou.store.real_disk import RealDisk
 from kourou.testing.disk import SimDisk
+from kourou_rigs.store import disk_with
 
 PATHS = StorePaths.under(Path("/s"))
-
-
-def new_disk(seed: int = 0) -> SimDisk:
-    disk = SimDisk(seed)
-    disk.make_dirs(PATHS.consume_queue)
-    disk.sync_dir(Path("/"))
-    disk.sync_dir(PATHS.root)
-    return disk
+new_disk = partial(disk_with, PATHS.consume_queue)
 
 
 def units(first: int, count: int) -> np.ndarray:
@@ -65,14 +59,6 @@ def test_what_lies_on_disk_is_loaded():
     assert table.get("TopicA", 3).units(0, 9).tobytes() == units(0, 4).tobytes()
 
 
-def test_only_names_that_can_be_topics_become_directories():
-    table = ConsumeQueues(new_disk(), PATHS)
-    for topic, queue_id in (("../x", 0), ("a/b", 0), ("", 0), ("T", -1)):
-        with pytest.raises(BadRequest):
-            table.get_or_create(topic, queue_id)
-    assert len(table) == 0
-
-
 def test_strange_names_on_disk_do_no_harm():
     disk = new_disk()
     filled(disk)
@@ -84,36 +70,6 @@ def test_strange_names_on_disk_do_no_harm():
     assert len(problems) == 1
     assert "no topic!" in problems[0]
     assert len(table) == 3
-
-
-def test_files_of_another_length_are_refused():
-    disk = new_disk()
-    filled(disk)
-    with pytest.raises(ConfigError):
-        ConsumeQueues(disk, PATHS, file_units=20).load()
-
-
-def test_all_queues_are_cut_raised_and_aged_together():
-    table = filled(new_disk())
-    assert table.truncate(500) == 20 + 0 + 6
-    assert [queue.max_offset for queue in table] == [5, 4, 5]
-    table = filled(new_disk())
-    table.correct_min_offsets(1_000)
-    assert [queue.min_offset for queue in table] == [10, 4, 10]
-    detached = [file for queue in table for file in queue.detach_before(1_000)]
-    assert len(detached) == 2
-    for file in detached:
-        table.remove_detached(file)
-    assert table.statistics()["files"] == 4
-
-
-def test_a_topic_can_be_removed():
-    disk = new_disk()
-    table = filled(disk)
-    assert table.remove_topic("TopicA") == 2
-    assert table.remove_topic("TopicA") == 0
-    assert disk.list_dir(PATHS.consume_queue) == ["%RETRY%g"]
-    assert table.flush_all() == 2
 
 
 @pytest.mark.fault

@@ -1,49 +1,14 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from kourou.errors import Corrupt
 from kourou.store.log.verified import check_stored
-from kourou.store.paths import StorePaths
 from kourou.store.recovery.recovery_point import load_recovery_point
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
-from kourou_rigs.store import Draft, StoreWriter, Written, readable, small_settings
-
-ROOT = Path("/store")
-PATHS = StorePaths.under(ROOT)
-SIZE = 2048
-SETTINGS = small_settings(ROOT, segment_size_bytes=SIZE)
-
-
-def fill(
-    disk: SimDisk, count: int = 24, *, close: bool = True, flush: bool = False
-) -> list[Written]:
-    """A store with `count` messages in three queues; closed, or left as after kill -9."""
-    store = Store.open(SETTINGS, disk)
-    written = StoreWriter(store).write(
-        [Draft(queue_id=n % 3, body=bytes([n]) * (3 * n), keys=(f"k{n}",)) for n in range(count)]
-    )
-    if flush:
-        store.flush()
-    if close:
-        store.close()
-    else:
-        disk.kill()
-    return written
-
-
-def contents(disk: SimDisk, *below: Path) -> dict[Path, bytes]:
-    return {
-        path: disk.read(path)
-        for path in disk.files()
-        if any(path.is_relative_to(directory) for directory in below)
-    }
-
-
-PROJECTIONS = (PATHS.consume_queue, PATHS.index)
+from kourou_rigs.recovering import PATHS, PROJECTIONS, SETTINGS, SIZE, contents, damage, fill
+from kourou_rigs.store import Draft, StoreWriter, readable, small_settings
 
 
 @pytest.mark.feature("F081")
@@ -178,10 +143,6 @@ def test_after_a_failed_flush_the_disk_is_asked_and_not_the_cache() -> None:
 # -- damage -------------------------------------------------------------------------------------
 
 
-def damage(disk: SimDisk, position: int, data: bytes) -> None:
-    disk.overwrite(PATHS.segment(position - position % SIZE), data, position % SIZE)
-
-
 def test_a_damaged_record_is_quarantined_when_the_log_is_walked() -> None:
     disk = SimDisk()
     written = fill(disk, close=False)
@@ -269,10 +230,10 @@ def test_promised_messages_that_are_gone_keep_the_store_shut() -> None:
     with pytest.raises(Corrupt, match=rf"flushed up to {end}.*--set acceptDataLoss={SIZE}"):
         Store.open(SETTINGS, disk)
     assert {path: disk.read(path) for path in disk.files()} == before, "nothing was touched"
-    wrong = small_settings(ROOT, segment_size_bytes=SIZE, accept_loss_at=SIZE + 1)
+    wrong = small_settings(PATHS.root, segment_size_bytes=SIZE, accept_loss_at=SIZE + 1)
     with pytest.raises(Corrupt):
         Store.open(wrong, disk)
-    accept = small_settings(ROOT, segment_size_bytes=SIZE, accept_loss_at=SIZE)
+    accept = small_settings(PATHS.root, segment_size_bytes=SIZE, accept_loss_at=SIZE)
     opened = Store.open(accept, disk)
     assert opened.end == end
     assert [(region.start, region.end) for region in opened.damaged_regions] == [(SIZE, end)]
@@ -291,7 +252,7 @@ def test_a_log_that_is_gone_altogether_keeps_the_store_shut() -> None:
     disk.remove_tree(PATHS.commit_log)
     with pytest.raises(Corrupt, match="--set acceptDataLoss=0"):
         Store.open(SETTINGS, disk)
-    accept = small_settings(ROOT, segment_size_bytes=SIZE, accept_loss_at=0)
+    accept = small_settings(PATHS.root, segment_size_bytes=SIZE, accept_loss_at=0)
     store = Store.open(accept, disk)
     assert store.end == point.flushed
     (new,) = StoreWriter(store).write([Draft(queue_id=0)])

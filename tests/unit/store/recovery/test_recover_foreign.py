@@ -12,38 +12,10 @@ import pytest
 from kourou.errors import Corrupt
 from kourou.protocol.record.hashes import index_hash
 from kourou.store.index.key_index import KeyIndex
-from kourou.store.paths import StorePaths
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk
-from kourou_rigs.store import Draft, StoreWriter, Written, readable, small_settings
-
-ROOT = Path("/store")
-PATHS = StorePaths.under(ROOT)
-SIZE = 2048
-SETTINGS = small_settings(ROOT, segment_size_bytes=SIZE)
-PROJECTIONS = (PATHS.consume_queue, PATHS.index)
-
-
-def fill(disk: SimDisk, count: int = 24) -> list[Written]:
-    """A store with `count` messages in three queues, closed."""
-    store = Store.open(SETTINGS, disk)
-    written = StoreWriter(store).write(
-        [Draft(queue_id=n % 3, body=bytes([n]) * (3 * n), keys=(f"k{n}",)) for n in range(count)]
-    )
-    store.close()
-    return written
-
-
-def contents(disk: SimDisk, *below: Path) -> dict[Path, bytes]:
-    return {
-        path: disk.read(path)
-        for path in disk.files()
-        if any(path.is_relative_to(directory) for directory in below)
-    }
-
-
-def damage(disk: SimDisk, position: int, data: bytes) -> None:
-    disk.overwrite(PATHS.segment(position - position % SIZE), data, position % SIZE)
+from kourou_rigs.recovering import PATHS, PROJECTIONS, SETTINGS, SIZE, contents, damage, fill
+from kourou_rigs.store import Draft, StoreWriter, Written, delete_before, readable
 
 
 def external_writes(disk: SimDisk, *, abort: bool = False) -> None:
@@ -147,20 +119,25 @@ def test_quarantined_regions_are_judged_again_after_somebody_else() -> None:
 # -- who wrote last ---------------------------------------------------------------------------
 
 
+def put_back(disk: SimDisk, ours: dict[Path, bytes]) -> None:
+    """Our own files are as they were."""
+    disk.remove_tree(PATHS.kourou)
+    disk.make_dirs(PATHS.kourou)
+    for path, data in ours.items():
+        disk.open(path, create_size=len(data)).pwrite(data, 0)
+
+
 def write_as_other(disk: SimDisk, drafts: list[Draft], **changes: object) -> list[Written]:
     """Another broker opens the store, writes and closes it; our own files stay as they were.
 
     Its checkpoint is of another clock.
     """
-    ours = {path: disk.read(path) for path in disk.files() if path.is_relative_to(PATHS.kourou)}
+    ours = contents(disk, PATHS.kourou)
     disk.remove_tree(PATHS.kourou)
     store = Store.open(replace(SETTINGS, **changes), disk)  # type: ignore[arg-type]  # by name
     written = StoreWriter(store).write(drafts)
     store.close()
-    disk.remove_tree(PATHS.kourou)
-    disk.make_dirs(PATHS.kourou)
-    for path, data in ours.items():
-        disk.open(path, create_size=len(data)).pwrite(data, 0)
+    put_back(disk, ours)
     disk.overwrite(PATHS.checkpoint, 2 * (1_600_000_000_000).to_bytes(8, "big"), 0)
     return written
 
@@ -270,27 +247,6 @@ def test_an_index_without_a_readable_record_before_the_cut_is_built_again() -> N
     assert keys_found(store, 61) == [1] * bad + [0] + [1] * (60 - bad)
 
 
-def test_a_crash_while_we_take_over_leaves_a_store_that_is_taken_over_again() -> None:
-    """The other cut the log: our old point names a position behind its end."""
-    cuts = 0
-    for seed in range(120):
-        disk = SimDisk(seed)
-        written = fill(disk, 12)
-        for item in written[-3:]:
-            damage(disk, item.position, bytes(40))
-        new = write_as_other(disk, [Draft()])
-        assert new[0].position == written[-3].position
-        disk = disk.copy()
-        disk.cut_power(1 + seed % 24)
-        with suppress(PowerLost):
-            Store.open(SETTINGS, disk)
-        cuts += disk.exists(PATHS.abort)
-        store = Store.open(SETTINGS, disk.crash())
-        assert store.end == new[0].end, (seed, store.report)
-        assert readable(store) == [item.record for item in [*written[:-3], *new]]
-    assert cuts > 60
-
-
 def test_a_damaged_record_does_not_end_the_log_when_its_rebuild_is_cut_short() -> None:
     """Queues tell how far the log of a crashed RocketMQ goes, and a rebuild begins without them."""
     for seed in range(60):
@@ -312,7 +268,7 @@ def test_offsets_go_on_after_a_rebuild_of_queues_whose_messages_rocketmq_deleted
     writer = StoreWriter(store)
     writer.write([Draft("Old", body=b"o" * 300) for _ in range(10)])
     writer.write([Draft("New", body=b"n" * 300) for _ in range(10)])
-    store.delete_before(store.end // SIZE * SIZE)
+    delete_before(store, store.end // SIZE * SIZE)
     store.close()
     external_writes(disk, abort=True)
     for loss in range(1, 30):  # also if the power is lost on the way
@@ -333,17 +289,14 @@ def test_segments_that_we_would_not_have_deleted_yet_tell_of_another(crashed: bo
     StoreWriter(store).write([Draft("Old", body=b"o" * 300) for _ in range(10)])
     StoreWriter(store).write([Draft("New", body=b"n" * 300) for _ in range(10)])
     store.flush()
-    ours = {path: disk.read(path) for path in disk.files() if path.is_relative_to(PATHS.kourou)}
+    ours = contents(disk, PATHS.kourou)
     disk.kill()
     disk.remove_tree(PATHS.kourou)
     other = Store.open(SETTINGS, disk)
-    other.delete_before(other.end // SIZE * SIZE)
+    delete_before(other, other.end // SIZE * SIZE)
     start = other.log_range()[0]
     disk.kill() if crashed else other.close()
-    disk.remove_tree(PATHS.kourou)
-    disk.make_dirs(PATHS.kourou)
-    for path, data in ours.items():
-        disk.open(path, create_size=len(data)).pwrite(data, 0)
+    put_back(disk, ours)
     again = Store.open(SETTINGS, disk)
     assert again.report.external_writes == f"segments up to {start} were deleted, 0 was projected"
     (new,) = StoreWriter(again).write([Draft("Old")])

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from kourou.store.log.commit_log import CommitLog
-from kourou.store.log.quarantine import Quarantine, Region
 from kourou.store.paths import StorePaths
-from kourou.store.recovery.replay import claim_at, runs
+from kourou.store.recovery.replay import claim_at
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
 from kourou_rigs.store import Draft, StoreWriter, Written, small_settings
@@ -26,40 +25,6 @@ def shelf() -> tuple[CommitLog, list[Written], SimDisk]:
     log = CommitLog.open(disk, PATHS, SIZE)
     log.adopt_end(end, end)
     return log, written, disk
-
-
-def replayed(log: CommitLog, quarantine: Quarantine, start: int, end: int) -> list[int | None]:
-    """Positions of the records; None for a region."""
-    found: list[int | None] = []
-    for _, records in runs(log, quarantine, start, end):
-        found += [None] if records is None else records.positions.tolist()
-    return found
-
-
-def test_every_record_comes_once_and_in_order(
-    shelf: tuple[CommitLog, list[Written], SimDisk],
-) -> None:
-    log, written, _ = shelf
-    assert replayed(log, Quarantine([]), 0, log.end) == [item.position for item in written]
-    assert replayed(log, Quarantine([]), written[5].position, written[12].position) == [
-        item.position for item in written[5:12]
-    ]
-    assert replayed(log, Quarantine([]), log.end, log.end) == []
-
-
-def test_regions_are_reported_and_passed_over(
-    shelf: tuple[CommitLog, list[Written], SimDisk],
-) -> None:
-    log, written, _ = shelf
-    regions = [
-        Region(written[3].position, written[5].position),
-        Region(written[5].position, written[6].position),
-        Region(written[-1].position, written[-1].end),
-    ]
-    expected: list[int | None] = [item.position for item in written]
-    expected[3:6] = [None, None]
-    expected[-1] = None
-    assert replayed(log, Quarantine(regions), 0, log.end) == expected
 
 
 def test_a_damaged_record_still_claims_its_place(

@@ -11,7 +11,7 @@ from kourou.store.replica.epoch_file import load_epochs, save_epochs
 from kourou.store.replica.vote_file import StoredVote, VoteFile
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk
-from kourou_rigs.store import Draft, StoreWriter, follow, readable, small_settings
+from kourou_rigs.store import Draft, StoreWriter, delete_before, follow, readable, small_settings
 
 ROOT = Path("/store")
 PATHS = StorePaths.under(ROOT)
@@ -23,7 +23,7 @@ def leader_without_a_beginning() -> Store:
     leader = Store.open(SETTINGS, SimDisk())
     StoreWriter(leader).write([Draft("Old", 0, bytes(100))])
     StoreWriter(leader).write([Draft(queue_id=n % 3, body=bytes(300)) for n in range(40)])
-    leader.delete_before(2 * SIZE)
+    delete_before(leader, 2 * SIZE)
     assert leader.log_range()[0] == 2 * SIZE
     return leader
 

@@ -1,18 +1,14 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from kourou.errors import Corrupt
-from kourou.model.names import CONTROL_TOPIC
-from kourou.protocol.record.message_record import decode_record
 from kourou.store.config.sealed_file import SealedFile
 from kourou.store.paths import StorePaths
 from kourou.store.replica.epoch_file import (
     MAGIC,
-    epochs_in_log,
     load_epochs,
     remove_epochs,
     save_epochs,
@@ -45,20 +41,6 @@ def test_trimming_drops_epochs_without_a_byte() -> None:
     trim_epochs(disk_with(PATHS.kourou), PATHS, 5)
 
 
-def test_no_flipped_bit_passes() -> None:
-    disk = disk_with(PATHS.kourou)
-    save_epochs(disk, PATHS, PAIRS)
-    copies = SealedFile(disk, PATHS.epochs, MAGIC).copies
-    good = disk.read(copies[0])
-    for bit in range(8 * len(good)):
-        flipped = disk.copy()
-        byte = bytes([good[bit // 8] ^ 1 << bit % 8])
-        for copy in copies:
-            flipped.overwrite(copy, byte, bit // 8)
-        with pytest.raises(Corrupt, match="epochs"):
-            load_epochs(flipped, PATHS)
-
-
 def test_epochs_that_do_not_ascend_are_refused() -> None:
     for pairs in ([(2, 0), (2, 5)], [(1, 5), (2, 5)], [(0, 0)], [(1, -1)]):
         with pytest.raises(AssertionError):
@@ -69,31 +51,6 @@ def test_epochs_that_do_not_ascend_are_refused() -> None:
             SealedFile(disk, PATHS.epochs, MAGIC).save(written)
             with pytest.raises(Corrupt, match="epochs"):
                 load_epochs(disk, PATHS)
-
-
-def test_an_unreadable_file_is_made_again_from_the_log() -> None:
-    disk = SimDisk()
-    settings = small_settings(Path("/store"))
-    store = Store.open(settings, disk)
-    writer = StoreWriter(store)
-    pairs = []
-    for epoch in (2, 3, 9):
-        writer.write([Draft("TopicA", body=bytes(200))])
-        pairs.append((epoch, store.end))
-        body = json.dumps({"epoch": epoch, "start": store.end}).encode()
-        writer.write([Draft(CONTROL_TOPIC, body=body), Draft(CONTROL_TOPIC, body=b"{}")])
-    save_epochs(disk, PATHS, pairs)
-    store.close()
-    for copy in SealedFile(disk, PATHS.epochs, MAGIC).copies:
-        disk.overwrite(copy, b"\xff", 30)
-    store = Store.open(settings, disk)
-    assert load_epochs(disk, PATHS) is None
-
-    def epoch_of(record: memoryview) -> tuple[int, int] | None:
-        told = json.loads(decode_record(record).body)
-        return (told["epoch"], told["start"]) if told else None
-
-    assert epochs_in_log(store, epoch_of) == pairs
 
 
 def test_a_log_that_lost_its_end_has_lost_the_epochs_there() -> None:

@@ -10,7 +10,7 @@ from kourou.store.replica import truncation as cutting
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk
 from kourou_rigs.parted import PATHS, SIZE, all_records, opened, pair, state, write
-from kourou_rigs.store import Draft, StoreWriter, follow
+from kourou_rigs.store import Draft, StoreWriter, delete_before, follow
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -127,7 +127,7 @@ def test_only_boundaries_of_the_log_are_cut_at() -> None:
     disk = SimDisk()
     store = opened(disk)
     write(store, 20, 1)
-    store.delete_before(SIZE)
+    delete_before(store, SIZE)
     with pytest.raises(Corrupt, match="begins at"):
         store.cut(0, 0)
     for position in (store.end - 1, SIZE + 1):
@@ -144,7 +144,7 @@ def test_a_whole_log_can_be_cut_and_a_crash_leaves_it_empty() -> None:
         disk = SimDisk(step)
         store = opened(disk)
         write(store, 30, 1)
-        store.delete_before(2 * SIZE)
+        delete_before(store, 2 * SIZE)
         start = store.log_range()[0]
         assert start == 2 * SIZE
         store.cut(start, start)
@@ -183,7 +183,7 @@ def test_queues_that_are_built_again_do_not_remember_offsets_of_the_tail() -> No
     position = store.end
     before = state(store)["queues"]
     write(store, 20, 2)
-    store.delete_before(SIZE)  # writes down where queues end, the tail included
+    delete_before(store, SIZE)  # writes down where queues end, the tail included
     store.cut(position, position)
     store = opened(disk.kill())
     store.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,8 @@ from kourou.store.retention.deletion import (
     save_queue_ends,
 )
 from kourou.store.store import Store
-from kourou.testing.disk import PowerLost, SimDisk
-from kourou_rigs.store import Draft, StoreWriter, small_settings
+from kourou.testing.disk import SimDisk
+from kourou_rigs.store import Draft, StoreWriter, delete_before, small_settings
 
 ROOT = Path("/store")
 SETTINGS = small_settings(ROOT)
@@ -60,7 +59,7 @@ def names(disk: SimDisk) -> list[str]:
 def test_segments_go_with_all_that_only_names_them(disk: SimDisk) -> None:
     store = filled(disk)
     before = {str(path) for path in disk.files()}
-    assert store.delete_before(3 * SIZE + 1) == 3
+    assert delete_before(store, 3 * SIZE + 1) == 3
     assert store.log_range()[0] == 3 * SIZE
     low, high = store.queue_range("TopicA", 0) or (0, 0)
     assert 80 < low < high == 200
@@ -86,7 +85,7 @@ def test_neither_the_last_segment_nor_what_no_checkpoint_covers_goes(disk: SimDi
         pass
     assert store.remove(deletion) == covered // SIZE
     assert store.log_range()[0] == covered - covered % SIZE
-    assert store.delete_before(1 << 50) == store.end // SIZE - covered // SIZE
+    assert delete_before(store, 1 << 50) == store.end // SIZE - covered // SIZE
     assert store.log_range()[0] == store.end - store.end % SIZE
     assert offsets(store)[-1] == 399
 
@@ -111,7 +110,7 @@ def test_views_that_were_handed_out_stay_readable(tmp_path: Path, mode: str) -> 
         "TopicA", 0, 0, max_messages=30, max_bytes=1 << 20, codes=None, below=store.end
     )
     segment = store.closed_segments()[0]
-    assert store.delete_before(4 * SIZE) == 4
+    assert delete_before(store, 4 * SIZE) == 4
     assert not (tmp_path / "commitlog" / ("0" * 20)).exists()
     assert [bytes(view) for view in read.records] == [item.record for item in written[:30]]
     if mode == "mmap":
@@ -137,47 +136,11 @@ def test_other_threads_read_while_it_is_deleted(tmp_path: Path) -> None:
     reader = threading.Thread(target=read)
     reader.start()
     for segment in range(1, 30):
-        store.delete_before(segment * SIZE)
+        delete_before(store, segment * SIZE)
     ending.set()
     reader.join()
     assert not failures
     store.close()
-
-
-@pytest.mark.fault
-def test_a_crash_at_any_step_leaves_a_store_that_opens(rounds) -> None:
-    """The power goes off at each sync of a deletion: the end of the log is there, and all of it."""
-    seen = set()
-    for nth in range(1, 40):
-        for seed in range(max(1, rounds(20))):
-            disk = SimDisk(seed)
-            store = filled(disk)
-            assert offsets(store) == list(range(200))
-            disk.cut_power(nth)
-            finished = False
-            with suppress(PowerLost):
-                store.delete_before(4 * SIZE)
-                finished = True
-            after = disk.crash()
-            again = Store.open(SETTINGS, after)
-            assert not again.report.rebuilt, again.report.problems
-            start = again.log_range()[0]
-            seen.add(start)
-            assert start % SIZE == 0
-            assert start <= 4 * SIZE
-            found = offsets(again)
-            assert found == list(range(found[0], 200))
-            assert (again.queue_range("Early", 3) or (0, 0))[1] == 5
-            assert again.find_by_key("TopicA", "k199", max_count=1, begin_ms=0, end_ms=1 << 60)
-            assert again.delete_before(4 * SIZE) == (4 * SIZE - start) // SIZE
-            assert offsets(again)[0] >= found[0]
-            again.close()
-            if finished:
-                assert start == 4 * SIZE
-        if finished:
-            break
-    assert finished
-    assert {0, SIZE, 2 * SIZE, 3 * SIZE, 4 * SIZE} <= seen
 
 
 def test_files_that_a_crash_left_behind_go_with_the_next_deletion(disk: SimDisk) -> None:
@@ -205,7 +168,7 @@ def test_files_that_a_crash_left_behind_go_with_the_next_deletion(disk: SimDisk)
 
 def test_queues_are_built_again_from_a_log_without_its_beginning(disk: SimDisk) -> None:
     store = filled(disk)
-    store.delete_before(3 * SIZE)
+    delete_before(store, 3 * SIZE)
     ranges = [store.queue_range("TopicA", 0), store.queue_range("Early", 3)]
     store.close()
     disk.remove_tree(ROOT / "consumequeue")
@@ -247,7 +210,7 @@ def test_a_file_of_ends_that_cannot_be_read_is_none(disk: SimDisk, damage: bytes
 def test_a_full_disk_keeps_no_log_for_want_of_that_file(disk: SimDisk) -> None:
     store = filled(disk)
     disk.capacity_bytes = disk._used
-    assert store.delete_before(2 * SIZE) == 2
+    assert delete_before(store, 2 * SIZE) == 2
 
 
 # -- ages ---------------------------------------------------------------------------------------
