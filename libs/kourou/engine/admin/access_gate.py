@@ -16,11 +16,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from kourou.access.authorizer import Authorizer, Decision
-from kourou.access.model import ANONYMOUS, AccessMode, Action, Need, ResourceType, UserKind
-from kourou.access.requirements import CallerKind, Requirement
+from kourou.access.model import (
+    ALL,
+    ANONYMOUS,
+    AccessMode,
+    Action,
+    Need,
+    ResourceType,
+    UserKind,
+)
+from kourou.access.requirements import CallerKind, Requirement, need_of_topic
 from kourou.access.signature import ACCESS_KEY, verify
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import AccessRefused, Effect
+from kourou.engine.groups.membership import GroupClient
 from kourou.engine.ports import SecretBox
 from kourou.errors import Code, DecodeError, KourouError, NoPermission, Rejected
 from kourou.model.limits import ACCESS_DECISIONS_MAX, ACCESS_REFUSALS_MAX
@@ -63,6 +72,7 @@ def requirements_by_type() -> Mapping[type[Request], Requirement]:
 
 
 _REQUIREMENTS = requirements_by_type()
+_PUB_ON_ALL = Need(ResourceType.TOPIC, ALL, (Action.PUB,))
 _LISTS = (Need(ResourceType.CLUSTER, "", (Action.GET,)),)
 
 
@@ -152,6 +162,17 @@ class AccessGate:
                 "only an administrator may change roles, policies, and users who have them",
                 hint="a right to change users does not contain other rights",
             )
+
+    def may_know(self, member: GroupClient, topic: str, wall_ms: int) -> bool:
+        """True if a producer may get messages to a topic that the broker sends without a request.
+
+        `topic` "" stands for all topics.
+        """
+        if self._access.effective_mode is not AccessMode.ENFORCE:
+            return True
+        need = need_of_topic(topic, Action.PUB) if topic else _PUB_ON_ALL
+        source = member.peer.address[0]
+        return self.authorizer.decide(member.user or ANONYMOUS, (need,), source, wall_ms).allowed
 
     # -- the requests of every second -------------------------------------------------------------
 

@@ -44,6 +44,7 @@ from kourou_rigs.engine import header_of
 from kourou_rigs.transacting import end
 
 TOPICS = ("orders", "secret")
+HALF = "TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01U"
 
 
 @pytest.fixture
@@ -312,7 +313,7 @@ def test_what_is_no_message_is_refused_like_a_message_of_another_topic(
 def test_the_end_of_a_transaction_is_decided_by_the_topic_of_its_message(
     broker: SecuredBroker, root: Sender, till: Sender, topic: str
 ) -> None:
-    half = send_to(topic, sys_flag=4, properties="TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01U")
+    half = send_to(topic, sys_flag=4, properties=HALF)
     assert broker.ask(root, half, b"x").code == Code.SUCCESS
     [stored] = broker.engine.stored(HALF_TOPIC)
     request = end((stored.offset, stored.position), COMMIT, group="p")
@@ -323,15 +324,33 @@ def test_the_end_of_a_transaction_is_decided_by_the_topic_of_its_message(
 def test_the_end_of_a_transaction_may_come_before_the_message_is_in_a_file(
     broker: SecuredBroker, till: Sender
 ) -> None:
-    half = send_to(
-        "orders", sys_flag=4, properties="TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01U"
-    )
+    half = send_to("orders", sys_flag=4, properties=HALF)
     dispatch, broker.engine.store.dispatch = broker.engine.store.dispatch, list
     assert broker.ask(till, half, b"x").code == Code.SUCCESS
     position, raw = broker.engine.store.records.popitem()
     assert may(broker, till, end((0, position), COMMIT, group="p"))
     broker.engine.store.records[position] = raw
     broker.engine.store.dispatch = dispatch
+
+
+def test_a_half_message_is_shown_only_to_producers_who_may_send_to_its_topic(
+    broker: SecuredBroker, root: Sender, till: Sender
+) -> None:
+    """Every client can say that it is a producer of any group."""
+    born_ms = broker.engine.wall_ms
+    half = send_to("orders", sys_flag=4, properties=HALF, born_timestamp=born_ms)
+    assert broker.ask(till, half, b"content").code == Code.SUCCESS
+    stranger = broker.create(root, "stranger", "reader")
+    beats = {
+        name: broker.received(sender, HeartBeat(), encode_heartbeat(HeartbeatBody(name, ("p",))))
+        for name, sender in (("stranger", stranger), ("anonymous", ANYBODY), ("till", till))
+    }
+    for name, shown in (("stranger", []), ("anonymous", []), ("till", ["till"])):
+        broker.give(beats[name])
+        broker.engine.notices.clear()
+        broker.engine.advance(60_000)
+        peers = [one.peer for one in broker.engine.notices]
+        assert [name for name, beat in beats.items() if beat.to.peer in peers] == shown
 
 
 @pytest.mark.parametrize("topic", TOPICS)
