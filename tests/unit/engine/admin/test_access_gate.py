@@ -31,11 +31,14 @@ from kourou.protocol.messages.pulls import (
     ViewMessageById,
 )
 from kourou.protocol.messages.sends import ConsumerSendMsgBack
+from kourou.protocol.request import RequestSpec
+from kourou.protocol.table import REQUESTS
 from kourou.runtime.core import MEMBERS, OWN_LINKS
 from kourou_rigs.access import (
     ANYBODY,
     SecuredBroker,
     Sender,
+    sample_request,
     send_to,
     signed_fields,
     stored_at,
@@ -162,6 +165,33 @@ def test_clients_of_rocketmq_4_see_the_exception_that_they_know(
         f"org.apache.rocketmq.acl.common.AclException: {text}",
     )
     assert (new.code, new.remark) == (Code.NO_PERMISSION, text)
+
+
+TEXTS = ("", "a/b", "%RETRY%", "%DLQ%", "\x00", "7F0000010000", "Z" * 32, "User:", "user/", "*")
+NUMBERS = (-1, 0, 1, -(2**63), 2**63 - 1)
+RAW = (b"", b"{", b"null", b"[]", b"{}", b"\xff\xfe", b"[[" * 3_000)
+
+
+def test_no_request_brings_the_broker_down(broker: SecuredBroker, root: Sender) -> None:
+    """What a request needs is computed before its sender has any right."""
+    user = broker.create(root, "writer", "writer", "operator", "filter-author")
+    for spec in REQUESTS.values():
+        kinds = {name: type(value) for name, value in fields_of(spec).items()}
+        for number, body in enumerate(RAW * 2):
+            values = {
+                name: TEXTS[number % len(TEXTS)] if kind is str else NUMBERS[number % len(NUMBERS)]
+                for name, kind in kinds.items()
+                if kind in (str, int)
+            }
+            request = sample_request(spec, values)
+            for sender in (ANYBODY, Sender(key=user.key)):
+                given = broker.received(sender, request, body)
+                broker.engine.core.parts.access_gate.allows(given, [])
+
+
+def fields_of(spec: RequestSpec) -> dict[str, object]:
+    """The required fields of a request, with empty values."""
+    return msgspec.structs.asdict(sample_request(spec, {}))
 
 
 # -- revocation -----------------------------------------------------------------------------------
