@@ -7,9 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kourou.access.model import (
+    AccessMode,
+    Action,
+    Effect,
+    Pattern,
+    Policy,
+    RoleGrant,
+    SealedSecret,
+    User,
+    UserRole,
+)
 from kourou.errors import BadRequest, DecodeError
 from kourou.events.control_events import (
     EVENT_TYPES,
+    AccessModeSet,
     BatchDecided,
     BatchPrepared,
     BatchQueryForgotten,
@@ -34,6 +46,8 @@ from kourou.events.control_events import (
     KeyValuePut,
     LogDeleted,
     OffsetsReset,
+    PolicyPut,
+    PolicyRemoved,
     ProgressRecorded,
     QueueLocksChanged,
     SettingChanged,
@@ -42,6 +56,9 @@ from kourou.events.control_events import (
     UnknownEvent,
     UnreadExpiring,
     UnreadSpan,
+    UserDeleted,
+    UserPut,
+    UserSecretSet,
     decode_event,
     decode_record_body,
     encode_event,
@@ -66,6 +83,22 @@ FILTER = FilterState(
     quarantined={4: "it lied"},
     skipped=9,
     next_version=5,
+)
+
+USER = User(
+    name="till",
+    roles=(RoleGrant(UserRole.WRITER, "orders-", 2**62),),
+    curve_keys=("x" * 40,),
+)
+POLICY = Policy(
+    id="till/Topic:orders/deny",
+    user="till",
+    resource=Pattern.parse("Topic:orders"),
+    actions=(Action.PUB, Action.SUB),
+    effect=Effect.DENY,
+    networks=("10.0.0.0/8",),
+    until_ms=2**62,
+    reason="stock taking",
 )
 
 EXAMPLES: list[tuple[Event, str]] = [
@@ -102,6 +135,13 @@ EXAMPLES: list[tuple[Event, str]] = [
     (InSyncChanged((1, 2), (1,), "caught up"), "replication/in-sync"),
     (FilterDeleted(FILTER), "filter/g/com.acme.Late"),
     (FilterRestored(FILTER), "filter/g/com.acme.Late"),
+    (UserPut(USER), "user/till"),
+    (UserPut(USER, msgspec.structs.replace(USER, enabled=False)), "user/till"),
+    (UserDeleted(USER, (POLICY,)), "user/till"),
+    (UserSecretSet("till", SealedSecret("k1", b"nonce", b"\x00\xff")), "user/till"),
+    (PolicyPut(POLICY, msgspec.structs.replace(POLICY, until_ms=None)), "user/till"),
+    (PolicyRemoved(POLICY), "user/till"),
+    (AccessModeSet(AccessMode.OBSERVE, AccessMode.ENFORCE), "access/mode"),
 ]
 
 
