@@ -392,6 +392,25 @@ def test_a_delayed_message_is_decided_by_where_it_goes(
     assert may(broker, till, ViewMessageById(offset=stored.position)) is (topic == "orders")
 
 
+@pytest.mark.parametrize("kind", ["DELAY\x013", HALF])
+@pytest.mark.parametrize(
+    "form", ["{real}\x02{kind}", "{kind}\x02{real}", "{real}\x02{kind}\x02{real}"]
+)
+def test_a_sender_cannot_name_the_topic_where_a_message_goes_later(
+    broker: SecuredBroker, till: Sender, kind: str, form: str
+) -> None:
+    real = "REAL_TOPIC\x01secret\x02REAL_QID\x010"
+    properties = form.format(kind=kind, real=real)
+    request = send_to("orders", properties=properties, born_timestamp=broker.engine.wall_ms)
+    assert broker.ask(till, request, b"x").code == Code.SUCCESS
+    moved = broker.engine.stored(SCHEDULE_TOPIC, 2) + broker.engine.stored(HALF_TOPIC)
+    for stored in moved:
+        broker.ask(till, end((stored.offset, stored.position), COMMIT, group="p"))
+    broker.engine.advance(60_000)
+    assert len(moved) == len(broker.engine.stored("orders")) == 1
+    assert broker.engine.stored("secret") == []
+
+
 def test_a_denied_topic_cannot_be_read_in_the_topics_of_the_broker(
     broker: SecuredBroker, root: Sender
 ) -> None:
