@@ -7,7 +7,7 @@ A policy of RocketMQ is one entry for a subject and a resource. The fields `role
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
@@ -52,7 +52,7 @@ class UserChange:
     `super_user` is RocketMQ's user type Super: the role administrator.
     """
 
-    secret: str | None = None
+    secret: str | None = field(default=None, repr=False)
     super_user: bool | None = None
     enabled: bool | None = None
     kind: UserKind | None = None
