@@ -51,10 +51,11 @@ ANSWERS_OF_ALL = frozenset(
         Code.REQUEST_CODE_NOT_SUPPORTED,
         Code.DEADLINE_PASSED,
         Code.SERVICE_NOT_AVAILABLE,
+        Code.NO_PERMISSION,
     }
 )
-"""What any request may get; the rows do not repeat it. The last is for a starting broker or a
-follower.
+"""What any request may get; the rows do not repeat it. SERVICE_NOT_AVAILABLE is for a starting
+broker or a follower, NO_PERMISSION for a user without the right to the request.
 """
 
 UNKNOWN = (Code.OUTCOME_UNKNOWN,)
