@@ -36,6 +36,9 @@ REFUSAL_COLUMNS = (
 IMPORT_BYTES_MAX = 1 << 20
 """plain_acl.yml files have a few kilobytes."""
 
+IMPORT_DEPTH_MAX = 8
+"""They have four levels: accounts, an account, its topicPerms, an entry."""
+
 PRIVATE = 0o600
 
 UserName = Annotated[str, typer.Argument(metavar="USER", help="The user.")]
@@ -509,18 +512,26 @@ def _import(client: Client, imported: ImportedAcl, lacking: set[str]) -> None:
 
 
 def _yaml(file: Path) -> Any:
-    """The values of a YAML file; raises BadRequest. Aliases can grow without end: refused."""
+    """The values of a YAML file; raises BadRequest.
+
+    Aliases, which can grow without end, and deep nesting are refused.
+    """
     import yaml
 
     if file.stat().st_size > IMPORT_BYTES_MAX:
         raise BadRequest(f"{file} has more than {IMPORT_BYTES_MAX} bytes")
+    depth = 0
     try:
         text = file.read_text(encoding="utf-8")
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             if isinstance(event, yaml.AliasEvent):
                 raise BadRequest(f"{file} has YAML aliases, which are not supported")
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth > IMPORT_DEPTH_MAX:
+                raise BadRequest(f"{file} has values in more than {IMPORT_DEPTH_MAX} levels")
         return yaml.load(text, Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         place = getattr(error, "problem_mark", None)
         where = f", line {place.line + 1}" if place is not None else ""
         raise BadRequest(f"{file} is not valid YAML{where}") from error
