@@ -44,6 +44,7 @@ GENERAL = (
     Code.REQUEST_CODE_NOT_SUPPORTED,
     Code.SERVICE_NOT_AVAILABLE,
     Code.DEADLINE_PASSED,
+    Code.NO_PERMISSION,
 )
 """Codes that a service returns before, or instead of, handling a request."""
 

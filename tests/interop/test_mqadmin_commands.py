@@ -161,7 +161,7 @@ STEPS: tuple[tuple[str, Check], ...] = (
     ("updateBrokerConfig -b {b} -k traceOn -v false",
      lambda it: it.admin.brokers.config("broker-a")["traceOn"] == "false"),
     ("updateBrokerConfig -b {b} -k aclEnable -v true",
-     shows("aclEnable=true is refused: Kourou does not check RocketMQ's access control yet")),
+     shows("aclEnable=true is refused: Kourou does not check RocketMQ's access control lists")),
     ("wipeWritePerm -b broker-a",
      lambda it: {one.perm for one in it.admin.topics.route("Mq").queue_datas} == {4}),
     ("addWritePerm -b broker-a",

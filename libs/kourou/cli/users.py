@@ -46,7 +46,8 @@ NewName = Annotated[str, typer.Argument(metavar="NAME", help="The user's name.")
 Actions = Annotated[
     str,
     typer.Argument(
-        metavar="ACTIONS", help="Pub, Sub, Create, Update, Delete, Get, List, or All; Pub,Sub."
+        metavar="ACTIONS",
+        help="Joined by commas: Pub, Sub, Create, Update, Delete, Get, List; or All.",
     ),
 ]
 Resource = Annotated[
@@ -301,7 +302,7 @@ def revoke(
     name: UserName,
     resource: Annotated[
         str | None,
-        typer.Argument(metavar="[RESOURCE]", help="Exactly this resource (default: all)."),
+        typer.Argument(metavar="RESOURCE", help="Exactly this resource (default: all)."),
     ] = None,
     *,
     reason: Reason = "",

@@ -24,8 +24,8 @@ class RefusedSetting:
     instead: str
 
 
-_NO_ACL = "Kourou does not check RocketMQ's access control yet, and every client may do everything"
-_CLOSED = "bind listeners to addresses that only trusted clients reach"
+_NO_ACL = "Kourou does not check RocketMQ's access control lists; it has users and policies itself"
+_USERS = "kourou user import FILE reads RocketMQ's plain_acl.yml (docs/security.md)"
 _NO_TLS = "Kourou does not support TLS yet, and bytes of RocketMQ's protocol travel in clear text"
 _CURVE = "use curveKeyFile between Kourou's own services and clients, or a TLS proxy"
 _NO_COUNT = "Kourou does not wait for a number of replicas"
@@ -35,11 +35,11 @@ _RAFT = "a Raft group (enableDLegerCommitLog, dLegerPeers) elects another leader
 _BLACK_LIST = "Kourou has its own list of keys that cannot be changed remotely"
 
 REFUSED: Mapping[str, RefusedSetting] = {
-    "aclEnable": RefusedSetting(("false",), _NO_ACL, _CLOSED),
-    "authenticationEnabled": RefusedSetting(("false",), _NO_ACL, _CLOSED),
-    "authorizationEnabled": RefusedSetting(("false",), _NO_ACL, _CLOSED),
-    "accessKey": RefusedSetting(("",), _NO_ACL, _CLOSED),
-    "secretKey": RefusedSetting(("",), _NO_ACL, _CLOSED),
+    "aclEnable": RefusedSetting(("false",), _NO_ACL, _USERS),
+    "authenticationEnabled": RefusedSetting(("false",), _NO_ACL, _USERS),
+    "authorizationEnabled": RefusedSetting(("false",), _NO_ACL, _USERS),
+    "accessKey": RefusedSetting(("",), _NO_ACL, _USERS),
+    "secretKey": RefusedSetting(("",), _NO_ACL, _USERS),
     "useTLS": RefusedSetting(("false",), _NO_TLS, _CURVE),
     "tls.enable": RefusedSetting(("false",), _NO_TLS, _CURVE),
     "tls.server.mode": RefusedSetting(("disabled",), _NO_TLS, _CURVE),

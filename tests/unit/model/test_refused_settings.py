@@ -23,9 +23,9 @@ def test_the_sentence_says_what_is_not_done_and_what_to_do() -> None:
     with pytest.raises(ConfigError) as caught:
         promises_nothing("aclEnable", " TRUE ")
     assert str(caught.value) == (
-        "aclEnable=TRUE is refused: Kourou does not check RocketMQ's access control yet, and every "
-        "client may do everything (remove the key, or write aclEnable=false; bind listeners to "
-        "addresses that only trusted clients reach)"
+        "aclEnable=TRUE is refused: Kourou does not check RocketMQ's access control lists; it has "
+        "users and policies itself (remove the key, or write aclEnable=false; kourou user import "
+        "FILE reads RocketMQ's plain_acl.yml (docs/security.md))"
     )
 
 
