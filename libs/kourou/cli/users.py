@@ -385,7 +385,7 @@ def observe(client: Client) -> Report:
     They are printed as commands, for you to check and to run; what no policy can solve follows as
     comments. Only the first missing right of a request is counted: repeat it after a while.
     """
-    from kourou.cli.policy_proposals import proposals
+    from kourou.client.admin.users import proposals
 
     found: ByBroker[AccessStatus] = client.admin.users.status()
     users = {one.name for known in client.admin.users.list().values() for one in known}

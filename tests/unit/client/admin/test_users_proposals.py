@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from kourou.access.model import Action, Effect, Pattern, Policy
-from kourou.cli.policy_proposals import proposals
+from kourou.client.admin.users import proposals
 from kourou.protocol.bodies.access_bodies import Refusal
 
 
