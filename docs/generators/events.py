@@ -41,9 +41,9 @@ READING = """\
 functions that create the event, *applied by* the modules whose state it changes, live and at every
 replay. An event that no module applies is an audit record."""
 
-VALUES: tuple[type[Any], ...] = (
+VALUES = (
     *(TopicConfig, GroupConfig, FilterState, FilterVersion, UnreadSpan),
-    *(User, RoleGrant, SealedSecret, Policy, Pattern),
+    *(User, RoleGrant, Policy, Pattern, SealedSecret),
 )
 """Types of structured fields; each has a section."""
 

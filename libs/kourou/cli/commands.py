@@ -19,10 +19,23 @@ from kourou.cli.checkout import load
 from kourou.cli.history import history, state_at, undo
 from kourou.cli.keys import keys
 from kourou.cli.services import run_service
+from kourou.cli.users import user
 from kourou.errors import BadRequest, ConfigError
 
 ORDER = (
-    *("demo", "up", "send", "tail", "admin", "history", "stateAt", "undo", "backup", "restore"),
+    *(
+        "demo",
+        "up",
+        "send",
+        "tail",
+        "admin",
+        "user",
+        "history",
+        "stateAt",
+        "undo",
+        "backup",
+        "restore",
+    ),
     *("namesrv", "broker", "ha-replica", "filter-server", "spark-etl", "console"),
     *("shutdown", "health", "keys"),
     *("bench", "doctor", "completion", "test", "version"),
@@ -388,7 +401,8 @@ def _add_admin() -> None:
 
 _add_bench()
 _add_admin()
-app.add_typer(keys, name="keys", short_help="Create CURVE key pairs.")
+app.add_typer(user, name="user", short_help="Manage users, their rights and policies.")
+app.add_typer(keys, name="keys", short_help="Create keys: CURVE pairs, and keys for secrets.")
 
 
 # -- the project ----------------------------------------------------------------------------------
