@@ -14,6 +14,7 @@ import msgspec
 from generators.requests import type_text
 from generators.tables import anchor, code, document, head, link, paragraph, prose, sentence, table
 
+from kourou.access.model import Pattern, Policy, RoleGrant, SealedSecret, User
 from kourou.events import control_events as events
 from kourou.events.control_events import KnownEvent, UnreadSpan
 from kourou.model.filter import FilterState, FilterVersion
@@ -40,7 +41,10 @@ READING = """\
 functions that create the event, *applied by* the modules whose state it changes, live and at every
 replay. An event that no module applies is an audit record."""
 
-VALUES = (TopicConfig, GroupConfig, FilterState, FilterVersion, UnreadSpan)
+VALUES = (
+    *(TopicConfig, GroupConfig, FilterState, FilterVersion, UnreadSpan),
+    *(User, RoleGrant, Policy, Pattern, SealedSecret),
+)
 """Types of structured fields; each has a section."""
 
 

@@ -51,7 +51,12 @@ def wrong(commands: Any, line: str) -> str:
         return f"{line}: {' '.join(['kourou', *path])} has no command {words[0]}"
     if path and path[0] in ITEMS_OF_A_SETTING:
         return ""
-    known = {"--help"} | {name for one in command.params for name in one.opts if name[0] == "-"}
+    known = {"--help"} | {
+        name
+        for one in command.params
+        for name in (*one.opts, *one.secondary_opts)
+        if name[0] == "-"
+    }
     strange = [word for word in words if re.match(r"--?[a-zA-Z]", word) and word not in known]
     return f"{line}: {' '.join(path)} has no {' '.join(strange)}" if strange else ""
 

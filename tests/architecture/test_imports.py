@@ -16,6 +16,7 @@ import pytest
 HOMES: dict[str, tuple[str, ...]] = {
     "aiohttp": ("kourou_console",),
     "alembic": ("kourou.eventstore", "kourou_spark_etl.read_model"),
+    "cryptography": ("kourou.service",),
     "lark": ("kourou.filtering",),
     "lz4": ("kourou.protocol",),
     "msgspec": (
@@ -37,6 +38,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "sqlalchemy": ("kourou.eventstore", "kourou_spark_etl.read_model"),
     "typer": ("kourou.cli", "kourou_bench"),
     "uvloop": ("kourou.service", "kourou.client"),
+    "yaml": ("kourou.cli",),
     "zmq": ("kourou.transport",),
     "zstandard": ("kourou.protocol",),
 }
@@ -55,6 +57,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 DISTRIBUTIONS = {
     "opentelemetry-sdk": "opentelemetry",
     "prometheus-client": "prometheus_client",
+    "pyyaml": "yaml",
     "pyzmq": "zmq",
 }
 """Where a package's name differs from what is imported."""

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
-import msgspec
 from tests.golden.conftest import GoldenCopies
 
 from kourou.errors import Code
@@ -34,7 +32,7 @@ from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.request import RequestSpec
 from kourou.protocol.table import REQUESTS
 from kourou.runtime.core import Reply
-from kourou_rigs.access import ANYBODY, SecuredBroker, Sender
+from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, sample_request
 
 COPY = Path(__file__).parent / "access" / "requests.txt"
 
@@ -169,21 +167,7 @@ def sample(spec: RequestSpec, position: int, fields: Mapping[str, Any]) -> Any:
         "msg_id": encode_offset_id(("127.0.0.1", 10911), position),
         **fields,
     }
-    hints = get_type_hints(spec.header)
-    return spec.header(
-        **{
-            field.name: known[field.name] if field.name in known else _empty(hints[field.name])
-            for field in msgspec.structs.fields(spec.header)
-            if field.name in known or field.required
-        }
-    )
-
-
-def _empty(hint: Any) -> Any:
-    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    kind = options[0]
-    kind = get_origin(kind) or kind
-    return kind()
+    return sample_request(spec, known)
 
 
 def entries(broker: SecuredBroker) -> list[type]:

@@ -171,12 +171,15 @@ def run_client(
 
 
 @pytest.fixture
-def run_java(class_path: str, tmp_path: Path) -> Callable[[str, str], None]:
-    """`run_java(address, "sync,push")`: these scenarios, which must come out well."""
+def run_java(class_path: str, tmp_path: Path) -> Callable[..., None]:
+    """`run_java(address, "sync,push")`: these scenarios, which must come out well.
 
-    def run(address: str, names: str) -> None:
-        home = tmp_path / f"home-{names}"
-        command = _java(class_path, "java", address, names.split(","), home)
+    With `client="java-binary"` the client sends binary headers.
+    """
+
+    def run(address: str, names: str, client: str = "java") -> None:
+        home = tmp_path / f"home-{client}-{names}"
+        command = _java(class_path, client, address, names.split(","), home)
         bad = {
             name: line["detail"]
             for name, line in run_programs([command], home).items()

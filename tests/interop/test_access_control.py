@@ -24,7 +24,7 @@ MADE = (
 
 @pytest.mark.timeout(300)
 def test_signed_requests_of_the_java_client_are_decided(
-    class_path: str, run_java: Callable[[str, str], None], tmp_path: Path
+    class_path: str, run_java: Callable[..., None], tmp_path: Path
 ) -> None:
     with servers.secured_cluster(tmp_path / "servers") as cluster:
         namesrv = servers.tcp_address(cluster.namesrv)
@@ -37,4 +37,5 @@ def test_signed_requests_of_the_java_client_are_decided(
                 assert "success" in text, text
         finally:
             tool.close()
-        run_java(namesrv, "secured-writer,secured-stranger,secured-forbidden")
+        for client in ("java", "java-binary"):
+            run_java(namesrv, "secured-writer,secured-stranger,secured-forbidden", client=client)

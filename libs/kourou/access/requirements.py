@@ -269,7 +269,8 @@ def _change_filter_needs(request: Any, _: Facts) -> Needs:
 
 
 def _upload_name(request: Any, _: Facts) -> str:
-    return f"{request.consumer_group}/{getattr(request, 'name', '') or request.class_name}"
+    name = request.name if hasattr(request, "name") else request.class_name
+    return f"{request.consumer_group}/{name}"
 
 
 SEND = Requirement("Pub on every topic; Create for a new one", _send_needs)

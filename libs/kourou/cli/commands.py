@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 import typer.core
+from kourou.cli.users import user
 
 from kourou.cli.admin import brokers as broker_commands
 from kourou.cli.admin import diagnosis, filters, groups, messages, replicas, topics
@@ -21,7 +22,19 @@ from kourou.cli.services import run_service
 from kourou.errors import BadRequest, ConfigError
 
 ORDER = (
-    *("demo", "up", "send", "tail", "admin", "history", "stateAt", "undo", "backup", "restore"),
+    *(
+        "demo",
+        "up",
+        "send",
+        "tail",
+        "admin",
+        "user",
+        "history",
+        "stateAt",
+        "undo",
+        "backup",
+        "restore",
+    ),
     *("namesrv", "broker", "ha-replica", "filter-server", "spark-etl", "console"),
     *("shutdown", "health", "keys"),
     *("bench", "doctor", "completion", "test", "version"),
@@ -353,7 +366,8 @@ def _add_admin() -> None:
 
 _add_bench()
 _add_admin()
-app.add_typer(keys, name="keys", short_help="Create CURVE key pairs.")
+app.add_typer(user, name="user", short_help="Manage users, their rights and policies.")
+app.add_typer(keys, name="keys", short_help="Create keys: CURVE pairs, and keys for secrets.")
 
 
 # -- the project ----------------------------------------------------------------------------------

@@ -1,10 +1,12 @@
-"""`kourou keys`: creates pairs of CURVE keys, by which clients and services authenticate.
+"""`kourou keys`: creates pairs of CURVE keys, and the keys that encrypt users' secrets.
 
-`make` is also the one-shot service of docker-compose.yml: with --keep it may run at every start.
+Clients and services authenticate by CURVE keys. `make` is also the one-shot service of
+docker-compose.yml: with --keep it may run at every start.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -32,7 +34,7 @@ ReadableOption = Annotated[
 
 keys = typer.Typer(
     name="keys",
-    help="Create CURVE key pairs, by which clients and services authenticate.",
+    help="Create CURVE key pairs, and the keys that encrypt users' secrets.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -40,7 +42,7 @@ keys = typer.Typer(
 
 @keys.callback()
 def _group() -> None:
-    """Create CURVE key pairs, by which clients and services authenticate."""
+    """Create CURVE key pairs, and the keys that encrypt users' secrets."""
 
 
 @keys.command(short_help="Create a key pair in each FOLDER, named after the folder.")
@@ -110,6 +112,60 @@ def make(
     for called in ring or ():
         _make_ring(called, made)
     return 0
+
+
+@keys.command(short_help="Create or extend an accessKeyFile, which encrypts users' secrets.")
+def access(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="The file for the brokers' setting accessKeyFile."),
+    ],
+    key_id: Annotated[
+        str, typer.Option("--id", metavar="ID", help="The key's id (default for a new file: 1).")
+    ] = "",
+) -> int:
+    """Create FILE with a random key (mode 0600), or with --id add a new key as its first line.
+
+    The first key encrypts, all decrypt. Former keys are never changed or removed. All brokers of a
+    cluster can have the same file; a replica needs that of its leader.
+    """
+    from kourou.service.secret_keys import SecretKeys, new_key_line
+
+    if not os.path.lexists(file):
+        _write_private(file, new_key_line(key_id or "1"), replace=False)
+        print(f"made {file}", flush=True)
+        return 0
+    if not key_id:
+        raise ConfigError(
+            f"{file} exists already and is not overwritten",
+            hint="to add a key as its first line: --id NEW_ID",
+        )
+    SecretKeys.read(file)  # raises if it is not a key file
+    text = file.read_text(encoding="ascii")
+    if any(line.partition(":")[0].strip() == key_id for line in text.splitlines()):
+        raise ConfigError(f"{file} has a key {key_id} already", hint="choose another --id")
+    _write_private(file.resolve(), new_key_line(key_id) + text, replace=True)
+    print(f"added key {key_id} to {file}; restart the brokers", flush=True)
+    return 0
+
+
+def _write_private(path: Path, text: str, *, replace: bool) -> None:
+    """Write a file with mode 0600, whole or not at all; raises ConfigError."""
+    part = path.with_name(f".{path.name}.new") if replace else path
+    try:
+        number = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE)
+        with os.fdopen(number, "w", encoding="ascii") as file:
+            if replace:
+                owner = path.stat()
+                if owner.st_uid != os.geteuid():
+                    os.fchown(number, owner.st_uid, owner.st_gid)
+            file.write(text)
+            file.flush()
+            os.fsync(number)
+        if replace:
+            part.replace(path)
+    except OSError as error:
+        raise ConfigError(f"{part} cannot be written: {error.strerror}") from error
 
 
 def _pair(

@@ -175,6 +175,7 @@ class BrokerParts:
         self.group_figures = ConsumerLagHandler(context, self.statistics, f"{host}:{port}")
         self.group_handler = GroupHandler(context, self.members.ensure_group)
         self.access_gate = AccessGate(context, start.secrets)
+        self.check_backs.may_know = self.access_gate.may_know
         self.access_handler = AccessHandler(context, self.access_gate, start.secrets)
         self.plain_acl_handler = PlainAclHandler(context, self.access_gate, start.secrets)
         self.broker_handler = BrokerHandler(

@@ -4,8 +4,8 @@ An operator who writes `tls.server.mode=enforcing` relies on it. Ignoring it wou
 service does not start with it, a running service refuses it, and a client does not open with it.
 The value that turns the feature off is accepted, so that a file with `useTLS=false` can be used.
 
-`aclEnable` and its like are settings of a broker (kourou.broker.network_keys); other services, clients
-and requests to a running broker refuse them.
+`aclEnable` and its like are settings of a broker (kourou.broker.network_keys); other services,
+clients and requests to a running broker refuse them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The catalogue of operator verbs: name, subject, required right, and the commands that perform it.
 
 A verb is one thing that an operator, or a program on an operator's behalf, can do to a cluster. Its
-name is also the name of its HTTP operation (`operationId`). A command of `kourou admin` performs
+name is also the name of its HTTP operation (`operationId`), if it has one. A command performs
 one or more verbs, for example `updateOrderConf` with `-m get`, `put` or `delete`; most commands
 have the names of RocketMQ's mqadmin.
 
@@ -11,12 +11,8 @@ Others derive from the catalogue, or are checked against it:
 - `kourou_console` derives from it the right that each HTTP operation requires.
 - Tests compare it with all commands, all HTTP operations, and the page docs/http-admin.md.
 
-To enforce rights at the broker: a broker sees requests, not verbs. It needs a table from each class
-of `kourou.protocol.messages` that a broker or name server handles to the verb that the request is
-for, so that `right_of(verb)` is what the sender needs; the sender is the CURVE key that its
-connection was authenticated with. A request that several verbs send requires the lowest of their
-rights, because the broker cannot tell them apart; a request that the table lacks requires ADMIN. A
-caller that has a right has those below it, so the check is one comparison: `has >= right_of(verb)`.
+A broker decides requests, not verbs, and by finer rights: `kourou.access.requirements`. The rights
+here are those of the HTTP API's tokens. A caller that has a right has those below it.
 """
 
 from __future__ import annotations
@@ -50,16 +46,21 @@ class Subject(Enum):
     HISTORY = "history"
     NAME_SERVERS = "name servers"
     SPARK = "spark"
+    USERS = "users"
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorVerb:
-    """One verb. `commands`: the commands of `kourou admin` that perform it."""
+    """One verb. `commands`: the commands of `kourou admin` or `kourou user` that perform it.
+
+    A verb without `over_http` is not an operation of the HTTP API.
+    """
 
     name: str
     subject: Subject
     right: Right
     commands: tuple[str, ...] = ()
+    over_http: bool = True
 
 
 def _read(subject: Subject, name: str, *commands: str) -> OperatorVerb:
@@ -72,6 +73,11 @@ def _write(subject: Subject, name: str, *commands: str) -> OperatorVerb:
 
 def _admin(subject: Subject, name: str, *commands: str) -> OperatorVerb:
     return OperatorVerb(name, subject, Right.ADMIN, commands)
+
+
+def _user(name: str, command: str) -> OperatorVerb:
+    """A verb about users; only the command line has them, and reads need ADMIN as well."""
+    return OperatorVerb(name, Subject.USERS, Right.ADMIN, (f"user {command}",), over_http=False)
 
 
 CATALOGUE: tuple[OperatorVerb, ...] = (
@@ -195,12 +201,27 @@ CATALOGUE: tuple[OperatorVerb, ...] = (
     _read(Subject.SPARK, "spark"),
     _read(Subject.SPARK, "spark_tables"),
     _read(Subject.SPARK, "spark_rows"),
+    # -- users ------------------------------------------------------------------------------------
+    _user("create_user", "create"),
+    _user("change_user", "set"),
+    _user("delete_user", "delete"),
+    _user("users", "list"),
+    _user("user", "show"),
+    _user("allow_user", "allow"),
+    _user("deny_user", "deny"),
+    _user("revoke_policies", "revoke"),
+    _user("set_access_mode", "mode"),
+    _user("access_status", "status"),
+    _user("propose_policies", "observe"),
+    _user("explain_access", "why"),
+    _user("import_users", "import"),
 )
 """All verbs. A command's verbs are in the order in which docs/http-admin.md lists them."""
 
 _BY_NAME: Mapping[str, OperatorVerb] = {one.name: one for one in CATALOGUE}
 COMMANDS: frozenset[str] = frozenset(name for one in CATALOGUE for name in one.commands)
-"""The names of all commands of `kourou admin`; `filter list` is `list` of the group `filter`."""
+"""The names of all commands; `filter list` is `kourou admin filter list`, `user list` is
+`kourou user list`, all others are of `kourou admin`."""
 
 
 def right_of(name: str) -> Right:
@@ -210,5 +231,5 @@ def right_of(name: str) -> Right:
 
 
 def verbs_of(command: str) -> tuple[OperatorVerb, ...]:
-    """The verbs that a command of `kourou admin` performs; empty for an unknown command."""
+    """The verbs that a command performs; empty for an unknown command."""
     return tuple(one for one in CATALOGUE if command in one.commands)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -18,7 +19,7 @@ from kourou.model.names import AUTO_CREATE_TOPIC
 from kourou.protocol.bodies.access_bodies import encode_policies, parse_actions, policy_id
 from kourou.protocol.messages.access import AuthCreateAcl, AuthCreateUser
 from kourou.protocol.messages.sends import SendMessage
-from kourou.protocol.request import Request
+from kourou.protocol.request import Request, RequestSpec
 from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.ext_fields import encode_ext_fields
 from kourou.protocol.wire.remoting import VERSION_4_9_8
@@ -177,3 +178,21 @@ def send_to(topic: str, **fields: Any) -> SendMessage:
 def stored_at(broker: SecuredBroker, topic: str) -> int:
     """The log position of the newest message of a topic."""
     return broker.engine.stored(topic)[-1].position
+
+
+def sample_request(spec: RequestSpec, known: Mapping[str, Any]) -> Any:
+    """A request with these values, and with empty ones for what it requires besides."""
+    hints = get_type_hints(spec.header)
+    return spec.header(
+        **{
+            field.name: known[field.name] if field.name in known else _empty(hints[field.name])
+            for field in msgspec.structs.fields(spec.header)
+            if field.name in known or field.required
+        }
+    )
+
+
+def _empty(hint: Any) -> Any:
+    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    kind = get_origin(options[0]) or options[0]
+    return kind()

@@ -1,4 +1,4 @@
-"""`kourou keys make`: what it makes and says, and that it takes nothing away."""
+"""`kourou keys`: what it makes and says, and that it takes nothing away."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kourou.cli.main import main
+from kourou.service.secret_keys import SecretKeys
 from kourou.transport.curve_keys import read_pair, read_public
 
 
@@ -82,3 +83,42 @@ def test_what_it_refuses_makes_nothing(
     assert main(("keys", "make", *(word.format(tmp_path) for word in arguments))) != 0
     assert said in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_access_keys_are_made_once_and_extended_by_a_first_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "access.keys"
+    assert main(("keys", "access", str(file))) == 0
+    assert capsys.readouterr().out == f"made {file}\n"
+    assert file.stat().st_mode & 0o777 == 0o600
+    sealed = SecretKeys.read(file).seal("till", "a-secret")
+    before = file.read_text()
+    for words in ((), ("--id", "1"), ("--id", "a:b")):
+        assert main(("keys", "access", str(file), *words)) == 2
+        assert file.read_text() == before
+        assert before.partition(":")[2].strip() not in capsys.readouterr().err
+    assert main(("keys", "access", str(file), "--id", "2026-12")) == 0
+    assert capsys.readouterr().out == f"added key 2026-12 to {file}; restart the brokers\n"
+    assert file.read_text().endswith(before)
+    assert file.stat().st_mode & 0o777 == 0o600
+    keys = SecretKeys.read(file)
+    assert keys.open("till", sealed) == "a-secret"
+    assert keys.seal("till", "a-secret").key_id == "2026-12"
+    assert [path.name for path in tmp_path.iterdir()] == ["access.keys"]
+
+
+def test_a_file_that_is_no_key_file_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "notes"
+    file.write_text("my notes")
+    file.chmod(0o600)
+    assert main(("keys", "access", str(file), "--id", "2")) == 2
+    assert "is not a key" in capsys.readouterr().err
+    assert file.read_text() == "my notes"
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "elsewhere")
+    assert main(("keys", "access", str(link))) == 2
+    assert not (tmp_path / "elsewhere").exists()
+    assert main(("keys", "access", str(tmp_path / "no" / "folder"))) == 2

@@ -16,7 +16,6 @@ from kourou.access.model import (
     RoleGrant,
     SealedSecret,
     User,
-    UserKind,
     UserRole,
 )
 from kourou.errors import BadRequest, DecodeError
@@ -87,20 +86,19 @@ FILTER = FilterState(
 )
 
 USER = User(
-    name="ann",
-    kind=UserKind.PERSON,
-    roles=(RoleGrant(UserRole.WRITER, "orders-", 2**41), RoleGrant(UserRole.READER)),
-    curve_keys=("rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7",),
+    name="till",
+    roles=(RoleGrant(UserRole.WRITER, "orders-", 2**62),),
+    curve_keys=("x" * 40,),
 )
 POLICY = Policy(
-    id="ann/Topic:orders-*/deny",
-    user="ann",
-    resource=Pattern.parse("Topic:orders-*"),
+    id="till/Topic:orders/deny",
+    user="till",
+    resource=Pattern.parse("Topic:orders"),
     actions=(Action.PUB, Action.SUB),
     effect=Effect.DENY,
     networks=("10.0.0.0/8",),
-    until_ms=2**41,
-    reason="why",
+    until_ms=2**62,
+    reason="stock taking",
 )
 
 EXAMPLES: list[tuple[Event, str]] = [
@@ -135,15 +133,15 @@ EXAMPLES: list[tuple[Event, str]] = [
     (BatchQueryForgotten("q.1"), "batches/q.1"),
     (EpochOpened(3, 4_096, "broker-a/0", "SYNC_MASTER"), "replication/epoch"),
     (InSyncChanged((1, 2), (1,), "caught up"), "replication/in-sync"),
-    (UserPut(USER), "user/ann"),
-    (UserPut(USER, User(name="ann")), "user/ann"),
-    (UserSecretSet("ann", SealedSecret("one", b"\0" * 12, b"\xff\0secret")), "user/ann"),
-    (PolicyPut(POLICY), "user/ann"),
-    (PolicyRemoved(POLICY), "user/ann"),
-    (UserDeleted(USER, (POLICY,)), "user/ann"),
-    (AccessModeSet(AccessMode.OBSERVE, AccessMode.ENFORCE), "access/mode"),
     (FilterDeleted(FILTER), "filter/g/com.acme.Late"),
     (FilterRestored(FILTER), "filter/g/com.acme.Late"),
+    (UserPut(USER), "user/till"),
+    (UserPut(USER, msgspec.structs.replace(USER, enabled=False)), "user/till"),
+    (UserDeleted(USER, (POLICY,)), "user/till"),
+    (UserSecretSet("till", SealedSecret("k1", b"nonce", b"\x00\xff")), "user/till"),
+    (PolicyPut(POLICY, msgspec.structs.replace(POLICY, until_ms=None)), "user/till"),
+    (PolicyRemoved(POLICY), "user/till"),
+    (AccessModeSet(AccessMode.OBSERVE, AccessMode.ENFORCE), "access/mode"),
 ]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import kourou.cli.commands  # noqa: F401 - it fills the commands of `kourou admin`
 from kourou.cli.admin import command
-from kourou.operations.catalogue import CATALOGUE, COMMANDS, Right, right_of, verbs_of
+from kourou.operations.catalogue import CATALOGUE, COMMANDS, Right, Subject, right_of, verbs_of
 from kourou_console.operations import OPERATIONS
 
 
@@ -21,7 +21,15 @@ def test_every_command_performs_verbs_of_the_catalogue() -> None:
 
 
 def test_every_verb_is_an_operation_of_the_http_api() -> None:
-    assert {one.name for one in OPERATIONS} == {one.name for one in CATALOGUE}
+    assert {one.name for one in OPERATIONS} == {one.name for one in CATALOGUE if one.over_http}
+
+
+def test_all_verbs_about_users_need_the_right_admin() -> None:
+    users = [one for one in CATALOGUE if one.subject is Subject.USERS]
+    assert {one.right for one in users} == {Right.ADMIN}
+    assert {name for one in users for name in one.commands} == {
+        name for name in COMMANDS if name.startswith("user ")
+    }
 
 
 def test_only_requests_without_a_change_need_no_more_than_read() -> None:
@@ -40,5 +48,7 @@ def test_the_page_lists_every_command_with_its_operations(
     page = (request.config.rootpath / "docs/http-admin.md").read_text(encoding="utf-8")
     paths = {one.name: f"`{one.method} {one.path}`" for one in OPERATIONS}
     for name in COMMANDS:
+        if not all(one.over_http for one in verbs_of(name)):
+            continue
         listed = ", ".join(paths[one.name] for one in verbs_of(name))
         assert f"| `{name}` | {listed} |\n" in page

@@ -13,6 +13,7 @@ from kourou.client.admin.messages import MessagesApi, Reading
 from kourou.client.admin.name_servers import NameServersApi
 from kourou.client.admin.replicas import ReplicasApi
 from kourou.client.admin.topics import TopicsApi
+from kourou.client.admin.users import UsersApi
 from kourou.client.explain.api import Explain
 from kourou.client.session.client_session import Session
 from kourou.client.session.connections import body_of
@@ -178,4 +179,5 @@ class Admin:
         self.history = HistoryApi(session)
         self.filters = FiltersApi(session)
         self.replicas = ReplicasApi(session)
+        self.users = UsersApi(session)
         self.explain = Explain(session)

@@ -15,8 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from kourou.protocol.bodies.access_bodies import Refusal
+
 from kourou.access.authorizer import Authorizer, Decision
 from kourou.access.model import (
+    ALL,
     ANONYMOUS,
     AccessMode,
     Action,
@@ -25,15 +28,15 @@ from kourou.access.model import (
     ResourceType,
     UserKind,
 )
-from kourou.access.requirements import CallerKind, Requirement
+from kourou.access.requirements import CallerKind, Requirement, need_of_topic
 from kourou.access.signature import ACCESS_KEY, verify
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import AccessRefused, Effect
+from kourou.engine.groups.membership import GroupClient
 from kourou.engine.ports import SecretBox
 from kourou.errors import Code, DecodeError, KourouError, NoPermission, Rejected
 from kourou.model.limits import ACCESS_DECISIONS_MAX, ACCESS_REFUSALS_MAX
 from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
-from kourou.protocol.bodies.access_bodies import Refusal
 from kourou.protocol.bodies.config_bodies import decode_group_config
 from kourou.protocol.bodies.heartbeat_body import decode_heartbeat, decode_subscription_check
 from kourou.protocol.bodies.lists_body import decode_lock_batch
@@ -71,6 +74,7 @@ def requirements_by_type() -> Mapping[type[Request], Requirement]:
 
 
 _REQUIREMENTS = requirements_by_type()
+_PUB_ON_ALL = Need(ResourceType.TOPIC, ALL, (Action.PUB,))
 _LISTS = (Need(ResourceType.CLUSTER, "", (Action.GET,)),)
 
 
@@ -160,6 +164,17 @@ class AccessGate:
                 "only an administrator may change roles, policies, and users who have them",
                 hint="a right to change users does not contain other rights",
             )
+
+    def may_know(self, member: GroupClient, topic: str, wall_ms: int) -> bool:
+        """True if a producer may get messages to a topic that the broker sends without a request.
+
+        `topic` "" stands for all topics.
+        """
+        if self._access.effective_mode is not AccessMode.ENFORCE:
+            return True
+        need = need_of_topic(topic, Action.PUB) if topic else _PUB_ON_ALL
+        source = member.peer.address[0]
+        return self.authorizer.decide(member.user or ANONYMOUS, (need,), source, wall_ms).allowed
 
     # -- the requests of every second -------------------------------------------------------------
 

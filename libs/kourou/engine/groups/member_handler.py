@@ -86,7 +86,7 @@ class MemberHandler:
         registered all the same, and the reply has the first refusal's code. The reply waits until
         the groups that the heartbeat created are committed.
         """
-        beat = _heartbeat(decode_heartbeat(b"".join(received.body)), received.to)
+        beat = _heartbeat(decode_heartbeat(b"".join(received.body)), received.to, received.user)
         self._members.check(received.to.peer, beat)
         before = self._confirmations.appended
         code = Code.SUCCESS
@@ -243,11 +243,12 @@ class MemberHandler:
         return effects
 
 
-def _heartbeat(said: HeartbeatBody, by: ReplyTo) -> Heartbeat:
+def _heartbeat(said: HeartbeatBody, by: ReplyTo, user: str) -> Heartbeat:
     return Heartbeat(
         client_id=said.client_id,
         language=by.language,
         version=by.version,
+        user=user,
         producer_groups=tuple(said.producer_groups),
         consumers=tuple(
             ConsumerPart(

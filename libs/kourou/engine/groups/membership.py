@@ -48,18 +48,25 @@ class ConsumerPart:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A client's heartbeat. `language` and `version` are those of the request's header."""
+    """A client's heartbeat. `language` and `version` are those of the request's header.
+
+    `user` is who sent it, "" where that is not decided.
+    """
 
     client_id: str
     producer_groups: tuple[str, ...] = ()
     consumers: tuple[ConsumerPart, ...] = ()
     language: str = "PYTHON"
     version: int = 0
+    user: str = ""
 
 
 @dataclass(slots=True)
 class GroupClient:
-    """One client in one group over one connection; times are monotonic ms."""
+    """One client in one group over one connection; times are monotonic ms.
+
+    `user` is who sent its latest heartbeat.
+    """
 
     client_id: str
     peer: Peer
@@ -68,6 +75,7 @@ class GroupClient:
     first_ms: int
     seen_ms: int
     shares_id: bool = False
+    user: str = ""
 
     @property
     def address(self) -> str:
@@ -230,6 +238,7 @@ class GroupMembership:
             del self._by_client[beat.client_id][key]
             member.language, member.version = beat.language, beat.version
             member.seen_ms = now_ms
+        member.user = beat.user
         self._order[key] = member
         self._by_client.setdefault(beat.client_id, {})[key] = None
         return new

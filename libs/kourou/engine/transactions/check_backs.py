@@ -21,10 +21,12 @@ time for its reply.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
+from kourou.engine.groups.membership import GroupClient
 from kourou.engine.sends.appends import Target
 from kourou.engine.transactions.half_messages import (
     COMMIT,
@@ -59,6 +61,18 @@ class _Step:
     put_back: list[tuple[OpenHalf, HalfRecord, bool]] = field(default_factory=list)
 
 
+def _everyone(_member: GroupClient, _topic: str, _wall_ms: int) -> bool:
+    return True
+
+
+def _topic_of(record: HalfRecord) -> str:
+    """The topic that a half message is for; "" if it does not say."""
+    try:
+        return record.real_target[0]
+    except Corrupt:
+        return ""
+
+
 class CheckBacks:
     """Asks producers about their open half messages."""
 
@@ -76,6 +90,8 @@ class CheckBacks:
         self._troubled = False
         self.asked = 0
         self.unasked = 0
+        self.may_know: Callable[[GroupClient, str, int], bool] = _everyone
+        """(producer, topic, wall clock): may it see messages that were sent to the topic?"""
 
     def start(self, now_ms: int) -> None:
         """Schedule the next round one interval from now."""
@@ -163,7 +179,7 @@ class CheckBacks:
             transactions.put_back(half, offset, position, record)
             if asking:
                 half.checks += 1
-                effects += self._ask(record, draft, offset, position)
+                effects += self._ask(record, draft, (offset, position), wall_ms)
         if step.given_up:
             effects.append(
                 LogWarning(
@@ -175,8 +191,20 @@ class CheckBacks:
             )
         return effects
 
-    def _ask(self, record: HalfRecord, draft: bytes, offset: int, position: int) -> list[Effect]:
-        members = self._members.producers(record.group)
+    def _ask(
+        self, record: HalfRecord, draft: bytes, place: tuple[int, int], wall_ms: int
+    ) -> list[Effect]:
+        """Send the half message to one of its producers: only to those who may know it.
+
+        Every client can name itself a producer of any group.
+        """
+        offset, position = place
+        topic = _topic_of(record)
+        members = [
+            one
+            for one in self._members.producers(record.group)
+            if self.may_know(one, topic, wall_ms)
+        ]
         if not members:
             self.unasked += 1
             if record.group in self._lonely:

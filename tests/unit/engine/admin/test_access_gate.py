@@ -31,11 +31,14 @@ from kourou.protocol.messages.pulls import (
     ViewMessageById,
 )
 from kourou.protocol.messages.sends import ConsumerSendMsgBack
+from kourou.protocol.request import RequestSpec
+from kourou.protocol.table import REQUESTS
 from kourou.runtime.core import MEMBERS, OWN_LINKS
 from kourou_rigs.access import (
     ANYBODY,
     SecuredBroker,
     Sender,
+    sample_request,
     send_to,
     signed_fields,
     stored_at,
@@ -44,6 +47,7 @@ from kourou_rigs.engine import header_of
 from kourou_rigs.transacting import end
 
 TOPICS = ("orders", "secret")
+HALF = "TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01U"
 
 
 @pytest.fixture
@@ -161,6 +165,33 @@ def test_clients_of_rocketmq_4_see_the_exception_that_they_know(
         f"org.apache.rocketmq.acl.common.AclException: {text}",
     )
     assert (new.code, new.remark) == (Code.NO_PERMISSION, text)
+
+
+TEXTS = ("", "a/b", "%RETRY%", "%DLQ%", "\x00", "7F0000010000", "Z" * 32, "User:", "user/", "*")
+NUMBERS = (-1, 0, 1, -(2**63), 2**63 - 1)
+RAW = (b"", b"{", b"null", b"[]", b"{}", b"\xff\xfe", b"[[" * 3_000)
+
+
+def test_no_request_brings_the_broker_down(broker: SecuredBroker, root: Sender) -> None:
+    """What a request needs is computed before its sender has any right."""
+    user = broker.create(root, "writer", "writer", "operator", "filter-author")
+    for spec in REQUESTS.values():
+        kinds = {name: type(value) for name, value in fields_of(spec).items()}
+        for number, body in enumerate(RAW * 2):
+            values = {
+                name: TEXTS[number % len(TEXTS)] if kind is str else NUMBERS[number % len(NUMBERS)]
+                for name, kind in kinds.items()
+                if kind in (str, int)
+            }
+            request = sample_request(spec, values)
+            for sender in (ANYBODY, Sender(key=user.key)):
+                given = broker.received(sender, request, body)
+                broker.engine.core.parts.access_gate.allows(given, [])
+
+
+def fields_of(spec: RequestSpec) -> dict[str, object]:
+    """The required fields of a request, with empty values."""
+    return msgspec.structs.asdict(sample_request(spec, {}))
 
 
 # -- revocation -----------------------------------------------------------------------------------
@@ -312,7 +343,7 @@ def test_what_is_no_message_is_refused_like_a_message_of_another_topic(
 def test_the_end_of_a_transaction_is_decided_by_the_topic_of_its_message(
     broker: SecuredBroker, root: Sender, till: Sender, topic: str
 ) -> None:
-    half = send_to(topic, sys_flag=4, properties="TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01U")
+    half = send_to(topic, sys_flag=4, properties=HALF)
     assert broker.ask(root, half, b"x").code == Code.SUCCESS
     [stored] = broker.engine.stored(HALF_TOPIC)
     request = end((stored.offset, stored.position), COMMIT, group="p")
@@ -323,15 +354,33 @@ def test_the_end_of_a_transaction_is_decided_by_the_topic_of_its_message(
 def test_the_end_of_a_transaction_may_come_before_the_message_is_in_a_file(
     broker: SecuredBroker, till: Sender
 ) -> None:
-    half = send_to(
-        "orders", sys_flag=4, properties="TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01U"
-    )
+    half = send_to("orders", sys_flag=4, properties=HALF)
     dispatch, broker.engine.store.dispatch = broker.engine.store.dispatch, list
     assert broker.ask(till, half, b"x").code == Code.SUCCESS
     position, raw = broker.engine.store.records.popitem()
     assert may(broker, till, end((0, position), COMMIT, group="p"))
     broker.engine.store.records[position] = raw
     broker.engine.store.dispatch = dispatch
+
+
+def test_a_half_message_is_shown_only_to_producers_who_may_send_to_its_topic(
+    broker: SecuredBroker, root: Sender, till: Sender
+) -> None:
+    """Every client can say that it is a producer of any group."""
+    born_ms = broker.engine.wall_ms
+    half = send_to("orders", sys_flag=4, properties=HALF, born_timestamp=born_ms)
+    assert broker.ask(till, half, b"content").code == Code.SUCCESS
+    stranger = broker.create(root, "stranger", "reader")
+    beats = {
+        name: broker.received(sender, HeartBeat(), encode_heartbeat(HeartbeatBody(name, ("p",))))
+        for name, sender in (("stranger", stranger), ("anonymous", ANYBODY), ("till", till))
+    }
+    for name, shown in (("stranger", []), ("anonymous", []), ("till", ["till"])):
+        broker.give(beats[name])
+        broker.engine.notices.clear()
+        broker.engine.advance(60_000)
+        peers = [one.peer for one in broker.engine.notices]
+        assert [name for name, beat in beats.items() if beat.to.peer in peers] == shown
 
 
 @pytest.mark.parametrize("topic", TOPICS)
@@ -341,6 +390,25 @@ def test_a_delayed_message_is_decided_by_where_it_goes(
     assert broker.ask(root, send_to(topic, properties="DELAY\x013"), b"x").code == Code.SUCCESS
     [stored] = broker.engine.stored(SCHEDULE_TOPIC, 2)
     assert may(broker, till, ViewMessageById(offset=stored.position)) is (topic == "orders")
+
+
+@pytest.mark.parametrize("kind", ["DELAY\x013", HALF])
+@pytest.mark.parametrize(
+    "form", ["{real}\x02{kind}", "{kind}\x02{real}", "{real}\x02{kind}\x02{real}"]
+)
+def test_a_sender_cannot_name_the_topic_where_a_message_goes_later(
+    broker: SecuredBroker, till: Sender, kind: str, form: str
+) -> None:
+    real = "REAL_TOPIC\x01secret\x02REAL_QID\x010"
+    properties = form.format(kind=kind, real=real)
+    request = send_to("orders", properties=properties, born_timestamp=broker.engine.wall_ms)
+    assert broker.ask(till, request, b"x").code == Code.SUCCESS
+    moved = broker.engine.stored(SCHEDULE_TOPIC, 2) + broker.engine.stored(HALF_TOPIC)
+    for stored in moved:
+        broker.ask(till, end((stored.offset, stored.position), COMMIT, group="p"))
+    broker.engine.advance(60_000)
+    assert len(moved) == len(broker.engine.stored("orders")) == 1
+    assert broker.engine.stored("secret") == []
 
 
 def test_a_denied_topic_cannot_be_read_in_the_topics_of_the_broker(

@@ -1,0 +1,730 @@
+"""`kourou user`: users, their roles and policies, and what brokers do with decisions.
+
+A change goes to all brokers of the cluster; an error names those that failed. Tables have a column
+with the brokers that a row is true for: `all`, or their names if they differ.
+
+A secret is read from a file or made here, never taken from the command line's arguments, and
+printed only when it was made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kourou.cli.admin.command import command, moment
+from kourou.cli.admin.command import user as user  # its commands are declared here
+from kourou.cli.admin.report import Report, local_time, printable
+from kourou.errors import BadRequest, ConfigError, NoPermission, Rejected
+
+if TYPE_CHECKING:
+    from kourou.access.model import Policy, User, UserKind
+    from kourou.access.plain_acl import ImportedAcl
+    from kourou.client.admin.users import AccessStatus, ByBroker
+    from kourou.sync import Client
+
+USER_COLUMNS = ("user", "kind", "enabled", "roles", "CURVE keys", "node", "brokers")
+POLICY_COLUMNS = ("user", "effect", "actions", "resource", "from", "until", "brokers")
+REFUSAL_COLUMNS = (
+    *("count", "user", "from", "request", "needs", "decided by", "last", "handled", "broker"),
+)
+IMPORT_BYTES_MAX = 1 << 20
+"""plain_acl.yml files have a few kilobytes."""
+
+IMPORT_DEPTH_MAX = 8
+"""They have four levels: accounts, an account, its topicPerms, an entry."""
+
+PRIVATE = 0o600
+
+UserName = Annotated[str, typer.Argument(metavar="USER", help="The user.")]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="The user's name.")]
+Actions = Annotated[
+    str,
+    typer.Argument(
+        metavar="ACTIONS",
+        help="Joined by commas: Pub, Sub, Create, Update, Delete, Get, List; or All.",
+    ),
+]
+Resource = Annotated[
+    str,
+    typer.Argument(
+        metavar="RESOURCE",
+        help="Topic:NAME, Group:NAME, Filter:NAME, TYPE:PREFIX*, Topic:*, Cluster:*, or *.",
+    ),
+]
+Roles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--role",
+        metavar="ROLE[:PREFIX]",
+        help="reader, viewer, writer, operator, filter-author, backup, administrator (repeatable); "
+        "with a prefix for such names only.",
+    ),
+]
+CurveKeys = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--curve-key",
+        metavar="KEY|FILE",
+        help="A CURVE public key, or its file NAME.key (repeatable).",
+    ),
+]
+SecretFile = Annotated[
+    Path | None,
+    typer.Option("--secret-file", metavar="FILE", help="Read the secret from this file."),
+]
+Kind = Annotated[str, typer.Option("--kind", metavar="KIND", help="person, service or node.")]
+Node = Annotated[
+    str, typer.Option("--node", metavar="CLUSTER/BROKER/ID", help="The process of a node.")
+]
+Networks = Annotated[
+    list[str] | None,
+    typer.Option("--from", metavar="CIDR", help="Only from this network (repeatable)."),
+]
+Until = Annotated[
+    str | None,
+    typer.Option("--until", metavar="TIME", help="Until this time (ISO or ms); then it ends."),
+]
+Reason = Annotated[str, typer.Option("--reason", help="The reason, kept in the history.")]
+
+
+@dataclass(slots=True)
+class Chain(Report):
+    """Two reports, one after the other."""
+
+    following: Report = field(default_factory=Report)
+
+    def show(self, *, as_json: bool) -> None:
+        """Print both."""
+        Report.show(self, as_json=as_json)
+        if not as_json and self.rows and self.following.rows:
+            print()
+        self.following.show(as_json=as_json)
+
+
+# -- users ----------------------------------------------------------------------------------------
+
+
+@command("user create", "Create a user.")
+def create(
+    client: Client,
+    name: NewName,
+    *,
+    admin: Annotated[
+        bool, typer.Option("--admin", help="An administrator; the first user must be one.")
+    ] = False,
+    roles: Roles = None,
+    curve_keys: CurveKeys = None,
+    secret_file: SecretFile = None,
+    no_secret: Annotated[
+        bool, typer.Option("--no-secret", help="No secret: the user has CURVE keys only.")
+    ] = False,
+    kind: Kind = "",
+    node: Node = "",
+    reason: Reason = "",
+) -> Report:
+    """Create a user at all brokers; a random secret is made and printed once.
+
+    The secret is the SecretKey of RocketMQ clients, the user's name their AccessKey. Clients of
+    Kourou's own protocol prove who they are by a CURVE key.
+    """
+    keys = _keys_of(curve_keys or ())
+    if no_secret and secret_file is not None:
+        raise BadRequest("--no-secret and --secret-file exclude each other")
+    if admin:
+        _check_way_back(client, keys)
+    secret, made = (None, False) if no_secret else _secret(secret_file)
+    try:
+        client.admin.users.create(
+            name,
+            secret=secret,
+            admin=admin,
+            roles=roles or (),
+            kind=_kind(kind),
+            curve_keys=keys,
+            node=node,
+            reason=reason,
+        )
+    except NoPermission as error:
+        raise _explained(error) from error
+    return _with_secret(f"created {printable(name)}", name, secret if made else None)
+
+
+@command("user set", "Change a user.")
+def change(
+    client: Client,
+    name: UserName,
+    *,
+    admin: Annotated[
+        bool | None, typer.Option("--admin/--no-admin", help="Make it an administrator, or not.")
+    ] = None,
+    enabled: Annotated[
+        bool | None, typer.Option("--enable/--disable", help="Accept or refuse all its requests.")
+    ] = None,
+    roles: Roles = None,
+    no_roles: Annotated[bool, typer.Option("--no-roles", help="Remove all roles.")] = False,
+    curve_keys: CurveKeys = None,
+    no_curve_keys: Annotated[
+        bool, typer.Option("--no-curve-keys", help="Remove all CURVE keys.")
+    ] = False,
+    secret_file: SecretFile = None,
+    new_secret: Annotated[
+        bool, typer.Option("--new-secret", help="Make a new random secret and print it once.")
+    ] = False,
+    kind: Kind = "",
+    node: Node = "",
+    reason: Reason = "",
+) -> Report:
+    """Change a user at all brokers; what is not given stays as it is.
+
+    --role and --curve-key replace all former roles and keys.
+    """
+    if (no_roles and roles) or (no_curve_keys and curve_keys):
+        raise BadRequest(
+            "--no-roles and --role, --no-curve-keys and --curve-key exclude each other"
+        )
+    if new_secret and secret_file is not None:
+        raise BadRequest("--new-secret and --secret-file exclude each other")
+    wanted: dict[str, Any] = {
+        "admin": admin,
+        "enabled": enabled,
+        "roles": [] if no_roles else roles or None,
+        "kind": _kind(kind),
+        "curve_keys": [] if no_curve_keys else _keys_of(curve_keys or ()) or None,
+        "node": node or None,
+    }
+    secret = _secret(secret_file)[0] if new_secret or secret_file is not None else None
+    if secret is None and all(value is None for value in wanted.values()):
+        raise BadRequest("nothing to change", hint="kourou user set --help")
+    client.admin.users.set(name, secret=secret, reason=reason, **wanted)
+    return _with_secret(f"changed {printable(name)}", name, secret if new_secret else None)
+
+
+@command("user delete", "Delete a user with secret and policies.")
+def delete(client: Client, name: UserName, *, reason: Reason = "") -> Report:
+    """Delete a user with the secret and the policies at all brokers."""
+    client.admin.users.delete(name, reason=reason)
+    return Report(remarks=[f"deleted {printable(name)}"])
+
+
+@command("user list", "List users.")
+def list_users(client: Client) -> Report:
+    """List all users with their roles; no secrets."""
+    found: ByBroker[list[User]] = client.admin.users.list()
+    rows = _by_broker(found, _user_row)
+    return _report(USER_COLUMNS, rows, found, "no users: nothing is decided yet")
+
+
+@command("user show", "Show a user and its policies.")
+def show(client: Client, name: UserName) -> Report:
+    """Show a user and its policies; `anonymous` has policies only."""
+    from kourou.access.model import ANONYMOUS
+
+    policies: ByBroker[list[Policy]] = client.admin.users.policies(name)
+    rows = _by_broker(policies, _policy_row)
+    of_user = _report(POLICY_COLUMNS, rows, policies, "no policies")
+    if name == ANONYMOUS:
+        return of_user
+    found: ByBroker[User] = client.admin.users.get(name)
+    listed = {broker: [one] for broker, one in found.items()}
+    return Chain(
+        USER_COLUMNS,
+        _by_broker(listed, _user_row, all_brokers=not found.missing),
+        failed=of_user.failed or bool(found.missing),
+        missing=found.missing,
+        following=Report(of_user.columns, of_user.rows, of_user.remarks),
+    )
+
+
+# -- policies -------------------------------------------------------------------------------------
+
+
+@command("user allow", "Allow a user actions on a resource.")
+def allow(
+    client: Client,
+    name: UserName,
+    actions: Actions,
+    resource: Resource,
+    *,
+    networks: Networks = None,
+    until: Until = None,
+    reason: Reason = "",
+) -> Report:
+    """Allow a user, or `anonymous`, actions on a resource.
+
+    It replaces the user's policy for exactly that resource.
+    """
+    client.admin.users.allow(
+        name,
+        resource,
+        actions,
+        networks=networks or (),
+        until_ms=None if until is None else moment(until),
+        reason=reason,
+    )
+    return Report(remarks=[f"allowed {printable(f'{name}: {actions} on {resource}')}"])
+
+
+@command("user deny", "Deny a user actions on a resource.")
+def deny(
+    client: Client,
+    name: UserName,
+    actions: Actions,
+    resource: Resource,
+    *,
+    networks: Networks = None,
+    until: Until = None,
+    reason: Reason = "",
+) -> Report:
+    """Deny a user actions on a resource, whatever other policies and roles allow.
+
+    It replaces the user's policy for exactly that resource. Administrators cannot be denied.
+    """
+    client.admin.users.deny(
+        name,
+        resource,
+        actions,
+        networks=networks or (),
+        until_ms=None if until is None else moment(until),
+        reason=reason,
+    )
+    return Report(remarks=[f"denied {printable(f'{name}: {actions} on {resource}')}"])
+
+
+@command("user revoke", "Remove policies of a user.")
+def revoke(
+    client: Client,
+    name: UserName,
+    resource: Annotated[
+        str | None,
+        typer.Argument(metavar="RESOURCE", help="Exactly this resource (default: all)."),
+    ] = None,
+    *,
+    reason: Reason = "",
+) -> Report:
+    """Remove a user's policies for a resource, or all of them; roles stay."""
+    from kourou.access.model import Pattern
+
+    pattern = None if resource is None else Pattern.parse(resource)
+    found: ByBroker[list[Policy]] = client.admin.users.policies(name)
+    gone = {one for known in found.values() for one in known if pattern in (None, one.resource)}
+    if not gone and not found.missing:
+        what = "policies" if resource is None else f"policy for {resource}"
+        raise Rejected(
+            f"{name} has no {what}; nothing was removed", hint=f"kourou user show {name}"
+        )
+    client.admin.users.revoke(name, resource, reason=reason)
+    lines = sorted(
+        f"revoked {printable(f'{name}: {one.effect} {_texts(one.actions)} on {one.resource}')}"
+        for one in gone
+    )
+    return Report(remarks=lines)
+
+
+# -- decisions ------------------------------------------------------------------------------------
+
+
+@command("user mode", "Set what brokers do with refusals.")
+def mode(
+    client: Client,
+    wanted: Annotated[
+        str, typer.Argument(metavar="off|observe|enforce", help="The mode of all brokers.")
+    ],
+    *,
+    reason: Reason = "",
+) -> Report:
+    """Ignore decisions (off), count refusals (observe), or refuse (enforce).
+
+    Requests about users are always enforced, as long as there are users.
+    """
+    client.admin.users.mode(wanted, reason=reason)
+    return Report(remarks=[f"access mode is {wanted}"])
+
+
+@command("user status", "Show mode and refusals of each broker.", repeats=True)
+def status(client: Client) -> Report:
+    """Show each broker's mode and version of its users, and what it refused since its start.
+
+    `handled`: the mode was observe, so that the request was handled nevertheless.
+    """
+    found: ByBroker[AccessStatus] = client.admin.users.status()
+    columns = ("broker", "mode", "effective", "version", "users", "allowed", "refused")
+    rows = [
+        (name, one.mode, one.effective, one.version, one.users, one.allowed, one.refused)
+        for name, one in found.items()
+    ]
+    refusals = [
+        (
+            one.count,
+            *map(printable, (one.user, one.source, one.request, one.need, one.by)),
+            local_time(one.last_ms),
+            one.handled,
+            name,
+        )
+        for name, state in found.items()
+        for one in state.refusals
+    ]
+    return Chain(
+        columns,
+        rows,
+        failed=bool(found.missing),
+        missing=found.missing,
+        following=Report(REFUSAL_COLUMNS, sorted(refusals, key=lambda row: -row[0])),
+    )
+
+
+@command("user observe", "Propose policies for what was refused.")
+def observe(client: Client) -> Report:
+    """Print the smallest policies that would have allowed what was counted as refused.
+
+    They are printed as commands, for you to check and to run; what no policy can solve follows as
+    comments. Only the first missing right of a request is counted: repeat it after a while.
+    """
+    from kourou.client.admin.users import proposals
+
+    found: ByBroker[AccessStatus] = client.admin.users.status()
+    users = {one.name for known in client.admin.users.list().values() for one in known}
+    policies = {one.id: one for known in client.admin.users.policies().values() for one in known}
+    refusals = [one for state in found.values() for one in state.refusals]
+    lines = proposals(refusals, users, policies.values())
+    return Report(
+        remarks=lines or ["# nothing was refused since the brokers started"],
+        failed=bool(found.missing),
+        missing=found.missing,
+    )
+
+
+@command("user why", "Explain whether a user may do something.")
+def why(
+    client: Client,
+    name: UserName,
+    action: Annotated[str, typer.Argument(metavar="ACTION", help="One action, for example Pub.")],
+    resource: Annotated[
+        str, typer.Argument(metavar="RESOURCE", help="One resource, for example Topic:orders.")
+    ],
+    *,
+    source: Annotated[
+        str, typer.Option("--from", metavar="IP", help="From this address (default: anywhere).")
+    ] = "",
+) -> Report:
+    """Explain whether a user may do something, and by which policy or role; exit code 1 if not.
+
+    Without --from, policies that are restricted to networks do not count.
+    """
+    found = client.admin.users.why(name, action, resource, source)
+    answers = {broker: [one] for broker, one in found.items()}
+    rows = _by_broker(
+        answers,
+        lambda one: (
+            "allowed" if one.allowed else "refused",
+            printable(one.by),
+            printable("; ".join(one.nearest)) or None,
+        ),
+        all_brokers=not found.missing,
+    )
+    refused = any(not one.allowed for one in found.values())
+    columns = ("answer", "decided by", "nearest right", "brokers")
+    return Report(columns, rows, failed=refused or bool(found.missing), missing=found.missing)
+
+
+# -- import ---------------------------------------------------------------------------------------
+
+
+@command("user import", "Import RocketMQ's plain_acl.yml.")
+def import_users(
+    client: Client,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="RocketMQ's plain_acl.yml.")],
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be imported; change nothing.")
+    ] = False,
+    accept_whitelist: Annotated[
+        bool,
+        typer.Option(
+            "--accept-whitelist",
+            help="Restrict an account's policies to its whiteRemoteAddress.",
+        ),
+    ] = False,
+    accept_shipped: Annotated[
+        bool,
+        typer.Option(
+            "--accept-shipped", help="Also the accounts that RocketMQ ships, with known secrets."
+        ),
+    ] = False,
+) -> Report:
+    """Import the accounts of RocketMQ's plain_acl.yml as users with secrets and policies.
+
+    Users that exist keep their secret, roles and keys; their policies are set as in the file.
+    """
+    from kourou.access.plain_acl import read_plain_acl
+
+    imported = read_plain_acl(_yaml(file), accept_whitelist=accept_whitelist)
+    notes = [f"note: {printable(one)}" for one in imported.notes]
+    if imported.shipped and not accept_shipped:
+        raise BadRequest(
+            f"{file} has accounts that RocketMQ ships ({', '.join(imported.shipped)}): their"
+            " secrets are public; nothing was imported",
+            hint="give them other secrets in the file, remove them, or use --accept-shipped",
+        )
+    if not dry_run and any(one.users == 0 for one in client.admin.users.status().values()):
+        raise BadRequest(
+            "there is no administrator yet; nothing was imported",
+            hint="kourou user create NAME --admin --curve-key FILE",
+        )
+    users: ByBroker[list[User]] = client.admin.users.list()
+    lacking = [
+        one for one in imported.users
+        if any(one.name not in {known.name for known in found} for found in users.values())
+    ]  # fmt: skip
+    rows = [
+        (
+            printable(one.name),
+            _texts(role.role for role in one.roles) or None,
+            sum(policy.user == one.name for policy in imported.policies),
+            "created" if one in lacking else "exists",
+        )
+        for one in imported.users
+    ]
+    if not dry_run:
+        _import(client, imported, {one.name for one in lacking})
+    else:
+        notes.append("dry run: nothing was changed")
+    return Report(("user", "roles", "policies", "result"), rows, notes)
+
+
+def _import(client: Client, imported: ImportedAcl, lacking: set[str]) -> None:
+    reason = "plain_acl.yml"
+    for one in imported.users:
+        if one.name in lacking:
+            try:
+                client.admin.users.create(
+                    one.name, secret=imported.secrets[one.name], roles=one.roles, reason=reason
+                )
+            except NoPermission as error:
+                raise _explained(error) from error
+        policies = [policy for policy in imported.policies if policy.user == one.name]
+        if policies:
+            client.admin.users.put_policies(one.name, policies, reason=reason)
+
+
+def _yaml(file: Path) -> Any:
+    """The values of a YAML file; raises BadRequest.
+
+    Aliases, which can grow without end, and deep nesting are refused.
+    """
+    import yaml
+
+    if file.stat().st_size > IMPORT_BYTES_MAX:
+        raise BadRequest(f"{file} has more than {IMPORT_BYTES_MAX} bytes")
+    depth = 0
+    try:
+        text = file.read_text(encoding="utf-8")
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            if isinstance(event, yaml.AliasEvent):
+                raise BadRequest(f"{file} has YAML aliases, which are not supported")
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth > IMPORT_DEPTH_MAX:
+                raise BadRequest(f"{file} has values in more than {IMPORT_DEPTH_MAX} levels")
+        return yaml.load(text, Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, ValueError) as error:
+        place = getattr(error, "problem_mark", None)
+        where = f", line {place.line + 1}" if place is not None else ""
+        raise BadRequest(f"{file} is not valid YAML{where}") from error
+
+
+# -- the way back ---------------------------------------------------------------------------------
+
+
+@user.command("recover", short_help="Make an administrator at the next start of a broker.")
+def recover(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The broker's storePathRootDir.")],
+    name: NewName,
+    curve_key: Annotated[
+        str, typer.Option("--curve-key", metavar="KEY|FILE", help="Its CURVE public key.")
+    ] = "",
+    secret_file: SecretFile = None,
+) -> int:
+    """Make a user an administrator of a broker at its next start, if all administrators are lost.
+
+    Run it on the broker's machine, as a user who may write to the store. Without --curve-key and
+    --secret-file a random secret is made and printed once.
+    """
+    from kourou.access.model import User, check_user
+    from kourou.broker.administrators import recovery_file
+
+    if curve_key and secret_file is not None:
+        raise BadRequest("--curve-key and --secret-file exclude each other")
+    keys = _keys_of([curve_key] if curve_key else [])
+    if len(keys) > 1:
+        raise BadRequest(f"{curve_key} has {len(keys)} keys; one is needed")
+    check_user(User(name=name, curve_keys=tuple(keys)))
+    secret, made = ("", False) if keys else _secret(secret_file)
+    path = recovery_file(store)
+    if not path.parent.is_dir():
+        raise ConfigError(f"{store} is not the store of a broker: it has no folder kourou")
+    proof = f"curve:{keys[0]}" if keys else secret
+    _write_private(path, f"{name}:{proof}\n")
+    print(f"wrote {path}; restart the broker: {printable(name)} is an administrator then")
+    if made:
+        print(f"AccessKey={name}\nSecretKey={secret}\nthe secret is not shown again")
+    return 0
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Write a new file with mode 0600, for the owner of its folder."""
+    try:
+        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE)
+    except FileExistsError as error:
+        raise ConfigError(
+            f"{path} exists already", hint="start the broker, or remove the file"
+        ) from error
+    with os.fdopen(number, "w", encoding="utf-8") as file:
+        owner = path.parent.stat()
+        if owner.st_uid != os.geteuid():
+            os.fchown(number, owner.st_uid, owner.st_gid)
+        file.write(text)
+
+
+# -- values ---------------------------------------------------------------------------------------
+
+
+def _keys_of(texts: Iterable[str]) -> list[str]:
+    """CURVE public keys, given as such or as their files."""
+    found: list[str] = []
+    for text in texts:
+        path = Path(text)
+        if not path.is_file():
+            found.append(text)  # the user's values are checked as a whole
+            continue
+        from kourou.transport.curve_keys import SECRET, read_public
+
+        if path.suffix == SECRET:
+            raise BadRequest(f"{path} is a secret key", hint="give its public key: NAME.key")
+        found += [one.key for one in read_public(path)]
+    return list(dict.fromkeys(found))
+
+
+def _kind(text: str) -> UserKind | None:
+    from kourou.access.model import UserKind
+
+    if not text:
+        return None
+    try:
+        return UserKind(text)
+    except ValueError:
+        raise BadRequest(f"{text!r} is not a kind of user", hint=", ".join(UserKind)) from None
+
+
+def _secret(file: Path | None) -> tuple[str, bool]:
+    """The secret in a file, or a new one; and whether it was made."""
+    if file is None:
+        from kourou.service.secret_keys import new_secret
+
+        return new_secret(), True
+    try:
+        return file.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r"), False
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"{file} is not text in UTF-8") from error
+
+
+def _check_way_back(client: Client, keys: Sequence[str]) -> None:
+    """Refuse a first administrator who could not use this command line.
+
+    From the first user on, only administrators may manage users, and this command line proves by
+    its CURVE key who uses it.
+    """
+    from kourou.client.session.client_keys import KEY_FILE, client_curve
+    from kourou.client.settings.client_settings import ClientSettings
+
+    found: ByBroker[AccessStatus] = client.admin.users.status()
+    if all(one.users for one in found.values()):
+        return
+    curve = client_curve(ClientSettings(), os.environ)
+    if curve is not None and curve.pair.public in keys:
+        return
+    lack = "has no CURVE key" if curve is None else f"uses the CURVE key {curve.pair.public}"
+    raise BadRequest(
+        "with this first administrator you could not manage users any more: this command line"
+        f" {lack}, which is not one of the administrator's keys",
+        hint=f"set {KEY_FILE}=NAME.key_secret and add --curve-key NAME.key, or set initialAdminFile"
+        " of the brokers",
+    )
+
+
+def _explained(error: NoPermission) -> NoPermission:
+    """The same error; if the brokers cannot keep secrets, with what to do here."""
+    if "accessKeyFile" not in error.message:
+        return error
+    return NoPermission(error.message, hint="--no-secret creates a user with CURVE keys only")
+
+
+# -- output ---------------------------------------------------------------------------------------
+
+
+def _with_secret(done: str, name: str, secret: str | None) -> Report:
+    """What was done, and a secret that was made, for the only time."""
+    if secret is None:
+        return Report(remarks=[done])
+    remarks = [done, "the secret is not shown again; RocketMQ clients sign with both keys"]
+    return Report(("AccessKey", "SecretKey"), [(name, secret)], remarks)
+
+
+def _user_row(one: User) -> tuple[Any, ...]:
+    from kourou.protocol.bodies.access_bodies import role_text
+
+    return (
+        printable(one.name),
+        one.kind.value,
+        one.enabled,
+        printable(_texts(map(role_text, one.roles))) or None,
+        _texts(one.curve_keys) or None,
+        printable(one.node) or None,
+    )
+
+
+def _policy_row(one: Policy) -> tuple[Any, ...]:
+    return (
+        printable(one.user),
+        one.effect.value,
+        _texts(one.actions),
+        printable(str(one.resource)),
+        _texts(one.networks) or None,
+        None if one.until_ms is None else local_time(one.until_ms),
+    )
+
+
+def _texts(values: Iterable[str]) -> str:
+    return ", ".join(values)
+
+
+def _by_broker(
+    found: Any, row_of: Any, *, all_brokers: bool | None = None
+) -> list[tuple[Any, ...]]:
+    """The rows of all brokers, each once, with the brokers that have it."""
+    where: dict[tuple[Any, ...], list[str]] = {}
+    for broker, values in found.items():
+        for one in values:
+            where.setdefault(row_of(one), []).append(broker)
+    complete = not getattr(found, "missing", None) if all_brokers is None else all_brokers
+    return [
+        (*row, "all" if complete and len(brokers) == len(found) else ", ".join(brokers))
+        for row, brokers in where.items()
+    ]
+
+
+def _report(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], found: ByBroker[Any], otherwise: str
+) -> Report:
+    return Report(
+        columns,
+        rows,
+        [] if rows else [otherwise],
+        failed=bool(found.missing),
+        missing=found.missing,
+    )

@@ -1,0 +1,566 @@
+"""Administration of users, their policies, and what is done with decisions.
+
+Each broker keeps users and policies itself, so a change goes to the leader of every broker. A
+broker that fails does not stop the others: the error names those that failed, and repeating the
+call completes the change. Reads return what each broker has.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
+
+from kourou.access.model import (
+    ANONYMOUS,
+    AccessMode,
+    Action,
+    Effect,
+    Pattern,
+    Policy,
+    ResourceType,
+    RoleGrant,
+    User,
+    UserKind,
+    check_policy,
+    check_secret,
+    check_user,
+    in_order,
+    plain_address,
+)
+from kourou.access.plain_acl import networks_of
+from kourou.client.admin.base_api import AdminApi
+from kourou.client.session.connections import body_of, header_of
+from kourou.client.session.io_thread import on_io_thread
+from kourou.errors import BadRequest, KourouError, Rejected, Unavailable
+from kourou.protocol.bodies.access_bodies import (
+    SUBJECT_PREFIX,
+    Refusal,
+    UserChange,
+    decode_policies_of_users,
+    decode_refusals,
+    decode_users,
+    encode_policies,
+    encode_user_change,
+    parse_actions,
+    parse_role,
+    policy_id,
+)
+from kourou.protocol.messages.access import (
+    AuthCreateAcl,
+    AuthCreateUser,
+    AuthDeleteAcl,
+    AuthDeleteUser,
+    AuthListAcl,
+    AuthListUser,
+    AuthUpdateUser,
+    ExplainAccess,
+    ExplainAccessResponse,
+    GetAccessStatus,
+    GetAccessStatusResponse,
+    SetAccessMode,
+)
+from kourou.protocol.request import Request
+from kourou.transport.zmq_client import WireReply
+
+T = TypeVar("T")
+Users: TypeAlias = list[User]
+Policies: TypeAlias = list[Policy]
+Texts: TypeAlias = tuple[str, ...]
+
+
+class ByBroker(dict[str, T]):
+    """What each broker replied, by its name; `missing` has the errors of those that did not."""
+
+    def __init__(self, found: Mapping[str, T], missing: Mapping[str, KourouError]) -> None:
+        super().__init__(found)
+        self.missing = dict(missing)
+
+    @property
+    def agreed(self) -> bool:
+        """True if all replies are equal."""
+        values = list(self.values())
+        return all(one == values[0] for one in values)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessStatus:
+    """What a broker does with decisions, and what it refused since its start.
+
+    `mode` is the one that was set; `effective` is `off` as long as there are no users.
+    """
+
+    mode: str
+    effective: str
+    version: int
+    users: int
+    allowed: int
+    refused: int
+    refusals: tuple[Refusal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessAnswer:
+    """Whether a user may do something, and what decided it.
+
+    `nearest`: for a refusal, the rights of the user that come nearest to allowing it.
+    """
+
+    allowed: bool
+    by: str
+    nearest: Texts = ()
+
+
+class UsersApi(AdminApi):
+    """Administration of users and their rights: `client.admin.users`.
+
+    `reason` of a change is recorded in the brokers' history.
+    """
+
+    # -- users ------------------------------------------------------------------------------------
+
+    @on_io_thread
+    async def create(
+        self,
+        name: str,
+        *,
+        secret: str | None = None,
+        admin: bool = False,
+        roles: Iterable[str | RoleGrant] = (),
+        kind: UserKind | None = None,
+        curve_keys: Iterable[str] = (),
+        node: str = "",
+        reason: str = "",
+    ) -> None:
+        """Create a user at every broker; the first user must be an administrator.
+
+        `secret` is for clients of RocketMQ's protocol, `curve_keys` (public, Z85) for those of
+        Kourou's. `roles` are `writer`, or `writer:orders-` for names with that prefix. A `node` is
+        a process of the cluster, `cluster/broker/id`. If only some brokers have the user, the
+        others get it, and these values replace those there. Raises Rejected if all have it.
+        """
+        change = _change(
+            secret=secret,
+            admin=admin or None,
+            roles=roles,
+            kind=kind or (UserKind.NODE if node else UserKind.SERVICE),
+            curve_keys=curve_keys,
+            node=node,
+        )
+        check_user(change.applied(User(name=name)))
+        known = await self._having(name)
+        if known and all(known.values()) and not known.missing:
+            raise Rejected(f"user {name!r} exists", hint=f"change it: kourou user set {name}")
+
+        def request(broker: str) -> Request:
+            kind = AuthUpdateUser if known.get(broker) else AuthCreateUser
+            return kind(username=name, reason=reason)
+
+        await self._change(request, encode_user_change(change), known.missing)
+
+    @on_io_thread
+    async def set(
+        self,
+        name: str,
+        *,
+        secret: str | None = None,
+        admin: bool | None = None,
+        enabled: bool | None = None,
+        roles: Iterable[str | RoleGrant] | None = None,
+        kind: UserKind | None = None,
+        curve_keys: Iterable[str] | None = None,
+        node: str | None = None,
+        reason: str = "",
+    ) -> None:
+        """Change a user at every broker; None leaves a value as it is.
+
+        `roles` and `curve_keys` replace all former ones.
+        """
+        change = _change(
+            secret=secret,
+            admin=admin,
+            enabled=enabled,
+            roles=roles,
+            kind=kind,
+            curve_keys=curve_keys,
+            node=node,
+        )
+        request = AuthUpdateUser(username=name, reason=reason)
+        await self._change(lambda _: request, encode_user_change(change))
+
+    @on_io_thread
+    async def delete(self, name: str, *, reason: str = "") -> None:
+        """Delete a user with the secret and the policies at every broker that has it.
+
+        Raises Rejected if none has it.
+        """
+        known = await self._having(name)
+        if not any(known.values()) and not known.missing:
+            raise Rejected(f"user {name!r} not found", hint="kourou user list")
+        request = AuthDeleteUser(username=name, reason=reason)
+        await self._change(
+            lambda broker: request if known.get(broker) else None, b"", known.missing
+        )
+
+    async def _having(self, name: str) -> ByBroker[bool]:
+        """Which brokers have a user."""
+        users = await self._users(name)
+        return ByBroker(
+            {broker: any(one.name == name for one in found) for broker, found in users.items()},
+            users.missing,
+        )
+
+    @on_io_thread
+    async def get(self, name: str) -> ByBroker[User]:
+        """Return a user as each broker has it; raises Rejected if no broker has it."""
+        users = await self._users(name)
+        found = {
+            broker: one for broker, known in users.items() for one in known if one.name == name
+        }
+        absent = Rejected(f"user {name!r} not found", hint="kourou user list")
+        if not found and not users.missing:
+            raise absent
+        missing = {broker: absent for broker in users if broker not in found}
+        return ByBroker(found, {**missing, **users.missing})
+
+    @on_io_thread
+    async def list(self) -> ByBroker[Users]:
+        """Return all users of each broker, by name; no secrets."""
+        return await self._users()
+
+    async def _users(self, part: str = "") -> ByBroker[Users]:
+        """The users whose name contains `part`."""
+        request = AuthListUser(filter=part or None)
+        return await self._read(request, lambda reply: decode_users(body_of(reply)))
+
+    # -- policies ---------------------------------------------------------------------------------
+
+    @on_io_thread
+    async def allow(
+        self,
+        user: str,
+        resource: str,
+        actions: str | Iterable[str],
+        *,
+        networks: Iterable[str] = (),
+        until_ms: int | None = None,
+        reason: str = "",
+    ) -> None:
+        """Allow actions (`Pub,Sub`) on a resource (`Topic:orders`, `Topic:orders-*`, `Group:*`).
+
+        It replaces the user's policy for exactly that resource. `networks` (CIDR, or one address)
+        restrict it to sources; it ends at `until_ms`, epoch ms.
+        """
+        policy = _policy(user, resource, actions, Effect.ALLOW, networks, until_ms)
+        await self._put(user, [policy], reason)
+
+    @on_io_thread
+    async def deny(
+        self,
+        user: str,
+        resource: str,
+        actions: str | Iterable[str],
+        *,
+        networks: Iterable[str] = (),
+        until_ms: int | None = None,
+        reason: str = "",
+    ) -> None:
+        """Deny actions on a resource, whatever other policies and roles allow; see `allow`."""
+        policy = _policy(user, resource, actions, Effect.DENY, networks, until_ms)
+        await self._put(user, [policy], reason)
+
+    @on_io_thread
+    async def put_policies(
+        self, user: str, policies: Iterable[Policy], *, reason: str = ""
+    ) -> None:
+        """Add several policies of a user, or replace those of the same resources; all or none.
+
+        A resource may have one policy that allows and one that denies.
+        """
+        await self._put(user, policies, reason)
+
+    async def _put(self, user: str, policies: Iterable[Policy], reason: str) -> None:
+        request = AuthCreateAcl(subject=SUBJECT_PREFIX + user, reason=reason)
+        await self._change(lambda _: request, encode_policies(user, map(check_policy, policies)))
+
+    @on_io_thread
+    async def revoke(self, user: str, resource: str | None = None, *, reason: str = "") -> None:
+        """Remove a user's policies for exactly this resource, or all of them."""
+        request = AuthDeleteAcl(
+            subject=SUBJECT_PREFIX + user,
+            resource=None if resource is None else str(Pattern.parse(resource)),
+            reason=reason,
+        )
+        await self._change(lambda _: request)
+
+    @on_io_thread
+    async def policies(self, user: str | None = None) -> ByBroker[Policies]:
+        """Return the policies of each broker: of one user, or of all."""
+        request = AuthListAcl(subject_filter=None if user is None else SUBJECT_PREFIX + user)
+        return await self._read(
+            request,
+            lambda reply: [
+                one
+                for one in decode_policies_of_users(body_of(reply))
+                if user is None or one.user == user
+            ],
+        )
+
+    # -- decisions --------------------------------------------------------------------------------
+
+    @on_io_thread
+    async def mode(self, mode: str | AccessMode, *, reason: str = "") -> None:
+        """Ignore (`off`), count (`observe`) or enforce (`enforce`) refusals at every broker."""
+        try:
+            wanted = AccessMode(mode)
+        except ValueError:
+            raise BadRequest(f"{mode!r} is not a mode", hint=", ".join(AccessMode)) from None
+        request = SetAccessMode(mode=wanted, reason=reason)
+        await self._change(lambda _: request)
+
+    @on_io_thread
+    async def status(self) -> ByBroker[AccessStatus]:
+        """Return what each broker does with decisions, and its refusals since its start."""
+        return await self._read(GetAccessStatus(), _status)
+
+    @on_io_thread
+    async def why(
+        self, user: str, action: str, resource: str, source: str = ""
+    ) -> ByBroker[AccessAnswer]:
+        """Return whether a user may perform one action on one resource, and what decides it.
+
+        `source` is the IP address of a client; without it, policies that are restricted to networks
+        do not count.
+        """
+        request = ExplainAccess(username=user, action=action, resource=resource, source=source)
+
+        def answer(reply: WireReply) -> AccessAnswer:
+            header = header_of(reply, ExplainAccessResponse)
+            return AccessAnswer(header.allowed, header.by, tuple(header.nearest))
+
+        return await self._read(request, answer)
+
+    # -- brokers ----------------------------------------------------------------------------------
+
+    async def _read(self, request: Request, decode: Callable[[WireReply], T]) -> ByBroker[T]:
+        """Ask every broker; raises the last error if none replies."""
+        found: dict[str, T] = {}
+        missing: dict[str, KourouError] = {}
+        for name, address in (await self._leaders()).items():
+            try:
+                found[name] = decode(await self._ask(address, request))
+            except KourouError as error:
+                missing[name] = error
+        if not found:
+            raise next(reversed(missing.values()))
+        return ByBroker(found, missing)
+
+    async def _change(
+        self,
+        request_for: Callable[[str], Request | None],
+        body: bytes = b"",
+        failed: Mapping[str, KourouError] | None = None,
+    ) -> None:
+        """Send a change to every broker that has a request and has not `failed` before."""
+        failures = dict(failed or {})
+        leaders = await self._leaders()
+        for name, address in leaders.items():
+            request = request_for(name)
+            if request is None or name in failures:
+                continue
+            try:
+                await self._ask_leader(address, request, body)
+            except KourouError as error:
+                failures[name] = error
+        if failures:
+            raise _failure(failures, [name for name in leaders if name not in failures])
+
+
+def _failure(failures: Mapping[str, KourouError], done: Iterable[str]) -> KourouError:
+    """The error of a change that failed at some brokers, or at all for the same reason."""
+    first, *others = failures.values()
+    changed = ", ".join(done)
+    if not changed and all(str(one) == str(first) for one in others):
+        return first
+    text = "; ".join(f"{name}: {error}" for name, error in failures.items())
+    hint = f"{changed} changed; repeat the command for the others" if changed else ""
+    if any(error.retryable for error in failures.values()):
+        return Unavailable(f"not changed at {text}", hint=hint)
+    return Rejected(f"not changed at {text}", hint=hint)
+
+
+# -- values ---------------------------------------------------------------------------------------
+
+
+def _change(
+    *,
+    secret: str | None,
+    admin: bool | None,
+    roles: Iterable[str | RoleGrant] | None,
+    kind: UserKind | None,
+    curve_keys: Iterable[str] | None,
+    node: str | None,
+    enabled: bool | None = None,
+) -> UserChange:
+    return UserChange(
+        secret=None if secret is None else check_secret(secret),
+        super_user=admin,
+        enabled=enabled,
+        kind=kind,
+        roles=None
+        if roles is None
+        else tuple(parse_role(one) if isinstance(one, str) else one for one in roles),
+        curve_keys=None if curve_keys is None else tuple(curve_keys),
+        node=node,
+    )
+
+
+def _policy(
+    user: str,
+    resource: str,
+    actions: str | Iterable[str],
+    effect: Effect,
+    networks: Iterable[str],
+    until_ms: int | None,
+) -> Policy:
+    pattern = Pattern.parse(resource)
+    texts = actions.split(",") if isinstance(actions, str) else actions
+    return check_policy(
+        Policy(
+            id=policy_id(user, pattern, effect),
+            user=user,
+            resource=pattern,
+            actions=parse_actions(texts),
+            effect=effect,
+            networks=tuple(
+                network
+                for text in networks
+                for network in ((text,) if "/" in text else networks_of(text))
+            ),
+            until_ms=until_ms,
+        )
+    )
+
+
+def _status(reply: WireReply) -> AccessStatus:
+    header = header_of(reply, GetAccessStatusResponse)
+    return AccessStatus(
+        header.mode,
+        header.effective,
+        header.version,
+        header.users,
+        header.allowed,
+        header.refused,
+        tuple(decode_refusals(body_of(reply))),
+    )
+
+
+# -- proposals -------------------------------------------------------------------------------------
+
+_NEED = re.compile(rf"(\w+(?: or \w+)*) on ({'|'.join(ResourceType)}):(.*)", re.DOTALL)
+
+
+@dataclass(slots=True)
+class _Lack:
+    """The actions that a user lacks on one resource, and from where they were requested."""
+
+    actions: set[Action] = field(default_factory=set)
+    sources: set[str] = field(default_factory=set)
+    count: int = 0
+
+
+def proposals(
+    refusals: Iterable[Refusal], users: Collection[str], policies: Iterable[Policy]
+) -> list[str]:
+    """Return commands that allow what was refused, then comments about what they cannot allow.
+
+    Names in refused requests come from clients. A name that is not plain text, or could be read as
+    a pattern, is therefore never part of a command, and what is part of one is quoted.
+    """
+    known = {(one.user, one.resource, one.effect): one for one in policies}
+    wanted: dict[tuple[str, Pattern], _Lack] = {}
+    comments: dict[str, int] = {}
+    for one in refusals:
+        found = _resource_of(one, users)
+        if isinstance(found, str):
+            comments[found] = comments.get(found, 0) + one.count
+            continue
+        pattern, action = found
+        deny = known.get((one.user, pattern, Effect.DENY))
+        if deny is not None:
+            text = f"{one.user} is denied {', '.join(deny.actions)} on {pattern} by a policy"
+            comments[text] = comments.get(text, 0) + one.count
+            continue
+        proposal = wanted.setdefault((one.user, pattern), _Lack())
+        proposal.actions.add(action)
+        proposal.sources.add(one.source)
+        proposal.count += one.count
+    commands = [
+        _command(user, pattern, wanted[user, pattern], known.get((user, pattern, Effect.ALLOW)))
+        for user, pattern in sorted(wanted, key=lambda key: (key[0], str(key[1])))
+    ]
+    return commands + [
+        f"# {_times(count)}: {_plain(text)}" for text, count in sorted(comments.items())
+    ]
+
+
+def _resource_of(one: Refusal, users: Collection[str]) -> tuple[Pattern, Action] | str:
+    """The resource and the action that were missing, or why no policy can be proposed."""
+    need = _NEED.fullmatch(one.need)
+    if need is None:
+        who = one.user or "a client"
+        return f"{who} from {one.source}: {one.request}: {one.by}"
+    if one.user == ANONYMOUS or one.user not in users:
+        return (
+            f"{one.user} from {one.source} needs {one.need}: give these clients a user and"
+            " credentials"
+        )
+    if one.by.endswith(f"/{Effect.DENY}"):
+        return f"{one.user} from {one.source} needs {one.need}, denied by {one.by}"
+    actions, kind, name = need[1], ResourceType(need[2]), need[3]
+    if kind is ResourceType.USER:
+        return f"{one.user} from {one.source} needs {one.need}: only administrators change users"
+    if not name.isprintable() or "*" in name:
+        return f"{one.user} from {one.source} needs {one.need}: decide that yourself"
+    try:
+        pattern = Pattern.parse(f"{kind}:{name or '*'}")
+        return pattern, Action(actions.split(" or ")[0])
+    except (BadRequest, ValueError):
+        return f"{one.user} from {one.source} needs {one.need}"
+
+
+def _command(user: str, pattern: Pattern, lack: _Lack, before: Policy | None) -> str:
+    """The command for one resource. It replaces the policy `before`, so it repeats its rights."""
+    actions, networks = set(lack.actions), list[str]()
+    if before is not None:
+        actions |= set(before.actions)
+        if before.networks:
+            networks = [*before.networks, *_networks(lack.sources)]
+    words = ["kourou", "user", "allow", user, ",".join(in_order(actions)), str(pattern)]
+    for network in dict.fromkeys(networks):
+        words += ["--from", network]
+    if before is not None and before.until_ms is not None:
+        words += ["--until", str(before.until_ms)]
+    return f"{shlex.join(words)}  # {_times(lack.count)}"
+
+
+def _networks(sources: Iterable[str]) -> list[str]:
+    """Addresses as networks; other sources have none."""
+    found = []
+    for source in sorted(sources):
+        with suppress(ValueError):
+            address = plain_address(source)
+            found.append(f"{address}/{128 if ':' in address else 32}")
+    return found
+
+
+def _times(count: int) -> str:
+    return "1 request" if count == 1 else f"{count} requests"
+
+
+def _plain(text: str) -> str:
+    """Escape control characters."""
+    return "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text)

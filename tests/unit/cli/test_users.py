@@ -1,0 +1,447 @@
+"""`kourou user` against two brokers with the real core: what it prints, refuses and returns."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kourou.sync
+from kourou.cli.main import main
+from kourou.protocol.messages.access import AuthListUser
+from kourou.runtime.core import Peer
+from kourou.service.secret_keys import SecretKeys, new_key_line
+from kourou.transport.curve_keys import read_pair
+from kourou_rigs.wire_broker import Silence
+from kourou_rigs.wire_cluster import WireCluster
+from kourou_rigs.wire_core import CoreBroker
+
+TILL = "till" + "0" * 36
+Run = Callable[..., tuple[int, str, str]]
+
+PLAIN_ACL = """\
+globalWhiteRemoteAddresses:
+  - 10.10.103.*
+accounts:
+  - accessKey: billing-reader
+    secretKey: 12345678
+    whiteRemoteAddress: 192.168.0.*
+    admin: false
+    defaultTopicPerm: DENY
+    defaultGroupPerm: SUB
+    topicPerms:
+      - orders=PUB|SUB
+  - accessKey: operations
+    secretKey: operations-secret
+    admin: true
+"""
+
+
+@pytest.fixture
+def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the operator's CURVE keys; the command line uses them."""
+    folder = tmp_path / "ops"
+    assert main(("keys", "make", f"{tmp_path}/broker=*", str(folder), "--ring", "ops")) == 0
+    monkeypatch.setenv("KOUROU_CURVE_KEY_FILE", str(folder / "ops.ring"))
+    return folder
+
+
+@pytest.fixture
+def cluster() -> WireCluster:
+    found = WireCluster(CoreBroker)
+    found.broker("broker-a")
+    found.broker("broker-b")
+    return found
+
+
+@pytest.fixture
+def run(
+    cluster: WireCluster,
+    keys: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Run:
+    """Run a command as the operator; returns exit code, output, and errors."""
+    client = kourou.sync.Client
+    public = read_pair(keys / "ops.key_secret").public
+
+    def opened(_: object, *, group: str) -> object:
+        return client("127.0.0.1:9876", group=group, dial=cluster.dial)
+
+    monkeypatch.setattr(kourou.sync, "Client", opened)
+    for broker in cluster.brokers.values():
+        connect_as(broker, public)
+
+    def command(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(("user", *words))
+        output = capsys.readouterr()
+        return code, output.out, output.err
+
+    return command
+
+
+def connect_as(broker: Any, key: str, *, keeps_secrets: bool = True) -> None:
+    """Let all connections of a broker have this CURVE key."""
+    engine, parts = broker.engine, broker.engine.core.parts
+    engine.peer = lambda number: Peer(number, "zmq", ("127.0.0.1", 40_000 + number), key=key)
+    box = SecretKeys.parse(new_key_line("1")) if keeps_secrets else None
+    parts.access_gate._box = parts.access_handler._box = box
+
+
+@pytest.fixture
+def ops(run: Run, keys: Path) -> Run:
+    """The same, after the first administrator was created."""
+    assert run("create", "ops", "--admin", "--curve-key", f"{keys}/ops.key", "--no-secret")[0] == 0
+    return run
+
+
+def access(cluster: WireCluster, name: str = "broker-a") -> Any:
+    broker: Any = cluster.brokers[f"{name}:20911"]
+    return broker.engine.control.access
+
+
+def secret_of(cluster: WireCluster, name: str) -> str:
+    broker: Any = cluster.brokers["broker-a:20911"]
+    return str(broker.engine.core.parts.access_gate._box.open(name, access(cluster).secrets[name]))
+
+
+# -- the first administrator ----------------------------------------------------------------------
+
+
+def test_without_users_there_is_nothing_to_list(run: Run) -> None:
+    assert run("list") == (0, "no users: nothing is decided yet\n", "")
+    code, out, _ = run("status")
+    assert code == 0
+    assert out.splitlines()[1].split() == ["broker-a", "enforce", "off", "0", "0", "0", "0"]
+
+
+def test_the_first_administrator_gets_a_secret_once(
+    run: Run, keys: Path, cluster: WireCluster
+) -> None:
+    code, out, err = run("create", "ops", "--admin", "--curve-key", f"{keys}/ops.key", "--json")
+    assert (code, err) == (0, "")
+    shown = json.loads(out)
+    assert shown == {"AccessKey": "ops", "SecretKey": secret_of(cluster, "ops")}
+    code, out, _ = run("list")
+    assert code == 0
+    assert shown["SecretKey"] not in out
+    public = read_pair(keys / "ops.key_secret").public
+    assert out.splitlines()[1].split() == [
+        *("ops", "service", "yes", "administrator", public, "-", "all")
+    ]
+
+
+def test_a_first_administrator_who_could_not_come_back_is_refused(
+    run: Run, keys: Path, cluster: WireCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = run("create", "ops", "--admin")
+    assert code == 2
+    assert "you could not manage users any more" in err
+    assert read_pair(keys / "ops.key_secret").public in err
+    monkeypatch.delenv("KOUROU_CURVE_KEY_FILE")
+    code, _, err = run("create", "ops", "--admin", "--curve-key", f"{keys}/ops.key")
+    assert code == 2
+    assert "this command line has no CURVE key" in err
+    assert access(cluster).users == {}
+
+
+def test_the_first_user_must_be_an_administrator(run: Run) -> None:
+    code, _, err = run("create", "till")
+    assert code == 1
+    assert "the first user must be an administrator" in err
+
+
+# -- users ----------------------------------------------------------------------------------------
+
+
+def test_a_created_user_is_shown(ops: Run, cluster: WireCluster) -> None:
+    words = (
+        "--role",
+        "writer:orders-",
+        "--role",
+        "reader",
+        "--curve-key",
+        TILL,
+        "--kind",
+        "person",
+    )
+    code, out, _ = ops("create", "till", *words)
+    assert code == 0
+    assert re.match(r"AccessKey +SecretKey\ntill +\S{32}\ncreated till\n", out)
+    assert secret_of(cluster, "till") in out
+    code, out, _ = ops("show", "till")
+    assert code == 0
+    assert "writer:orders-, reader" in out
+    assert out.splitlines()[-1] == "no policies"
+
+
+def test_a_secret_comes_from_a_file_and_is_not_printed(
+    ops: Run, cluster: WireCluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text("from-a-file\n")
+    assert ops("create", "till", "--secret-file", str(file)) == (0, "created till\n", "")
+    assert secret_of(cluster, "till") == "from-a-file"
+    file.write_text("another-one")
+    assert ops("set", "till", "--secret-file", str(file)) == (0, "changed till\n", "")
+    assert secret_of(cluster, "till") == "another-one"
+    code, out, _ = ops("set", "till", "--new-secret")
+    assert code == 0
+    assert secret_of(cluster, "till") in out
+    file.write_text("short")
+    code, out, err = ops("set", "till", "--secret-file", str(file))
+    assert (code, out) == (2, "")
+    assert "a secret has 7 to 256" in err
+
+
+def test_without_access_keys_a_secret_is_refused_with_the_way_out(
+    ops: Run, cluster: WireCluster, keys: Path
+) -> None:
+    public = read_pair(keys / "ops.key_secret").public
+    for broker in cluster.brokers.values():
+        connect_as(broker, public, keeps_secrets=False)
+    code, out, err = ops("create", "till", "--curve-key", TILL)
+    assert (code, out) == (1, "")
+    assert "accessKeyFile is not set" in err
+    assert "--no-secret" in err
+    assert ops("create", "till", "--curve-key", TILL, "--no-secret")[0] == 0
+
+
+def test_changes_of_a_user(ops: Run) -> None:
+    ops("create", "till", "--no-secret", "--role", "writer", "--curve-key", TILL)
+    assert ops("set", "till", "--disable", "--no-roles", "--no-curve-keys")[0] == 0
+    _, out, _ = ops("list", "--json")
+    assert json.loads(out.splitlines()[1]) == {
+        "user": "till",
+        "kind": "service",
+        "enabled": False,
+        "roles": None,
+        "CURVE keys": None,
+        "node": None,
+        "brokers": "all",
+    }
+    assert ops("set", "till", "--enable", "--admin")[0] == 0
+    assert "administrator" in ops("show", "till")[1]
+    assert ops("delete", "till") == (0, "deleted till\n", "")
+    assert ops("show", "till")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("set", "till"), "nothing to change"),
+        (("set", "till", "--role", "reader", "--no-roles"), "exclude each other"),
+        (("set", "till", "--new-secret", "--secret-file", "x"), "exclude each other"),
+        (("create", "new", "--no-secret", "--secret-file", "x"), "exclude each other"),
+        (("create", "new", "--role", "captain"), "is not a role"),
+        (("create", "new", "--kind", "robot"), "not a kind of user"),
+        (("create", "new", "--curve-key", "short"), "not a CURVE public key"),
+        (("create", "new", "--secret-file", "/does/not/exist"), "cannot use /does/not/exist"),
+        (("mode", "on"), "'on' is not a mode"),
+        (("allow", "till", "Pub", "orders"), "is not a resource"),
+        (("allow", "till", "Publish", "Topic:orders"), "is not an action"),
+        (("allow", "till", "Pub", "Topic:orders", "--from", "10.0.0.1/8"), "is not a network"),
+        (("allow", "till", "Pub", "Topic:orders", "--until", "soon"), "is not a time"),
+    ],
+)
+def test_wrong_usage_changes_nothing(
+    ops: Run, cluster: WireCluster, words: tuple[str, ...], text: str
+) -> None:
+    ops("create", "till", "--no-secret")
+    version = access(cluster).version
+    code, out, err = ops(*words)
+    assert (code, out) == (2, "")
+    assert text in err
+    assert access(cluster).version == version
+
+
+def test_a_secret_key_is_not_taken_for_a_public_one(ops: Run, keys: Path) -> None:
+    code, _, err = ops("create", "till", "--curve-key", f"{keys}/ops.key_secret")
+    assert code == 2
+    assert "is a secret key" in err
+    assert read_pair(keys / "ops.key_secret").secret not in err
+
+
+def test_brokers_that_differ_are_shown(ops: Run, cluster: WireCluster) -> None:
+    ops("create", "till", "--no-secret")
+    access(cluster, "broker-b").users.pop("till")
+    _, out, _ = ops("list")
+    assert [line.split()[-1] for line in out.splitlines()[1:]] == ["all", "broker-a"]
+
+
+def test_a_broker_that_does_not_reply_is_reported(ops: Run, cluster: WireCluster) -> None:
+    def silent(request: object) -> None:
+        if isinstance(request, AuthListUser):
+            raise Silence
+
+    cluster.brokers["broker-b:20911"].intercept = silent
+    code, out, err = ops("list")
+    assert code == 1
+    assert "missing: broker-b: " in err
+    assert out.splitlines()[1].endswith("broker-a")
+
+
+# -- policies and decisions -----------------------------------------------------------------------
+
+
+def test_policies_are_shown_and_revoked(ops: Run) -> None:
+    ops("create", "till", "--no-secret")
+    words = ("till", "pub,Sub", "Topic:orders", "--from", "10.0.0.0/8", "--from", "192.168.0.7")
+    assert ops("allow", *words) == (0, "allowed till: pub,Sub on Topic:orders\n", "")
+    assert ops("deny", "till", "All", "Topic:secret-*", "--until", "2099-01-01")[0] == 0
+    assert ops("allow", "anonymous", "Sub", "Topic:news")[0] == 0
+    _, out, _ = ops("show", "till", "--json")
+    user, first, second = map(json.loads, out.splitlines())
+    assert user["user"] == "till"
+    assert (first["actions"], first["from"]) == ("Pub, Sub", "10.0.0.0/8, 192.168.0.7/32")
+    assert (second["effect"], second["until"][:4]) == ("deny", "2099")
+    assert "Topic:news" in ops("show", "anonymous")[1]
+    code, _, err = ops("revoke", "till", "Topic:ordes")
+    assert code == 1
+    assert "till has no policy for Topic:ordes; nothing was removed" in err
+    assert ops("revoke", "till", "Topic:orders") == (
+        *(0, "revoked till: allow Pub, Sub on Topic:orders\n", ""),
+    )
+    assert ops("revoke", "till") == (
+        0,
+        "revoked till: deny Pub, Sub, Create, Update, Delete, Get, List on Topic:secret-*\n",
+        "",
+    )
+
+
+def test_why_is_answered_by_the_exit_code_too(ops: Run) -> None:
+    ops("create", "till", "--no-secret", "--role", "writer:orders-")
+    code, out, _ = ops("why", "till", "Pub", "Topic:orders-1")
+    assert code == 0
+    assert out.splitlines()[1].split("  ")[0] == "allowed"
+    assert "role writer on orders-*" in out
+    code, out, _ = ops("why", "till", "Pub", "Topic:news", "--from", "10.0.0.1")
+    assert code == 1
+    assert "no policy allows it" in out
+    code, _, err = ops("why", "till", "Pub", "Topic:news", "--from", "010.0.0.1")
+    assert code == 1
+    assert "is not an IP address" in err
+
+
+def test_status_and_proposals_after_refusals(ops: Run, cluster: WireCluster, keys: Path) -> None:
+    ops("create", "till", "--no-secret", "--curve-key", TILL)
+    assert ops("observe") == (0, "# nothing was refused since the brokers started\n", "")
+    assert ops("mode", "observe") == (0, "access mode is observe\n", "")
+    broker: Any = cluster.brokers["broker-a:20911"]
+    client = kourou.sync.Client(None, group="till")  # type: ignore[call-arg]  # the test's own
+    connect_as(broker, TILL)
+    with client:
+        client.admin.topics.create("orders", broker="broker-a")
+    connect_as(broker, read_pair(keys / "ops.key_secret").public)
+    _, out, _ = ops("status", "--json")
+    refusal = json.loads(out.splitlines()[-1])
+    assert (refusal["user"], refusal["needs"], refusal["handled"]) == (
+        *("till", "Create on Topic:orders", True),
+    )
+    code, out, _ = ops("observe")
+    assert code == 0
+    assert out.splitlines()[0] == "kourou user allow till Create Topic:orders  # 1 request"
+
+
+# -- import ---------------------------------------------------------------------------------------
+
+
+def test_an_import_makes_users_and_policies(ops: Run, cluster: WireCluster, tmp_path: Path) -> None:
+    file = tmp_path / "plain_acl.yml"
+    file.write_text(PLAIN_ACL)
+    code, out, _ = ops("import", str(file), "--dry-run")
+    assert code == 0
+    assert "globalWhiteRemoteAddresses 10.10.103.* is not imported" in out
+    assert "whiteRemoteAddress '192.168.0.*' of billing-reader is not imported" in out
+    assert "dry run: nothing was changed" in out
+    assert set(access(cluster).users) == {"ops"}
+    code, out, _ = ops("import", str(file), "--accept-whitelist")
+    assert code == 0
+    rows = [line.split() for line in out.splitlines()]
+    assert rows[1:3] == [
+        ["billing-reader", "-", "2", "created"],
+        ["operations", "administrator", "0", "created"],
+    ]
+    assert "12345678" not in out
+    assert secret_of(cluster, "billing-reader") == "12345678"
+    _, out, _ = ops("show", "billing-reader")
+    assert "192.168.0.0/24" in out
+    version = access(cluster).version
+    code, out, _ = ops("import", str(file), "--accept-whitelist")
+    assert (code, access(cluster).version) == (0, version)
+    assert [line.split()[-1] for line in out.splitlines()[1:3]] == ["exists", "exists"]
+
+
+def test_an_import_needs_an_administrator_first(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "plain_acl.yml"
+    file.write_text(PLAIN_ACL)
+    assert run("import", str(file), "--dry-run")[0] == 0
+    code, _, err = run("import", str(file))
+    assert code == 2
+    assert "there is no administrator yet; nothing was imported" in err
+
+
+def test_accounts_that_rocketmq_ships_are_refused(
+    ops: Run, cluster: WireCluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "plain_acl.yml"
+    file.write_text("accounts: [{accessKey: rocketmq2, secretKey: 12345678, admin: true}]")
+    code, out, err = ops("import", str(file))
+    assert (code, out) == (2, "")
+    assert "accounts that RocketMQ ships (rocketmq2)" in err
+    assert "12345678" not in err
+    assert ops("import", str(file), "--accept-shipped")[0] == 0
+    assert "rocketmq2" in access(cluster).users
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("accounts: [", "is not valid YAML, line 1"),
+        ("a: &a [x]\nb: [*a, *a]", "has YAML aliases"),
+        ("!!python/object/apply:os.system [true]", "is not valid YAML"),
+        ("[" * 100_000, "in more than 8 levels"),
+        ("2001-99-99", "is not valid YAML"),
+        ("- accounts", "is not a mapping"),
+        ("accounts: [{accessKey: a-long-name, secretKey: 12345678, admins: 1}]", "unknown keys"),
+        ("#" * (1 << 20) + "##", "has more than 1048576 bytes"),
+    ],
+)
+def test_hostile_files_are_refused(
+    ops: Run, cluster: WireCluster, tmp_path: Path, text: str, error: str
+) -> None:
+    file = tmp_path / "plain_acl.yml"
+    file.write_text(text)
+    code, out, err = ops("import", str(file))
+    assert (code, out) == (2, "")
+    assert error in err
+    assert set(access(cluster).users) == {"ops"}
+
+
+# -- the way back ---------------------------------------------------------------------------------
+
+
+def test_recover_writes_a_file_for_the_next_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "store"
+    assert main(("user", "recover", str(store), "ops")) == 2
+    assert "is not the store of a broker" in capsys.readouterr().err
+    (store / "kourou").mkdir(parents=True)
+    assert main(("user", "recover", str(store), "ops")) == 0
+    out = capsys.readouterr().out
+    file = store / "kourou" / "administrator"
+    assert file.stat().st_mode & 0o777 == 0o600
+    name, secret = file.read_text().strip().split(":")
+    assert (name, f"SecretKey={secret}\n" in out) == ("ops", True)
+    assert main(("user", "recover", str(store), "ops", "--curve-key", TILL)) == 2
+    assert "exists already" in capsys.readouterr().err
+    file.unlink()
+    assert main(("user", "recover", str(store), "ops", "--curve-key", TILL)) == 0
+    assert file.read_text() == f"ops:curve:{TILL}\n"
+    assert "SecretKey" not in capsys.readouterr().out

@@ -1,0 +1,307 @@
+"""Users and policies, as an administrator handles them, at two brokers with the real core."""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+
+from kourou.access.model import (
+    Action,
+    Effect,
+    Pattern,
+    Policy,
+    RoleGrant,
+    User,
+    UserKind,
+    UserRole,
+)
+from kourou.client.admin.users import AccessAnswer
+from kourou.errors import BadRequest, NoPermission, Rejected, Unavailable
+from kourou.protocol.messages.access import AuthDeleteUser
+from kourou.runtime.core import Peer
+from kourou.service.secret_keys import SecretKeys, new_key_line
+from kourou_rigs.wire_broker import Silence
+from kourou_rigs.wire_cluster import WireCluster
+from kourou_rigs.wire_core import CoreBroker
+
+OPS = "ops" + "0" * 37
+TILL = "till" + "0" * 36
+SECRET = "a-secret-of-till"
+
+
+@pytest.fixture
+def cluster():
+    """A cluster of brokers with the real core; the client's CURVE key is that of ops."""
+    found = WireCluster(CoreBroker)
+    for name in ("broker-a", "broker-b"):
+        connect_as(found.broker(name), OPS)
+    return found
+
+
+def connect_as(broker, key, *, keeps_secrets=True):
+    """Let all connections of a broker have this CURVE key."""
+    engine, parts = broker.engine, broker.engine.core.parts
+    engine.peer = lambda number: Peer(number, "zmq", ("127.0.0.1", 40_000 + number), key=key)
+    box = SecretKeys.parse(new_key_line("1")) if keeps_secrets else None
+    parts.access_gate._box = parts.access_handler._box = box
+
+
+@pytest.fixture
+async def mq(cluster, producing):
+    async with producing() as mq:
+        yield mq
+
+
+@pytest.fixture
+async def users(mq):
+    """The API, after the first administrator was created."""
+    await mq.admin.users.create("ops", admin=True, curve_keys=[OPS])
+    return mq.admin.users
+
+
+def access(cluster, name="broker-a"):
+    return cluster.brokers[f"{name}:20911"].engine.control.access
+
+
+async def test_the_first_user_must_be_an_administrator(cluster, mq):
+    with pytest.raises(Rejected, match="the first user must be an administrator"):
+        await mq.admin.users.create("till")
+    assert access(cluster).users == {}
+
+
+async def test_a_user_is_created_at_every_broker(cluster, users):
+    await users.create(
+        "till",
+        secret=SECRET,
+        roles=["writer:orders-", RoleGrant(UserRole.READER)],
+        kind=UserKind.PERSON,
+        curve_keys=[TILL],
+        reason="a till",
+    )
+    expected = User(
+        name="till",
+        kind=UserKind.PERSON,
+        roles=(RoleGrant(UserRole.WRITER, "orders-"), RoleGrant(UserRole.READER)),
+        curve_keys=(TILL,),
+    )
+    assert await users.get("till") == {"broker-a": expected, "broker-b": expected}
+    for name in ("broker-a", "broker-b"):
+        assert "till" in access(cluster, name).secrets
+    listed = await users.list()
+    assert listed.agreed
+    assert [one.name for one in listed["broker-b"]] == ["ops", "till"]
+
+
+async def test_a_user_who_exists_is_not_created_again(users):
+    await users.create("till")
+    with pytest.raises(Rejected, match="'till' exists"):
+        await users.create("till")
+
+
+async def test_a_creation_that_failed_at_one_broker_is_completed(cluster, users):
+    [_, b] = cluster.brokers.values()
+    connect_as(b, OPS, keeps_secrets=False)
+    with pytest.raises(Rejected) as refused:
+        await users.create("till", secret=SECRET)
+    assert "not changed at broker-b: this broker cannot keep secrets" in refused.value.message
+    assert "broker-a changed" in refused.value.hint
+    assert SECRET not in str(refused.value)
+    assert "till" in access(cluster).users
+    assert "till" not in access(cluster, "broker-b").users
+    connect_as(b, OPS)
+    await users.create("till", secret=SECRET, roles=["writer"])
+    assert (await users.get("till")).agreed
+    assert {"till"} == set(access(cluster, "broker-b").secrets)
+
+
+async def test_a_change_reaches_the_other_brokers_and_names_the_one_that_failed(cluster, users):
+    await users.create("till")
+    [a, _] = cluster.brokers.values()
+
+    def silent(request):
+        if isinstance(request, AuthDeleteUser):
+            raise Silence
+        return None
+
+    a.intercept = silent
+    with pytest.raises(Unavailable, match=r"not changed at broker-a: .*did not answer"):
+        await users.delete("till")
+    assert "till" not in access(cluster, "broker-b").users
+    found = await users.get("till")
+    assert (list(found), list(found.missing)) == (["broker-a"], ["broker-b"])
+    a.intercept = None
+    await users.delete("till")
+    assert "till" not in access(cluster).users
+    with pytest.raises(Rejected, match="not found"):
+        await users.delete("till")
+    with pytest.raises(Rejected, match="not found"):
+        await users.get("till")
+
+
+async def test_what_is_not_given_stays(cluster, users):
+    await users.create("till", secret=SECRET, roles=["writer"], curve_keys=[TILL])
+    await users.set("till", enabled=False)
+    [before, _] = (await users.get("till")).values()
+    assert before == User(
+        name="till", enabled=False, roles=(RoleGrant(UserRole.WRITER),), curve_keys=(TILL,)
+    )
+    sealed = access(cluster).secrets["till"]
+    await users.set("till", roles=[], curve_keys=[], secret=SECRET + "2", enabled=True)
+    [after, _] = (await users.get("till")).values()
+    assert after == User(name="till")
+    assert access(cluster).secrets["till"] != sealed
+
+
+async def test_the_last_administrator_stays(users):
+    for change in (
+        users.delete("ops"),
+        users.set("ops", admin=False),
+        users.set("ops", enabled=False),
+    ):
+        with pytest.raises(Rejected, match="last administrator"):
+            await change
+
+
+async def test_policies_are_put_replaced_and_revoked(users):
+    await users.create("till")
+    await users.allow("till", "Topic:orders", "sub, pub", networks=["10.0.0.0/8", "192.168.0.7"])
+    await users.deny("till", "Topic:secret-*", ["All"], until_ms=9_999_999_999_999)
+    await users.allow("anonymous", "Topic:news", "Sub")
+    found = await users.policies("till")
+    assert found.agreed
+    assert found["broker-a"] == [
+        Policy(
+            id="till/Topic:orders/allow",
+            user="till",
+            resource=Pattern.parse("Topic:orders"),
+            actions=(Action.PUB, Action.SUB),
+            networks=("10.0.0.0/8", "192.168.0.7/32"),
+        ),
+        Policy(
+            id="till/Topic:secret-*/deny",
+            user="till",
+            resource=Pattern.parse("Topic:secret-*"),
+            actions=tuple(Action),
+            effect=Effect.DENY,
+            until_ms=9_999_999_999_999,
+        ),
+    ]
+    await users.deny("till", "Topic:orders", "Pub")
+    [orders, _] = (await users.policies("till"))["broker-b"]
+    assert (orders.effect, orders.actions) == (Effect.DENY, (Action.PUB,))
+    await users.revoke("till", "Topic:orders")
+    assert len((await users.policies("till"))["broker-a"]) == 1
+    await users.revoke("till")
+    assert [one.user for one in (await users.policies())["broker-a"]] == ["anonymous"]
+
+
+async def test_a_resource_may_have_a_policy_of_each_effect(users):
+    await users.create("till")
+    orders = Pattern.parse("Topic:orders")
+    both = [
+        Policy(id=effect, user="till", resource=orders, actions=(action,), effect=effect)
+        for effect, action in ((Effect.ALLOW, Action.SUB), (Effect.DENY, Action.PUB))
+    ]
+    await users.put_policies("till", both)
+    assert len((await users.policies("till"))["broker-a"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("resource", "actions", "networks"),
+    [
+        ("orders", "Pub", ()),
+        ("Topic:a*b", "Pub", ()),
+        ("Topic:orders", "Publish", ()),
+        ("Topic:orders", "", ()),
+        ("Topic:orders", "Pub", ("10.0.0.1/8",)),
+        ("Topic:orders", "Pub", ("0177.0.0.1",)),
+    ],
+)
+async def test_policies_are_checked_first(cluster, users, resource, actions, networks):
+    version = access(cluster).version
+    with pytest.raises(BadRequest):
+        await users.allow("till", resource, actions, networks=networks)
+    assert access(cluster).version == version
+
+
+async def test_values_of_users_are_checked_first(mq):
+    for wrong in (
+        {"name": "a:b"},
+        {"name": "till", "curve_keys": ["short"]},
+        {"name": "till", "node": "c1/broker-a/0", "kind": UserKind.SERVICE},
+        {"name": "till", "roles": ["captain"]},
+    ):
+        with pytest.raises(BadRequest):
+            await mq.admin.users.create(**wrong)
+    with pytest.raises(BadRequest) as refused:
+        await mq.admin.users.create("till", secret="short")
+    assert "short" not in str(refused.value)
+
+
+async def test_mode_and_status(cluster, users):
+    with pytest.raises(BadRequest, match="'on' is not a mode"):
+        await users.mode("on")
+    await users.mode("observe")
+    found = await users.status()
+    assert [(one.mode, one.effective, one.users) for one in found.values()] == [
+        ("observe", "observe", 1)
+    ] * 2
+
+
+async def test_refusals_are_in_the_status(cluster, users, mq):
+    await users.create("till", curve_keys=[TILL])
+    [a, b] = cluster.brokers.values()
+    for one in (a, b):
+        connect_as(one, TILL)
+    with pytest.raises(NoPermission, match="user till has no right to Get on User:ops"):
+        await users.why("ops", "Pub", "Topic:orders")
+    for one in (a, b):
+        connect_as(one, OPS)
+    [one] = (await users.status())["broker-a"].refusals
+    assert (one.user, one.request, one.need, one.count, one.handled) == (
+        *("till", "ExplainAccess", "Get on User:ops", 1, False),
+    )
+
+
+async def test_why(users):
+    await users.create("till", roles=["writer:orders-"])
+    await users.allow("till", "Topic:news", "Sub", networks=["10.0.0.0/8"])
+    assert await users.why("till", "Pub", "Topic:orders-1") == {
+        name: AccessAnswer(allowed=True, by="role writer on orders-*")
+        for name in ("broker-a", "broker-b")
+    }
+    refused = (await users.why("till", "Sub", "Topic:news"))["broker-a"]
+    assert not refused.allowed
+    assert refused.nearest == ("policy till/Topic:news/allow, but only from 10.0.0.0/8",)
+    assert (await users.why("till", "Sub", "Topic:news", "10.1.2.3"))["broker-a"].allowed
+
+
+async def test_brokers_that_differ_are_seen(cluster, users):
+    await users.create("till")
+    access(cluster, "broker-b").users.pop("till")
+    listed = await users.list()
+    assert not listed.agreed
+    assert [len(found) for found in listed.values()] == [2, 1]
+
+
+async def test_a_broker_that_does_not_reply_is_named(cluster, users):
+    [a, b] = cluster.brokers.values()
+
+    def silent(_):
+        raise Silence
+
+    a.intercept = silent
+    found = await users.list()
+    assert (list(found), list(found.missing)) == (["broker-b"], ["broker-a"])
+    b.intercept = silent
+    with pytest.raises(Exception, match="did not answer"):
+        await users.list()
+
+
+async def test_no_secret_is_in_a_repr(users):
+    from kourou.client.admin.users import _change
+
+    secret = secrets.token_urlsafe()
+    change = _change(secret=secret, admin=None, roles=None, kind=None, curve_keys=None, node=None)
+    assert (change.secret, secret in repr(change)) == (secret, False)

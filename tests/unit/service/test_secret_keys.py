@@ -1,0 +1,114 @@
+"""Encrypted secrets of users: they open with their key, for their user, and nothing shows them."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from kourou.access.model import SealedSecret
+from kourou.errors import BadRequest, ConfigError, DecodeError
+from kourou.service.secret_keys import KEY_BYTES, SecretKeys, new_key_line, new_secret
+
+SECRET = "a-secret-of-till"
+
+
+def test_a_secret_opens_with_its_key_for_its_user() -> None:
+    keys = SecretKeys.parse(new_key_line("1"))
+    sealed = keys.seal("till", SECRET)
+    assert keys.open("till", sealed) == SECRET
+    assert SECRET.encode() not in sealed.ciphertext
+    assert keys.seal("till", SECRET) != sealed, "each has its own nonce"
+    assert keys.open("", keys.seal("", "ünïcode")) == "ünïcode"
+
+
+def test_a_new_first_key_encrypts_and_the_former_still_decrypts() -> None:
+    old = new_key_line("old")
+    sealed = SecretKeys.parse(old).seal("till", SECRET)
+    both = SecretKeys.parse("# keys\n\n" + new_key_line("new") + old)
+    assert both.open("till", sealed) == SECRET
+    again = both.seal("till", SECRET)
+    assert (sealed.key_id, again.key_id) == ("old", "new")
+    with pytest.raises(DecodeError, match="needs key 'new', which is not in accessKeyFile"):
+        SecretKeys.parse(old).open("till", again)
+
+
+def test_a_secret_cannot_be_moved_or_changed() -> None:
+    keys = SecretKeys.parse(new_key_line("1") + new_key_line("2"))
+    sealed = keys.seal("till", SECRET)
+    others = SecretKeys.parse(new_key_line("1"))
+    flipped = bytes([sealed.ciphertext[0] ^ 1]) + sealed.ciphertext[1:]
+    wrong = [
+        (keys, "ops", sealed),
+        (keys, "till", SealedSecret("2", sealed.nonce, sealed.ciphertext)),
+        (keys, "till", SealedSecret("1", sealed.nonce, flipped)),
+        (keys, "till", SealedSecret("1", sealed.nonce[::-1], sealed.ciphertext)),
+        (keys, "till", SealedSecret("1", sealed.nonce, sealed.ciphertext[:-1])),
+        (others, "till", sealed),
+    ]
+    for box, user, one in wrong:
+        with pytest.raises(DecodeError, match=f"the stored secret of user {user} is not valid"):
+            box.open(user, one)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "# only a comment\n",
+        "1:" + base64.b64encode(bytes(KEY_BYTES - 1)).decode(),
+        "1:not base64",
+        "no-colon",
+        "a b:" + base64.b64encode(bytes(KEY_BYTES)).decode(),
+        ":" + base64.b64encode(bytes(KEY_BYTES)).decode(),
+        2 * ("1:" + base64.b64encode(bytes(KEY_BYTES)).decode() + "\n"),
+    ],
+)
+def test_a_bad_file_is_refused_without_showing_a_key(text: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        SecretKeys.parse(text)
+    for line in text.splitlines():
+        key = line.partition(":")[2]
+        assert not key or key not in str(refused.value)
+
+
+def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "access.keys"
+    line = new_key_line("1")
+    path.write_text(line)
+    path.chmod(0o600)
+    sealed = SecretKeys.read(path).seal("till", SECRET)
+    for mode in (0o640, 0o604, 0o622):
+        path.chmod(mode)
+        with pytest.raises(ConfigError, match="open to other users") as refused:
+            SecretKeys.read(path)
+        assert line.partition(":")[2].strip() not in str(refused.value)
+    path.chmod(0o400)
+    assert SecretKeys.read(path).open("till", sealed) == SECRET
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        SecretKeys.read(tmp_path / "nothing")
+    path = tmp_path / "binary"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        SecretKeys.read(path)
+
+
+def test_no_key_or_secret_is_in_a_repr() -> None:
+    line = new_key_line("1")
+    keys = SecretKeys.parse(line)
+    encoded = line.partition(":")[2].strip()
+    for text in (repr(keys), repr(keys.seal("till", SECRET))):
+        assert encoded not in text
+        assert SECRET not in text
+
+
+def test_new_keys_and_secrets_are_random_and_valid() -> None:
+    assert new_key_line("a") != new_key_line("a")
+    assert len({new_secret() for _ in range(9)}) == 9
+    for name in ("", "a:b", "a b", "x" * 33, "é"):
+        with pytest.raises(BadRequest, match="not a key id"):
+            new_key_line(name)
