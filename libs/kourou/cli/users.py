@@ -654,9 +654,10 @@ def _check_way_back(client: Client, keys: Sequence[str]) -> None:
         else f"uses the CURVE key {curve.pair.public}, which the administrator would not have"
     )
     raise BadRequest(
-        f"with this first administrator you could not manage users any more: this command line {lack}",
-        hint=f"set {KEY_FILE}=NAME.ring and add --curve-key NAME.key, or set initialAdminFile of the"
-        " brokers",
+        "with this first administrator you could not manage users any more: this command line "
+        + lack,
+        hint=f"set {KEY_FILE}=NAME.ring and add --curve-key NAME.key, or set the brokers'"
+        " initialAdminFile",
     )
 
 
