@@ -648,12 +648,16 @@ def _check_way_back(client: Client, keys: Sequence[str]) -> None:
     curve = client_curve(ClientSettings(), os.environ)
     if curve is not None and curve.pair.public in keys:
         return
-    lack = "has no CURVE key" if curve is None else f"uses the CURVE key {curve.pair.public}"
+    lack = (
+        "has no CURVE key"
+        if curve is None
+        else f"uses the CURVE key {curve.pair.public}, which the administrator would not have"
+    )
     raise BadRequest(
-        "with this first administrator you could not manage users any more: this command line"
-        f" {lack}, which is not one of the administrator's keys",
-        hint=f"set {KEY_FILE}=NAME.key_secret and add --curve-key NAME.key, or set initialAdminFile"
-        " of the brokers",
+        "with this first administrator you could not manage users any more: this command line "
+        + lack,
+        hint=f"set {KEY_FILE}=NAME.ring and add --curve-key NAME.key, or set the brokers'"
+        " initialAdminFile",
     )
 
 
