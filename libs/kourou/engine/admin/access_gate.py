@@ -21,6 +21,7 @@ from kourou.access.model import (
     ANONYMOUS,
     AccessMode,
     Action,
+    AnyOf,
     Need,
     ResourceType,
     UserKind,
@@ -238,9 +239,8 @@ class AccessGate:
         if requirement.caller is CallerKind.NODE:
             return self._decide_node(user)
         try:
-            needs: Sequence[Need] = requirement.needs(  # type: ignore[assignment]
-                received.request, _RequestFacts(self._context, received)
-            )
+            facts = _RequestFacts(self._context, received)
+            needs: Sequence[Need | AnyOf] = requirement.needs(received.request, facts)
         except KourouError as error:
             return Decision(False, str(error))
         if requirement.lists:
