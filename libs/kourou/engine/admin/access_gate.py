@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from kourou.protocol.bodies.access_bodies import Refusal
-
 from kourou.access.authorizer import Authorizer, Decision
 from kourou.access.model import (
     ALL,
@@ -37,6 +35,7 @@ from kourou.engine.ports import SecretBox
 from kourou.errors import Code, DecodeError, KourouError, NoPermission, Rejected
 from kourou.model.limits import ACCESS_DECISIONS_MAX, ACCESS_REFUSALS_MAX
 from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
+from kourou.protocol.bodies.access_bodies import Refusal
 from kourou.protocol.bodies.config_bodies import decode_group_config
 from kourou.protocol.bodies.heartbeat_body import decode_heartbeat, decode_subscription_check
 from kourou.protocol.bodies.lists_body import decode_lock_batch
@@ -240,9 +239,8 @@ class AccessGate:
         if requirement.caller is CallerKind.NODE:
             return self._decide_node(user)
         try:
-            needs: Sequence[Need | AnyOf] = requirement.needs(
-                received.request, _RequestFacts(self._context, received)
-            )
+            facts = _RequestFacts(self._context, received)
+            needs: Sequence[Need | AnyOf] = requirement.needs(received.request, facts)
         except KourouError as error:
             return Decision(False, str(error))
         if requirement.lists:
