@@ -6,7 +6,6 @@ import pytest
 
 from kourou.client.consumer.received import from_record
 from kourou.errors import Code, GroupNotFound, KourouError, Rejected, TimedOut
-from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.lists_body import (
     ClientConnection,
     ConsumerConnection,
@@ -16,10 +15,8 @@ from kourou.protocol.bodies.lists_body import (
 )
 from kourou.protocol.bodies.status_bodies import (
     ConsumerRunningInfo,
-    ConsumerStatus,
     DirectResult,
     encode_consumer_running_info,
-    encode_consumer_status,
     encode_direct_result,
 )
 from kourou.protocol.messages.groups import (
@@ -27,7 +24,6 @@ from kourou.protocol.messages.groups import (
     GetAllProducerInfo,
     GetConsumerConnectionList,
     GetConsumerRunningInfo,
-    InvokeBrokerToGetConsumerStatus,
 )
 from kourou_rigs.wire_broker import Answer
 
@@ -99,18 +95,6 @@ async def test_all_members_at_once_and_the_error_of_each(broker, mq) -> None:
     assert list(found) == ["c1", "c2"]
     assert found["c1"] == INFO
     assert isinstance(found["c2"], GroupNotFound)
-
-
-async def test_positions_over_all_brokers(cluster, broker, mq) -> None:
-    second = cluster.broker("broker-b")
-    here, there = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-b", 0)
-    for one, queue, offset in ((broker, here, 5), (second, there, 6)):
-        status = ConsumerStatus(members={"c1": {queue: offset}})
-        body = encode_consumer_status(status)
-        seen = request_handlers(one, {InvokeBrokerToGetConsumerStatus: Answer(body=body)})
-    assert await mq.admin.members.positions("g", "T") == {"c1": {here: 5, there: 6}}
-    await mq.admin.members.positions("g", "T", "c1")
-    assert [request.client_addr for request in seen] == [None, "c1"]
 
 
 async def test_giving_a_member_one_message(broker, mq) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 import pytest
 
-from kourou.client.admin.history import HistoryEvent, HistoryPage, StateAt
+from kourou.client.admin.history import HistoryEvent, HistoryPage
 from kourou.errors import BadRequest, Code, DecodeError, MetadataUnavailable, Rejected
 from kourou.protocol.bodies.broker_bodies import EventView, encode_event_views
 from kourou.protocol.messages.broker_admin import (
@@ -18,7 +16,6 @@ from kourou.protocol.messages.broker_admin import (
     Undo,
     UndoResponse,
 )
-from kourou.sync import Client as SyncClient
 from kourou_rigs.wire_broker import Answer
 
 EVENT = EventView(
@@ -92,34 +89,6 @@ async def test_a_page_of_history(admin, asked):
     ]
     await admin.history.of()
     assert asked[1] == GetHistory(max_count=100)
-
-
-async def test_a_state(admin, asked):
-    state = await admin.history.state_at("topic/orders", at_ms=5)
-    assert state == StateAt("broker-a", "topic/orders", {"a": 1}, 8, 1_000)
-    await admin.history.state_at(offset=4, broker="broker-a")
-    assert asked == [
-        GetStateAt(aggregate="topic/orders", at_ms=5),
-        GetStateAt(offset=4),
-    ]
-
-
-async def test_an_undo(admin, asked):
-    assert await admin.history.undo(5, reason="too many") == [DECISION]
-    await admin.history.undo(5, force=True)
-    assert asked == [Undo(offset=5, reason="too many"), Undo(offset=5, force=True)]
-
-
-async def test_the_blocking_face_has_the_same_names(cluster, broker, asked):
-    def ask() -> None:
-        with SyncClient("127.0.0.1:9876", group="p", dial=cluster.dial) as mq:
-            history = mq.admin.history
-            assert history.of("setting/traceOn").decisions == [DECISION]
-            assert history.state_at().value == {"a": 1}
-            assert history.undo(5) == [DECISION]
-
-    await asyncio.to_thread(ask)
-    assert [type(each) for each in asked] == [GetHistory, GetStateAt, Undo]
 
 
 async def test_wrong_arguments_reach_no_broker(admin, asked):

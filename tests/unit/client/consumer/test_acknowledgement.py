@@ -344,16 +344,6 @@ async def test_a_block_that_raises_asks_for_a_retry(one_queue, consuming, tools,
     assert one_queue.committed["g", RETRY, 0] == 2
 
 
-async def test_a_dead_letter_of_an_iteration(one_queue, consuming, tools):
-    await tools.fill(consuming, 1)
-    async with consuming() as mq, mq.subscribe("T") as messages:
-        message = await anext(aiter(messages))
-        message.dead_letter("no number")
-        message.ack()
-        await tools.until(one_queue, lambda: bool(one_queue.stored(DLQ)))
-    assert one_queue.stored(DLQ)[0].properties["DLQ_REASON"] == "no number"
-
-
 async def test_the_first_word_counts_in_iterations_too(one_queue, consuming, tools):
     await tools.fill(consuming, 2)
     async with consuming() as mq, mq.subscribe("T", auto_ack=False) as messages:

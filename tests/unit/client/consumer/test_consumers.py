@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 
-import msgspec
 import pytest
 
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.model.topic import MessageQueue
 
-FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
 
 
@@ -37,22 +34,6 @@ async def test_a_new_message_arrives_at_once_over_a_held_pull(broker, consuming,
     assert inbox.bodies == [b"fresh"]
 
 
-async def test_a_plain_function_runs_in_threads(broker, consuming, tools):
-    await tools.fill(consuming, 50)
-    names, gate = set(), tools.Gate(50)
-    lock = threading.Lock()
-
-    def handler(_message):
-        with lock:
-            names.add(threading.current_thread().name)
-            gate.count()
-
-    async with consuming() as mq, mq.listen("T", handler):
-        await gate.wait()
-    assert all(name.startswith("kourou-g-") for name in names)
-    assert sum(broker.committed["g", "T", n] for n in range(4)) == 50
-
-
 @pytest.mark.feature("F198", "F313")
 async def test_batches_are_of_one_queue_and_bounded(broker, consuming, tools):
     await tools.fill(consuming, 100)
@@ -69,17 +50,6 @@ async def test_batches_are_of_one_queue_and_bounded(broker, consuming, tools):
     assert sorted(inbox.bodies) == sorted(tools.numbers(100))
 
 
-async def test_bodies_have_their_type(broker, consuming, tools):
-    class Order(msgspec.Struct):
-        id: str
-
-    inbox = tools.Inbox(1)
-    async with consuming() as mq, mq.listen("T", inbox.handle, body_type=Order):
-        await mq.send("T", Order("A-1"))
-        await inbox.full.wait()
-    assert inbox.bodies == [Order("A-1")]
-
-
 @pytest.mark.feature("F012", "F262")
 async def test_tags_are_tested_exactly(broker, consuming, tools):
     async with consuming() as mq:
@@ -91,28 +61,6 @@ async def test_tags_are_tested_exactly(broker, consuming, tools):
         assert listener.counts.pulled == 2
     assert sorted(inbox.bodies) == [b"0", b"2"]
     assert sum(broker.committed["g", "T", n] for n in range(4)) == 4, "filtered ones are done with"
-
-
-async def test_several_topics(broker, consuming, cluster, tools):
-    cluster.topics["U"] = (1, 1)
-    inbox = tools.Inbox(2)
-    async with consuming() as mq, mq.listen({"T": "*", "U": "x"}, inbox.handle):
-        await mq.send("T", b"t")
-        await mq.send("U", b"u", tag="x")
-        await inbox.full.wait()
-    assert sorted(inbox.bodies) == [b"t", b"u"]
-
-
-@pytest.mark.feature("F375")
-async def test_consumption_is_logged(broker, consuming, caplog, tools):
-    caplog.set_level(logging.DEBUG, "kourou.client.consume")
-    await tools.fill(consuming, 1)
-    inbox = tools.Inbox(1)
-    async with consuming() as mq, mq.listen("T", inbox.handle):
-        await inbox.full.wait()
-    message = inbox.messages[0]
-    assert f"consumed {message}" in caplog.text
-    assert " ms" in caplog.text
 
 
 @pytest.mark.feature("F375")

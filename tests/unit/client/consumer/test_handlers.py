@@ -11,7 +11,6 @@ import pytest
 
 from kourou.client.consumer import handlers
 from kourou.client.consumer.handlers import CoroutineRunner, ThreadRunner
-from kourou.client.consumer.outcomes import ConsumeResult
 from kourou.client.introspection.consume_statistics import ConsumeLog
 from kourou.clock import SystemClock
 
@@ -83,27 +82,6 @@ async def test_coroutines_are_awaited_on_the_applications_loop():
     assert sorted(reports.done) == [n for n in range(200) if n % 3]
     assert (0, "no 0") in reports.errors
     assert await runner.close(1000)
-
-
-async def test_not_more_coroutines_than_allowed_run_at_once():
-    running, most = 0, 0
-    gate = asyncio.Event()
-
-    async def handler(_item):
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        if most == 3:
-            gate.set()
-        await gate.wait()
-        running -= 1
-
-    reports = Reports(10)
-    runner = await coroutine_runner(handler, reports, concurrency=3)
-    runner.hand(range(10))
-    await reports.wait()
-    assert most == 3
-    await runner.close(1000)
 
 
 async def test_an_item_does_not_wait_behind_a_handler_that_does():
@@ -184,22 +162,6 @@ async def test_closing_waits_for_running_coroutines_and_starts_no_more():
     assert reports.done == [1]
 
 
-async def test_closing_gives_up_on_a_stuck_coroutine():
-    started, gate = asyncio.Event(), asyncio.Event()
-
-    async def handler(_item):
-        started.set()
-        await gate.wait()
-
-    reports = Reports(1)
-    runner = await coroutine_runner(handler, reports)
-    runner.hand([1])
-    await started.wait()
-    assert await runner.close(1) is False
-    gate.set()
-    await reports.wait()
-
-
 async def test_items_of_lost_queues_are_passed_over():
     calls = []
 
@@ -213,27 +175,6 @@ async def test_items_of_lost_queues_are_passed_over():
     await reports.wait()
     assert calls == [1, 3]
     await runner.close(1000)
-
-
-@pytest.mark.feature("F308", "F309")
-async def test_functions_run_in_threads_between_the_two_numbers():
-    gate, all_in = threading.Event(), threading.Barrier(4)
-
-    def handler(_item):
-        if not gate.is_set():
-            all_in.wait(60)
-
-    reports = Reports(30)
-    runner = thread_runner(handler, reports, threads_min=1, threads_max=3)
-    assert runner.threads == 1
-    for number in range(3):
-        runner.hand(range(number * 10, number * 10 + 10))
-    assert runner.threads == 3
-    gate.set()
-    all_in.abort()
-    await reports.wait()
-    assert runner.threads == 3
-    assert await runner.close(5000)
 
 
 async def test_an_item_does_not_wait_behind_a_function_that_does():
@@ -288,18 +229,6 @@ def test_whose_calls_must_be_awaited():
         assert handlers.is_coroutine_handler(handler)
     assert not handlers.is_coroutine_handler(print)
     assert not handlers.is_coroutine_handler(Called)
-
-
-async def test_a_function_that_raises_is_reported():
-    def handler(item):
-        raise RuntimeError(f"bad {item}")
-
-    reports = Reports(1)
-    runner = thread_runner(handler, reports)
-    runner.hand([7])
-    await reports.wait()
-    assert reports.errors == [(7, "bad 7")]
-    assert await runner.close(5000)
 
 
 async def test_closing_threads_waits_for_the_running_call():
@@ -472,24 +401,3 @@ async def test_running_items_are_reported(threads):
     assert runner.running() == []
     assert 1 <= len(runner.times()) <= 3, "not every call is measured"
     assert runner.times() == []
-
-
-@pytest.mark.feature("F213")
-@pytest.mark.parametrize("threads", [False, True], ids=["async", "threads"])
-async def test_a_word_for_later_is_a_failure(threads):
-    def handle(item):
-        return item
-
-    async def handle_async(item):
-        return item
-
-    reports = Reports(3)
-    runner = (
-        thread_runner(handle, reports) if threads else await coroutine_runner(handle_async, reports)
-    )
-    runner.hand([ConsumeResult.RECONSUME_LATER, ConsumeResult.CONSUME_SUCCESS, False])
-    await reports.wait()
-    assert reports.errors == [
-        (ConsumeResult.RECONSUME_LATER, "the handler returned RECONSUME_LATER")
-    ]
-    await runner.close(1000)

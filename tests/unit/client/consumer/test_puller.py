@@ -48,23 +48,6 @@ async def test_what_is_asked(broker, pull):
     assert request.sub_version == 7
 
 
-async def test_without_bytes_rocketmqs_limits_hold(broker, pull):
-    await pull(0, PullParams(3, 0, 0, 100))
-    request = last_pull(broker)
-    assert request.max_msg_bytes is None
-    assert request.sys_flag == PullFlag.SUBSCRIPTION
-
-
-async def test_the_place_comes_with_the_answer(pull):
-    pulled = await pull(0)
-    assert (pulled.code, pulled.next_offset) == (0, 10)
-    assert (pulled.min_offset, pulled.max_offset) == (0, 10)
-    empty = await pull(10)
-    assert (empty.code, empty.messages) == (Code.PULL_NOT_FOUND, [])
-    beyond = await pull(11)
-    assert (beyond.code, beyond.next_offset) == (Code.PULL_OFFSET_MOVED, 10)
-
-
 async def test_a_refusal_has_no_place(broker, pull):
     place = PullResponse(suggest_which_broker_id=0, next_begin_offset=0, min_offset=0, max_offset=0)
     broker.intercept = lambda _: Answer(Code.NO_PERMISSION, place, remark="no")

@@ -15,41 +15,7 @@ from kourou.protocol.messages.groups import GetConsumerListByGroup, NotifyConsum
 from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 from kourou_rigs.wire_broker import Answer
 
-FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-
-
-@pytest.mark.feature("F193", "F194", "F303")
-async def test_first_start(broker, consuming, tools):
-    await tools.fill(consuming, 8)
-    inbox = tools.Inbox(3)
-    async with consuming(consume_from_where=LAST) as mq, mq.listen("T", inbox.handle):
-        for body in (b"a", b"b", b"c"):
-            await mq.send("T", body)
-        await inbox.full.wait()
-    assert sorted(inbox.bodies) == [b"a", b"b", b"c"]
-
-
-@pytest.mark.feature("F193")
-async def test_from_a_time_on(broker, consuming, tools):
-    async with consuming() as mq:
-        for number in range(6):
-            await mq.send("T", b"%d" % number, queue=MessageQueue("T", "broker-a", 0))
-    # The fake stores one message a millisecond from 1,000,000 ms on; local time has seconds.
-    inbox = tools.Inbox(6)
-    settings = {
-        "consume_from_where": ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
-        "consume_timestamp": "19700101000000",
-    }
-    async with consuming(**settings) as mq, mq.listen("T", inbox.handle):
-        await inbox.full.wait()
-    assert len(inbox.bodies) == 6
-    late = tools.Inbox(1)
-    settings["consume_timestamp"] = "20300101000000"
-    async with consuming(**settings) as mq, mq.listen("T", late.handle, group="other"):
-        await mq.send("T", b"new")
-        await late.full.wait()
-    assert late.bodies == [b"new"]
 
 
 @pytest.mark.feature("F194", "F195")
@@ -71,43 +37,6 @@ async def test_a_first_start_is_committed_even_if_nothing_came(broker, consuming
     async with consuming(consume_from_where=LAST) as mq, mq.listen("T", inbox.handle):
         pass
     assert [broker.committed["g", "T", n] for n in range(4)] == [2, 2, 2, 2]
-
-
-@pytest.mark.feature("F195", "F289")
-async def test_progress_is_committed_in_intervals(broker, consuming, tools):
-    await tools.fill(consuming, 40)
-    inbox, committed = tools.Inbox(40), asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def watch(_request):
-        if sum(broker.committed.get(("g", "T", n), 0) for n in range(4)) == 40:
-            loop.call_soon_threadsafe(committed.set)
-
-    broker.intercept = watch
-    async with consuming(interval_ms=10) as mq, mq.listen("T", inbox.handle) as listener:
-        await inbox.full.wait()
-        await listener.commit()
-        await mq.send("T", b"more")  # anything that reaches the broker lets the watch look
-        await committed.wait()
-
-
-@pytest.mark.feature("F228", "F196")
-async def test_a_failed_message_comes_again_and_holds_the_offset(broker, consuming, caplog, tools):
-    await tools.fill(consuming, 4)
-    inbox, attempts = tools.Inbox(4), {}
-
-    async def handler(message):
-        attempts[message.body] = message.attempt
-        if message.body == b"2" and message.attempt < 3:
-            raise ValueError("not yet")
-        await inbox.handle(message)
-
-    async with consuming(local_redelivery_delay_ms=10) as mq, mq.listen("T", handler) as listener:
-        await inbox.full.wait()
-        assert listener.counts.failed == 2
-    assert attempts == {b"0": 1, b"1": 1, b"2": 3, b"3": 1}
-    assert "not yet" in caplog.text
-    assert sum(broker.committed["g", "T", n] for n in range(4)) == 4
 
 
 def refused(request):
@@ -162,16 +91,6 @@ async def test_a_body_of_the_wrong_type_is_a_failure(broker, consuming):
     assert first.body == b"no number"
 
 
-async def test_one_thread_one_queue_keeps_the_order(broker, consuming, cluster, tools):
-    cluster.topics["T"] = (1, 1)
-    await tools.fill(consuming, 200)
-    inbox = tools.Inbox(200)
-    settings = {"consume_threads_max": 1, "consume_threads_min": 1}
-    async with consuming(**settings) as mq, mq.listen("T", inbox.handle):
-        await inbox.full.wait()
-    assert inbox.bodies == [b"%d" % number for number in range(200)]
-
-
 @pytest.mark.feature("F007", "F202", "F203", "F201", "F015", "F191")
 async def test_members_share_the_queues_and_take_over(broker, consuming, tools):
     await tools.fill(consuming, 40)
@@ -201,18 +120,6 @@ def rarely_balancing(cluster, interval_ms: int) -> Client:
 
 
 @pytest.mark.feature("F202")
-async def test_queues_are_shared_out_again_from_time_to_time(broker, cluster, tools):
-    """A notice may get lost: here nobody tells of the new member."""
-    async with (
-        rarely_balancing(cluster, 10) as mq,
-        mq.listen("T", tools.Inbox(1).handle) as listener,
-    ):
-        assert len(listener.assigned) == 4
-        broker.members["g"]["another"] = broker.members["g"][mq.client_id]
-        await tools.until(broker, lambda: len(listener.assigned) == 2)
-
-
-@pytest.mark.feature("F202")
 async def test_a_changed_route_shares_queues_out_again_at_once(broker, cluster, tools):
     """Not only when the interval is over, which here is an hour."""
     async with (
@@ -225,15 +132,6 @@ async def test_a_changed_route_shares_queues_out_again_at_once(broker, cluster, 
                 (mq._client._twin or mq._client).session.routes.refresh("T")
             )
             await tools.until(broker, lambda n=count: len(listener.assigned) == n)
-
-
-@pytest.mark.feature("F205")
-async def test_more_members_than_queues(broker, consuming, cluster, tools):
-    cluster.topics["T"] = (1, 1)
-    async with consuming() as a, consuming() as b:
-        inbox = tools.Inbox(1)
-        async with a.listen("T", inbox.handle) as one, b.listen("T", inbox.handle) as two:
-            await tools.until(broker, lambda: len(one.assigned) + len(two.assigned) == 1)
 
 
 @pytest.mark.feature("F202")
@@ -390,37 +288,6 @@ async def test_a_broker_that_comes_back(broker, consuming, cluster, tools):
         await mq.send("T", b"after")
         await inbox.full.wait()
         await tools.until(broker, lambda: mq.client_id in broker.members.get("g", {}))
-
-
-@pytest.mark.feature("F014", "F190", "F192", "F302")
-async def test_broadcasting_gives_everything_to_everyone(broker, consuming, tmp_path, tools):
-    await tools.fill(consuming, 10)
-    settings = {"message_model": MessageModel.BROADCASTING, "offsets_dir": str(tmp_path)}
-    async with consuming(**settings) as a, consuming(**settings) as b:
-        first, second = tools.Inbox(10), tools.Inbox(10)
-        async with a.listen("T", first.handle), b.listen("T", second.handle):
-            await asyncio.gather(first.full.wait(), second.full.wait())
-    assert sorted(first.bodies) == sorted(second.bodies) == sorted(tools.numbers(10))
-    assert broker.committed == {}, "progress stays with the clients"
-    assert len(list(tmp_path.glob("*/g/offsets.json"))) == 2
-
-
-@pytest.mark.feature("F192", "F214")
-async def test_broadcasting_passes_failed_messages_over(broker, consuming, tools, tmp_path):
-    await tools.fill(consuming, 4)
-    inbox = tools.Inbox(3)
-
-    async def handler(message):
-        if message.body == b"2":
-            raise ValueError("no")
-        await inbox.handle(message)
-
-    settings = {"message_model": MessageModel.BROADCASTING, "offsets_dir": str(tmp_path)}
-    async with consuming(**settings) as mq, mq.listen("T", handler) as listener:
-        await inbox.full.wait()
-        await tools.until(broker, lambda: listener.counts.consumed == 4)
-        assert listener.counts.failed == 1
-    assert sorted(inbox.bodies) == [b"0", b"1", b"3"]
 
 
 @pytest.mark.parametrize(

@@ -9,37 +9,11 @@ import pytest
 
 from kourou.client.settings.client_settings import CorruptPolicy
 from kourou.errors import Code
-from kourou.model.subscription import ConsumeFromWhere
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.pulls import PullMessage, PullResponse
 from kourou_rigs.wire_broker import Answer
 
-FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
 QUEUE = MessageQueue("T", "broker-a", 0)
-
-
-@pytest.mark.feature("F199", "F310", "F311")
-async def test_full_windows_pause_the_pulls(broker, consuming, cluster, tools):
-    cluster.topics["T"] = (1, 1)
-    await tools.fill(consuming, 50)
-    gate, started, inbox = asyncio.Event(), asyncio.Event(), tools.Inbox(50)
-
-    async def handler(message):
-        started.set()
-        await gate.wait()
-        await inbox.handle(message)
-
-    settings = {"pull_threshold_for_queue": 5, "consume_threads_max": 1, "consume_threads_min": 1}
-    async with consuming(**settings) as mq, mq.listen("T", handler) as listener:
-        await started.wait()
-        await listener.commit()
-        pulled = listener.counts.pulled
-        assert pulled <= 10, "one pull beyond the limit at most"
-        await tools.until(broker, lambda: listener.counts.paused_by_count == 1)
-        gate.set()
-        await inbox.full.wait()
-    assert inbox.bodies == [b"%d" % number for number in range(50)]
 
 
 async def test_an_offset_below_the_queue_is_corrected(broker, consuming, caplog, tools):

@@ -16,38 +16,12 @@ def window_of(*offsets: int) -> Window:
     return window
 
 
-@pytest.mark.feature("F197")
-def test_the_committed_offset_is_the_smallest_unfinished():
-    window = window_of(3, 4, 5, 6, 7)
-    window.finish([4, 7])
-    assert window.commit_offset == 3
-    window.finish([3])
-    assert window.commit_offset == 5
-    window.finish([5, 6])
-    assert window.commit_offset == 8
-
-
-def test_figures_follow_the_messages():
-    window = window_of(3, 4, 5, 6, 7)
-    assert (window.count, window.size_bytes, window.span) == (5, 50, 4)
-    window.finish([3])
-    assert (window.count, window.size_bytes, window.span) == (4, 40, 3)
-    window.finish([4, 5, 6, 7])
-    assert (window.count, window.size_bytes, window.span) == (0, 0, 0)
-
-
 def test_bounds_are_those_of_unfinished_messages():
     window = window_of(3, 4, 5, 6, 7)
     window.finish([4, 7])
     assert window.bounds == (3, 6)
     window.finish([3, 5, 6])
     assert window.bounds == (-1, -1)
-
-
-def test_filtered_messages_move_an_empty_window_on():
-    window = Window(10)
-    window.skip_to(25)
-    assert (window.commit_offset, window.next_offset) == (25, 25)
 
 
 def test_filtered_messages_do_not_overtake_unfinished_ones():

@@ -88,28 +88,9 @@ def copy_of(message):
 # -- attempts -------------------------------------------------------------------------------------
 
 
-def test_a_retry_waits_until_its_level_is_over(group, judge, copy_of):
-    waiting = copy_of(CopyKind.RETRY_WAIT, 1_500_000, attempts=2, **{Property.DELAY.value: "4"})
-    (cause,) = judge(group, waiting)
-    assert cause.code is CauseCode.IN_RETRY
-    assert cause.facts["due_ms"] == 1_530_000
-    assert (cause.facts["attempts"], cause.facts["attempts_max"]) == (2, 16)
-
-
 def test_a_retry_without_a_level_is_due_at_an_unknown_time(group, judge, copy_of):
     (cause,) = judge(group, copy_of(CopyKind.RETRY_WAIT, 1_500_000))
     assert (cause.code, cause.facts["due_ms"]) == (CauseCode.IN_RETRY, None)
-
-
-def test_a_retry_is_due_or_done_by_the_progress_in_its_topic(group, judge, copy_of):
-    due = copy_of(CopyKind.RETRY, 1_500_000, offset=4)
-    assert codes(judge(replace(group, retry_next=4), due)) == [CauseCode.RETRY_DUE]
-    assert codes(judge(replace(group, online=False), due)) == [
-        CauseCode.RETRY_DUE,
-        CauseCode.NO_MEMBER,
-    ]
-    (cause,) = judge(replace(group, retry_next=5), due)
-    assert (cause.code, cause.facts["attempt"]) == (CauseCode.CONSUMED, 2)
 
 
 def test_a_dead_letter_is_open_dealt_with_or_sent_again(group, judge, copy_of):
@@ -195,32 +176,11 @@ def test_a_new_group_began_behind_it(group, judge):
     assert codes(judge(replace(later, start_from=first))) == [CauseCode.CONSUMED]
 
 
-def test_broadcasting_is_the_members_own_affair(group, judge):
-    ahead = ConsumerFacts("m2", subscription=ALL, queue=QueueAtMember(8))
-    every = replace(group, model=MessageModel.BROADCASTING, members=(*group.members, ahead))
-    (cause,) = judge(every)
-    assert (cause.code, cause.facts["beyond"]) == (CauseCode.BROADCASTING, ("m2",))
-    barred = replace(every, config=GroupConfig("g", consume_broadcast_enable=False))
-    assert codes(judge(barred)) == [CauseCode.BROADCAST_FORBIDDEN]
-
-
 # -- what bars it ---------------------------------------------------------------------------------
-
-
-def test_a_group_that_nobody_knows(judge):
-    assert codes(judge(GroupFacts("g", online=False))) == [CauseCode.GROUP_UNKNOWN]
-    assert codes(judge(GroupFacts("g", online=False, next_offset=3))) == [CauseCode.NO_MEMBER]
 
 
 def test_a_group_of_which_nothing_is_known(judge):
     assert codes(judge(GroupFacts("g", GroupConfig("g")))) == [CauseCode.UNDECIDED]
-
-
-def test_the_outermost_bar_comes_first(group, judge):
-    shut = replace(group, config=GroupConfig("g", consume_enable=False))
-    assert codes(judge(shut)) == [CauseCode.CONSUMPTION_DISABLED, CauseCode.WAITING_BEHIND]
-    gone = replace(shut, online=False, members=())
-    assert codes(judge(gone)) == [CauseCode.CONSUMPTION_DISABLED, CauseCode.NO_MEMBER]
 
 
 def test_a_group_that_pulls(group, judge):
@@ -228,15 +188,6 @@ def test_a_group_that_pulls(group, judge):
     assert codes(judge(pulls)) == [CauseCode.PULL_CONSUMER]
     every = replace(pulls, model=MessageModel.BROADCASTING)
     assert codes(judge(every)) == [CauseCode.PULL_CONSUMER]
-
-
-def test_a_topic_that_nobody_wants_or_only_some_do(group, judge):
-    no_group = replace(group, subscription=None, members=(ConsumerFacts("m1"),))
-    assert codes(judge(no_group)) == [CauseCode.NOT_SUBSCRIBED]
-    some = replace(no_group, members=(ConsumerFacts("m1"), ConsumerFacts("m2", subscription=ALL)))
-    (cause,) = judge(some)
-    assert cause.code is CauseCode.SUBSCRIPTIONS_CLASH
-    assert cause.facts["subscriptions"] == ("m2: *", "m1: not subscribed")
 
 
 def test_members_that_differ_come_first_where_nobody_has_the_queue(group, judge):

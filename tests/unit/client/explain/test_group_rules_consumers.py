@@ -21,7 +21,6 @@ from kourou.client.explain.group_rules import (
     subscription_conflict,
     subscription_text,
 )
-from kourou.client.introspection.running_info import OrderedWait
 from kourou.model.subscription import SQL92, Subscription
 
 NOW_MS = 2_000_000
@@ -58,14 +57,6 @@ def test_others_are_before_it(judge):
     assert cause.facts["ahead"] == 4, "what is committed counts as done"
 
 
-def test_it_is_in_the_hands_of_a_member(judge):
-    (cause,) = judge(holding(AT_IT))
-    assert (cause.code, cause.facts["member"]) == (CauseCode.IN_HANDS, "m1")
-    assert "it is being processed" in cause.sentence
-    (cause,) = judge(holding(replace(AT_IT, first=4)))
-    assert "the offset advances when 4" in cause.sentence
-
-
 def test_a_handler_is_stuck_when_the_smallest_stands_for_long(judge):
     stuck = replace(AT_IT, since_ms=NOW_MS - STUCK_MS)
     assert codes(judge(holding(stuck))) == [CauseCode.MEMBER_STUCK, CauseCode.IN_HANDS]
@@ -99,22 +90,6 @@ def test_what_is_in_hands_is_not_paused(judge):
 def test_ordered_queues_have_no_span(judge):
     wide = replace(BEFORE_IT, first=-20)
     assert codes(judge(holding(wide, ordered=True))) == [CauseCode.WAITING_BEHIND]
-
-
-def test_an_ordered_queue_waits_for_another_attempt(judge):
-    waits = OrderedWait(7, 2, NOW_MS + 5_000)
-    stuck = replace(AT_IT, since_ms=0)
-    first, second = judge(holding(stuck, ordered=True, waits=waits))
-    assert (first.code, second.code) == (CauseCode.ORDERED_RETRY, CauseCode.IN_HANDS), (
-        "it is not stuck"
-    )
-    assert "failed 2 times at it;" in first.sentence
-    assert dict(first.facts) == {
-        "member": "m1",
-        "offset": 7,
-        "attempts": 2,
-        "until_ms": NOW_MS + 5_000,
-    }
 
 
 def test_another_client_has_the_lock(judge):

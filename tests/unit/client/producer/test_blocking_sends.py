@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from datetime import timedelta
 
 import pytest
 
@@ -41,26 +40,6 @@ def test_the_queue_is_chosen_in_the_same_ways(mq):
     assert mq.send("T", b"", queue=queue).queue == queue
     assert len({mq.send("T", b"", order_key="k").queue for _ in range(4)}) == 1
     assert mq.send("T", b"", selector=lambda queues, *_: queues[2]).queue.queue_id == 2
-
-
-def test_many_threads_at_once(broker, mq):
-    mq.send("T", b"first")
-    results, lock = [], threading.Lock()
-
-    def work():
-        for number in range(50):
-            result = mq.send("T", b"%d" % number)
-            with lock:
-                results.append(result)
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len({(one.queue, one.offset) for one in results}) == 400
-    assert len({one.message_id for one in results}) == 400, "keys are unique over threads"
-    assert len(broker.stored("T")) == 401
 
 
 @pytest.mark.feature("F165", "F286")
@@ -127,19 +106,6 @@ def test_failures(broker, mq, tools):
     with pytest.raises(BadRequest):
         mq.send("T", b"x", delay_level=-1)
     assert issubclass(DiskFull, Unavailable)
-
-
-@pytest.mark.feature("F248")
-def test_every_way_to_send_can_delay(broker, mq):
-    mq.send("T", b"x", delay_level=3)
-    mq.send("T", b"x", delay=timedelta(hours=2))
-    done = threading.Event()
-    mq.send_async("T", b"x", lambda _: done.set(), delay=timedelta(seconds=1))
-    done.wait()
-    mq.send_oneway("T", b"x", delay_level=4)
-    mq.send_many([Message("T", b"x", delay_level=5)])
-    levels = [one.properties["DELAY"] for one in broker.stored("T")]
-    assert sorted(levels) == ["1", "18", "3", "4", "5"]
 
 
 def test_another_producer(broker, mq):

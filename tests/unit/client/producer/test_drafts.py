@@ -77,14 +77,6 @@ def test_large_bodies_are_compressed(kind, code):
     assert (message.sys_flag & COMPRESSION_MASK) >> COMPRESSION_SHIFT == code
 
 
-@pytest.mark.feature("F294")
-def test_the_size_from_which_on_bodies_are_compressed():
-    small = drafting().draft(PLACE, b"x" * 4095, "U", 1)
-    assert not stored(small).sys_flag & SysFlag.COMPRESSED
-    large = drafting().draft(PLACE, b"x" * 4096, "U", 1)
-    assert stored(large).sys_flag & SysFlag.COMPRESSED
-
-
 def test_what_does_not_shrink_is_not_compressed():
     import random
 
@@ -92,14 +84,6 @@ def test_what_does_not_shrink_is_not_compressed():
     message = stored(drafting().draft(PLACE, body, "U", 1))
     assert message.body == body
     assert not message.sys_flag & SysFlag.COMPRESSED
-
-
-@pytest.mark.feature("F172", "F296")
-def test_too_large_bodies_are_refused_before_they_travel():
-    with pytest.raises(MessageIllegal, match="4194305"):
-        drafting().draft(PLACE, b"x" * (4 * 1024 * 1024 + 1), "U", 1)
-    with pytest.raises(MessageIllegal, match="at most 10"):
-        drafting(message_size_bytes_max=10).draft(PLACE, b"x" * 11, "U", 1)
 
 
 @pytest.mark.parametrize("name", ["KEYS", "UNIQ_KEY", "REAL_TOPIC", "__CRC32#", "WAIT"])
@@ -134,15 +118,6 @@ def test_every_other_tag_of_rocketmq_is_sent(tag, more):
 
 def test_an_empty_tag_is_none():
     assert stored(drafting().draft(PLACE, b"", "U", 1, tag="")).tag is None
-
-
-def test_a_broker_with_an_ipv6_address():
-    draft = bytearray(
-        drafting().draft(DraftDestination(b"T", 0, "", store_host_v6=True), b"", "U", 1)
-    )
-    host = encode_host(("::1", 10911))
-    stamp(draft, 0, queue_offset=0, position=0, store_timestamp=1, store_host=host)
-    assert decode_record(draft).store_host == ("::1", 10911)
 
 
 @pytest.mark.feature("F013", "F367")

@@ -28,12 +28,6 @@ def test_round_robin_spreads_evenly_over_queues_and_brokers():
     assert picked == Counter(dict.fromkeys(A + B, 10))
 
 
-@pytest.mark.feature("F162")
-def test_the_start_decides_the_first_queue():
-    firsts = {RoundRobin(start).next(A) for start in range(3)}
-    assert firsts == set(A)
-
-
 @pytest.mark.feature("F168")
 def test_a_retry_leaves_out_the_last_broker():
     robin = RoundRobin(0)
@@ -74,13 +68,6 @@ def test_one_key_one_queue():
 
 def test_the_key_whose_hash_is_the_smallest_integer_has_a_queue():
     assert queue_of_key(A, "polygenelubricants") in A
-
-
-@pytest.mark.feature("F163")
-def test_the_application_selects():
-    message = Message("T", b"x")
-    picked = chosen_queue(A, lambda queues, _message, argument: queues[argument], message, 2)
-    assert picked == A[2]
 
 
 @pytest.mark.feature("F163")

@@ -153,17 +153,6 @@ async def test_stored_but_not_yet_safe(cluster, producing, resend, status, tools
     assert [frame.attempt for frame in sent] == [1] * len(sent), "never there again"
 
 
-async def test_slow_or_failing_brokers_are_avoided_for_a_while(cluster, producing, tools):
-    bad, good = cluster.broker("broker-a"), cluster.broker("broker-b")
-    cluster.topics["T"] = (2, 2)
-    bad.intercept = tools.on_send(Answer(14))
-    async with producing(send_latency_fault_enable=True) as mq:
-        for _ in range(20):
-            await mq.send("T", b"x")
-    assert len([one for one in bad.seen if isinstance(one, SendRecords)]) == 1
-    assert len(good.stored("T")) == 20
-
-
 async def test_a_broker_that_is_gone(cluster, producing):
     cluster.broker("broker-a")
     good = cluster.broker("broker-b")

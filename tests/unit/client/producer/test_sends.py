@@ -128,25 +128,6 @@ async def test_oneway_does_not_wait_for_an_answer(cluster, producing):
     assert kinds.count(FrameKind.ONEWAY) == 1
 
 
-@pytest.mark.feature("F165")
-async def test_async_send_gives_a_future(cluster, producing):
-    broker = cluster.broker()
-    async with producing() as mq:
-        futures = [await mq.send_async("T", b"%d" % n) for n in range(10)]
-        results = await asyncio.gather(*futures)
-    assert len(broker.stored("T")) == len(results) == 10
-
-
-async def test_a_full_window_makes_senders_wait(cluster, producing):
-    broker = cluster.broker()
-    cluster.topics["T"] = (1, 1)
-    async with producing(unsent_count_max=3) as mq:
-        await mq.send("T", b"")
-        results = await asyncio.gather(*(mq.send("T", b"%d" % n) for n in range(20)))
-    assert len(results) == 20
-    assert max(len(frame.sizes) // 4 for frame in broker.frames) <= 3
-
-
 async def test_a_cancelled_send_does_not_disturb_the_others(cluster, producing):
     broker = cluster.broker()
     async with producing() as mq:

@@ -99,21 +99,6 @@ async def test_a_client_without_groups_says_nothing(cluster, broker, hearts):
     assert beats(broker) == 0
 
 
-@pytest.mark.feature("F288")
-async def test_it_repeats(cluster, broker, hearts):
-    heart = hearts(interval_ms=1)
-    await heart.routes.find("T")
-    loop, thrice = asyncio.get_running_loop(), asyncio.Event()
-
-    def watch(_request):
-        if beats(broker) >= 3:
-            loop.call_soon(thrice.set)
-
-    broker.intercept = watch
-    heart.start()
-    await thrice.wait()
-
-
 async def test_a_new_broker_gets_a_heartbeat_at_once(cluster, broker, hearts):
     heart = hearts()
     heart.start()

@@ -87,33 +87,6 @@ async def test_after_the_last_user_it_is_closed():
         await thread.run(where())
 
 
-@pytest.mark.fault
-def test_a_forked_child_gets_an_error_and_then_a_new_thread(thread):
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        outcome = b"nothing"
-        try:
-            try:
-                thread.submit(where())
-            except ForkedClient:
-                outcome = b"told"
-            io_thread.release(thread)
-            fresh = io_thread.acquire("test:1")
-            if fresh is not thread and fresh.submit(where()).result(60):
-                outcome += b" and fresh"
-            io_thread.release(fresh)
-        finally:
-            os.write(write_end, outcome)
-            os._exit(0)
-    os.close(write_end)
-    outcome = os.read(read_end, 100)
-    os.close(read_end)
-    os.waitpid(child, 0)
-    assert outcome == b"told and fresh"
-    assert thread.submit(where()).result(60) == "kourou-io-test:1", "the parent goes on"
-
-
 # -- the loop that opened a client ----------------------------------------------------------------
 
 ALONE = "127.0.0.1:9877"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 
 import pytest
@@ -11,10 +10,9 @@ import pytest
 from kourou.client.session import name_servers
 from kourou.client.session.connections import Connections
 from kourou.client.session.discovery import NameServers
-from kourou.client.session.name_servers import NameServerChoice, fetch_list
+from kourou.client.session.name_servers import NameServerChoice
 from kourou.errors import Code, TopicNotFound, Unavailable, UnknownOutcome
 from kourou.protocol.messages.namesrv import DeleteTopicInNamesrv, GetRouteInfoByTopic
-from kourou_rigs.list_server import BAD_ANSWERS, PAGES, ListServer, answer_of
 
 THREE = ("n1:19876", "n2:19876", "n3:19876")
 ASK = GetRouteInfoByTopic(topic="TBW102")
@@ -142,30 +140,6 @@ async def test_without_a_list_nothing_is_known(choose):
     await choice.start()
     with pytest.raises(Exception, match="no name server address is known"):
         await choice.ask(ASK)
-
-
-@pytest.mark.fault
-@pytest.mark.feature("F033")
-async def test_no_answer_of_a_list_server_ends_the_refreshing(choose, caplog):
-    caplog.set_level(logging.INFO, "kourou.client")
-    answers = [answer_of(b"old:9876"), *BAD_ANSWERS.values(), *PAGES]
-    async with ListServer([*answers, answer_of(b"new:9876")]).running() as server:
-        kept = []
-        loop = asyncio.get_running_loop()
-
-        def fetch(url):
-            loop.call_soon_threadsafe(lambda: kept.append(choice.addresses))
-            return fetch_list(url)
-
-        choice = choose((), server.url, fetch, interval_ms=1)
-        await choice.start()
-        await server.exhausted.wait()
-    assert set(kept[1 : len(answers) + 1]) == {("old:9876",)}
-    assert choice.addresses == ("new:9876",)
-    said = [one.getMessage() for one in caplog.records if "list" in one.getMessage()]
-    assert len(said) == 2, "once when it begins to fail, once when it ends"
-    assert "is unreadable; keeping old:9876" in said[0]
-    assert "is readable again" in said[1]
 
 
 async def test_the_outcome_of_each_is_returned(cluster, choose):

@@ -118,7 +118,7 @@ async def test_brokers_hear_of_the_client_in_this_interval(broker, opened, tools
             await tools.until(broker, lambda: beats() >= 4)
 
 
-@pytest.mark.feature("F289")
+@pytest.mark.feature("F289", "F195")
 async def test_progress_is_committed_in_this_interval(broker, opened, tools):
     sent = 0
 
@@ -142,6 +142,7 @@ async def test_local_offsets_lie_where_they_are_told_to(cluster, broker, tools, 
     assert [path.parent.name for path in tmp_path.glob("10.1.2.3@*/g/offsets.json")] == ["g"]
 
 
+@pytest.mark.feature("F202")
 async def test_groups_are_shared_out_again_in_this_interval(cluster, broker, opened, tools):
     async with opened(rebalanceInterval="10") as mq, mq.listen("T", tools.Inbox(1).handle) as one:
         # Another member came, and the notice of it was lost.

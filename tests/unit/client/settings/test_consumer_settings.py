@@ -13,7 +13,7 @@ from kourou.errors import BadRequest, Code
 from kourou.model.names import RETRY_PREFIX
 from kourou.model.subscription import MATCH_ALL
 from kourou.model.topic import MessageQueue
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
 from kourou_rigs.wire_broker import Answer
 
 pytestmark = pytest.mark.both_brokers
@@ -87,7 +87,7 @@ async def test_the_group_joins_pulls_and_commits(broker, consumer, tools):
     assert {group for group, _, _ in broker.committed} == {"billing"}
 
 
-@pytest.mark.feature("F302")
+@pytest.mark.feature("F302", "F014", "F190", "F192")
 @pytest.mark.parametrize(("model", "times"), [("CLUSTERING", 1), ("BROADCASTING", 2)])
 async def test_members_share_the_messages_or_all_get_all(broker, consumer, tools, model, times):
     inbox = tools.Inbox(8 * times)
@@ -102,7 +102,7 @@ async def test_members_share_the_messages_or_all_get_all(broker, consumer, tools
     assert bool(broker.committed) is (model == "CLUSTERING"), "broadcasting keeps it locally"
 
 
-@pytest.mark.feature("F303")
+@pytest.mark.feature("F303", "F193", "F194")
 @pytest.mark.parametrize(
     ("where", "timestamp", "begins"),
     [
@@ -266,7 +266,7 @@ async def test_one_late_message_stops_the_pulls_behind_it(one_queue, consumer, t
         await tools.until(one_queue, lambda: len(stuck.bodies) == 60)
 
 
-@pytest.mark.feature("F311")
+@pytest.mark.feature("F199", "F311")
 @pytest.mark.parametrize(
     ("settings", "pulled"),
     [
@@ -436,32 +436,3 @@ async def asked_for(broker, count: int) -> None:
     broker.intercept = watch
     async with asyncio.timeout(PATIENCE_S):
         await enough.wait()
-
-
-async def test_closing_waits_so_long_for_handlers(one_queue, consumer, tools, caplog):
-    await tools.fill(consumer, 1)
-    stuck = Stuck()
-    settings = {"awaitTerminationMillisWhenShutdown": "1"}
-    async with consumer(**settings) as mq, mq.listen("T", stuck.handle):
-        await stuck.started.wait()
-    assert "handlers are still running after 1 ms" in caplog.text
-    stuck.gate.set()
-
-
-@pytest.mark.parametrize("policy", ["SKIP", "HOLD"])
-async def test_unreadable_messages_are_passed_or_waited_for(one_queue, consumer, tools, policy):
-    await tools.fill(consumer, 4)
-    place = PullResponse(suggest_which_broker_id=0, next_begin_offset=3, min_offset=0, max_offset=4)
-    one_queue.intercept = lambda request: (
-        Answer(Code.MESSAGE_CORRUPT, place, remark="unreadable offsets: 0, 1, 2")
-        if isinstance(request, PullMessage) and request.queue_offset < 3
-        else None
-    )
-    inbox = tools.Inbox(1)
-    settings = {"onCorrupt": policy, "pullTimeDelayMillsWhenException": "1"}
-    async with consumer(**settings) as mq, mq.listen("T", inbox.handle):
-        await asked_for(one_queue, 3)
-        if policy == "SKIP":
-            await inbox.full.wait()
-    asked = [request.queue_offset for request in pulls(one_queue)][:3]
-    assert asked == ([0, 3, 4] if policy == "SKIP" else [0, 0, 0])
