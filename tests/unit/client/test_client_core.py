@@ -11,7 +11,7 @@ import pytest
 from kourou import ClientSettings
 from kourou.client.client_core import ClientCore, local_address, process_options
 from kourou.client.session.discovery import NameServers
-from kourou.client.session.io_thread import ClientClosed, ForkedClient
+from kourou.client.session.io_thread import ForkedClient
 from kourou.errors import BadRequest, ConfigError
 
 
@@ -64,18 +64,6 @@ def test_client_ids(cluster):
     finally:
         closed(first)
         closed(second)
-
-
-def test_before_and_after_it_is_open(cluster):
-    client = core(cluster)
-    with pytest.raises(ClientClosed):
-        _ = client.session
-    opened(client)
-    assert client.is_open
-    closed(client)
-    assert not client.is_open
-    with pytest.raises(ClientClosed):
-        _ = client.session
 
 
 def test_a_bad_name_is_refused_and_nothing_stays(cluster):

@@ -305,17 +305,6 @@ async def test_a_listener_gets_what_passes(broker, server, producing, listening,
     assert {request.topic for request in pulled_at(broker)} <= {"%RETRY%g"}
 
 
-async def test_a_subscription_iterates_over_what_passes(server, producing, listening, tools):
-    await tools.fill(producing, 20)
-    async with listening() as mq, mq.subscribe("T", third, body_type=int) as numbers:
-        found = []
-        async for message in numbers:
-            found.append(message.body)
-            if len(found) == 7:
-                break
-    assert sorted(found) == list(range(0, 20, 3))
-
-
 async def test_heartbeats_name_the_filter(broker, server, producing, listening, tools):
     await tools.fill(producing, 1)
     async with listening() as mq, mq.listen("T", tools.Inbox(1).handle, third) as listener:

@@ -100,22 +100,6 @@ async def test_a_notice_is_heard_and_not_answered() -> None:
     assert fake.sent == []
 
 
-async def test_what_nobody_registered_for_is_declined() -> None:
-    fake = FakeClient()
-
-    async def answer(_asked: BrokerRequest) -> None:
-        raise AssertionError("it was taken away")
-
-    fake.request_handlers.on(GetConsumerRunningInfo, answer)
-    fake.request_handlers.off(GetConsumerRunningInfo)
-    fake.request_handlers.off(GetConsumerRunningInfo)
-    fake.request_handlers.heard(
-        "broker:1", frame(GetConsumerRunningInfo(consumer_group="g", client_id=""))
-    )
-    _, reply = await fake.answer()
-    assert reply.code == Code.REQUEST_CODE_NOT_SUPPORTED
-
-
 @pytest.mark.parametrize(
     ("failure", "code", "log"),
     [
@@ -138,16 +122,6 @@ async def test_a_failure_is_sent_and_logged(
     assert reply.code == code
     assert str(failure) in decode_reply(reply, None)[1]
     assert log in caplog.text
-
-
-async def test_what_cannot_be_understood_is_declined(caplog: pytest.LogCaptureFixture) -> None:
-    fake = FakeClient()
-    malformed = frame()
-    malformed.header = memoryview(b"\x80")
-    fake.request_handlers.heard("broker:1", malformed)
-    _, reply = await fake.answer()
-    assert reply.code == Code.SYSTEM_ERROR
-    assert "sent a request that cannot be decoded:" in caplog.text
 
 
 async def test_one_that_waits_holds_up_nobody_and_ends_with_the_client() -> None:

@@ -17,8 +17,6 @@ from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageMode
 from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.status_bodies import (
     decode_consumer_running_info,
-    decode_consumer_status,
-    decode_direct_result,
 )
 from kourou.protocol.messages.groups import (
     ConsumeMessageDirectly,
@@ -99,11 +97,6 @@ async def ask(member: Pulling | None, request, body: tuple[bytes, ...] = ()) -> 
     return b"".join(answer.body)
 
 
-async def test_where_it_stands() -> None:
-    body = await ask(Pulling(), GetConsumerStatusFromClient(topic="T", group="g"))
-    assert decode_consumer_status(body).queues == {QUEUE: 7}
-
-
 async def test_how_it_runs_in_rocketmqs_form() -> None:
     body = await ask(HandlingConsumer(), GetConsumerRunningInfo(consumer_group="g", client_id="c1"))
     info = decode_consumer_running_info(body)
@@ -131,18 +124,6 @@ async def test_its_threads_when_asked_for() -> None:
     assert "MainThread TID: " in info.jstack
     assert "test_its_threads_when_asked_for" in info.jstack
     assert "MainThread" in stacks()
-
-
-async def test_consuming_one_message() -> None:
-    member = HandlingConsumer()
-    request = ConsumeMessageDirectly(consumer_group="g", client_id="c1", msg_id="X")
-    result = decode_direct_result(await ask(member, request, (b"rec", b"ord")))
-    assert member.records == [b"record"]
-    assert (result.consume_result, result.remark, result.spent_time_mills) == (
-        "CR_LATER",
-        "not now",
-        15,
-    )
 
 
 async def test_a_group_that_is_not_here_and_a_consumer_without_handlers() -> None:

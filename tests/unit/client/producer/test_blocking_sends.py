@@ -8,11 +8,10 @@ import threading
 import pytest
 
 from kourou import Client as AsyncClient
-from kourou import Message, ProducerSettings, SendStatus
+from kourou import Message, SendStatus
 from kourou.client.producer.batches import SomeNotSent
 from kourou.client.producer.blocking_sends import _Callback
 from kourou.client.producer.pending_sends import CallbackPort
-from kourou.client.session.io_thread import ClientClosed
 from kourou.errors import BadRequest, DiskFull, MessageIllegal, Unavailable, UnknownOutcome
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.sends import SendRecordsResponse
@@ -106,14 +105,6 @@ def test_failures(broker, mq, tools):
     with pytest.raises(BadRequest):
         mq.send("T", b"x", delay_level=-1)
     assert issubclass(DiskFull, Unavailable)
-
-
-def test_another_producer(broker, mq):
-    with mq.producer(ProducerSettings(producer_group="other")) as other:
-        other.send("T", b"x")
-    assert broker.frames[-1].producer_group == "other"
-    with pytest.raises(ClientClosed):
-        other.send("T", b"x")
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])

@@ -7,11 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kourou import ClientSettings, ConsumerSettings, ProducerSettings
-from kourou.client.requests.replies import ReplyTimedOut
-from kourou.errors import BadRequest, Code, KourouError
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.sync import Client
-from kourou_rigs.wire_broker import Answer
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
@@ -58,16 +55,3 @@ def test_replying_by_hand(asked, opened) -> None:
         assert waiting.result().body == b"pong"
         plain = mq.send("T", b"no request")
         assert plain.message_id
-
-
-def test_failures(asked, opened, tools) -> None:
-    with opened() as mq:
-        tools.no_reply_in_time(mq, asked)
-        with pytest.raises(ReplyTimedOut, match="20000 ms"):
-            mq.request("T", b"ping", timeout_ms=20_000)
-        asked.intercept = tools.on_send(Answer(Code.MESSAGE_ILLEGAL, remark="no"))
-        with pytest.raises(KourouError, match="no"):
-            mq.request("T", b"ping")
-        assert len(mq._core.requests) == 0
-    with pytest.raises(BadRequest):
-        opened().listen("T", None, replies=True)

@@ -146,18 +146,6 @@ async def test_a_stale_route_is_asked_for_once(cluster, table):
     assert asked(cluster, "T") == 2
 
 
-async def test_a_deleted_topic_is_forgotten(cluster, table):
-    await table.find("T")
-    table.forget("T")
-    assert table.known("T") is None
-
-
-async def test_addresses_of_all_routes(cluster, table, broker):
-    cluster.broker("broker-b")
-    await table.find("T")
-    assert table.addresses() == {"broker-a:20911", "broker-b:20911"}
-
-
 async def test_a_stale_route_is_asked_for_until_it_has_changed(
     cluster, table, broker, monkeypatch, tools
 ):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import logging
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 
 import kourou.client
 from kourou import sync
-from kourou.client.consumer.allocation import AveragelyByCircle
 from kourou.client.settings.client_settings import (
     ClientSettings,
     CompressionKind,
@@ -97,16 +95,6 @@ def test_rocketmq_names_and_texts_are_accepted():
     assert settings.send_timeout_ms == 3000
     assert settings.retry_another_broker_when_not_store_ok is True
     assert settings.compression is CompressionKind.ZSTD
-
-
-def test_a_strategy_by_name():
-    settings = ConsumerSettings.from_rocketmq(allocateMessageQueueStrategy="AVG_BY_CIRCLE")
-    assert settings.allocation == AveragelyByCircle()
-
-
-def test_an_unknown_name_tells_the_nearest():
-    with pytest.raises(ConfigError, match="sendMsgTimeout"):
-        ProducerSettings.from_rocketmq(sendMsgTimout=1)
 
 
 KINDS = [ClientSettings, ProducerSettings, ConsumerSettings, PullConsumerSettings]
@@ -210,11 +198,6 @@ def test_settings_that_fit_together():
 def test_bad_values_are_refused(kind, settings):
     with pytest.raises(ConfigError, match=next(iter(settings))):
         kind.from_rocketmq(**settings)
-
-
-def test_settings_do_not_change():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        ClientSettings().client_ip = "1.2.3.4"
 
 
 def attributes_read() -> set[str]:

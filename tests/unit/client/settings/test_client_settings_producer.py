@@ -58,6 +58,7 @@ async def test_a_send_may_take_so_long(cluster, broker, producer):
 
 
 @pytest.mark.parametrize("retries", [0, 1, 4])
+@pytest.mark.feature("F168")
 async def test_so_many_attempts_follow_the_first(broker, producer, tools, retries):
     seen = []
     broker.intercept = tools.on_send(
