@@ -190,6 +190,17 @@ def on_send(answer):
     return intercept
 
 
+def core(mq):
+    """The part of a client that consumes: itself, or its twin on a thread of its own."""
+    return mq._client._twin or mq._client
+
+
+async def refresh(mq, topic="T") -> None:
+    """Ask the name server for a route again."""
+    client = core(mq)
+    await client.io.run(client.session.routes.refresh(topic))
+
+
 def slowly(listener, gate=None):
     """Messages of this listener take their time to go back, or wait for a gate."""
     way = listener._started._send_back
@@ -219,4 +230,6 @@ def tools():
         numbers=numbers,
         on_send=on_send,
         slowly=slowly,
+        core=core,
+        refresh=refresh,
     )

@@ -15,45 +15,26 @@ from kourou.protocol.wire.properties_text import encode_properties_text
 from kourou_rigs.wire_broker import Answer
 
 
-@pytest.fixture
-async def admin(broker, producing):
-    async with producing() as mq:
-        yield mq.admin
-
-
 async def test_only_an_open_client_has_it(producing):
     with pytest.raises(ClientClosed):
         _ = producing().admin
 
 
-async def test_a_setting_is_returned_with_its_allowed_values(broker, admin):
+async def test_a_setting_is_returned_with_its_allowed_values(broker, admin, answers):
     view = SettingView(name="traceOn", value="true", configured="true", kind="boolean")
 
-    def answer(request):
-        if isinstance(request, GetBrokerConfig):
-            assert request.described
-            return Answer(body=encode_setting_views([view]))
-        return None
-
-    broker.intercept = answer
+    seen = answers(broker, {GetBrokerConfig: Answer(body=encode_setting_views([view]))})
     assert await admin.brokers.settings("broker-a") == [view]
-    broker.intercept = lambda _: Answer(body=encode_properties_text({"traceOn": "true"}))
+    assert seen[0].described
+    answers(broker, {GetBrokerConfig: Answer(body=encode_properties_text({"traceOn": "true"}))})
     with pytest.raises(DecodeError):  # a broker of another make
         await admin.brokers.settings("broker-a")
 
 
-async def test_reasons_go_along(broker, admin):
-    seen = []
-
-    def answer(request):
-        if isinstance(request, UpdateBrokerConfig):
-            seen.append(request.reason)
-            return Answer()
-        return None
-
-    broker.intercept = answer
+async def test_reasons_go_along(broker, admin, answers):
+    seen = answers(broker, {UpdateBrokerConfig: Answer()})
     await admin.brokers.update_config("broker-a", {"traceOn": "false"}, reason="quiet")
-    assert seen == ["quiet"]
+    assert seen[0].reason == "quiet"
 
 
 def test_write_permission_is_seen_in_the_routes(kourou_broker):

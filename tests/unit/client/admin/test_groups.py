@@ -6,9 +6,7 @@ import pytest
 
 from kourou.client.admin.groups import TO_THE_END_MS, OffsetMove
 from kourou.errors import Code, GroupNotFound, KourouError, TopicNotFound
-from kourou.model.subscription import (
-    Subscription,
-)
+from kourou.model.subscription import Subscription
 from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.lists_body import (
     ClientConnection,
@@ -32,54 +30,34 @@ from kourou.protocol.messages.pulls import (
 from kourou_rigs.wire_broker import Answer
 
 
-@pytest.fixture
-async def mq(broker, producing):
-    async with producing() as mq:
-        yield mq
-
-
-def request_handlers(broker, table):
-    """Let the broker answer requests of these types so; collects them."""
-    seen = []
-
-    def intercept(request):
-        answer = table.get(type(request))
-        if answer is not None:
-            seen.append(request)
-        return answer
-
-    broker.intercept = intercept
-    return seen
-
-
-async def test_resetting_what_is_not_there(broker, mq):
+async def test_resetting_what_is_not_there(broker, mq, answers):
     with pytest.raises(TopicNotFound):
         await mq.admin.offsets.reset("g", "Nobody", 0)
-    request_handlers(broker, {InvokeBrokerToResetOffset: Answer(body=encode_offset_table({}))})
+    answers(broker, {InvokeBrokerToResetOffset: Answer(body=encode_offset_table({}))})
     with pytest.raises(GroupNotFound):
         await mq.admin.offsets.reset("g", "T", 0)
 
 
-async def test_connections_over_all_brokers(cluster, broker, mq):
+async def test_connections_over_all_brokers(cluster, broker, mq, answers):
     second = cluster.broker("broker-b")
     wanted = {"T": Subscription("T", "a", tags=frozenset({"a"}))}
     for one, name in ((broker, "c1"), (second, "c2")):
         connected = ConsumerConnection([ClientConnection(name, "1.2.3.4:5", "JAVA", 1)], wanted)
-        request_handlers(
+        answers(
             one, {GetConsumerConnectionList: Answer(body=encode_consumer_connection(connected))}
         )
     found = await mq.admin.groups.connections("g")
     assert [one.client_id for one in found.connections] == ["c1", "c2"]
     assert found.subscriptions["T"].expression == "a"
-    request_handlers(broker, {GetConsumerConnectionList: Answer(Code.CONSUMER_NOT_ONLINE)})
-    request_handlers(second, {GetConsumerConnectionList: Answer(Code.CONSUMER_NOT_ONLINE)})
+    answers(broker, {GetConsumerConnectionList: Answer(Code.CONSUMER_NOT_ONLINE)})
+    answers(second, {GetConsumerConnectionList: Answer(Code.CONSUMER_NOT_ONLINE)})
     with pytest.raises(KourouError):
         await mq.admin.groups.connections("g")
 
 
-async def test_time_spans_and_the_lowest_progress(broker, mq):
+async def test_time_spans_and_the_lowest_progress(broker, mq, answers):
     span = time_span(QUEUE, first_ms=1, last_ms=5, consumed_ms=3, delay_ms=9)
-    seen = request_handlers(
+    seen = answers(
         broker,
         {
             QueryConsumeTimeSpan: Answer(body=encode_time_spans([span])),

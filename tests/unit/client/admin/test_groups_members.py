@@ -31,50 +31,30 @@ INFO = ConsumerRunningInfo({"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY"})
 AWAY = Answer(Code.CONSUMER_NOT_ONLINE, remark="not online")
 
 
-@pytest.fixture
-async def mq(broker, producing):
-    async with producing() as mq:
-        yield mq
-
-
-def request_handlers(broker, table):
-    """Let a broker answer requests of these types so: an answer, or a function of the request."""
-    seen = []
-
-    def intercept(request):
-        answer = table.get(type(request))
-        if answer is not None:
-            seen.append(request)
-        return answer(request) if callable(answer) else answer
-
-    broker.intercept = intercept
-    return seen
-
-
-async def test_how_a_member_runs_is_asked_where_it_is_known(cluster, broker, mq) -> None:
+async def test_how_a_member_runs_is_asked_where_it_is_known(cluster, broker, mq, answers) -> None:
     second = cluster.broker("broker-b")
-    request_handlers(broker, {GetConsumerRunningInfo: AWAY})
+    answers(broker, {GetConsumerRunningInfo: AWAY})
     body = encode_consumer_running_info(INFO)
-    seen = request_handlers(second, {GetConsumerRunningInfo: Answer(body=body)})
+    seen = answers(second, {GetConsumerRunningInfo: Answer(body=body)})
     assert await mq.admin.members.running_info("g", "c1", stacks=True) == INFO
     assert seen == [GetConsumerRunningInfo(consumer_group="g", client_id="c1", jstack_enable=True)]
 
 
-async def test_members_that_are_away_or_silent(broker, mq) -> None:
-    request_handlers(broker, {GetConsumerRunningInfo: AWAY})
-    with pytest.raises(GroupNotFound, match="no broker has consumer 'c1' in group 'g'"):
-        await mq.admin.members.running_info("g", "c1")
-    request_handlers(
-        broker, {GetConsumerRunningInfo: Answer(Code.CONSUME_MSG_TIMEOUT, remark="late")}
-    )
-    with pytest.raises(TimedOut, match="did not respond:"):
-        await mq.admin.members.running_info("g", "c1")
-    request_handlers(broker, {GetConsumerRunningInfo: Answer(Code.SYSTEM_ERROR, remark="broken")})
-    with pytest.raises(Rejected, match="broken"):
+@pytest.mark.parametrize(
+    ("reply", "error", "text"),
+    [
+        (AWAY, GroupNotFound, "no broker has consumer 'c1' in group 'g'"),
+        (Answer(Code.CONSUME_MSG_TIMEOUT, remark="late"), TimedOut, "did not respond:"),
+        (Answer(Code.SYSTEM_ERROR, remark="broken"), Rejected, "broken"),
+    ],
+)
+async def test_members_that_are_away_or_silent(broker, mq, answers, reply, error, text) -> None:
+    answers(broker, {GetConsumerRunningInfo: reply})
+    with pytest.raises(error, match=text):
         await mq.admin.members.running_info("g", "c1")
 
 
-async def test_all_members_at_once_and_the_error_of_each(broker, mq) -> None:
+async def test_all_members_at_once_and_the_error_of_each(broker, mq, answers) -> None:
     members = [ClientConnection(name, "1.2.3.4:5", "PYTHON", 1) for name in ("c2", "c1")]
 
     def reply_to(request):
@@ -82,7 +62,7 @@ async def test_all_members_at_once_and_the_error_of_each(broker, mq) -> None:
             return AWAY
         return Answer(body=encode_consumer_running_info(INFO))
 
-    request_handlers(
+    answers(
         broker,
         {
             GetConsumerConnectionList: Answer(
@@ -91,20 +71,22 @@ async def test_all_members_at_once_and_the_error_of_each(broker, mq) -> None:
             GetConsumerRunningInfo: reply_to,
         },
     )
-    found = await mq.admin.members.running_infos("g")
-    assert list(found) == ["c1", "c2"]
-    assert found["c1"] == INFO
-    assert isinstance(found["c2"], GroupNotFound)
+    for ask, known in (
+        (mq.admin.members.running_infos, INFO),
+        (mq.admin.members.subscriptions, INFO.subscriptions),
+    ):
+        found = await ask("g")
+        assert list(found) == ["c1", "c2"]
+        assert found["c1"] == known
+        assert isinstance(found["c2"], GroupNotFound)
 
 
-async def test_giving_a_member_one_message(broker, mq) -> None:
+async def test_giving_a_member_one_message(broker, mq, answers) -> None:
     await mq.send("T", b"again")
     record = next(iter(broker.queues.values()))[0]
     message = from_record(record, "broker-a")
     result = DirectResult(consume_result="CR_SUCCESS", spent_time_mills=3)
-    seen = request_handlers(
-        broker, {ConsumeMessageDirectly: Answer(body=encode_direct_result(result))}
-    )
+    seen = answers(broker, {ConsumeMessageDirectly: Answer(body=encode_direct_result(result))})
     assert await mq.admin.members.consume("g", message, "c1") == result
     (request,) = seen
     assert (request.consumer_group, request.client_id) == ("g", "c1")
@@ -117,30 +99,11 @@ async def test_giving_a_member_one_message(broker, mq) -> None:
     assert isinstance(results[1], KourouError)
 
 
-async def test_every_producer_once_as_heard_last(cluster, broker, mq) -> None:
+async def test_every_producer_once_as_heard_last(cluster, broker, mq, answers) -> None:
     second = cluster.broker("broker-b")
     early = ProducerInfo("c1", "1.2.3.4", "JAVA", 1, 10)
     late = ProducerInfo("c1", "1.2.3.4", "JAVA", 1, 20)
     other = ProducerInfo("c0", "1.2.3.4", "PYTHON", 1, 5)
     for one, producers in ((broker, [late, other]), (second, [early])):
-        request_handlers(
-            one, {GetAllProducerInfo: Answer(body=encode_producer_table({"p": producers}))}
-        )
+        answers(one, {GetAllProducerInfo: Answer(body=encode_producer_table({"p": producers}))})
     assert await mq.admin.members.all_producers() == {"p": [other, late]}
-
-
-async def test_what_each_member_wants_or_why_it_does_not_say(broker, mq) -> None:
-    members = [ClientConnection(name, "1.2.3.4:5", "PYTHON", 1) for name in ("c2", "c1")]
-    reply = Answer(body=encode_consumer_running_info(INFO))
-    request_handlers(
-        broker,
-        {
-            GetConsumerConnectionList: Answer(
-                body=encode_consumer_connection(ConsumerConnection(members))
-            ),
-            GetConsumerRunningInfo: lambda request: reply if request.client_id == "c1" else AWAY,
-        },
-    )
-    found = await mq.admin.members.subscriptions("g")
-    assert found["c1"] == INFO.subscriptions
-    assert isinstance(found["c2"], GroupNotFound)

@@ -53,24 +53,9 @@ REPLIES = {
 
 
 @pytest.fixture
-async def admin(broker, producing):
-    async with producing() as mq:
-        yield mq.admin
-
-
-@pytest.fixture
-def asked(broker) -> list:
+def asked(broker, answers) -> list:
     """What reaches the broker; it answers as a broker does."""
-    seen: list = []
-
-    def answer(request):
-        if type(request) in REPLIES:
-            seen.append(request)
-            return REPLIES[type(request)]
-        return None
-
-    broker.intercept = answer
-    return seen
+    return answers(broker, REPLIES)
 
 
 async def test_a_page_of_history(admin, asked):
@@ -125,21 +110,15 @@ async def test_which_broker_is_meant(cluster, admin, asked):
     ("code", "error"),
     [(Code.METADATA_UNAVAILABLE, MetadataUnavailable), (Code.SYSTEM_ERROR, Rejected)],
 )
-async def test_what_the_broker_refuses_is_raised(broker, admin, code, error):
-    def answer(request):
-        return Answer(code, remark="so it is") if type(request) in REPLIES else None
-
-    broker.intercept = answer
+async def test_what_the_broker_refuses_is_raised(broker, admin, answers, code, error):
+    answers(broker, dict.fromkeys(REPLIES, Answer(code, remark="so it is")))
     for call in (admin.history.of(), admin.history.state_at(), admin.history.undo(1)):
         with pytest.raises(error, match="so it is"):
             await call
 
 
-async def test_an_answer_that_is_none_is_a_decode_error(broker, admin):
-    def answer(request):
-        return Answer() if type(request) in REPLIES else None
-
-    broker.intercept = answer
+async def test_an_answer_that_is_none_is_a_decode_error(broker, admin, answers):
+    answers(broker, dict.fromkeys(REPLIES, Answer()))
     for call in (admin.history.of(), admin.history.state_at(), admin.history.undo(1)):
         with pytest.raises(DecodeError):
             await call

@@ -5,16 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kourou.errors import BadRequest, TopicNotFound
-from kourou.protocol.messages.broker_admin import (
-    UpdateAndCreateTopic,
-)
+from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.namesrv import DeleteTopicInNamesrv
-
-
-@pytest.fixture
-async def mq(broker, producing):
-    async with producing() as mq:
-        yield mq
 
 
 async def test_creating_returns_when_a_route_is_there(cluster, broker, mq):

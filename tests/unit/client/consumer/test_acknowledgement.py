@@ -47,13 +47,6 @@ def raises_dead(_item):
     raise DeadLetter("no number")
 
 
-@pytest.fixture
-def one_queue(broker, cluster):
-    cluster.topics["T"] = (1, 1)
-    cluster.topics[RETRY] = (1, 1)
-    return broker
-
-
 def backs(broker):
     return [request for request in broker.seen if isinstance(request, ConsumerSendMsgBack)]
 
@@ -264,9 +257,7 @@ async def test_what_belongs_to_another_member_is_not_given_back(
     async with consuming() as mq, mq.listen("T", handler) as listener:
         await started.wait()
         cluster.topics["T"] = (0, 1)
-        await (mq._client._twin or mq._client).io.run(
-            (mq._client._twin or mq._client).session.routes.refresh("T")
-        )
+        await tools.refresh(mq)
         await tools.until(one_queue, lambda: listener.assigned == [])
         gate.set()
         await tools.until(one_queue, lambda: listener.counts.failed == 1)

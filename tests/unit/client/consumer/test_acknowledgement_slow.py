@@ -16,13 +16,6 @@ RETRY = "%RETRY%g"
 MINUTE_MS = 60_000
 
 
-@pytest.fixture
-def one_queue(broker, cluster):
-    cluster.topics["T"] = (1, 1)
-    cluster.topics[RETRY] = (1, 1)
-    return broker
-
-
 def backs(broker):
     return [request for request in broker.seen if isinstance(request, ConsumerSendMsgBack)]
 

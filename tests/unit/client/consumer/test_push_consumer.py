@@ -128,9 +128,7 @@ async def test_a_changed_route_shares_queues_out_again_at_once(broker, cluster, 
     ):
         for count in (6, 1):
             cluster.topics["T"] = (count, count)
-            await (mq._client._twin or mq._client).io.run(
-                (mq._client._twin or mq._client).session.routes.refresh("T")
-            )
+            await tools.refresh(mq)
             await tools.until(broker, lambda n=count: len(listener.assigned) == n)
 
 
@@ -154,9 +152,7 @@ async def test_a_change_during_a_rebalance_is_not_lost(broker, cluster, tools):
             return None
 
         broker.intercept = comes_meanwhile
-        (mq._client._twin or mq._client).io.loop.call_soon_threadsafe(
-            listener._started.rebalance_soon
-        )
+        tools.core(mq).io.loop.call_soon_threadsafe(listener._started.rebalance_soon)
         while len(listener.assigned) != 2:  # noqa: ASYNC110 - nothing else tells of it
             await asyncio.sleep(0)
 
@@ -190,7 +186,7 @@ async def test_a_queue_whose_pulling_ended_by_itself_is_started_again(
             await asyncio.sleep(0)
             consumer.rebalance_soon()
 
-        await (mq._client._twin or mq._client).io.run(end_one())
+        await tools.core(mq).io.run(end_one())
         await mq.send("T", b"new", queue=MessageQueue("T", "broker-a", 2))
         await inbox.full.wait()
     assert sorted(inbox.bodies) == [b"0", b"1", b"2", b"3", b"new"]
@@ -208,7 +204,7 @@ async def test_a_member_tells_of_itself(broker, consuming, cluster, tools):
             consumer.sample()
             return consumer.status("T"), consumer.running_info()
 
-        status, info = await (mq._client._twin or mq._client).io.run(state())
+        status, info = await tools.core(mq).io.run(state())
     queue = MessageQueue("T", "broker-a", 0)
     assert status == {queue: 3}
     assert [one.topic for one in info.subscriptions] == ["T", "%RETRY%g"]
@@ -225,9 +221,7 @@ async def test_a_topic_that_appears_later(broker, consuming, cluster, tools):
         assert listener.assigned == []
         cluster.topics["T"] = (2, 2)
         await mq.send("T", b"x")
-        await (mq._client._twin or mq._client).io.run(
-            (mq._client._twin or mq._client).session.routes.refresh("T")
-        )
+        await tools.refresh(mq)
         await inbox.full.wait()
 
 
@@ -237,9 +231,7 @@ async def test_a_lost_queue_commits_and_forgets(broker, consuming, cluster, tool
     async with consuming() as mq, mq.listen("T", inbox.handle) as listener:
         await inbox.full.wait()
         cluster.topics["T"] = (1, 1)
-        await (mq._client._twin or mq._client).io.run(
-            (mq._client._twin or mq._client).session.routes.refresh("T")
-        )
+        await tools.refresh(mq)
         lost = [("g", "T", number) for number in (1, 2, 3)]
         await tools.until(broker, lambda: [broker.committed.get(key) for key in lost] == [2] * 3)
         assert len(listener.assigned) == 1

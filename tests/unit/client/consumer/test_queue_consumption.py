@@ -146,7 +146,7 @@ async def test_a_queue_tells_what_it_is(broker, consuming, cluster, tools):
         async def info():
             return messages._started.running_info().queues[QUEUE]
 
-        before = await (mq._client._twin or mq._client).io.run(info())
+        before = await tools.core(mq).io.run(info())
         assert (before.commit_offset, before.cached_count) == (0, 5)
         assert (before.cached_min_offset, before.cached_max_offset) == (0, 4)
         assert before.cached_size_bytes == sum(message.size for message in taken)
@@ -154,7 +154,7 @@ async def test_a_queue_tells_what_it_is(broker, consuming, cluster, tools):
         taken[0].ack()
         taken[3].ack()
         await tools.until(broker, lambda: messages.counts.consumed == 2)
-        after = await (mq._client._twin or mq._client).io.run(info())
+        after = await tools.core(mq).io.run(info())
         assert (after.commit_offset, after.cached_count, after.dropped) == (1, 3, False)
         assert after.last_consume_ms > 0
 

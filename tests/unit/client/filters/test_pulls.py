@@ -383,9 +383,7 @@ async def test_a_broker_that_comes_later_gets_the_filter_first(
         await asyncio.wait_for(inbox.full.wait(), 60)
         other = cluster.broker("broker-b")
         beside = cluster.filter_server(other)
-        await (mq._client._twin or mq._client).io.run(
-            (mq._client._twin or mq._client).session.routes.refresh("T")
-        )
+        await tools.refresh(mq)
         await tools.until(beside, lambda: pulled_at(beside) and len(listener.assigned) == 8)
         assert [put.name for put in put_at(other)] == ["third"]
         assert len(put_at(broker)) == 1

@@ -112,7 +112,7 @@ async def test_a_strategy_that_would_end_the_thread_fails_alone(mq):
 
 
 @pytest.mark.feature("F321", "F323")
-async def test_the_listener_hears_of_registered_topics_only(cluster, broker, mq, caplog):
+async def test_the_listener_hears_of_registered_topics_only(cluster, mq, tools, caplog):
     cluster.topics |= {"U": (1, 1), "V": (1, 1)}
     told: asyncio.Queue = asyncio.Queue()
     loop = asyncio.get_running_loop()
@@ -126,9 +126,7 @@ async def test_the_listener_hears_of_registered_topics_only(cluster, broker, mq,
     await one.queues("V")
     for topic in ("T", "U", "V"):
         cluster.topics[topic] = (2, 2)
-        await (mq._client._twin or mq._client).io.run(
-            (mq._client._twin or mq._client).session.routes.refresh(topic)
-        )
+        await tools.refresh(mq, topic)
     assert {await told.get(), await told.get()} == {("T", 2), ("U", 2)}
     await one.close()
     assert told.empty()
@@ -146,9 +144,7 @@ async def test_a_registered_topic_that_comes_later_is_told(cluster, broker, tool
             messageQueueListener=lambda *_: loop.call_soon_threadsafe(told.set),
         )
         cluster.topics["Later"] = (1, 1)
-        await (mq._client._twin or mq._client).io.run(
-            (mq._client._twin or mq._client).session.routes.refresh("Later")
-        )
+        await tools.refresh(mq, "Later")
         async with asyncio.timeout(PATIENCE_S):
             await told.wait()
 

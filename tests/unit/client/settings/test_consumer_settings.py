@@ -436,3 +436,23 @@ async def asked_for(broker, count: int) -> None:
     broker.intercept = watch
     async with asyncio.timeout(PATIENCE_S):
         await enough.wait()
+
+
+@pytest.mark.feature("F278")
+@pytest.mark.parametrize(("over", "kept"), [("-1", 40), ("0", 0), ("7", 7), ("40", 40)])
+async def test_a_backlog_is_passed_over(one_queue, consumer, tools, over, kept, caplog):
+    await tools.fill(consumer, 40)
+    inbox = tools.Inbox(kept + 1)
+    settings = {"skipBacklogOver": over, "pullBatchSize": "4", "pullSizeBytes": "0"}
+    async with consumer(**settings) as mq, mq.listen("T", inbox.handle) as listener:
+        await tools.until(
+            one_queue, lambda: listener.counts.skipped + listener.counts.consumed == 40
+        )
+        # Offset 40 lies one before the end, which is not beyond a limit of 1 or more.
+        await mq.send("T", b"new")
+        if over != "0":
+            await inbox.full.wait()
+            assert inbox.bodies[-1] == b"new"
+            assert listener.counts.skipped == 40 - kept
+    assert ("messages; skipped offsets" in caplog.text) is (kept < 40)
+    assert inbox.bodies[:kept] == tools.numbers(40)[40 - kept :]
