@@ -13,7 +13,7 @@ async def mq(broker, producing):
 
 
 @pytest.fixture
-def admin(mq):
+async def admin(mq):
     """Its operations."""
     return mq.admin
 
