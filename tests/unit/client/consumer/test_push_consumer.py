@@ -7,12 +7,21 @@ import asyncio
 import pytest
 
 from kourou import Client, ClientSettings, ConsumerSettings
-from kourou.errors import BadRequest, Code
+from kourou.client.consumer.offsets import RemoteOffsets
+from kourou.client.consumer.push_consumer import QUEUES_AT_ONCE, StartOffsets
+from kourou.client.session.connections import HURRIED_MS
+from kourou.errors import BadRequest, Code, Unavailable
 from kourou.model.subscription import ConsumeFromWhere, MessageModel
 from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.lists_body import encode_consumer_ids
-from kourou.protocol.messages.groups import GetConsumerListByGroup, NotifyConsumerIdsChanged
+from kourou.protocol.messages.groups import (
+    GetConsumerListByGroup,
+    NotifyConsumerIdsChanged,
+    UnregisterClient,
+)
+from kourou.protocol.messages.pulls import UpdateConsumerOffset
 from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
+from kourou_rigs.clock import ManualClock
 from kourou_rigs.wire_broker import Answer
 
 LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
@@ -362,3 +371,167 @@ async def test_a_broken_topic_name_leaves_nothing_behind(broker, consuming, tool
             await mq.listen("no topic!", tools.Inbox(1).handle).start()
         async with mq.listen("T", tools.Inbox(1).handle):
             pass
+
+
+# -- another leader --------------------------------------------------------------------------------
+
+
+@pytest.mark.fault
+@pytest.mark.feature("F135", "F195")
+async def test_consuming_goes_on_when_another_member_leads(broker, consuming, cluster, tools):
+    """At the follower while nobody leads; offsets are told to the next leader again."""
+    follower = cluster.follower(broker)
+    await tools.fill(consuming, 8)
+    inbox = tools.Inbox(16)
+    async with consuming() as mq, mq.listen("T", inbox.handle) as listener:
+        await tools.until(broker, lambda: len(inbox.bodies) == 8)
+        await listener.commit()
+        assert sum(broker.committed.values()) == 8
+        io = mq._client.io
+        io.loop.call_soon_threadsafe(cluster.nobody_leads, broker)
+        sending = asyncio.gather(*(mq.send("T", b"%d" % n) for n in range(8, 16)))
+        io.loop.call_soon_threadsafe(io.loop.call_later, 0.1, cluster.lead, follower)
+        await sending
+        await inbox.full.wait()
+        await tools.until(follower, lambda: sum(follower.committed.values()) >= 8)
+    assert sorted(map(int, inbox.bodies)) == list(range(16))
+    assert sum(follower.committed.values()) == 16
+
+
+# -- closing ---------------------------------------------------------------------------------------
+
+
+async def test_closing_finishes_running_handlers(broker, consuming, tools):
+    await tools.fill(consuming, 1)
+    started, gate, finished = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def handler(_message):
+        started.set()
+        await gate.wait()
+        finished.set()
+
+    async with consuming() as mq:
+        listener = await mq.listen("T", handler).start()
+        await started.wait()
+        closing = asyncio.ensure_future(listener.close())
+        await asyncio.sleep(0)
+        gate.set()
+        await closing
+    assert finished.is_set()
+    assert sum(broker.committed["g", "T", n] for n in range(4)) == 1
+
+
+async def test_closing_does_not_wait_for_ever(broker, consuming, caplog, tools):
+    await tools.fill(consuming, 1)
+    started, gate = asyncio.Event(), asyncio.Event()
+
+    async def handler(_message):
+        started.set()
+        await gate.wait()
+
+    async with consuming(await_termination_ms=5) as mq, mq.listen("T", handler):
+        await started.wait()
+    assert "ms; their messages will be redelivered" in caplog.text
+    assert sum(broker.committed["g", "T", n] for n in range(4)) == 0
+    gate.set()
+
+
+@pytest.mark.fault
+async def test_closing_waits_for_no_broker_that_is_gone(broker, consuming, cluster, tools, caplog):
+    await tools.fill(consuming, 8)
+    inbox = tools.Inbox(8)
+    mq = consuming()
+    async with mq:
+        await mq.send("T", b"last")
+        async with mq.listen("T", inbox.handle) as listener:
+            await inbox.full.wait()
+            await tools.until(broker, lambda: listener.counts.consumed == 9)
+            wires = cluster.wires_to(broker)
+            cluster.down.add(broker.address)
+            asked = [wire.deadlines[:] for wire in wires]
+            await listener.close()
+    last_words = {UpdateConsumerOffset.code, UnregisterClient.code}
+    for wire, before in zip(wires, asked, strict=True):
+        # A heartbeat may still be due, or a pull; closing waits for neither.
+        assert not last_words & {code for code, _ in wire.deadlines[len(before) :]}
+    assert "not committed at close; some messages will be redelivered" in caplog.text
+    assert "not connected to" in caplog.text
+
+
+async def test_what_closing_asks_of_a_broker_that_lives_has_a_short_deadline(
+    broker, consuming, cluster, tools
+):
+    await tools.fill(consuming, 4)
+    inbox = tools.Inbox(4)
+    async with consuming() as mq, mq.listen("T", inbox.handle) as listener:
+        await inbox.full.wait()
+        await tools.until(broker, lambda: listener.counts.consumed == 4)
+        [wire] = cluster.wires_to(broker)
+        before = len(wire.deadlines)
+        await listener.close()
+        asked = dict(wire.deadlines[before:])
+    assert asked[UpdateConsumerOffset.code] == asked[UnregisterClient.code] == HURRIED_MS
+    assert sum(broker.committed["g", "T", n] for n in range(4)) == 4
+
+
+# -- where a group begins --------------------------------------------------------------------------
+
+
+QUEUES = [MessageQueue("T", "broker-a", number) for number in range(QUEUES_AT_ONCE)]
+
+
+class Facts:
+    """A broker that knows of even queues, fails for the third, and counts who asks together."""
+
+    def __init__(self) -> None:
+        self.asking = self.asking_max = 0
+
+    async def committed(self, group: str, queue: MessageQueue) -> int | None:
+        return await self.load(queue)
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        self.asking += 1
+        self.asking_max = max(self.asking_max, self.asking)
+        await asyncio.sleep(0)
+        self.asking -= 1
+        if queue.queue_id == 3:
+            raise Unavailable("nobody leads")
+        return None if queue.queue_id % 2 else queue.queue_id
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        return 1_000 + queue.queue_id
+
+
+def starts(facts: Facts, offsets: object) -> StartOffsets:
+    return StartOffsets(ConsumerSettings(consumer_group="g"), offsets, facts, ManualClock())  # type: ignore[arg-type]
+
+
+async def test_brokers_are_asked_for_many_queues_together() -> None:
+    facts = Facts()
+    asked = starts(facts, RemoteOffsets("g", facts))  # type: ignore[arg-type]
+    assert asked.at_once == QUEUES_AT_ONCE
+    found = await asked.of(QUEUES)
+    assert facts.asking_max == QUEUES_AT_ONCE
+    with pytest.raises(Unavailable, match="nobody leads"):
+        raise found.pop(3)  # type: ignore[misc]
+    assert found == [
+        1_000 + one.queue_id if one.queue_id % 2 else one.queue_id
+        for one in QUEUES
+        if one.queue_id != 3
+    ]
+
+
+async def test_an_applications_store_is_asked_for_one_queue_after_the_other() -> None:
+    asked = starts(Facts(), Facts())
+    assert asked.at_once == 1
+    assert await asked.of(QUEUES[:1]) == [0]
+
+
+async def test_more_queues_than_are_requested_at_once_are_started_in_order(
+    broker, consuming, cluster, tools
+):
+    count = 2 * QUEUES_AT_ONCE + 1
+    cluster.topics["T"] = (count, count)
+    async with consuming() as mq, mq.listen("T", tools.Inbox(1).handle) as listener:
+        started = [queue.queue_id for queue in listener._started._queues if queue.topic == "T"]
+        assert started == list(range(count))
