@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 
 import pytest
 
@@ -15,8 +14,6 @@ from kourou.model.message import PullStatus
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.model.topic import MessageQueue
 from kourou.sync import Client
-
-LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
 
 
 @pytest.mark.feature("F003", "F186", "F306", "F191")
@@ -29,15 +26,6 @@ async def test_a_backlog_is_consumed_and_committed(broker, consuming, tools):
         assert listener.counts.pulled == 300
     assert sorted(inbox.bodies) == sorted(tools.numbers(300))
     assert sum(broker.committed["g", "T", n] for n in range(4)) == 300
-
-
-@pytest.mark.feature("F187", "F189")
-async def test_a_new_message_arrives_at_once_over_a_held_pull(broker, consuming, tools):
-    inbox = tools.Inbox(1)
-    async with consuming(consume_from_where=LAST) as mq, mq.listen("T", inbox.handle):
-        await mq.send("T", b"fresh")
-        await inbox.full.wait()
-    assert inbox.bodies == [b"fresh"]
 
 
 @pytest.mark.feature("F198", "F313")
@@ -141,20 +129,6 @@ def test_an_iteration(broker, mq, tools):
         messages.commit()
     assert sorted(seen) == list(range(12))
     assert sum(broker.committed["g", "T", n] for n in range(4)) == 12
-
-
-def test_a_listener(broker, mq):
-    seen, full = [], threading.Event()
-
-    def handler(message):
-        seen.append(message.body)
-        if len(seen) == 12:
-            full.set()
-
-    with mq.listen("T", handler) as listener:
-        assert full.wait(60)
-        assert listener.counts.pulled == 12
-    assert len(seen) == 12
 
 
 def test_coroutines_have_no_loop_here(mq):

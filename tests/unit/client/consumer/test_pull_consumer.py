@@ -34,12 +34,6 @@ async def test_pulling_a_named_queue(broker, consumer):
     assert consumer._session.client_id in broker.members["g"], "its group exists before it pulls"
 
 
-async def test_every_status(broker, consumer):
-    assert (await consumer.pull(QUEUE, 5)).status is PullStatus.NO_NEW_MESSAGE
-    illegal = await consumer.pull(QUEUE, 99)
-    assert (illegal.status, illegal.next_offset) == (PullStatus.OFFSET_ILLEGAL, 5)
-
-
 async def test_an_expression_that_nobody_means_is_refused(consumer):
     with pytest.raises(BadRequest, match="&&, which is not an operator"):
         await consumer.pull(QUEUE, 0, expression="paid &&")

@@ -259,22 +259,6 @@ async def test_leaving_unregisters_the_consumer(broker, consuming, tools):
         assert (mq.client_id, "g") in broker.left
 
 
-@pytest.mark.feature("F267", "F364")
-async def test_an_operator_moves_an_online_group(broker, consuming, tools):
-    await tools.fill(consuming, 8)
-    inbox = tools.Inbox(8)
-    async with consuming() as mq, mq.listen("T", inbox.handle):
-        await inbox.full.wait()
-        again = tools.Inbox(16)
-        again.bodies = inbox.bodies
-        inbox.wanted, inbox.full = 16, asyncio.Event()
-        moved = await mq.admin.offsets.reset("g", "T", 0)
-        assert set(moved.values()) == {0}
-        await inbox.full.wait()
-    assert sorted(inbox.bodies) == sorted(tools.numbers(8) * 2)
-    assert [broker.committed["g", "T", n] for n in range(4)] == [2, 2, 2, 2]
-
-
 @pytest.mark.fault
 async def test_a_broker_that_comes_back(broker, consuming, cluster, tools):
     inbox = tools.Inbox(2)

@@ -68,11 +68,6 @@ def test_brokers_accept_drafts_in_batches():
     assert found.queue_ids.tolist() == [2] * 8
 
 
-@pytest.mark.feature("F378")
-def test_an_empty_body_is_a_message():
-    assert stored(drafting().draft(PLACE, b"", "U", 1)).body == b""
-
-
 @pytest.mark.feature("F171", "F294")
 @pytest.mark.parametrize(
     ("kind", "code"),

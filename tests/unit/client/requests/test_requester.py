@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -31,15 +30,6 @@ async def test_what_a_handler_returns_is_the_reply(asked, producing, consuming) 
     async with producing() as mq, consuming() as other, other.listen("T", handler, replies=True):
         reply = await mq.request("T", b"ping", body_type=dict)
         assert reply.body == {"re": "ping"}
-
-
-async def test_a_plain_handler_replies_from_its_thread(asked, producing, consuming) -> None:
-    def handler(message):
-        return b"re " + message.body
-
-    async with producing() as mq, consuming() as other, other.listen("T", handler, replies=True):
-        replies = await asyncio.gather(*(mq.request("T", b"%d" % n) for n in range(8)))
-        assert [one.body for one in replies] == [b"re %d" % n for n in range(8)]
 
 
 async def test_without_replies_the_result_means_nothing(asked, producing, consuming, tools) -> None:

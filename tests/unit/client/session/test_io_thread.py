@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import os
 import threading
 
 import pytest
 
 from kourou import Client
 from kourou.client.session import io_thread
-from kourou.client.session.io_thread import ClientClosed, ForkedClient, ThreadQueue, background
+from kourou.client.session.io_thread import ClientClosed, ThreadQueue, background
 
 
 async def where() -> str:
@@ -137,28 +136,6 @@ def test_when_that_loop_has_ended_calls_say_so(broker, cluster):
     for call in (lambda: mq.send("T", b"x"), lambda: mq.admin.topics.list(), mq.close):
         with pytest.raises(ClientClosed, match="event loop that opened this client has ended"):
             asyncio.run(call())
-
-
-@pytest.mark.fault
-async def test_a_forked_child_gets_an_error(broker, cluster):
-    async with Client(ALONE, dial=cluster.dial) as mq:
-        await mq.send("T", b"x")
-        read_end, write_end = os.pipe()
-        child = os.fork()
-        if child == 0:
-            outcome = b"nothing"
-            try:
-                mq.send("T", b"y").send(None)
-            except ForkedClient:
-                outcome = b"told"
-            finally:
-                os.write(write_end, outcome)
-                os._exit(0)
-        os.close(write_end)
-        assert os.read(read_end, 100) == b"told"
-        os.close(read_end)
-        os.waitpid(child, 0)  # noqa: ASYNC222 - it has ended
-        await mq.send("T", b"z")
 
 
 # -- background tasks ------------------------------------------------------------------------------

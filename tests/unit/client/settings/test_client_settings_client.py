@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 
 import pytest
 
-from kourou import Client, ClientSettings, ConsumerSettings, sync
+from kourou import Client, ClientSettings, ConsumerSettings
 from kourou.engine.groups.membership import ConsumerPart, Heartbeat
 from kourou.errors import BadRequest
 from kourou.model.subscription import ConsumeFromWhere, MessageModel
 from kourou.protocol.messages.groups import HeartBeat
-from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
 from kourou_rigs.wire_core import CoreBroker
 
 pytestmark = pytest.mark.both_brokers
@@ -69,42 +67,6 @@ async def test_two_consumers_of_a_group_need_two_instance_names(broker, opened, 
                 pass
         async with other.listen("T", handler):
             pass
-
-
-@pytest.mark.feature("F286")
-def test_so_many_callbacks_run_at_once(cluster, broker, tools):
-    threads = 6  # more than the default
-    started, gate = threading.Semaphore(0), threading.Event()
-
-    def callback(_outcome):
-        started.release()
-        gate.wait(10 * PATIENCE_S)
-
-    settings = ClientSettings.from_rocketmq(clientCallbackExecutorThreads=str(threads))
-    with sync.Client(tools.NAMESRV, settings=settings, dial=cluster.dial) as mq:
-        try:
-            for number in range(threads):
-                mq.send_async("T", b"x", callback)
-                assert started.acquire(timeout=PATIENCE_S), f"only {number} run at once"
-            mq.send_async("T", b"x", callback)
-            mq.send("T", b"its answer comes behind the other's")
-            assert not started.acquire(blocking=False), "the seventh waits for a thread"
-        finally:
-            gate.set()
-
-
-@pytest.mark.feature("F287")
-async def test_routes_are_asked_for_again_in_this_interval(cluster, broker, opened, tools):
-    def asked() -> int:
-        return sum(
-            isinstance(request, GetRouteInfoByTopic) and request.topic == "T"
-            for _, request in cluster.asked
-        )
-
-    async with opened(pollNameServerInterval="10") as mq:
-        await mq.send("T", b"x")
-        async with asyncio.timeout(PATIENCE_S):
-            await tools.until(broker, lambda: asked() >= 3)
 
 
 @pytest.mark.feature("F288")

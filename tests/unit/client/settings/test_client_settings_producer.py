@@ -47,16 +47,6 @@ async def test_a_new_topic_copies_another_with_so_many_queues(cluster, broker, p
     assert len({result.queue for result in results}) == 6
 
 
-@pytest.mark.feature("F293")
-async def test_a_send_may_take_so_long(cluster, broker, producer):
-    async with producer(sendMsgTimeout="1234") as mq:
-        await mq.send("T", b"x")
-        await mq.send("T", b"x", timeout_ms=432)
-    [wire] = [wire for wire in cluster.wires if wire.address == broker.address]
-    first, second = (left for code, left in wire.deadlines if code == SendRecords.code)
-    assert 0 < second <= 432 < first <= 1234
-
-
 @pytest.mark.parametrize("retries", [0, 1, 4])
 @pytest.mark.feature("F168")
 async def test_so_many_attempts_follow_the_first(broker, producer, tools, retries):

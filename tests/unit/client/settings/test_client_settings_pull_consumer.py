@@ -57,19 +57,6 @@ async def test_a_pull_is_held_no_longer_than_this(broker, mq, suspend_ms, held_m
     assert pulls(broker)[0].suspend_timeout_millis == held_ms
 
 
-@pytest.mark.feature("F318", "F319")
-async def test_answers_are_waited_for_so_long(cluster, broker, mq):
-    settings = {
-        "brokerSuspendMaxTimeMillis": "10",
-        "consumerTimeoutMillisWhenSuspend": "4321",
-        "consumerPullTimeoutMillis": "1234",
-    }
-    one = await consumer(mq, **settings)
-    await one.pull(QUEUE, 0)
-    await one.pull(QUEUE, 0, wait_ms=5_000)
-    assert deadlines(cluster) == [1234, 4321]
-
-
 @pytest.mark.feature("F320", "F324")
 @pytest.mark.parametrize(
     ("settings", "share"),

@@ -121,28 +121,6 @@ async def test_a_new_group_begins_there(one_queue, consumer, tools, where, times
     assert pulls(one_queue)[0].queue_offset == begins
 
 
-@pytest.mark.feature("F304")
-@pytest.mark.parametrize(
-    ("strategy", "share"),
-    [
-        ("AVG", [0, 1]),
-        ("AVG_BY_CIRCLE", [0, 2]),
-        ("AllocateMessageQueueAveragelyByCircle", [0, 2]),
-        (lambda queues, _members, _me: [queues[3]], [3]),
-    ],
-)
-async def test_queues_are_shared_out_this_way(broker, consumer, tools, strategy, share):
-    settings = {"allocateMessageQueueStrategy": strategy}
-    async with consumer(**settings) as a, consumer(**settings) as b:
-        first, second = sorted((a, b), key=lambda mq: mq.client_id)
-        handler = tools.Inbox(1).handle
-        async with first.listen("T", handler) as one, second.listen("T", handler):
-            async with asyncio.timeout(PATIENCE_S):
-                await tools.until(
-                    broker, lambda: [queue.queue_id for queue in one.assigned] == share
-                )
-
-
 @pytest.mark.feature("F305", "F306")
 async def test_topics_and_the_handler_may_stand_in_the_settings(cluster, broker, consumer, tools):
     cluster.topics["U"] = (1, 1)

@@ -288,22 +288,6 @@ def test_a_commit_against_what_a_check_has_answered_is_refused(broker, topic, se
     sent.none(topic)
 
 
-def test_many_transactions_at_once_share_frames(broker, topic, sent):
-    async def story():
-        async with broker.async_client("shop") as mq:
-            mq.transaction_check(topic)(lambda message: None)
-
-            async def one(number):
-                async with mq.transaction(topic, b"%d" % number):
-                    pass
-
-            await asyncio.gather(*(one(number) for number in range(200)))
-
-    run(story)
-    sent.all(topic, 200)
-    assert open_halves(broker) == 0
-
-
 def test_a_check_registered_before_the_client_is_opened_answers(broker, topic, sent):
     mq = broker.client("shop")
 
