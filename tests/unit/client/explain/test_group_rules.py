@@ -19,7 +19,7 @@ from kourou.client.explain.facts import (
     Reset,
 )
 from kourou.client.explain.group_rules import causes_of_group, crossing
-from kourou.model.message import DELAY_LEVELS_MS, Property
+from kourou.model.message import DELAY_LEVELS_MS
 from kourou.model.subscription import (
     ConsumeFromWhere,
     ConsumeType,
@@ -93,33 +93,13 @@ def test_a_retry_without_a_level_is_due_at_an_unknown_time(group, judge, copy_of
     assert (cause.code, cause.facts["due_ms"]) == (CauseCode.IN_RETRY, None)
 
 
-def test_a_dead_letter_is_open_dealt_with_or_sent_again(group, judge, copy_of):
-    dead_letter = copy_of(
-        CopyKind.DEAD_LETTER,
-        1_500_000,
-        attempts=17,
-        topic="%DLQ%g",
-        **{Property.DLQ_REASON.value: "x"},
-    )
-    (cause,) = judge(group, dead_letter)
-    assert (cause.code, cause.facts["reason"], cause.facts["attempts"]) == (
-        CauseCode.DEAD_LETTERED,
-        "x",
-        17,
-    )
-    assert codes(judge(replace(group, dealt_with=1), dead_letter)) == [
-        CauseCode.DEAD_LETTER_DEALT_WITH
-    ]
+def test_of_a_dead_letter_that_failed_once_more_the_newest_counts(group, judge, copy_of):
+    dead_letter = copy_of(CopyKind.DEAD_LETTER, 1_500_000, attempts=17, topic="%DLQ%g")
     assert codes(judge(replace(group, dealt_with=0), dead_letter)) == [CauseCode.DEAD_LETTERED]
     again = copy_of(CopyKind.RETRY, 1_600_000, attempts=0)
-    (cause,) = judge(group, dead_letter, again)
-    assert (cause.code, cause.facts["dead_letter"]) == (CauseCode.REDRIVEN, "%DLQ%g/broker-a/0@0")
-    done = replace(group, retry_next=1)
-    assert codes(judge(done, dead_letter, again)) == [CauseCode.CONSUMED, CauseCode.REDRIVEN]
     failed = copy_of(CopyKind.DEAD_LETTER, 1_700_000, topic="%DLQ%g", offset=1)
-    assert codes(judge(done, dead_letter, again, failed)) == [CauseCode.DEAD_LETTERED], (
-        "the newest counts"
-    )
+    done = replace(group, retry_next=1)
+    assert codes(judge(done, dead_letter, again, failed)) == [CauseCode.DEAD_LETTERED]
 
 
 def test_copies_of_other_groups_are_theirs(group, judge, copy_of):
