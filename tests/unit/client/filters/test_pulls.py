@@ -122,16 +122,6 @@ async def test_one_that_is_stored_is_not_uploaded(broker, server, pulls):
     assert put_at(broker) == []
 
 
-@pytest.mark.feature("F241")
-async def test_a_held_pull_waits_at_the_filter_server(broker, server, pulls, producing, tools):
-    consumer = await pulls()
-    held = asyncio.ensure_future(consumer.pull(QUEUE, 5, expression=third, wait_ms=20_000))
-    await tools.until(broker, lambda: len(broker.holds) == 1)
-    async with producing() as mq:
-        await mq.send("T", b"9", queue=QUEUE)
-    assert [message.body for message in (await held).messages] == [b"9"]
-
-
 async def test_without_a_filter_server_nothing_is_pulled(broker, pulls):
     consumer = await pulls()
     with pytest.raises(FilterFailed, match="broker-a has no filter server online") as failed:
@@ -293,25 +283,6 @@ def listening(cluster):
     return make
 
 
-@pytest.mark.feature("F238", "F241", "F246")
-@pytest.mark.parametrize("ordered", [False, True])
-async def test_a_listener_gets_what_passes(broker, server, producing, listening, tools, ordered):
-    await tools.fill(producing, 20)
-    inbox = tools.Inbox(7)
-    async with listening() as mq, mq.listen("T", inbox.handle, third, ordered=ordered):
-        await asyncio.wait_for(inbox.full.wait(), 60)
-    assert sorted(map(int, inbox.bodies)) == list(range(0, 20, 3))
-    assert sum(broker.committed["g", "T", number] for number in range(4)) == 20, "over all of them"
-    assert {request.topic for request in pulled_at(broker)} <= {"%RETRY%g"}
-
-
-async def test_heartbeats_name_the_filter(broker, server, producing, listening, tools):
-    await tools.fill(producing, 1)
-    async with listening() as mq, mq.listen("T", tools.Inbox(1).handle, third) as listener:
-        (subscription, _) = listener._started.membership.subscriptions
-        assert (subscription.expression, subscription.class_filter_mode) == ("third", True)
-
-
 async def test_a_filter_that_fails_holds_its_queues_and_says_why_once(
     broker, server, producing, listening, tools, caplog
 ):
@@ -356,22 +327,6 @@ async def test_reasons_that_are_remembered_have_a_limit(
     ):
         await tools.until(broker, lambda: len(server.seen) > FILTER_REASONS_SAID_MAX + 40)
         assert 0 < len(listener._started._around.filters_said) <= FILTER_REASONS_SAID_MAX
-
-
-async def test_without_any_filter_server_consumers_wait(
-    cluster, broker, producing, listening, tools, caplog
-):
-    await tools.fill(producing, 20)
-    inbox = tools.Inbox(7)
-    async with listening() as mq, mq.listen("T", inbox.handle, third) as listener:
-        await tools.until(broker, lambda: len(listener.waiting) == 4)
-        assert {error.kind for error in listener.waiting.values()} == {UNSERVED}
-        assert {request.topic for request in pulled_at(broker)} <= {"%RETRY%g"}
-        cluster.filter_server(broker).passes = is_third
-        await asyncio.wait_for(inbox.full.wait(), 60)
-    assert sorted(map(int, inbox.bodies)) == list(range(0, 20, 3))
-    said = [one.getMessage() for one in caplog.records]
-    assert sum("broker-a has no filter server online" in text for text in said) == 1
 
 
 async def test_a_broker_that_comes_later_gets_the_filter_first(

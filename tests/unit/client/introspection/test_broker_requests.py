@@ -21,9 +21,7 @@ from kourou.client.session.heartbeats import GroupMembership
 from kourou.errors import BadRequest, Code, GroupNotFound, Rejected, Unavailable
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
 from kourou.model.topic import MessageQueue
-from kourou.protocol.bodies.status_bodies import (
-    decode_consumer_running_info,
-)
+from kourou.protocol.bodies.status_bodies import decode_consumer_running_info
 from kourou.protocol.messages.groups import (
     ConsumeMessageDirectly,
     GetConsumerRunningInfo,

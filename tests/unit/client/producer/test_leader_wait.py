@@ -10,7 +10,6 @@ from kourou.errors import Code, TopicNotFound, Unavailable, UnknownOutcome
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
 from kourou.protocol.messages.sends import SendRecords
-from kourou.sync import Client as BlockingClient
 from kourou_rigs.wire_broker import Answer, Cut
 
 WAIT_S = 20.0
@@ -83,25 +82,6 @@ async def test_what_may_be_stored_says_so_when_it_is_sent_again(
     (frame,) = follower.frames
     assert frame.attempt == 2, "so that the new leader looks for it"
     assert [one.message_id for one in follower.stored("T")] == [result.message_id]
-
-
-@pytest.mark.feature("F179")
-async def test_ordered_messages_stay_in_their_queue_and_in_their_order(
-    cluster, broker, follower, producing, tools
-):
-    cluster.broker("broker-b")
-    queue = MessageQueue("T", "broker-a", 2)
-    async with producing() as mq:
-        await mq.send("T", b"0", queue=queue)
-        await on_io(mq, cluster.nobody_leads, broker)
-        futures = []
-        for number in range(1, 5):
-            futures.append(await mq.send_async("T", b"%d" % number, queue=queue))
-            await looked(cluster, tools, broker, 1)
-        await on_io(mq, cluster.lead, follower)
-        results = [await future for future in futures]
-    assert {result.queue for result in results} == {queue}
-    assert [one.body for one in follower.stored("T", 2)] == tools.numbers(5)
 
 
 @pytest.mark.feature("F179", "F181")
@@ -254,12 +234,3 @@ async def test_a_oneway_message_is_lost_where_nobody_leads(cluster, broker, foll
         await on_io(mq, cluster.lead, follower)
         await mq.send("T", b"last")
     assert {one.body for one in follower.stored("T")} == {b"first", b"last"}
-
-
-def test_threads_wait_likewise(cluster, broker, follower):
-    cluster.nobody_leads(broker)
-    with BlockingClient("127.0.0.1:9876", group="p", dial=cluster.dial) as mq:
-        loop = mq._client.io.loop
-        loop.call_soon_threadsafe(loop.call_later, 0.1, cluster.lead, follower)
-        assert mq.send("T", b"x").queue.broker_name == "broker-a"
-    assert len(follower.stored("T")) == 1

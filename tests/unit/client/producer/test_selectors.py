@@ -12,9 +12,8 @@ from kourou.client.producer.selectors import (
     avoid_for_ms,
     chosen_queue,
     queue_of_key,
-    require_queues,
 )
-from kourou.errors import BadRequest, Unavailable
+from kourou.errors import BadRequest
 from kourou.model.message import Message
 from kourou.model.topic import MessageQueue
 
@@ -75,11 +74,6 @@ def test_the_key_whose_hash_is_the_smallest_integer_has_a_queue():
 def test_a_selector_may_not_invent_queues():
     with pytest.raises(BadRequest, match=", which is not a writable queue of the topic"):
         chosen_queue(A, lambda *_: B[0], Message("T", b"x"), None)
-
-
-def test_no_queues_is_unavailable():
-    with pytest.raises(Unavailable, match="'T'"):
-        require_queues([], "T")
 
 
 # -- RocketMQ's latency avoidance ------------------------------------------------------------------
