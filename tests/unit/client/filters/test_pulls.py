@@ -76,7 +76,7 @@ def put_at(broker) -> list[PutFilter]:
 # -- pull consumers -------------------------------------------------------------------------------
 
 
-@pytest.mark.feature("F238", "F240", "F241")
+@pytest.mark.feature("F238", "F240", "F241", "F246")
 async def test_a_pull_goes_to_the_filter_server_and_brings_what_passes(broker, server, pulls):
     consumer = await pulls()
     result = await consumer.pull(QUEUE, 0, expression=third)
