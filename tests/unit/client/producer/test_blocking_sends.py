@@ -26,14 +26,6 @@ def mq(cluster, broker, tools):
         yield client
 
 
-@pytest.mark.feature("F164")
-def test_one_message(broker, mq):
-    result = mq.send("T", "hello", tag="A", keys=["k"])
-    [stored] = broker.stored("T")
-    assert (stored.body, stored.tag, stored.keys) == (b"hello", "A", ("k",))
-    assert (result.status, result.offset) == (SendStatus.SEND_OK, stored.offset)
-
-
 def test_the_queue_is_chosen_in_the_same_ways(mq):
     queue = MessageQueue("T", "broker-a", 3)
     assert mq.send("T", b"", queue=queue).queue == queue

@@ -310,21 +310,6 @@ async def test_a_pause_follows_a_pull_that_brought_messages(one_queue, consumer,
         assert len(pulls(one_queue)) == 1
 
 
-@pytest.mark.feature("F313")
-async def test_one_call_takes_so_many_messages(one_queue, consumer, tools):
-    await tools.fill(consumer, 10)
-    inbox, sizes = tools.Inbox(10), []
-
-    async def handler(messages):
-        sizes.append(len(messages))
-        await inbox.handle(messages)
-
-    settings = {"consumeMessageBatchMaxSize": "4", "consumeThreadMax": "1"}
-    async with consumer(**settings) as mq, mq.listen("T", handler, batch=True):
-        await inbox.full.wait()
-    assert sizes == [4, 4, 2]
-
-
 @pytest.mark.feature("F314")
 @pytest.mark.parametrize(("count", "bulk_bytes"), [(7, "0"), (7, "1048576"), (32, "1048576")])
 async def test_one_pull_asks_for_so_many_messages(one_queue, consumer, tools, bulk_bytes, count):
@@ -362,28 +347,6 @@ async def test_pulls_are_held_so_long_and_waited_for_so_long(
     assert bool(first.sys_flag & PullFlag.SUSPEND) is held
     deadlines = [left for wire in cluster.wires for code, left in wire.deadlines if code == 11]
     assert set(deadlines) == {6543}
-
-
-@pytest.mark.parametrize(("pause_ms", "attempts"), [("30000", 1), ("10", 12)])
-async def test_an_ordered_queue_hands_its_failed_message_over_again_after_this_pause(
-    one_queue, consumer, tools, pause_ms, attempts
-):
-    await tools.fill(consumer, 1)
-    seen = []
-
-    async def handler(message):
-        seen.append(message.attempt)
-        raise ValueError("no")
-
-    settings = {"suspendCurrentQueueTimeMillis": pause_ms}
-    async with (
-        consumer(**settings) as mq,
-        mq.listen("T", handler, ordered=True) as listener,
-    ):
-        async with asyncio.timeout(PATIENCE_S):
-            await tools.until(one_queue, lambda: len(seen) >= attempts)
-        await settled(listener)
-        assert len(seen) == 1 or pause_ms == "10"
 
 
 @pytest.mark.parametrize(("pause_ms", "asked"), [("3600000", 1), ("5", 12)])
