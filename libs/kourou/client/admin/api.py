@@ -17,7 +17,7 @@ from kourou.client.explain.api import Explain
 from kourou.client.session.client_session import Session
 from kourou.client.session.connections import body_of
 from kourou.client.session.io_thread import on_io_thread
-from kourou.errors import BadRequest, TopicNotFound
+from kourou.errors import TopicNotFound
 from kourou.model.topic import WRITE
 from kourou.protocol.bodies.broker_bodies import SettingView, decode_setting_views
 from kourou.protocol.bodies.route_bodies import ClusterInfo, decode_kv_table
@@ -40,15 +40,6 @@ class BrokersApi(AdminApi):
 
     Methods take the broker's name and send the request to the broker's leader.
     """
-
-    async def _leader(self, broker_name: str) -> str:
-        leaders = await self._leaders()
-        if broker_name not in leaders:
-            raise BadRequest(
-                f"broker {broker_name!r} is unknown or has no leader",
-                hint=f"brokers with a leader: {', '.join(leaders)}",
-            )
-        return leaders[broker_name]
 
     @on_io_thread
     async def names(self) -> list[str]:

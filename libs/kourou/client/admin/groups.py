@@ -347,9 +347,7 @@ class OffsetsApi(AdminApi):
         Raises Unavailable if a queue's broker has no leader.
         """
         for queue, offset in offsets.items():
-            address = (await self._leaders_of(queue.topic)).get(queue.broker_name)
-            if address is None:
-                raise Unavailable(f"broker {queue.broker_name} of {queue!s} has no leader")
+            address = await self._leader_of(queue)
             request = UpdateConsumerOffset(
                 consumer_group=group,
                 topic=queue.topic,
