@@ -109,6 +109,16 @@ class Watch:
             del self.running[message.queue]
 
 
+class Store(dict):
+    """An offset store that is empty, hence false, at first."""
+
+    async def load(self, queue):
+        return self.get(queue)
+
+    async def save(self, offsets):
+        self.update(offsets)
+
+
 class Gate:
     """Counts down to an event, across threads."""
 
@@ -224,6 +234,7 @@ def tools():
         Inbox=Inbox,
         Watch=Watch,
         Gate=Gate,
+        Store=Store,
         until=until,
         no_reply_in_time=no_reply_in_time,
         fill=fill,

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from kourou.client.producer import leader_wait
 from kourou.errors import Code, TopicNotFound, Unavailable, UnknownOutcome
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
@@ -234,3 +235,47 @@ async def test_a_oneway_message_is_lost_where_nobody_leads(cluster, broker, foll
         await on_io(mq, cluster.lead, follower)
         await mq.send("T", b"last")
     assert {one.body for one in follower.stored("T")} == {b"first", b"last"}
+
+
+# -- leaders that keep their connections and answer nothing ----------------------------------------
+
+
+@pytest.fixture
+def freeze(broker, monkeypatch):
+    """Stops the leader's process: connections stand, and nothing is answered. Nobody waits long."""
+    monkeypatch.setattr(leader_wait, "SILENT_MS", 0)
+    monkeypatch.setattr(leader_wait, "REFRESH_MS", 20)
+    return lambda: broker._handlers.update({SendRecords: lambda *_: None})
+
+
+@pytest.mark.feature("F168", "F230")
+async def test_what_a_frozen_leader_had_goes_to_the_next_one(
+    cluster, broker, follower, producing, freeze, tools
+):
+    async with producing() as mq:
+        await mq.send("T", b"before")
+        freeze()
+        sending = asyncio.ensure_future(mq.send("T", b"x"))
+        await looked(cluster, tools, broker)
+        assert not sending.done(), "a leader that is slow keeps what it has"
+        await on_io(mq, cluster.lead, follower)
+        result = await sending
+    (frame,) = follower.frames
+    assert frame.attempt == 2, "so that the new leader looks for it"
+    assert result.message_id in {one.message_id for one in follower.stored("T")}
+
+
+@pytest.mark.feature("F168", "F230")
+async def test_it_goes_to_the_next_leader_of_that_broker_and_not_to_another_broker(
+    cluster, broker, follower, producing, freeze, tools
+):
+    """The next leader may have it already, and looks for it; another broker cannot know."""
+    other = cluster.broker("broker-b")
+    async with producing() as mq:
+        freeze()
+        sending = [asyncio.ensure_future(mq.send("T", b"x")) for _ in range(8)]
+        await looked(cluster, tools, broker)
+        await on_io(mq, cluster.lead, follower)
+        await asyncio.gather(*sending)
+    assert {frame.attempt for frame in other.frames} == {1}
+    assert {frame.attempt for frame in follower.frames} == {2}

@@ -136,20 +136,10 @@ async def test_a_registered_topic_that_comes_later_is_told(cluster, broker, tool
             await told.wait()
 
 
-class Store(dict):
-    """An offset store that is empty, hence false, at first."""
-
-    async def load(self, queue):
-        return self.get(queue)
-
-    async def save(self, offsets):
-        self.update(offsets)
-
-
 @pytest.mark.feature("F322")
 async def test_progress_is_kept_in_the_store_of_the_settings(broker, mq, tools):
     await mq.send_batch("T", tools.numbers(5), queue=QUEUE)
-    store = Store()
+    store = tools.Store()
     one = await consumer(mq, offsetStore=store)
     await one.assign([QUEUE])
     await one.poll(count_max=3, wait_ms=0)

@@ -165,20 +165,10 @@ async def test_without_topic_or_handler_there_is_nothing_to_do(broker, consumer,
             mq.listen("T")
 
 
-class Store(dict):
-    """An offset store that is empty, hence false, at first."""
-
-    async def load(self, queue):
-        return self.get(queue)
-
-    async def save(self, offsets):
-        self.update(offsets)
-
-
 @pytest.mark.feature("F307")
 async def test_progress_is_kept_in_the_store_of_the_settings(one_queue, consumer, tools):
     await tools.fill(consumer, 5)
-    store, inbox = Store(), tools.Inbox(5)
+    store, inbox = tools.Store(), tools.Inbox(5)
     async with consumer(offsetStore=store) as mq, mq.listen("T", inbox.handle):
         await inbox.full.wait()
     assert store[MessageQueue("T", "broker-a", 0)] == 5
