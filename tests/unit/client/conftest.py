@@ -14,24 +14,14 @@ from kourou.model.subscription import ConsumeFromWhere
 from kourou.protocol.messages.sends import SendRecords
 from kourou_rigs.wire_broker import WireBroker
 from kourou_rigs.wire_cluster import WireCluster
-from kourou_rigs.wire_core import CoreBroker
 
 NAMESRV = "127.0.0.1:9876"
 
 
 @pytest.fixture
-def cluster(request) -> WireCluster:
-    """A cluster in memory; tests marked `both_brokers` run with the real core as well."""
-    return WireCluster(getattr(request, "param", WireBroker))
-
-
-def pytest_generate_tests(metafunc):
-    if (
-        metafunc.definition.get_closest_marker("both_brokers")
-        and "cluster" in metafunc.fixturenames
-    ):
-        kinds = {"fake": WireBroker, "core": CoreBroker}
-        metafunc.parametrize("cluster", list(kinds.values()), ids=list(kinds), indirect=True)
+def cluster() -> WireCluster:
+    """A cluster in memory."""
+    return WireCluster()
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import logging
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,7 @@ def test_bad_values_are_refused(kind, settings):
         kind.from_rocketmq(**settings)
 
 
+@cache
 def attributes_read() -> set[str]:
     """The name of every attribute that some module of the client reads for more than a check."""
     (folder,) = kourou.client.__path__

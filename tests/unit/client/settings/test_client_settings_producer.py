@@ -12,7 +12,6 @@ from kourou.model.message import SysFlag
 from kourou.protocol.messages.sends import SendRecords
 from kourou_rigs.wire_broker import Answer
 
-pytestmark = pytest.mark.both_brokers
 EASY = b"flight " * 20
 
 

@@ -11,7 +11,6 @@ from kourou.errors import BadRequest, UnknownOutcome
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.pulls import PullMessage
 
-pytestmark = pytest.mark.both_brokers
 PATIENCE_S = 10
 QUEUE = MessageQueue("T", "broker-a", 0)
 

@@ -16,7 +16,6 @@ from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.pulls import PullFlag, PullMessage
 from kourou_rigs.wire_broker import Answer
 
-pytestmark = pytest.mark.both_brokers
 PATIENCE_S = 10
 ROUND_TRIPS = 30
 """After so many turns of the client's loop all that would have been pulled has been."""
