@@ -292,7 +292,7 @@ def test_one_pull_brings_so_many_messages(cluster, topic, group) -> None:
 # -- order ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.feature("F181", "F182")
+@pytest.mark.feature("F181", "F182", "F016", "F183")
 @pytest.mark.parametrize("strict", [False, True], ids=["normal", "strict"])
 def test_keys_while_a_broker_is_gone(tmp_path: Path, monkeypatch, strict: bool) -> None:
     """Normally its keys go to other queues, and come back; in strict order they cannot be sent."""

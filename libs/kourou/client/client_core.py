@@ -73,10 +73,7 @@ class ClientCore:
         settings: ClientSettings,
         *,
         options: Mapping[str, str] | None = None,
-        clock: Clock | None = None,
         dial: Dial | None = None,
-        chance: random.Random | None = None,
-        fetch_list: Callable[[str], str] | None = None,
     ) -> None:
         self.settings = settings
         options = {**process_options(), **(options or {})}
@@ -88,14 +85,13 @@ class ClientCore:
             environment=os.environ,
             list_url=settings.namesrv_list_url,
         )
-        self.clock: Clock = clock or io_thread.clock_at(_key(self._found))
+        self.clock: Clock = io_thread.clock_at(_key(self._found))
         curve = client_curve(settings, os.environ)
         self._dial = dial or zmq_dial(self.clock, curve, busy_poll_us=settings.busy_poll_us)
         self.dials_in_clear = not dial and not curve and isinstance(self.clock, SystemClock)
         """Whether threads may open connections; requires ZeroMQ, clear text and real time."""
 
-        self._chance = chance or random.Random()
-        self._fetch_list = fetch_list
+        self._chance = random.Random()
         self._io: Io | None = None
         self._thread: Io | None = None
         self._twin: ClientCore | None = None
@@ -168,7 +164,6 @@ class ClientCore:
             dial=self._dial,
             clock=self.clock,
             chance=self._chance,
-            fetch_list=self._fetch_list,
             tracing=self.tracing,
         )
         await session.open()

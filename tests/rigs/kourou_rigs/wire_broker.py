@@ -18,16 +18,11 @@ from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.heartbeat_body import decode_heartbeat
 from kourou.protocol.bodies.lists_body import encode_consumer_ids
 from kourou.protocol.bodies.statistics_bodies import (
-    OffsetWrapper,
-    TopicOffset,
-    encode_consume_stats,
     encode_offset_table,
-    encode_topic_stats,
 )
 from kourou.protocol.messages import groups, pulls, sends
 from kourou.protocol.messages.broker_admin import (
     DeleteTopicInBroker,
-    GetTopicStatsInfo,
     UpdateAndCreateTopic,
 )
 from kourou.protocol.messages.filter_server import PutFilter
@@ -119,7 +114,6 @@ class WireBroker:
         self.holds: list[Hold] = []
         self.seen: list[Request] = []
         self.frames: list[sends.SendRecords] = []
-        self.settings: dict[str, str] = {}
         self.retry_times_max = 16
         self.intercept: Callable[[Request], Answer | None] | None = None
         self.filters = WireFilters()
@@ -141,14 +135,11 @@ class WireBroker:
             pulls.GetEarliestMsgStoreTime: self._earliest,
             pulls.SearchOffsetByTimestamp: self._by_time,
             pulls.InvokeBrokerToResetOffset: self._reset,
-            groups.GetConsumeStats: self._consume_stats,
             PutFilter: lambda _wire, _number, request, body: Answer(
                 header=self.filters.put(request, body)
             ),
-            groups.UpdateAndCreateSubscriptionGroup: self._yes,
             UpdateAndCreateTopic: self._create_topic,
             DeleteTopicInBroker: self._delete_topic,
-            GetTopicStatsInfo: self._topic_stats,
             pulls.ViewMessageById: self._view,
             pulls.QueryMessage: self._query,
         }
@@ -424,9 +415,6 @@ class WireBroker:
 
     # -- administration ---------------------------------------------------------------------------
 
-    def _yes(self, *_: object) -> Answer:
-        return Answer()
-
     def _create_topic(
         self, _wire: Wire, _number: int, request: UpdateAndCreateTopic, _body: bytes
     ) -> Answer:
@@ -439,31 +427,6 @@ class WireBroker:
         for target in [target for target in self.queues if target[0] == request.topic]:
             del self.queues[target]
         return Answer()
-
-    def _topic_stats(
-        self, _wire: Wire, _number: int, request: GetTopicStatsInfo, _body: bytes
-    ) -> Answer:
-        table = {
-            MessageQueue(topic, self.name, number): TopicOffset(
-                min_offset=self.min_offsets.get((topic, number), 0), max_offset=len(records)
-            )
-            for (topic, number), records in self.queues.items()
-            if topic == request.topic
-        }
-        return Answer(body=encode_topic_stats(table))
-
-    def _consume_stats(
-        self, _wire: Wire, _number: int, request: groups.GetConsumeStats, _body: bytes
-    ) -> Answer:
-        table = {
-            MessageQueue(topic, self.name, number): OffsetWrapper(
-                broker_offset=len(records),
-                consumer_offset=self.committed.get((request.consumer_group, topic, number), 0),
-            )
-            for (topic, number), records in self.queues.items()
-            if request.topic in (None, topic)
-        }
-        return Answer(body=encode_consume_stats(table))
 
     def _view(
         self, _wire: Wire, _number: int, request: pulls.ViewMessageById, _body: bytes

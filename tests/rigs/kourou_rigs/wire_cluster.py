@@ -64,7 +64,6 @@ class WireCluster:
         self.filter_servers: dict[str, WireFilterServer] = {}
         self.topics: dict[str, tuple[int, int]] = {"TBW102": (8, 8)}
         self.perms: dict[str, int] = {}
-        self.order: dict[str, str] = {}
         self.down: set[str] = set()
         self.leaders: dict[str, str] = {}
         self.asked: list[tuple[str, Request]] = []
@@ -164,7 +163,6 @@ class WireCluster:
                 for broker in self.brokers.values()
                 if any(one.broker is broker for one in self.filter_servers.values())
             },
-            order_topic_conf=self.order.get(topic),
         )
 
     def _leader_of(self, name: str) -> str:

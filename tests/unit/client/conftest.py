@@ -14,24 +14,14 @@ from kourou.model.subscription import ConsumeFromWhere
 from kourou.protocol.messages.sends import SendRecords
 from kourou_rigs.wire_broker import WireBroker
 from kourou_rigs.wire_cluster import WireCluster
-from kourou_rigs.wire_core import CoreBroker
 
 NAMESRV = "127.0.0.1:9876"
 
 
 @pytest.fixture
-def cluster(request) -> WireCluster:
-    """A cluster in memory; tests marked `both_brokers` run with the real core as well."""
-    return WireCluster(getattr(request, "param", WireBroker))
-
-
-def pytest_generate_tests(metafunc):
-    if (
-        metafunc.definition.get_closest_marker("both_brokers")
-        and "cluster" in metafunc.fixturenames
-    ):
-        kinds = {"fake": WireBroker, "core": CoreBroker}
-        metafunc.parametrize("cluster", list(kinds.values()), ids=list(kinds), indirect=True)
+def cluster() -> WireCluster:
+    """A cluster in memory."""
+    return WireCluster()
 
 
 @pytest.fixture
@@ -107,6 +97,16 @@ class Watch:
         finally:
             self.seen.append(message.body)
             del self.running[message.queue]
+
+
+class Store(dict):
+    """An offset store that is empty, hence false, at first."""
+
+    async def load(self, queue):
+        return self.get(queue)
+
+    async def save(self, offsets):
+        self.update(offsets)
 
 
 class Gate:
@@ -190,6 +190,17 @@ def on_send(answer):
     return intercept
 
 
+def core(mq):
+    """The part of a client that consumes: itself, or its twin on a thread of its own."""
+    return mq._client._twin or mq._client
+
+
+async def refresh(mq, topic="T") -> None:
+    """Ask the name server for a route again."""
+    client = core(mq)
+    await client.io.run(client.session.routes.refresh(topic))
+
+
 def slowly(listener, gate=None):
     """Messages of this listener take their time to go back, or wait for a gate."""
     way = listener._started._send_back
@@ -213,10 +224,13 @@ def tools():
         Inbox=Inbox,
         Watch=Watch,
         Gate=Gate,
+        Store=Store,
         until=until,
         no_reply_in_time=no_reply_in_time,
         fill=fill,
         numbers=numbers,
         on_send=on_send,
         slowly=slowly,
+        core=core,
+        refresh=refresh,
     )

@@ -18,6 +18,7 @@ async def test_a_closed_client_says_so(cluster, producing):
         await mq.send("T", b"")
 
 
+@pytest.mark.feature("F165")
 async def test_closing_waits_for_outcomes(cluster, producing):
     broker = cluster.broker()
     async with producing() as mq:

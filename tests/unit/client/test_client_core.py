@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from kourou import ClientSettings
-from kourou.client.client_core import ClientCore, local_address, process_options
+from kourou.client.client_core import ClientCore, client_id, local_address, process_options
 from kourou.client.session.discovery import NameServers
-from kourou.client.session.io_thread import ClientClosed, ForkedClient
+from kourou.client.session.io_thread import ForkedClient
 from kourou.errors import BadRequest, ConfigError
 
 
@@ -64,18 +64,6 @@ def test_client_ids(cluster):
     finally:
         closed(first)
         closed(second)
-
-
-def test_before_and_after_it_is_open(cluster):
-    client = core(cluster)
-    with pytest.raises(ClientClosed):
-        _ = client.session
-    opened(client)
-    assert client.is_open
-    closed(client)
-    assert not client.is_open
-    with pytest.raises(ClientClosed):
-        _ = client.session
 
 
 def test_a_bad_name_is_refused_and_nothing_stays(cluster):
@@ -132,3 +120,22 @@ def test_an_option_that_promises_tls_is_refused(name):
     ):
         ClientCore("127.0.0.1:9876", ClientSettings(), options={name: "true"})
     ClientCore("127.0.0.1:9876", ClientSettings(), options={name: "false"})
+
+
+# -- client IDs ------------------------------------------------------------------------------------
+
+
+@pytest.mark.feature("F285")
+def test_the_default_instance_is_unique_in_and_between_processes():
+    ids = {client_id("1.2.3.4", "DEFAULT", pid=p, number=n) for p in (1, 2) for n in (1, 2)}
+    assert len(ids) == 4
+    assert "1.2.3.4@1#2" in ids
+
+
+def test_a_unit_name_is_appended():
+    assert client_id("1.2.3.4", "x", pid=1, number=1, unit_name="u") == "1.2.3.4@x@u"
+
+
+def test_an_id_has_a_limit():
+    with pytest.raises(BadRequest):
+        client_id("1.2.3.4", "x" * 300, pid=1, number=1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kourou.client.admin.users import UsersApi
+
 from kourou.client.admin.base_api import AdminApi
 from kourou.client.admin.dead_letters import DeadLettersApi
 from kourou.client.admin.filters import FiltersApi
@@ -13,12 +15,11 @@ from kourou.client.admin.messages import MessagesApi, Reading
 from kourou.client.admin.name_servers import NameServersApi
 from kourou.client.admin.replicas import ReplicasApi
 from kourou.client.admin.topics import TopicsApi
-from kourou.client.admin.users import UsersApi
 from kourou.client.explain.api import Explain
 from kourou.client.session.client_session import Session
 from kourou.client.session.connections import body_of
 from kourou.client.session.io_thread import on_io_thread
-from kourou.errors import BadRequest, TopicNotFound
+from kourou.errors import TopicNotFound
 from kourou.model.topic import WRITE
 from kourou.protocol.bodies.broker_bodies import SettingView, decode_setting_views
 from kourou.protocol.bodies.route_bodies import ClusterInfo, decode_kv_table
@@ -41,15 +42,6 @@ class BrokersApi(AdminApi):
 
     Methods take the broker's name and send the request to the broker's leader.
     """
-
-    async def _leader(self, broker_name: str) -> str:
-        leaders = await self._leaders()
-        if broker_name not in leaders:
-            raise BadRequest(
-                f"broker {broker_name!r} is unknown or has no leader",
-                hint=f"brokers with a leader: {', '.join(leaders)}",
-            )
-        return leaders[broker_name]
 
     @on_io_thread
     async def names(self) -> list[str]:

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Collection
 from kourou.client.session.client_session import Session
 from kourou.client.session.connections import Pauses, body_of, nobody_leads, was_lost
 from kourou.errors import BadRequest, KourouError, TopicNotFound, Unavailable
-from kourou.model.topic import BrokerData
+from kourou.model.topic import BrokerData, MessageQueue
 from kourou.protocol.bodies.route_bodies import ClusterInfo, decode_cluster_info
 from kourou.protocol.messages.namesrv import GetBrokerClusterInfo
 from kourou.protocol.request import Request
@@ -74,6 +74,23 @@ class AdminApi:
         if not found:
             raise Unavailable("no broker with a leader is registered")
         return self._remembered(found)
+
+    async def _leader(self, broker_name: str) -> str:
+        """Return the leader address of one broker. Raises BadRequest if there is none."""
+        leaders = await self._leaders()
+        if broker_name not in leaders:
+            raise BadRequest(
+                f"broker {broker_name!r} is unknown or has no leader",
+                hint=f"brokers with a leader: {', '.join(leaders)}",
+            )
+        return leaders[broker_name]
+
+    async def _leader_of(self, queue: MessageQueue) -> str:
+        """Return the leader address of a queue's broker. Raises Unavailable if there is none."""
+        address = (await self._leaders_of(queue.topic)).get(queue.broker_name)
+        if address is None:
+            raise Unavailable(f"broker {queue.broker_name} of {queue!s} has no leader")
+        return address
 
     async def _looks(self, cluster: str | None) -> AsyncIterator[list[BrokerData]]:
         """Yield the list of brokers repeatedly, with growing pauses, for ADMIN_TIMEOUT_MS."""

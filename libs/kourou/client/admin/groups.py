@@ -6,7 +6,7 @@ A consumer is connected to every broker of its topics, so any broker that knows 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -75,6 +75,7 @@ from kourou.protocol.messages.pulls import (
 )
 
 Connections: TypeAlias = list[ClientConnection]
+Names: TypeAlias = list[str]
 
 TO_THE_END_MS = -1
 """A reset time that means the end of the queue: skip everything."""
@@ -169,13 +170,7 @@ class GroupsApi(AdminApi):
 
         Raises Rejected if there is none.
         """
-        addresses = (await self._leaders()).values()
-        request = GetConsumerConnectionList(consumer_group=group)
-        found: dict[str, ClientConnection] = {}
-        for reply in await self._answers(addresses, request):
-            for member in decode_consumer_connection(body_of(reply)).connections:
-                found.setdefault(member.client_id, member)
-        return [found[name] for name in sorted(found)]
+        return list((await self.connections(group)).connections)
 
     @on_io_thread
     async def connections(self, group: str) -> ConsumerConnection:
@@ -186,15 +181,9 @@ class GroupsApi(AdminApi):
         """
         addresses = (await self._leaders()).values()
         request = GetConsumerConnectionList(consumer_group=group)
-        found: ConsumerConnection | None = None
-        members: dict[str, ClientConnection] = {}
-        for reply in await self._answers(addresses, request):
-            connected = decode_consumer_connection(body_of(reply))
-            found = found or connected
-            for member in connected.connections:
-                members.setdefault(member.client_id, member)
-        assert found is not None, "no answer is an error"
-        return replace(found, connections=[members[name] for name in sorted(members)])
+        replies = await self._answers(addresses, request)
+        found = [decode_consumer_connection(body_of(reply)) for reply in replies]
+        return replace(found[0], connections=_each_once(one.connections for one in found))
 
     @on_io_thread
     async def producers(self, group: str) -> Connections:
@@ -204,11 +193,17 @@ class GroupsApi(AdminApi):
         """
         addresses = (await self._leaders()).values()
         request = GetProducerConnectionList(producer_group=group)
-        found: dict[str, ClientConnection] = {}
-        for reply in await self._answers(addresses, request):
-            for member in decode_producer_connection(body_of(reply)).connections:
-                found.setdefault(member.client_id, member)
-        return [found[name] for name in sorted(found)]
+        replies = await self._answers(addresses, request)
+        return _each_once(decode_producer_connection(body_of(one)).connections for one in replies)
+
+
+def _each_once(listed: Iterable[Sequence[ClientConnection]]) -> Connections:
+    """Return the clients of all brokers' lists, each once, sorted by client ID."""
+    found: dict[str, ClientConnection] = {}
+    for clients in listed:
+        for client in clients:
+            found.setdefault(client.client_id, client)
+    return [found[name] for name in sorted(found)]
 
 
 class OffsetsApi(AdminApi):
@@ -352,9 +347,7 @@ class OffsetsApi(AdminApi):
         Raises Unavailable if a queue's broker has no leader.
         """
         for queue, offset in offsets.items():
-            address = (await self._leaders_of(queue.topic)).get(queue.broker_name)
-            if address is None:
-                raise Unavailable(f"broker {queue.broker_name} of {queue!s} has no leader")
+            address = await self._leader_of(queue)
             request = UpdateConsumerOffset(
                 consumer_group=group,
                 topic=queue.topic,
@@ -438,7 +431,7 @@ class MembersApi(AdminApi):
         self, group: str, *, stacks: bool = False
     ) -> dict[str, ConsumerRunningInfo | KourouError]:
         """Return the running info of every consumer by client ID, or the error if it gave none."""
-        ids = sorted(await self._ids(group))
+        ids = await self._ids(group)
         found = await asyncio.gather(
             *(self.running_info(group, client_id, stacks=stacks) for client_id in ids),
             return_exceptions=True,
@@ -460,14 +453,11 @@ class MembersApi(AdminApi):
             for client_id, info in (await self.running_infos(group)).items()
         }
 
-    async def _ids(self, group: str) -> set[str]:
+    async def _ids(self, group: str) -> Names:
         request = GetConsumerConnectionList(consumer_group=group)
-        ids: set[str] = set()
-        for reply in await self._answers((await self._leaders()).values(), request):
-            ids.update(
-                one.client_id for one in decode_consumer_connection(body_of(reply)).connections
-            )
-        return ids
+        replies = await self._answers((await self._leaders()).values(), request)
+        listed = (decode_consumer_connection(body_of(reply)).connections for reply in replies)
+        return [one.client_id for one in _each_once(listed)]
 
     @on_io_thread
     async def positions(

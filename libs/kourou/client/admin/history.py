@@ -157,20 +157,15 @@ class HistoryApi(AdminApi):
         return _decisions(name, decode_event_views(body_of(reply)))
 
     async def _one(self, broker: str | None) -> tuple[str, str]:
+        if broker is not None:
+            return broker, await self._leader(broker)
         leaders = await self._leaders()
-        if broker is None:
-            if len(leaders) > 1:
-                raise BadRequest(
-                    "no broker is given; each broker has its own history",
-                    hint=f"choose one of {', '.join(leaders)}",
-                )
-            return next(iter(leaders.items()))
-        if broker not in leaders:
+        if len(leaders) > 1:
             raise BadRequest(
-                f"broker {broker!r} is unknown or has no leader",
-                hint=f"brokers with a leader: {', '.join(leaders)}",
+                "no broker is given; each broker has its own history",
+                hint=f"choose one of {', '.join(leaders)}",
             )
-        return broker, leaders[broker]
+        return next(iter(leaders.items()))
 
 
 def _decisions(broker_name: str, events: list[EventView]) -> list[HistoryEvent]:

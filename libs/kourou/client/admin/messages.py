@@ -254,9 +254,7 @@ class MessagesApi(AdminApi):
         self, queue: MessageQueue, offset: int, *, count: int = 10, group: str | None = None
     ) -> QueueLook:
         """Return queue entries from an offset on, and whether `group` would get their messages."""
-        address = (await self._leaders_of(queue.topic)).get(queue.broker_name)
-        if address is None:
-            raise Unavailable(f"broker {queue.broker_name} of {queue!s} has no leader")
+        address = await self._leader_of(queue)
         request = QueryConsumeQueue(
             topic=queue.topic,
             queue_id=queue.queue_id,
@@ -275,11 +273,9 @@ class MessagesApi(AdminApi):
         Lists all groups that subscribe to its topic, or have offsets in it, at the broker that
         stores the message. Raises Unavailable if that broker has no leader.
         """
-        topic, queue = message.queue.topic, message.queue
-        address = (await self._leaders_of(topic)).get(queue.broker_name)
-        if address is None:
-            raise Unavailable(f"broker {queue.broker_name} of {queue!s} has no leader")
-        reply = await self._ask(address, QueryTopicConsumeByWho(topic=topic))
+        address = await self._leader_of(message.queue)
+        request = QueryTopicConsumeByWho(topic=message.queue.topic)
+        reply = await self._ask(address, request)
         groups = sorted(decode_group_list(body_of(reply)))
         return list(await asyncio.gather(*(self._track(address, one, message) for one in groups)))
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from kourou.client.consumer.handlers import HandlerRunner, Item
@@ -56,6 +56,43 @@ BROKEN_OFF = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
 
 _log = logging.getLogger("kourou.client.consume")
 _NOTHING_SAID = object()
+
+
+def offsets_by_lease(items: Iterable[Item]) -> dict[MessageLease, list[int]]:
+    """Return the offsets of the items' messages by the lease of each."""
+    by_lease: dict[MessageLease, list[int]] = {}
+    for item in items:
+        for message in item if type(item) is list else (item,):
+            offsets = by_lease.get(message.lease)
+            if offsets is None:
+                offsets = by_lease[message.lease] = []
+            offsets.append(message.offset)
+    return by_lease
+
+
+def log_refusal(
+    group: str,
+    messages: Sequence[ReceivedMessage],
+    error: BaseException,
+    *,
+    later: bool,
+    consequence: str = "",
+) -> None:
+    """Log that messages of one queue were not consumed; `later`: the handler requested that."""
+    first = messages[0]
+    unexpected = first.attempt == 1 and not isinstance(error, ConsumeRefused)
+    _log.log(
+        logging.INFO if later else logging.WARNING,
+        "group %s: %s at %s (%d messages, attempt %d)%s: %s",
+        group,
+        "the handler requested a retry" if later else "the handler failed",
+        first,
+        len(messages),
+        first.attempt,
+        consequence,
+        Shown(error),
+        exc_info=error if unexpected else None,
+    )
 
 
 class Settling:
@@ -122,13 +159,7 @@ class Settling:
     # -- consumed ---------------------------------------------------------------------------------
 
     def _take_finished(self, items: list[Item]) -> None:
-        by_lease: dict[MessageLease, list[int]] = {}
-        for item in items:
-            for message in item if type(item) is list else (item,):
-                offsets = by_lease.get(message.lease)
-                if offsets is None:
-                    offsets = by_lease[message.lease] = []
-                offsets.append(message.offset)
+        by_lease = offsets_by_lease(items)
         if any(lease.asked for lease in by_lease):
             self._take_asked(items)
             return
@@ -171,22 +202,10 @@ class Settling:
 
     def _refuse(self, messages: list[ReceivedMessage], error: BaseException) -> None:
         """Handle messages of one queue that were not consumed, all for the same reason."""
-        first = messages[0]
         self._counts.failed += len(messages)
-        self._statistics.of(first.queue.topic).failed += len(messages)
-        asked_for = isinstance(error, ConsumeRefused)
-        later = asked_for and not self._broadcast and delay_level_of(error) >= 0
-        _log.log(
-            logging.INFO if later else logging.WARNING,
-            "group %s: %s at %s (%d messages, attempt %d): %s",
-            self.group,
-            "the handler requested a retry" if later else "the handler failed",
-            first,
-            len(messages),
-            first.attempt,
-            Shown(error),
-            exc_info=error if first.attempt == 1 and not asked_for else None,
-        )
+        self._statistics.of(messages[0].queue.topic).failed += len(messages)
+        refused = isinstance(error, ConsumeRefused) and not self._broadcast
+        log_refusal(self.group, messages, error, later=refused and delay_level_of(error) >= 0)
         if isinstance(error, BROKEN_OFF):
             self._hand_again(messages)
         elif self._broadcast:

@@ -15,7 +15,6 @@ State: soft. Used on the I/O thread.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -51,7 +50,7 @@ from kourou.client.introspection.running_info import (
 )
 from kourou.client.session.client_session import Session
 from kourou.client.session.heartbeats import GroupMembership
-from kourou.client.session.io_thread import background
+from kourou.client.session.io_thread import background, is_set_within
 from kourou.client.settings.client_settings import ConsumerSettings, consume_timestamp_ms
 from kourou.clock import Clock
 from kourou.errors import BadRequest, FilterFailed
@@ -338,12 +337,9 @@ class PushConsumer:
             self.rebalance_soon()
 
     async def _keep_balanced(self) -> None:
-        interval_s = self._session.settings.rebalance_interval_ms / 1000
-        # `wait_for` may lose the cancellation of this task when its event comes at the same time.
+        interval_ms = self._session.settings.rebalance_interval_ms
         while not self._closing:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(interval_s):  # see Heartbeats
-                    await self._rebalance_wanted.wait()
+            await is_set_within(self._rebalance_wanted, interval_ms)
             self._rebalance_wanted.clear()
             await self._rebalance_once()
 
@@ -438,12 +434,9 @@ class PushConsumer:
     # -- offsets ----------------------------------------------------------------------------------
 
     async def _keep_committed(self) -> None:
-        interval_s = self._session.settings.persist_consumer_offset_interval_ms / 1000
-        # `wait_for` may lose the cancellation of this task when its event comes at the same time.
+        interval_ms = self._session.settings.persist_consumer_offset_interval_ms
         while not self._closing:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(interval_s):  # see Heartbeats
-                    await self._commit_wanted.wait()
+            await is_set_within(self._commit_wanted, interval_ms)
             self._commit_wanted.clear()
             await self._commit(list(self._queues.values()), "for now")
 

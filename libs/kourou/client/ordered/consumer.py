@@ -20,29 +20,28 @@ State: soft. Everything runs on the I/O thread except `finished`, `failed` and `
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
-from typing import Any, Protocol
+from typing import Any
 
-from kourou.client.consumer.acknowledgement import BROKEN_OFF
+from kourou.client.consumer.acknowledgement import BROKEN_OFF, log_refusal, offsets_by_lease
 from kourou.client.consumer.handlers import HandlerReport, HandlerRunner, Item
 from kourou.client.consumer.outcomes import (
     ConsumeRefused,
     DeadLetter,
     PartlyConsumed,
     RolledBack,
-    Shown,
     Suspend,
     delay_level_of,
     reason_of,
 )
 from kourou.client.consumer.push_consumer import PushConsumer
-from kourou.client.consumer.queue_consumption import ConsumeCounts, ConsumedQueue, MessageLease
+from kourou.client.consumer.queue_consumption import ConsumeCounts, ConsumedQueue
 from kourou.client.consumer.received import ReceivedMessage
+from kourou.client.consumer.send_back import SendBackRequests
 from kourou.client.introspection.consume_statistics import ConsumeStatistics
 from kourou.client.introspection.running_info import OrderedWait, RunningInfo, ordered_properties
 from kourou.client.ordered.locks import RENEW_AGAIN_MS, RENEW_MS, HeldLock, OrderedLocks, unlocked
@@ -55,7 +54,7 @@ from kourou.client.ordered.turns import (
     messages_of,
 )
 from kourou.client.session.client_session import Session
-from kourou.client.session.io_thread import ThreadQueue, background
+from kourou.client.session.io_thread import ThreadQueue, background, is_set_within
 from kourou.client.settings.client_settings import ConsumerSettings
 from kourou.clock import Clock
 from kourou.errors import KourouError
@@ -65,21 +64,6 @@ from kourou.model.subscription import MessageModel
 from kourou.model.topic import MessageQueue
 
 _log = logging.getLogger("kourou.client.consume")
-
-
-class DeadLetters(Protocol):
-    """Receives messages that are not retried; kourou.client.consumer.send_back.SendBack implements
-    it.
-    """
-
-    async def send_back(
-        self, message: ReceivedMessage, *, delay_level: int = 0, reason: str = ""
-    ) -> None:
-        """Store the message as a dead letter (negative level).
-
-        Raises KourouError if not accepted.
-        """
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -124,7 +108,7 @@ class OrderedDelivery:
         clock: Clock,
         counts: ConsumeCounts,
         statistics: ConsumeStatistics,
-        dead_letters: DeadLetters,
+        dead_letters: SendBackRequests,
         *,
         auto_commit: bool = True,
     ) -> None:
@@ -318,14 +302,7 @@ class OrderedDelivery:
         target.uncommitted += turn.items[max(first, committed) : done]
 
     def _finish(self, items: Sequence[Item]) -> None:
-        by_lease: dict[MessageLease, list[int]] = {}
-        for item in items:
-            for message in messages_of(item):
-                offsets = by_lease.get(message.lease)
-                if offsets is None:
-                    offsets = by_lease[message.lease] = []
-                offsets.append(message.offset)
-        for lease, offsets in by_lease.items():
+        for lease, offsets in offsets_by_lease(items).items():
             self._counts.consumed += len(offsets)
             self._statistics.of(lease.consumed.queue.topic).consumed += len(offsets)
             lease.finish(offsets)
@@ -341,21 +318,9 @@ class OrderedDelivery:
             messages, error = messages_of(item)[:1], error.error
         self._counts.failed += len(messages)
         self._statistics.of(target.queue.topic).failed += len(messages)
-        first = messages[0]
-        asked_for = isinstance(error, ConsumeRefused)
-        later = asked_for and delay_level_of(error) >= 0
-        _log.log(
-            logging.INFO if later else logging.WARNING,
-            "group %s: %s at %s (%d messages, attempt %d); the queue is blocked "
-            "until it succeeds: %s",
-            self._group,
-            "the handler requested a retry" if later else "the handler failed",
-            first,
-            len(messages),
-            first.attempt,
-            Shown(error),
-            exc_info=error if first.attempt == 1 and not asked_for else None,
-        )
+        later = isinstance(error, ConsumeRefused) and delay_level_of(error) >= 0
+        blocked = "; the queue is blocked until it succeeds"
+        log_refusal(self._group, messages, error, later=later, consequence=blocked)
         given_up = [one for one in messages if self._is_given_up(one, error)]
         for message in messages:
             message.attempt += 1
@@ -630,11 +595,8 @@ class OrderedConsumer(PushConsumer):
 
     async def _keep_locked(self, locks: OrderedLocks) -> None:
         pause_ms = RENEW_MS
-        # `wait_for` may lose the cancellation of this task when its event comes at the same time.
         while not self._closing:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_ms / 1000):  # see Heartbeats
-                    await self._locks_doubtful.wait()
+            await is_set_within(self._locks_doubtful, pause_ms)
             self._locks_doubtful.clear()
             lost, complete = await locks.renew()
             pause_ms = RENEW_MS if complete else RENEW_AGAIN_MS

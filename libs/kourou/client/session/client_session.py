@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from kourou.client.consumer.offsets import QueueFacts
@@ -90,7 +90,6 @@ class Session:
         dial: Dial,
         clock: Clock,
         chance: random.Random,
-        fetch_list: Callable[[str], str] | None = None,
         tracing: ClientTracing | None = None,
     ) -> None:
         self.io = io
@@ -110,7 +109,6 @@ class Session:
             timeout_ms=settings.request_timeout_ms,
             list_interval_ms=settings.namesrv_list_interval_ms,
             chance=chance,
-            fetch=fetch_list,
         )
         self.routes = RouteTable(
             self.name_servers, interval_ms=settings.poll_name_server_interval_ms, chance=chance

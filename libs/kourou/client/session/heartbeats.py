@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kourou.client.session.connections import Connections, Dial
-from kourou.client.session.io_thread import Io, background
+from kourou.client.session.io_thread import Io, background, is_set_within
 from kourou.client.session.route_table import RouteTable
 from kourou.errors import KourouError
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
@@ -108,13 +108,9 @@ class Heartbeats:
 
     async def _keep_sending(self) -> None:
         while True:
-            try:
-                # Not wait_for: before Python 3.12 it ignores a cancellation at the moment of the
-                # event.
-                async with asyncio.timeout(self._interval_ms / 1000):
-                    await self._wanted.wait()
+            if await is_set_within(self._wanted, self._interval_ms):
                 await asyncio.sleep(SOON_MS / 1000)
-            except TimeoutError:
+            else:
                 # Filter servers receive no heartbeats, but their connections are in use.
                 self._connections.retain_routes(
                     self._routes.addresses() | self._routes.filter_servers()

@@ -325,6 +325,20 @@ def background(work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]
     return task
 
 
+async def is_set_within(event: asyncio.Event, timeout_ms: float) -> bool:
+    """Wait until the event is set; returns False if it is not within `timeout_ms`.
+
+    Not with `asyncio.wait_for`: before Python 3.12 that may lose a cancellation of the waiting task
+    that comes at the same time as the event.
+    """
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
 def _ended(task: asyncio.Task[None]) -> None:
     if task.cancelled():
         return

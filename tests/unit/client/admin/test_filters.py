@@ -78,12 +78,6 @@ async def filters(parts, producing):
         yield mq.admin.filters
 
 
-async def test_lists_come_by_broker(parts, filters):
-    parts[0].filters = [FilterState("g", "late", (version(1),), 1)]
-    assert await filters.list("g") == {"broker-a": tuple(parts[0].filters), "broker-b": ()}
-    assert await filters.list("g", "late", broker="broker-b") == {"broker-b": ()}
-
-
 @pytest.mark.parametrize(
     ("active", "number"), [(1, None), (None, None), (1, 2)], ids=["active", "newest", "named"]
 )
@@ -101,21 +95,6 @@ async def test_the_source_of_the_first_broker_that_has_it(parts, filters, active
         await filters.source("g", "late")
     with pytest.raises(Rejected, match="version 7 of filter 'late' is not stored"):
         await filters.source("g", "late", 7)
-
-
-async def test_an_upload_goes_to_all_leaders(parts, filters):
-    done = await filters.put("g", "late", TEXT, note="n")
-    assert {where: (one.version, one.active) for where, one in done.items()} == {
-        "broker-a": (2, 1),
-        "broker-b": (2, 1),
-    }
-    (put,) = parts[0].asked
-    assert (put.consumer_group, put.name, put.note, put.enable) == ("g", "late", "n", True)
-    assert len(put.sha256) == 64
-    assert filters._session.client_id in put.author
-    await filters.put("g", "late", TEXT, author="ann", enable=False, broker="broker-b")
-    assert len(parts[0].asked) == 1
-    assert (parts[1].asked[-1].author, parts[1].asked[-1].enable) == ("ann", False)
 
 
 @pytest.mark.parametrize(

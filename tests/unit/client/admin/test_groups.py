@@ -5,188 +5,71 @@ from __future__ import annotations
 import pytest
 
 from kourou.client.admin.groups import TO_THE_END_MS, OffsetMove
-from kourou.errors import Code, GroupNotFound, KourouError, TopicNotFound, Unavailable
-from kourou.model.subscription import (
-    ConsumeFromWhere,
-    ConsumeType,
-    GroupConfig,
-    MessageModel,
-    Subscription,
-)
-from kourou.model.topic import DataVersion, MessageQueue
-from kourou.protocol.bodies.config_bodies import decode_group_config, encode_group_configs
+from kourou.client.consumer.received import from_record
+from kourou.errors import Code, GroupNotFound, KourouError, Rejected, TimedOut, TopicNotFound
+from kourou.model.subscription import Subscription
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.lists_body import (
     ClientConnection,
     ConsumerConnection,
-    ProducerConnection,
+    ProducerInfo,
     encode_consumer_connection,
-    encode_producer_connection,
+    encode_producer_table,
 )
 from kourou.protocol.bodies.statistics_bodies import (
-    BrokerConsumeStats,
-    ConsumeStats,
-    encode_broker_consume_stats,
     encode_correction_offsets,
     encode_offset_table,
     encode_time_spans,
     time_span,
 )
+from kourou.protocol.bodies.status_bodies import (
+    ConsumerRunningInfo,
+    DirectResult,
+    encode_consumer_running_info,
+    encode_direct_result,
+)
 from kourou.protocol.messages.groups import (
-    DeleteSubscriptionGroup,
-    GetAllSubscriptionGroupConfig,
-    GetBrokerConsumeStats,
+    ConsumeMessageDirectly,
+    GetAllProducerInfo,
     GetConsumerConnectionList,
-    GetProducerConnectionList,
+    GetConsumerRunningInfo,
     QueryConsumeTimeSpan,
-    UpdateAndCreateSubscriptionGroup,
 )
 from kourou.protocol.messages.pulls import (
-    CloneGroupOffset,
     InvokeBrokerToResetOffset,
     QueryCorrectionOffset,
 )
 from kourou_rigs.wire_broker import Answer
 
 
-@pytest.fixture
-async def mq(broker, producing):
-    async with producing() as mq:
-        yield mq
-
-
-def request_handlers(broker, table):
-    """Let the broker answer requests of these types so; collects them."""
-    seen = []
-
-    def intercept(request):
-        answer = table.get(type(request))
-        if answer is not None:
-            seen.append(request)
-        return answer
-
-    broker.intercept = intercept
-    return seen
-
-
-async def test_creating_and_deleting(broker, mq):
-    seen = request_handlers(
-        broker, {UpdateAndCreateSubscriptionGroup: Answer(), DeleteSubscriptionGroup: Answer()}
-    )
-    await mq.admin.groups.create("g")
-    await mq.admin.groups.create(GroupConfig("h", retry_max_times=3))
-    await mq.admin.groups.delete("g", remove_offsets=True)
-    assert len(seen) == 3
-    assert (seen[2].group_name, seen[2].remove_offset) == ("g", True)
-    assert decode_group_config  # the body is the broker's to read
-
-
-async def test_listing_joins_brokers(cluster, broker, mq):
-    other = cluster.broker("broker-b")
-    for one, names in ((broker, ["h", "g"]), (other, ["g", "i"])):
-        body = encode_group_configs([GroupConfig(name) for name in names], DataVersion())
-        request_handlers(one, {GetAllSubscriptionGroupConfig: Answer(body=body)})
-    assert [group.name for group in await mq.admin.groups.list()] == ["g", "h", "i"]
-
-
-@pytest.mark.feature("F363")
-async def test_who_is_there(cluster, broker, mq):
-    other = cluster.broker("broker-b")
-    me = ClientConnection(client_id="me", client_addr="1.1.1.1:5", language="PYTHON", version=401)
-    you = ClientConnection(client_id="you", client_addr="1.1.1.2:5", language="JAVA", version=401)
-    for one, found in ((broker, [you, me]), (other, [me])):
-        consumers = ConsumerConnection(
-            connections=found,
-            subscriptions={},
-            consume_type=ConsumeType.CONSUME_PASSIVELY,
-            message_model=MessageModel.CLUSTERING,
-            consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-        )
-        request_handlers(
-            one,
-            {
-                GetConsumerConnectionList: Answer(body=encode_consumer_connection(consumers)),
-                GetProducerConnectionList: Answer(
-                    body=encode_producer_connection(ProducerConnection(found))
-                ),
-            },
-        )
-    assert [one.client_id for one in await mq.admin.groups.members("g")] == ["me", "you"]
-    assert [one.client_id for one in await mq.admin.groups.producers("p")] == ["me", "you"]
-    for one in (broker, other):
-        request_handlers(one, {GetConsumerConnectionList: Answer(Code.CONSUMER_NOT_ONLINE)})
-    with pytest.raises(KourouError):
-        await mq.admin.groups.members("g")
-
-
-async def test_progress_and_lag(broker, mq):
-    await mq.send_many("T", [b"x"] * 8)
-    broker.committed["g", "T", 0] = 2
-    progress = await mq.admin.offsets.of("g", "T")
-    first = progress[MessageQueue("T", "broker-a", 0)]
-    assert (first.broker_offset, first.consumer_offset) == (2, 2)
-    assert await mq.admin.offsets.lag("g", "T") == 6
-    assert set(await mq.admin.offsets.of("g")) == set(progress)
-
-
-@pytest.mark.feature("F267", "F364")
-async def test_resetting(broker, mq):
-    await mq.send_many("T", [b"x"] * 8)
-    queues = [MessageQueue("T", "broker-a", n) for n in range(4)]
-    moved = await mq.admin.offsets.reset("g", "T", 1_000_001)
-    assert moved == dict.fromkeys(queues, 1)
-    assert await mq.admin.offsets.reset("g", "T", TO_THE_END_MS) == dict.fromkeys(queues, 2)
-    seen = request_handlers(
-        broker, {InvokeBrokerToResetOffset: Answer(body=encode_offset_table({queues[0]: 1}))}
-    )
-    await mq.admin.offsets.reset("g", "T", 5, force=False)
-    assert (seen[0].timestamp, seen[0].is_force) == (5, False)
-
-
-async def test_resetting_what_is_not_there(broker, mq):
+async def test_resetting_what_is_not_there(broker, mq, answers):
     with pytest.raises(TopicNotFound):
         await mq.admin.offsets.reset("g", "Nobody", 0)
-    request_handlers(broker, {InvokeBrokerToResetOffset: Answer(body=encode_offset_table({}))})
+    answers(broker, {InvokeBrokerToResetOffset: Answer(body=encode_offset_table({}))})
     with pytest.raises(GroupNotFound):
         await mq.admin.offsets.reset("g", "T", 0)
 
 
-async def test_cloning(broker, mq):
-    seen = request_handlers(broker, {CloneGroupOffset: Answer()})
-    await mq.admin.offsets.clone("g", "h", "T")
-    await mq.admin.offsets.clone("g", "h")
-    assert [(one.src_group, one.dest_group, one.topic) for one in seen] == [
-        ("g", "h", "T"),
-        ("g", "h", None),
-    ]
-
-
-async def test_connections_over_all_brokers(cluster, broker, mq):
+async def test_connections_over_all_brokers(cluster, broker, mq, answers):
     second = cluster.broker("broker-b")
     wanted = {"T": Subscription("T", "a", tags=frozenset({"a"}))}
     for one, name in ((broker, "c1"), (second, "c2")):
         connected = ConsumerConnection([ClientConnection(name, "1.2.3.4:5", "JAVA", 1)], wanted)
-        request_handlers(
+        answers(
             one, {GetConsumerConnectionList: Answer(body=encode_consumer_connection(connected))}
         )
     found = await mq.admin.groups.connections("g")
     assert [one.client_id for one in found.connections] == ["c1", "c2"]
     assert found.subscriptions["T"].expression == "a"
-    request_handlers(broker, {GetConsumerConnectionList: Answer(Code.CONSUMER_NOT_ONLINE)})
-    request_handlers(second, {GetConsumerConnectionList: Answer(Code.CONSUMER_NOT_ONLINE)})
+    answers(broker, {GetConsumerConnectionList: Answer(Code.CONSUMER_NOT_ONLINE)})
+    answers(second, {GetConsumerConnectionList: Answer(Code.CONSUMER_NOT_ONLINE)})
     with pytest.raises(KourouError):
         await mq.admin.groups.connections("g")
 
 
-async def test_committing_for_a_group(broker, mq):
-    await mq.admin.offsets.commit("g", {QUEUE: 7})
-    assert broker.committed["g", "T", 0] == 7
-    with pytest.raises(Unavailable):
-        await mq.admin.offsets.commit("g", {MessageQueue("T", "broker-z", 0): 7})
-
-
-async def test_time_spans_and_the_lowest_progress(broker, mq):
+async def test_time_spans_and_the_lowest_progress(broker, mq, answers):
     span = time_span(QUEUE, first_ms=1, last_ms=5, consumed_ms=3, delay_ms=9)
-    seen = request_handlers(
+    seen = answers(
         broker,
         {
             QueryConsumeTimeSpan: Answer(body=encode_time_spans([span])),
@@ -199,17 +82,6 @@ async def test_time_spans_and_the_lowest_progress(broker, mq):
     lowest = await mq.admin.offsets.lowest("T", compared_with="g", without="x,y")
     assert lowest == {"broker-a": {0: 4}}
     assert seen[1] == QueryCorrectionOffset(topic="T", compare_group="g", filter_groups="x,y")
-
-
-async def test_all_groups_of_one_broker(broker, mq):
-    stats = BrokerConsumeStats("1.2.3.4:5", {"g": [ConsumeStats()]}, 7)
-    seen = request_handlers(
-        broker, {GetBrokerConsumeStats: Answer(body=encode_broker_consume_stats(stats))}
-    )
-    assert await mq.admin.offsets.everywhere("broker-a", ordered_only=True) == stats
-    assert seen == [GetBrokerConsumeStats(is_order=True)]
-    with pytest.raises(Unavailable):
-        await mq.admin.offsets.everywhere("broker-z")
 
 
 QUEUE = MessageQueue("T", "broker-a", 0)
@@ -250,3 +122,88 @@ def test_progress_at_one_broker(kourou_broker):
         assert mq.admin.offsets.at("broker-a", "somebody") == mq.admin.offsets.of("somebody")
         with pytest.raises(GroupNotFound):
             mq.admin.offsets.at("broker-a", "nobody")
+
+
+# -- members ---------------------------------------------------------------------------------------
+
+
+INFO = ConsumerRunningInfo({"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY"})
+AWAY = Answer(Code.CONSUMER_NOT_ONLINE, remark="not online")
+
+
+async def test_how_a_member_runs_is_asked_where_it_is_known(cluster, broker, mq, answers) -> None:
+    second = cluster.broker("broker-b")
+    answers(broker, {GetConsumerRunningInfo: AWAY})
+    body = encode_consumer_running_info(INFO)
+    seen = answers(second, {GetConsumerRunningInfo: Answer(body=body)})
+    assert await mq.admin.members.running_info("g", "c1", stacks=True) == INFO
+    assert seen == [GetConsumerRunningInfo(consumer_group="g", client_id="c1", jstack_enable=True)]
+
+
+@pytest.mark.parametrize(
+    ("reply", "error", "text"),
+    [
+        (AWAY, GroupNotFound, "no broker has consumer 'c1' in group 'g'"),
+        (Answer(Code.CONSUME_MSG_TIMEOUT, remark="late"), TimedOut, "did not respond:"),
+        (Answer(Code.SYSTEM_ERROR, remark="broken"), Rejected, "broken"),
+    ],
+)
+async def test_members_that_are_away_or_silent(broker, mq, answers, reply, error, text) -> None:
+    answers(broker, {GetConsumerRunningInfo: reply})
+    with pytest.raises(error, match=text):
+        await mq.admin.members.running_info("g", "c1")
+
+
+async def test_all_members_at_once_and_the_error_of_each(broker, mq, answers) -> None:
+    members = [ClientConnection(name, "1.2.3.4:5", "PYTHON", 1) for name in ("c2", "c1")]
+
+    def reply_to(request):
+        if request.client_id != "c1":
+            return AWAY
+        return Answer(body=encode_consumer_running_info(INFO))
+
+    answers(
+        broker,
+        {
+            GetConsumerConnectionList: Answer(
+                body=encode_consumer_connection(ConsumerConnection(members))
+            ),
+            GetConsumerRunningInfo: reply_to,
+        },
+    )
+    for ask, known in (
+        (mq.admin.members.running_infos, INFO),
+        (mq.admin.members.subscriptions, INFO.subscriptions),
+    ):
+        found = await ask("g")
+        assert list(found) == ["c1", "c2"]
+        assert found["c1"] == known
+        assert isinstance(found["c2"], GroupNotFound)
+
+
+async def test_giving_a_member_one_message(broker, mq, answers) -> None:
+    await mq.send("T", b"again")
+    record = next(iter(broker.queues.values()))[0]
+    message = from_record(record, "broker-a")
+    result = DirectResult(consume_result="CR_SUCCESS", spent_time_mills=3)
+    seen = answers(broker, {ConsumeMessageDirectly: Answer(body=encode_direct_result(result))})
+    assert await mq.admin.members.consume("g", message, "c1") == result
+    (request,) = seen
+    assert (request.consumer_group, request.client_id) == ("g", "c1")
+    assert (request.msg_id, request.topic) == (message.offset_message_id, "T")
+    nowhere = from_record(record, "broker-z")
+    with pytest.raises(KourouError, match="broker-z"):
+        await mq.admin.members.consume("g", nowhere)
+    results = await mq.admin.members.consume_many("g", [message, nowhere])
+    assert results[0] == result
+    assert isinstance(results[1], KourouError)
+
+
+async def test_every_producer_once_as_heard_last(cluster, broker, mq, answers) -> None:
+    second = cluster.broker("broker-b")
+    early = ProducerInfo("c1", "1.2.3.4", "JAVA", 1, 10)
+    late = ProducerInfo("c1", "1.2.3.4", "JAVA", 1, 20)
+    other = ProducerInfo("c0", "1.2.3.4", "PYTHON", 1, 5)
+    for one, producers in ((broker, [late, other]), (second, [early])):
+        answers(one, {GetAllProducerInfo: Answer(body=encode_producer_table({"p": producers}))})
+    assert await mq.admin.members.all_producers() == {"p": [other, late]}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 import pytest
 
-from kourou.client.admin.history import HistoryEvent, HistoryPage, StateAt
+from kourou.client.admin.history import HistoryEvent, HistoryPage
 from kourou.errors import BadRequest, Code, DecodeError, MetadataUnavailable, Rejected
 from kourou.protocol.bodies.broker_bodies import EventView, encode_event_views
 from kourou.protocol.messages.broker_admin import (
@@ -18,7 +16,6 @@ from kourou.protocol.messages.broker_admin import (
     Undo,
     UndoResponse,
 )
-from kourou.sync import Client as SyncClient
 from kourou_rigs.wire_broker import Answer
 
 EVENT = EventView(
@@ -56,24 +53,9 @@ REPLIES = {
 
 
 @pytest.fixture
-async def admin(broker, producing):
-    async with producing() as mq:
-        yield mq.admin
-
-
-@pytest.fixture
-def asked(broker) -> list:
+def asked(broker, answers) -> list:
     """What reaches the broker; it answers as a broker does."""
-    seen: list = []
-
-    def answer(request):
-        if type(request) in REPLIES:
-            seen.append(request)
-            return REPLIES[type(request)]
-        return None
-
-    broker.intercept = answer
-    return seen
+    return answers(broker, REPLIES)
 
 
 async def test_a_page_of_history(admin, asked):
@@ -92,34 +74,6 @@ async def test_a_page_of_history(admin, asked):
     ]
     await admin.history.of()
     assert asked[1] == GetHistory(max_count=100)
-
-
-async def test_a_state(admin, asked):
-    state = await admin.history.state_at("topic/orders", at_ms=5)
-    assert state == StateAt("broker-a", "topic/orders", {"a": 1}, 8, 1_000)
-    await admin.history.state_at(offset=4, broker="broker-a")
-    assert asked == [
-        GetStateAt(aggregate="topic/orders", at_ms=5),
-        GetStateAt(offset=4),
-    ]
-
-
-async def test_an_undo(admin, asked):
-    assert await admin.history.undo(5, reason="too many") == [DECISION]
-    await admin.history.undo(5, force=True)
-    assert asked == [Undo(offset=5, reason="too many"), Undo(offset=5, force=True)]
-
-
-async def test_the_blocking_face_has_the_same_names(cluster, broker, asked):
-    def ask() -> None:
-        with SyncClient("127.0.0.1:9876", group="p", dial=cluster.dial) as mq:
-            history = mq.admin.history
-            assert history.of("setting/traceOn").decisions == [DECISION]
-            assert history.state_at().value == {"a": 1}
-            assert history.undo(5) == [DECISION]
-
-    await asyncio.to_thread(ask)
-    assert [type(each) for each in asked] == [GetHistory, GetStateAt, Undo]
 
 
 async def test_wrong_arguments_reach_no_broker(admin, asked):
@@ -156,21 +110,15 @@ async def test_which_broker_is_meant(cluster, admin, asked):
     ("code", "error"),
     [(Code.METADATA_UNAVAILABLE, MetadataUnavailable), (Code.SYSTEM_ERROR, Rejected)],
 )
-async def test_what_the_broker_refuses_is_raised(broker, admin, code, error):
-    def answer(request):
-        return Answer(code, remark="so it is") if type(request) in REPLIES else None
-
-    broker.intercept = answer
+async def test_what_the_broker_refuses_is_raised(broker, admin, answers, code, error):
+    answers(broker, dict.fromkeys(REPLIES, Answer(code, remark="so it is")))
     for call in (admin.history.of(), admin.history.state_at(), admin.history.undo(1)):
         with pytest.raises(error, match="so it is"):
             await call
 
 
-async def test_an_answer_that_is_none_is_a_decode_error(broker, admin):
-    def answer(request):
-        return Answer() if type(request) in REPLIES else None
-
-    broker.intercept = answer
+async def test_an_answer_that_is_none_is_a_decode_error(broker, admin, answers):
+    answers(broker, dict.fromkeys(REPLIES, Answer()))
     for call in (admin.history.of(), admin.history.state_at(), admin.history.undo(1)):
         with pytest.raises(DecodeError):
             await call

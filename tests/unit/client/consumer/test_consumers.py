@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 
-import msgspec
 import pytest
 
+from kourou import ConsumerSettings
+from kourou.client.session.io_thread import ClientClosed
+from kourou.errors import BadRequest, TopicNotFound
+from kourou.model.message import PullStatus
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.model.topic import MessageQueue
-
-FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+from kourou.sync import Client
 
 
 @pytest.mark.feature("F003", "F186", "F306", "F191")
@@ -26,31 +26,6 @@ async def test_a_backlog_is_consumed_and_committed(broker, consuming, tools):
         assert listener.counts.pulled == 300
     assert sorted(inbox.bodies) == sorted(tools.numbers(300))
     assert sum(broker.committed["g", "T", n] for n in range(4)) == 300
-
-
-@pytest.mark.feature("F187", "F189")
-async def test_a_new_message_arrives_at_once_over_a_held_pull(broker, consuming, tools):
-    inbox = tools.Inbox(1)
-    async with consuming(consume_from_where=LAST) as mq, mq.listen("T", inbox.handle):
-        await mq.send("T", b"fresh")
-        await inbox.full.wait()
-    assert inbox.bodies == [b"fresh"]
-
-
-async def test_a_plain_function_runs_in_threads(broker, consuming, tools):
-    await tools.fill(consuming, 50)
-    names, gate = set(), tools.Gate(50)
-    lock = threading.Lock()
-
-    def handler(_message):
-        with lock:
-            names.add(threading.current_thread().name)
-            gate.count()
-
-    async with consuming() as mq, mq.listen("T", handler):
-        await gate.wait()
-    assert all(name.startswith("kourou-g-") for name in names)
-    assert sum(broker.committed["g", "T", n] for n in range(4)) == 50
 
 
 @pytest.mark.feature("F198", "F313")
@@ -69,17 +44,6 @@ async def test_batches_are_of_one_queue_and_bounded(broker, consuming, tools):
     assert sorted(inbox.bodies) == sorted(tools.numbers(100))
 
 
-async def test_bodies_have_their_type(broker, consuming, tools):
-    class Order(msgspec.Struct):
-        id: str
-
-    inbox = tools.Inbox(1)
-    async with consuming() as mq, mq.listen("T", inbox.handle, body_type=Order):
-        await mq.send("T", Order("A-1"))
-        await inbox.full.wait()
-    assert inbox.bodies == [Order("A-1")]
-
-
 @pytest.mark.feature("F012", "F262")
 async def test_tags_are_tested_exactly(broker, consuming, tools):
     async with consuming() as mq:
@@ -91,28 +55,6 @@ async def test_tags_are_tested_exactly(broker, consuming, tools):
         assert listener.counts.pulled == 2
     assert sorted(inbox.bodies) == [b"0", b"2"]
     assert sum(broker.committed["g", "T", n] for n in range(4)) == 4, "filtered ones are done with"
-
-
-async def test_several_topics(broker, consuming, cluster, tools):
-    cluster.topics["U"] = (1, 1)
-    inbox = tools.Inbox(2)
-    async with consuming() as mq, mq.listen({"T": "*", "U": "x"}, inbox.handle):
-        await mq.send("T", b"t")
-        await mq.send("U", b"u", tag="x")
-        await inbox.full.wait()
-    assert sorted(inbox.bodies) == [b"t", b"u"]
-
-
-@pytest.mark.feature("F375")
-async def test_consumption_is_logged(broker, consuming, caplog, tools):
-    caplog.set_level(logging.DEBUG, "kourou.client.consume")
-    await tools.fill(consuming, 1)
-    inbox = tools.Inbox(1)
-    async with consuming() as mq, mq.listen("T", inbox.handle):
-        await inbox.full.wait()
-    message = inbox.messages[0]
-    assert f"consumed {message}" in caplog.text
-    assert " ms" in caplog.text
 
 
 @pytest.mark.feature("F375")
@@ -160,3 +102,67 @@ async def test_however_a_handler_leaves_its_messages_come_again(
     assert consumed == set(tools.numbers(12))
     assert sum(broker.committed["g", "T", n] for n in range(4)) == 12
     assert f"the handler failed at {MessageQueue('T', 'broker-a', 0)}" in caplog.text
+
+
+# -- from threads ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mq(cluster, broker, tools):
+    consumer = ConsumerSettings(
+        consumer_group="g", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    )
+    with Client(tools.NAMESRV, consumer=consumer, dial=cluster.dial) as client:
+        client.send_many("T", tools.numbers(12))
+        yield client
+
+
+def test_an_iteration(broker, mq, tools):
+    seen = []
+    with mq.subscribe("T", body_type=int) as messages:
+        for message in messages:
+            with message:
+                seen.append(message.body)
+            if len(seen) == 12:
+                break
+        assert len(messages.assigned) == 4
+        messages.commit()
+    assert sorted(seen) == list(range(12))
+    assert sum(broker.committed["g", "T", n] for n in range(4)) == 12
+
+
+def test_coroutines_have_no_loop_here(mq):
+    async def handler(_message):
+        pass
+
+    with pytest.raises(BadRequest, match="loop"):
+        mq.listen("T", handler)
+
+
+def test_before_and_after(mq):
+    messages = mq.subscribe("T")
+    with pytest.raises(ClientClosed):
+        iter(messages)
+    with pytest.raises(ClientClosed):
+        _ = messages.assigned
+
+
+def test_administration_blocks(mq):
+    assert mq.admin.topics.list() == ["T", "TBW102"]
+    assert mq.admin.cluster.info().clusters == {"c1": ("broker-a",)}
+    with pytest.raises(TopicNotFound):
+        mq.admin.topics.route("Nobody")
+
+
+def test_a_pull_consumer(mq):
+    consumer = mq.pull_consumer("pull", body_type=int)
+    queue = MessageQueue("T", "broker-a", 0)
+    assert queue in consumer.queues("T")
+    result = consumer.pull(queue, 0, count_max=2)
+    assert (result.status, len(result.messages)) == (PullStatus.FOUND, 2)
+    assert consumer.group == "pull"
+    consumer.assign([queue])
+    assert len(consumer.poll()) == 3
+    consumer.commit()
+    assert consumer.committed(queue) == 3
+    consumer.close()

@@ -57,11 +57,6 @@ def test_batch_sizes(batch, configured, size, batched):
     assert (made.settings.consume_message_batch_max_size, made.batched) == (size, batched)
 
 
-def test_a_group_of_its_own():
-    assert wanted(group="other").settings.consumer_group == "other"
-    assert wanted().settings.consumer_group == "DEFAULT_CONSUMER"
-
-
 @pytest.mark.feature("F290", "F301")
 def test_the_clients_group_fills_what_is_not_given():
     producer, consumer = group_defaults("g", None, None)

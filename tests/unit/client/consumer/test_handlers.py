@@ -11,7 +11,6 @@ import pytest
 
 from kourou.client.consumer import handlers
 from kourou.client.consumer.handlers import CoroutineRunner, ThreadRunner
-from kourou.client.consumer.outcomes import ConsumeResult
 from kourou.client.introspection.consume_statistics import ConsumeLog
 from kourou.clock import SystemClock
 
@@ -66,6 +65,22 @@ def thread_runner(handler, reports, threads_min=1, threads_max=3):
     )
 
 
+@pytest.fixture(params=["async", "threads"])
+def make_runner(request):
+    """Makes a runner of so many calls at once; coroutines call the handler in another thread."""
+
+    async def make(handler, reports, at_once):
+        if request.param == "threads":
+            return thread_runner(handler, reports, threads_min=at_once, threads_max=at_once)
+
+        async def handle_async(item):
+            return await asyncio.to_thread(handler, item)
+
+        return await coroutine_runner(handle_async, reports, concurrency=at_once)
+
+    return make
+
+
 @pytest.mark.feature("F306", "F186")
 async def test_coroutines_are_awaited_on_the_applications_loop():
     loops = set()
@@ -85,44 +100,24 @@ async def test_coroutines_are_awaited_on_the_applications_loop():
     assert await runner.close(1000)
 
 
-async def test_not_more_coroutines_than_allowed_run_at_once():
-    running, most = 0, 0
-    gate = asyncio.Event()
+async def test_an_item_does_not_wait_behind_a_handler_that_does(make_runner):
+    gate, inside = threading.Event(), threading.Event()
 
-    async def handler(_item):
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        if most == 3:
-            gate.set()
-        await gate.wait()
-        running -= 1
-
-    reports = Reports(10)
-    runner = await coroutine_runner(handler, reports, concurrency=3)
-    runner.hand(range(10))
-    await reports.wait()
-    assert most == 3
-    await runner.close(1000)
-
-
-async def test_an_item_does_not_wait_behind_a_handler_that_does():
-    gate = asyncio.Event()
-
-    async def handler(item):
+    def handler(item):
         if item == 0:
-            await gate.wait()
+            inside.set()
+            assert gate.wait(60)
         else:
             gate.set()
 
     reports = Reports(2)
-    runner = await coroutine_runner(handler, reports, concurrency=2)
+    runner = await make_runner(handler, reports, 2)
     runner.hand([0])
-    await asyncio.sleep(0)
+    assert await asyncio.to_thread(inside.wait, 60)
     runner.hand([1])
     await reports.wait()
-    assert reports.done == [1, 0]
-    await runner.close(1000)
+    assert sorted(reports.done) == [0, 1]
+    assert await runner.close(5000)
 
 
 async def test_items_that_come_as_the_last_worker_ends_are_not_forgotten():
@@ -184,22 +179,6 @@ async def test_closing_waits_for_running_coroutines_and_starts_no_more():
     assert reports.done == [1]
 
 
-async def test_closing_gives_up_on_a_stuck_coroutine():
-    started, gate = asyncio.Event(), asyncio.Event()
-
-    async def handler(_item):
-        started.set()
-        await gate.wait()
-
-    reports = Reports(1)
-    runner = await coroutine_runner(handler, reports)
-    runner.hand([1])
-    await started.wait()
-    assert await runner.close(1) is False
-    gate.set()
-    await reports.wait()
-
-
 async def test_items_of_lost_queues_are_passed_over():
     calls = []
 
@@ -213,47 +192,6 @@ async def test_items_of_lost_queues_are_passed_over():
     await reports.wait()
     assert calls == [1, 3]
     await runner.close(1000)
-
-
-@pytest.mark.feature("F308", "F309")
-async def test_functions_run_in_threads_between_the_two_numbers():
-    gate, all_in = threading.Event(), threading.Barrier(4)
-
-    def handler(_item):
-        if not gate.is_set():
-            all_in.wait(60)
-
-    reports = Reports(30)
-    runner = thread_runner(handler, reports, threads_min=1, threads_max=3)
-    assert runner.threads == 1
-    for number in range(3):
-        runner.hand(range(number * 10, number * 10 + 10))
-    assert runner.threads == 3
-    gate.set()
-    all_in.abort()
-    await reports.wait()
-    assert runner.threads == 3
-    assert await runner.close(5000)
-
-
-async def test_an_item_does_not_wait_behind_a_function_that_does():
-    gate, inside = threading.Event(), threading.Event()
-
-    def handler(item):
-        if item == 0:
-            inside.set()
-            gate.wait(60)
-        else:
-            gate.set()
-
-    reports = Reports(2)
-    runner = thread_runner(handler, reports, threads_min=1, threads_max=2)
-    runner.hand([0])
-    assert inside.wait(60)
-    runner.hand([1])
-    await reports.wait()
-    assert reports.done == [1, 0]
-    assert await runner.close(5000)
 
 
 async def test_the_most_threads_win_over_the_least():
@@ -290,18 +228,6 @@ def test_whose_calls_must_be_awaited():
     assert not handlers.is_coroutine_handler(Called)
 
 
-async def test_a_function_that_raises_is_reported():
-    def handler(item):
-        raise RuntimeError(f"bad {item}")
-
-    reports = Reports(1)
-    runner = thread_runner(handler, reports)
-    runner.hand([7])
-    await reports.wait()
-    assert reports.errors == [(7, "bad 7")]
-    assert await runner.close(5000)
-
-
 async def test_closing_threads_waits_for_the_running_call():
     started, gate = threading.Event(), threading.Event()
     calls = []
@@ -336,33 +262,30 @@ WAYS_OUT = [
 
 
 @pytest.mark.parametrize("error", WAYS_OUT)
-async def test_a_coroutine_that_leaves_in_any_way_is_reported(error):
-    async def handler(item):
-        if item % 2:
-            raise error
-
-    reports = Reports(100)
-    runner = await coroutine_runner(handler, reports, concurrency=2)
-    runner.hand(range(100))
-    await reports.wait()
-    assert sorted(reports.done) == list(range(0, 100, 2))
-    assert sorted(reports.errors) == [(item, "gone") for item in range(1, 100, 2)]
-    assert await runner.close(1000)
-
-
-@pytest.mark.parametrize("error", [*WAYS_OUT, pytest.param(KeyboardInterrupt("gone"), id="ctrl-c")])
-async def test_a_function_that_leaves_in_any_way_is_reported_and_its_thread_lives(error):
+async def test_however_a_handler_leaves_it_is_reported_and_the_others_follow(make_runner, error):
     def handler(item):
         if item % 2:
             raise error
 
     reports = Reports(100)
-    runner = thread_runner(handler, reports, threads_min=2, threads_max=2)
+    runner = await make_runner(handler, reports, 2)
     runner.hand(range(100))
     await reports.wait()
     assert sorted(reports.done) == list(range(0, 100, 2))
     assert sorted(reports.errors) == [(item, "gone") for item in range(1, 100, 2)]
-    assert all(thread.is_alive() for thread in runner._threads)
+    assert await runner.close(5000)
+
+
+async def test_ctrl_c_in_a_thread_is_reported_and_the_thread_lives():
+    def handler(item):
+        if item == 0:
+            raise KeyboardInterrupt("gone")
+
+    reports = Reports(2)
+    runner = thread_runner(handler, reports, threads_max=1)
+    runner.hand([0, 1])
+    await reports.wait()
+    assert (reports.errors, reports.done) == ([(0, "gone")], [1])
     assert await runner.close(5000)
 
 
@@ -445,22 +368,15 @@ def test_ctrl_c_in_a_coroutine_is_reported_and_reaches_the_application(monkeypat
         loop.close()
 
 
-@pytest.mark.parametrize("threads", [False, True], ids=["async", "threads"])
-async def test_running_items_are_reported(threads):
+async def test_running_items_are_reported(make_runner):
     begin, gate = threading.Semaphore(0), threading.Event()
 
     def handle(_item):
         begin.release()
         assert gate.wait(60)
 
-    async def handle_async(item):
-        await asyncio.to_thread(handle, item)
-
     reports = Reports(3)
-    if threads:
-        runner = thread_runner(handle, reports, threads_max=2)
-    else:
-        runner = await coroutine_runner(handle_async, reports, concurrency=2)
+    runner = await make_runner(handle, reports, 2)
     assert runner.running() == []
     runner.hand(["a", "b", "c"])
     for _ in range(2):
@@ -472,24 +388,3 @@ async def test_running_items_are_reported(threads):
     assert runner.running() == []
     assert 1 <= len(runner.times()) <= 3, "not every call is measured"
     assert runner.times() == []
-
-
-@pytest.mark.feature("F213")
-@pytest.mark.parametrize("threads", [False, True], ids=["async", "threads"])
-async def test_a_word_for_later_is_a_failure(threads):
-    def handle(item):
-        return item
-
-    async def handle_async(item):
-        return item
-
-    reports = Reports(3)
-    runner = (
-        thread_runner(handle, reports) if threads else await coroutine_runner(handle_async, reports)
-    )
-    runner.hand([ConsumeResult.RECONSUME_LATER, ConsumeResult.CONSUME_SUCCESS, False])
-    await reports.wait()
-    assert reports.errors == [
-        (ConsumeResult.RECONSUME_LATER, "the handler returned RECONSUME_LATER")
-    ]
-    await runner.close(1000)

@@ -8,7 +8,6 @@ from kourou.client.consumer.outcomes import (
     ConsumedFirst,
     ConsumeResult,
     DeadLetter,
-    PartlyConsumed,
     RetryLater,
     Shown,
     delay_level_of,
@@ -22,19 +21,6 @@ from kourou.errors import BadRequest
 @pytest.mark.parametrize("result", [ConsumeResult.CONSUME_SUCCESS, False, 0, "RECONSUME_LATER", {}])
 def test_any_other_result_means_consumed(result):
     assert failure_in(result) is None
-
-
-@pytest.mark.feature("F213")
-def test_later():
-    failure = failure_in(ConsumeResult.RECONSUME_LATER)
-    assert isinstance(failure, RetryLater)
-    assert (failure.delay_level, failure.reason) == (0, "the handler returned RECONSUME_LATER")
-
-
-def test_only_the_first():
-    failure = failure_in(ConsumedFirst(3))
-    assert isinstance(failure, PartlyConsumed)
-    assert failure.count == 3
 
 
 def test_levels_and_reasons():

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from kourou import Client, PullConsumerSettings
 from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.errors import BadRequest, Code, NoPermission, TopicNotFound
 from kourou.model.message import PullStatus
@@ -35,34 +34,11 @@ async def test_pulling_a_named_queue(broker, consumer):
     assert consumer._session.client_id in broker.members["g"], "its group exists before it pulls"
 
 
-async def test_every_status(broker, consumer):
-    assert (await consumer.pull(QUEUE, 5)).status is PullStatus.NO_NEW_MESSAGE
-    illegal = await consumer.pull(QUEUE, 99)
-    assert (illegal.status, illegal.next_offset) == (PullStatus.OFFSET_ILLEGAL, 5)
-
-
 async def test_an_expression_that_nobody_means_is_refused(consumer):
     with pytest.raises(BadRequest, match="&&, which is not an operator"):
         await consumer.pull(QUEUE, 0, expression="paid &&")
     with pytest.raises(BadRequest, match="other tags"):
         await consumer.assign([QUEUE], expression="* || paid")
-
-
-@pytest.mark.feature("F187", "F317")
-async def test_a_held_pull_is_answered_by_the_next_message(broker, consumer, producing, tools):
-    held = asyncio.ensure_future(consumer.pull(QUEUE, 5, wait_ms=20_000))
-    await tools.until(broker, lambda: len(broker.holds) == 1)
-    async with producing() as mq:
-        await mq.send("T", b"7", queue=QUEUE)
-    assert [message.body for message in (await held).messages] == [7]
-
-
-async def test_tags_are_tested_exactly(consumer, producing):
-    async with producing() as mq:
-        for tag in ("Aa", "BB"):
-            await mq.send("T", b"1", tag=tag, queue=QUEUE)
-    result = await consumer.pull(QUEUE, 5, expression="BB")
-    assert [message.tag for message in result.messages] == ["BB"]
 
 
 async def test_refusals_are_raised(broker, consumer):
@@ -88,19 +64,6 @@ async def test_unreadable_messages_say_where_to_go_on(broker, consumer):
     with pytest.raises(UnreadableMessages, match="offset 3") as failure:
         await consumer.pull(QUEUE, 1)
     assert failure.value.next_offset == 3
-
-
-async def test_facts(consumer):
-    assert await consumer.max_offset(QUEUE) == 5
-    assert await consumer.min_offset(QUEUE) == 0
-    assert await consumer.earliest_store_time(QUEUE) == 1_000_000
-    assert await consumer.offset_by_time(QUEUE, 1_000_002) == 2
-
-
-async def test_progress(broker, consumer):
-    assert await consumer.committed(QUEUE) is None
-    await consumer.commit({QUEUE: 3})
-    assert await consumer.committed(QUEUE) == 3
 
 
 async def test_polling_takes_queues_in_turn_and_commits(broker, consumer):
@@ -139,12 +102,6 @@ async def test_polling_waits_for_any_queue(broker, consumer, producing, tools):
     assert sorted(message.body for message in first + second) == [8, 9], "neither is lost"
 
 
-async def test_polling_comes_back_empty(consumer):
-    await consumer.assign([QUEUE])
-    await consumer.seek(QUEUE, 5)
-    assert await consumer.poll(wait_ms=1) == []
-
-
 async def test_an_offset_outside_the_queue_is_corrected(consumer, caplog):
     await consumer.assign([QUEUE])
     await consumer.seek(QUEUE, 50)
@@ -161,29 +118,6 @@ async def test_only_assigned_queues_are_polled(consumer):
     for work in (consumer.seek(other, 0), consumer.position(other)):
         with pytest.raises(BadRequest):
             await work
-
-
-@pytest.mark.feature("F321", "F323")
-async def test_changes_of_registered_topics_are_reported(cluster, broker, tools):
-    changes: asyncio.Queue = asyncio.Queue()
-    loop = asyncio.get_running_loop()
-    settings = PullConsumerSettings(
-        consumer_group="g",
-        register_topics=("T",),
-        message_queue_listener=lambda topic, queues: loop.call_soon_threadsafe(
-            changes.put_nowait, (topic, len(queues))
-        ),
-    )
-    async with Client(tools.NAMESRV, dial=cluster.dial) as mq:
-        consumer = await mq.pull_consumer(settings=settings)
-        assert await changes.get() == ("T", 4)
-        cluster.topics["T"] = (6, 6)
-        await (mq._client._twin or mq._client).io.run(consumer._session.routes.refresh("T"))
-        assert await changes.get() == ("T", 6)
-        await consumer.pull(QUEUE, 0)
-        await consumer.close()
-        await consumer.close()
-        assert (mq.client_id, "g") in broker.left
 
 
 async def test_a_reset_moves_assigned_queues(consumer):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.client.consumer.puller import Puller, PullParams
+from kourou.client.consumer.puller import PullAction, Puller, PullParams, PullStep, step_after
 from kourou.errors import Code, Corrupt, DecodeError, Unavailable, UnknownOutcome
 from kourou.filtering.tags import parse_tags
 from kourou.model.topic import MessageQueue
@@ -46,23 +46,6 @@ async def test_what_is_asked(broker, pull):
     assert request.sys_flag == PullFlag.SUSPEND | PullFlag.SUBSCRIPTION
     assert (request.suspend_timeout_millis, request.subscription) == (20, "a || b")
     assert request.sub_version == 7
-
-
-async def test_without_bytes_rocketmqs_limits_hold(broker, pull):
-    await pull(0, PullParams(3, 0, 0, 100))
-    request = last_pull(broker)
-    assert request.max_msg_bytes is None
-    assert request.sys_flag == PullFlag.SUBSCRIPTION
-
-
-async def test_the_place_comes_with_the_answer(pull):
-    pulled = await pull(0)
-    assert (pulled.code, pulled.next_offset) == (0, 10)
-    assert (pulled.min_offset, pulled.max_offset) == (0, 10)
-    empty = await pull(10)
-    assert (empty.code, empty.messages) == (Code.PULL_NOT_FOUND, [])
-    beyond = await pull(11)
-    assert (beyond.code, beyond.next_offset) == (Code.PULL_OFFSET_MOVED, 10)
 
 
 async def test_a_refusal_has_no_place(broker, pull):
@@ -141,3 +124,59 @@ async def test_a_follower_that_is_behind_leads_nobody_back(cluster, broker, pull
 
 def pulls(broker) -> list[PullMessage]:
     return [request for request in broker.seen if isinstance(request, PullMessage)]
+
+
+# -- the step after each answer --------------------------------------------------------------------
+
+
+def step(code, *, progressed=True, elapsed_ms=100, pull_interval_ms=0):
+    return step_after(
+        code,
+        progressed=progressed,
+        elapsed_ms=elapsed_ms,
+        pull_interval_ms=pull_interval_ms,
+        exception_pause_ms=1000,
+    )
+
+
+@pytest.mark.feature("F187", "F189")
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (Code.SUCCESS, PullStep()),
+        (Code.PULL_NOT_FOUND, PullStep()),
+        (Code.PULL_RETRY_IMMEDIATELY, PullStep()),
+        (Code.PULL_OFFSET_MOVED, PullStep(PullAction.CORRECT_OFFSET)),
+        (Code.MESSAGE_CORRUPT, PullStep(PullAction.SKIP_CORRUPT)),
+        (Code.FILTER_FAILED, PullStep(PullAction.FILTER_FAILED, 1000)),
+        (Code.FLOW_CONTROL, PullStep(pause_ms=20)),
+        (Code.SYSTEM_BUSY, PullStep(pause_ms=20)),
+        (Code.POLLING_FULL, PullStep(pause_ms=20)),
+        (Code.SUBSCRIPTION_NOT_EXIST, PullStep(PullAction.HEARTBEAT, 200)),
+        (Code.SUBSCRIPTION_NOT_LATEST, PullStep(PullAction.HEARTBEAT, 200)),
+        (Code.SUBSCRIPTION_GROUP_NOT_EXIST, PullStep(PullAction.HEARTBEAT, 200)),
+        (Code.SYSTEM_ERROR, PullStep(PullAction.FIND_ROUTE, 1000)),
+        (Code.TOPIC_NOT_EXIST, PullStep(PullAction.FIND_ROUTE, 1000)),
+        (9_999, PullStep(PullAction.FIND_ROUTE, 1000)),
+    ],
+)
+def test_the_table(code, expected):
+    assert step(code) == expected
+
+
+@pytest.mark.feature("F200", "F312")
+def test_the_pull_interval_slows_pulls_that_bring_messages():
+    assert step(Code.SUCCESS, pull_interval_ms=70) == PullStep(pause_ms=70)
+    assert step(Code.PULL_RETRY_IMMEDIATELY, pull_interval_ms=70) == PullStep()
+
+
+@pytest.mark.parametrize("code", [Code.PULL_NOT_FOUND, Code.PULL_RETRY_IMMEDIATELY])
+def test_an_empty_answer_at_once_is_not_asked_again_at_once(code):
+    assert step(code, progressed=False, elapsed_ms=1).pause_ms > 0
+    assert step(code, progressed=False, elapsed_ms=15_000).pause_ms == 0
+    assert step(code, progressed=True, elapsed_ms=1).pause_ms == 0
+
+
+@pytest.mark.parametrize("code", [Code.PULL_OFFSET_MOVED, Code.MESSAGE_CORRUPT])
+def test_a_correction_that_leads_nowhere_does_not_spin(code):
+    assert step(code, progressed=False).pause_ms > 0

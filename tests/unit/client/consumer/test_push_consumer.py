@@ -7,49 +7,24 @@ import asyncio
 import pytest
 
 from kourou import Client, ClientSettings, ConsumerSettings
-from kourou.errors import BadRequest, Code
+from kourou.client.consumer.offsets import RemoteOffsets
+from kourou.client.consumer.push_consumer import QUEUES_AT_ONCE, StartOffsets
+from kourou.client.session.connections import HURRIED_MS
+from kourou.errors import BadRequest, Code, Unavailable
 from kourou.model.subscription import ConsumeFromWhere, MessageModel
 from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.lists_body import encode_consumer_ids
-from kourou.protocol.messages.groups import GetConsumerListByGroup, NotifyConsumerIdsChanged
+from kourou.protocol.messages.groups import (
+    GetConsumerListByGroup,
+    NotifyConsumerIdsChanged,
+    UnregisterClient,
+)
+from kourou.protocol.messages.pulls import UpdateConsumerOffset
 from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
+from kourou_rigs.clock import ManualClock
 from kourou_rigs.wire_broker import Answer
 
-FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-
-
-@pytest.mark.feature("F193", "F194", "F303")
-async def test_first_start(broker, consuming, tools):
-    await tools.fill(consuming, 8)
-    inbox = tools.Inbox(3)
-    async with consuming(consume_from_where=LAST) as mq, mq.listen("T", inbox.handle):
-        for body in (b"a", b"b", b"c"):
-            await mq.send("T", body)
-        await inbox.full.wait()
-    assert sorted(inbox.bodies) == [b"a", b"b", b"c"]
-
-
-@pytest.mark.feature("F193")
-async def test_from_a_time_on(broker, consuming, tools):
-    async with consuming() as mq:
-        for number in range(6):
-            await mq.send("T", b"%d" % number, queue=MessageQueue("T", "broker-a", 0))
-    # The fake stores one message a millisecond from 1,000,000 ms on; local time has seconds.
-    inbox = tools.Inbox(6)
-    settings = {
-        "consume_from_where": ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
-        "consume_timestamp": "19700101000000",
-    }
-    async with consuming(**settings) as mq, mq.listen("T", inbox.handle):
-        await inbox.full.wait()
-    assert len(inbox.bodies) == 6
-    late = tools.Inbox(1)
-    settings["consume_timestamp"] = "20300101000000"
-    async with consuming(**settings) as mq, mq.listen("T", late.handle, group="other"):
-        await mq.send("T", b"new")
-        await late.full.wait()
-    assert late.bodies == [b"new"]
 
 
 @pytest.mark.feature("F194", "F195")
@@ -71,43 +46,6 @@ async def test_a_first_start_is_committed_even_if_nothing_came(broker, consuming
     async with consuming(consume_from_where=LAST) as mq, mq.listen("T", inbox.handle):
         pass
     assert [broker.committed["g", "T", n] for n in range(4)] == [2, 2, 2, 2]
-
-
-@pytest.mark.feature("F195", "F289")
-async def test_progress_is_committed_in_intervals(broker, consuming, tools):
-    await tools.fill(consuming, 40)
-    inbox, committed = tools.Inbox(40), asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def watch(_request):
-        if sum(broker.committed.get(("g", "T", n), 0) for n in range(4)) == 40:
-            loop.call_soon_threadsafe(committed.set)
-
-    broker.intercept = watch
-    async with consuming(interval_ms=10) as mq, mq.listen("T", inbox.handle) as listener:
-        await inbox.full.wait()
-        await listener.commit()
-        await mq.send("T", b"more")  # anything that reaches the broker lets the watch look
-        await committed.wait()
-
-
-@pytest.mark.feature("F228", "F196")
-async def test_a_failed_message_comes_again_and_holds_the_offset(broker, consuming, caplog, tools):
-    await tools.fill(consuming, 4)
-    inbox, attempts = tools.Inbox(4), {}
-
-    async def handler(message):
-        attempts[message.body] = message.attempt
-        if message.body == b"2" and message.attempt < 3:
-            raise ValueError("not yet")
-        await inbox.handle(message)
-
-    async with consuming(local_redelivery_delay_ms=10) as mq, mq.listen("T", handler) as listener:
-        await inbox.full.wait()
-        assert listener.counts.failed == 2
-    assert attempts == {b"0": 1, b"1": 1, b"2": 3, b"3": 1}
-    assert "not yet" in caplog.text
-    assert sum(broker.committed["g", "T", n] for n in range(4)) == 4
 
 
 def refused(request):
@@ -162,16 +100,6 @@ async def test_a_body_of_the_wrong_type_is_a_failure(broker, consuming):
     assert first.body == b"no number"
 
 
-async def test_one_thread_one_queue_keeps_the_order(broker, consuming, cluster, tools):
-    cluster.topics["T"] = (1, 1)
-    await tools.fill(consuming, 200)
-    inbox = tools.Inbox(200)
-    settings = {"consume_threads_max": 1, "consume_threads_min": 1}
-    async with consuming(**settings) as mq, mq.listen("T", inbox.handle):
-        await inbox.full.wait()
-    assert inbox.bodies == [b"%d" % number for number in range(200)]
-
-
 @pytest.mark.feature("F007", "F202", "F203", "F201", "F015", "F191")
 async def test_members_share_the_queues_and_take_over(broker, consuming, tools):
     await tools.fill(consuming, 40)
@@ -201,18 +129,6 @@ def rarely_balancing(cluster, interval_ms: int) -> Client:
 
 
 @pytest.mark.feature("F202")
-async def test_queues_are_shared_out_again_from_time_to_time(broker, cluster, tools):
-    """A notice may get lost: here nobody tells of the new member."""
-    async with (
-        rarely_balancing(cluster, 10) as mq,
-        mq.listen("T", tools.Inbox(1).handle) as listener,
-    ):
-        assert len(listener.assigned) == 4
-        broker.members["g"]["another"] = broker.members["g"][mq.client_id]
-        await tools.until(broker, lambda: len(listener.assigned) == 2)
-
-
-@pytest.mark.feature("F202")
 async def test_a_changed_route_shares_queues_out_again_at_once(broker, cluster, tools):
     """Not only when the interval is over, which here is an hour."""
     async with (
@@ -221,19 +137,8 @@ async def test_a_changed_route_shares_queues_out_again_at_once(broker, cluster, 
     ):
         for count in (6, 1):
             cluster.topics["T"] = (count, count)
-            await (mq._client._twin or mq._client).io.run(
-                (mq._client._twin or mq._client).session.routes.refresh("T")
-            )
+            await tools.refresh(mq)
             await tools.until(broker, lambda n=count: len(listener.assigned) == n)
-
-
-@pytest.mark.feature("F205")
-async def test_more_members_than_queues(broker, consuming, cluster, tools):
-    cluster.topics["T"] = (1, 1)
-    async with consuming() as a, consuming() as b:
-        inbox = tools.Inbox(1)
-        async with a.listen("T", inbox.handle) as one, b.listen("T", inbox.handle) as two:
-            await tools.until(broker, lambda: len(one.assigned) + len(two.assigned) == 1)
 
 
 @pytest.mark.feature("F202")
@@ -256,9 +161,7 @@ async def test_a_change_during_a_rebalance_is_not_lost(broker, cluster, tools):
             return None
 
         broker.intercept = comes_meanwhile
-        (mq._client._twin or mq._client).io.loop.call_soon_threadsafe(
-            listener._started.rebalance_soon
-        )
+        tools.core(mq).io.loop.call_soon_threadsafe(listener._started.rebalance_soon)
         while len(listener.assigned) != 2:  # noqa: ASYNC110 - nothing else tells of it
             await asyncio.sleep(0)
 
@@ -292,7 +195,7 @@ async def test_a_queue_whose_pulling_ended_by_itself_is_started_again(
             await asyncio.sleep(0)
             consumer.rebalance_soon()
 
-        await (mq._client._twin or mq._client).io.run(end_one())
+        await tools.core(mq).io.run(end_one())
         await mq.send("T", b"new", queue=MessageQueue("T", "broker-a", 2))
         await inbox.full.wait()
     assert sorted(inbox.bodies) == [b"0", b"1", b"2", b"3", b"new"]
@@ -310,7 +213,7 @@ async def test_a_member_tells_of_itself(broker, consuming, cluster, tools):
             consumer.sample()
             return consumer.status("T"), consumer.running_info()
 
-        status, info = await (mq._client._twin or mq._client).io.run(state())
+        status, info = await tools.core(mq).io.run(state())
     queue = MessageQueue("T", "broker-a", 0)
     assert status == {queue: 3}
     assert [one.topic for one in info.subscriptions] == ["T", "%RETRY%g"]
@@ -327,9 +230,7 @@ async def test_a_topic_that_appears_later(broker, consuming, cluster, tools):
         assert listener.assigned == []
         cluster.topics["T"] = (2, 2)
         await mq.send("T", b"x")
-        await (mq._client._twin or mq._client).io.run(
-            (mq._client._twin or mq._client).session.routes.refresh("T")
-        )
+        await tools.refresh(mq)
         await inbox.full.wait()
 
 
@@ -339,9 +240,7 @@ async def test_a_lost_queue_commits_and_forgets(broker, consuming, cluster, tool
     async with consuming() as mq, mq.listen("T", inbox.handle) as listener:
         await inbox.full.wait()
         cluster.topics["T"] = (1, 1)
-        await (mq._client._twin or mq._client).io.run(
-            (mq._client._twin or mq._client).session.routes.refresh("T")
-        )
+        await tools.refresh(mq)
         lost = [("g", "T", number) for number in (1, 2, 3)]
         await tools.until(broker, lambda: [broker.committed.get(key) for key in lost] == [2] * 3)
         assert len(listener.assigned) == 1
@@ -360,22 +259,6 @@ async def test_leaving_unregisters_the_consumer(broker, consuming, tools):
         assert (mq.client_id, "g") in broker.left
 
 
-@pytest.mark.feature("F267", "F364")
-async def test_an_operator_moves_an_online_group(broker, consuming, tools):
-    await tools.fill(consuming, 8)
-    inbox = tools.Inbox(8)
-    async with consuming() as mq, mq.listen("T", inbox.handle):
-        await inbox.full.wait()
-        again = tools.Inbox(16)
-        again.bodies = inbox.bodies
-        inbox.wanted, inbox.full = 16, asyncio.Event()
-        moved = await mq.admin.offsets.reset("g", "T", 0)
-        assert set(moved.values()) == {0}
-        await inbox.full.wait()
-    assert sorted(inbox.bodies) == sorted(tools.numbers(8) * 2)
-    assert [broker.committed["g", "T", n] for n in range(4)] == [2, 2, 2, 2]
-
-
 @pytest.mark.fault
 async def test_a_broker_that_comes_back(broker, consuming, cluster, tools):
     inbox = tools.Inbox(2)
@@ -390,37 +273,6 @@ async def test_a_broker_that_comes_back(broker, consuming, cluster, tools):
         await mq.send("T", b"after")
         await inbox.full.wait()
         await tools.until(broker, lambda: mq.client_id in broker.members.get("g", {}))
-
-
-@pytest.mark.feature("F014", "F190", "F192", "F302")
-async def test_broadcasting_gives_everything_to_everyone(broker, consuming, tmp_path, tools):
-    await tools.fill(consuming, 10)
-    settings = {"message_model": MessageModel.BROADCASTING, "offsets_dir": str(tmp_path)}
-    async with consuming(**settings) as a, consuming(**settings) as b:
-        first, second = tools.Inbox(10), tools.Inbox(10)
-        async with a.listen("T", first.handle), b.listen("T", second.handle):
-            await asyncio.gather(first.full.wait(), second.full.wait())
-    assert sorted(first.bodies) == sorted(second.bodies) == sorted(tools.numbers(10))
-    assert broker.committed == {}, "progress stays with the clients"
-    assert len(list(tmp_path.glob("*/g/offsets.json"))) == 2
-
-
-@pytest.mark.feature("F192", "F214")
-async def test_broadcasting_passes_failed_messages_over(broker, consuming, tools, tmp_path):
-    await tools.fill(consuming, 4)
-    inbox = tools.Inbox(3)
-
-    async def handler(message):
-        if message.body == b"2":
-            raise ValueError("no")
-        await inbox.handle(message)
-
-    settings = {"message_model": MessageModel.BROADCASTING, "offsets_dir": str(tmp_path)}
-    async with consuming(**settings) as mq, mq.listen("T", handler) as listener:
-        await inbox.full.wait()
-        await tools.until(broker, lambda: listener.counts.consumed == 4)
-        assert listener.counts.failed == 1
-    assert sorted(inbox.bodies) == [b"0", b"1", b"3"]
 
 
 @pytest.mark.parametrize(
@@ -503,3 +355,167 @@ async def test_a_broken_topic_name_leaves_nothing_behind(broker, consuming, tool
             await mq.listen("no topic!", tools.Inbox(1).handle).start()
         async with mq.listen("T", tools.Inbox(1).handle):
             pass
+
+
+# -- another leader --------------------------------------------------------------------------------
+
+
+@pytest.mark.fault
+@pytest.mark.feature("F135", "F195")
+async def test_consuming_goes_on_when_another_member_leads(broker, consuming, cluster, tools):
+    """At the follower while nobody leads; offsets are told to the next leader again."""
+    follower = cluster.follower(broker)
+    await tools.fill(consuming, 8)
+    inbox = tools.Inbox(16)
+    async with consuming() as mq, mq.listen("T", inbox.handle) as listener:
+        await tools.until(broker, lambda: len(inbox.bodies) == 8)
+        await listener.commit()
+        assert sum(broker.committed.values()) == 8
+        io = mq._client.io
+        io.loop.call_soon_threadsafe(cluster.nobody_leads, broker)
+        sending = asyncio.gather(*(mq.send("T", b"%d" % n) for n in range(8, 16)))
+        io.loop.call_soon_threadsafe(io.loop.call_later, 0.1, cluster.lead, follower)
+        await sending
+        await inbox.full.wait()
+        await tools.until(follower, lambda: sum(follower.committed.values()) >= 8)
+    assert sorted(map(int, inbox.bodies)) == list(range(16))
+    assert sum(follower.committed.values()) == 16
+
+
+# -- closing ---------------------------------------------------------------------------------------
+
+
+async def test_closing_finishes_running_handlers(broker, consuming, tools):
+    await tools.fill(consuming, 1)
+    started, gate, finished = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def handler(_message):
+        started.set()
+        await gate.wait()
+        finished.set()
+
+    async with consuming() as mq:
+        listener = await mq.listen("T", handler).start()
+        await started.wait()
+        closing = asyncio.ensure_future(listener.close())
+        await asyncio.sleep(0)
+        gate.set()
+        await closing
+    assert finished.is_set()
+    assert sum(broker.committed["g", "T", n] for n in range(4)) == 1
+
+
+async def test_closing_does_not_wait_for_ever(broker, consuming, caplog, tools):
+    await tools.fill(consuming, 1)
+    started, gate = asyncio.Event(), asyncio.Event()
+
+    async def handler(_message):
+        started.set()
+        await gate.wait()
+
+    async with consuming(await_termination_ms=5) as mq, mq.listen("T", handler):
+        await started.wait()
+    assert "ms; their messages will be redelivered" in caplog.text
+    assert sum(broker.committed["g", "T", n] for n in range(4)) == 0
+    gate.set()
+
+
+@pytest.mark.fault
+async def test_closing_waits_for_no_broker_that_is_gone(broker, consuming, cluster, tools, caplog):
+    await tools.fill(consuming, 8)
+    inbox = tools.Inbox(8)
+    mq = consuming()
+    async with mq:
+        await mq.send("T", b"last")
+        async with mq.listen("T", inbox.handle) as listener:
+            await inbox.full.wait()
+            await tools.until(broker, lambda: listener.counts.consumed == 9)
+            wires = cluster.wires_to(broker)
+            cluster.down.add(broker.address)
+            asked = [wire.deadlines[:] for wire in wires]
+            await listener.close()
+    last_words = {UpdateConsumerOffset.code, UnregisterClient.code}
+    for wire, before in zip(wires, asked, strict=True):
+        # A heartbeat may still be due, or a pull; closing waits for neither.
+        assert not last_words & {code for code, _ in wire.deadlines[len(before) :]}
+    assert "not committed at close; some messages will be redelivered" in caplog.text
+    assert "not connected to" in caplog.text
+
+
+async def test_what_closing_asks_of_a_broker_that_lives_has_a_short_deadline(
+    broker, consuming, cluster, tools
+):
+    await tools.fill(consuming, 4)
+    inbox = tools.Inbox(4)
+    async with consuming() as mq, mq.listen("T", inbox.handle) as listener:
+        await inbox.full.wait()
+        await tools.until(broker, lambda: listener.counts.consumed == 4)
+        [wire] = cluster.wires_to(broker)
+        before = len(wire.deadlines)
+        await listener.close()
+        asked = dict(wire.deadlines[before:])
+    assert asked[UpdateConsumerOffset.code] == asked[UnregisterClient.code] == HURRIED_MS
+    assert sum(broker.committed["g", "T", n] for n in range(4)) == 4
+
+
+# -- where a group begins --------------------------------------------------------------------------
+
+
+QUEUES = [MessageQueue("T", "broker-a", number) for number in range(QUEUES_AT_ONCE)]
+
+
+class Facts:
+    """A broker that knows of even queues, fails for the third, and counts who asks together."""
+
+    def __init__(self) -> None:
+        self.asking = self.asking_max = 0
+
+    async def committed(self, group: str, queue: MessageQueue) -> int | None:
+        return await self.load(queue)
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        self.asking += 1
+        self.asking_max = max(self.asking_max, self.asking)
+        await asyncio.sleep(0)
+        self.asking -= 1
+        if queue.queue_id == 3:
+            raise Unavailable("nobody leads")
+        return None if queue.queue_id % 2 else queue.queue_id
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        return 1_000 + queue.queue_id
+
+
+def starts(facts: Facts, offsets: object) -> StartOffsets:
+    return StartOffsets(ConsumerSettings(consumer_group="g"), offsets, facts, ManualClock())  # type: ignore[arg-type]
+
+
+async def test_brokers_are_asked_for_many_queues_together() -> None:
+    facts = Facts()
+    asked = starts(facts, RemoteOffsets("g", facts))  # type: ignore[arg-type]
+    assert asked.at_once == QUEUES_AT_ONCE
+    found = await asked.of(QUEUES)
+    assert facts.asking_max == QUEUES_AT_ONCE
+    with pytest.raises(Unavailable, match="nobody leads"):
+        raise found.pop(3)  # type: ignore[misc]
+    assert found == [
+        1_000 + one.queue_id if one.queue_id % 2 else one.queue_id
+        for one in QUEUES
+        if one.queue_id != 3
+    ]
+
+
+async def test_an_applications_store_is_asked_for_one_queue_after_the_other() -> None:
+    asked = starts(Facts(), Facts())
+    assert asked.at_once == 1
+    assert await asked.of(QUEUES[:1]) == [0]
+
+
+async def test_more_queues_than_are_requested_at_once_are_started_in_order(
+    broker, consuming, cluster, tools
+):
+    count = 2 * QUEUES_AT_ONCE + 1
+    cluster.topics["T"] = (count, count)
+    async with consuming() as mq, mq.listen("T", tools.Inbox(1).handle) as listener:
+        started = [queue.queue_id for queue in listener._started._queues if queue.topic == "T"]
+        assert started == list(range(count))

@@ -6,40 +6,18 @@ import asyncio
 import random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from kourou.client.consumer.queue_consumption import Window, WindowLimits
 from kourou.client.settings.client_settings import CorruptPolicy
 from kourou.errors import Code
-from kourou.model.subscription import ConsumeFromWhere
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.pulls import PullMessage, PullResponse
 from kourou_rigs.wire_broker import Answer
 
-FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
 QUEUE = MessageQueue("T", "broker-a", 0)
-
-
-@pytest.mark.feature("F199", "F310", "F311")
-async def test_full_windows_pause_the_pulls(broker, consuming, cluster, tools):
-    cluster.topics["T"] = (1, 1)
-    await tools.fill(consuming, 50)
-    gate, started, inbox = asyncio.Event(), asyncio.Event(), tools.Inbox(50)
-
-    async def handler(message):
-        started.set()
-        await gate.wait()
-        await inbox.handle(message)
-
-    settings = {"pull_threshold_for_queue": 5, "consume_threads_max": 1, "consume_threads_min": 1}
-    async with consuming(**settings) as mq, mq.listen("T", handler) as listener:
-        await started.wait()
-        await listener.commit()
-        pulled = listener.counts.pulled
-        assert pulled <= 10, "one pull beyond the limit at most"
-        await tools.until(broker, lambda: listener.counts.paused_by_count == 1)
-        gate.set()
-        await inbox.full.wait()
-    assert inbox.bodies == [b"%d" % number for number in range(50)]
 
 
 async def test_an_offset_below_the_queue_is_corrected(broker, consuming, caplog, tools):
@@ -172,7 +150,7 @@ async def test_a_queue_tells_what_it_is(broker, consuming, cluster, tools):
         async def info():
             return messages._started.running_info().queues[QUEUE]
 
-        before = await (mq._client._twin or mq._client).io.run(info())
+        before = await tools.core(mq).io.run(info())
         assert (before.commit_offset, before.cached_count) == (0, 5)
         assert (before.cached_min_offset, before.cached_max_offset) == (0, 4)
         assert before.cached_size_bytes == sum(message.size for message in taken)
@@ -180,7 +158,7 @@ async def test_a_queue_tells_what_it_is(broker, consuming, cluster, tools):
         taken[0].ack()
         taken[3].ack()
         await tools.until(broker, lambda: messages.counts.consumed == 2)
-        after = await (mq._client._twin or mq._client).io.run(info())
+        after = await tools.core(mq).io.run(info())
         assert (after.commit_offset, after.cached_count, after.dropped) == (1, 3, False)
         assert after.last_consume_ms > 0
 
@@ -227,3 +205,127 @@ async def test_a_message_tells_how_many_lie_behind_it(broker, consuming, cluster
     async with consuming() as mq, mq.listen("T", inbox.handle):
         await inbox.full.wait()
     assert sorted(message.backlog for message in inbox.messages) == list(range(20))
+
+
+# -- the window ------------------------------------------------------------------------------------
+
+
+def window_of(*offsets: int) -> Window:
+    window = Window(offsets[0])
+    window.put(offsets, [10] * len(offsets), offsets[-1] + 1)
+    return window
+
+
+def test_bounds_are_those_of_unfinished_messages():
+    window = window_of(3, 4, 5, 6, 7)
+    window.finish([4, 7])
+    assert window.bounds == (3, 6)
+    window.finish([3, 5, 6])
+    assert window.bounds == (-1, -1)
+
+
+def test_filtered_messages_do_not_overtake_unfinished_ones():
+    window = window_of(10, 11)
+    window.skip_to(25)
+    assert window.commit_offset == 10
+    window.finish([10, 11])
+    assert window.commit_offset == 25
+
+
+def test_finishing_twice_or_something_unknown_changes_nothing():
+    window = window_of(1, 2)
+    window.finish([1, 1, 99])
+    assert (window.count, window.size_bytes) == (1, 10)
+
+
+def test_a_dropped_window_is_frozen_at_its_commit_offset():
+    window = window_of(1, 2, 3)
+    window.finish([1])
+    assert window.drop() == 2
+    window.finish([2, 3])
+    assert window.dropped
+    assert (window.commit_offset, window.count, window.size_bytes) == (2, 0, 0)
+
+
+def test_a_dropped_window_takes_nothing():
+    window = window_of(1)
+    window.drop()
+    with pytest.raises(AssertionError):
+        window.put([2], [1], 3)
+
+
+def test_offsets_only_rise():
+    with pytest.raises(AssertionError):
+        window_of(5).put([4], [1], 7)
+
+
+@pytest.mark.feature("F199")
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (WindowLimits(count_max=3), "4 messages"),
+        (WindowLimits(size_bytes_max=39), "40 bytes"),
+        (WindowLimits(span_max=2), "span 3"),
+        (WindowLimits(count_max=4, size_bytes_max=40, span_max=3), ""),
+    ],
+)
+def test_each_limit_pauses_pulling_when_exceeded(limits, reason):
+    window = window_of(1, 2, 3, 4)
+    over = window.over(limits)
+    assert (window.exceeded(limits) is None) is not bool(over)
+    assert reason in over
+    assert bool(over) is bool(reason)
+
+
+@given(st.lists(st.integers(0, 60), max_size=80))
+@pytest.mark.feature("F197", "F228")
+def test_any_order_of_finishing_keeps_the_invariant(finishing):
+    window = window_of(*range(50))
+    unfinished = set(range(50))
+    for offset in finishing:
+        window.finish([offset])
+        unfinished.discard(offset)
+        assert window.commit_offset == min(unfinished, default=50)
+        assert window.count == len(unfinished)
+
+
+class WindowMachine(RuleBasedStateMachine):
+    """Random pulls and finishes against a plain set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.window = Window(7)
+        self.next = 7
+        self.open: set[int] = set()
+        self.committed = 7
+
+    @rule(gaps=st.lists(st.integers(0, 3), max_size=6), tail=st.integers(0, 4))
+    def pull(self, gaps, tail):
+        offsets = []
+        at = self.next
+        for gap in gaps:
+            offsets.append(at + gap)
+            at += gap + 1
+        self.next = at + tail
+        self.window.put(offsets, [5] * len(offsets), self.next)
+        self.open.update(offsets)
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def finish(self, data):
+        done = data.draw(st.sets(st.sampled_from(sorted(self.open)), min_size=1))
+        self.window.finish(done)
+        self.open -= done
+
+    @invariant()
+    def agrees(self):
+        assert self.window.commit_offset == min(self.open, default=self.next)
+        assert self.window.commit_offset >= self.committed
+        assert self.window.count == len(self.open)
+        assert self.window.size_bytes == 5 * len(self.open)
+        assert all(self.window.holds(offset) for offset in self.open)
+        self.committed = self.window.commit_offset
+
+
+TestWindowMachine = WindowMachine.TestCase
+TestWindowMachine.settings = settings(stateful_step_count=25)

@@ -80,19 +80,6 @@ async def test_by_hand(reports, stream):
     assert reports.errors == [(1, "later"), (0, "the handler requested a retry")]
 
 
-async def test_with_a_message(reports, stream, caplog):
-    runner = stream()
-    runner.hand(messages(3))
-    async for message in runner:
-        async with message:
-            if message.offset == 1:
-                raise ValueError("no")
-        if message.offset == 2:
-            break
-    assert reports.done == [0, 2]
-    assert reports.errors == [(1, "no")]
-
-
 @pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit, KeyboardInterrupt])
 @pytest.mark.parametrize("auto_ack", [True, False])
 async def test_a_block_that_is_broken_off_asks_for_a_retry(reports, stream, error, auto_ack):

@@ -11,16 +11,32 @@ from kourou.client.explain.facts import (
     ConsumerFacts,
     CopyKind,
     Delivery,
+    FilterFacts,
+    FilterResult,
     Form,
     GroupFacts,
     Lookup,
     MessageFacts,
     QueueAtMember,
     Reset,
+    Skip,
 )
-from kourou.client.explain.group_rules import causes_of_group, crossing
-from kourou.model.message import DELAY_LEVELS_MS, Property
+from kourou.client.explain.group_rules import (
+    STUCK_MS,
+    causes_of_group,
+    crossing,
+    exclusions_of,
+    held_by_filter,
+    let_through,
+    of_queue,
+    subscription_conflict,
+    subscription_text,
+)
+from kourou.filtering.tags import parse_tags
+from kourou.model.filter import FilterPolicy, FilterState, FilterVersion
+from kourou.model.message import DELAY_LEVELS_MS
 from kourou.model.subscription import (
+    SQL92,
     ConsumeFromWhere,
     ConsumeType,
     GroupConfig,
@@ -88,57 +104,18 @@ def copy_of(message):
 # -- attempts -------------------------------------------------------------------------------------
 
 
-def test_a_retry_waits_until_its_level_is_over(group, judge, copy_of):
-    waiting = copy_of(CopyKind.RETRY_WAIT, 1_500_000, attempts=2, **{Property.DELAY.value: "4"})
-    (cause,) = judge(group, waiting)
-    assert cause.code is CauseCode.IN_RETRY
-    assert cause.facts["due_ms"] == 1_530_000
-    assert (cause.facts["attempts"], cause.facts["attempts_max"]) == (2, 16)
-
-
 def test_a_retry_without_a_level_is_due_at_an_unknown_time(group, judge, copy_of):
     (cause,) = judge(group, copy_of(CopyKind.RETRY_WAIT, 1_500_000))
     assert (cause.code, cause.facts["due_ms"]) == (CauseCode.IN_RETRY, None)
 
 
-def test_a_retry_is_due_or_done_by_the_progress_in_its_topic(group, judge, copy_of):
-    due = copy_of(CopyKind.RETRY, 1_500_000, offset=4)
-    assert codes(judge(replace(group, retry_next=4), due)) == [CauseCode.RETRY_DUE]
-    assert codes(judge(replace(group, online=False), due)) == [
-        CauseCode.RETRY_DUE,
-        CauseCode.NO_MEMBER,
-    ]
-    (cause,) = judge(replace(group, retry_next=5), due)
-    assert (cause.code, cause.facts["attempt"]) == (CauseCode.CONSUMED, 2)
-
-
-def test_a_dead_letter_is_open_dealt_with_or_sent_again(group, judge, copy_of):
-    dead_letter = copy_of(
-        CopyKind.DEAD_LETTER,
-        1_500_000,
-        attempts=17,
-        topic="%DLQ%g",
-        **{Property.DLQ_REASON.value: "x"},
-    )
-    (cause,) = judge(group, dead_letter)
-    assert (cause.code, cause.facts["reason"], cause.facts["attempts"]) == (
-        CauseCode.DEAD_LETTERED,
-        "x",
-        17,
-    )
-    assert codes(judge(replace(group, dealt_with=1), dead_letter)) == [
-        CauseCode.DEAD_LETTER_DEALT_WITH
-    ]
+def test_of_a_dead_letter_that_failed_once_more_the_newest_counts(group, judge, copy_of):
+    dead_letter = copy_of(CopyKind.DEAD_LETTER, 1_500_000, attempts=17, topic="%DLQ%g")
     assert codes(judge(replace(group, dealt_with=0), dead_letter)) == [CauseCode.DEAD_LETTERED]
     again = copy_of(CopyKind.RETRY, 1_600_000, attempts=0)
-    (cause,) = judge(group, dead_letter, again)
-    assert (cause.code, cause.facts["dead_letter"]) == (CauseCode.REDRIVEN, "%DLQ%g/broker-a/0@0")
-    done = replace(group, retry_next=1)
-    assert codes(judge(done, dead_letter, again)) == [CauseCode.CONSUMED, CauseCode.REDRIVEN]
     failed = copy_of(CopyKind.DEAD_LETTER, 1_700_000, topic="%DLQ%g", offset=1)
-    assert codes(judge(done, dead_letter, again, failed)) == [CauseCode.DEAD_LETTERED], (
-        "the newest counts"
-    )
+    done = replace(group, retry_next=1)
+    assert codes(judge(done, dead_letter, again, failed)) == [CauseCode.DEAD_LETTERED]
 
 
 def test_copies_of_other_groups_are_theirs(group, judge, copy_of):
@@ -195,32 +172,11 @@ def test_a_new_group_began_behind_it(group, judge):
     assert codes(judge(replace(later, start_from=first))) == [CauseCode.CONSUMED]
 
 
-def test_broadcasting_is_the_members_own_affair(group, judge):
-    ahead = ConsumerFacts("m2", subscription=ALL, queue=QueueAtMember(8))
-    every = replace(group, model=MessageModel.BROADCASTING, members=(*group.members, ahead))
-    (cause,) = judge(every)
-    assert (cause.code, cause.facts["beyond"]) == (CauseCode.BROADCASTING, ("m2",))
-    barred = replace(every, config=GroupConfig("g", consume_broadcast_enable=False))
-    assert codes(judge(barred)) == [CauseCode.BROADCAST_FORBIDDEN]
-
-
 # -- what bars it ---------------------------------------------------------------------------------
-
-
-def test_a_group_that_nobody_knows(judge):
-    assert codes(judge(GroupFacts("g", online=False))) == [CauseCode.GROUP_UNKNOWN]
-    assert codes(judge(GroupFacts("g", online=False, next_offset=3))) == [CauseCode.NO_MEMBER]
 
 
 def test_a_group_of_which_nothing_is_known(judge):
     assert codes(judge(GroupFacts("g", GroupConfig("g")))) == [CauseCode.UNDECIDED]
-
-
-def test_the_outermost_bar_comes_first(group, judge):
-    shut = replace(group, config=GroupConfig("g", consume_enable=False))
-    assert codes(judge(shut)) == [CauseCode.CONSUMPTION_DISABLED, CauseCode.WAITING_BEHIND]
-    gone = replace(shut, online=False, members=())
-    assert codes(judge(gone)) == [CauseCode.CONSUMPTION_DISABLED, CauseCode.NO_MEMBER]
 
 
 def test_a_group_that_pulls(group, judge):
@@ -228,15 +184,6 @@ def test_a_group_that_pulls(group, judge):
     assert codes(judge(pulls)) == [CauseCode.PULL_CONSUMER]
     every = replace(pulls, model=MessageModel.BROADCASTING)
     assert codes(judge(every)) == [CauseCode.PULL_CONSUMER]
-
-
-def test_a_topic_that_nobody_wants_or_only_some_do(group, judge):
-    no_group = replace(group, subscription=None, members=(ConsumerFacts("m1"),))
-    assert codes(judge(no_group)) == [CauseCode.NOT_SUBSCRIBED]
-    some = replace(no_group, members=(ConsumerFacts("m1"), ConsumerFacts("m2", subscription=ALL)))
-    (cause,) = judge(some)
-    assert cause.code is CauseCode.SUBSCRIPTIONS_CLASH
-    assert cause.facts["subscriptions"] == ("m2: *", "m1: not subscribed")
 
 
 def test_members_that_differ_come_first_where_nobody_has_the_queue(group, judge):
@@ -261,3 +208,225 @@ def test_of_a_copy_that_is_all_that_is_left_only_its_group_is_explained(group, c
     assert codes(causes_of_group(facts, dead_letter, group)) == [CauseCode.DEAD_LETTERED]
     other = replace(group, name="h")
     assert codes(causes_of_group(facts, dead_letter, other)) == [CauseCode.UNDECIDED]
+
+
+# -- subscriptions and filters ---------------------------------------------------------------------
+
+
+RUNS = FilterState("g", "even", (FilterVersion(2, "", "", "", 0, 0, enabled_ms=900_000),), active=2)
+BY_CODE = Subscription("orders", "even", class_filter_mode=True)
+
+
+def wanting(subscription, **more) -> GroupFacts:
+    return GroupFacts("g", subscription=subscription, **more)
+
+
+def filtering(state=RUNS, **more) -> GroupFacts:
+    return wanting(BY_CODE, filter=FilterFacts("even", state, 1, **more))
+
+
+@pytest.mark.parametrize(
+    ("expression", "denied"),
+    [("*", False), ("paid", False), ("late || paid", False), ("late", True), ("late||open", True)],
+)
+def test_tags_are_compared_exactly(message, expression, denied):
+    found = codes(exclusions_of(message, wanting(parse_tags("orders", expression))))
+    assert found == ([CauseCode.FILTERED_BY_TAG] if denied else [])
+
+
+def test_a_message_without_a_tag_is_only_for_who_wants_all(message):
+    bare = replace(message, properties={})
+    (cause,) = exclusions_of(bare, wanting(parse_tags("orders", "paid")))
+    assert cause.facts == {"tag": None, "expression": "paid"}
+    assert "no tag" in cause.sentence
+
+
+@pytest.mark.parametrize(
+    ("expression", "denied"),
+    [("price > 5", False), ("price > 7", True), ("TAGS = 'paid'", False), ("nobody = 1", True)],
+)
+def test_properties_are_evaluated_as_brokers_do(message, expression, denied):
+    found = codes(exclusions_of(message, wanting(Subscription("orders", expression, SQL92))))
+    assert found == ([CauseCode.FILTERED_BY_SQL] if denied else [])
+
+
+def test_what_cannot_be_read_says_nothing(message):
+    assert codes(exclusions_of(message, wanting(Subscription("orders", "price >", SQL92)))) == []
+
+
+def test_the_member_that_has_the_queue_decides(message):
+    late = ConsumerFacts("m1", subscription=parse_tags("orders", "late"), queue=QueueAtMember(1))
+    group = wanting(parse_tags("orders", "paid"), members=(late,))
+    assert codes(exclusions_of(message, group)) == [CauseCode.FILTERED_BY_TAG]
+    idle = replace(late, queue=None)
+    assert codes(exclusions_of(message, replace(group, members=(idle,)))) == []
+
+
+def test_a_filter_said_no(message):
+    (cause,) = exclusions_of(message, filtering(filter_result=FilterResult(2, False)))
+    assert cause.facts == {"filter": "even", "version": 2, "since_ms": 900_000}
+    assert codes(exclusions_of(message, filtering(filter_result=FilterResult(2, True)))) == []
+    assert (
+        codes(exclusions_of(message, filtering(filter_result=FilterResult(2, None, "it raised"))))
+        == []
+    )
+    assert codes(exclusions_of(message, filtering())) == [], "nobody could ask it"
+
+
+def test_a_quarantined_filter_that_lets_all_through_says_no_to_nobody(message):
+    through = replace(RUNS, quarantined={2: "it raised"}, policy=FilterPolicy.PASS)
+    group = filtering(through, filter_result=FilterResult(2, False))
+    assert codes(exclusions_of(message, group)) == []
+    assert codes(let_through(group)) == [CauseCode.PASSED_UNFILTERED]
+    assert codes(held_by_filter(message, group)) == []
+    assert codes(let_through(filtering())) == []
+
+
+def test_a_recorded_skip_comes_before_what_it_says_now(message):
+    skip = Skip(1_100_000, 1, "it raised")
+    (cause,) = exclusions_of(message, filtering(skip=skip, filter_result=FilterResult(2, False)))
+    assert cause.code is CauseCode.FILTER_SKIPPED
+    assert cause.facts["version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        (None, CauseCode.FILTER_MISSING),
+        (replace(RUNS, active=None), CauseCode.FILTER_DISABLED),
+        (replace(RUNS, quarantined={2: "it raised"}), CauseCode.FILTER_QUARANTINED),
+        (replace(RUNS, quarantined={1: "an older one"}), None),
+        (RUNS, None),
+    ],
+)
+def test_a_group_waits_for_its_filter(message, state, code):
+    assert codes(held_by_filter(message, filtering(state))) == ([] if code is None else [code])
+
+
+def test_a_filter_that_runs_and_cannot_judge(message):
+    alone = wanting(BY_CODE, filter=FilterFacts("even", RUNS, 0))
+    (cause,) = held_by_filter(message, alone)
+    assert (cause.code, cause.facts["servers"]) == (CauseCode.FILTER_HOLDS, 0)
+    member = ConsumerFacts("m1", filter_waits="KeyError: 'n'")
+    (cause,) = held_by_filter(message, replace(filtering(), members=(member,)))
+    assert cause.facts["reason"] == "KeyError: 'n'"
+
+
+def test_whoever_names_no_filter_waits_for_none(message):
+    plain = replace(filtering(None), subscription=Subscription("orders"))
+    assert codes(held_by_filter(message, plain)) == []
+
+
+# -- the message's queue at members ----------------------------------------------------------------
+
+
+NOW_MS = 2_000_000
+HOLDER = ConsumerFacts("m1", count_max=10, span_max=20, size_mib_max=100)
+AT_IT = QueueAtMember(7, cached=2, first=7, last=9)
+BEFORE_IT = QueueAtMember(3, cached=2, first=3, last=5)
+
+
+@pytest.fixture
+def judge_queue(message):
+    def causes(*members, **more):
+        facts = MessageFacts("ID", NOW_MS, Lookup(Form.KEY), message)
+        group = GroupFacts("g", online=True, members=members, next_offset=3, **more)
+        return list(of_queue(facts, message, group))
+
+    return causes
+
+
+def holding(queue, **more) -> ConsumerFacts:
+    return replace(HOLDER, queue=queue, **more)
+
+
+def test_others_are_before_it(judge_queue):
+    (cause,) = judge_queue(holding(BEFORE_IT))
+    assert cause.code is CauseCode.WAITING_BEHIND
+    assert (cause.facts["smallest_unfinished"], cause.facts["ahead"]) == (3, 4)
+    (cause,) = judge_queue(holding(QueueAtMember(5)))
+    assert (cause.facts["smallest_unfinished"], cause.facts["ahead"]) == (5, 2)
+    (cause,) = judge_queue(holding(QueueAtMember(1)))
+    assert cause.facts["ahead"] == 4, "what is committed counts as done"
+
+
+def test_a_handler_is_stuck_when_the_smallest_stands_for_long(judge_queue):
+    stuck = replace(AT_IT, since_ms=NOW_MS - STUCK_MS)
+    assert codes(judge_queue(holding(stuck))) == [CauseCode.MEMBER_STUCK, CauseCode.IN_PROGRESS]
+    assert codes(judge_queue(holding(replace(stuck, since_ms=NOW_MS - STUCK_MS + 1)))) == [
+        CauseCode.IN_PROGRESS
+    ]
+    before = replace(BEFORE_IT, since_ms=NOW_MS - STUCK_MS)
+    assert codes(judge_queue(holding(before))) == [CauseCode.MEMBER_STUCK, CauseCode.WAITING_BEHIND]
+
+
+@pytest.mark.parametrize(
+    ("queue", "limit"),
+    [
+        (replace(BEFORE_IT, cached=11), "11 messages cached, limit 10"),
+        (replace(BEFORE_IT, cached_mib=101), "101 MiB cached, limit 100"),
+        (replace(BEFORE_IT, first=-20), "span 25 offsets, limit 20"),
+    ],
+)
+def test_a_member_that_has_enough_pulls_no_more(judge_queue, queue, limit):
+    flow, waiting = judge_queue(holding(queue))
+    assert (flow.code, waiting.code) == (CauseCode.FLOW_CONTROLLED, CauseCode.WAITING_BEHIND)
+    assert limit in flow.facts["limit"]
+    exact = replace(queue, cached=min(queue.cached, 10), cached_mib=100, first=-15)
+    assert codes(judge_queue(holding(exact))) == [CauseCode.WAITING_BEHIND], (
+        "a limit may be reached"
+    )
+
+
+def test_what_is_in_hands_is_not_paused(judge_queue):
+    assert codes(judge_queue(holding(replace(AT_IT, cached=11)))) == [CauseCode.IN_PROGRESS]
+
+
+def test_ordered_queues_have_no_span(judge_queue):
+    wide = replace(BEFORE_IT, first=-20)
+    assert codes(judge_queue(holding(wide, ordered=True))) == [CauseCode.WAITING_BEHIND]
+
+
+def test_another_client_has_the_lock(judge_queue):
+    (cause,) = judge_queue(HOLDER, lock_owner="m9")
+    assert (cause.code, cause.facts) == (
+        CauseCode.QUEUE_LOCKED,
+        {"owner": "m9", "connected": False},
+    )
+    (cause,) = judge_queue(HOLDER, lock_owner="m1")
+    assert cause.facts["connected"] is True
+    held = judge_queue(holding(AT_IT, ordered=True), lock_owner="m1")
+    assert codes(held) == [CauseCode.IN_PROGRESS], "its own"
+    taken = judge_queue(holding(AT_IT, ordered=True), lock_owner="m9")
+    assert codes(taken) == [CauseCode.QUEUE_LOCKED, CauseCode.IN_PROGRESS]
+
+
+def test_nobody_has_the_queue(judge_queue):
+    assert codes(judge_queue(HOLDER)) == [CauseCode.QUEUE_UNASSIGNED]
+    (cause,) = judge_queue(HOLDER, ConsumerFacts("m2", silent="timed out"))
+    assert cause.code is CauseCode.MEMBER_SILENT, "it may have it"
+    assert cause.facts == {"member": "m2", "why": "timed out"}
+
+
+def test_members_that_want_the_same_do_not_clash(message):
+    paid = Subscription("orders", "paid||late", tags=frozenset({"paid", "late"}))
+    same = Subscription("orders", "late || paid", tags=frozenset({"late", "paid"}))
+    silent = ConsumerFacts("m3", silent="timed out")
+    members = (
+        ConsumerFacts("m1", subscription=paid),
+        ConsumerFacts("m2", subscription=same),
+        silent,
+    )
+    assert subscription_conflict(message, GroupFacts("g", members=members)) is None
+
+
+def test_what_a_member_wants_as_text():
+    sql = Subscription("orders", "price > 3", SQL92)
+    code = Subscription("orders", "even", class_filter_mode=True)
+    texts = [
+        subscription_text(None),
+        subscription_text(Subscription("orders")),
+        subscription_text(sql),
+        subscription_text(code),
+    ]
+    assert texts == ["not subscribed", "*", "price > 3", "filter even"]

@@ -76,7 +76,7 @@ def put_at(broker) -> list[PutFilter]:
 # -- pull consumers -------------------------------------------------------------------------------
 
 
-@pytest.mark.feature("F238", "F240", "F241")
+@pytest.mark.feature("F238", "F240", "F241", "F246")
 async def test_a_pull_goes_to_the_filter_server_and_brings_what_passes(broker, server, pulls):
     consumer = await pulls()
     result = await consumer.pull(QUEUE, 0, expression=third)
@@ -120,16 +120,6 @@ async def test_one_that_is_stored_is_not_uploaded(broker, server, pulls):
     consumer = await pulls()
     assert (await consumer.pull(QUEUE, 0, expression=Filter.named("third"))).messages
     assert put_at(broker) == []
-
-
-@pytest.mark.feature("F241")
-async def test_a_held_pull_waits_at_the_filter_server(broker, server, pulls, producing, tools):
-    consumer = await pulls()
-    held = asyncio.ensure_future(consumer.pull(QUEUE, 5, expression=third, wait_ms=20_000))
-    await tools.until(broker, lambda: len(broker.holds) == 1)
-    async with producing() as mq:
-        await mq.send("T", b"9", queue=QUEUE)
-    assert [message.body for message in (await held).messages] == [b"9"]
 
 
 async def test_without_a_filter_server_nothing_is_pulled(broker, pulls):
@@ -293,36 +283,6 @@ def listening(cluster):
     return make
 
 
-@pytest.mark.feature("F238", "F241", "F246")
-@pytest.mark.parametrize("ordered", [False, True])
-async def test_a_listener_gets_what_passes(broker, server, producing, listening, tools, ordered):
-    await tools.fill(producing, 20)
-    inbox = tools.Inbox(7)
-    async with listening() as mq, mq.listen("T", inbox.handle, third, ordered=ordered):
-        await asyncio.wait_for(inbox.full.wait(), 60)
-    assert sorted(map(int, inbox.bodies)) == list(range(0, 20, 3))
-    assert sum(broker.committed["g", "T", number] for number in range(4)) == 20, "over all of them"
-    assert {request.topic for request in pulled_at(broker)} <= {"%RETRY%g"}
-
-
-async def test_a_subscription_iterates_over_what_passes(server, producing, listening, tools):
-    await tools.fill(producing, 20)
-    async with listening() as mq, mq.subscribe("T", third, body_type=int) as numbers:
-        found = []
-        async for message in numbers:
-            found.append(message.body)
-            if len(found) == 7:
-                break
-    assert sorted(found) == list(range(0, 20, 3))
-
-
-async def test_heartbeats_name_the_filter(broker, server, producing, listening, tools):
-    await tools.fill(producing, 1)
-    async with listening() as mq, mq.listen("T", tools.Inbox(1).handle, third) as listener:
-        (subscription, _) = listener._started.membership.subscriptions
-        assert (subscription.expression, subscription.class_filter_mode) == ("third", True)
-
-
 async def test_a_filter_that_fails_holds_its_queues_and_says_why_once(
     broker, server, producing, listening, tools, caplog
 ):
@@ -369,22 +329,6 @@ async def test_reasons_that_are_remembered_have_a_limit(
         assert 0 < len(listener._started._around.filters_said) <= FILTER_REASONS_SAID_MAX
 
 
-async def test_without_any_filter_server_consumers_wait(
-    cluster, broker, producing, listening, tools, caplog
-):
-    await tools.fill(producing, 20)
-    inbox = tools.Inbox(7)
-    async with listening() as mq, mq.listen("T", inbox.handle, third) as listener:
-        await tools.until(broker, lambda: len(listener.waiting) == 4)
-        assert {error.kind for error in listener.waiting.values()} == {UNSERVED}
-        assert {request.topic for request in pulled_at(broker)} <= {"%RETRY%g"}
-        cluster.filter_server(broker).passes = is_third
-        await asyncio.wait_for(inbox.full.wait(), 60)
-    assert sorted(map(int, inbox.bodies)) == list(range(0, 20, 3))
-    said = [one.getMessage() for one in caplog.records]
-    assert sum("broker-a has no filter server online" in text for text in said) == 1
-
-
 async def test_a_broker_that_comes_later_gets_the_filter_first(
     cluster, broker, server, producing, listening, tools
 ):
@@ -394,9 +338,7 @@ async def test_a_broker_that_comes_later_gets_the_filter_first(
         await asyncio.wait_for(inbox.full.wait(), 60)
         other = cluster.broker("broker-b")
         beside = cluster.filter_server(other)
-        await (mq._client._twin or mq._client).io.run(
-            (mq._client._twin or mq._client).session.routes.refresh("T")
-        )
+        await tools.refresh(mq)
         await tools.until(beside, lambda: pulled_at(beside) and len(listener.assigned) == 8)
         assert [put.name for put in put_at(other)] == ["third"]
         assert len(put_at(broker)) == 1

@@ -9,10 +9,9 @@ import pytest
 
 from kourou import Client, Filter
 from kourou.client.filters.uploads import FilterUploads, Uploaded, author
-from kourou.errors import FilterFailed, NoPermission
 from kourou.model.limits import FILTER_AUTHOR_LENGTH_MAX
 from kourou.protocol.messages.filter_server import PutFilter
-from kourou_rigs.wire_broker import Answer, Cut
+from kourou_rigs.wire_broker import Cut
 
 LATE = Filter("def match(message, context):\n    return True\n", name="late", note="first")
 
@@ -32,16 +31,6 @@ def uploads(session):
 
 def puts(broker) -> list[PutFilter]:
     return [request for request in broker.seen if isinstance(request, PutFilter)]
-
-
-@pytest.mark.feature("F240")
-async def test_all_brokers_get_it_once(cluster, broker, session, uploads):
-    other = cluster.broker("broker-b")
-    known = await session.io.run(session.routes.refresh("T"))
-    for _ in range(2):
-        await session.io.run(uploads.put(known, ["late"]))
-    assert uploads.at("broker-a", "late") == Uploaded(1, 1) == uploads.at("broker-b", "late")
-    assert len(puts(broker)) == len(puts(other)) == 1
 
 
 async def test_queues_that_are_ready_at_once_upload_once(broker, session, uploads):
@@ -66,19 +55,6 @@ async def test_a_broker_that_is_away_gets_it_later(cluster, broker, session, upl
     broker.intercept = None
     await session.io.run(uploads.ready(known, "broker-a", "late"))
     assert uploads.at("broker-a", "late") == Uploaded(1, 1)
-
-
-async def test_a_refusal_is_rejected_at_the_start_and_a_failure_of_pulls_later(
-    broker, session, uploads
-):
-    known = await session.io.run(session.routes.refresh("T"))
-    broker.intercept = lambda request: (
-        Answer(16, remark="filterUploadEnable is false") if isinstance(request, PutFilter) else None
-    )
-    with pytest.raises(NoPermission, match="filterUploadEnable"):
-        await session.io.run(uploads.put(known, ["late"]))
-    with pytest.raises(FilterFailed, match="broker-a rejected filter late: filterUpload"):
-        await session.io.run(uploads.ready(known, "broker-a", "late"))
 
 
 async def test_without_a_leader_nobody_is_asked(broker, session, uploads):

@@ -345,7 +345,7 @@ async def test_locks_are_asked_of_the_next_leader_at_once(
     watch = tools.Watch()
     async with consuming() as mq, mq.listen("T", watch.handle, ordered=True):
         await tools.until(broker, lambda: len(watch.seen) == 3)
-        loop = (mq._client._twin or mq._client).io.loop
+        loop = tools.core(mq).io.loop
         loop.call_soon_threadsafe(cluster.nobody_leads, broker)
         loop.call_soon_threadsafe(cluster.lead, follower)
         await mq.send("T", b"3", queue=Q[0])

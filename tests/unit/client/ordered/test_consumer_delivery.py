@@ -141,7 +141,7 @@ async def test_what_is_pulled_while_a_handler_runs_waits_for_its_end(
         await mq.send("T", b"later", queue=Q[0])
         await tools.until(broker, lambda: listener.counts.pulled == 2)
         for _ in range(20):  # all turns of the loop that a second handler would need
-            await (mq._client._twin or mq._client).io.run(asyncio.sleep(0))
+            await tools.core(mq).io.run(asyncio.sleep(0))
         assert started == [b"0"]
         gate.set()
         await tools.until(broker, lambda: len(started) == 2)

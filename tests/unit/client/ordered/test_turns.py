@@ -7,13 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from kourou.client.consumer.outcomes import (
-    ConsumeOrderlyStatus,
-    ConsumeResult,
-    RetryLater,
-    RolledBack,
-    Suspend,
-)
 from kourou.client.introspection.consume_statistics import ConsumeLog
 from kourou.client.ordered.locks import HOLD_MS, HeldLock
 from kourou.client.ordered.turns import (
@@ -21,7 +14,6 @@ from kourou.client.ordered.turns import (
     DeliveryTurn,
     SingleTurn,
     TurnLog,
-    coroutine_turns,
     plain_turns,
 )
 
@@ -78,11 +70,6 @@ def seen_by(turn, log, do=lambda message: None) -> list[int]:
     return seen
 
 
-def test_all_of_it(turn, log) -> None:
-    assert seen_by(turn, log) == [0, 1, 2, 3, 4]
-    assert turn.done == 5
-
-
 def test_a_turn_that_is_stopped(turn, log) -> None:
     def do(message):
         turn.stopped = message.offset == 1
@@ -118,57 +105,6 @@ def test_the_queue_has_another_window(turn, log, lease) -> None:
     assert seen_by(turn, log) == []
 
 
-@pytest.mark.parametrize(
-    ("said", "failure"),
-    [
-        (ConsumeOrderlyStatus.ROLLBACK, RolledBack),
-        (ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT, Suspend),
-        (Suspend(50), Suspend),
-        (ConsumeResult.RECONSUME_LATER, RetryLater),
-    ],
-)
-def test_a_result_that_means_failure_is_raised(turn, log, said, failure) -> None:
-    with pytest.raises(failure):
-        seen_by(turn, log, lambda message: said if message.offset == 2 else None)
-    assert turn.done == 2
-
-
-@pytest.mark.parametrize("said", [None, True, "SUSPEND", ConsumeOrderlyStatus.SUCCESS])
-def test_anything_else_is_success(turn, log, said) -> None:
-    assert len(seen_by(turn, log, lambda message: said)) == 5
-    assert turn.committed == 0
-
-
-def test_commits(turn, log) -> None:
-    commit = ConsumeOrderlyStatus.COMMIT
-    seen_by(turn, log, lambda message: commit if message.offset == 3 else None)
-    assert (turn.done, turn.committed) == (5, 4)
-
-
-def test_what_the_handler_raises_goes_on_to_the_runner(turn, log) -> None:
-    def do(message):
-        if message.offset == 1:
-            raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        seen_by(turn, log, do)
-    assert turn.done == 1
-
-
-def test_the_first_word_of_the_message_counts(turn, log, lease) -> None:
-    def do(message):
-        if message.offset == 1:
-            lease.asked[1] = None
-            raise ValueError("after it was acknowledged")
-        if message.offset == 3:
-            lease.asked[3] = RetryLater("later")
-
-    with pytest.raises(RetryLater):
-        seen_by(turn, log, do)
-    assert turn.done == 3
-    assert lease.asked == {}
-
-
 def test_of_a_list_all_have_to_be_acknowledged(clock, log, lease) -> None:
     queue = SimpleNamespace(topic="T")
     both = [SimpleNamespace(offset=n, lease=lease, queue=queue) for n in range(2)]
@@ -184,22 +120,6 @@ def test_of_a_list_all_have_to_be_acknowledged(clock, log, lease) -> None:
         except ValueError:
             assert done == 0
         assert turn.done == done
-
-
-async def test_coroutines(turn, log) -> None:
-    seen = []
-
-    async def handler(message):
-        assert turn.calling
-        seen.append(message.offset)
-        if message.offset == 3:
-            return Suspend()
-        return None
-
-    with pytest.raises(Suspend):
-        await coroutine_turns(handler, log)(turn)
-    assert seen == [0, 1, 2, 3]
-    assert (turn.done, turn.calling) == (3, False)
 
 
 def test_a_message_from_outside_is_handed_over_once(clock, log) -> None:

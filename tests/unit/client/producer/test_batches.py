@@ -29,14 +29,6 @@ async def test_many_messages_of_many_topics(cluster, producing):
     assert [stored[result.message_id].body for result in more] == [b"a", b"b"]
 
 
-async def test_more_than_one_frame_of_messages(cluster, producing):
-    broker = cluster.broker()
-    async with producing() as mq:
-        results = await mq.send_many("T", [b"x"] * 5_000)
-    assert len(results) == len(broker.stored("T")) == 5_000
-    assert max(len(frame.sizes) // 4 for frame in broker.frames) <= 4_096
-
-
 async def test_some_fail(cluster, producing, tools):
     broker = cluster.broker()
     cluster.topics.update(T=(1, 1), Bad=(1, 1))

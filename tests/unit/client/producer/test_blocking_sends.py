@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from datetime import timedelta
 
 import pytest
 
 from kourou import Client as AsyncClient
-from kourou import Message, ProducerSettings, SendStatus
+from kourou import Message, SendStatus
 from kourou.client.producer.batches import SomeNotSent
 from kourou.client.producer.blocking_sends import _Callback
 from kourou.client.producer.pending_sends import CallbackPort
-from kourou.client.session.io_thread import ClientClosed
 from kourou.errors import BadRequest, DiskFull, MessageIllegal, Unavailable, UnknownOutcome
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.sends import SendRecordsResponse
@@ -28,39 +26,11 @@ def mq(cluster, broker, tools):
         yield client
 
 
-@pytest.mark.feature("F164")
-def test_one_message(broker, mq):
-    result = mq.send("T", "hello", tag="A", keys=["k"])
-    [stored] = broker.stored("T")
-    assert (stored.body, stored.tag, stored.keys) == (b"hello", "A", ("k",))
-    assert (result.status, result.offset) == (SendStatus.SEND_OK, stored.offset)
-
-
 def test_the_queue_is_chosen_in_the_same_ways(mq):
     queue = MessageQueue("T", "broker-a", 3)
     assert mq.send("T", b"", queue=queue).queue == queue
     assert len({mq.send("T", b"", order_key="k").queue for _ in range(4)}) == 1
     assert mq.send("T", b"", selector=lambda queues, *_: queues[2]).queue.queue_id == 2
-
-
-def test_many_threads_at_once(broker, mq):
-    mq.send("T", b"first")
-    results, lock = [], threading.Lock()
-
-    def work():
-        for number in range(50):
-            result = mq.send("T", b"%d" % number)
-            with lock:
-                results.append(result)
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len({(one.queue, one.offset) for one in results}) == 400
-    assert len({one.message_id for one in results}) == 400, "keys are unique over threads"
-    assert len(broker.stored("T")) == 401
 
 
 @pytest.mark.feature("F165", "F286")
@@ -127,27 +97,6 @@ def test_failures(broker, mq, tools):
     with pytest.raises(BadRequest):
         mq.send("T", b"x", delay_level=-1)
     assert issubclass(DiskFull, Unavailable)
-
-
-@pytest.mark.feature("F248")
-def test_every_way_to_send_can_delay(broker, mq):
-    mq.send("T", b"x", delay_level=3)
-    mq.send("T", b"x", delay=timedelta(hours=2))
-    done = threading.Event()
-    mq.send_async("T", b"x", lambda _: done.set(), delay=timedelta(seconds=1))
-    done.wait()
-    mq.send_oneway("T", b"x", delay_level=4)
-    mq.send_many([Message("T", b"x", delay_level=5)])
-    levels = [one.properties["DELAY"] for one in broker.stored("T")]
-    assert sorted(levels) == ["1", "18", "3", "4", "5"]
-
-
-def test_another_producer(broker, mq):
-    with mq.producer(ProducerSettings(producer_group="other")) as other:
-        other.send("T", b"x")
-    assert broker.frames[-1].producer_group == "other"
-    with pytest.raises(ClientClosed):
-        other.send("T", b"x")
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])

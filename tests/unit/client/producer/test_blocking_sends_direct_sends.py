@@ -215,16 +215,6 @@ def test_what_was_handed_over_before_is_not_overtaken(broker, mq, first, monkeyp
     assert [one.body for one in broker.stored("T")] == [b"1", b"2"]
 
 
-def test_a_refusal_is_raised_and_what_is_worth_it_is_tried_again(door, broker, mq) -> None:
-    broker.intercept = once(Answer(13, remark="no"))
-    with pytest.raises(MessageIllegal, match="no"):
-        mq.send("T", b"1")
-    broker.intercept = once(Answer(2, remark="busy"))  # SYSTEM_BUSY
-    assert mq.send("T", b"2").status is SendStatus.SEND_OK
-    assert [one.body for one in broker.stored("T")] == [b"2"]
-    assert [one.attempt for _, one in door.sends()] == [1, 1, 2]
-
-
 def test_a_connection_that_ends_under_a_send_leads_to_a_second_attempt(door, broker, mq) -> None:
     broker.intercept = once(Cut)
     mq.send("T", b"1")

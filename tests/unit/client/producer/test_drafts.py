@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
-from kourou.client.producer.drafts import DraftDestination, Drafting, joined_keys, moved_to_queue
+from kourou.client.producer.drafts import (
+    DraftDestination,
+    Drafting,
+    delay_property,
+    joined_keys,
+    level_of,
+    moved_to_queue,
+)
 from kourou.client.settings.client_settings import CompressionKind, ProducerSettings
-from kourou.errors import BadRequest, MessageIllegal
-from kourou.model.message import COMPRESSION_MASK, COMPRESSION_SHIFT, Compression, SysFlag
+from kourou.errors import BadRequest, ConfigError, MessageIllegal
+from kourou.model.message import (
+    COMPRESSION_MASK,
+    COMPRESSION_SHIFT,
+    DELAY_LEVELS_MS,
+    Compression,
+    SysFlag,
+)
 from kourou.protocol.record.columns import check_drafts
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import decode_record, stamp
@@ -53,11 +68,6 @@ def test_brokers_accept_drafts_in_batches():
     assert found.queue_ids.tolist() == [2] * 8
 
 
-@pytest.mark.feature("F378")
-def test_an_empty_body_is_a_message():
-    assert stored(drafting().draft(PLACE, b"", "U", 1)).body == b""
-
-
 @pytest.mark.feature("F171", "F294")
 @pytest.mark.parametrize(
     ("kind", "code"),
@@ -77,14 +87,6 @@ def test_large_bodies_are_compressed(kind, code):
     assert (message.sys_flag & COMPRESSION_MASK) >> COMPRESSION_SHIFT == code
 
 
-@pytest.mark.feature("F294")
-def test_the_size_from_which_on_bodies_are_compressed():
-    small = drafting().draft(PLACE, b"x" * 4095, "U", 1)
-    assert not stored(small).sys_flag & SysFlag.COMPRESSED
-    large = drafting().draft(PLACE, b"x" * 4096, "U", 1)
-    assert stored(large).sys_flag & SysFlag.COMPRESSED
-
-
 def test_what_does_not_shrink_is_not_compressed():
     import random
 
@@ -92,14 +94,6 @@ def test_what_does_not_shrink_is_not_compressed():
     message = stored(drafting().draft(PLACE, body, "U", 1))
     assert message.body == body
     assert not message.sys_flag & SysFlag.COMPRESSED
-
-
-@pytest.mark.feature("F172", "F296")
-def test_too_large_bodies_are_refused_before_they_travel():
-    with pytest.raises(MessageIllegal, match="4194305"):
-        drafting().draft(PLACE, b"x" * (4 * 1024 * 1024 + 1), "U", 1)
-    with pytest.raises(MessageIllegal, match="at most 10"):
-        drafting(message_size_bytes_max=10).draft(PLACE, b"x" * 11, "U", 1)
 
 
 @pytest.mark.parametrize("name", ["KEYS", "UNIQ_KEY", "REAL_TOPIC", "__CRC32#", "WAIT"])
@@ -134,15 +128,6 @@ def test_every_other_tag_of_rocketmq_is_sent(tag, more):
 
 def test_an_empty_tag_is_none():
     assert stored(drafting().draft(PLACE, b"", "U", 1, tag="")).tag is None
-
-
-def test_a_broker_with_an_ipv6_address():
-    draft = bytearray(
-        drafting().draft(DraftDestination(b"T", 0, "", store_host_v6=True), b"", "U", 1)
-    )
-    host = encode_host(("::1", 10911))
-    stamp(draft, 0, queue_offset=0, position=0, store_timestamp=1, store_host=host)
-    assert decode_record(draft).store_host == ("::1", 10911)
 
 
 @pytest.mark.feature("F013", "F367")
@@ -189,3 +174,51 @@ def test_hosts_of_ipv6_go_the_general_way():
     )
     message = decode_record(record)
     assert (message.born_host[0], message.store_host[0], message.tag) == ("::1", "::2", "tag")
+
+
+# -- delays ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.feature("F247", "F248")
+def test_a_level_or_its_time() -> None:
+    assert delay_property(DELAY_LEVELS_MS, 0) is None
+    assert delay_property(DELAY_LEVELS_MS, 0, timedelta()) is None
+    for level, ms in enumerate(DELAY_LEVELS_MS, 1):
+        expected = {"DELAY": str(level)}
+        assert delay_property(DELAY_LEVELS_MS, level) == expected
+        assert delay_property(DELAY_LEVELS_MS, 0, timedelta(milliseconds=ms)) == expected
+    assert delay_property(DELAY_LEVELS_MS, 99) == {"DELAY": "99"}  # as the highest, brokers say
+
+
+@pytest.mark.parametrize("level", [-1, 1.5, "3", None])
+def test_what_is_no_level_is_refused(level) -> None:
+    with pytest.raises(BadRequest, match="; it must be at least 1"):
+        delay_property(DELAY_LEVELS_MS, level)
+
+
+def test_a_time_between_two_levels_is_refused_with_both_named() -> None:
+    with pytest.raises(
+        BadRequest, match=r"0:15:00 is not a delay level of the brokers .*0:10:00 \(level 14\)"
+    ):
+        level_of(DELAY_LEVELS_MS, timedelta(minutes=15))
+    for wrong in (timedelta(seconds=-1), timedelta(milliseconds=1), timedelta(days=1)):
+        with pytest.raises(BadRequest):
+            level_of(DELAY_LEVELS_MS, wrong)
+
+
+@pytest.mark.parametrize("delay", [5, 1.5, "1h"])
+def test_what_is_no_length_of_time_is_refused(delay) -> None:
+    with pytest.raises(BadRequest, match=r"for example timedelta\(seconds=10\)"):
+        delay_property(DELAY_LEVELS_MS, 0, delay)
+
+
+def test_both_at_once_are_refused() -> None:
+    with pytest.raises(BadRequest, match="both"):
+        delay_property(DELAY_LEVELS_MS, 1, timedelta(seconds=1))
+
+
+def test_a_producer_uses_the_configured_levels() -> None:
+    settings = ProducerSettings(delay_levels="2s 1d")
+    assert settings.delay_levels_ms == (2_000, 86_400_000)
+    with pytest.raises(ConfigError, match="level 2"):
+        ProducerSettings(delay_levels="1s soon")

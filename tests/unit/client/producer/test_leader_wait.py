@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
+from kourou.client.producer import leader_wait
 from kourou.errors import Code, TopicNotFound, Unavailable, UnknownOutcome
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
 from kourou.protocol.messages.sends import SendRecords
-from kourou.sync import Client as BlockingClient
 from kourou_rigs.wire_broker import Answer, Cut
 
 WAIT_S = 20.0
@@ -83,25 +83,6 @@ async def test_what_may_be_stored_says_so_when_it_is_sent_again(
     (frame,) = follower.frames
     assert frame.attempt == 2, "so that the new leader looks for it"
     assert [one.message_id for one in follower.stored("T")] == [result.message_id]
-
-
-@pytest.mark.feature("F179")
-async def test_ordered_messages_stay_in_their_queue_and_in_their_order(
-    cluster, broker, follower, producing, tools
-):
-    cluster.broker("broker-b")
-    queue = MessageQueue("T", "broker-a", 2)
-    async with producing() as mq:
-        await mq.send("T", b"0", queue=queue)
-        await on_io(mq, cluster.nobody_leads, broker)
-        futures = []
-        for number in range(1, 5):
-            futures.append(await mq.send_async("T", b"%d" % number, queue=queue))
-            await looked(cluster, tools, broker, 1)
-        await on_io(mq, cluster.lead, follower)
-        results = [await future for future in futures]
-    assert {result.queue for result in results} == {queue}
-    assert [one.body for one in follower.stored("T", 2)] == tools.numbers(5)
 
 
 @pytest.mark.feature("F179", "F181")
@@ -256,10 +237,45 @@ async def test_a_oneway_message_is_lost_where_nobody_leads(cluster, broker, foll
     assert {one.body for one in follower.stored("T")} == {b"first", b"last"}
 
 
-def test_threads_wait_likewise(cluster, broker, follower):
-    cluster.nobody_leads(broker)
-    with BlockingClient("127.0.0.1:9876", group="p", dial=cluster.dial) as mq:
-        loop = mq._client.io.loop
-        loop.call_soon_threadsafe(loop.call_later, 0.1, cluster.lead, follower)
-        assert mq.send("T", b"x").queue.broker_name == "broker-a"
-    assert len(follower.stored("T")) == 1
+# -- leaders that keep their connections and answer nothing ----------------------------------------
+
+
+@pytest.fixture
+def freeze(broker, monkeypatch):
+    """Stops the leader's process: connections stand, and nothing is answered. Nobody waits long."""
+    monkeypatch.setattr(leader_wait, "SILENT_MS", 0)
+    monkeypatch.setattr(leader_wait, "REFRESH_MS", 20)
+    return lambda: broker._handlers.update({SendRecords: lambda *_: None})
+
+
+@pytest.mark.feature("F168", "F230")
+async def test_what_a_frozen_leader_had_goes_to_the_next_one(
+    cluster, broker, follower, producing, freeze, tools
+):
+    async with producing() as mq:
+        await mq.send("T", b"before")
+        freeze()
+        sending = asyncio.ensure_future(mq.send("T", b"x"))
+        await looked(cluster, tools, broker)
+        assert not sending.done(), "a leader that is slow keeps what it has"
+        await on_io(mq, cluster.lead, follower)
+        result = await sending
+    (frame,) = follower.frames
+    assert frame.attempt == 2, "so that the new leader looks for it"
+    assert result.message_id in {one.message_id for one in follower.stored("T")}
+
+
+@pytest.mark.feature("F168", "F230")
+async def test_it_goes_to_the_next_leader_of_that_broker_and_not_to_another_broker(
+    cluster, broker, follower, producing, freeze, tools
+):
+    """The next leader may have it already, and looks for it; another broker cannot know."""
+    other = cluster.broker("broker-b")
+    async with producing() as mq:
+        freeze()
+        sending = [asyncio.ensure_future(mq.send("T", b"x")) for _ in range(8)]
+        await looked(cluster, tools, broker)
+        await on_io(mq, cluster.lead, follower)
+        await asyncio.gather(*sending)
+    assert {frame.attempt for frame in other.frames} == {1}
+    assert {frame.attempt for frame in follower.frames} == {2}

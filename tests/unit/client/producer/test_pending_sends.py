@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from kourou.client.producer.drafts import DraftDestination
 from kourou.client.producer.pending_sends import (
-    CallbackPort,
     Gathering,
     LoopPort,
     PendingSend,
     SendTarget,
     Slot,
     Terms,
-    ThreadPort,
 )
-from kourou.errors import MessageIllegal
 from kourou.model.message import SendResult, SendStatus
 from kourou.model.topic import MessageQueue
 
@@ -52,26 +48,6 @@ def loop_port(outgoing, count_max=100, size_bytes_max=10_000):
     )
 
 
-async def test_the_first_crosses_at_once_and_the_rest_of_the_turn_together():
-    outgoing = Outgoing()
-    port = loop_port(outgoing)
-    for _ in range(5):
-        port.add(pending_send(port))
-    assert [len(burst) for burst in outgoing.bursts] == [1]
-    await asyncio.sleep(0)
-    assert [len(burst) for burst in outgoing.bursts] == [1, 4]
-
-
-async def test_several_at_once_join_the_turn():
-    outgoing = Outgoing()
-    port = loop_port(outgoing)
-    port.add_all([pending_send(port), pending_send(port)])
-    port.add(pending_send(port))
-    port.add_all([])
-    await asyncio.sleep(0)
-    assert [len(burst) for burst in outgoing.bursts] == [3]
-
-
 async def test_crossing_may_be_forced_and_then_happens_once():
     outgoing = Outgoing()
     port = loop_port(outgoing)
@@ -79,21 +55,6 @@ async def test_crossing_may_be_forced_and_then_happens_once():
     port.cross()
     await asyncio.sleep(0)
     assert [len(burst) for burst in outgoing.bursts] == [1]
-
-
-async def test_outcomes_reach_their_futures():
-    port = loop_port(Outgoing())
-    loop = asyncio.get_running_loop()
-    good, bad, gone = (loop.create_future() for _ in range(3))
-    for waiter in (good, bad, gone, None):
-        port.add(pending_send(port, waiter))
-    gone.cancel()
-    error = MessageIllegal("no")
-    port.deliver([(good, RESULT, 10), (bad, error, 10), (gone, RESULT, 10), (None, None, 10)])
-    assert await good is RESULT
-    with pytest.raises(MessageIllegal):
-        await bad
-    assert (port.count, port.size_bytes) == (0, 0)
 
 
 @pytest.mark.parametrize("limits", [{"count_max": 2}, {"size_bytes_max": 20}])
@@ -128,37 +89,3 @@ async def test_a_gathering_completes_once_in_order():
         assert completed == []
         Slot(gathering, index).settle(index)
     assert completed == [[0, 1, 2]]
-
-
-def test_threads_are_settled_directly():
-    class Waiter:
-        def settle(self, outcome):
-            self.outcome = outcome
-
-    outgoing, waiter = Outgoing(), Waiter()
-    port = ThreadPort(outgoing)
-    port.add_all([pending_send(port, waiter)])
-    assert len(outgoing.bursts) == 1
-    port.deliver([(waiter, RESULT, 10), (None, None, 10)])
-    assert waiter.outcome is RESULT
-
-
-@pytest.mark.feature("F165", "F286")
-def test_callbacks_run_in_the_pool_and_free_room():
-    import threading
-
-    outcomes, threads = [], set()
-
-    class Waiter:
-        def settle(self, outcome):
-            outcomes.append(outcome)
-            threads.add(threading.current_thread().name)
-
-    outgoing = Outgoing()
-    with ThreadPoolExecutor(1, thread_name_prefix="callbacks") as pool:
-        port = CallbackPort(outgoing, pool, count_max=1)
-        for _ in range(3):  # each takes the only room, so delivering must free it
-            port.add(pending_send(port, Waiter()))
-            port.deliver([(Waiter(), RESULT, 10)])
-    assert outcomes == [RESULT] * 3
-    assert all(name.startswith("callbacks") for name in threads)

@@ -22,16 +22,6 @@ async def test_messages_take_turns_over_queues_and_brokers(cluster, producing):
     assert len({result.queue for result in results}) == 6
 
 
-@pytest.mark.feature("F291", "F292")
-async def test_an_unknown_topic_is_created_by_its_first_send(cluster, producing):
-    broker = cluster.broker()
-    async with producing(default_topic_queue_nums=2) as mq:
-        results = [await mq.send("New", b"x") for _ in range(4)]
-    assert {result.queue.queue_id for result in results} == {0, 1}
-    assert broker.frames[0].default_topic == "TBW102"
-    assert broker.frames[0].default_topic_queue_nums == 2
-
-
 async def test_without_a_default_topic_an_unknown_topic_is_an_error(cluster, producing):
     cluster.broker()
     del cluster.topics["TBW102"]
@@ -91,14 +81,6 @@ async def test_wait_false_asks_for_an_early_answer(cluster, producing):
         await mq.send("T", b"")
     assert [frame.wait for frame in broker.frames] == [False, True]
     assert "WAIT" not in broker.stored("T")[0].properties
-
-
-async def test_a_timeout_of_its_own(cluster, producing):
-    cluster.broker()
-    async with producing() as mq:
-        await mq.send("T", b"", timeout_ms=50_000)
-        with pytest.raises(BadRequest):
-            await mq.send("T", b"", timeout_ms=0)
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 0.5, 500.0, True, "500", 120_001])

@@ -9,11 +9,11 @@ import pytest
 from kourou.client.producer.selectors import (
     FaultLatency,
     RoundRobin,
+    avoid_for_ms,
     chosen_queue,
     queue_of_key,
-    require_queues,
 )
-from kourou.errors import BadRequest, Unavailable
+from kourou.errors import BadRequest
 from kourou.model.message import Message
 from kourou.model.topic import MessageQueue
 
@@ -26,12 +26,6 @@ def test_round_robin_spreads_evenly_over_queues_and_brokers():
     robin = RoundRobin(start=41)
     picked = Counter(robin.next(A + B) for _ in range(60))
     assert picked == Counter(dict.fromkeys(A + B, 10))
-
-
-@pytest.mark.feature("F162")
-def test_the_start_decides_the_first_queue():
-    firsts = {RoundRobin(start).next(A) for start in range(3)}
-    assert firsts == set(A)
 
 
 @pytest.mark.feature("F168")
@@ -77,18 +71,61 @@ def test_the_key_whose_hash_is_the_smallest_integer_has_a_queue():
 
 
 @pytest.mark.feature("F163")
-def test_the_application_selects():
-    message = Message("T", b"x")
-    picked = chosen_queue(A, lambda queues, _message, argument: queues[argument], message, 2)
-    assert picked == A[2]
-
-
-@pytest.mark.feature("F163")
 def test_a_selector_may_not_invent_queues():
     with pytest.raises(BadRequest, match=", which is not a writable queue of the topic"):
         chosen_queue(A, lambda *_: B[0], Message("T", b"x"), None)
 
 
-def test_no_queues_is_unavailable():
-    with pytest.raises(Unavailable, match="'T'"):
-        require_queues([], "T")
+# -- RocketMQ's latency avoidance ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("latency_ms", "avoided_ms"),
+    [
+        (0, 0),
+        (49, 0),
+        (50, 0),
+        (100, 0),
+        (549, 0),
+        (550, 30_000),
+        (1000, 60_000),
+        (2000, 120_000),
+        (3000, 180_000),
+        (14_999, 180_000),
+        (15_000, 600_000),
+        (90_000, 600_000),
+    ],
+)
+def test_the_table(latency_ms, avoided_ms):
+    assert avoid_for_ms(latency_ms) == avoided_ms
+
+
+def test_a_slow_broker_is_avoided_until_its_time_is_up():
+    faults = FaultLatency()
+    faults.record("a", 600, now_ms=1_000, failed=False)
+    assert not faults.available("a", 30_999)
+    assert faults.available("a", 31_000)
+    assert faults.available("b", 1_000)
+
+
+def test_a_failure_counts_as_thirty_seconds_of_latency():
+    faults = FaultLatency()
+    faults.record("a", 3, now_ms=0, failed=True)
+    assert not faults.available("a", 599_999)
+    assert faults.available("a", 600_000)
+
+
+def test_a_good_answer_clears_it():
+    faults = FaultLatency()
+    faults.record("a", 3, now_ms=0, failed=True)
+    faults.record("a", 3, now_ms=10, failed=False)
+    assert faults.available("a", 10)
+
+
+def test_the_least_bad_half():
+    faults = FaultLatency()
+    for name, latency_ms in (("a", 15_000), ("b", 600), ("c", 2_000), ("d", 1_200)):
+        faults.record(name, latency_ms, now_ms=0, failed=False)
+    assert faults.least_bad(["a", "b", "c", "d"], 0) == ["b", "d"]
+    assert faults.least_bad(["a"], 0) == ["a"]
+    assert faults.least_bad([], 0) == []

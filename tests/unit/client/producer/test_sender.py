@@ -35,20 +35,6 @@ async def test_a_broker_that_does_not_take_it_is_left_for_another(cluster, produ
 
 
 @pytest.mark.feature("F168")
-async def test_three_attempts_and_no_more(cluster, producing, tools):
-    broker = cluster.broker()
-    cluster.topics["T"] = (2, 2)
-    seen = []
-    broker.intercept = tools.on_send(
-        lambda request: seen.append(request.attempt) or Answer(Code.DISK_FULL, remark="full")
-    )
-    async with producing() as mq:
-        with pytest.raises(DiskFull):
-            await mq.send("T", b"x")
-    assert seen == [1, 2, 3]
-
-
-@pytest.mark.feature("F168")
 @pytest.mark.parametrize("code", [13, 3, 23])
 async def test_what_the_sender_must_change_is_not_tried_again(cluster, producing, code, tools):
     broker = cluster.broker()
@@ -151,28 +137,6 @@ async def test_stored_but_not_yet_safe(cluster, producing, resend, status, tools
         assert len(safe.stored("T")) == 1
     sent = [one for one in unsafe.seen if isinstance(one, SendRecords)]
     assert [frame.attempt for frame in sent] == [1] * len(sent), "never there again"
-
-
-async def test_slow_or_failing_brokers_are_avoided_for_a_while(cluster, producing, tools):
-    bad, good = cluster.broker("broker-a"), cluster.broker("broker-b")
-    cluster.topics["T"] = (2, 2)
-    bad.intercept = tools.on_send(Answer(14))
-    async with producing(send_latency_fault_enable=True) as mq:
-        for _ in range(20):
-            await mq.send("T", b"x")
-    assert len([one for one in bad.seen if isinstance(one, SendRecords)]) == 1
-    assert len(good.stored("T")) == 20
-
-
-async def test_a_broker_that_is_gone(cluster, producing):
-    cluster.broker("broker-a")
-    good = cluster.broker("broker-b")
-    cluster.topics["T"] = (2, 2)
-    cluster.down.add("broker-a:20911")
-    async with producing() as mq:
-        for _ in range(4):
-            await mq.send("T", b"x")
-    assert len(good.stored("T")) == 4
 
 
 @pytest.mark.fault

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kourou import SendStatus
-from kourou.errors import BadRequest, Unavailable
+from kourou.errors import BadRequest
 from kourou.model.topic import MessageQueue
 from kourou.protocol.wire.frames import FrameKind
 
@@ -76,45 +76,6 @@ async def test_messages_of_one_key_stay_in_order(cluster, producing, used):
     assert bodies[used:] == [b"%d" % n for n in range(200)]
 
 
-async def queues_of_keys(mq, keys: range) -> list[MessageQueue | None]:
-    """Where messages of these keys go; None for those that cannot be sent."""
-    queues: list[MessageQueue | None] = []
-    for key in keys:
-        try:
-            queues.append((await mq.send("T", b"x", order_key=f"key {key}")).queue)
-        except Unavailable:
-            queues.append(None)
-    return queues
-
-
-@pytest.mark.feature("F016", "F181", "F182", "F183")
-@pytest.mark.parametrize("strict", [False, True])
-async def test_a_broker_goes_and_comes_back(cluster, producing, strict):
-    """Normally a key goes to another queue meanwhile, in strict order it cannot be sent."""
-    cluster.broker()
-    other = cluster.broker("broker-b")
-    cluster.topics["T"] = (4, 4)
-    if strict:
-        cluster.order["T"] = "broker-a:4;broker-b:4"
-    async with producing() as mq:
-
-        async def refreshed() -> list[MessageQueue | None]:
-            await mq._client.io.run(mq._client.session.routes.refresh("T"))
-            return await queues_of_keys(mq, range(40))
-
-        before = await refreshed()
-        assert {queue.broker_name for queue in before} == {"broker-a", "broker-b"}
-        del cluster.brokers[other.address]
-        during = await refreshed()
-        cluster.brokers[other.address] = other
-        assert await refreshed() == before
-    if strict:
-        assert during == [q if q.broker_name == "broker-a" else None for q in before]
-    else:
-        assert None not in during
-        assert {queue.broker_name for queue in during} == {"broker-a"}
-
-
 @pytest.mark.feature("F166")
 async def test_oneway_does_not_wait_for_an_answer(cluster, producing):
     broker = cluster.broker()
@@ -126,25 +87,6 @@ async def test_oneway_does_not_wait_for_an_answer(cluster, producing):
     assert [stored.body for stored in broker.stored("T")] == [b"first", b"x", b"last"]
     kinds = [kind for wire in cluster.wires for kind in wire.kinds]
     assert kinds.count(FrameKind.ONEWAY) == 1
-
-
-@pytest.mark.feature("F165")
-async def test_async_send_gives_a_future(cluster, producing):
-    broker = cluster.broker()
-    async with producing() as mq:
-        futures = [await mq.send_async("T", b"%d" % n) for n in range(10)]
-        results = await asyncio.gather(*futures)
-    assert len(broker.stored("T")) == len(results) == 10
-
-
-async def test_a_full_window_makes_senders_wait(cluster, producing):
-    broker = cluster.broker()
-    cluster.topics["T"] = (1, 1)
-    async with producing(pending_count_max=3) as mq:
-        await mq.send("T", b"")
-        results = await asyncio.gather(*(mq.send("T", b"%d" % n) for n in range(20)))
-    assert len(results) == 20
-    assert max(len(frame.sizes) // 4 for frame in broker.frames) <= 3
 
 
 async def test_a_cancelled_send_does_not_disturb_the_others(cluster, producing):

@@ -94,20 +94,6 @@ async def test_no_reply_in_time(asked, producing, tools) -> None:
         assert len(mq._core.requests) == 0
 
 
-async def test_many_at_once_each_get_their_own(asked, producing, tools) -> None:
-    async with producing() as mq, producing() as other:
-        requests = [asyncio.create_task(mq.request("T", b"%d" % n)) for n in range(50)]
-        await tools.until(asked, lambda: len(asked.stored("T")) == 50)
-        assert len(mq._core.requests) == 50
-        consumer = await other.pull_consumer("answering")
-        for queue in await consumer.queues("T"):
-            result = await consumer.pull(queue, 0, count_max=64)
-            await asyncio.gather(*(other.reply(one, b"re " + one.body) for one in result.messages))
-        replies = [await one for one in requests]
-        assert [reply.body for reply in replies] == [b"re %d" % n for n in range(50)]
-        assert len(mq._core.requests) == 0
-
-
 async def test_a_late_reply_is_counted_and_dropped(asked, producing, tools, caplog) -> None:
     async with producing() as mq, producing() as other:
         tools.no_reply_in_time(mq, asked)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from kourou import ClientSettings, ConsumerSettings, ProducerSettings
 from kourou.client.consumer.outcomes import ConsumeResult
 from kourou.client.requests.replies import ReplyTimedOut
 from kourou.client.requests.requester import replying
 from kourou.errors import BadRequest, Code
+from kourou.model.subscription import ConsumeFromWhere
 from kourou.protocol.messages.sends import SendReplyMessage
+from kourou.sync import Client
 from kourou_rigs.wire_broker import Answer
 
 
@@ -27,15 +30,6 @@ async def test_what_a_handler_returns_is_the_reply(asked, producing, consuming) 
     async with producing() as mq, consuming() as other, other.listen("T", handler, replies=True):
         reply = await mq.request("T", b"ping", body_type=dict)
         assert reply.body == {"re": "ping"}
-
-
-async def test_a_plain_handler_replies_from_its_thread(asked, producing, consuming) -> None:
-    def handler(message):
-        return b"re " + message.body
-
-    async with producing() as mq, consuming() as other, other.listen("T", handler, replies=True):
-        replies = await asyncio.gather(*(mq.request("T", b"%d" % n) for n in range(8)))
-        assert [one.body for one in replies] == [b"re %d" % n for n in range(8)]
 
 
 async def test_without_replies_the_result_means_nothing(asked, producing, consuming, tools) -> None:
@@ -100,3 +94,47 @@ async def test_a_reply_that_nobody_takes_does_not_fail_the_message(
             await tools.until(asked, lambda: listener.counts.consumed == 1)
             assert listener.counts.failed == 0
         assert "was not accepted" in caplog.text
+
+
+# -- from threads ----------------------------------------------------------------------------------
+
+
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+
+
+@pytest.fixture
+def opened(cluster, tools):
+    def make() -> Client:
+        return Client(
+            tools.NAMESRV,
+            settings=ClientSettings(log_messages=False),
+            producer=ProducerSettings(producer_group="p"),
+            consumer=ConsumerSettings(consumer_group="g", consume_from_where=FIRST),
+            dial=cluster.dial,
+        )
+
+    return make
+
+
+def test_threads_ask_and_threads_reply(asked, opened) -> None:
+    def handler(message):
+        return message.body.decode() + "!"
+
+    with opened() as mq, opened() as other, other.listen("T", handler, replies=True):
+        with ThreadPoolExecutor(4) as threads:
+            replies = list(threads.map(lambda n: mq.request("T", str(n), body_type=str), range(20)))
+        assert [reply.body for reply in replies] == [f"{n}!" for n in range(20)]
+        assert len(mq._core.requests) == 0
+
+
+def test_replying_by_hand(asked, opened) -> None:
+    with opened() as mq, opened() as other, ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(mq.request, "T", b"ping")
+        with other.subscribe("T") as messages:
+            for message in messages:
+                other.reply(message, b"pong")
+                message.ack()
+                break
+        assert waiting.result().body == b"pong"
+        plain = mq.send("T", b"no request")
+        assert plain.message_id

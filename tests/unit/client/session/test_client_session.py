@@ -9,8 +9,6 @@ import pytest
 from kourou.client.session.heartbeats import GroupMembership
 from kourou.errors import Code, Unavailable
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel
-from kourou.model.topic import MessageQueue
-from kourou.protocol.bodies.statistics_bodies import encode_offset_table
 from kourou.protocol.messages.broker_admin import GetAllTopicConfig
 from kourou.protocol.messages.groups import (
     GetConsumerListByGroup,
@@ -93,38 +91,6 @@ async def test_a_broker_that_does_not_know_us_gets_a_heartbeat(cluster, broker, 
         broker.intercept = lambda _: notified.set()
         await notified.wait()
         assert isinstance(broker.seen[-1], HeartBeat)
-
-    await on_io(session, work)
-
-
-@pytest.mark.feature("F202")
-async def test_a_notice_reaches_its_group(cluster, broker, session):
-    async def work():
-        mine, others = Member("g"), Member("h")
-        await session.join(mine)
-        await session.join(others)
-        await session.routes.find("T")
-        session.connections.to(broker.address)
-        [wire] = cluster.wires_to(broker)
-        wire.hear(NotifyConsumerIdsChanged(consumer_group="g"))
-        wire.hear(NotifyConsumerIdsChanged(consumer_group="nobody"))
-        await mine.heard.wait()
-        assert (mine.changes, others.changes) == (1, 0)
-
-    await on_io(session, work)
-
-
-async def test_a_reset_reaches_its_group(cluster, broker, session):
-    async def work():
-        member = Member()
-        await session.join(member)
-        session.connections.to(broker.address)
-        [wire] = cluster.wires_to(broker)
-        table = {MessageQueue("T", "broker-a", 1): 5}
-        notice = ResetConsumerClientOffset(topic="T", group="g")
-        wire.hear(notice, encode_offset_table(table))
-        await member.heard.wait()
-        assert member.resets == [table]
 
     await on_io(session, work)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 
 import pytest
 
-from kourou.client.session.connections import Connections
-from kourou.client.session.discovery import NameServers
+from kourou import Client
+from kourou.client.session import heartbeats
 from kourou.client.session.heartbeats import GroupMembership, Heartbeats
-from kourou.client.session.name_servers import NameServerChoice
 from kourou.client.session.route_table import RouteTable
 from kourou.errors import Code
 from kourou.filtering.tags import parse_tags
@@ -28,36 +28,28 @@ GROUP = GroupMembership(
 
 
 @pytest.fixture
-async def hearts(cluster, broker):
+async def hearts(broker, choose):
     made = []
 
     def make(memberships=(GROUP,), interval_ms=60_000):
-        connections = Connections(cluster.dial, lambda *_: None)
-        choice = NameServerChoice(
-            NameServers(("127.0.0.1:19876",), "test"),
-            connections,
-            timeout_ms=100,
-            list_interval_ms=1_000,
-            chance=random.Random(1),
-        )
+        choice = choose()
         routes = RouteTable(choice, interval_ms=60_000, chance=random.Random(1))
         hearts = Heartbeats(
             "me@1",
-            connections,
+            choice._connections,
             routes,
             lambda: memberships,
             interval_ms=interval_ms,
             timeout_ms=100,
         )
-        made.append((hearts, connections, routes))
-        hearts.routes, hearts.connections = routes, connections
+        hearts.routes, hearts.connections = routes, choice._connections
+        made.append(hearts)
         return hearts
 
     yield make
-    for hearts, connections, routes in made:
+    for hearts in made:
         hearts.close()
-        routes.close()
-        connections.close()
+        hearts.routes.close()
 
 
 def beats(broker):
@@ -97,21 +89,6 @@ async def test_a_client_without_groups_says_nothing(cluster, broker, hearts):
     await heart.routes.find("T")
     await heart.beat()
     assert beats(broker) == 0
-
-
-@pytest.mark.feature("F288")
-async def test_it_repeats(cluster, broker, hearts):
-    heart = hearts(interval_ms=1)
-    await heart.routes.find("T")
-    loop, thrice = asyncio.get_running_loop(), asyncio.Event()
-
-    def watch(_request):
-        if beats(broker) >= 3:
-            loop.call_soon(thrice.set)
-
-    broker.intercept = watch
-    heart.start()
-    await thrice.wait()
 
 
 async def test_a_new_broker_gets_a_heartbeat_at_once(cluster, broker, hearts):
@@ -242,3 +219,55 @@ async def test_closing_ends_it_although_something_changed_in_the_same_turn(heart
     async with asyncio.timeout(20):
         await asyncio.wait([one._task])
     assert one._task.cancelled()
+
+
+# -- while the event loop is blocked ---------------------------------------------------------------
+
+
+@pytest.fixture
+def heard(broker, monkeypatch) -> threading.Event:
+    """Set by each heartbeat that does not come from the test's own thread."""
+    monkeypatch.setattr(heartbeats, "LOOP_CHECK_MS", 20)
+    heard, here = threading.Event(), threading.get_ident()
+
+    def intercept(request):
+        if isinstance(request, HeartBeat) and threading.get_ident() != here:
+            heard.set()
+
+    broker.intercept = intercept
+    return heard
+
+
+@pytest.mark.fault
+async def test_while_the_loop_is_blocked_a_thread_tells_brokers(
+    broker, cluster, heard, tools, caplog
+):
+    async with Client(tools.NAMESRV, dial=cluster.dial, group="g") as mq:
+        blocked = asyncio.Event()
+
+        async def handler(message):
+            broker.members["g"].clear()  # as when it finds the connection silent
+            assert heard.wait(30)
+            blocked.set()
+
+        async with mq.listen("T", handler):
+            await mq.send("T", b"x")
+            await blocked.wait()
+            [thread_wire] = broker.members["g"].values()
+            assert list(broker.members["g"]) == [mq.client_id]
+            assert "the event loop is blocked" in caplog.text
+            await tools.until(broker, lambda: thread_wire.closed)
+            # The client's own connection told before that one was closed.
+            assert broker.members["g"][mq.client_id] is not thread_wire
+
+
+@pytest.mark.fault
+async def test_a_client_that_closes_behind_a_blocked_loop_leaves_no_connection(
+    cluster, broker, heard, tools
+):
+    async with (
+        Client(tools.NAMESRV, dial=cluster.dial, group="g") as mq,
+        mq.listen("T", tools.Inbox(1).handle),
+    ):
+        assert heard.wait(30)
+    assert all(wire.closed for wire in cluster.wires)

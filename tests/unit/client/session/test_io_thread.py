@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import contextvars
 import threading
 
 import pytest
 
 from kourou import Client
 from kourou.client.session import io_thread
-from kourou.client.session.io_thread import ClientClosed, ForkedClient
+from kourou.client.session.io_thread import ClientClosed, ThreadQueue, background
 
 
 async def where() -> str:
@@ -87,33 +87,6 @@ async def test_after_the_last_user_it_is_closed():
         await thread.run(where())
 
 
-@pytest.mark.fault
-def test_a_forked_child_gets_an_error_and_then_a_new_thread(thread):
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        outcome = b"nothing"
-        try:
-            try:
-                thread.submit(where())
-            except ForkedClient:
-                outcome = b"told"
-            io_thread.release(thread)
-            fresh = io_thread.acquire("test:1")
-            if fresh is not thread and fresh.submit(where()).result(60):
-                outcome += b" and fresh"
-            io_thread.release(fresh)
-        finally:
-            os.write(write_end, outcome)
-            os._exit(0)
-    os.close(write_end)
-    outcome = os.read(read_end, 100)
-    os.close(read_end)
-    os.waitpid(child, 0)
-    assert outcome == b"told and fresh"
-    assert thread.submit(where()).result(60) == "kourou-io-test:1", "the parent goes on"
-
-
 # -- the loop that opened a client ----------------------------------------------------------------
 
 ALONE = "127.0.0.1:9877"
@@ -165,23 +138,131 @@ def test_when_that_loop_has_ended_calls_say_so(broker, cluster):
             asyncio.run(call())
 
 
-@pytest.mark.fault
-async def test_a_forked_child_gets_an_error(broker, cluster):
-    async with Client(ALONE, dial=cluster.dial) as mq:
-        await mq.send("T", b"x")
-        read_end, write_end = os.pipe()
-        child = os.fork()
-        if child == 0:
-            outcome = b"nothing"
-            try:
-                mq.send("T", b"y").send(None)
-            except ForkedClient:
-                outcome = b"told"
-            finally:
-                os.write(write_end, outcome)
-                os._exit(0)
-        os.close(write_end)
-        assert os.read(read_end, 100) == b"told"
-        os.close(read_end)
-        os.waitpid(child, 0)  # noqa: ASYNC222 - it has ended
-        await mq.send("T", b"z")
+# -- background tasks ------------------------------------------------------------------------------
+
+
+async def test_a_failure_is_logged_with_its_name(caplog):
+    async def fail():
+        raise ZeroDivisionError("ouch")
+
+    task = background(fail(), "the heartbeat")
+    with pytest.raises(ZeroDivisionError):
+        await task
+    await asyncio.sleep(0)
+    assert "background task failed unexpectedly: the heartbeat" in caplog.text
+    assert "ouch" in caplog.text
+
+
+async def test_ending_and_cancelling_are_silent(caplog):
+    async def end():
+        return
+
+    async def wait():
+        await asyncio.Event().wait()
+
+    await background(end(), "one")
+    waiting = background(wait(), "two")
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert caplog.text == ""
+
+
+async def test_what_is_current_where_it_starts_is_not_current_in_it():
+    current = contextvars.ContextVar("current", default="nothing")
+    current.set("a span of the application")
+    seen = []
+
+    async def look():
+        seen.append(current.get())
+
+    await background(look(), "looking")
+    assert seen == ["nothing"]
+
+
+# -- queues between threads ------------------------------------------------------------------------
+
+
+class CountingLoop:
+    """Counts wakeups and runs them when told."""
+
+    def __init__(self) -> None:
+        self.rung = []
+        self.closed = False
+
+    def call_soon_threadsafe(self, callback):
+        if self.closed:
+            raise RuntimeError("Event loop is closed")
+        self.rung.append(callback)
+
+    def turn(self):
+        callbacks, self.rung = self.rung, []
+        for callback in callbacks:
+            callback()
+
+
+def test_a_burst_rings_once():
+    loop, taken = CountingLoop(), []
+    handover = ThreadQueue(loop, taken.append)
+    for number in range(5):
+        assert handover.put(number)
+    handover.put_many([5, 6])
+    assert len(loop.rung) == 1
+    loop.turn()
+    assert taken == [[0, 1, 2, 3, 4, 5, 6]]
+
+
+def test_the_next_burst_rings_again():
+    loop, taken = CountingLoop(), []
+    handover = ThreadQueue(loop, taken.append)
+    for number in range(2):
+        handover.put(number)
+        loop.turn()
+    assert taken == [[0], [1]]
+
+
+def test_what_comes_while_taking_is_taken_next():
+    loop, taken = CountingLoop(), []
+
+    def take(items):
+        taken.append(items)
+        if len(taken) == 1:
+            handover.put("again")
+
+    handover = ThreadQueue(loop, take)
+    handover.put("first")
+    loop.turn()
+    loop.turn()
+    assert taken == [["first"], ["again"]]
+
+
+def test_a_closed_loop_is_reported():
+    loop = CountingLoop()
+    loop.closed = True
+    assert ThreadQueue(loop, print).put(1) is False
+
+
+async def test_many_threads_lose_nothing_and_keep_their_order():
+    taken: list[tuple[int, int]] = []
+    complete = asyncio.Event()
+
+    def take(items):
+        taken.extend(items)
+        if len(taken) == 4 * 500:
+            complete.set()
+
+    handover = ThreadQueue(asyncio.get_running_loop(), take)
+
+    def puts(thread):
+        for number in range(500):
+            handover.put((thread, number))
+
+    threads = [threading.Thread(target=puts, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    await complete.wait()
+    for thread in threads:
+        thread.join()
+    for thread in range(4):
+        assert [number for owner, number in taken if owner == thread] == list(range(500))

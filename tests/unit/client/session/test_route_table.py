@@ -8,9 +8,6 @@ import random
 import pytest
 
 from kourou.client.session import route_table
-from kourou.client.session.connections import Connections
-from kourou.client.session.discovery import NameServers
-from kourou.client.session.name_servers import NameServerChoice
 from kourou.client.session.route_table import RouteTable
 from kourou.errors import TopicNotFound, UnknownOutcome
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
@@ -19,19 +16,10 @@ NAMESRV = "127.0.0.1:19876"
 
 
 @pytest.fixture
-async def table(cluster, broker):
-    connections = Connections(cluster.dial, lambda *_: None)
-    choice = NameServerChoice(
-        NameServers((NAMESRV,), "test"),
-        connections,
-        timeout_ms=100,
-        list_interval_ms=1_000,
-        chance=random.Random(1),
-    )
-    table = RouteTable(choice, interval_ms=5, chance=random.Random(1))
+async def table(broker, choose):
+    table = RouteTable(choose(), interval_ms=5, chance=random.Random(1))
     yield table
     table.close()
-    connections.close()
 
 
 def asked(cluster, topic):
@@ -144,18 +132,6 @@ async def test_a_stale_route_is_asked_for_once(cluster, table):
         table.stale("T")
     await changed.wait()
     assert asked(cluster, "T") == 2
-
-
-async def test_a_deleted_topic_is_forgotten(cluster, table):
-    await table.find("T")
-    table.forget("T")
-    assert table.known("T") is None
-
-
-async def test_addresses_of_all_routes(cluster, table, broker):
-    cluster.broker("broker-b")
-    await table.find("T")
-    assert table.addresses() == {"broker-a:20911", "broker-b:20911"}
 
 
 async def test_a_stale_route_is_asked_for_until_it_has_changed(

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import logging
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 import kourou.client
-from kourou import sync
-from kourou.client.consumer.allocation import AveragelyByCircle
+from kourou import load_settings, sync
+from kourou.client.consumer.allocation import AveragelyByCircle, ConsistentHash
 from kourou.client.settings.client_settings import (
+    KINDS,
     ClientSettings,
     CompressionKind,
     ConsumerSettings,
     ProducerSettings,
     PullConsumerSettings,
+    consume_timestamp_ms,
 )
 from kourou.errors import ConfigError
 from kourou.model.subscription import ConsumeFromWhere, MessageModel
+from kourou.settings.declaration import environment_name
 
 DEFAULTS = [
     pytest.param(kind, name, value, marks=pytest.mark.feature(number))
@@ -76,9 +79,7 @@ def test_the_default_allocation_is_averagely():
     assert PullConsumerSettings().allocation.name == "AVG"
 
 
-@pytest.mark.parametrize(
-    "kind", [ClientSettings, ProducerSettings, ConsumerSettings, PullConsumerSettings]
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_setting_has_a_sentence_and_an_own_name(kind):
     rows = kind.describe()
     assert all(row["doc"].endswith(".") for row in rows)
@@ -99,17 +100,6 @@ def test_rocketmq_names_and_texts_are_accepted():
     assert settings.compression is CompressionKind.ZSTD
 
 
-def test_a_strategy_by_name():
-    settings = ConsumerSettings.from_rocketmq(allocateMessageQueueStrategy="AVG_BY_CIRCLE")
-    assert settings.allocation == AveragelyByCircle()
-
-
-def test_an_unknown_name_tells_the_nearest():
-    with pytest.raises(ConfigError, match="sendMsgTimeout"):
-        ProducerSettings.from_rocketmq(sendMsgTimout=1)
-
-
-KINDS = [ClientSettings, ProducerSettings, ConsumerSettings, PullConsumerSettings]
 ROWS = [(kind, row) for kind in KINDS for row in kind.describe()]
 NUMBERS = [
     (kind, row)
@@ -212,11 +202,7 @@ def test_bad_values_are_refused(kind, settings):
         kind.from_rocketmq(**settings)
 
 
-def test_settings_do_not_change():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        ClientSettings().client_ip = "1.2.3.4"
-
-
+@cache
 def attributes_read() -> set[str]:
     """The name of every attribute that some module of the client reads for more than a check."""
     (folder,) = kourou.client.__path__
@@ -236,9 +222,7 @@ def without_checks(tree: ast.Module) -> ast.Module:
     return tree
 
 
-@pytest.mark.parametrize(
-    "kind", [ClientSettings, ProducerSettings, ConsumerSettings, PullConsumerSettings]
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_setting_is_read_or_is_said_to_have_no_effect(kind):
     read = attributes_read()
     rows = kind.describe()
@@ -249,3 +233,176 @@ def test_a_setting_is_read_or_is_said_to_have_no_effect(kind):
 def test_the_level_of_lines_about_messages():
     assert ClientSettings().message_log_level == logging.DEBUG
     assert ClientSettings(log_messages=True).message_log_level == logging.INFO
+
+
+# -- RocketMQ's keys that do nothing here ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_key_is_both_a_setting_and_inert(kind):
+    assert not kind.by_key().keys() & kind.inert_keys.keys()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_their_usual_values_are_taken_in_silence(kind, caplog, monkeypatch):
+    monkeypatch.setattr("kourou.settings.declaration._warned", set())
+    usual = {name: inert.usual for name, inert in kind.inert_keys.items()}
+    assert kind.from_rocketmq(**usual) == kind()
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (kind, name)
+        for kind in KINDS
+        for name, inert in kind.inert_keys.items()
+        if not inert.refused
+    ],
+)
+def test_other_values_are_taken_with_a_warning_that_says_why(kind, name, caplog, monkeypatch):
+    monkeypatch.setattr("kourou.settings.declaration._warned", set())
+    assert kind.from_rocketmq(**{name: "other"}) == kind()
+    assert f"{name} has no effect" in caplog.text
+    assert kind.inert_keys[name].why in caplog.text
+
+
+@pytest.mark.parametrize("name", ["useTLS", "tls.enable"])
+def test_what_promises_safety_is_refused(name):
+    with pytest.raises(ConfigError, match=f"{name}=True is refused: Kourou does not support TLS"):
+        ClientSettings.from_rocketmq(**{name: True})
+    assert ClientSettings.from_rocketmq(**{name: "false"}) == ClientSettings()
+
+
+def test_what_would_do_harm_is_refused():
+    with pytest.raises(ConfigError, match=r"namespace is .*, which this version does not support"):
+        ClientSettings.from_rocketmq(namespace="ns")
+
+
+# -- sources ---------------------------------------------------------------------------------------
+
+
+FILE = """
+# what an application of RocketMQ brings along
+namesrvAddr = 10.0.0.1:9876;10.0.0.2:9876
+producerGroup: billing
+consumerGroup = billing
+sendMsgTimeout = 3000
+brokerSuspendMaxTimeMillis=5000
+vipChannelEnabled=false
+logMessages=true
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "client.properties"
+    path.write_text(FILE)
+    return path
+
+
+@pytest.mark.feature("F383")
+def test_one_file_serves_all_kinds(file):
+    assert load_settings(ClientSettings, file=file) == ClientSettings(
+        namesrv_addr="10.0.0.1:9876;10.0.0.2:9876", log_messages=True
+    )
+    assert load_settings(ProducerSettings, file=str(file)) == ProducerSettings(
+        producer_group="billing", send_timeout_ms=3_000
+    )
+    for kind in (ConsumerSettings, PullConsumerSettings):
+        assert load_settings(kind, file=file) == kind(
+            consumer_group="billing", broker_suspend_max_time_ms=5_000
+        )
+
+
+@pytest.mark.feature("F383")
+def test_precedence(file):
+    environment = {"KOUROU_SEND_MSG_TIMEOUT": "4000", "KOUROU_PRODUCER_GROUP": "env", "OTHER": "x"}
+    made = load_settings(
+        ProducerSettings, {"sendMsgTimeout": 5_000}, file=file, environment=environment
+    )
+    assert (made.send_timeout_ms, made.producer_group) == (5_000, "env")
+    assert load_settings(ProducerSettings) == ProducerSettings(), "nothing is read unasked"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_setting_has_a_variable_of_its_own(kind):
+    names = [environment_name(key) for key in kind.by_key()]
+    assert len(set(names)) == len(names)
+
+
+def test_a_key_that_nobody_knows_is_refused_with_source_and_nearest(file, tmp_path):
+    with pytest.raises(ConfigError, match=r"given values.*'pullBatchSise'.*pullBatchSize"):
+        load_settings(ProducerSettings, {"pullBatchSise": 1})
+    file.write_text("sendMsgTimeot=1")
+    with pytest.raises(ConfigError, match=r"client.properties.*did you mean sendMsgTimeout"):
+        load_settings(ConsumerSettings, file=file)
+
+
+def test_a_bad_value_is_refused_from_wherever_it_comes(file):
+    sentence = "sendMsgTimeout.* is 'soon'; it must be a whole number between 1 and 120000 ms"
+    for sources in (
+        {"values": {"sendMsgTimeout": "soon"}},
+        {"environment": {"KOUROU_SEND_MSG_TIMEOUT": "soon"}},
+    ):
+        with pytest.raises(ConfigError, match=sentence):
+            load_settings(ProducerSettings, **sources)
+    load_settings(ConsumerSettings, {"sendMsgTimeout": "soon"})  # not this kind's affair
+
+
+# -- values that are no numbers --------------------------------------------------------------------
+
+
+def test_consume_timestamp():
+    assert consume_timestamp_ms("", 1_800_000_000_000) == 1_800_000_000_000 - 1_800_000
+    assert consume_timestamp_ms("20260102030405", 0) % 1000 == 0
+    earlier, later = (
+        consume_timestamp_ms(text, 0) for text in ("20260102030405", "20260102030406")
+    )
+    assert later - earlier == 1000
+
+
+@pytest.mark.parametrize(
+    "text", ["yesterday", "2026010203040", "202601020304050", "20261302030405", "00000102030405"]
+)
+def test_what_is_no_time_is_refused_when_it_is_set(text):
+    with pytest.raises(ConfigError):
+        consume_timestamp_ms(text, 0)
+    with pytest.raises(ConfigError, match="a local time yyyyMMddHHmmss"):
+        ConsumerSettings(consume_timestamp=text)
+
+
+@pytest.mark.parametrize(
+    ("text", "strategy"),
+    [
+        ("AVG_BY_CIRCLE", AveragelyByCircle()),
+        ("AllocateMessageQueueConsistentHash", ConsistentHash()),
+        (
+            "org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle",
+            AveragelyByCircle(),
+        ),
+    ],
+)
+def test_strategies_by_name_and_by_class(text, strategy):
+    made = ConsumerSettings.from_rocketmq(allocateMessageQueueStrategy=text)
+    assert made.allocation == strategy
+
+
+def test_subscriptions():
+    made = ConsumerSettings.from_rocketmq(subscription=" T = a || b ;U; V=* ;")
+    assert made.subscription == {"T": "a || b", "U": "*", "V": "*"}
+    assert ConsumerSettings.from_rocketmq(subscription="").subscription == {}
+
+
+def test_spellings_that_rocketmq_gave_up():
+    made = ConsumerSettings.from_rocketmq(consumeFromWhere="CONSUME_FROM_MIN_OFFSET")
+    assert made.consume_from_where is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "::1", "fe80::1"])
+def test_addresses(address):
+    assert ClientSettings(client_ip=address).client_ip == address
+
+
+def test_an_object_without_a_text_may_be_left_empty():
+    assert ConsumerSettings.from_rocketmq(messageListener="").message_listener is None

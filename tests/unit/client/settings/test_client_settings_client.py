@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 
 import pytest
 
-from kourou import Client, ClientSettings, ConsumerSettings, sync
+from kourou import Client, ClientSettings, ConsumerSettings
 from kourou.engine.groups.membership import ConsumerPart, Heartbeat
 from kourou.errors import BadRequest
 from kourou.model.subscription import ConsumeFromWhere, MessageModel
 from kourou.protocol.messages.groups import HeartBeat
-from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
-from kourou_rigs.wire_core import CoreBroker
 
-pytestmark = pytest.mark.both_brokers
 PATIENCE_S = 10
 FIRST = ConsumerSettings(
     consumer_group="g", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
@@ -71,42 +67,6 @@ async def test_two_consumers_of_a_group_need_two_instance_names(broker, opened, 
             pass
 
 
-@pytest.mark.feature("F286")
-def test_so_many_callbacks_run_at_once(cluster, broker, tools):
-    threads = 6  # more than the default
-    started, gate = threading.Semaphore(0), threading.Event()
-
-    def callback(_outcome):
-        started.release()
-        gate.wait(10 * PATIENCE_S)
-
-    settings = ClientSettings.from_rocketmq(clientCallbackExecutorThreads=str(threads))
-    with sync.Client(tools.NAMESRV, settings=settings, dial=cluster.dial) as mq:
-        try:
-            for number in range(threads):
-                mq.send_async("T", b"x", callback)
-                assert started.acquire(timeout=PATIENCE_S), f"only {number} run at once"
-            mq.send_async("T", b"x", callback)
-            mq.send("T", b"its answer comes behind the other's")
-            assert not started.acquire(blocking=False), "the seventh waits for a thread"
-        finally:
-            gate.set()
-
-
-@pytest.mark.feature("F287")
-async def test_routes_are_asked_for_again_in_this_interval(cluster, broker, opened, tools):
-    def asked() -> int:
-        return sum(
-            isinstance(request, GetRouteInfoByTopic) and request.topic == "T"
-            for _, request in cluster.asked
-        )
-
-    async with opened(pollNameServerInterval="10") as mq:
-        await mq.send("T", b"x")
-        async with asyncio.timeout(PATIENCE_S):
-            await tools.until(broker, lambda: asked() >= 3)
-
-
 @pytest.mark.feature("F288")
 async def test_brokers_hear_of_the_client_in_this_interval(broker, opened, tools):
     def beats() -> int:
@@ -118,7 +78,7 @@ async def test_brokers_hear_of_the_client_in_this_interval(broker, opened, tools
             await tools.until(broker, lambda: beats() >= 4)
 
 
-@pytest.mark.feature("F289")
+@pytest.mark.feature("F289", "F195")
 async def test_progress_is_committed_in_this_interval(broker, opened, tools):
     sent = 0
 
@@ -142,21 +102,19 @@ async def test_local_offsets_lie_where_they_are_told_to(cluster, broker, tools, 
     assert [path.parent.name for path in tmp_path.glob("10.1.2.3@*/g/offsets.json")] == ["g"]
 
 
+@pytest.mark.feature("F202")
 async def test_groups_are_shared_out_again_in_this_interval(cluster, broker, opened, tools):
     async with opened(rebalanceInterval="10") as mq, mq.listen("T", tools.Inbox(1).handle) as one:
         # Another member came, and the notice of it was lost.
-        await mq._client.io.run(_seat(broker, one))
+        await mq._client.io.run(_seat(broker))
         async with asyncio.timeout(PATIENCE_S):
             await tools.until(broker, lambda: len(one.assigned) == 2)
 
 
-async def _seat(broker, one):
-    if isinstance(broker, CoreBroker):
-        beat = Heartbeat("0.0.0.0@silent", consumers=(ConsumerPart("g"),))
-        engine = broker.engine
-        engine.core.parts.membership.heartbeat(engine.now_ms, engine.peer(99), beat)
-        return
-    broker.members["g"]["0.0.0.0@silent"] = next(iter(broker.members["g"].values()))
+async def _seat(broker):
+    beat = Heartbeat("0.0.0.0@silent", consumers=(ConsumerPart("g"),))
+    engine = broker.engine
+    engine.core.parts.membership.heartbeat(engine.now_ms, engine.peer(99), beat)
 
 
 async def test_requests_have_this_deadline(cluster, broker, opened):

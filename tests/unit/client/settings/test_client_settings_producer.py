@@ -6,13 +6,12 @@ import os
 
 import pytest
 
-from kourou import Client, ProducerSettings, SendStatus
+from kourou import Client, ProducerSettings
 from kourou.errors import Code, DiskFull, MessageIllegal
-from kourou.model.message import COMPRESSION_MASK, COMPRESSION_SHIFT, Compression, SysFlag
-from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
+from kourou.model.message import SysFlag
+from kourou.protocol.messages.sends import SendRecords
 from kourou_rigs.wire_broker import Answer
 
-pytestmark = pytest.mark.both_brokers
 EASY = b"flight " * 20
 
 
@@ -47,17 +46,8 @@ async def test_a_new_topic_copies_another_with_so_many_queues(cluster, broker, p
     assert len({result.queue for result in results}) == 6
 
 
-@pytest.mark.feature("F293")
-async def test_a_send_may_take_so_long(cluster, broker, producer):
-    async with producer(sendMsgTimeout="1234") as mq:
-        await mq.send("T", b"x")
-        await mq.send("T", b"x", timeout_ms=432)
-    [wire] = [wire for wire in cluster.wires if wire.address == broker.address]
-    first, second = (left for code, left in wire.deadlines if code == SendRecords.code)
-    assert 0 < second <= 432 < first <= 1234
-
-
 @pytest.mark.parametrize("retries", [0, 1, 4])
+@pytest.mark.feature("F168")
 async def test_so_many_attempts_follow_the_first(broker, producer, tools, retries):
     seen = []
     broker.intercept = tools.on_send(
@@ -84,14 +74,6 @@ async def test_never_compress_as_users_of_rocketmq_write_it(broker, producer):
     assert not broker.stored("T")[0].sys_flag & SysFlag.COMPRESSED
 
 
-@pytest.mark.parametrize("kind", ["ZLIB", "LZ4", "ZSTD"])
-async def test_bodies_are_compressed_this_way(broker, producer, kind):
-    async with producer(compressType=kind) as mq:
-        await mq.send("T", EASY * 100)
-    code = (broker.stored("T")[0].sys_flag & COMPRESSION_MASK) >> COMPRESSION_SHIFT
-    assert code == Compression[kind]
-
-
 async def test_a_higher_level_is_smaller(cluster, broker, producer):
     cluster.topics["T"] = (1, 1)
     body = os.urandom(64).hex().encode() * 300 + bytes(range(256)) * 40
@@ -103,25 +85,7 @@ async def test_a_higher_level_is_smaller(cluster, broker, producer):
     assert sizes[0] > len(body), "level 0 makes it no smaller, so it travels as it is"
 
 
-@pytest.mark.feature("F295")
-@pytest.mark.parametrize(("resend", "stored"), [("true", 2), ("false", 1)])
-async def test_what_is_not_yet_safe_is_sent_elsewhere(cluster, producer, tools, resend, stored):
-    unsafe, safe = cluster.broker("broker-a"), cluster.broker("broker-b")
-    cluster.topics["T"] = (1, 1)
-    late = Answer(
-        Code.FLUSH_DISK_TIMEOUT,
-        SendRecordsResponse(
-            target_codes=[0], target_remarks=[""], target_offsets=[7], runs=[(0, 70)]
-        ),
-    )
-    unsafe.intercept = tools.on_send(late)
-    async with producer(retryAnotherBrokerWhenNotStoreOK=resend) as mq:
-        statuses = [(await mq.send("T", b"x")).status for _ in range(2)]
-    assert len(safe.stored("T")) == stored
-    assert statuses.count(SendStatus.SEND_OK) == stored
-
-
-@pytest.mark.feature("F296")
+@pytest.mark.feature("F296", "F172")
 async def test_bodies_above_this_size_do_not_travel(broker, producer):
     async with producer(maxMessageSize="1000") as mq:
         await mq.send("T", b"x" * 1_000)

@@ -11,7 +11,6 @@ from kourou.errors import BadRequest, UnknownOutcome
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.pulls import PullMessage
 
-pytestmark = pytest.mark.both_brokers
 PATIENCE_S = 10
 QUEUE = MessageQueue("T", "broker-a", 0)
 
@@ -57,19 +56,6 @@ async def test_a_pull_is_held_no_longer_than_this(broker, mq, suspend_ms, held_m
     assert pulls(broker)[0].suspend_timeout_millis == held_ms
 
 
-@pytest.mark.feature("F318", "F319")
-async def test_answers_are_waited_for_so_long(cluster, broker, mq):
-    settings = {
-        "brokerSuspendMaxTimeMillis": "10",
-        "consumerTimeoutMillisWhenSuspend": "4321",
-        "consumerPullTimeoutMillis": "1234",
-    }
-    one = await consumer(mq, **settings)
-    await one.pull(QUEUE, 0)
-    await one.pull(QUEUE, 0, wait_ms=5_000)
-    assert deadlines(cluster) == [1234, 4321]
-
-
 @pytest.mark.feature("F320", "F324")
 @pytest.mark.parametrize(
     ("settings", "share"),
@@ -112,7 +98,7 @@ async def test_a_strategy_that_would_end_the_thread_fails_alone(mq):
 
 
 @pytest.mark.feature("F321", "F323")
-async def test_the_listener_hears_of_registered_topics_only(cluster, broker, mq, caplog):
+async def test_the_listener_hears_of_registered_topics_only(cluster, mq, tools, caplog):
     cluster.topics |= {"U": (1, 1), "V": (1, 1)}
     told: asyncio.Queue = asyncio.Queue()
     loop = asyncio.get_running_loop()
@@ -126,9 +112,7 @@ async def test_the_listener_hears_of_registered_topics_only(cluster, broker, mq,
     await one.queues("V")
     for topic in ("T", "U", "V"):
         cluster.topics[topic] = (2, 2)
-        await (mq._client._twin or mq._client).io.run(
-            (mq._client._twin or mq._client).session.routes.refresh(topic)
-        )
+        await tools.refresh(mq, topic)
     assert {await told.get(), await told.get()} == {("T", 2), ("U", 2)}
     await one.close()
     assert told.empty()
@@ -146,27 +130,15 @@ async def test_a_registered_topic_that_comes_later_is_told(cluster, broker, tool
             messageQueueListener=lambda *_: loop.call_soon_threadsafe(told.set),
         )
         cluster.topics["Later"] = (1, 1)
-        await (mq._client._twin or mq._client).io.run(
-            (mq._client._twin or mq._client).session.routes.refresh("Later")
-        )
+        await tools.refresh(mq, "Later")
         async with asyncio.timeout(PATIENCE_S):
             await told.wait()
-
-
-class Store(dict):
-    """An offset store that is empty, hence false, at first."""
-
-    async def load(self, queue):
-        return self.get(queue)
-
-    async def save(self, offsets):
-        self.update(offsets)
 
 
 @pytest.mark.feature("F322")
 async def test_progress_is_kept_in_the_store_of_the_settings(broker, mq, tools):
     await mq.send_batch("T", tools.numbers(5), queue=QUEUE)
-    store = Store()
+    store = tools.Store()
     one = await consumer(mq, offsetStore=store)
     await one.assign([QUEUE])
     await one.poll(count_max=3, wait_ms=0)

@@ -13,10 +13,9 @@ from kourou.errors import BadRequest, Code
 from kourou.model.names import RETRY_PREFIX
 from kourou.model.subscription import MATCH_ALL
 from kourou.model.topic import MessageQueue
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
 from kourou_rigs.wire_broker import Answer
 
-pytestmark = pytest.mark.both_brokers
 PATIENCE_S = 10
 ROUND_TRIPS = 30
 """After so many turns of the client's loop all that would have been pulled has been."""
@@ -87,7 +86,7 @@ async def test_the_group_joins_pulls_and_commits(broker, consumer, tools):
     assert {group for group, _, _ in broker.committed} == {"billing"}
 
 
-@pytest.mark.feature("F302")
+@pytest.mark.feature("F302", "F014", "F190", "F192")
 @pytest.mark.parametrize(("model", "times"), [("CLUSTERING", 1), ("BROADCASTING", 2)])
 async def test_members_share_the_messages_or_all_get_all(broker, consumer, tools, model, times):
     inbox = tools.Inbox(8 * times)
@@ -102,7 +101,7 @@ async def test_members_share_the_messages_or_all_get_all(broker, consumer, tools
     assert bool(broker.committed) is (model == "CLUSTERING"), "broadcasting keeps it locally"
 
 
-@pytest.mark.feature("F303")
+@pytest.mark.feature("F303", "F193", "F194")
 @pytest.mark.parametrize(
     ("where", "timestamp", "begins"),
     [
@@ -119,28 +118,6 @@ async def test_a_new_group_begins_there(one_queue, consumer, tools, where, times
     async with consumer(**settings) as mq, mq.listen("T", tools.Inbox(1).handle):
         await tools.until(one_queue, lambda: pulls(one_queue))
     assert pulls(one_queue)[0].queue_offset == begins
-
-
-@pytest.mark.feature("F304")
-@pytest.mark.parametrize(
-    ("strategy", "share"),
-    [
-        ("AVG", [0, 1]),
-        ("AVG_BY_CIRCLE", [0, 2]),
-        ("AllocateMessageQueueAveragelyByCircle", [0, 2]),
-        (lambda queues, _members, _me: [queues[3]], [3]),
-    ],
-)
-async def test_queues_are_shared_out_this_way(broker, consumer, tools, strategy, share):
-    settings = {"allocateMessageQueueStrategy": strategy}
-    async with consumer(**settings) as a, consumer(**settings) as b:
-        first, second = sorted((a, b), key=lambda mq: mq.client_id)
-        handler = tools.Inbox(1).handle
-        async with first.listen("T", handler) as one, second.listen("T", handler):
-            async with asyncio.timeout(PATIENCE_S):
-                await tools.until(
-                    broker, lambda: [queue.queue_id for queue in one.assigned] == share
-                )
 
 
 @pytest.mark.feature("F305", "F306")
@@ -187,20 +164,10 @@ async def test_without_topic_or_handler_there_is_nothing_to_do(broker, consumer,
             mq.listen("T")
 
 
-class Store(dict):
-    """An offset store that is empty, hence false, at first."""
-
-    async def load(self, queue):
-        return self.get(queue)
-
-    async def save(self, offsets):
-        self.update(offsets)
-
-
 @pytest.mark.feature("F307")
 async def test_progress_is_kept_in_the_store_of_the_settings(one_queue, consumer, tools):
     await tools.fill(consumer, 5)
-    store, inbox = Store(), tools.Inbox(5)
+    store, inbox = tools.Store(), tools.Inbox(5)
     async with consumer(offsetStore=store) as mq, mq.listen("T", inbox.handle):
         await inbox.full.wait()
     assert store[MessageQueue("T", "broker-a", 0)] == 5
@@ -266,7 +233,7 @@ async def test_one_late_message_stops_the_pulls_behind_it(one_queue, consumer, t
         await tools.until(one_queue, lambda: len(stuck.bodies) == 60)
 
 
-@pytest.mark.feature("F311")
+@pytest.mark.feature("F199", "F311")
 @pytest.mark.parametrize(
     ("settings", "pulled"),
     [
@@ -332,21 +299,6 @@ async def test_a_pause_follows_a_pull_that_brought_messages(one_queue, consumer,
         assert len(pulls(one_queue)) == 1
 
 
-@pytest.mark.feature("F313")
-async def test_one_call_takes_so_many_messages(one_queue, consumer, tools):
-    await tools.fill(consumer, 10)
-    inbox, sizes = tools.Inbox(10), []
-
-    async def handler(messages):
-        sizes.append(len(messages))
-        await inbox.handle(messages)
-
-    settings = {"consumeMessageBatchMaxSize": "4", "consumeThreadMax": "1"}
-    async with consumer(**settings) as mq, mq.listen("T", handler, batch=True):
-        await inbox.full.wait()
-    assert sizes == [4, 4, 2]
-
-
 @pytest.mark.feature("F314")
 @pytest.mark.parametrize(("count", "bulk_bytes"), [(7, "0"), (7, "1048576"), (32, "1048576")])
 async def test_one_pull_asks_for_so_many_messages(one_queue, consumer, tools, bulk_bytes, count):
@@ -386,28 +338,6 @@ async def test_pulls_are_held_so_long_and_waited_for_so_long(
     assert set(deadlines) == {6543}
 
 
-@pytest.mark.parametrize(("pause_ms", "attempts"), [("30000", 1), ("10", 12)])
-async def test_an_ordered_queue_hands_its_failed_message_over_again_after_this_pause(
-    one_queue, consumer, tools, pause_ms, attempts
-):
-    await tools.fill(consumer, 1)
-    seen = []
-
-    async def handler(message):
-        seen.append(message.attempt)
-        raise ValueError("no")
-
-    settings = {"suspendCurrentQueueTimeMillis": pause_ms}
-    async with (
-        consumer(**settings) as mq,
-        mq.listen("T", handler, ordered=True) as listener,
-    ):
-        async with asyncio.timeout(PATIENCE_S):
-            await tools.until(one_queue, lambda: len(seen) >= attempts)
-        await settled(listener)
-        assert len(seen) == 1 or pause_ms == "10"
-
-
 @pytest.mark.parametrize(("pause_ms", "asked"), [("3600000", 1), ("5", 12)])
 async def test_a_failed_pull_is_asked_again_after_this_pause(
     one_queue, consumer, tools, pause_ms, asked
@@ -438,30 +368,21 @@ async def asked_for(broker, count: int) -> None:
         await enough.wait()
 
 
-async def test_closing_waits_so_long_for_handlers(one_queue, consumer, tools, caplog):
-    await tools.fill(consumer, 1)
-    stuck = Stuck()
-    settings = {"awaitTerminationMillisWhenShutdown": "1"}
-    async with consumer(**settings) as mq, mq.listen("T", stuck.handle):
-        await stuck.started.wait()
-    assert "handlers are still running after 1 ms" in caplog.text
-    stuck.gate.set()
-
-
-@pytest.mark.parametrize("policy", ["SKIP", "HOLD"])
-async def test_unreadable_messages_are_passed_or_waited_for(one_queue, consumer, tools, policy):
-    await tools.fill(consumer, 4)
-    place = PullResponse(suggest_which_broker_id=0, next_begin_offset=3, min_offset=0, max_offset=4)
-    one_queue.intercept = lambda request: (
-        Answer(Code.MESSAGE_CORRUPT, place, remark="unreadable offsets: 0, 1, 2")
-        if isinstance(request, PullMessage) and request.queue_offset < 3
-        else None
-    )
-    inbox = tools.Inbox(1)
-    settings = {"onCorrupt": policy, "pullTimeDelayMillsWhenException": "1"}
-    async with consumer(**settings) as mq, mq.listen("T", inbox.handle):
-        await asked_for(one_queue, 3)
-        if policy == "SKIP":
+@pytest.mark.feature("F278")
+@pytest.mark.parametrize(("over", "kept"), [("-1", 40), ("0", 0), ("7", 7), ("40", 40)])
+async def test_a_backlog_is_passed_over(one_queue, consumer, tools, over, kept, caplog):
+    await tools.fill(consumer, 40)
+    inbox = tools.Inbox(kept + 1)
+    settings = {"skipBacklogOver": over, "pullBatchSize": "4", "pullSizeBytes": "0"}
+    async with consumer(**settings) as mq, mq.listen("T", inbox.handle) as listener:
+        await tools.until(
+            one_queue, lambda: listener.counts.skipped + listener.counts.consumed == 40
+        )
+        # Offset 40 lies one before the end, which is not beyond a limit of 1 or more.
+        await mq.send("T", b"new")
+        if over != "0":
             await inbox.full.wait()
-    asked = [request.queue_offset for request in pulls(one_queue)][:3]
-    assert asked == ([0, 3, 4] if policy == "SKIP" else [0, 0, 0])
+            assert inbox.bodies[-1] == b"new"
+            assert listener.counts.skipped == 40 - kept
+    assert ("messages; skipped offsets" in caplog.text) is (kept < 40)
+    assert inbox.bodies[:kept] == tools.numbers(40)[40 - kept :]

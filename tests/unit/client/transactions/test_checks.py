@@ -178,14 +178,6 @@ async def test_what_a_broker_asked_that_is_gone_delays_nobody():
     assert [reported.msg_id for reported in wires.reported] == ["U1", "U5"]
 
 
-@pytest.mark.feature("F298", "F299", "F300")
-async def test_the_defaults_are_rocketmqs():
-    settings = ProducerSettings()
-    assert settings.transaction_check_listener is None
-    assert (settings.check_threads_min, settings.check_threads_max) == (1, 1)
-    assert settings.check_requests_max == 2_000
-
-
 @pytest.mark.parametrize(
     ("answer", "reported"),
     [

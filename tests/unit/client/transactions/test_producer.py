@@ -7,36 +7,8 @@ import pytest
 from kourou import ProducerSettings, TransactionState
 from kourou.engine.sends.confirmations import Confirmations
 from kourou.errors import BadRequest, TopicNotFound
-from kourou.testing.cluster import Cluster
 
 SETTINGS = ProducerSettings(producer_group="shop")
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def topic(broker):
-    return broker.create_topic()
-
-
-@pytest.fixture
-def sent(broker):
-    return broker.sent()
-
-
-def open_halves(broker) -> int:
-    return sum(len(parts.transactions.halves) for parts in broker.each().values())
-
-
-def until_joined(broker) -> None:
-    each = broker.each().values()
-    assert broker._thread.run(
-        broker.until(lambda: all(parts.membership.producers("shop") for parts in each), 60)
-    )
 
 
 @pytest.mark.feature("F252", "F255")
@@ -79,7 +51,7 @@ def test_the_executor_says_what_becomes_of_the_message(broker, topic, sent, face
         results[0].send.message_id,
         results[2].send.message_id,
     }
-    assert open_halves(broker) == 0
+    assert broker.open_halves() == 0
 
 
 @pytest.mark.feature("F254")
@@ -100,8 +72,7 @@ def test_an_executor_that_fails_leaves_it_to_the_checker(broker, topic, sent, aw
                 result = await producer.send_in_transaction(topic, b"x")
                 assert (result.state, result.reported) == (TransactionState.UNKNOWN, False)
                 assert str(result.error) == "no database"
-                await asyncio.to_thread(until_joined, broker)
-                await asyncio.to_thread(broker.clock.leap, 60)
+                await asyncio.to_thread(broker.round_passes)
                 await asyncio.to_thread(sent.one, topic)
 
         asyncio.run(story())
@@ -113,8 +84,7 @@ def test_an_executor_that_fails_leaves_it_to_the_checker(broker, topic, sent, aw
         result = producer.send_in_transaction(topic, b"x")
         assert (result.state, result.reported) == (TransactionState.UNKNOWN, False)
         assert str(result.error) == "no database"
-        until_joined(broker)
-        broker.clock.leap(60)
+        broker.round_passes()
         sent.one(topic)
 
 
@@ -152,7 +122,7 @@ def test_a_half_message_without_the_full_promise_is_rolled_back(broker, topic, s
     assert result.state is TransactionState.ROLLBACK
     assert called == []
     sent.none(topic)
-    assert open_halves(broker) == 0
+    assert broker.open_halves() == 0
 
 
 @pytest.mark.parametrize("which", ["execute", "check"])
