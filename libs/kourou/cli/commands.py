@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 import typer.core
-from kourou.cli.users import user
 
 from kourou.cli.admin import brokers as broker_commands
 from kourou.cli.admin import diagnosis, filters, groups, messages, replicas, topics
@@ -19,6 +18,7 @@ from kourou.cli.checkout import load
 from kourou.cli.history import history, state_at, undo
 from kourou.cli.keys import keys
 from kourou.cli.services import run_service
+from kourou.cli.users import user
 from kourou.errors import BadRequest, ConfigError
 
 ORDER = (

@@ -23,8 +23,8 @@ def test_the_sentence_says_what_is_not_done_and_what_to_do() -> None:
     with pytest.raises(ConfigError) as caught:
         promises_nothing("aclEnable", " TRUE ")
     assert str(caught.value) == (
-        "aclEnable=TRUE is refused: Kourou does not need it: a broker decides requests as soon as it "
-        "has users, and name servers and clients decide none (remove the key, or write "
+        "aclEnable=TRUE is refused: Kourou does not need it: a broker decides requests as soon as "
+        "it has users, and name servers and clients decide none (remove the key, or write "
         "aclEnable=false; write it into a broker's file, or create users with `kourou user create "
         "NAME --admin`)"
     )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kourou.client.admin.users import UsersApi
-
 from kourou.client.admin.base_api import AdminApi
 from kourou.client.admin.dead_letters import DeadLettersApi
 from kourou.client.admin.filters import FiltersApi
@@ -15,6 +13,7 @@ from kourou.client.admin.messages import MessagesApi, Reading
 from kourou.client.admin.name_servers import NameServersApi
 from kourou.client.admin.replicas import ReplicasApi
 from kourou.client.admin.topics import TopicsApi
+from kourou.client.admin.users import UsersApi
 from kourou.client.explain.api import Explain
 from kourou.client.session.client_session import Session
 from kourou.client.session.connections import body_of
