@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from kourou.access.model import ALL, Action, AnyOf, Need, ResourceType
-from kourou.model.names import DLQ_PREFIX, NOT_FOR_CLIENTS, RETRY_PREFIX, TRACE_TOPIC
+from kourou.model.names import CONTROL_TOPIC, DLQ_PREFIX, NOT_FOR_CLIENTS, RETRY_PREFIX, TRACE_TOPIC
 
 PUB, SUB = Action.PUB, Action.SUB
 CREATE, UPDATE, DELETE = Action.CREATE, Action.UPDATE, Action.DELETE
@@ -75,8 +75,11 @@ def need_of_topic(name: str, *actions: Action) -> Need | AnyOf:
     """The need for a topic by its name. A group's retry topic belongs to the group.
 
     A dead-letter topic may be used by whom the group belongs to, or who has the right to that topic
-    by name. A topic of the broker itself has messages of all topics, so it needs the right to all.
+    by name. A topic of the broker itself has messages of all topics, so it needs the right to all;
+    the one with its decisions has users, too.
     """
+    if name == CONTROL_TOPIC:
+        return Need(ResourceType.USER, ALL, (GET,))
     if name in NOT_FOR_CLIENTS:
         return Need(ResourceType.TOPIC, ALL, actions)
     if name.startswith(RETRY_PREFIX):

@@ -179,7 +179,12 @@ class BrokerParts:
         self.access_handler = AccessHandler(context, self.access_gate, start.secrets)
         self.plain_acl_handler = PlainAclHandler(context, self.access_gate, start.secrets)
         self.broker_handler = BrokerHandler(
-            context, start.registry, self.apply, self.topic_handler.wanted_by, start.figures
+            context,
+            start.registry,
+            self.apply,
+            self.topic_handler.wanted_by,
+            start.figures,
+            self.access_gate,
         )
         self.history = HistoryHandler(
             context,

@@ -57,7 +57,8 @@ def _history(store: EventStore, question: HistoryQuestion) -> HistoryFound:
         types=question.types,
     )
     before = found.entries[-1].offset if found.cut else None
-    return HistoryFound(tell_events(found.entries), before, found.lost_before, found.end)
+    body = tell_events(found.entries, hide_users=question.hide_users)
+    return HistoryFound(body, before, found.lost_before, found.end)
 
 
 def _state(store: EventStore, question: StateQuestion, lost_before: int) -> StateFound:

@@ -74,6 +74,7 @@ def requirements_by_type() -> Mapping[type[Request], Requirement]:
 
 _REQUIREMENTS = requirements_by_type()
 _PUB_ON_ALL = Need(ResourceType.TOPIC, ALL, (Action.PUB,))
+_USERS = Need(ResourceType.USER, ALL, (Action.GET,))
 _LISTS = (Need(ResourceType.CLUSTER, "", (Action.GET,)),)
 
 
@@ -163,6 +164,23 @@ class AccessGate:
                 "only an administrator may change roles, policies, and users who have them",
                 hint="a right to change users does not contain other rights",
             )
+
+    def need(self, received: Received, need: Need) -> None:
+        """Raise NoPermission unless the sender has a right, or decisions are not enforced."""
+        if self._access.effective_mode is not AccessMode.ENFORCE:
+            return
+        decision = self._decided(received, need)
+        if not decision.allowed:
+            raise NoPermission(f"user {received.user} has no right to {need} ({decision.by})")
+
+    def may_see_users(self, received: Received) -> bool:
+        """True if the sender may see users and policies in the history."""
+        return not self.active or self._decided(received, _USERS).allowed
+
+    def _decided(self, received: Received, need: Need) -> Decision:
+        source = received.to.peer.address[0]
+        user = received.user or ANONYMOUS
+        return self.authorizer.decide(user, (need,), source, received.wall_ms)
 
     def may_know(self, member: GroupClient, topic: str, wall_ms: int) -> bool:
         """True if a producer may get messages to a topic that the broker sends without a request.

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.admin.history import event_view
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Announce, Effect
@@ -65,6 +66,7 @@ class BrokerHandler:
         apply: Apply,
         entailed: Entailed,
         figures: Figures,
+        gate: AccessGate,
     ) -> None:
         self._control = context.control
         self._confirmations = context.confirmations
@@ -74,6 +76,7 @@ class BrokerHandler:
         self._apply = apply
         self._entailed = entailed
         self._figures = figures
+        self._gate = gate
         for spec in registry:
             if spec.dynamic:
                 apply(spec.key, effective(context.control.settings, spec))
@@ -179,12 +182,13 @@ class BrokerHandler:
                 below=self._confirmations.confirmed,
             )
             offset = read.next_offset
-            events = [_view_of(record) for record in read.records]
+            hide_users = not self._gate.may_see_users(received)
+            events = [_view_of(record, hide_users=hide_users) for record in read.records]
         header = GetControlEventsResponse(next_offset=offset, max_offset=high, min_offset=low)
         return [Reply(received.to, header=header, body=(encode_event_views(events),))]
 
 
-def _view_of(record: memoryview) -> EventView:
+def _view_of(record: memoryview, *, hide_users: bool) -> EventView:
     """Decode one control event; an unreadable record becomes EventLost."""
     stored = decode_record(record)
     try:
@@ -199,7 +203,7 @@ def _view_of(record: memoryview) -> EventView:
             "",
             EventLost(str(error)),
         )
-    return event_view(recorded)
+    return event_view(recorded, hide_users=hide_users)
 
 
 def _text(value: bool | int | str) -> str:

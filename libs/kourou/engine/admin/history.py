@@ -14,6 +14,7 @@ from kourou.engine.control import ControlState
 from kourou.engine.groups.progress import Table, TopicTable
 from kourou.engine.roles import replicas
 from kourou.events.control_events import (
+    AccessEventBase,
     Event,
     GroupDeleted,
     Recorded,
@@ -38,6 +39,7 @@ class HistoryQuestion:
     before: int | None = None
     until_ms: int | None = None
     types: frozenset[str] = frozenset()
+    hide_users: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +121,23 @@ Found = HistoryFound | StateFound | EventFound | BeginningFound
 # -- encoding -------------------------------------------------------------------------------------
 
 
-def event_view(recorded: Recorded) -> EventView:
-    """Return an event as it is encoded in a body; without the ciphertext of a user's secret."""
+def event_view(recorded: Recorded, *, hide_users: bool = False) -> EventView:
+    """Return an event as it is encoded in a body; without the ciphertext of a user's secret.
+
+    With `hide_users` nothing is left of an event about users but its type.
+    """
     event = recorded.event
+    if hide_users and isinstance(event, AccessEventBase):
+        hidden = msgspec.Raw(_ENCODER.encode({"type": event.type}))
+        return EventView(
+            offset=recorded.offset,
+            at_ms=recorded.at_ms,
+            actor="",
+            reason="",
+            trace_id="",
+            aggregate="user",
+            event=hidden,
+        )
     if isinstance(event, UserSecretSet):
         event = UserSecretSet(event.user, SealedSecret(event.secret.key_id, b"", b""))
     return EventView(
@@ -136,9 +152,9 @@ def event_view(recorded: Recorded) -> EventView:
     )
 
 
-def tell_events(recorded: Sequence[Recorded]) -> bytes:
+def tell_events(recorded: Sequence[Recorded], *, hide_users: bool = False) -> bytes:
     """Encode events as a body."""
-    return encode_event_views([event_view(each) for each in recorded])
+    return encode_event_views([event_view(each, hide_users=hide_users) for each in recorded])
 
 
 def tell_state(state: ControlState, aggregate: str) -> bytes:

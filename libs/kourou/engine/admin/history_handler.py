@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kourou.access.model import Action, Need, ResourceType
 from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.admin.broker_handler import BrokerHandler
 from kourou.engine.admin.history import (
@@ -62,6 +63,14 @@ from kourou.settings.registry import SettingsRegistry
 ANSWER_WAY_MS = 500
 """Subtracted from a request's deadline, so that the reply arrives before the client gives up."""
 
+_SUBJECTS = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "progress": ResourceType.GROUP,
+    "filter": ResourceType.FILTER,
+}
+"""What the decision about an aggregate is about; of all others, the cluster."""
+
 
 class HistoryHandler:
     """Handles queries about the past, and undo."""
@@ -107,6 +116,7 @@ class HistoryHandler:
             request.before_offset,
             request.until_ms,
             check_event_types(request.types),
+            hide_users=not self._gate.may_see_users(received),
         )
         return self._ask(now_ms, received, question, self._control.next_offset)
 
@@ -198,8 +208,7 @@ class HistoryHandler:
     def _decide(self, now_ms: int, received: Received, found: EventFound) -> list[Effect]:
         request, recorded = received.request, found.recorded
         assert isinstance(request, Undo), request
-        if isinstance(recorded.event, AccessEventBase):
-            self._gate.need_administrator(received)
+        self._check_right(received, recorded.event)
         events = self._decided(request, found)
         first = self._control.next_offset
         reason = request.reason or f"undo of event {recorded.offset}"
@@ -230,6 +239,14 @@ class HistoryHandler:
                 case _:
                     pass
         return effects
+
+    def _check_right(self, received: Received, event: Event) -> None:
+        """Raise NoPermission without the right to change what the event changed."""
+        if isinstance(event, AccessEventBase):
+            self._gate.need_administrator(received)
+        kind, _, name = event.aggregate.partition("/")
+        if kind in _SUBJECTS:
+            self._gate.need(received, Need(_SUBJECTS[kind], name, (Action.UPDATE,)))
 
     def _decided(self, request: Undo, found: EventFound) -> list[Event]:
         event = found.recorded.event

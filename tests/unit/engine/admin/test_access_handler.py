@@ -13,6 +13,7 @@ import pytest
 from kourou.access.model import Effect, UserKind
 from kourou.engine.admin.history import event_view
 from kourou.errors import Code
+from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.bodies.access_bodies import (
     UserChange,
     decode_policies_of_users,
@@ -40,7 +41,9 @@ from kourou.protocol.messages.broker_admin import (
     GetControlEvents,
     Undo,
     UpdateAndCreateAclConfig,
+    UpdateAndCreateTopic,
 )
+from kourou.protocol.messages.pulls import PullMessage
 from kourou.runtime.core import Reply
 from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, curve_key
 from kourou_rigs.engine import Engine, header_of
@@ -305,6 +308,47 @@ def test_an_operator_does_not_undo_what_was_decided_about_users(
     assert len(broker.access.policies) == 1
     reply = ask(broker, replace(root, secret=""), Undo(offset=denial))
     assert (reply.code, len(broker.access.policies)) == (Code.SUCCESS, 0)
+
+
+def test_an_undo_needs_the_right_to_what_it_changes(broker: SecuredBroker, root: Sender) -> None:
+    operator = replace(broker.create(root, "joe", "operator"), secret="")
+    put = UpdateAndCreateTopic(topic="secret", read_queue_nums=2, write_queue_nums=2, perm=6)
+    for queues in (2, 4):
+        wanted = msgspec.structs.replace(put, read_queue_nums=queues, write_queue_nums=queues)
+        assert broker.ask(root, wanted).code == Code.SUCCESS
+    change = broker.events()[-1].offset
+    broker.allow(root, "joe", "Topic:secret", "Update", effect="deny")
+    reply = ask(broker, operator, Undo(offset=change, force=True))
+    assert (reply.code, "Update on Topic:secret" in reply.remark) == (Code.NO_PERMISSION, True)
+    assert ask(broker, root, AuthDeleteAcl(subject="User:joe")).code == Code.SUCCESS
+    assert ask(broker, operator, Undo(offset=change, force=True)).code == Code.SUCCESS
+
+
+def test_a_reader_of_the_history_learns_nothing_about_users(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    reader = replace(broker.create(root, "joe", "reader", "viewer"), secret="")
+    broker.allow(root, "joe", "Topic:hidden-name", "Get", effect="deny")
+    seen = {}
+    for name, sender in (("joe", reader), ("root", replace(root, secret=""))):
+        reply = ask(broker, sender, GetControlEvents(from_offset=0, max_count=500))
+        seen[name] = b"".join(map(bytes, reply.body))
+    assert b"PolicyPut" in seen["joe"]
+    assert b"hidden-name" not in seen["joe"]
+    assert b"hidden-name" in seen["root"]
+    pull = PullMessage(
+        consumer_group="g",
+        topic=CONTROL_TOPIC,
+        queue_id=0,
+        queue_offset=0,
+        max_msg_nums=32,
+        sys_flag=0,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        sub_version=0,
+    )
+    broker.allow(root, "joe", "Group:g", "Sub")
+    assert ask(broker, reader, pull).code == Code.NO_PERMISSION
 
 
 def test_a_right_to_change_users_leads_to_no_other_right(
