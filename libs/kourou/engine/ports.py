@@ -212,11 +212,6 @@ class Quorum(Protocol):
         ...
 
     @property
-    def leader_heard_ms_ago(self) -> int | None:
-        """How long ago the leader was heard; None on the leader itself, or if never."""
-        ...
-
-    @property
     def confirmed(self) -> int:
         """The position below which the group has committed everything."""
         ...

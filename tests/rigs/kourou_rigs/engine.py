@@ -23,6 +23,7 @@ from kourou.model.limits import FILTER_BYTES_MAX, FILTER_RECORDS_MAX
 from kourou.model.message import StoredMessage, SysFlag
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol import kernel_python
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
 from kourou.protocol.record.hashes import tags_code
 from kourou.protocol.record.layout import BLANK_MAGIC, parts_of
 from kourou.protocol.record.message_record import check_record, decode_record, encode_blank
@@ -444,3 +445,21 @@ def header_of(reply: Reply) -> Any:
     """The header of a successful answer."""
     assert reply.code == 0, (reply.code, reply.remark)
     return reply.header
+
+
+def pull(
+    offset: int = 0, queue_id: int = 0, group: str = "g", *, wait_ms: int = 0, **fields: object
+) -> PullMessage:
+    """A pull from topic `orders`; `wait_ms`: how long it may be parked."""
+    flags = PullFlag.SUBSCRIPTION | (PullFlag.SUSPEND if wait_ms else PullFlag(0))
+    given: dict[str, Any] = {
+        "consumer_group": group,
+        "topic": "orders",
+        "queue_id": queue_id,
+        "queue_offset": offset,
+        "max_msg_nums": 32,
+        "sys_flag": int(flags),
+        "suspend_timeout_millis": wait_ms,
+        "subscription": "*",
+    }
+    return PullMessage(**{**given, **fields})

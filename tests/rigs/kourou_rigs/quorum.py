@@ -33,7 +33,6 @@ class GivenQuorum:
     leader: str = ""
     leader_address: str = ""
     leader_end: int = 0
-    leader_heard_ms_ago: int | None = None
     confirmed: int = 0
     sure: bool = True
     """Whether the leader may acknowledge."""

@@ -10,10 +10,10 @@ from kourou.engine.inputs import Flushed, SpaceChanged, StoreFailed
 from kourou.errors import Code
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.namesrv import RegisterBroker
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, UpdateConsumerOffset
+from kourou.protocol.messages.pulls import UpdateConsumerOffset
 from kourou.protocol.messages.sends import SendRecords
 from kourou.runtime.core import Disconnected, LogWarning, Reply, Tick
-from kourou_rigs.engine import Engine
+from kourou_rigs.engine import Engine, pull
 
 GROUP = (UpdateAndCreateSubscriptionGroup(), b'{"groupName":"g"}')
 
@@ -21,19 +21,6 @@ GROUP = (UpdateAndCreateSubscriptionGroup(), b'{"groupName":"g"}')
 def commit(offset: int) -> UpdateConsumerOffset:
     return UpdateConsumerOffset(
         consumer_group="g", topic="orders", queue_id=0, commit_offset=offset
-    )
-
-
-def pull(offset: int) -> PullMessage:
-    return PullMessage(
-        consumer_group="g",
-        topic="orders",
-        queue_id=0,
-        queue_offset=offset,
-        max_msg_nums=32,
-        sys_flag=int(PullFlag.SUBSCRIPTION | PullFlag.SUSPEND),
-        suspend_timeout_millis=10_000,
-        subscription="*",
     )
 
 
@@ -74,7 +61,7 @@ def test_readers_wake_when_what_they_wait_for_is_confirmed_and_not_before(draft,
     engine.send(*GROUP)
     engine.send(*records([draft()]))
     engine.flush()
-    held = engine.send(pull(1), peer=2)
+    held = engine.send(pull(1, wait_ms=10_000), peer=2)
     engine.send(*records([draft()]))
     first_end = engine.store.end
     engine.send(*records([draft()]))
@@ -83,7 +70,7 @@ def test_readers_wake_when_what_they_wait_for_is_confirmed_and_not_before(draft,
     assert held not in engine.replies
     engine.handle(Flushed(first_end))
     assert engine.replies[held].header.next_begin_offset == 2
-    late = engine.send(pull(2), peer=2)
+    late = engine.send(pull(2, wait_ms=10_000), peer=2)
     assert late not in engine.replies
     engine.flush()
     assert engine.replies[late].header.next_begin_offset == 3
@@ -106,7 +93,7 @@ def test_a_failed_store_still_answers_readers_of_what_is_safe(draft, records) ->
 def test_a_lost_connection_takes_its_holds_and_memberships(engine, draft, records) -> None:
     engine.ask(*records([draft()]))
     engine.ask(*GROUP)
-    engine.send(pull(1), peer=7)
+    engine.send(pull(1, wait_ms=10_000), peer=7)
     assert engine.core.parts.pulls.held == 1
     engine.handle(Disconnected(engine.peer(7)))
     assert engine.core.parts.pulls.held == 0

@@ -453,14 +453,6 @@ class RaftGroup:
         return self._leader_end
 
     @property
-    def leader_heard_ms_ago(self) -> int | None:
-        """Time since the leader's last message; None on the leader, or without a leader."""
-        core = self._member
-        if not core.leader or core.role is Role.LEADER:
-            return None
-        return self._clock.monotonic_ms() - core.heard_ms
-
-    @property
     def wants_to_begin(self) -> bool:
         """Does it need the state before the start of its leader's log?"""
         return self._member.wants_to_begin

@@ -424,16 +424,10 @@ class PullHandler:
             return Code.PULL_NOT_FOUND, QueueRead(
                 next_offset=offset, min_offset=low, max_offset=high
             )
-        if high == 0:
-            code = Code.PULL_NOT_FOUND if offset == 0 else Code.PULL_OFFSET_MOVED
-            return code, QueueRead(next_offset=0)
-        if offset < low:
+        if not low <= offset <= high:
+            nearest = low if offset < low else high
             return Code.PULL_OFFSET_MOVED, QueueRead(
-                next_offset=low, min_offset=low, max_offset=high
-            )
-        if offset > high:
-            return Code.PULL_OFFSET_MOVED, QueueRead(
-                next_offset=high, min_offset=low, max_offset=high
+                next_offset=nearest, min_offset=low, max_offset=high
             )
         if offset == high:
             return Code.PULL_NOT_FOUND, QueueRead(next_offset=high, min_offset=low, max_offset=high)

@@ -9,7 +9,7 @@ import pytest
 from kourou.engine.admin import topic_table as topics
 from kourou.engine.admin.topic_table import TopicAggregate, Unread
 from kourou.engine.policy import TopicRules
-from kourou.errors import BadRequest, Code, Rejected, TopicNotFound
+from kourou.errors import BadRequest, Rejected, TopicNotFound
 from kourou.events.control_events import Event, TopicDeleted, TopicPut
 from kourou.model.limits import TOPIC_QUEUES_MAX
 from kourou.model.topic import DataVersion, TopicConfig
@@ -69,17 +69,6 @@ def test_a_host_name_with_dots_makes_no_topic_and_one_name_for_both_makes_one():
     assert [each.read_queue_nums for each in both if each.name == "one"] == [16]
 
 
-def test_transaction_topics_are_made_on_first_use():
-    state = started()
-    made = topics.decide_transaction_topics(state)
-    assert [event.aggregate for event in made] == [
-        "topic/RMQ_SYS_TRANS_HALF_TOPIC",
-        "topic/RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "topic/TRANS_CHECK_MAX_TIME_TOPIC",
-    ]
-    assert topics.decide_transaction_topics(apply(state, made)) == []
-
-
 # -- made by sending ----------------------------------------------------------------------------
 
 
@@ -97,16 +86,6 @@ def test_sending_creates_a_topic_by_the_rules_of_tbw102():
     assert auto(state, "New", nums=20) == [TopicPut(TopicConfig("New", 8, 8, 6))]
     state = apply(state, auto(state, "New"))
     assert auto(state, "New") == []
-
-
-@pytest.mark.feature("F053", "F331")
-def test_sending_creates_nothing_where_creation_is_off():
-    off = replace(RULES, auto_create=False)
-    with pytest.raises(TopicNotFound, match="autoCreateTopicEnable") as refused:
-        topics.decide_auto_create(
-            started(), off, "New", default_topic="TBW102", default_queue_nums=4
-        )
-    assert refused.value.wire_code == Code.TOPIC_NOT_EXIST
 
 
 @pytest.mark.parametrize("default", ["SELF_TEST_TOPIC", "nowhere"])
@@ -146,18 +125,6 @@ def test_retry_and_dlq_topics_are_made_once_with_at_least_one_queue():
 # -- made and changed by administrators ---------------------------------------------------------
 
 
-@pytest.mark.feature("F045")
-def test_a_topic_is_created_and_changed_and_the_event_knows_what_was_before():
-    state = started()
-    first = TopicConfig("TopicA", 16, 16, 6)
-    created = topics.decide_put(state, RULES, first)
-    assert created == [TopicPut(first, None)]
-    apply(state, created)
-    second = replace(first, perm=4)
-    assert topics.decide_put(state, RULES, second) == [TopicPut(second, first)]
-    assert topics.decide_put(state, RULES, first) == []
-
-
 @pytest.mark.feature("F048")
 def test_write_queues_that_nobody_can_read_are_refused_unless_forced():
     wanted = TopicConfig("TopicA", 4, 8)
@@ -167,12 +134,6 @@ def test_write_queues_that_nobody_can_read_are_refused_unless_forced():
     # A topic that is so already may be changed in other ways.
     state = with_topic(wanted)
     assert topics.decide_put(state, RULES, replace(wanted, perm=4))
-
-
-@pytest.mark.feature("F049")
-def test_read_queues_that_get_nothing_are_allowed():
-    wanted = TopicConfig("TopicA", 8, 4)
-    assert topics.decide_put(started(), RULES, wanted) == [TopicPut(wanted)]
 
 
 @pytest.mark.feature("F051")
@@ -233,12 +194,6 @@ def test_names_that_differ_only_in_case_are_refused():
         auto(state, "ORDERS")
     apply(state, topics.decide_delete(state, RULES, "Orders"))
     assert topics.decide_put(state, RULES, TopicConfig("orders"))
-
-
-def test_deleting_names_what_was_there_and_a_missing_topic_is_no_error():
-    config = TopicConfig("TopicA", 2, 2)
-    assert topics.decide_delete(with_topic(config), RULES, "TopicA") == [TopicDeleted(config)]
-    assert topics.decide_delete(started(), RULES, "TopicA") == []
 
 
 def test_order_topics_follow_the_name_server():

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from kourou.engine.groups import group_table as groups
 from kourou.engine.groups.group_table import GroupAggregate
-from kourou.errors import BadRequest, Code, GroupNotFound, Rejected
+from kourou.errors import BadRequest, Rejected
 from kourou.events.control_events import Event, GroupDeleted, GroupPut
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import DataVersion
@@ -40,30 +38,6 @@ def test_a_broker_makes_the_groups_of_4_9_8_at_start():
     assert groups.decide_start(state) == []
 
 
-@pytest.mark.feature("F332")
-def test_a_group_is_made_when_a_consumer_names_it_unless_that_is_off():
-    assert groups.decide_auto_create(GroupAggregate(), "g", enabled=True) == [
-        GroupPut(GroupConfig("g"))
-    ]
-    with pytest.raises(GroupNotFound, match="autoCreateSubscriptionGroup") as refused:
-        groups.decide_auto_create(GroupAggregate(), "g", enabled=False)
-    assert refused.value.wire_code == Code.SUBSCRIPTION_GROUP_NOT_EXIST
-    assert groups.decide_auto_create(with_group(GroupConfig("g")), "g", enabled=False) == []
-
-
-def test_system_groups_are_made_in_any_case():
-    made = groups.decide_auto_create(GroupAggregate(), "CID_RMQ_SYS_TRANS", enabled=False)
-    assert made == [GroupPut(GroupConfig("CID_RMQ_SYS_TRANS"))]
-
-
-def test_a_change_knows_what_was_before_and_no_change_is_no_event():
-    before = GroupConfig("g")
-    state = with_group(before)
-    after = replace(before, consume_enable=False, retry_max_times=3)
-    assert groups.decide_put(state, after) == [GroupPut(after, before)]
-    assert groups.decide_put(state, before) == []
-
-
 @pytest.mark.parametrize(
     "wanted",
     [
@@ -89,13 +63,6 @@ def test_names_that_differ_only_in_case_are_refused():
         groups.decide_put(state, GroupConfig("billing"))
     with pytest.raises(Rejected, match="existing group Billing"):
         groups.decide_auto_create(state, "BILLING", enabled=True)
-
-
-def test_deleting_names_what_was_there_and_whether_progress_goes_too():
-    config = GroupConfig("g", retry_max_times=2)
-    made = groups.decide_delete(with_group(config), "g", remove_offset=True)
-    assert made == [GroupDeleted(config, remove_offset=True)]
-    assert groups.decide_delete(GroupAggregate(), "g", remove_offset=True) == []
 
 
 @pytest.mark.parametrize("name", ["TOOLS_CONSUMER", "CID_RMQ_SYS_ANY"])

@@ -19,38 +19,6 @@ def hold(
     return ParkedPull(peer(number), target, offset, at, number)
 
 
-@pytest.mark.feature("F187", "F189")
-def test_growth_wakes_only_those_who_wait_below_the_new_maximum() -> None:
-    holds: ParkedPulls[int] = ParkedPulls()
-    holds.add(hold(1, offset=5))
-    holds.add(hold(2, offset=6))
-    holds.add(hold(3, target=("t", 1), offset=5))
-    assert [h.pull for h in holds.take_advanced([("t", 0, 6)])] == [1]
-    assert [h.pull for h in holds.take_advanced([("t", 0, 7), ("t", 1, 6)])] == [2, 3]
-    assert len(holds) == 0
-
-
-@pytest.mark.feature("F187")
-def test_time_wakes_in_order_of_deadlines() -> None:
-    holds: ParkedPulls[int] = ParkedPulls()
-    for number, at in ((1, 300), (2, 100), (3, 200)):
-        holds.add(hold(number, at=at))
-    assert [h.pull for h in holds.take_expired(99)] == []
-    assert [h.pull for h in holds.take_expired(200)] == [2, 3]
-    assert [h.pull for h in holds.take_expired(10_000)] == [1]
-
-
-def test_a_lost_connection_takes_its_holds_along() -> None:
-    holds: ParkedPulls[int] = ParkedPulls()
-    holds.add(hold(1))
-    holds.add(hold(1, target=("t", 1)))
-    holds.add(hold(2))
-    holds.drop_peer(peer(1))
-    assert len(holds) == 1
-    assert [h.pull for h in holds.take_topic("t")] == [2]
-    assert holds.take_expired(10_000) == []
-
-
 def test_there_is_a_limit_and_who_leaves_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holds_module, "HOLDS_MAX", 2)
     holds: ParkedPulls[int] = ParkedPulls()

@@ -163,19 +163,6 @@ def test_nobody_can_tell_whether_it_was_alone(seed: int) -> None:
     assert joint.core.parts.traffic.refused == alone.core.parts.traffic.refused
 
 
-def test_an_end_that_contradicts_one_before_it_is_refused_and_touches_no_other() -> None:
-    engine = transacting()
-    first, second, third = halves(engine, 3)
-    answers = together(
-        engine,
-        [end(first, COMMIT), end(second, COMMIT), end(first, ROLLBACK), end(third, COMMIT)],
-    )
-    codes = [code for code, _ in answers]  # type: ignore[misc]  # two each
-    assert codes == [Code.SUCCESS, Code.SUCCESS, Code.SYSTEM_ERROR, Code.SUCCESS]
-    assert sorted(visible(engine)) == [b"0", b"1", b"2"]
-    assert ops(engine) == [b"0", b"1", b"2"]
-
-
 def test_a_topic_that_was_deleted_keeps_its_own_half_messages_only() -> None:
     engine = transacting()
     places = halves(engine, 3)
