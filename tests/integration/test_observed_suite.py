@@ -29,8 +29,8 @@ from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child
 from kourou.sync import Client
 from kourou.telemetry.metric_table import METRICS
+from kourou.telemetry.otlp_receiver import OtlpReceiver, SeenSpan
 from kourou_filter_server import zygote_link as layers
-from kourou_rigs.otlp import OtlpReceiver, SeenSpan
 from kourou_rigs.prometheus import PrometheusServer, find_program, promtool
 from kourou_spark_etl.session import missing_java
 

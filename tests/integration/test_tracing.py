@@ -14,8 +14,8 @@ import pytest
 from kourou import Client, ClientSettings, ConsumerSettings, Message, ReceivedMessage
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
+from kourou.telemetry.otlp_receiver import OtlpReceiver, SeenSpan
 from kourou.testing.cluster import Cluster
-from kourou_rigs.otlp import OtlpReceiver, SeenSpan
 
 PRODUCER = """
 import sys

@@ -4,9 +4,8 @@
         ...                                     # OTEL_EXPORTER_OTLP_ENDPOINT = collector.endpoint
         spans = collector.wait_for(lambda spans: len(spans) == 3)
 
-It is meant for short-lived use within one process: the demo and tests (kourou_rigs.otlp). For
-longer use, run a real collector (docs/tracing.md). It listens on loopback only, and keeps
-RECEIVED_SPANS_MAX spans.
+It is meant for short-lived use within one process: the demo and tests. For longer use, run a real
+collector (docs/tracing.md). It listens on loopback only, and keeps RECEIVED_SPANS_MAX spans.
 
 Requires the package opentelemetry-proto, which is part of `kourou[otlp]`.
 

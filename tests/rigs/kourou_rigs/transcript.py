@@ -26,7 +26,8 @@ The indented lines are the broker's effects, in their order:
 
 Values: `pos(orders/0@1)` is the log position of a message, `id(orders/0@1)` its offset message ID,
 `last()` the offset of the last control event, `properties(A=1 B=2)` RocketMQ's properties, and
-`300*x` a text of 300 letters. The text after ` -- ` is the body of the request, with `\\n` for a new line.
+`300*x` a text of 300 letters. The text after ` -- ` is the body of the request, in which `\\n` is a
+new line.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from kourou.broker.config import BrokerSettings
 from kourou.broker.storage.effect_executor import EffectExecutor
 from kourou.broker.storage.store_runtime import executor_of
 from kourou.errors import ConfigError
-from kourou_rigs.otlp import OtlpReceiver
+from kourou.telemetry.otlp_receiver import OtlpReceiver
 
 SERVICE = "kourou-broker"
 

@@ -8,11 +8,11 @@ import pytest
 
 from kourou.errors import ConfigError
 from kourou.service import entry
+from kourou.telemetry.otlp_receiver import OtlpReceiver
 from kourou.testing.cluster import Cluster
 from kourou_console.app import run
 from kourou_console.config import ConsoleSettings
 from kourou_rigs.console import ConsoleHere
-from kourou_rigs.otlp import OtlpReceiver
 
 
 def test_it_says_what_is_wrong_with_the_port(console):

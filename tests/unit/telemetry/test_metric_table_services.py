@@ -37,10 +37,10 @@ from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.request import Request
 from kourou.service.lifecycle import Service as Life
 from kourou.telemetry.metric_table import BASE_LABELS, METRICS, ServiceKind
+from kourou.telemetry.otlp_receiver import OtlpReceiver
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_namesrv.app import NamesrvService
 from kourou_namesrv.config import NamesrvSettings
-from kourou_rigs.otlp import OtlpReceiver
 
 PAGE = Path(__file__).parents[3] / "docs/reference/metrics.md"
 

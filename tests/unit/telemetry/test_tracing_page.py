@@ -170,7 +170,7 @@ async def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     source = (
         "from kourou import Client, ClientSettings\n"
-        "from kourou_rigs.otlp import OtlpReceiver\n\n"
+        "from kourou.telemetry.otlp_receiver import OtlpReceiver\n\n"
         "async def example(address):\n" + textwrap.indent(example, "    ") + "    return span\n"
     )
     space: dict[str, Any] = {}

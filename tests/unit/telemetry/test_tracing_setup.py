@@ -11,6 +11,7 @@ import pytest
 from kourou import __version__
 from kourou.errors import ConfigError
 from kourou.telemetry import tracing_setup
+from kourou.telemetry.otlp_receiver import OtlpReceiver
 from kourou.telemetry.tracing import NEW, SpanKind
 from kourou.telemetry.tracing_setup import (
     SharedExports,
@@ -20,7 +21,6 @@ from kourou.telemetry.tracing_setup import (
     start_export,
     tracing_options,
 )
-from kourou_rigs.otlp import OtlpReceiver
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.messages.sends import SendRecords
 from kourou.sync import Client as BlockingClient
+from kourou.telemetry.otlp_receiver import OtlpReceiver, SeenSpan
 from kourou.telemetry.tracing import current_context
 from kourou.telemetry.tracing_context import context_of, traceparent_of
-from kourou_rigs.otlp import OtlpReceiver, SeenSpan
 from kourou_rigs.wire_broker import Answer, Cut
 
 NAMESRV = "127.0.0.1:9876"
