@@ -383,6 +383,10 @@ class Engine:
         """The records of the control topic, in order."""
         return self.stored(CONTROL_TOPIC)
 
+    def appends(self) -> list[Append]:
+        """What was appended so far, in order."""
+        return [effect for effect in self.effects if isinstance(effect, Append)]
+
     def flush(self) -> None:
         """Report everything as flushed."""
         self.handle(Flushed(self.store.end))
@@ -439,6 +443,27 @@ class Engine:
             self.handle(*copied, Dispatched(self.store.dispatch(), self.store.indexed))
         if announced:
             self.handle(RegistrationDone(announced))
+
+
+Answered = tuple[int, str, Any]
+
+
+def replied(engine: Engine, names: Sequence[tuple[int, int]]) -> list[Answered]:
+    """Code, remark and header of the replies to named requests."""
+    found = (engine.replies[name] for name in names)
+    return [(reply.code, reply.remark, reply.header) for reply in found]
+
+
+def together(engine: Engine, made: Sequence[tuple[Request, Buffer]]) -> list[Answered]:
+    """The answers to requests of one turn."""
+    turn = [engine.received(*one) for one in made]
+    engine.handle(*(received for _, received in turn))
+    return replied(engine, [name for name, _ in turn])
+
+
+def one_by_one(engine: Engine, made: Sequence[tuple[Request, Buffer]]) -> list[Answered]:
+    """The answers to requests of a turn each."""
+    return replied(engine, [engine.send(*one) for one in made])
 
 
 def header_of(reply: Reply) -> Any:

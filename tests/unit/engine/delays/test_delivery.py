@@ -204,9 +204,6 @@ def test_a_committed_message_keeps_its_flag(engine, records) -> None:
     assert found.sys_flag == SysFlag.TRANSACTION_COMMIT
 
 
-# -- when nothing can be written ------------------------------------------------------------------
-
-
 # -- figures and files ----------------------------------------------------------------------------
 
 

@@ -247,9 +247,3 @@ def test_a_log_without_room_for_the_event_is_made_shorter_all_the_same(site: Sit
     site.done()
     site.look()
     assert site.recorded(LogDeleted) == [LogDeleted(0, 2 * SEGMENT, "forced")]
-
-
-# -- warnings -----------------------------------------------------------------------------------
-
-
-# -- asked --------------------------------------------------------------------------------------

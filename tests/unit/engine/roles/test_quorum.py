@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kourou.engine.effects import Append, DeleteLogBefore, SaveEpochs
+from kourou.engine.effects import DeleteLogBefore, SaveEpochs
 from kourou.engine.inputs import ClosedSegment, DiskMeasured, Fenced, LogShrunk
 from kourou.engine.ports import QuorumMember
 from kourou.engine.roles.quorum import QuorumLeaderRole
@@ -54,7 +54,7 @@ def again(left: Engine, quorum: GivenQuorum, epoch: int) -> Engine:
 def test_the_first_record_opens_the_epoch_where_the_log_ended(leader, quorum) -> None:
     end = leader.store.end
     new = again(leader, quorum, 9)
-    (append, *_) = [effect for effect in new.effects if isinstance(effect, Append)]
+    append = new.appends()[0]
     assert append.pieces[0][0] == end
     stored = next(one for one in new.stored(CONTROL_TOPIC) if one.position == end)
     recorded = decode_record_body(stored.body, offset=stored.offset, position=stored.position)

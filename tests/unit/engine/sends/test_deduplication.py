@@ -2,17 +2,12 @@
 
 import pytest
 
-from kourou.engine.effects import Append
 from kourou.engine.inputs import StoreFailed
 from kourou.engine.ports import ANYWHERE
 from kourou.engine.sends import deduplication as repeats
 from kourou.errors import Code, Rejected
 from kourou.model.limits import DEADLINE_MS_MAX
 from kourou_rigs.engine import Engine, header_of
-
-
-def appends_of(engine: Engine) -> int:
-    return sum(isinstance(effect, Append) for effect in engine.effects)
 
 
 def bodies(engine: Engine, topic: str = "orders", queue_id: int = 0) -> list[bytes]:
@@ -60,14 +55,14 @@ def test_after_a_retry_other_sends_are_stored_together_as_ever(engine, draft, re
     numbers, sends = zip(
         *(engine.received(*records([draft(key=f"N{number}")])) for number in range(3)), strict=True
     )
-    appends = appends_of(engine)
+    appends = len(engine.appends())
     engine.handle(*sends)
     assert [header_of(engine.replies[number]).target_offsets for number in numbers] == [
         [2],
         [3],
         [4],
     ]
-    assert appends_of(engine) == appends + 1, "three sends, one append"
+    assert len(engine.appends()) == appends + 1, "three sends, one append"
     numbers, sends = zip(
         *(engine.received(*records([one])) for one in (draft(key="N4"), retried)), strict=True
     )
@@ -78,11 +73,11 @@ def test_after_a_retry_other_sends_are_stored_together_as_ever(engine, draft, re
 
 def test_a_retried_frame_is_one_append(engine, draft, records) -> None:
     engine.ask(*records([draft(key="other")]))
-    appends = appends_of(engine)
+    appends = len(engine.appends())
     drafts = [draft(key=f"K{number}") for number in range(5)]
     header = header_of(engine.ask(*records([*drafts, drafts[2]], attempt=2)))
     assert header.offsets == [1, 2, 3, 4, 5, 3]
-    assert appends_of(engine) == appends + 1
+    assert len(engine.appends()) == appends + 1
     assert engine.core.parts.traffic.repeats_removed == 1
 
 
