@@ -30,7 +30,7 @@ def compare(golden_copies: GoldenCopies) -> Compare:
     return run
 
 
-@pytest.mark.feature("F010", "F011", "F045", "F049", "F051", "F052", "F053", "F331")
+@pytest.mark.feature("F010", "F011", "F045", "F048", "F049", "F051", "F052", "F053", "F331", "F362")
 def test_topics(compare: Compare) -> None:
     compare("topics")
 

@@ -11,7 +11,7 @@ from kourou.engine import control
 from kourou.engine.control import CONTROL, ControlState, decode_state, encode_state, evolve
 from kourou.engine.groups.progress import Commits
 from kourou.engine.policy import TopicRules
-from kourou.errors import DecodeError, GroupNotFound, Rejected
+from kourou.errors import DecodeError, Rejected
 from kourou.events.control_events import (
     Event,
     EventLost,
@@ -120,15 +120,6 @@ def test_a_snapshot_of_a_newer_version_is_refused_by_its_number():
 
 
 # -- decisions over several aggregates ----------------------------------------------------------
-
-
-def test_retry_and_dlq_topics_follow_the_groups_configuration():
-    state = full_state()
-    assert control.decide_retry_topic(state, "g") == [TopicPut(TopicConfig("%RETRY%g", 2, 2))]
-    assert control.decide_dlq_topic(state, "g") == [TopicPut(TopicConfig("%DLQ%g", 1, 1))]
-    for decide in (control.decide_retry_topic, control.decide_dlq_topic):
-        with pytest.raises(GroupNotFound):
-            decide(state, "nobody")
 
 
 def test_deleting_a_group_with_its_progress_even_when_only_progress_is_left():

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from kourou.engine.core import appended_bytes
 from kourou.engine.effects import Append, Flush
 from kourou.engine.inputs import Flushed, SpaceChanged, StoreFailed
 from kourou.errors import Code
@@ -50,9 +49,6 @@ def test_one_flush_at_the_end_serves_a_whole_turn(draft, records) -> None:
     flushes = [number for number, effect in enumerate(effects) if isinstance(effect, Flush)]
     assert flushes == [len(effects) - 1]
     assert not any(isinstance(effect, Reply) for effect in effects)
-    assert appended_bytes(effects) == sum(
-        len(data) for effect in effects if isinstance(effect, Append) for _, data in effect.pieces
-    )
 
 
 @pytest.mark.feature("F094")

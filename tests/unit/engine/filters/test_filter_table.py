@@ -16,12 +16,11 @@ from kourou.engine.control import (
 )
 from kourou.engine.filters import filter_table as filters
 from kourou.engine.filters.filter_table import FilterAggregate, filters_of, taken
-from kourou.errors import BadRequest, Code, Rejected
+from kourou.errors import Rejected
 from kourou.events.control_events import (
     Cause,
     Event,
     FilterDeleted,
-    FilterDisabled,
     FilterEnabled,
     FilterMessagesSkipped,
     FilterQuarantined,
@@ -33,7 +32,6 @@ from kourou.events.control_events import (
 from kourou.model.filter import FilterState
 from kourou.model.limits import (
     FILTER_NAMES_REMEMBERED_MAX,
-    FILTER_SKIP_OFFSETS_MAX,
     FILTER_SOURCE_BYTES_MAX,
     FILTER_SOURCES_BYTES_MAX,
     FILTER_VERSIONS_MAX,
@@ -124,84 +122,8 @@ def test_the_sources_of_all_filters_are_bounded(table: Table) -> None:
 # -- deciding --------------------------------------------------------------------------------------
 
 
-@pytest.mark.feature("F240")
-def test_enabling_rolling_back_and_disabling(table: Table) -> None:
-    for source in ("one", "two", "three"):
-        table.upload(source)
-    assert table.apply(filters.decide_enable(table.filters, G, F, 1)) == [FilterEnabled(G, F, 1, 3)]
-    assert filters.decide_enable(table.filters, G, F, 1) == []
-    assert table.apply(filters.decide_rollback(table.filters, G, F)) == [FilterEnabled(G, F, 3, 1)]
-    assert table.apply(filters.decide_rollback(table.filters, G, F)) == [FilterEnabled(G, F, 1, 3)]
-    assert table.apply(filters.decide_enable(table.filters, G, F)) == [FilterEnabled(G, F, 3, 1)]
-    assert table.apply(filters.decide_disable(table.filters, G, F)) == [FilterDisabled(G, F, 3)]
-    assert (table.one.active, table.one.before_active) == (None, 3)
-    assert filters.decide_disable(table.filters, G, F) == []
-    assert table.apply(filters.decide_rollback(table.filters, G, F)) == [
-        FilterEnabled(G, F, 3, None)
-    ]
-    assert table.one.before_active == 1, "the other one that ran last"
-
-
-def test_what_cannot_be_enabled_or_rolled_back(table: Table) -> None:
-    table.upload("one")
-    with pytest.raises(Rejected, match="has no version 7") as found:
-        filters.decide_enable(table.filters, G, F, 7)
-    assert found.value.wire_code == Code.QUERY_NOT_FOUND
-    with pytest.raises(Rejected, match="has no earlier version"):
-        filters.decide_rollback(table.filters, G, F)
-    table.upload("two")
-    table.apply(filters.decide_quarantine(table.filters, G, F, 1, "it died"))
-    with pytest.raises(Rejected, match=r"version 1 .* is quarantined: it died"):
-        filters.decide_rollback(table.filters, G, F)
-
-
-def test_a_filter_that_is_not_there(table: Table) -> None:
-    for decide in (
-        lambda: filters.decide_enable(table.filters, G, F),
-        lambda: filters.decide_rollback(table.filters, G, F),
-        lambda: filters.decide_disable(table.filters, G, F),
-        lambda: filters.decide_policy(table.filters, G, F, "hold"),
-        lambda: filters.decide_quarantine(table.filters, G, F, 1, ""),
-        lambda: filters.decide_delete(table.filters, G, F),
-        lambda: filters.decide_skip(table.filters, skip()),
-    ):
-        with pytest.raises(Rejected, match="group g has no filter f") as found:
-            decide()
-        assert found.value.wire_code == Code.QUERY_NOT_FOUND
-
-
 def skip(*offsets: int, version: int = 1) -> FilterMessagesSkipped:
     return FilterMessagesSkipped(G, F, version, "T", 0, offsets, "it raised", "h:1")
-
-
-@pytest.mark.feature("F243")
-def test_messages_are_passed_over_only_as_the_policy_says(table: Table) -> None:
-    table.upload("one")
-    with pytest.raises(Rejected, match="is hold, so messages must not be skipped"):
-        filters.decide_skip(table.filters, skip(7))
-    table.apply(filters.decide_policy(table.filters, G, F, "skip"))
-    for wrong in (skip(), skip(-1), skip(*range(FILTER_SKIP_OFFSETS_MAX + 1))):
-        with pytest.raises(BadRequest, match="between 1 and 1024"):
-            filters.decide_skip(table.filters, wrong)
-    version = table.filters.version
-    table.apply(filters.decide_skip(table.filters, skip(7, 9)))
-    assert table.one.skipped == 2
-    assert table.filters.version == version, "how filters run has not changed"
-    with pytest.raises(Rejected, match="is no longer active"):
-        filters.decide_skip(table.filters, skip(7, version=2))
-    table.apply(filters.decide_quarantine(table.filters, G, F, 1, "it died"))
-    with pytest.raises(Rejected, match="is no longer active"):
-        filters.decide_skip(table.filters, skip(10))
-
-
-def test_a_version_number_never_comes_again(table: Table) -> None:
-    table.upload("one")
-    table.upload("two")
-    table.apply(filters.decide_delete(table.filters, G, F))
-    assert (len(table.filters), table.filters.source_bytes) == (0, 0)
-    table.upload("three")
-    assert table.one.active == 3
-    assert table.filters.retired == {}
 
 
 def test_names_of_deleted_filters_are_remembered_for_long_and_not_for_ever(table: Table) -> None:
