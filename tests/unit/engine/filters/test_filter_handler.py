@@ -10,9 +10,7 @@ import pytest
 from kourou.errors import Code
 from kourou.model.filter import FilterPolicy
 from kourou.model.limits import (
-    FILTER_AUTHOR_LENGTH_MAX,
     FILTER_CHECKED_BYTES_MAX,
-    FILTER_NOTE_LENGTH_MAX,
     FILTER_SKIPS_REMEMBERED_MAX,
     FILTER_SOURCE_BYTES_MAX,
     FILTER_VERSIONS_MAX,
@@ -93,20 +91,10 @@ def test_many_large_sources_are_not_checked_at_once(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("body", "fields", "why"),
     [
-        (b"", {}, "0 bytes; 1 to 65536"),
-        (b"#" * (FILTER_SOURCE_BYTES_MAX + 1), {}, "65537 bytes"),
-        (source(), {"sha256": "0" * 64}, "does not match its SHA-256"),
         (b"#\xff", {}, "not UTF-8"),
         (source() + b"#\0", {}, "control character '\\x00'"),
         (source() + b"#\x7f", {}, "control character"),
-        (source(), {"name": "a/b"}, "cannot be named"),
-        (source(), {"consumer_group": "a/b"}, "outside a-z"),
-        (source(), {"author": "x" * (FILTER_AUTHOR_LENGTH_MAX + 1)}, "author"),
-        (source(), {"note": "x" * (FILTER_NOTE_LENGTH_MAX + 1)}, "note"),
         (source(), {"note": "a\0b"}, "note"),
-        (b"def match(message, context):\n    return open('x')\n", {}, "2:12"),
-        (b"def match(:\n", {}, "1:11"),
-        (b"x = 1\n", {}, "match"),
     ],
 )
 def test_what_is_no_filter_is_refused_and_leaves_nothing(
