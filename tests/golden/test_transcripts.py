@@ -76,7 +76,7 @@ def test_delays(compare: Compare) -> None:
     compare("delays")
 
 
-@pytest.mark.feature("F006", "F252", "F253", "F254", "F257", "F333")
+@pytest.mark.feature("F006", "F252", "F253", "F254", "F256", "F257", "F333")
 def test_transactions(compare: Compare) -> None:
     compare("transactions")
 

@@ -9,7 +9,6 @@ import pytest
 
 from kourou.engine.policy import BrokerPolicy
 from kourou.errors import Code
-from kourou.model.names import HALF_TOPIC
 from kourou.model.transaction import BatchMark
 from kourou.protocol.bodies.broker_bodies import decode_decision, encode_attempts, encode_decision
 from kourou.protocol.messages.sends import (
@@ -24,7 +23,7 @@ from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou_rigs.engine import Engine, header_of
-from kourou_rigs.transacting import end, started_again, transacting, visible
+from kourou_rigs.transacting import started_again, transacting, visible
 
 QUERY = "q-1"
 HOST = encode_host(("127.0.0.1", 40_001))
@@ -107,80 +106,6 @@ def state(engine: Engine) -> tuple[str, int, int, int]:
 
 def tick(engine: Engine, seconds: int = 2) -> None:
     engine.advance(seconds * 1_000)
-
-
-def test_what_comes_too_late_is_discarded() -> None:
-    engine = transacting()
-    write(engine, ["one"])
-    prepare(engine, {0: ("a", 1)})
-    resolve(engine, decide(engine, {0: "a"}))
-    write(engine, ["again"], attempt="b")
-    write(engine, ["next"], batch=1)
-    tick(engine)
-    assert visible(engine) == [b"one"]
-    assert len(engine.core.parts.transactions.halves.batches) == 1
-
-
-def test_open_ones_time_out_but_not_those_that_are_prepared() -> None:
-    engine = transacting(policy=BrokerPolicy("DefaultCluster", "broker-a", batch_timeout_ms=60_000))
-    write(engine, ["kept"])
-    prepare(engine, {0: ("a", 1)})
-    write(engine, ["gone"], batch=1)
-    tick(engine, 62)
-    assert len(engine.core.parts.transactions.halves.batches) == 1
-    resolve(engine, decide(engine, {0: "a"}))
-    assert visible(engine) == [b"kept"]
-
-
-def test_nobody_is_asked_about_them_and_they_do_not_stop_questions() -> None:
-    engine = transacting()
-    write(engine, ["one"])
-    with_place = write(engine, ["two"])
-    before = len(engine.store.queues[HALF_TOPIC, 0])
-    tick(engine, 130)
-    assert len(engine.store.queues[HALF_TOPIC, 0]) == before
-    assert engine.core.parts.transactions.halves.done()[0] == 0
-    assert engine.ask(end(with_place[0], 8, group="sink")).code == FAILED
-    assert visible(engine) == []
-
-
-def test_queries_are_forgotten_when_unused_or_over() -> None:
-    engine = transacting()
-    write(engine, ["one"])
-    prepare(engine, {0: ("a", 1)})
-    resolve(engine, decide(engine, {0: "a"}))
-    tick(engine, 721 * 3_600)
-    assert state(engine) == ("", -1, -1, -1)
-    write(engine, ["two"])
-    prepare(engine, {0: ("a", 1)})
-    winners = decide(engine, {0: "a"})
-    assert resolve(engine, winners, last=True) == (1, 0, 0)
-    assert state(engine) == ("", -1, -1, -1)
-    assert resolve(engine, winners, last=True) == (0, 0, 0)
-
-
-@pytest.mark.parametrize(
-    "mark",
-    ["", "q 0 0 a", "q 0 0 a 0 0", "q x 0 a 0", "q 0 -1 a 0", "q 0 0 é 0", f"{'q' * 121} 0 0 a 0"],
-)
-def test_a_mark_that_says_nothing_is_refused(mark: str) -> None:
-    engine = transacting()
-    draft = encode_draft(
-        topic=b"orders",
-        queue_id=0,
-        body=b"x",
-        properties=b"UNIQ_KEY\x01k\x02TRAN_MSG\x01true\x02KOUROU_BATCH\x01"
-        + (mark or "x").encode(),
-        born_timestamp=1,
-        born_host=HOST,
-    )
-    request = SendRecords(
-        targets=[Target("orders", 0)],
-        sizes=len(draft).to_bytes(4, "little"),
-        producer_group="sink",
-    )
-    assert engine.ask(request, draft).code == Code.SYSTEM_ERROR
-    assert engine.stored(HALF_TOPIC) == []
 
 
 def test_a_power_loss_at_any_byte_of_the_commit_loses_nothing_and_doubles_nothing() -> None:

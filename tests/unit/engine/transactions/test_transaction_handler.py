@@ -7,7 +7,6 @@ from kourou.engine.roles.follower import FollowerRole
 from kourou.engine.roles.leader import LeaderRole
 from kourou.engine.transactions.half_messages import COMMIT, ROLLBACK
 from kourou.errors import Code
-from kourou.model.message import SysFlag
 from kourou.model.names import HALF_TOPIC, OP_TOPIC
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import stamp
@@ -23,26 +22,6 @@ from kourou_rigs.transacting import (
 )
 
 FAILED = Code.SYSTEM_ERROR
-
-
-@pytest.mark.feature("F252", "F253", "F256")
-def test_a_commit_goes_to_the_offset_and_stores_the_message_where_it_belongs() -> None:
-    engine = transacting()
-    offset, position = place = half(engine, properties={"TAGS": "paid"})
-    before = dict(engine.store.records)
-    assert resolved(engine, place, COMMIT) == Code.SUCCESS
-    [message] = engine.stored("orders", 3)
-    assert message.body == b"pay"
-    assert message.sys_flag == SysFlag.TRANSACTION_COMMIT
-    assert message.prepared_transaction_offset == position
-    assert message.flag == 7
-    assert message.properties == engine.stored(HALF_TOPIC)[0].properties
-    [op] = engine.stored(OP_TOPIC)
-    assert (op.body, op.queue_id, op.sys_flag) == (b"%d" % offset, 0, 0)
-    assert op.properties == {"TAGS": "d", "WAIT": "true"}
-    assert op.born_host == op.store_host
-    # Unlike the seeds' RocketMQ 3, no byte of the half message was changed.
-    assert {at: engine.store.records[at] for at in before} == before
 
 
 def test_message_and_op_record_are_one_append() -> None:
