@@ -128,23 +128,10 @@ def test_the_group_table_shows_what_the_latest_member_said():
     assert set(group.subscriptions) == {"T"}
 
 
-def test_leaving_a_group_one_is_not_in_changes_nothing():
-    members = GroupMembership()
-    members.heartbeat(0, peer(1), beat("a", part("g", "T")))
-    assert notified(members.unregister(peer(2), "a", consumer_group="g")) == {}
-    assert notified(members.unregister(peer(1), "b", consumer_group="g")) == {}
-    assert notified(members.unregister(peer(1), "a", producer_group="g")) == {}
-    assert members.consumer_ids("g") == ["a"]
-
-
 @pytest.mark.parametrize(
     "bad",
     [
-        beat("", part("g", "T")),
         beat("a\n", part("g", "T")),
-        beat("a", part("g g", "T")),
-        beat("a", part("g", "T/..")),
-        beat("a", producers=("",)),
         beat("a", producers=tuple(f"p{i}" for i in range(CLIENT_GROUPS_MAX + 1))),
         beat("a", part("g", *(f"T{i}" for i in range(GROUP_SUBSCRIPTIONS_MAX + 1)))),
     ],

@@ -6,7 +6,7 @@ import pytest
 
 from kourou.engine.groups import progress
 from kourou.engine.groups.progress import Commits, ConsumerProgress
-from kourou.errors import BadRequest, Rejected
+from kourou.errors import BadRequest
 from kourou.events.control_events import (
     Event,
     GroupDeleted,
@@ -39,14 +39,6 @@ def test_only_what_moved_is_recorded():
     commits.commit("g", "T", 1, 8)
     assert commits.record() == [ProgressRecorded("g", {"T": {1: 8}})]
     assert state.table["g"]["T"] == {0: 6, 1: 7}
-
-
-@pytest.mark.parametrize(("queue", "offset"), [(0, -1), (0, 2**63), (-1, 0), (2**31, 0)])
-def test_what_is_no_offset_is_refused_and_changes_nothing(queue: int, offset: int):
-    _, commits = progress_and_commits()
-    with pytest.raises(BadRequest):
-        commits.commit("g", "T", queue, offset)
-    assert commits.record() == []
 
 
 def test_commits_that_the_log_did_not_take_are_recorded_again():
@@ -85,21 +77,6 @@ def test_a_bad_reset_is_refused(group: str, topic: str, offsets: dict[int, int |
     _, commits = progress_and_commits()
     with pytest.raises(BadRequest):
         progress.decide_reset(commits, group, topic, offsets)
-
-
-def test_cloning_gives_another_group_the_offsets_in_force():
-    state, commits = progress_and_commits(
-        {"a": {"T": {0: 4, 1: 5}, "U": {0: 1}, "%RETRY%a": {0: 9}}}
-    )
-    commits.commit("a", "T", 1, 6)
-    commits.commit("b", "T", 0, 4)
-    apply(state, progress.decide_clone(commits, "a", "b", "T"))
-    assert commits.queues("b", "T") == {0: 4, 1: 6}
-    assert commits.topics("b") == ["T"]
-    apply(state, progress.decide_clone(commits, "a", "b"))
-    assert commits.topics("b") == ["T", "U"]
-    with pytest.raises(Rejected):
-        progress.decide_clone(commits, "a", "a")
 
 
 def test_questions_see_recorded_and_unrecorded_progress():
