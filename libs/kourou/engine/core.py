@@ -410,13 +410,6 @@ class BrokerCore:
         return [*self.parts.appends.take_done(), *warnings]
 
 
-def appended_bytes(effects: Sequence[Effect]) -> int:
-    """Return the bytes of records in these effects, for statistics."""
-    return sum(
-        len(data) for effect in effects if isinstance(effect, Append) for _, data in effect.pieces
-    )
-
-
 def _unconfirmed_at_start(parts: BrokerParts) -> list[tuple[int, Sequence[tuple[str, int, int]]]]:
     """Return queues with messages that a Raft group has not committed: readers wait for them."""
     end = parts.confirmations.written

@@ -5,7 +5,8 @@
         spans = collector.wait_for(lambda spans: len(spans) == 3)
 
 It is meant for short-lived use within one process: the demo and tests. For longer use, run a
-real collector (docs/tracing.md). It listens on loopback only, and keeps RECEIVED_SPANS_MAX spans.
+real
+collector (docs/tracing.md). It listens on loopback only, and keeps RECEIVED_SPANS_MAX spans.
 
 Requires the package opentelemetry-proto, which is part of `kourou[otlp]`.
 

@@ -23,6 +23,7 @@ from kourou.model.limits import FILTER_BYTES_MAX, FILTER_RECORDS_MAX
 from kourou.model.message import StoredMessage, SysFlag
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol import kernel_python
+from kourou.protocol.messages.pulls import PullFlag, PullMessage
 from kourou.protocol.record.hashes import tags_code
 from kourou.protocol.record.layout import BLANK_MAGIC, parts_of
 from kourou.protocol.record.message_record import check_record, decode_record, encode_blank
@@ -385,6 +386,10 @@ class Engine:
         """The records of the control topic, in order."""
         return self.stored(CONTROL_TOPIC)
 
+    def appends(self) -> list[Append]:
+        """What was appended so far, in order."""
+        return [effect for effect in self.effects if isinstance(effect, Append)]
+
     def flush(self) -> None:
         """Report everything as flushed."""
         self.handle(Flushed(self.store.end))
@@ -443,7 +448,46 @@ class Engine:
             self.handle(RegistrationDone(announced))
 
 
+Answered = tuple[int, str, Any]
+
+
+def replied(engine: Engine, names: Sequence[tuple[int, int]]) -> list[Answered]:
+    """Code, remark and header of the replies to named requests."""
+    found = (engine.replies[name] for name in names)
+    return [(reply.code, reply.remark, reply.header) for reply in found]
+
+
+def together(engine: Engine, made: Sequence[tuple[Request, Buffer]]) -> list[Answered]:
+    """The answers to requests of one turn."""
+    turn = [engine.received(*one) for one in made]
+    engine.handle(*(received for _, received in turn))
+    return replied(engine, [name for name, _ in turn])
+
+
+def one_by_one(engine: Engine, made: Sequence[tuple[Request, Buffer]]) -> list[Answered]:
+    """The answers to requests of a turn each."""
+    return replied(engine, [engine.send(*one) for one in made])
+
+
 def header_of(reply: Reply) -> Any:
     """The header of a successful answer."""
     assert reply.code == 0, (reply.code, reply.remark)
     return reply.header
+
+
+def pull(
+    offset: int = 0, queue_id: int = 0, group: str = "g", *, wait_ms: int = 0, **fields: object
+) -> PullMessage:
+    """A pull from topic `orders`; `wait_ms`: how long it may be parked."""
+    flags = PullFlag.SUBSCRIPTION | (PullFlag.SUSPEND if wait_ms else PullFlag(0))
+    given: dict[str, Any] = {
+        "consumer_group": group,
+        "topic": "orders",
+        "queue_id": queue_id,
+        "queue_offset": offset,
+        "max_msg_nums": 32,
+        "sys_flag": int(flags),
+        "suspend_timeout_millis": wait_ms,
+        "subscription": "*",
+    }
+    return PullMessage(**{**given, **fields})

@@ -11,11 +11,10 @@ from kourou.engine import control
 from kourou.engine.control import CONTROL, ControlState, decode_state, encode_state, evolve
 from kourou.engine.groups.progress import Commits
 from kourou.engine.policy import TopicRules
-from kourou.errors import DecodeError, GroupNotFound, Rejected
+from kourou.errors import DecodeError, Rejected
 from kourou.events.control_events import (
     Event,
     EventLost,
-    GroupDeleted,
     GroupPut,
     OffsetsReset,
     ProgressRecorded,
@@ -27,7 +26,7 @@ from kourou.events.control_events import (
     UnknownEvent,
 )
 from kourou.model.subscription import GroupConfig
-from kourou.model.topic import DataVersion, TopicConfig
+from kourou.model.topic import TopicConfig
 
 RULES = TopicRules(broker_name="broker-a")
 
@@ -123,25 +122,6 @@ def test_a_snapshot_of_a_newer_version_is_refused_by_its_number():
 # -- decisions over several aggregates ----------------------------------------------------------
 
 
-@pytest.mark.feature("F332", "F056")
-def test_a_first_heartbeat_makes_the_group_and_its_retry_topic():
-    state = ControlState()
-    made = control.decide_consumer_group(state, "g", auto_create=True)
-    assert made == [GroupPut(GroupConfig("g")), TopicPut(TopicConfig("%RETRY%g", 1, 1, 6))]
-    assert control.decide_consumer_group(apply(state, made), "g", auto_create=True) == []
-    with pytest.raises(GroupNotFound):
-        control.decide_consumer_group(state, "h", auto_create=False)
-
-
-def test_retry_and_dlq_topics_follow_the_groups_configuration():
-    state = full_state()
-    assert control.decide_retry_topic(state, "g") == [TopicPut(TopicConfig("%RETRY%g", 2, 2))]
-    assert control.decide_dlq_topic(state, "g") == [TopicPut(TopicConfig("%DLQ%g", 1, 1))]
-    for decide in (control.decide_retry_topic, control.decide_dlq_topic):
-        with pytest.raises(GroupNotFound):
-            decide(state, "nobody")
-
-
 def test_deleting_a_group_with_its_progress_even_when_only_progress_is_left():
     state = full_state()
     commits = Commits(state.progress)
@@ -154,19 +134,6 @@ def test_deleting_a_group_with_its_progress_even_when_only_progress_is_left():
     assert commits.groups() == []
     with pytest.raises(Rejected):
         control.decide_delete_group(state, commits, "TOOLS_CONSUMER", remove_offset=True)
-
-
-def test_a_deleted_topic_is_gone_from_topics_and_progress():
-    state = apply(full_state(), [TopicDeleted(TopicConfig("TopicA"))])
-    assert "TopicA" not in state.topics
-    assert state.progress.table == {}
-    assert state.topics.version == DataVersion(100, 11)
-
-
-def test_a_deleted_group_is_gone_with_its_progress_if_asked():
-    state = apply(full_state(), [GroupDeleted(GroupConfig("g"), remove_offset=True)])
-    assert "g" not in state.groups
-    assert state.progress.table == {}
 
 
 def test_what_another_broker_wrote_is_imported_as_events():

@@ -4,16 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from kourou.engine.core import appended_bytes
 from kourou.engine.effects import Append, Flush
 from kourou.engine.inputs import Flushed, SpaceChanged, StoreFailed
 from kourou.errors import Code
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.namesrv import RegisterBroker
-from kourou.protocol.messages.pulls import PullFlag, PullMessage, UpdateConsumerOffset
+from kourou.protocol.messages.pulls import UpdateConsumerOffset
 from kourou.protocol.messages.sends import SendRecords
 from kourou.runtime.core import Disconnected, LogWarning, Reply, Tick
-from kourou_rigs.engine import Engine
+from kourou_rigs.engine import Engine, pull
 
 GROUP = (UpdateAndCreateSubscriptionGroup(), b'{"groupName":"g"}')
 
@@ -21,19 +20,6 @@ GROUP = (UpdateAndCreateSubscriptionGroup(), b'{"groupName":"g"}')
 def commit(offset: int) -> UpdateConsumerOffset:
     return UpdateConsumerOffset(
         consumer_group="g", topic="orders", queue_id=0, commit_offset=offset
-    )
-
-
-def pull(offset: int) -> PullMessage:
-    return PullMessage(
-        consumer_group="g",
-        topic="orders",
-        queue_id=0,
-        queue_offset=offset,
-        max_msg_nums=32,
-        sys_flag=int(PullFlag.SUBSCRIPTION | PullFlag.SUSPEND),
-        suspend_timeout_millis=10_000,
-        subscription="*",
     )
 
 
@@ -63,9 +49,6 @@ def test_one_flush_at_the_end_serves_a_whole_turn(draft, records) -> None:
     flushes = [number for number, effect in enumerate(effects) if isinstance(effect, Flush)]
     assert flushes == [len(effects) - 1]
     assert not any(isinstance(effect, Reply) for effect in effects)
-    assert appended_bytes(effects) == sum(
-        len(data) for effect in effects if isinstance(effect, Append) for _, data in effect.pieces
-    )
 
 
 @pytest.mark.feature("F094")
@@ -74,7 +57,7 @@ def test_readers_wake_when_what_they_wait_for_is_confirmed_and_not_before(draft,
     engine.send(*GROUP)
     engine.send(*records([draft()]))
     engine.flush()
-    held = engine.send(pull(1), peer=2)
+    held = engine.send(pull(1, wait_ms=10_000), peer=2)
     engine.send(*records([draft()]))
     first_end = engine.store.end
     engine.send(*records([draft()]))
@@ -83,7 +66,7 @@ def test_readers_wake_when_what_they_wait_for_is_confirmed_and_not_before(draft,
     assert held not in engine.replies
     engine.handle(Flushed(first_end))
     assert engine.replies[held].header.next_begin_offset == 2
-    late = engine.send(pull(2), peer=2)
+    late = engine.send(pull(2, wait_ms=10_000), peer=2)
     assert late not in engine.replies
     engine.flush()
     assert engine.replies[late].header.next_begin_offset == 3
@@ -106,7 +89,7 @@ def test_a_failed_store_still_answers_readers_of_what_is_safe(draft, records) ->
 def test_a_lost_connection_takes_its_holds_and_memberships(engine, draft, records) -> None:
     engine.ask(*records([draft()]))
     engine.ask(*GROUP)
-    engine.send(pull(1), peer=7)
+    engine.send(pull(1, wait_ms=10_000), peer=7)
     assert engine.core.parts.pulls.held == 1
     engine.handle(Disconnected(engine.peer(7)))
     assert engine.core.parts.pulls.held == 0

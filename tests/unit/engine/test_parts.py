@@ -4,8 +4,6 @@ import pytest
 
 from kourou.engine.groups.subscriptions import SubscriptionPolicy
 from kourou.engine.policy import BrokerPolicy
-from kourou.errors import Code
-from kourou.protocol.messages.sends import SendMessage
 from kourou.settings.declaration import Setting, settings_of
 from kourou_rigs.engine import Engine
 
@@ -33,27 +31,6 @@ def test_settings_kept_elsewhere_go_there(engine) -> None:
     assert parts.membership.policy is SubscriptionPolicy.REFUSE
     assert parts.commits.interval_ms == 9
     assert engine.policy.delete_hours == (3, 15)
-
-
-@pytest.mark.feature("F331")
-def test_automatic_topics_can_be_switched_off_and_on(engine) -> None:
-    def send(topic: str) -> int:
-        request = SendMessage(
-            producer_group="p",
-            topic=topic,
-            default_topic="TBW102",
-            default_topic_queue_nums=4,
-            queue_id=0,
-            born_timestamp=1,
-        )
-        return engine.ask(request, b"x").code
-
-    assert send("a") == Code.SUCCESS
-    engine.core.parts.apply("autoCreateTopicEnable", False)
-    assert send("b") == Code.TOPIC_NOT_EXIST
-    assert send("a") == Code.SUCCESS
-    engine.core.parts.apply("autoCreateTopicEnable", True)
-    assert send("b") == Code.SUCCESS
 
 
 def test_keys_of_other_parts_are_left_to_them(engine) -> None:

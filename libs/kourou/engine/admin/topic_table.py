@@ -204,15 +204,6 @@ def decide_delete(
     return [] if before is None else [TopicDeleted(before, dict(next_offsets or {}))]
 
 
-def decide_order(topics: TopicAggregate, ordered: Collection[str]) -> list[Event]:
-    """Set `order` for the topics of the name server's list of ordered topics."""
-    return [
-        TopicPut(replace(config, order=config.name in ordered), config)
-        for config in topics
-        if config.order != (config.name in ordered)
-    ]
-
-
 def _check_perm(perm: int) -> None:
     if not 0 <= perm <= PERM_MAX:
         raise BadRequest(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kourou.engine.context import BrokerContext
-from kourou.engine.control import decide_delete_group
+from kourou.engine.control import ControlState, decide_delete_group
 from kourou.engine.effects import Effect
 from kourou.engine.groups.group_table import decide_put
 from kourou.engine.groups.member_handler import EnsureGroup
@@ -120,7 +120,7 @@ class GroupHandler:
         self, now_ms: int, received: Received, request: InvokeBrokerToResetOffset
     ) -> list[Effect]:
         """Reset a group to a store time (222); -1 means the end, without force only backwards."""
-        topic = self._topic(request.topic)
+        topic = _topic(self._control, request.topic)
         if request.group not in self._control.groups:
             raise GroupNotFound(f"consumer group {request.group} does not exist")
         offsets: dict[int, int | None] = {}
@@ -204,12 +204,6 @@ class GroupHandler:
             return span[1] if span is not None else 0
         return self._view.offset_by_time(topic, queue_id, timestamp_ms)
 
-    def _topic(self, name: str) -> TopicConfig:
-        topic = self._control.topics.get(name)
-        if topic is None:
-            raise TopicNotFound(f"topic {name} does not exist")
-        return topic
-
 
 class ConsumerLagHandler:
     """Handles requests about consumer lag. `address` is this broker's own, as clients dial it.
@@ -239,7 +233,7 @@ class ConsumerLagHandler:
         """Reply with a group's offsets and the queues' ends (208), for all topics or one."""
         group = request.consumer_group
         if request.topic:
-            self._topic(request.topic)
+            _topic(self._control, request.topic)
             topics = [request.topic]
         else:
             topics = self._topics_of(group)
@@ -308,7 +302,7 @@ class ConsumerLagHandler:
         self, _now_ms: int, received: Received, request: QueryConsumeTimeSpan
     ) -> list[Effect]:
         """Reply with store times of each queue's first, last and last consumed message (303)."""
-        topic = self._topic(request.topic)
+        topic = _topic(self._control, request.topic)
         spans = [
             self._span(request.group, topic.name, queue_id, received.wall_ms)
             for queue_id in range(topic.write_queue_nums)
@@ -362,8 +356,9 @@ class ConsumerLagHandler:
                 lowest[queue_id] = OFFSET_MAX
         return [Reply(received.to, body=(encode_correction_offsets(lowest),))]
 
-    def _topic(self, name: str) -> TopicConfig:
-        topic = self._control.topics.get(name)
-        if topic is None:
-            raise TopicNotFound(f"topic {name} does not exist")
-        return topic
+
+def _topic(control: ControlState, name: str) -> TopicConfig:
+    topic = control.topics.get(name)
+    if topic is None:
+        raise TopicNotFound(f"topic {name} does not exist")
+    return topic

@@ -137,11 +137,6 @@ class Commits:
         self._progress = progress
         self._next_record_ms: int | None = None
 
-    @property
-    def unrecorded_groups(self) -> int:
-        """The number of groups with commits that are not recorded yet."""
-        return len(self._progress.unrecorded)
-
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set the group's next offset, lower than before or not. Raises BadRequest.
 

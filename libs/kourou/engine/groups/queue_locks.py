@@ -151,12 +151,6 @@ class QueueLocks:
                 waiting.setdefault(group, {}).update(waiters)
         return waiting
 
-    def holder(self, now_ms: int, group: str, place: Place) -> str | None:
-        """Return the client that may consume a queue in order, or None."""
-        self._restore(now_ms)
-        lock = self._locks.get((group, place))
-        return None if lock is None or _lapsed(lock, now_ms) else lock.client_id
-
     def counts(self) -> dict[str, int]:
         """Return how many queues are locked, by group."""
         counts: dict[str, int] = {}

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from dataclasses import dataclass
 
 import msgspec
 
@@ -45,23 +44,25 @@ from kourou.model.topic import READ
 from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.runtime.core import LogWarning, Peer, Received, Reply
 
-Pull = TypeVar("Pull")
 Target = tuple[str, int]
 
 
 @dataclass(slots=True, eq=False)
-class ParkedPull(Generic[Pull]):
-    """A parked pull: it waits until `target` advances beyond `offset`, or `deadline_ms`."""
+class ParkedPull:
+    """A parked pull: it waits until its queue advances beyond its offset, or `deadline_ms`."""
 
-    peer: Peer
-    target: Target
-    offset: int
+    received: Received
+    request: PullMessage
     deadline_ms: int
-    pull: Pull
-    live: bool = field(default=True)
+    live: bool = True
+
+    @property
+    def target(self) -> Target:
+        """The queue that it waits for."""
+        return self.request.topic, self.request.queue_id
 
 
-class ParkedPulls(Generic[Pull]):
+class ParkedPulls:
     """Parked pulls by queue; all operations are O(pulls touched), expiry O(log pulls).
 
     State: soft. A client whose parked pull is lost retries when its own timeout fires.
@@ -74,9 +75,9 @@ class ParkedPulls(Generic[Pull]):
     __slots__ = ("_by_deadline", "_by_peer", "_by_target", "_count", "_sequence")
 
     def __init__(self) -> None:
-        self._by_target: dict[Target, list[ParkedPull[Pull]]] = {}
-        self._by_peer: dict[int, set[ParkedPull[Pull]]] = {}
-        self._by_deadline: list[tuple[int, int, ParkedPull[Pull]]] = []
+        self._by_target: dict[Target, list[ParkedPull]] = {}
+        self._by_peer: dict[int, set[ParkedPull]] = {}
+        self._by_deadline: list[tuple[int, int, ParkedPull]] = []
         self._sequence = 0
         self._count = 0
 
@@ -93,29 +94,29 @@ class ParkedPulls(Generic[Pull]):
         waiting = self._by_target
         return bool(waiting) and any(target in waiting for target in targets)
 
-    def add(self, hold: ParkedPull[Pull]) -> None:
+    def add(self, hold: ParkedPull) -> None:
         """Park a pull; the caller has checked `full`."""
         assert not self.full
         self._sequence += 1
         self._count += 1
         self._by_target.setdefault(hold.target, []).append(hold)
-        self._by_peer.setdefault(hold.peer.id, set()).add(hold)
+        self._by_peer.setdefault(hold.received.to.peer.id, set()).add(hold)
         heapq.heappush(self._by_deadline, (hold.deadline_ms, self._sequence, hold))
 
-    def take_advanced(self, queues: Iterable[tuple[str, int, int]]) -> list[ParkedPull[Pull]]:
+    def take_advanced(self, queues: Iterable[tuple[str, int, int]]) -> list[ParkedPull]:
         """Remove and return the pulls whose queue's maximum offset now exceeds their own."""
-        taken: list[ParkedPull[Pull]] = []
+        taken: list[ParkedPull] = []
         for topic, queue_id, max_offset in queues:
             waiting = self._by_target.get((topic, queue_id))
             if not waiting:
                 continue
-            ready = [hold for hold in waiting if hold.offset < max_offset]
+            ready = [hold for hold in waiting if hold.request.queue_offset < max_offset]
             for hold in ready:
                 self._remove(hold)
             taken += ready
         return taken
 
-    def take_topic(self, topic: str) -> list[ParkedPull[Pull]]:
+    def take_topic(self, topic: str) -> list[ParkedPull]:
         """Remove and return all pulls of a topic (deleted, or its permission changed)."""
         targets = [target for target in self._by_target if target[0] == topic]
         taken = [hold for target in targets for hold in self._by_target[target]]
@@ -123,9 +124,9 @@ class ParkedPulls(Generic[Pull]):
             self._remove(hold)
         return taken
 
-    def take_expired(self, now_ms: int) -> list[ParkedPull[Pull]]:
+    def take_expired(self, now_ms: int) -> list[ParkedPull]:
         """Remove and return the pulls whose deadline has passed."""
-        taken: list[ParkedPull[Pull]] = []
+        taken: list[ParkedPull] = []
         while self._by_deadline and self._by_deadline[0][0] <= now_ms:
             hold = heapq.heappop(self._by_deadline)[2]
             if hold.live:
@@ -138,7 +139,7 @@ class ParkedPulls(Generic[Pull]):
         for hold in list(self._by_peer.get(peer.id, ())):
             self._remove(hold)
 
-    def _remove(self, hold: ParkedPull[Pull]) -> None:
+    def _remove(self, hold: ParkedPull) -> None:
         assert hold.live
         hold.live = False
         self._count -= 1
@@ -146,22 +147,14 @@ class ParkedPulls(Generic[Pull]):
         waiting.remove(hold)
         if not waiting:
             del self._by_target[hold.target]
-        mine = self._by_peer[hold.peer.id]
+        mine = self._by_peer[hold.received.to.peer.id]
         mine.discard(hold)
         if not mine:
-            del self._by_peer[hold.peer.id]
+            del self._by_peer[hold.received.to.peer.id]
         if len(self._by_deadline) > 64 and len(self._by_deadline) > 4 * self._count:
             # Dead entries would otherwise stay until their deadline, 20 s each.
             self._by_deadline = [entry for entry in self._by_deadline if entry[2].live]
             heapq.heapify(self._by_deadline)
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """What a parked pull needs for its reply."""
-
-    received: Received
-    request: PullMessage
 
 
 class PullHandler:
@@ -184,7 +177,7 @@ class PullHandler:
         self._ensure_group = ensure_group
         self._moved = moved
         self._filter_servers = filter_servers
-        self._holds: ParkedPulls[_Waiting] = ParkedPulls()
+        self._holds = ParkedPulls()
         self._reported: set[tuple[str, str, str]] = set()
         self.follows = False
         """A follower may lack what its leader has: an offset beyond its end is not an error."""
@@ -226,7 +219,7 @@ class PullHandler:
         """Reply to the parked pulls whose deadline has passed."""
         effects: list[Effect] = []
         for hold in self._holds.take_expired(now_ms):
-            effects += self._attempt(now_ms, hold.pull.received, hold.pull.request, may_hold=False)
+            effects += self._attempt(now_ms, hold.received, hold.request, may_hold=False)
         return effects
 
     def topic_changed(self, now_ms: int, topic: str) -> list[Effect]:
@@ -237,13 +230,13 @@ class PullHandler:
         """Remove the parked pulls of a closed connection."""
         self._holds.drop_peer(peer)
 
-    def _answer_again(self, now_ms: int, holds: list[ParkedPull[_Waiting]]) -> list[Effect]:
+    def _answer_again(self, now_ms: int, holds: list[ParkedPull]) -> list[Effect]:
         effects: list[Effect] = []
         for hold in holds:
             effects += self._attempt(
                 now_ms,
-                hold.pull.received,
-                hold.pull.request,
+                hold.received,
+                hold.request,
                 may_hold=True,
                 deadline_ms=hold.deadline_ms,
             )
@@ -290,15 +283,7 @@ class PullHandler:
         self, now_ms: int, received: Received, request: PullMessage, deadline_ms: int
     ) -> None:
         wait_ms = min(request.suspend_timeout_millis, self._policy.hold_ms_max)
-        self._holds.add(
-            ParkedPull(
-                received.to.peer,
-                (request.topic, request.queue_id),
-                request.queue_offset,
-                deadline_ms or now_ms + wait_ms,
-                _Waiting(received, request),
-            )
-        )
+        self._holds.add(ParkedPull(received, request, deadline_ms or now_ms + wait_ms))
 
     # -- the checks, in RocketMQ's order ------------------------------------------------------
 
@@ -424,16 +409,10 @@ class PullHandler:
             return Code.PULL_NOT_FOUND, QueueRead(
                 next_offset=offset, min_offset=low, max_offset=high
             )
-        if high == 0:
-            code = Code.PULL_NOT_FOUND if offset == 0 else Code.PULL_OFFSET_MOVED
-            return code, QueueRead(next_offset=0)
-        if offset < low:
+        if not low <= offset <= high:
+            nearest = low if offset < low else high
             return Code.PULL_OFFSET_MOVED, QueueRead(
-                next_offset=low, min_offset=low, max_offset=high
-            )
-        if offset > high:
-            return Code.PULL_OFFSET_MOVED, QueueRead(
-                next_offset=high, min_offset=low, max_offset=high
+                next_offset=nearest, min_offset=low, max_offset=high
             )
         if offset == high:
             return Code.PULL_NOT_FOUND, QueueRead(next_offset=high, min_offset=low, max_offset=high)

@@ -184,8 +184,8 @@ _TEXTS = {
 
 
 @dataclass(slots=True)
-class _WaitingForReplicas:
-    """A pending reply. `code` will replace SUCCESS in it; 0 while that is not known."""
+class _WaitingForOthers:
+    """A reply that waits for other brokers. `code` will replace SUCCESS in it; 0: not known yet."""
 
     end: int
     since_ms: int
@@ -226,7 +226,7 @@ class CopiedConfirmations(Confirmations):
         self.members = 0
         self._copied = ANYWHERE
         self._floor = super().confirmed
-        self._waiting: deque[_WaitingForReplicas] = deque()
+        self._waiting: deque[_WaitingForOthers] = deque()
 
     @property
     def confirmed(self) -> int:
@@ -253,7 +253,7 @@ class CopiedConfirmations(Confirmations):
             return [unknown(reply, self._failed)]
         if not wait:
             return [reply]
-        one = _WaitingForReplicas(end, now_ms, reply, decision)
+        one = _WaitingForOthers(end, now_ms, reply, decision)
         if not self.members and not decision:
             one.code = Code.SLAVE_NOT_AVAILABLE
         if not self._waiting and end <= self._safe:
@@ -295,7 +295,7 @@ class CopiedConfirmations(Confirmations):
         The reply to a decision waits until the followers have it or the last one has left.
         """
         late: list[Effect] = []
-        kept: list[_WaitingForReplicas] = []
+        kept: list[_WaitingForOthers] = []
         while self._waiting:
             one = self._waiting[0]
             uncopied = one.end > self._copied
@@ -327,7 +327,7 @@ class CopiedConfirmations(Confirmations):
         return released
 
 
-def _missing_replica(one: _WaitingForReplicas) -> Reply:
+def _missing_replica(one: _WaitingForOthers) -> Reply:
     reply = one.reply
     if one.code and reply.code == Code.SUCCESS:
         reply.code = one.code
@@ -336,14 +336,6 @@ def _missing_replica(one: _WaitingForReplicas) -> Reply:
 
 
 _LATE = "stored here; no majority replicated it in time"
-
-
-@dataclass(slots=True)
-class _WaitingForQuorum:
-    end: int
-    since_ms: int
-    reply: Reply
-    decision: bool
 
 
 class QuorumConfirmations(Confirmations):
@@ -373,7 +365,7 @@ class QuorumConfirmations(Confirmations):
         self.slave_timeout_ms = slave_timeout_ms
         self._quorum = quorum
         self._confirmed = min(quorum.confirmed, start.end)
-        self._waiting: deque[_WaitingForQuorum] = deque()
+        self._waiting: deque[_WaitingForOthers] = deque()
 
     @property
     def confirmed(self) -> int:
@@ -396,7 +388,7 @@ class QuorumConfirmations(Confirmations):
             return [unknown(reply, self._failed)]
         if not wait:
             return [reply]
-        self._waiting.append(_WaitingForQuorum(end, now_ms, reply, decision))
+        self._waiting.append(_WaitingForOthers(end, now_ms, reply, decision))
         return self._release() if len(self._waiting) == 1 else []
 
     def confirmed_to(self, position: int) -> list[Effect]:
@@ -433,7 +425,7 @@ class QuorumConfirmations(Confirmations):
         return released
 
 
-def _missing_quorum(one: _WaitingForQuorum) -> Reply:
+def _missing_quorum(one: _WaitingForOthers) -> Reply:
     reply = one.reply
     if one.decision:
         return unknown(reply, _LATE)

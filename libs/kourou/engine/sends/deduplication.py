@@ -21,10 +21,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from kourou.engine.ports import StoreView
-from kourou.engine.sends.appends import Target
+from kourou.engine.sends.appends import Appends, Target
 from kourou.errors import Rejected
 from kourou.model.limits import DEADLINE_MS_MAX, RETRIED_KEYS_MAX, UNPROJECTED_KEYS_MAX
 from kourou.model.message import Property, StoredMessage
@@ -86,25 +86,12 @@ def identities_of(
     ]
 
 
-class Unprojected(Protocol):
-    """The part of Appends that is needed here."""
-
-    @property
-    def oldest_unprojected(self) -> int:
-        """The number of the oldest append that is returned."""
-        ...
-
-    def unprojected(self, after: int) -> Iterable[tuple[int, memoryview]]:
-        """Yield records that the key index may not have yet, of appends numbered above `after`."""
-        ...
-
-
 class Repeats:
     """Finds repeated sends by (topic, unique key, body checksum)."""
 
     __slots__ = ("_appends", "_lately", "_looked_to", "_remembered", "_view")
 
-    def __init__(self, view: StoreView, appends: Unprojected) -> None:
+    def __init__(self, view: StoreView, appends: Appends) -> None:
         self._view = view
         self._appends = appends
         self._lately: dict[MessageIdentity, Original] = {}

@@ -4,15 +4,13 @@ import json
 
 import pytest
 
-from kourou.engine.effects import Announce
 from kourou.engine.inputs import DiskMeasured, SpaceChanged
 from kourou.engine.policy import TopicRules
 from kourou.engine.sends.recorder import Cause
 from kourou.errors import Code
-from kourou.events.control_events import GroupPut, SettingChanged, decode_record_body
+from kourou.events.control_events import GroupPut, SettingChanged
 from kourou.model.names import AUTO_CREATE_TOPIC, CONTROL_TOPIC
 from kourou.model.subscription import GroupConfig
-from kourou.protocol.bodies.broker_bodies import decode_setting_views
 from kourou.protocol.messages.broker_admin import (
     GetBrokerConfig,
     GetBrokerRuntimeInfo,
@@ -47,28 +45,6 @@ def shown(engine: Engine) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines if "=" in line)
 
 
-def test_a_change_is_shown_recorded_and_in_force(engine) -> None:
-    assert shown(engine)["maxMessageSize"] == "1000"
-    assert shown(engine)["traceOn"] == "true"
-    assert change(engine, "maxMessageSize=2000\ntraceOn=false\n").code == Code.SUCCESS
-    assert shown(engine)["maxMessageSize"] == "2000"
-    assert shown(engine)["traceOn"] == "false"
-    assert (engine.policy.body_size_max, engine.policy.trace_on) == (2_000, False)
-    assert [each.tag for each in engine.events()[-2:]] == ["SettingChanged", "SettingChanged"]
-
-
-@pytest.mark.parametrize(
-    "bad", ["maxMessageSize=5000", "listenPort=1", "noSuchKey=1", "storePathRootDir=/x", "traceOn="]
-)
-def test_one_refused_key_refuses_all(engine, bad) -> None:
-    events = len(engine.events())
-    reply = change(engine, f"maxMessageSize=2000\n{bad}\n")
-    assert reply.code != Code.SUCCESS
-    assert reply.remark
-    assert len(engine.events()) == events
-    assert engine.policy.body_size_max == 1_000
-
-
 def test_what_the_log_had_room_for_is_in_force(engine) -> None:
     """State, log and policy agree even when the disk fills up between two changes."""
     engine.core.parts.appends._allocated_end = engine.store.end + 450
@@ -78,15 +54,6 @@ def test_what_the_log_had_room_for_is_in_force(engine) -> None:
     recorded = engine.control.settings.values
     assert recorded == {"maxMessageSize": 2_000}
     assert (engine.policy.body_size_max, engine.policy.trace_on) == (2_000, True)
-
-
-def test_name_servers_are_notified_of_another_permission(engine) -> None:
-    engine.effects.clear()
-    change(engine, "traceOn=false")
-    assert Announce() not in engine.effects
-    change(engine, "brokerPermission=4")
-    assert engine.effects[-1] == Announce() or Announce() in engine.effects
-    assert engine.policy.permission == 4
 
 
 @pytest.mark.feature("F331", "F053")
@@ -136,23 +103,6 @@ def events_from(engine: Engine, offset: int, count: int = 1_000):
     return header_of(reply), json.loads(b"".join(reply.body))
 
 
-def test_control_events_are_read_back_page_by_page(engine) -> None:
-    header, everything = events_from(engine, 0)
-    assert header.next_offset == header.max_offset == len(everything) == len(engine.events())
-    assert [each["offset"] for each in everything] == list(range(len(everything)))
-    assert everything[0]["event"]["type"] == "TopicPut"
-    assert everything[0]["reason"] == "start"
-    header, page = events_from(engine, 2, 3)
-    assert (header.next_offset, page) == (5, everything[2:5])
-    header, page = events_from(engine, 10_000)
-    assert (header.next_offset, page) == (10_000, [])
-    for request in (
-        GetControlEvents(from_offset=-1, max_count=1),
-        GetControlEvents(from_offset=0, max_count=0),
-    ):
-        assert engine.ask(request).code == Code.SYSTEM_ERROR
-
-
 def test_where_the_log_begins_is_said_when_its_beginning_is_gone(engine) -> None:
     """Retention deletes old segments; the event store has what they held."""
     assert events_from(engine, 0)[0].min_offset == 0
@@ -163,16 +113,6 @@ def test_where_the_log_begins_is_said_when_its_beginning_is_gone(engine) -> None
     assert (header.min_offset, rest[0]["offset"]) == (3, 3)
     assert header.next_offset == header.max_offset
     assert events_from(engine, 5)[0].min_offset == 3
-
-
-def test_unconfirmed_events_are_not_shown() -> None:
-    engine = Engine(sync_flush=True)
-    before, _ = events_from(engine, 0)
-    engine.core.parts.recorder.record([GroupPut(GroupConfig("g"))], Cause("t"), engine.wall_ms)
-    engine._perform(engine.core.parts.appends.take_done())
-    assert events_from(engine, 0)[0].next_offset == before.next_offset
-    engine.flush()
-    assert events_from(engine, 0)[0].next_offset == before.next_offset + 1
 
 
 def test_a_record_that_is_no_event_does_not_hide_the_others(engine) -> None:
@@ -192,29 +132,3 @@ def test_a_record_that_is_no_event_does_not_hide_the_others(engine) -> None:
     _, (lost, good) = events_from(engine, offset)
     assert (lost["offset"], lost["event"]["type"]) == (offset, "EventLost")
     assert good["event"]["type"] == "GroupPut"
-
-
-def test_settings_are_described_to_whoever_asks_so(engine) -> None:
-    change(engine, "maxMessageSize=2000\n")
-    reply = engine.ask(GetBrokerConfig(described=True))
-    views = {one.name: one for one in decode_setting_views(b"".join(reply.body))}
-    size = views["maxMessageSize"]
-    assert (size.value, size.configured, size.changeable) == ("2000", "1000", True)
-    assert (size.minimum, size.maximum) == (1, 4_000)
-    assert views["listenPort"].why_not
-    assert header_of(reply).described
-    assert not header_of(engine.ask(GetBrokerConfig())).described
-
-
-def test_the_reason_of_a_change_is_recorded(engine) -> None:
-    engine.ask(UpdateBrokerConfig(reason="larger orders"), b"maxMessageSize=2000\n")
-    engine.ask(UpdateBrokerConfig(), b"maxMessageSize=3000\n")
-    reply = [
-        decode_record_body(one.body, offset=one.offset, position=0).reason
-        for one in engine.events()[-2:]
-    ]
-    assert reply == ["larger orders", "UpdateBrokerConfig"]
-    assert (
-        engine.ask(UpdateBrokerConfig(reason="x" * 10_000), b"traceOn=false\n").code != Code.SUCCESS
-    )
-    assert shown(engine)["traceOn"] == "true"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -15,8 +14,8 @@ from kourou.engine.admin.history import (
     StateFound,
     StateQuestion,
 )
-from kourou.engine.effects import Announce, AskHistory
-from kourou.engine.inputs import HistoryAnswered, SpaceChanged
+from kourou.engine.effects import AskHistory
+from kourou.engine.inputs import HistoryAnswered
 from kourou.errors import Code, MetadataUnavailable
 from kourou.events.control_events import GroupDeleted, Recorded, TopicPut, decode_record_body
 from kourou.model.limits import HISTORY_WAIT_MS_MAX
@@ -24,7 +23,6 @@ from kourou.model.names import CONTROL_TOPIC
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.protocol.bodies.config_bodies import encode_group_config
-from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
 from kourou.protocol.messages.broker_admin import (
     DeleteTopicInBroker,
     GetHistory,
@@ -35,12 +33,9 @@ from kourou.protocol.messages.broker_admin import (
 )
 from kourou.protocol.messages.groups import (
     DeleteSubscriptionGroup,
-    HeartBeat,
     UpdateAndCreateSubscriptionGroup,
 )
 from kourou.protocol.messages.pulls import (
-    InvokeBrokerToResetOffset,
-    ResetConsumerClientOffset,
     UpdateConsumerOffset,
 )
 from kourou.protocol.request import Request
@@ -106,10 +101,6 @@ def newest(engine: Engine) -> Recorded:
     return decode_record_body(stored.body, offset=stored.offset, position=stored.position)
 
 
-def undo(engine: Engine, offset: int, **named: Any) -> Reply:
-    return engine.ask(Undo(offset=offset, **named))
-
-
 # -- looking back ---------------------------------------------------------------------------------
 
 
@@ -145,19 +136,9 @@ def test_a_state_is_asked_at_an_instant_after_an_event_or_now(engine: Engine):
 @pytest.mark.parametrize(
     ("request_", "sentence"),
     [
-        (GetHistory(max_count=0), "between 1 and 1000"),
-        (GetHistory(max_count=1_001), "between 1 and 1000"),
-        (GetHistory(aggregate="orders", max_count=1), "kind/name"),
         (GetHistory(aggregate="topic/a\0b", max_count=1), "kind/name"),
         (GetHistory(aggregate="topic/" + "x" * 300, max_count=1), "kind/name"),
-        (GetHistory(types=["a b"], max_count=1), "is not an event type"),
         (GetHistory(types=["T"] * 65, max_count=1), "at most 64"),
-        (GetStateAt(aggregate="log/retention"), "no state"),
-        (GetStateAt(at_ms=1, offset=1), "not both"),
-        (GetStateAt(offset=99_999), "event 99999 does not exist"),
-        (Undo(offset=99_999), "event 99999 does not exist"),
-        (Undo(offset=-1), "event -1 does not exist"),
-        (Undo(offset=0, reason="x" * 1_025), "reason is 1025"),
         (Undo(offset=0, reason="a\0b"), "NUL"),
     ],
 )
@@ -200,119 +181,6 @@ def test_after_the_deadline_nothing_is_undone(engine: Engine):
 # -- taking back ----------------------------------------------------------------------------------
 
 
-@pytest.mark.feature("F051")
-def test_a_growth_is_not_undone_before_its_queues_are_read(engine: Engine, draft, records):
-    topic(engine, queues=1)
-    offset = topic(engine, queues=2)
-    engine.ask(*records([draft(queue_id=1)], targets=[("orders", 1)]))
-    engine.core.parts.commits.commit("till", "orders", 1, 0)
-    refused = undo(engine, offset)
-    assert refused.code == Code.SYSTEM_ERROR
-    assert "no longer be readable" in refused.remark
-    commit(engine, 1, queue=1)
-    assert undo(engine, offset).code == Code.SUCCESS
-    assert engine.control.topics.get("orders") == TopicConfig("orders", 1, 1)
-
-
-@pytest.mark.feature("F358")
-def test_a_setting_is_undone_put_into_force_and_linked(engine: Engine):
-    offset = setting(engine, "brokerPermission=4")
-    assert engine.policy.permission == 4
-    engine.effects.clear()
-    reply = undo(engine, offset, reason="readers only was a mistake")
-    header = header_of(reply)
-    assert (header.first_offset, header.next_offset) == (offset + 1, offset + 2)
-    assert engine.policy.permission == 6
-    assert Announce() in engine.effects
-    recorded = newest(engine)
-    assert (recorded.undoes, recorded.reason) == (offset, "readers only was a mistake")
-    assert recorded.actor == str(engine.peer(1))
-    (told,) = json.loads(b"".join(reply.body))
-    assert told["undoes"] == offset
-    assert (told["offset"], told["atMs"]) == (recorded.offset, recorded.at_ms)
-    assert (told["actor"], told["reason"]) == (recorded.actor, recorded.reason)
-    assert told["event"]["value"] is None
-
-
-def test_an_undo_without_a_reason_says_what_it_undoes(engine: Engine):
-    offset = setting(engine, "traceOn=false")
-    undo(engine, offset)
-    assert newest(engine).reason == f"undo of event {offset}"
-    assert newest(engine).undoes == offset
-
-
-def test_an_undo_is_undone(engine: Engine):
-    topic(engine, 4)
-    undo(engine, topic(engine, 8))
-    assert engine.control.topics.table["orders"].write_queue_nums == 4
-    undo(engine, engine.control.next_offset - 1)
-    assert engine.control.topics.table["orders"].write_queue_nums == 8
-
-
-def test_what_changed_since_is_refused_with_a_sentence_unless_forced(engine: Engine):
-    topic(engine, 4)
-    offset = topic(engine, 8)
-    topic(engine, 16)
-    refused = undo(engine, offset)
-    assert refused.code == Code.SYSTEM_ERROR
-    assert refused.remark == (
-        "topic/orders has changed since (undo the later changes first, or use force)"
-    )
-    assert engine.control.topics.table["orders"].write_queue_nums == 16
-    assert undo(engine, offset, force=True).code == Code.SUCCESS
-    assert engine.control.topics.table["orders"].write_queue_nums == 4
-
-
-def test_progress_itself_cannot_be_undone(engine: Engine):
-    topic(engine)
-    group(engine)
-    commit(engine, 3)
-    engine.advance(5_000)
-    engine.advance(5_000)
-    assert newest(engine).event.type == "ProgressRecorded"
-    refused = undo(engine, newest(engine).offset)
-    assert "a ProgressRecorded event cannot be undone" in refused.remark
-
-
-@pytest.mark.feature("F267", "F364")
-def test_a_reset_is_undone_queue_by_queue_and_members_are_notified(engine: Engine):
-    topic(engine)
-    group(engine)
-    for queue in range(4):
-        commit(engine, 0, queue)
-    member = HeartbeatBody("c1", consumers=(ConsumerData("till"),))
-    assert engine.ask(HeartBeat(), encode_heartbeat(member), peer=5).code == Code.SUCCESS
-    for queue in range(4):
-        commit(engine, 10 + queue, queue)
-    reset = InvokeBrokerToResetOffset(topic="orders", group="till", timestamp=0, is_force=True)
-    assert engine.ask(reset).code == Code.SUCCESS
-    commits = engine.core.parts.commits
-    assert commits.queues("till", "orders") == dict.fromkeys(range(4), 0)
-    engine.notices.clear()
-    assert undo(engine, engine.control.next_offset - 1).code == Code.SUCCESS
-    assert commits.queues("till", "orders") == {0: 10, 1: 11, 2: 12, 3: 13}
-    (notice,) = engine.notices
-    assert notice.peer.id == 5
-    assert isinstance(notice.request, ResetConsumerClientOffset)
-    assert b"13" in b"".join(notice.body)
-
-
-def test_a_reset_after_which_the_group_went_on_needs_force(engine: Engine):
-    topic(engine)
-    group(engine)
-    commit(engine, 10)
-    reset = InvokeBrokerToResetOffset(topic="orders", group="till", timestamp=0, is_force=True)
-    assert engine.ask(reset).code == Code.SUCCESS
-    offset = engine.control.next_offset - 1
-    commit(engine, 2)
-    assert (
-        "the progress of group till in topic orders has changed since"
-        in undo(engine, offset).remark
-    )
-    assert undo(engine, offset, force=True).code == Code.SUCCESS
-    assert engine.core.parts.commits.offset("till", "orders", 0) == 10
-
-
 def test_a_deleted_topic_comes_back_with_its_groups_progress(engine: Engine):
     topic(engine)
     group(engine)
@@ -346,16 +214,6 @@ def test_a_group_that_was_deleted_with_its_offsets_comes_back_with_them(engine: 
     assert engine.core.parts.commits.queues("till", "orders") == {0: 10}
 
 
-def test_a_forced_undo_of_a_creation_keeps_where_the_queues_ended(engine: Engine, draft, records):
-    offset = topic(engine)
-    request, body = records([draft() for _ in range(3)], target_of=[0, 0, 0])
-    assert engine.ask(request, body).code == Code.SUCCESS
-    assert "would delete its messages" in undo(engine, offset).remark
-    assert undo(engine, offset, force=True).code == Code.SUCCESS
-    assert "orders" not in engine.control.topics
-    assert engine.control.topics.retired["orders"] == {0: 3}
-
-
 def test_an_event_that_the_log_lost_is_asked_of_the_database(engine: Engine):
     offset = setting(engine, "traceOn=false")
     stored = newest(engine)
@@ -366,25 +224,6 @@ def test_an_event_that_the_log_lost_is_asked_of_the_database(engine: Engine):
     assert question.question == EventQuestion(offset)
     assert answer(engine, question, EventFound(stored)).code == Code.SUCCESS
     assert engine.policy.trace_on is True
-
-
-def test_what_the_log_had_room_for_is_in_force(engine: Engine):
-    offset = setting(engine, "traceOn=false")
-    engine.core.parts.appends._allocated_end = engine.store.end + 10
-    engine.handle(SpaceChanged(0, full=True))
-    assert undo(engine, offset).code == Code.DISK_FULL
-    assert engine.policy.trace_on is False
-
-
-def test_undo_waits_for_the_disk_like_every_decision():
-    engine = Engine(sync_flush=True, specs=SPECS)
-    engine.send(UpdateBrokerConfig(), b"traceOn=false")
-    engine.flush()
-    name = engine.send(Undo(offset=engine.control.next_offset - 1))
-    assert name not in engine.replies
-    engine.flush()
-    assert engine.replies[name].code == Code.SUCCESS
-    assert isinstance(newest(engine).undoes, int)
 
 
 def test_a_topic_that_others_changed_meanwhile_is_not_touched(engine: Engine):

@@ -1,10 +1,14 @@
-"""Topics, as clients and operators ask about and change them."""
-
-import pytest
+"""Topics, as operators ask about and change them; the rest is in the transcripts."""
 
 from kourou.engine.effects import DropTopic
+from kourou.engine.inputs import RegistrationDone, StoreFailed
 from kourou.errors import Code
 from kourou.protocol.messages.broker_admin import CleanUnusedTopic, UpdateAndCreateTopic
+from kourou_rigs.engine import Engine
+
+
+def create(name: str) -> UpdateAndCreateTopic:
+    return UpdateAndCreateTopic(topic=name, read_queue_nums=4, write_queue_nums=4, perm=6)
 
 
 def test_queues_that_no_table_names_are_dropped(engine, draft, records) -> None:
@@ -17,14 +21,22 @@ def test_queues_that_no_table_names_are_dropped(engine, draft, records) -> None:
     assert engine.store.topics() == ["orders", "rmq_sys_kourou_control", "rmq_sys_other"]
 
 
-@pytest.mark.feature("F051")
-def test_a_queue_that_a_group_has_not_read_is_not_taken_away(engine, draft, records) -> None:
-    drafts = [draft(queue_id=1), draft(queue_id=1)]
-    engine.ask(*records(drafts, targets=[("orders", 1)]))
-    engine.core.parts.commits.commit("g", "orders", 1, 1)
-    fewer = UpdateAndCreateTopic(topic="orders", read_queue_nums=1, write_queue_nums=1, perm=6)
-    refused = engine.ask(fewer)
-    assert refused.code == Code.SYSTEM_ERROR
-    assert "no longer be readable" in refused.remark
-    engine.core.parts.commits.commit("g", "orders", 1, 2)
-    assert engine.ask(fewer).code == Code.SUCCESS
+def test_its_creator_waits_for_the_disk_and_for_the_name_servers() -> None:
+    engine = Engine(sync_flush=True, name_servers=False)
+    made = engine.send(create("fresh"))
+    engine.flush()
+    assert made not in engine.replies
+    engine.handle(RegistrationDone(1))
+    assert engine.replies[made].code == Code.SUCCESS
+    again = engine.send(create("more"))
+    engine.handle(RegistrationDone(2))
+    assert again not in engine.replies
+    engine.flush()
+    assert engine.replies[again].code == Code.SUCCESS
+
+
+def test_what_failed_is_reported_at_once() -> None:
+    engine = Engine(sync_flush=True, name_servers=False)
+    made = engine.send(create("fresh"))
+    engine.handle(StoreFailed("EIO"))
+    assert engine.replies[made].code == Code.OUTCOME_UNKNOWN

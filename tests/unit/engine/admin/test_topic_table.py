@@ -9,9 +9,8 @@ import pytest
 from kourou.engine.admin import topic_table as topics
 from kourou.engine.admin.topic_table import TopicAggregate, Unread
 from kourou.engine.policy import TopicRules
-from kourou.errors import BadRequest, Code, Rejected, TopicNotFound
+from kourou.errors import Rejected
 from kourou.events.control_events import Event, TopicDeleted, TopicPut
-from kourou.model.limits import TOPIC_QUEUES_MAX
 from kourou.model.topic import DataVersion, TopicConfig
 
 RULES = TopicRules(broker_name="broker-a")
@@ -69,68 +68,7 @@ def test_a_host_name_with_dots_makes_no_topic_and_one_name_for_both_makes_one():
     assert [each.read_queue_nums for each in both if each.name == "one"] == [16]
 
 
-def test_transaction_topics_are_made_on_first_use():
-    state = started()
-    made = topics.decide_transaction_topics(state)
-    assert [event.aggregate for event in made] == [
-        "topic/RMQ_SYS_TRANS_HALF_TOPIC",
-        "topic/RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "topic/TRANS_CHECK_MAX_TIME_TOPIC",
-    ]
-    assert topics.decide_transaction_topics(apply(state, made)) == []
-
-
 # -- made by sending ----------------------------------------------------------------------------
-
-
-def auto(state: TopicAggregate, name: str, default: str = "TBW102", nums: int = 4) -> list[Event]:
-    return topics.decide_auto_create(
-        state, RULES, name, default_topic=default, default_queue_nums=nums
-    )
-
-
-@pytest.mark.feature("F053", "F331")
-def test_sending_creates_a_topic_by_the_rules_of_tbw102():
-    state = started()
-    assert auto(state, "New") == [TopicPut(TopicConfig("New", 4, 4, 6))]
-    # More than the default topic has are cut to its number.
-    assert auto(state, "New", nums=20) == [TopicPut(TopicConfig("New", 8, 8, 6))]
-    state = apply(state, auto(state, "New"))
-    assert auto(state, "New") == []
-
-
-@pytest.mark.feature("F053", "F331")
-def test_sending_creates_nothing_where_creation_is_off():
-    off = replace(RULES, auto_create=False)
-    with pytest.raises(TopicNotFound, match="autoCreateTopicEnable") as refused:
-        topics.decide_auto_create(
-            started(), off, "New", default_topic="TBW102", default_queue_nums=4
-        )
-    assert refused.value.wire_code == Code.TOPIC_NOT_EXIST
-
-
-@pytest.mark.parametrize("default", ["SELF_TEST_TOPIC", "nowhere"])
-def test_a_topic_without_inherit_gives_no_template(default: str):
-    with pytest.raises(TopicNotFound, match=default):
-        auto(started(), "New", default)
-
-
-def test_the_topic_of_message_traces_comes_with_the_first_trace():
-    (made,) = auto(started(), "RMQ_SYS_TRACE_TOPIC")
-    assert (made.topic.name, made.topic.perm) == ("RMQ_SYS_TRACE_TOPIC", 6)
-
-
-@pytest.mark.parametrize("name", ["%RETRY%g", "%DLQ%g", "rmq_sys_x", "RMQ_SYS_TRANS_HALF_TOPIC"])
-def test_names_of_the_suite_are_never_made_by_sending(name: str):
-    with pytest.raises(TopicNotFound):
-        auto(started(), name)
-
-
-def test_a_bad_name_or_number_is_refused_before_anything_else():
-    with pytest.raises(BadRequest):
-        auto(started(), "a.b")
-    with pytest.raises(BadRequest, match="defaultTopicQueueNums"):
-        auto(started(), "New", nums=0)
 
 
 @pytest.mark.feature("F056")
@@ -146,18 +84,6 @@ def test_retry_and_dlq_topics_are_made_once_with_at_least_one_queue():
 # -- made and changed by administrators ---------------------------------------------------------
 
 
-@pytest.mark.feature("F045")
-def test_a_topic_is_created_and_changed_and_the_event_knows_what_was_before():
-    state = started()
-    first = TopicConfig("TopicA", 16, 16, 6)
-    created = topics.decide_put(state, RULES, first)
-    assert created == [TopicPut(first, None)]
-    apply(state, created)
-    second = replace(first, perm=4)
-    assert topics.decide_put(state, RULES, second) == [TopicPut(second, first)]
-    assert topics.decide_put(state, RULES, first) == []
-
-
 @pytest.mark.feature("F048")
 def test_write_queues_that_nobody_can_read_are_refused_unless_forced():
     wanted = TopicConfig("TopicA", 4, 8)
@@ -169,12 +95,6 @@ def test_write_queues_that_nobody_can_read_are_refused_unless_forced():
     assert topics.decide_put(state, RULES, replace(wanted, perm=4))
 
 
-@pytest.mark.feature("F049")
-def test_read_queues_that_get_nothing_are_allowed():
-    wanted = TopicConfig("TopicA", 8, 4)
-    assert topics.decide_put(started(), RULES, wanted) == [TopicPut(wanted)]
-
-
 @pytest.mark.feature("F051")
 def test_a_topic_shrinks_by_write_queues_first_and_by_read_queues_when_they_are_consumed():
     state = with_topic(TopicConfig("TopicA", 4, 4))
@@ -184,76 +104,6 @@ def test_a_topic_shrinks_by_write_queues_first_and_by_read_queues_when_they_are_
         topics.decide_put(state, RULES, TopicConfig("TopicA", 2, 2), unread=left)
     assert topics.decide_put(state, RULES, TopicConfig("TopicA", 2, 2), unread=left, forced=True)
     assert topics.decide_put(state, RULES, TopicConfig("TopicA", 2, 2), unread=left[:1])
-
-
-@pytest.mark.feature("F052", "F362")
-@pytest.mark.parametrize("perm", [0, 2, 4, 6, 7])
-def test_permissions_of_two_bits_and_inherit_are_taken(perm: int):
-    state = with_topic(TopicConfig("%DLQ%g", 1, 1, 3))
-    [event] = topics.decide_put(state, RULES, TopicConfig("%DLQ%g", 1, 1, perm))
-    apply(state, [event])
-    config = state.table["%DLQ%g"]
-    assert (config.perm, config.readable, config.writable) == (perm, bool(perm & 4), bool(perm & 2))
-
-
-@pytest.mark.parametrize(
-    "wanted",
-    [
-        TopicConfig("TopicA", perm=8),
-        TopicConfig("TopicA", perm=-1),
-        TopicConfig("TopicA", 0, 0),
-        TopicConfig("TopicA", TOPIC_QUEUES_MAX + 1, 1),
-        TopicConfig("TopicA", topic_filter_type="ANY"),
-        TopicConfig("Topic A"),
-        TopicConfig("Topic/A"),
-        TopicConfig("a" * 128),
-        TopicConfig(""),
-    ],
-)
-def test_what_is_out_of_range_is_refused(wanted: TopicConfig):
-    with pytest.raises(BadRequest):
-        topics.decide_put(started(), RULES, wanted)
-
-
-@pytest.mark.parametrize(
-    "name", ["TBW102", "DefaultCluster", "broker-a", "DefaultCluster_REPLY_TOPIC", "rmq_sys_new"]
-)
-def test_topics_of_the_broker_are_neither_changed_nor_deleted(name: str):
-    with pytest.raises(Rejected, match="is internal and cannot be"):
-        topics.decide_put(started(), RULES, TopicConfig(name))
-    with pytest.raises(Rejected, match="is internal and cannot be"):
-        topics.decide_delete(started(), RULES, name)
-
-
-def test_names_that_differ_only_in_case_are_refused():
-    state = with_topic(TopicConfig("Orders"))
-    with pytest.raises(Rejected, match="existing topic Orders"):
-        topics.decide_put(state, RULES, TopicConfig("orders"))
-    with pytest.raises(Rejected, match="existing topic Orders"):
-        auto(state, "ORDERS")
-    apply(state, topics.decide_delete(state, RULES, "Orders"))
-    assert topics.decide_put(state, RULES, TopicConfig("orders"))
-
-
-def test_deleting_names_what_was_there_and_a_missing_topic_is_no_error():
-    config = TopicConfig("TopicA", 2, 2)
-    assert topics.decide_delete(with_topic(config), RULES, "TopicA") == [TopicDeleted(config)]
-    assert topics.decide_delete(started(), RULES, "TopicA") == []
-
-
-def test_order_topics_follow_the_name_server():
-    state = with_topic(TopicConfig("TopicA"))
-    made = topics.decide_order(state, {"TopicA"})
-    assert made == [TopicPut(TopicConfig("TopicA", order=True), TopicConfig("TopicA"))]
-    apply(state, made)
-    assert topics.decide_order(state, {"TopicA"}) == []
-    # An administrator's change keeps it: the request's field is ignored on store.
-    [event] = topics.decide_put(state, RULES, TopicConfig("TopicA", 8, 8, order=False))
-    assert isinstance(event, TopicPut)
-    assert event.topic.order
-    assert topics.decide_order(state, set()) == [
-        TopicPut(TopicConfig("TopicA"), TopicConfig("TopicA", order=True))
-    ]
 
 
 # -- the table ----------------------------------------------------------------------------------

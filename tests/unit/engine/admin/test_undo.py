@@ -107,15 +107,6 @@ def test_what_has_changed_since_is_not_undone(what: str):
         handler.undo(event)
 
 
-def test_a_creation_is_undone_only_by_force_since_messages_go_with_it():
-    handler = Handler()
-    event = handler.apply(topics.decide_put(handler.state.topics, RULES, TopicConfig("New")))
-    with pytest.raises(Rejected, match="delete its messages"):
-        handler.undo(event)
-    handler.apply(handler.undo(event, forced=True))
-    assert "New" not in handler.state.topics
-
-
 @pytest.mark.feature("F051")
 def test_undoing_a_growth_waits_until_the_new_queues_are_consumed():
     handler = Handler()
@@ -158,13 +149,6 @@ def test_a_topic_comes_back_with_progress_and_as_it_was():
         handler.apply([each])
     assert handler.state.topics.table["Odd"] == odd
     assert handler.commits.topics("g") == ["Odd"]
-
-
-def test_deleting_a_created_topic_keeps_where_its_queues_ended():
-    handler = Handler()
-    event = handler.apply(topics.decide_put(handler.state.topics, RULES, TopicConfig("New")))
-    handler.apply(handler.undo(event, forced=True, ends={0: 7}))
-    assert handler.state.topics.retired["New"] == {0: 7}
 
 
 def test_what_is_already_undone_is_refused_even_by_force():

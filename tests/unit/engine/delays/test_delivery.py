@@ -3,14 +3,12 @@
 import pytest
 
 from kourou.engine.delays.delivery import LATENESS_BOUNDS_MS
-from kourou.engine.effects import ConfigChanged, Wake
-from kourou.engine.inputs import ClosedSegment, DiskMeasured, SpaceChanged, StoreFailed
+from kourou.engine.effects import Wake
+from kourou.engine.inputs import ClosedSegment, DiskMeasured
 from kourou.engine.policy import BrokerPolicy
 from kourou.model.limits import DELIVERIES_MAX
 from kourou.model.message import DELAY_LEVELS_MS, SysFlag
 from kourou.model.names import SCHEDULE_TOPIC
-from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
-from kourou.protocol.messages.pulls import GetAllDelayOffset
 from kourou.protocol.messages.sends import SendMessage
 from kourou.runtime.core import LogWarning, Tick
 from kourou_rigs.engine import Engine
@@ -47,17 +45,6 @@ def test_each_level_waits_its_time_and_no_longer(engine, records, level) -> None
     assert engine.core.parts.delays.bounds() == {level: (1, 1)}
 
 
-@pytest.mark.feature("F247")
-def test_what_is_due_takes_nothing_along_that_is_not(engine, records) -> None:
-    engine.ask(*records([delayed(1, "first")]))
-    engine.advance(1)
-    engine.ask(*records([delayed(1, "a moment later")]))
-    engine.advance(999)
-    assert bodies(engine) == ["first"]
-    engine.advance(1)
-    assert bodies(engine) == ["first", "a moment later"]
-
-
 @pytest.mark.feature("F249", "F250")
 def test_what_is_delivered_is_the_message_with_a_place_of_its_own(engine, records) -> None:
     properties = {"KEYS": "k", "TAGS": "t", "WAIT": "true", "mine": "1"}
@@ -78,13 +65,6 @@ def test_what_is_delivered_is_the_message_with_a_place_of_its_own(engine, record
         assert found.store_timestamp == was.store_timestamp + 1_000
         assert found.store_host == ("127.0.0.1", 10911)
         assert found.position > was.position
-
-
-def test_order_within_a_level_is_kept(engine, records) -> None:
-    engine.ask(*records([delayed(2, f"{n}") for n in range(30)]))
-    engine.ask(*records([delayed(1, f"early {n}") for n in range(3)]))
-    engine.advance(5_000)
-    assert bodies(engine) == ["early 0", "early 1", "early 2", *map(str, range(30))]
 
 
 def test_a_turn_is_bounded_and_the_next_comes_soon(engine, records) -> None:
@@ -109,30 +89,6 @@ def test_bytes_bound_a_turn_too(records) -> None:
     assert Wake(0) in engine.effects
     engine.advance(1_000)
     assert len(bodies(engine)) == 4
-
-
-def test_the_broker_wakes_when_the_next_is_due(engine, records) -> None:
-    engine.ask(*records([delayed(1)]))
-    engine.advance(700)
-    assert not any(isinstance(effect, Wake) for effect in engine.effects)
-    engine.advance(200)
-    assert [effect for effect in engine.effects if isinstance(effect, Wake)] == [Wake(100)]
-
-
-@pytest.mark.feature("F250")
-def test_a_restart_loses_none_and_doubles_none(engine, records) -> None:
-    for number in range(10):
-        engine.ask(*records([delayed(1 + number % 2, f"{number}")]))
-    engine.advance(1_000)
-    again = Engine(left=engine.store, now_ms=5, wall_ms=engine.wall_ms)
-    assert sorted(bodies(again)) == ["0", "2", "4", "6", "8"]
-    again.advance(3_999)
-    assert len(bodies(again)) == 5
-    again.advance(1)
-    assert sorted(bodies(again)) == list(map(str, range(10)))
-    third = Engine(left=again.store, wall_ms=again.wall_ms)
-    third.advance(H)
-    assert len(bodies(third)) == 10
 
 
 def test_what_was_due_while_the_broker_was_down_comes_at_once(engine, records) -> None:
@@ -218,27 +174,6 @@ def test_the_levels_in_force_decide_for_what_waits_already(records) -> None:
 # -- where it goes --------------------------------------------------------------------------------
 
 
-def test_a_deleted_topic_gets_its_messages_when_it_is_back(engine, records) -> None:
-    engine.ask(*records([delayed(1)]))
-    engine.ask(DeleteTopicInBroker(topic="orders"))
-    engine.advance(1_000)
-    assert "topic orders" in warnings(engine)
-    engine.advance(H)
-    assert warnings(engine).count("topic orders") == 1
-    assert bodies(engine) == ["U"]
-
-
-def test_a_queue_that_is_read_no_more_is_not_where_it_goes(engine, records) -> None:
-    engine.ask(*records([delayed(1, queue_id=3)], [("orders", 3)]))
-    engine.ask(
-        UpdateAndCreateTopic(
-            topic="orders", default_topic="", read_queue_nums=2, write_queue_nums=2, perm=4
-        )
-    )
-    engine.advance(1_000)
-    assert bodies(engine, queue_id=1) == ["U"]  # perm 4: it was accepted when it was sent
-
-
 def test_what_says_nothing_of_its_origin_is_reported_and_passed_over(engine, records) -> None:
     target = (SCHEDULE_TOPIC, 0)
     for properties in ({}, {"REAL_TOPIC": "orders", "REAL_QID": "-1"}, {"REAL_TOPIC": target[0]}):
@@ -269,39 +204,6 @@ def test_a_committed_message_keeps_its_flag(engine, records) -> None:
     assert found.sys_flag == SysFlag.TRANSACTION_COMMIT
 
 
-# -- when nothing can be written ------------------------------------------------------------------
-
-
-def test_a_full_disk_is_waited_for(engine, records) -> None:
-    engine.ask(*records([delayed(1)]))
-    engine.core.parts.appends._allocated_end = engine.core.parts.appends.end
-    engine.handle(SpaceChanged(0, True))
-    engine.advance(1_000)
-    engine.advance(1_000)
-    assert bodies(engine) == []
-    assert warnings(engine).count("delayed messages are delivered late") == 1
-    engine.handle(SpaceChanged(1 << 40, False))
-    engine.advance(1_000)
-    assert bodies(engine) == ["U"]
-
-
-def test_nothing_is_delivered_after_the_store_failed(engine, records) -> None:
-    engine.ask(*records([delayed(1)]))
-    engine.handle(StoreFailed("dead"))
-    engine.advance(1_000)
-    assert bodies(engine) == []
-
-
-def test_with_sync_flush_only_what_is_flushed_is_delivered(records) -> None:
-    engine = Engine(sync_flush=True)
-    engine.send(*records([delayed(1)]))
-    engine.advance(2_000)
-    assert bodies(engine) == []
-    engine.flush()
-    engine.advance(100)
-    assert bodies(engine) == ["U"]
-
-
 # -- figures and files ----------------------------------------------------------------------------
 
 
@@ -313,19 +215,6 @@ def test_lateness_is_counted(engine, records) -> None:
     assert figures.delivered == 2
     assert figures.lateness[LATENESS_BOUNDS_MS.index(10)] == 2
     assert (figures.lateness_sum_ms, figures.lateness_max_ms) == (14, 7)
-
-
-@pytest.mark.feature("F061")
-def test_the_file_follows_what_is_flushed(engine, records) -> None:
-    handler = engine.core.parts.delays
-    engine.ask(*records([delayed(1), delayed(3)]))
-    engine.advance(1_000)
-    assert handler.safe_offsets() == {}
-    engine.flush()
-    engine.advance(1)
-    assert handler.safe_offsets() == {1: 1}
-    assert ConfigChanged("delays") in engine.effects
-    assert engine.ask(GetAllDelayOffset()).body[0] == b'{"offsetTable":{"1":1}}'
 
 
 def test_another_broker_s_progress_is_taken_over(engine, records) -> None:

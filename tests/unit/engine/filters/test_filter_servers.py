@@ -9,8 +9,6 @@ from kourou.errors import BadRequest, Throttled
 from kourou.model.limits import FILTER_SERVER_LISTENERS_MAX, FILTER_SERVERS_MAX
 from kourou.runtime.core import Peer
 
-EXPIRY_MS = 30_000
-
 
 def peer(number: int, protocol: str = "zmq", listener: str = "internal") -> Peer:
     return Peer(number, protocol, ("127.0.0.1", number), listener)
@@ -55,14 +53,6 @@ def test_only_what_name_servers_must_hear_of_is_new(servers: FilterServerTable) 
     assert not servers.register(5, "f1:10915", listeners(1), peer(1))
     assert servers.register(6, "f1:10915", {"zmq:internal": "moved:1"}, peer(1))
     assert servers.reported() == ({"zmq:internal": "moved:1"}, listeners(2))
-
-
-def test_the_silent_are_forgotten(servers: FilterServerTable) -> None:
-    servers.register(10, "f1:10915", listeners(1), peer(1))
-    assert servers.expire(EXPIRY_MS - 1, EXPIRY_MS) == []
-    assert servers.expire(EXPIRY_MS, EXPIRY_MS) == ["f2:10915"]
-    assert servers.expire(EXPIRY_MS + 10, EXPIRY_MS) == ["f1:10915"]
-    assert (len(servers), servers.addresses_for(peer(9))) == (0, [])
 
 
 def test_a_lost_connection_takes_along_only_who_registered_over_it(

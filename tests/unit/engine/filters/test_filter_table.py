@@ -10,43 +10,34 @@ import pytest
 from kourou.engine.admin import undo as filter_undo
 from kourou.engine.control import (
     ControlState,
-    decide_delete_group,
     decode_state,
     encode_state,
     evolve,
 )
 from kourou.engine.filters import filter_table as filters
 from kourou.engine.filters.filter_table import FilterAggregate, filters_of, taken
-from kourou.engine.groups.progress import Commits
-from kourou.errors import BadRequest, Code, Rejected
+from kourou.errors import Rejected
 from kourou.events.control_events import (
     Cause,
     Event,
     FilterDeleted,
-    FilterDisabled,
     FilterEnabled,
     FilterMessagesSkipped,
-    FilterPolicySet,
     FilterQuarantined,
-    FilterReleased,
     FilterUploaded,
-    GroupPut,
     Recorded,
     decode_record_body,
     encode_record_body,
 )
-from kourou.model.filter import FilterPolicy, FilterState
+from kourou.model.filter import FilterState
 from kourou.model.limits import (
     FILTER_NAMES_REMEMBERED_MAX,
-    FILTER_REASON_LENGTH_MAX,
-    FILTER_SKIP_OFFSETS_MAX,
     FILTER_SOURCE_BYTES_MAX,
     FILTER_SOURCES_BYTES_MAX,
     FILTER_VERSIONS_MAX,
     FILTERS_GROUP_MAX,
     FILTERS_MAX,
 )
-from kourou.model.subscription import GroupConfig
 
 G, F = "g", "f"
 
@@ -87,52 +78,7 @@ def table() -> Table:
     return Table()
 
 
-def types(events: list[Event]) -> list[str]:
-    return [event.type for event in events]
-
-
 # -- uploading -------------------------------------------------------------------------------------
-
-
-@pytest.mark.feature("F240")
-def test_an_upload_is_a_new_version_and_runs(table: Table) -> None:
-    assert types(table.upload("one")) == ["FilterUploaded", "FilterEnabled"]
-    assert types(table.upload("zwei")) == ["FilterUploaded", "FilterEnabled"]
-    one = table.one
-    assert [(each.version, each.source, each.size_bytes) for each in one.versions] == [
-        (1, "one", 3),
-        (2, "zwei", 4),
-    ]
-    assert [each.uploaded_ms for each in one.versions] == [1_000, 1_002]
-    assert [each.enabled_ms for each in one.versions] == [1_001, 1_003]
-    assert (one.active, one.before_active, one.next_version) == (2, 1, 3)
-    assert (one.policy, one.quarantined, one.skipped) == (FilterPolicy.HOLD, {}, 0)
-    assert (table.filters.source_bytes, table.filters.version) == (7, 4)
-
-
-def test_a_source_that_is_known_is_no_new_version(table: Table) -> None:
-    table.upload("one")
-    table.upload("two")
-    assert table.upload("two") == []
-    assert table.upload("one") == [], "what an operator or a newer consumer decided stays"
-    assert table.one.active == 2
-
-
-def test_a_version_that_never_ran_is_enabled_by_the_upload_that_wants_it(table: Table) -> None:
-    assert types(table.upload("one", enable=False)) == ["FilterUploaded"]
-    assert table.one.active is None
-    assert table.upload("one", enable=False) == []
-    assert table.upload("one") == [FilterEnabled(G, F, 1, None)]
-    table.apply(filters.decide_disable(table.filters, G, F))
-    assert table.upload("one") == [], "it was disabled on purpose"
-
-
-def test_an_upload_lifts_no_quarantine(table: Table) -> None:
-    table.upload("one", enable=False)
-    table.apply(filters.decide_quarantine(table.filters, G, F, 1, "it died"))
-    assert table.upload("one") == []
-    assert types(table.upload("two")) == ["FilterUploaded", "FilterEnabled"]
-    assert table.one.quarantined == {1: "it died"}, "returns with a mended version"
 
 
 def test_too_many_versions_lose_the_oldest_that_neither_run_nor_ran_before(table: Table) -> None:
@@ -176,123 +122,8 @@ def test_the_sources_of_all_filters_are_bounded(table: Table) -> None:
 # -- deciding --------------------------------------------------------------------------------------
 
 
-@pytest.mark.feature("F240")
-def test_enabling_rolling_back_and_disabling(table: Table) -> None:
-    for source in ("one", "two", "three"):
-        table.upload(source)
-    assert table.apply(filters.decide_enable(table.filters, G, F, 1)) == [FilterEnabled(G, F, 1, 3)]
-    assert filters.decide_enable(table.filters, G, F, 1) == []
-    assert table.apply(filters.decide_rollback(table.filters, G, F)) == [FilterEnabled(G, F, 3, 1)]
-    assert table.apply(filters.decide_rollback(table.filters, G, F)) == [FilterEnabled(G, F, 1, 3)]
-    assert table.apply(filters.decide_enable(table.filters, G, F)) == [FilterEnabled(G, F, 3, 1)]
-    assert table.apply(filters.decide_disable(table.filters, G, F)) == [FilterDisabled(G, F, 3)]
-    assert (table.one.active, table.one.before_active) == (None, 3)
-    assert filters.decide_disable(table.filters, G, F) == []
-    assert table.apply(filters.decide_rollback(table.filters, G, F)) == [
-        FilterEnabled(G, F, 3, None)
-    ]
-    assert table.one.before_active == 1, "the other one that ran last"
-
-
-def test_what_cannot_be_enabled_or_rolled_back(table: Table) -> None:
-    table.upload("one")
-    with pytest.raises(Rejected, match="has no version 7") as found:
-        filters.decide_enable(table.filters, G, F, 7)
-    assert found.value.wire_code == Code.QUERY_NOT_FOUND
-    with pytest.raises(Rejected, match="has no earlier version"):
-        filters.decide_rollback(table.filters, G, F)
-    table.upload("two")
-    table.apply(filters.decide_quarantine(table.filters, G, F, 1, "it died"))
-    with pytest.raises(Rejected, match=r"version 1 .* is quarantined: it died"):
-        filters.decide_rollback(table.filters, G, F)
-
-
-def test_a_filter_that_is_not_there(table: Table) -> None:
-    for decide in (
-        lambda: filters.decide_enable(table.filters, G, F),
-        lambda: filters.decide_rollback(table.filters, G, F),
-        lambda: filters.decide_disable(table.filters, G, F),
-        lambda: filters.decide_policy(table.filters, G, F, "hold"),
-        lambda: filters.decide_quarantine(table.filters, G, F, 1, ""),
-        lambda: filters.decide_delete(table.filters, G, F),
-        lambda: filters.decide_skip(table.filters, skip()),
-    ):
-        with pytest.raises(Rejected, match="group g has no filter f") as found:
-            decide()
-        assert found.value.wire_code == Code.QUERY_NOT_FOUND
-
-
-def test_a_policy(table: Table) -> None:
-    table.upload("one")
-    wanted = filters.decide_policy(table.filters, G, F, "skip")
-    assert table.apply(wanted) == [FilterPolicySet(G, F, FilterPolicy.SKIP, FilterPolicy.HOLD)]
-    assert filters.decide_policy(table.filters, G, F, "skip") == []
-    for wrong in ("drop", "", None):
-        with pytest.raises(BadRequest, match="is not a filter policy"):
-            filters.decide_policy(table.filters, G, F, wrong)
-
-
-def test_quarantine_and_return(table: Table) -> None:
-    table.upload("one")
-    reason = "it\ndied " + "x" * FILTER_REASON_LENGTH_MAX
-    [event] = table.apply(filters.decide_quarantine(table.filters, G, F, 1, reason, "h:1"))
-    assert isinstance(event, FilterQuarantined)
-    assert (event.reason[:9], len(event.reason)) == ("it died x", FILTER_REASON_LENGTH_MAX)
-    assert event.server == "h:1"
-    assert table.one.active == 1, "it still is the group's choice, and must not run"
-    assert filters.decide_quarantine(table.filters, G, F, 1, "again") == []
-    assert table.apply(filters.decide_enable(table.filters, G, F, 1)) == [
-        FilterReleased(G, F, 1, event.reason)
-    ]
-    assert table.one.quarantined == {}
-
-
-def test_a_quarantine_that_comes_too_late_is_harmless(table: Table) -> None:
-    table.upload("one")
-    table.upload("two")
-    assert types(table.apply(filters.decide_quarantine(table.filters, G, F, 1, "it died"))) == [
-        "FilterQuarantined"
-    ]
-    assert table.one.active == 2
-    assert 2 not in table.one.quarantined
-    assert filters.decide_quarantine(table.filters, G, F, 9, "it died") == [], "it is gone"
-    table.apply(filters.decide_disable(table.filters, G, F))
-    with pytest.raises(BadRequest, match="give a version"):
-        filters.decide_quarantine(table.filters, G, F, None, "which?")
-
-
 def skip(*offsets: int, version: int = 1) -> FilterMessagesSkipped:
     return FilterMessagesSkipped(G, F, version, "T", 0, offsets, "it raised", "h:1")
-
-
-@pytest.mark.feature("F243")
-def test_messages_are_passed_over_only_as_the_policy_says(table: Table) -> None:
-    table.upload("one")
-    with pytest.raises(Rejected, match="is hold, so messages must not be skipped"):
-        filters.decide_skip(table.filters, skip(7))
-    table.apply(filters.decide_policy(table.filters, G, F, "skip"))
-    for wrong in (skip(), skip(-1), skip(*range(FILTER_SKIP_OFFSETS_MAX + 1))):
-        with pytest.raises(BadRequest, match="between 1 and 1024"):
-            filters.decide_skip(table.filters, wrong)
-    version = table.filters.version
-    table.apply(filters.decide_skip(table.filters, skip(7, 9)))
-    assert table.one.skipped == 2
-    assert table.filters.version == version, "how filters run has not changed"
-    with pytest.raises(Rejected, match="is no longer active"):
-        filters.decide_skip(table.filters, skip(7, version=2))
-    table.apply(filters.decide_quarantine(table.filters, G, F, 1, "it died"))
-    with pytest.raises(Rejected, match="is no longer active"):
-        filters.decide_skip(table.filters, skip(10))
-
-
-def test_a_version_number_never_comes_again(table: Table) -> None:
-    table.upload("one")
-    table.upload("two")
-    table.apply(filters.decide_delete(table.filters, G, F))
-    assert (len(table.filters), table.filters.source_bytes) == (0, 0)
-    table.upload("three")
-    assert table.one.active == 3
-    assert table.filters.retired == {}
 
 
 def test_names_of_deleted_filters_are_remembered_for_long_and_not_for_ever(table: Table) -> None:
@@ -301,18 +132,6 @@ def test_names_of_deleted_filters_are_remembered_for_long_and_not_for_ever(table
         table.apply(filters.decide_delete(table.filters, G, f"f{number}"))
     assert len(table.filters.retired) == FILTER_NAMES_REMEMBERED_MAX
     assert (G, "f0") not in table.filters.retired
-
-
-def test_a_groups_filters_go_with_it(table: Table) -> None:
-    table.apply([GroupPut(GroupConfig(G))])
-    table.upload("one", "b")
-    table.upload("one", "a")
-    commits = Commits(table.state.progress)
-    gone = decide_delete_group(table.state, commits, G, remove_offset=False)
-    assert types(gone) == ["FilterDeleted", "FilterDeleted", "GroupDeleted"]
-    assert [event.aggregate for event in gone] == ["filter/g/a", "filter/g/b", "group/g"]
-    table.apply(gone)
-    assert len(table.filters) == 0
 
 
 # -- as bytes, and rebuilt -------------------------------------------------------------------------

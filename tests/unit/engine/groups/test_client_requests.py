@@ -10,7 +10,12 @@ from kourou.engine.effects import Effect
 from kourou.engine.groups.client_requests import TOKENS, ClientRequests
 from kourou.errors import MessageIllegal, Throttled, TimedOut, UnknownOutcome
 from kourou.model import limits
-from kourou.protocol.messages.groups import GetConsumerRunningInfo
+from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
+from kourou.protocol.messages.groups import (
+    GetConsumerRunningInfo,
+    HeartBeat,
+    InvokeBrokerToGetConsumerStatus,
+)
 from kourou.runtime.core import AskClient, ClientAnswered, LogWarning, Peer
 
 REQUEST = GetConsumerRunningInfo(consumer_group="g", client_id="c")
@@ -115,3 +120,14 @@ def test_what_an_answer_cannot_do_is_a_warning() -> None:
 
 def test_the_limit_leaves_room_for_every_token() -> None:
     assert limits.CLIENT_QUESTIONS_MAX < TOKENS
+
+
+def test_a_member_that_cannot_be_asked_is_named(engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kourou.engine.groups.client_requests.CLIENT_QUESTIONS_MAX", 1)
+    for number in (1, 2):
+        beat = encode_heartbeat(HeartbeatBody(f"c{number}", consumers=(ConsumerData("g"),)))
+        engine.ask(HeartBeat(), beat, peer=number)
+    name = engine.send(InvokeBrokerToGetConsumerStatus(topic="orders", group="g"), peer=9)
+    (question,) = [effect for effect in engine.effects if isinstance(effect, AskClient)]
+    engine.handle(ClientAnswered(question.token, question.peer, body=(b"{}",)))
+    assert "requests to clients are in progress" in engine.replies[name].remark

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import pytest
-
 from kourou.engine.groups import group_table as groups
 from kourou.engine.groups.group_table import GroupAggregate
-from kourou.errors import BadRequest, Code, GroupNotFound, Rejected
 from kourou.events.control_events import Event, GroupDeleted, GroupPut
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import DataVersion
@@ -19,10 +14,6 @@ def apply(state: GroupAggregate, events: list[Event], at_ms: int = 1) -> GroupAg
         assert isinstance(event, GroupPut | GroupDeleted)
         groups.evolve(state, event, at_ms)
     return state
-
-
-def with_group(config: GroupConfig) -> GroupAggregate:
-    return apply(GroupAggregate(), [GroupPut(config)])
 
 
 def test_a_broker_makes_the_groups_of_4_9_8_at_start():
@@ -38,70 +29,6 @@ def test_a_broker_makes_the_groups_of_4_9_8_at_start():
     ]
     assert all(each.consume_broadcast_enable for each in state)
     assert groups.decide_start(state) == []
-
-
-@pytest.mark.feature("F332")
-def test_a_group_is_made_when_a_consumer_names_it_unless_that_is_off():
-    assert groups.decide_auto_create(GroupAggregate(), "g", enabled=True) == [
-        GroupPut(GroupConfig("g"))
-    ]
-    with pytest.raises(GroupNotFound, match="autoCreateSubscriptionGroup") as refused:
-        groups.decide_auto_create(GroupAggregate(), "g", enabled=False)
-    assert refused.value.wire_code == Code.SUBSCRIPTION_GROUP_NOT_EXIST
-    assert groups.decide_auto_create(with_group(GroupConfig("g")), "g", enabled=False) == []
-
-
-def test_system_groups_are_made_in_any_case():
-    made = groups.decide_auto_create(GroupAggregate(), "CID_RMQ_SYS_TRANS", enabled=False)
-    assert made == [GroupPut(GroupConfig("CID_RMQ_SYS_TRANS"))]
-
-
-def test_a_change_knows_what_was_before_and_no_change_is_no_event():
-    before = GroupConfig("g")
-    state = with_group(before)
-    after = replace(before, consume_enable=False, retry_max_times=3)
-    assert groups.decide_put(state, after) == [GroupPut(after, before)]
-    assert groups.decide_put(state, before) == []
-
-
-@pytest.mark.parametrize(
-    "wanted",
-    [
-        GroupConfig(""),
-        GroupConfig("a b"),
-        GroupConfig("g" * 121),
-        GroupConfig("g", retry_queue_nums=-1),
-        GroupConfig("g", retry_queue_nums=20_000),
-        GroupConfig("g", retry_max_times=-1),
-        GroupConfig("g", retry_max_times=2**31),
-        GroupConfig("g", broker_id=-1),
-        GroupConfig("g", which_broker_when_consume_slowly=-1),
-    ],
-)
-def test_what_is_out_of_range_is_refused(wanted: GroupConfig):
-    with pytest.raises(BadRequest):
-        groups.decide_put(GroupAggregate(), wanted)
-
-
-def test_names_that_differ_only_in_case_are_refused():
-    state = with_group(GroupConfig("Billing"))
-    with pytest.raises(Rejected, match="existing group Billing"):
-        groups.decide_put(state, GroupConfig("billing"))
-    with pytest.raises(Rejected, match="existing group Billing"):
-        groups.decide_auto_create(state, "BILLING", enabled=True)
-
-
-def test_deleting_names_what_was_there_and_whether_progress_goes_too():
-    config = GroupConfig("g", retry_max_times=2)
-    made = groups.decide_delete(with_group(config), "g", remove_offset=True)
-    assert made == [GroupDeleted(config, remove_offset=True)]
-    assert groups.decide_delete(GroupAggregate(), "g", remove_offset=True) == []
-
-
-@pytest.mark.parametrize("name", ["TOOLS_CONSUMER", "CID_RMQ_SYS_ANY"])
-def test_system_groups_are_not_deleted(name: str):
-    with pytest.raises(Rejected, match="is internal and cannot be deleted"):
-        groups.decide_delete(GroupAggregate(), name, remove_offset=False)
 
 
 def test_every_change_makes_a_new_data_version_and_a_copy_stays_behind():

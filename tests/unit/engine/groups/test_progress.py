@@ -6,7 +6,7 @@ import pytest
 
 from kourou.engine.groups import progress
 from kourou.engine.groups.progress import Commits, ConsumerProgress
-from kourou.errors import BadRequest, Rejected
+from kourou.errors import BadRequest
 from kourou.events.control_events import (
     Event,
     GroupDeleted,
@@ -17,8 +17,6 @@ from kourou.events.control_events import (
     encode_event,
 )
 from kourou.model.limits import PROGRESS_EVENT_ENTRIES_MAX
-from kourou.model.subscription import GroupConfig
-from kourou.model.topic import TopicConfig
 
 
 def apply(state: ConsumerProgress, events: list[Event]) -> None:
@@ -34,27 +32,6 @@ def progress_and_commits(
     return state, Commits(state, 5_000)
 
 
-def test_commits_are_in_force_at_once_and_recorded_once_per_group_and_interval():
-    state, commits = progress_and_commits()
-    commits.commit("g", "T", 0, 5)
-    commits.commit("g", "T", 1, 7)
-    commits.commit("h", "T", 0, 1)
-    assert commits.offset("g", "T", 1) == 7
-    assert state.table == {}
-    assert commits.due(1_000) == []
-    assert commits.due(5_999) == []
-    commits.commit("g", "T", 0, 6)
-    events = commits.due(6_000)
-    assert events == [
-        ProgressRecorded("g", {"T": {0: 6, 1: 7}}),
-        ProgressRecorded("h", {"T": {0: 1}}),
-    ]
-    apply(state, events)
-    assert state.table == {"g": {"T": {0: 6, 1: 7}}, "h": {"T": {0: 1}}}
-    assert commits.unrecorded_groups == 0
-    assert commits.due(60_000) == []
-
-
 def test_only_what_moved_is_recorded():
     state, commits = progress_and_commits({"g": {"T": {0: 6, 1: 7}}})
     commits.commit("g", "T", 1, 7)
@@ -62,22 +39,6 @@ def test_only_what_moved_is_recorded():
     commits.commit("g", "T", 1, 8)
     assert commits.record() == [ProgressRecorded("g", {"T": {1: 8}})]
     assert state.table["g"]["T"] == {0: 6, 1: 7}
-
-
-def test_a_lower_offset_replaces_a_higher_one():
-    state, commits = progress_and_commits({"g": {"T": {0: 6}}})
-    commits.commit("g", "T", 0, 2)
-    assert commits.offset("g", "T", 0) == 2
-    apply(state, commits.record())
-    assert state.offset("g", "T", 0) == 2
-
-
-@pytest.mark.parametrize(("queue", "offset"), [(0, -1), (0, 2**63), (-1, 0), (2**31, 0)])
-def test_what_is_no_offset_is_refused_and_changes_nothing(queue: int, offset: int):
-    _, commits = progress_and_commits()
-    with pytest.raises(BadRequest):
-        commits.commit("g", "T", queue, offset)
-    assert commits.unrecorded_groups == 0
 
 
 def test_commits_that_the_log_did_not_take_are_recorded_again():
@@ -118,38 +79,6 @@ def test_a_bad_reset_is_refused(group: str, topic: str, offsets: dict[int, int |
         progress.decide_reset(commits, group, topic, offsets)
 
 
-def test_cloning_gives_another_group_the_offsets_in_force():
-    state, commits = progress_and_commits(
-        {"a": {"T": {0: 4, 1: 5}, "U": {0: 1}, "%RETRY%a": {0: 9}}}
-    )
-    commits.commit("a", "T", 1, 6)
-    commits.commit("b", "T", 0, 4)
-    apply(state, progress.decide_clone(commits, "a", "b", "T"))
-    assert commits.queues("b", "T") == {0: 4, 1: 6}
-    assert commits.topics("b") == ["T"]
-    apply(state, progress.decide_clone(commits, "a", "b"))
-    assert commits.topics("b") == ["T", "U"]
-    with pytest.raises(Rejected):
-        progress.decide_clone(commits, "a", "a")
-
-
-def test_a_deleted_topic_takes_all_progress_in_it():
-    state, commits = progress_and_commits({"g": {"T": {0: 1}, "U": {0: 1}}, "h": {"T": {0: 2}}})
-    commits.commit("i", "T", 0, 3)
-    apply(state, [TopicDeleted(TopicConfig("T"))])
-    assert state.table == {"g": {"U": {0: 1}}}
-    assert commits.groups() == ["g"]
-
-
-def test_a_deleted_group_keeps_its_progress_unless_asked():
-    state, commits = progress_and_commits({"g": {"T": {0: 1}}})
-    commits.commit("g", "T", 0, 2)
-    apply(state, [GroupDeleted(GroupConfig("g"))])
-    assert commits.offset("g", "T", 0) == 2
-    apply(state, [GroupDeleted(GroupConfig("g"), remove_offset=True)])
-    assert commits.offset("g", "T", 0) is None
-
-
 def test_questions_see_recorded_and_unrecorded_progress():
     _, commits = progress_and_commits({"g": {"T": {0: 1}}})
     commits.commit("h", "U", 0, 2)
@@ -172,7 +101,7 @@ def test_a_group_with_very_many_queues_is_recorded_in_several_events():
     events = commits.record()
     assert len(events) == 2
     apply(state, [decode_event(encode_event(event), "") for event in events])
-    assert commits.unrecorded_groups == 0
+    assert commits.record() == []
     assert len(state.table["g"]["T"]) == PROGRESS_EVENT_ENTRIES_MAX
     assert state.table["g"]["U"] == {0: 1}
     assert max(len(encode_event(event)) for event in events) < 4 * 1024 * 1024

@@ -24,30 +24,11 @@ def record(locks: QueueLocks) -> LockOwners:
     return owners
 
 
-def test_one_holder_a_group(locks) -> None:
-    assert locks.lock(0, "g", "a", [Q1, Q0]) == [Q1, Q0]
-    assert locks.lock(0, "g", "b", [Q0, Q1, Q2]) == [Q2]
-    assert locks.lock(0, "other", "b", [Q0]) == [Q0]
-    assert [locks.holder(0, "g", place) for place in (Q0, Q1, Q2)] == ["a", "a", "b"]
-    assert locks.counts() == {"g": 3, "other": 1}
-
-
 def test_a_lock_lives_sixty_seconds_from_its_last_refresh(locks) -> None:
     locks.lock(0, "g", "a", [Q0, Q1])
     assert locks.lock(LIFE_MS, "g", "b", [Q0]) == []
     assert locks.lock(LIFE_MS, "g", "a", [Q0]) == [Q0]
     assert locks.lock(LIFE_MS + 1, "g", "b", [Q0, Q1]) == [Q1], "Q0 was refreshed"
-    assert locks.holder(2 * LIFE_MS + 1, "g", Q0) is None
-
-
-def test_only_the_holder_gives_back(locks) -> None:
-    locks.lock(0, "g", "a", [Q0])
-    assert locks.lock(0, "g", "b", [Q0]) == []
-    assert locks.unlock(0, "g", "c", [Q0, Q1]) == {}
-    assert locks.holder(0, "g", Q0) == "a"
-    assert locks.unlock(0, "g", "a", [Q0]) == {"b": None}, "who waited is told"
-    assert locks.lock(0, "g", "b", [Q0]) == [Q0]
-    assert locks.unlock(0, "g", "b", [Q0]) == {}, "once"
 
 
 def test_lapsing(locks) -> None:
@@ -74,18 +55,6 @@ def test_the_table_is_limited(locks, monkeypatch) -> None:
     with pytest.raises(Throttled):
         locks.lock(0, "g", "a", [Q0, Q1, Q2])
     assert locks.lock(0, "g", "a", [Q0, Q1]) == [Q0, Q1], "what there is can be refreshed"
-
-
-def test_only_changes_of_holders_are_recorded(locks) -> None:
-    locks.lock(0, "g", "a", [Q0, Q1])
-    assert list(locks.unrecorded()) == [QueueLocksChanged("g", {"T": {0: "a", 1: "a"}})]
-    locks.lock(20_000, "g", "a", [Q0, Q1])
-    locks.lock(20_000, "g", "b", [Q0])
-    assert list(locks.unrecorded()) == []
-    locks.unlock(20_000, "g", "a", [Q0])
-    locks.lock(20_000, "g", "b", [Q0])
-    locks.expire(20_001 + LIFE_MS)
-    assert list(locks.unrecorded()) == [QueueLocksChanged("g", {"T": {0: None, 1: None}})]
 
 
 def test_what_could_not_be_recorded_stays_to_be_recorded(locks, monkeypatch) -> None:

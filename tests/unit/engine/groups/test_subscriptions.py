@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from kourou.engine.groups.subscriptions import GroupSubscriptions, check_pull, signature
-from kourou.errors import Code, NoPermission, Rejected
+from kourou.engine.groups.subscriptions import GroupSubscriptions, signature
 from kourou.model.subscription import SQL92, MessageModel, Subscription
 
 CLUSTERING = MessageModel.CLUSTERING
@@ -120,37 +119,3 @@ def test_the_message_model_is_part_of_it():
     group = GroupSubscriptions()
     put(group, ("a", 1), sub("T"))
     assert group.differing(("b", 2), signature(MessageModel.BROADCASTING, [sub("T")])) == ("a", 1)
-
-
-def pull(known: Subscription | None, **changes: object) -> Subscription:
-    wanted = {"wanted_version": 5, "model": CLUSTERING, "broadcast_enabled": True, **changes}
-    return check_pull("g", "T", known, **wanted)  # type: ignore[arg-type]  # per-test keywords
-
-
-def test_a_pull_without_subscription_uses_the_known_one():
-    known = sub("T", version=5)
-    assert pull(known) is known
-    by_properties = Subscription("T", "x > 1", SQL92, version=5)
-    assert pull(by_properties) is by_properties
-    assert pull(known, wanted_version=4) is known
-
-
-@pytest.mark.parametrize(
-    ("known", "changes", "code"),
-    [
-        (None, {}, Code.SUBSCRIPTION_NOT_EXIST),
-        (sub("T", version=4), {}, Code.SUBSCRIPTION_NOT_LATEST),
-        (
-            sub("T", version=5),
-            {"model": MessageModel.BROADCASTING, "broadcast_enabled": False},
-            Code.NO_PERMISSION,
-        ),
-    ],
-)
-def test_a_pull_is_refused_with_rocketmqs_code(
-    known: Subscription | None, changes: dict[str, object], code: Code
-):
-    with pytest.raises(Rejected) as refused:
-        pull(known, **changes)
-    assert refused.value.wire_code == code
-    assert isinstance(refused.value, NoPermission) == (code == Code.NO_PERMISSION)

@@ -1,6 +1,5 @@
 """Every corrected pull is noted in OFFSET_MOVED_EVENT, within limits, and none is spoiled by it."""
 
-import msgspec
 import pytest
 
 from kourou.engine.effects import Append
@@ -11,9 +10,8 @@ from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.status_bodies import OffsetMoved, decode_offset_moved
 from kourou.protocol.messages.broker_admin import DeleteTopicInBroker
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
-from kourou.protocol.messages.pulls import PullFlag, PullMessage
 from kourou.runtime.core import LogWarning, Reply, Tick
-from kourou_rigs.engine import Engine
+from kourou_rigs.engine import Engine, pull
 
 TOPIC = "OFFSET_MOVED_EVENT"
 
@@ -27,20 +25,6 @@ def filled(engine, draft, records) -> Engine:
     return engine
 
 
-def pull(offset: int, queue_id: int = 0, group: str = "g", wait_ms: int = 0) -> PullMessage:
-    flags = PullFlag.SUBSCRIPTION | (PullFlag.SUSPEND if wait_ms else PullFlag(0))
-    return PullMessage(
-        consumer_group=group,
-        topic="orders",
-        queue_id=queue_id,
-        queue_offset=offset,
-        max_msg_nums=32,
-        sys_flag=int(flags),
-        suspend_timeout_millis=wait_ms,
-        subscription="*",
-    )
-
-
 def notes(engine: Engine) -> list[OffsetMoved]:
     return [decode_offset_moved(message.body) for message in engine.stored(TOPIC)]
 
@@ -51,48 +35,6 @@ def moved(asked: int, given: int, queue_id: int = 0, group: str = "g") -> Offset
 
 def kinds(effects: list) -> list[type]:
     return [type(effect) for effect in effects if isinstance(effect, Append | Reply)]
-
-
-@pytest.mark.parametrize(
-    ("queue_id", "asked", "given"), [(0, 4, 3), (0, -1, 0), (0, 1, 2), (1, 7, 0)]
-)
-def test_a_corrected_pull_is_noted(filled, queue_id, asked, given) -> None:
-    if asked == 1:
-        del filled.store.queues["orders", 0][:2]
-        filled.store.firsts["orders", 0] = 2
-    reply = filled.ask(pull(asked, queue_id))
-    assert (reply.code, reply.header.next_begin_offset) == (Code.PULL_OFFSET_MOVED, given)
-    assert notes(filled) == [moved(asked, given, queue_id)]
-    (message,) = filled.stored(TOPIC)
-    assert message.properties == {"KEYS": "g", "TAGS": "g"}
-    assert (message.queue_id, message.born_host) == (0, ("127.0.0.1", 10911))
-    assert message.born_timestamp == message.store_timestamp == filled.wall_ms
-
-
-def test_other_answers_are_not_noted(filled) -> None:
-    codes = [filled.ask(pull(*where)).code for where in ((0,), (3,), (0, 1), (0, 9))]
-    assert codes == [Code.SUCCESS, Code.PULL_NOT_FOUND, Code.PULL_NOT_FOUND, Code.SYSTEM_ERROR]
-    assert notes(filled) == []
-
-
-def test_a_note_is_written_before_the_answer(filled) -> None:
-    _, received = filled.received(pull(4))
-    assert kinds(filled.core.handle(filled.now_ms, [received])) == [Append, Reply]
-
-
-def test_one_is_noted_a_second_for_a_group_in_a_queue(filled) -> None:
-    for _ in range(3):
-        for where in ((4,), (4, 1), (4, 0, "h")):
-            assert filled.ask(pull(*where)).code == Code.PULL_OFFSET_MOVED
-        filled.advance(300)
-    once = [moved(4, 3), moved(4, 0, 1), moved(4, 3, 0, "h")]
-    assert notes(filled) == once
-    filled.advance(99)
-    filled.ask(pull(4))
-    assert notes(filled) == once
-    filled.advance(1)
-    filled.ask(pull(5))
-    assert notes(filled) == [*once, moved(5, 3)]
 
 
 def test_so_many_are_noted_a_second_and_no_more(filled, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +116,7 @@ def test_nobody_waits_for_a_note_to_reach_the_disk(draft, records) -> None:
     engine.flush()
     assert engine.ask(pull(9)).code == Code.PULL_OFFSET_MOVED
     assert notes(engine) == [moved(9, 1)]
-    read = msgspec.structs.replace(pull(0), topic=TOPIC)
+    read = pull(topic=TOPIC)
     assert engine.ask(read).code == Code.PULL_NOT_FOUND, "but its readers do"
     engine.flush()
     assert engine.ask(read).code == Code.SUCCESS

@@ -1,101 +1,69 @@
-"""Held pulls: woken by growth, by time, by topic; never leaked."""
+"""Parked pulls are woken by growth and by time, and never leak."""
 
 import random
 
 import pytest
 
-from kourou.engine.pulls import pull_handler as holds_module
+from kourou.engine.pulls import pull_handler
 from kourou.engine.pulls.pull_handler import ParkedPull, ParkedPulls
-from kourou.runtime.core import Peer
+from kourou.runtime.core import Peer, Received, ReplyTo
+from kourou_rigs.engine import pull
 
 
 def peer(number: int) -> Peer:
     return Peer(number, "local", ("127.0.0.1", number))
 
 
-def hold(
-    number: int, target: tuple[str, int] = ("t", 0), offset: int = 5, at: int = 100
-) -> ParkedPull[int]:
-    return ParkedPull(peer(number), target, offset, at, number)
-
-
-@pytest.mark.feature("F187", "F189")
-def test_growth_wakes_only_those_who_wait_below_the_new_maximum() -> None:
-    holds: ParkedPulls[int] = ParkedPulls()
-    holds.add(hold(1, offset=5))
-    holds.add(hold(2, offset=6))
-    holds.add(hold(3, target=("t", 1), offset=5))
-    assert [h.pull for h in holds.take_advanced([("t", 0, 6)])] == [1]
-    assert [h.pull for h in holds.take_advanced([("t", 0, 7), ("t", 1, 6)])] == [2, 3]
-    assert len(holds) == 0
-
-
-@pytest.mark.feature("F187")
-def test_time_wakes_in_order_of_deadlines() -> None:
-    holds: ParkedPulls[int] = ParkedPulls()
-    for number, at in ((1, 300), (2, 100), (3, 200)):
-        holds.add(hold(number, at=at))
-    assert [h.pull for h in holds.take_expired(99)] == []
-    assert [h.pull for h in holds.take_expired(200)] == [2, 3]
-    assert [h.pull for h in holds.take_expired(10_000)] == [1]
-
-
-def test_a_lost_connection_takes_its_holds_along() -> None:
-    holds: ParkedPulls[int] = ParkedPulls()
-    holds.add(hold(1))
-    holds.add(hold(1, target=("t", 1)))
-    holds.add(hold(2))
-    holds.drop_peer(peer(1))
-    assert len(holds) == 1
-    assert [h.pull for h in holds.take_topic("t")] == [2]
-    assert holds.take_expired(10_000) == []
+def parked(number: int, *, queue_id: int = 0, offset: int = 5, at_ms: int = 100) -> ParkedPull:
+    request = pull(offset, queue_id)
+    return ParkedPull(Received(ReplyTo(peer(number), 1), request, (), 0), request, at_ms)
 
 
 def test_there_is_a_limit_and_who_leaves_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holds_module, "HOLDS_MAX", 2)
-    holds: ParkedPulls[int] = ParkedPulls()
-    holds.add(hold(1))
-    assert not holds.full
-    holds.add(hold(2))
-    assert holds.full
+    monkeypatch.setattr(pull_handler, "HOLDS_MAX", 2)
+    pulls = ParkedPulls()
+    pulls.add(parked(1))
+    assert not pulls.full
+    pulls.add(parked(2))
+    assert pulls.full
     with pytest.raises(AssertionError):
-        holds.add(hold(3))
-    holds.drop_peer(peer(1))
-    assert not holds.full
+        pulls.add(parked(3))
+    pulls.drop_peer(peer(1))
+    assert not pulls.full
 
 
 def test_random_use_never_leaks() -> None:
     rng = random.Random(7)
-    holds: ParkedPulls[int] = ParkedPulls()
-    expected: dict[int, ParkedPull[int]] = {}
-    now = 0
-    for number in range(5_000):
-        now += rng.randrange(3)
+    pulls = ParkedPulls()
+    expected: set[ParkedPull] = set()
+    now_ms = 0
+    for _ in range(5_000):
+        now_ms += rng.randrange(3)
         action = rng.random()
         if action < 0.6:
-            new = ParkedPull(
-                peer(rng.randrange(20)),
-                ("t", rng.randrange(4)),
-                rng.randrange(10),
-                now + rng.randrange(50),
-                number,
+            one = parked(
+                rng.randrange(20),
+                queue_id=rng.randrange(4),
+                offset=rng.randrange(10),
+                at_ms=now_ms + rng.randrange(50),
             )
-            holds.add(new)
-            expected[number] = new
+            pulls.add(one)
+            expected.add(one)
         elif action < 0.8:
-            queue, grown = rng.randrange(4), rng.randrange(12)
-            taken = holds.take_advanced([("t", queue, grown)])
-            want = [h for h in expected.values() if h.target[1] == queue and h.offset < grown]
-            assert {h.pull for h in taken} == {h.pull for h in want}
-            for h in taken:
-                del expected[h.pull]
+            queue_id, high = rng.randrange(4), rng.randrange(12)
+            woken = {
+                one
+                for one in expected
+                if one.target == ("orders", queue_id) and one.request.queue_offset < high
+            }
+            assert set(pulls.take_advanced([("orders", queue_id, high)])) == woken
+            expected -= woken
         elif action < 0.9:
-            gone = rng.randrange(20)
-            holds.drop_peer(peer(gone))
-            expected = {n: h for n, h in expected.items() if h.peer.id != gone}
+            gone = peer(rng.randrange(20))
+            pulls.drop_peer(gone)
+            expected = {one for one in expected if one.received.to.peer != gone}
         else:
-            for h in holds.take_expired(now):
-                assert h.deadline_ms <= now
-                del expected[h.pull]
-            assert all(h.deadline_ms > now for h in expected.values())
-        assert len(holds) == len(expected)
+            late = {one for one in expected if one.deadline_ms <= now_ms}
+            assert set(pulls.take_expired(now_ms)) == late
+            expected -= late
+        assert len(pulls) == len(expected)

@@ -6,7 +6,6 @@ import pytest
 
 from kourou.engine.policy import EffectivePolicy
 from kourou.engine.retention.disk_pressure import DiskLevel, DiskPressure
-from kourou.errors import Code, DiskFull
 
 TB = 10**12
 
@@ -43,30 +42,6 @@ def use(pressure: DiskPressure, percent: float, *, full: bool = False) -> list[s
 def test_levels(pressure: DiskPressure, percent: float, level: DiskLevel) -> None:
     use(pressure, percent)
     assert pressure.level is level
-
-
-@pytest.mark.feature("F125")
-def test_messages_are_refused_from_90_until_below_85(pressure: DiskPressure) -> None:
-    told = []
-    for percent in (89.9, 90, 95, 86, 85, 84.9, 89.9):
-        told.append(len([text for text in use(pressure, percent) if "messages are" in text]))
-        refused = percent in (90, 95, 86, 85)
-        assert pressure.refusing is refused, percent
-        if refused:
-            with pytest.raises(DiskFull, match="nothing was stored") as error:
-                pressure.check_writable()
-            assert error.value.wire_code == Code.DISK_FULL
-        else:
-            pressure.check_writable()
-    assert told == [0, 1, 0, 0, 0, 1, 0]
-
-
-def test_the_index_rests_from_95_until_below_90(pressure: DiskPressure) -> None:
-    states = []
-    for percent in (94, 95, 91, 90, 89.9, 94):
-        use(pressure, percent)
-        states.append(pressure.starving)
-    assert states == [False, True, True, True, False, False]
 
 
 def test_a_disk_that_refuses_space_is_full_whatever_its_figures_say(pressure: DiskPressure) -> None:

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from kourou.engine.effects import CleanProjections, DeleteLogBefore, DiskStarving
+from kourou.engine.effects import DeleteLogBefore
 from kourou.engine.inputs import ClosedSegment, DiskMeasured, LogShrunk, SpaceChanged
 from kourou.engine.transactions.half_messages import HALF_TARGET
 from kourou.engine.transactions.open_halves import OpenHalf
-from kourou.errors import Code
 from kourou.events.control_events import (
     Cause,
     GroupPut,
@@ -21,11 +20,8 @@ from kourou.events.control_events import (
 )
 from kourou.model.names import SCHEDULE_TOPIC
 from kourou.model.subscription import GroupConfig
-from kourou.protocol.messages.broker_admin import CleanExpiredConsumeQueue, DeleteExpiredCommitLog
-from kourou.protocol.messages.pulls import PullFlag, PullMessage
-from kourou.protocol.messages.sends import SendMessage
 from kourou.runtime.core import LogWarning
-from kourou_rigs.engine import Engine, header_of
+from kourou_rigs.engine import Engine
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -123,41 +119,6 @@ def site(engine: Engine) -> Site:
 # -- by age -------------------------------------------------------------------------------------
 
 
-@pytest.mark.feature("F120", "F121", "F126", "F341")
-def test_what_is_older_than_file_reserved_time_goes_at_the_hour(site: Site) -> None:
-    site.ages = [80 * HOUR, 72 * HOUR, 72 * HOUR - 1, HOUR, 0, 0, 0, 0]
-    assert site.look() == [], "it is not the hour"
-    site.hour = 4
-    assert site.look() == [DeleteLogBefore(2 * SEGMENT)]
-    assert site.recorded(LogDeleted) == [LogDeleted(0, 2 * SEGMENT, "expired")]
-    assert site.handler.deleted == {"expired": 2}
-
-
-@pytest.mark.feature("F120")
-def test_what_nobody_has_read_expires_too_and_is_recorded(site: Site) -> None:
-    site.place(10, SEGMENT + 10, 2 * SEGMENT + 10)
-    site.group("slow", 1)
-    site.ages = [80 * HOUR] * 4 + [0] * 8
-    site.hour = 4
-    assert site.look() == [DeleteLogBefore(3 * SEGMENT)]
-    unread = (UnreadSpan("slow", "orders", 0, 1, 3),)
-    assert site.recorded(LogDeleted) == [LogDeleted(0, 3 * SEGMENT, "expired", unread)]
-
-
-@pytest.mark.feature("F121", "F341")
-def test_file_reserved_time_may_change_while_it_runs(site: Site) -> None:
-    site.ages = [80 * HOUR, 50 * HOUR, 40 * HOUR, 0]
-    site.engine.core.parts.apply("fileReservedTime", 100)
-    site.hour = 4
-    assert site.look() == []
-    site.engine.core.parts.apply("fileReservedTime", 48)
-    assert site.look() == [], "the hour's pass found nothing"
-    site.hour = 5
-    site.look()
-    site.hour = 4
-    assert site.look() == [DeleteLogBefore(SEGMENT)]
-
-
 @pytest.mark.feature("F122", "F340")
 def test_the_hours_may_be_several_and_change(site: Site) -> None:
     site.engine.core.parts.apply("deleteWhen", "04;16")
@@ -202,22 +163,6 @@ def test_a_pass_that_found_nothing_waits_for_the_next_hour_of_deletion(site: Sit
     assert site.look() == []
 
 
-def test_one_deletion_runs_at_a_time(site: Site) -> None:
-    site.ages = [100 * HOUR] * 4
-    site.used = 80
-    assert site.look()
-    assert site.look() == []
-    site.done()
-    assert site.look()
-
-
-def test_only_what_is_flushed_and_projected_goes(site: Site) -> None:
-    site.ages = [100 * HOUR] * 4
-    site.used = 80
-    assert site.look(deletable_end=SEGMENT - 1) == []
-    assert site.look(deletable_end=SEGMENT) == [DeleteLogBefore(SEGMENT)]
-
-
 @pytest.mark.feature("F127")
 def test_dead_letters_expire_like_everything(site: Site) -> None:
     """Whole segments go, whatever topics they hold: nothing asks for a topic."""
@@ -243,94 +188,6 @@ def test_history_that_the_event_store_lacks_is_kept_while_there_is_room(site: Si
 
 
 # -- by the disk --------------------------------------------------------------------------------
-
-
-@pytest.mark.feature("F123")
-def test_an_almost_full_disk_deletes_what_is_expired_at_any_hour(site: Site) -> None:
-    site.ages = [80 * HOUR, 80 * HOUR, 0, 0]
-    site.used = 74.9
-    assert site.look() == []
-    site.used = 75
-    assert site.look() == [DeleteLogBefore(SEGMENT)]
-    site.done()
-    site.used = 75
-    assert site.look() == [DeleteLogBefore(2 * SEGMENT)]
-    site.done()
-    site.used = 84.9
-    assert site.look() == [], "what has not expired stays"
-    assert {event.reason for event in site.recorded(LogDeleted)} == {"disk"}
-
-
-@pytest.mark.feature("F125", "F351")
-def test_a_full_disk_deletes_the_oldest_by_force_and_as_little_as_helps(site: Site) -> None:
-    site.ages = [HOUR] * 20
-    site.used = 87
-    assert site.look() == [DeleteLogBefore(3 * SEGMENT)]
-    assert site.recorded(LogDeleted) == [LogDeleted(0, 3 * SEGMENT, "forced")]
-    site.done()
-    assert site.look() == []
-    site.used = 99
-    assert site.look() == [DeleteLogBefore(13 * SEGMENT)], "ten at once, then it looks again"
-
-
-@pytest.mark.feature("F125", "F351")
-def test_without_force_nothing_is_deleted_and_messages_are_refused(site: Site) -> None:
-    site.policy.change(clean_forcibly=False)
-    site.ages = [HOUR] * 20
-    site.used = 91
-    assert site.look() == []
-    assert site.look() == []
-    assert len([t for t in site.warnings() if "cleanFileForciblyEnable is false" in t]) == 1
-    assert site.engine.core.parts.pressure.refusing
-    site.ages[0] = 80 * HOUR
-    assert site.look() == [DeleteLogBefore(SEGMENT)], "what is expired goes all the same"
-
-
-def test_what_would_not_help_is_not_deleted(site: Site) -> None:
-    site.ages = [HOUR] * 5
-    site.used = 95
-    assert site.look() == []
-    assert "other data fills the disk" in site.warnings()[-1]
-
-
-def test_a_disk_that_refuses_space_gives_up_one_segment(site: Site) -> None:
-    site.ages = [HOUR] * 5
-    site.used = 30
-    assert site.look(full=True) == [DeleteLogBefore(SEGMENT)]
-    site.done()
-    assert site.look() == []
-
-
-@pytest.mark.feature("F125", "F351")
-def test_whom_force_costs_what_is_recorded_before(site: Site) -> None:
-    site.place(10, SEGMENT + 10, 2 * SEGMENT + 10, 3 * SEGMENT + 10)
-    site.group("slow", 1)
-    site.group("done", 4)
-    site.ages = [HOUR] * 4
-    site.used = 87
-    assert site.look() == [DeleteLogBefore(3 * SEGMENT)]
-    (event,) = site.recorded(LogDeleted)
-    assert event == LogDeleted(0, 3 * SEGMENT, "forced", (UnreadSpan("slow", "orders", 0, 1, 3),))
-    kinds = [type(effect).__name__ for effect in site.engine.effects]
-    last_append = max(n for n, kind in enumerate(kinds) if kind == "Append")
-    assert last_append < kinds.index("DeleteLogBefore")
-    assert "group slow (2 messages of orders)" in site.warnings()[-1]
-    assert site.handler.unread_deleted == {("orders", "slow"): 2}
-
-
-def test_what_a_group_has_not_read_stays_if_that_is_not_allowed(site: Site) -> None:
-    site.policy.change(lose_unconsumed=False)
-    site.place(10, SEGMENT + 10, 2 * SEGMENT + 10)
-    site.group("slow", 1)
-    site.ages = [HOUR] * 4
-    site.used = 87
-    assert site.look() == [DeleteLogBefore(SEGMENT)]
-    site.done()
-    assert site.look() == []
-    assert "allowLoseUnconsumed" in site.warnings()[-1]
-    assert "slow" in site.warnings()[-1]
-    site.engine.core.parts.commits.commit("slow", "orders", 0, 3)
-    assert site.look() == [DeleteLogBefore(3 * SEGMENT)]
 
 
 @pytest.mark.feature("F125", "F249")
@@ -390,114 +247,3 @@ def test_a_log_without_room_for_the_event_is_made_shorter_all_the_same(site: Sit
     site.done()
     site.look()
     assert site.recorded(LogDeleted) == [LogDeleted(0, 2 * SEGMENT, "forced")]
-
-
-@pytest.mark.feature("F125")
-def test_messages_are_refused_and_reads_go_on(site: Site, draft, records) -> None:
-    engine = site.engine
-    engine.ask(*records([draft()]))
-    site.used = 90
-    site.look()
-    header = header_of(engine.ask(*records([draft()])))
-    assert header.target_codes == [Code.DISK_FULL]
-    assert "90 % full; nothing was stored" in header.target_remarks[0]
-    header = header_of(engine.ask(*records([draft(), draft()], [("orders", 0)], [0, 0])))
-    assert header.target_codes == [Code.DISK_FULL]
-    single = SendMessage(
-        producer_group="p",
-        topic="orders",
-        default_topic="TBW102",
-        default_topic_queue_nums=4,
-        queue_id=0,
-        born_timestamp=1,
-    )
-    assert engine.ask(single, b"x").code == Code.SERVICE_NOT_AVAILABLE, "RocketMQ's word for it"
-    assert len(engine.stored("orders")) == 1
-    site.group("g", 0)
-    pull = PullMessage(
-        consumer_group="g",
-        topic="orders",
-        queue_id=0,
-        queue_offset=0,
-        max_msg_nums=9,
-        sys_flag=PullFlag.SUBSCRIPTION,
-        commit_offset=0,
-        suspend_timeout_millis=0,
-        sub_version=0,
-        subscription="*",
-        expression_type="TAG",
-    )
-    assert engine.ask(pull).code == Code.SUCCESS
-    site.used = 85
-    site.look()
-    assert header_of(engine.ask(*records([draft()]))).target_codes == [Code.DISK_FULL]
-    site.used = 84
-    site.look()
-    assert header_of(engine.ask(*records([draft()]))).target_codes == [0]
-
-
-def test_an_all_but_full_disk_is_spared_and_no_longer(site: Site) -> None:
-    for used in (94, 96, 97, 92, 89, 80):
-        site.used = used
-        site.look()
-    starved = [e.starving for e in site.engine.effects if isinstance(e, DiskStarving)]
-    assert starved == [True, False]
-
-
-# -- warnings -----------------------------------------------------------------------------------
-
-
-def test_who_has_not_read_is_named_before_it_expires(site: Site) -> None:
-    site.place(10, SEGMENT + 10)
-    site.group("slow", 0)
-    site.ages = [65 * HOUR, 0]
-    site.look()
-    assert site.recorded(UnreadExpiring) == []
-    site.tick(HOUR + 1)
-    site.look()
-    (event,) = site.recorded(UnreadExpiring)
-    assert event == UnreadExpiring(SEGMENT, 6 * HOUR - 1, (UnreadSpan("slow", "orders", 0, 0, 1),))
-    assert "group slow (1 messages of orders)" in site.warnings()[-1]
-    assert site.handler.unread_expiring == {("orders", "slow"): 1}
-    site.tick(HOUR)
-    site.look()
-    assert len(site.recorded(UnreadExpiring)) == 1, "told once"
-    site.engine.core.parts.commits.commit("slow", "orders", 0, 1)
-    site.tick(HOUR)
-    site.look()
-    assert site.handler.unread_expiring == {}, "it has caught up"
-
-
-def test_nobody_is_warned_of_what_everybody_has_read(site: Site) -> None:
-    site.place(10, SEGMENT + 10)
-    site.group("quick", 1)
-    site.ages = [71 * HOUR, 0]
-    site.look()
-    assert site.recorded(UnreadExpiring) == []
-    assert site.handler.unread_expiring == {}
-
-
-# -- asked --------------------------------------------------------------------------------------
-
-
-def test_an_operator_may_ask_for_it_at_any_hour(site: Site) -> None:
-    site.ages = [80 * HOUR] * 3 + [0]
-    assert site.look() == []
-    assert site.engine.ask(DeleteExpiredCommitLog()).code == Code.SUCCESS
-    assert site.look() == [DeleteLogBefore(3 * SEGMENT)]
-    assert site.recorded(LogDeleted)[0].reason == "asked"
-    site.done()
-    site.ages = [80 * HOUR]
-    assert site.look() == [], "asked once, done once"
-
-
-def test_asking_where_nothing_is_expired_is_forgotten(site: Site) -> None:
-    site.engine.ask(DeleteExpiredCommitLog())
-    site.look()
-    site.ages = [80 * HOUR]
-    assert site.look() == []
-
-
-def test_queues_are_cleaned_when_asked(site: Site) -> None:
-    assert site.engine.ask(CleanExpiredConsumeQueue()).code == Code.SUCCESS
-    assert CleanProjections() in site.engine.effects

@@ -13,8 +13,6 @@ from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.pulls import (
-    PullFlag,
-    PullMessage,
     QueryConsumerOffset,
     UpdateConsumerOffset,
 )
@@ -25,7 +23,7 @@ from kourou.protocol.messages.sends import (
     SendReplyMessage,
 )
 from kourou.runtime.core import LogWarning, Tick
-from kourou_rigs.engine import Engine
+from kourou_rigs.engine import Engine, pull
 from kourou_rigs.pair import Pair
 
 
@@ -43,14 +41,6 @@ def record(pair: Pair, *events) -> None:
     pair.leader.perform(parts.appends.take_done())
     pair.take()
     pair.settle()
-
-
-def pull(group: str = "g", offset: int = 0) -> PullMessage:
-    return PullMessage(
-        consumer_group=group, topic="orders", queue_id=0, queue_offset=offset, max_msg_nums=32,
-        sys_flag=int(PullFlag.SUBSCRIPTION), suspend_timeout_millis=0, subscription="*",
-        sub_version=0, expression_type="TAG",
-    )  # fmt: skip
 
 
 @pytest.mark.feature("F131", "F134")
@@ -96,10 +86,7 @@ def test_a_held_pull_is_woken_by_what_is_copied(pair, draft, records) -> None:
     pair.leader.send(UpdateAndCreateSubscriptionGroup(), b'{"groupName":"g"}')
     pair.take()
     pair.settle()
-    flags = int(PullFlag.SUBSCRIPTION | PullFlag.SUSPEND)
-    held = PullMessage(**{**asdict(pull(offset=1)), "sys_flag": flags,
-                          "suspend_timeout_millis": 9_000})  # fmt: skip
-    name = pair.follower.send(held)
+    name = pair.follower.send(pull(1, wait_ms=9_000))
     assert name not in pair.follower.replies
     pair.leader.send(request, body)
     pair.take()
@@ -216,10 +203,6 @@ def test_what_the_leader_never_had_is_to_be_cut(pair, draft, records) -> None:
     assert pair.follower.store.records == pair.leader.store.records
 
 
-def asdict(request: PullMessage) -> dict[str, object]:
-    return {name: getattr(request, name) for name in request.__struct_fields__}
-
-
 @pytest.mark.feature("F135")
 def test_a_group_that_is_new_reads_from_a_follower_and_is_made_by_none(
     pair, draft, records
@@ -230,7 +213,7 @@ def test_a_group_that_is_new_reads_from_a_follower_and_is_made_by_none(
     pair.take()
     pair.settle()
     before = pair.follower.store.end
-    reply = pair.follower.ask(pull("never-seen"))
+    reply = pair.follower.ask(pull(group="never-seen"))
     assert reply.code == Code.SUCCESS
     assert pair.follower.store.end == before
     assert "never-seen" not in pair.follower.core.parts.control.groups

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kourou.engine.effects import Append, DeleteLogBefore, SaveEpochs
+from kourou.engine.effects import DeleteLogBefore, SaveEpochs
 from kourou.engine.inputs import ClosedSegment, DiskMeasured, Fenced, LogShrunk
 from kourou.engine.ports import QuorumMember
 from kourou.engine.roles.quorum import QuorumLeaderRole
@@ -17,14 +17,12 @@ from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.pulls import (
     GetMaxOffset,
-    PullFlag,
-    PullMessage,
     SearchOffsetByTimestamp,
     UpdateConsumerOffset,
 )
 from kourou.protocol.messages.replication import Attach
 from kourou.runtime.core import Disconnected
-from kourou_rigs.engine import Engine, MemoryStore
+from kourou_rigs.engine import Engine, MemoryStore, pull
 from kourou_rigs.quorum import GivenQuorum
 
 TOPIC = UpdateAndCreateTopic(
@@ -49,15 +47,6 @@ def again(left: Engine, quorum: GivenQuorum, epoch: int) -> Engine:
     return Engine(role=QuorumLeaderRole(epoch, quorum), left=left.store)
 
 
-def pull(offset: int, **fields: object) -> PullMessage:
-    given = {
-        "consumer_group": "g", "topic": "orders", "queue_id": 0, "queue_offset": offset,
-        "max_msg_nums": 32, "sys_flag": int(PullFlag.SUBSCRIPTION), "suspend_timeout_millis": 0,
-        "subscription": "*", "sub_version": 0, "expression_type": "TAG",
-    }  # fmt: skip
-    return PullMessage(**{**given, **fields})
-
-
 # -- the epoch -------------------------------------------------------------------------------------
 
 
@@ -65,7 +54,7 @@ def pull(offset: int, **fields: object) -> PullMessage:
 def test_the_first_record_opens_the_epoch_where_the_log_ended(leader, quorum) -> None:
     end = leader.store.end
     new = again(leader, quorum, 9)
-    (append, *_) = [effect for effect in new.effects if isinstance(effect, Append)]
+    append = new.appends()[0]
     assert append.pieces[0][0] == end
     stored = next(one for one in new.stored(CONTROL_TOPIC) if one.position == end)
     recorded = decode_record_body(stored.body, offset=stored.offset, position=stored.position)
@@ -202,9 +191,8 @@ def test_only_what_is_confirmed_is_deleted(leader, quorum, draft, records) -> No
 def test_readers_get_what_is_confirmed_and_are_woken_by_it(leader, quorum, draft, records) -> None:
     leader.send(UpdateAndCreateSubscriptionGroup(), b'{"groupName":"g"}')
     leader.send(*records([draft(body=b"one")]))
-    assert leader.ask(pull(0)).code == Code.PULL_NOT_FOUND
-    flags = int(PullFlag.SUBSCRIPTION | PullFlag.SUSPEND)
-    held = leader.send(pull(0, sys_flag=flags, suspend_timeout_millis=9_000))
+    assert leader.ask(pull()).code == Code.PULL_NOT_FOUND
+    held = leader.send(pull(wait_ms=9_000))
     assert held not in leader.replies
     quorum.confirm(leader)
     assert leader.replies[held].code == Code.SUCCESS
@@ -215,8 +203,7 @@ def test_a_pull_waits_for_what_an_earlier_core_had_stored(leader, quorum, draft,
     leader.send(UpdateAndCreateSubscriptionGroup(), b'{"groupName":"g"}')
     leader.send(*records([draft()]))
     new = again(leader, quorum, 9)
-    flags = int(PullFlag.SUBSCRIPTION | PullFlag.SUSPEND)
-    held = new.send(pull(0, sys_flag=flags, suspend_timeout_millis=9_000))
+    held = new.send(pull(wait_ms=9_000))
     assert held not in new.replies
     quorum.confirm(new)
     assert new.replies[held].code == Code.SUCCESS
@@ -265,4 +252,4 @@ def test_a_group_that_starts_again_is_not_read_before_it_has_confirmed(
     fresh = GivenQuorum(member="n1", leader="n1", epoch=8)
     new = Engine(role=QuorumLeaderRole(8, fresh), left=store)
     assert new.core.parts.confirmations.confirmed == 0
-    assert new.ask(pull(0)).code == Code.PULL_NOT_FOUND
+    assert new.ask(pull()).code == Code.PULL_NOT_FOUND

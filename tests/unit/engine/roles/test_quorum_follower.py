@@ -19,11 +19,10 @@ from kourou.protocol.messages.groups import (
     UnlockBatchMq,
     UpdateAndCreateSubscriptionGroup,
 )
-from kourou.protocol.messages.pulls import PullFlag, PullMessage
 from kourou.protocol.messages.replication import TransferLeader
 from kourou.protocol.messages.sends import SendReplyMessage
 from kourou.runtime.core import MEMBERS, Peer, Received, ReplyTo, Tick
-from kourou_rigs.engine import Engine
+from kourou_rigs.engine import Engine, pull
 from kourou_rigs.quorum import GivenQuorum
 
 TOPIC = UpdateAndCreateTopic(
@@ -133,14 +132,6 @@ def test_what_another_member_passed_on_goes_no_further(group) -> None:
 # -- the copy --------------------------------------------------------------------------------------
 
 
-def pull(offset: int, flags: PullFlag = PullFlag.SUBSCRIPTION) -> PullMessage:
-    return PullMessage(
-        consumer_group="g", topic="orders", queue_id=0, queue_offset=offset, max_msg_nums=32,
-        sys_flag=int(flags), suspend_timeout_millis=9_000, subscription="*", sub_version=0,
-        expression_type="TAG",
-    )  # fmt: skip
-
-
 @pytest.mark.feature("F160")
 def test_readers_see_what_the_group_has_confirmed(group, draft, records) -> None:
     leader, follower = group.leader, group.follower
@@ -148,8 +139,8 @@ def test_readers_see_what_the_group_has_confirmed(group, draft, records) -> None
     leader.send(*records([draft()]))
     group.copy()
     assert follower.store.records == leader.store.records
-    assert follower.ask(pull(0)).code == Code.PULL_NOT_FOUND
-    held = follower.send(pull(0, PullFlag.SUBSCRIPTION | PullFlag.SUSPEND))
+    assert follower.ask(pull()).code == Code.PULL_NOT_FOUND
+    held = follower.send(pull(0, wait_ms=9_000))
     assert held not in follower.replies
     group.theirs.confirm(follower)
     assert follower.replies[held].code == Code.SUCCESS
@@ -162,9 +153,9 @@ def test_what_an_earlier_core_had_and_nobody_confirmed_is_not_read(group, draft,
     group.copy()
     role = QuorumFollowerRole(group.theirs)
     new = Engine(policy=follower.policy, role=role, left=follower.store)
-    assert new.ask(pull(0)).code == Code.PULL_NOT_FOUND
+    assert new.ask(pull()).code == Code.PULL_NOT_FOUND
     group.theirs.confirm(new)
-    assert new.ask(pull(0)).code == Code.SUCCESS
+    assert new.ask(pull()).code == Code.SUCCESS
 
 
 def test_a_reader_who_is_ahead_of_this_copy_waits_for_it(group, draft, records) -> None:
@@ -176,7 +167,7 @@ def test_a_reader_who_is_ahead_of_this_copy_waits_for_it(group, draft, records) 
     group.theirs.confirm(follower)
     reply = follower.ask(pull(3))
     assert (reply.code, reply.header.next_begin_offset) == (Code.PULL_NOT_FOUND, 3)
-    held = follower.send(pull(2, PullFlag.SUBSCRIPTION | PullFlag.SUSPEND))
+    held = follower.send(pull(2, wait_ms=9_000))
     leader.send(*records([draft(), draft()]))
     group.copy()
     group.theirs.confirm(follower)

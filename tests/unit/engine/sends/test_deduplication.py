@@ -2,7 +2,6 @@
 
 import pytest
 
-from kourou.engine.effects import Append
 from kourou.engine.inputs import StoreFailed
 from kourou.engine.ports import ANYWHERE
 from kourou.engine.sends import deduplication as repeats
@@ -11,23 +10,8 @@ from kourou.model.limits import DEADLINE_MS_MAX
 from kourou_rigs.engine import Engine, header_of
 
 
-def appends_of(engine: Engine) -> int:
-    return sum(isinstance(effect, Append) for effect in engine.effects)
-
-
 def bodies(engine: Engine, topic: str = "orders", queue_id: int = 0) -> list[bytes]:
     return [message.body for message in engine.stored(topic, queue_id)]
-
-
-@pytest.mark.feature("F176")
-def test_a_repeated_send_is_answered_with_the_originals_place(engine, draft, records) -> None:
-    one, two = draft(key="K1", body=b"1"), draft(key="K2", body=b"2")
-    first = header_of(engine.ask(*records([one])))
-    again = header_of(engine.ask(*records([one, two], attempt=2)))
-    assert first.target_offsets == [0]
-    assert again.offsets == [0, 1]
-    assert bodies(engine, "orders", 0) == [b"1", b"2"]
-    assert engine.core.parts.traffic.repeats_removed == 1
 
 
 def test_a_first_attempt_of_who_cannot_know_is_looked_up_and_nobody_elses_is(
@@ -71,14 +55,14 @@ def test_after_a_retry_other_sends_are_stored_together_as_ever(engine, draft, re
     numbers, sends = zip(
         *(engine.received(*records([draft(key=f"N{number}")])) for number in range(3)), strict=True
     )
-    appends = appends_of(engine)
+    appends = len(engine.appends())
     engine.handle(*sends)
     assert [header_of(engine.replies[number]).target_offsets for number in numbers] == [
         [2],
         [3],
         [4],
     ]
-    assert appends_of(engine) == appends + 1, "three sends, one append"
+    assert len(engine.appends()) == appends + 1, "three sends, one append"
     numbers, sends = zip(
         *(engine.received(*records([one])) for one in (draft(key="N4"), retried)), strict=True
     )
@@ -89,11 +73,11 @@ def test_after_a_retry_other_sends_are_stored_together_as_ever(engine, draft, re
 
 def test_a_retried_frame_is_one_append(engine, draft, records) -> None:
     engine.ask(*records([draft(key="other")]))
-    appends = appends_of(engine)
+    appends = len(engine.appends())
     drafts = [draft(key=f"K{number}") for number in range(5)]
     header = header_of(engine.ask(*records([*drafts, drafts[2]], attempt=2)))
     assert header.offsets == [1, 2, 3, 4, 5, 3]
-    assert appends_of(engine) == appends + 1
+    assert len(engine.appends()) == appends + 1
     assert engine.core.parts.traffic.repeats_removed == 1
 
 
@@ -109,27 +93,6 @@ def test_what_fits_of_a_retried_frame_is_stored(engine, draft, records) -> None:
     engine.core.parts.appends._allocated_end = 1 << 62
     header = header_of(engine.ask(*records(drafts, attempt=3)))
     assert header.offsets == list(range(1, 11))
-
-
-def test_the_same_key_with_another_body_is_another_message(engine, draft, records) -> None:
-    engine.ask(*records([draft(key="K", body=b"1")]))
-    engine.ask(*records([draft(key="K", body=b"2")], attempt=2))
-    assert bodies(engine, "orders", 0) == [b"1", b"2"]
-
-
-@pytest.mark.feature("F176")
-def test_both_attempts_in_one_turn_are_stored_once(engine, draft, records) -> None:
-    """After a stall, an attempt and its repeat lie in the inbox together: no index knows them."""
-    once = draft(key="K1", body=b"1")
-    engine.ask(*records([draft(key="other")]))
-    first, one = engine.received(*records([once]))
-    second, two = engine.received(*records([once], attempt=2))
-    third, three = engine.received(*records([draft(key="K2"), once], attempt=3))
-    engine.handle(one, two, three)
-    assert bodies(engine) == [b"hello", b"1", b"hello"]
-    assert header_of(engine.replies[first]).target_offsets == [1]
-    assert header_of(engine.replies[second]).offsets == [1]
-    assert header_of(engine.replies[third]).offsets == [2, 1]
 
 
 @pytest.mark.feature("F176")
@@ -166,17 +129,6 @@ def test_without_an_index_repeats_are_known_until_they_are_projected(
     assert header_of(engine.ask(*records([once], attempt=2))).offsets == [1]
 
 
-@pytest.mark.feature("F176", "F094")
-def test_a_repeat_is_answered_when_its_original_is_on_disk(draft, records) -> None:
-    engine = Engine(sync_flush=True)
-    once = draft(key="K")
-    engine.send(*records([once]))
-    again = engine.send(*records([once], attempt=2))
-    assert again not in engine.replies
-    engine.flush()
-    assert header_of(engine.replies[again]).offsets == [0]
-
-
 @pytest.mark.parametrize("sync_flush", [True, False])
 def test_after_a_failure_a_repeat_is_promised_nothing(draft, records, sync_flush) -> None:
     engine = Engine(sync_flush=sync_flush)
@@ -184,26 +136,6 @@ def test_after_a_failure_a_repeat_is_promised_nothing(draft, records, sync_flush
     engine.send(*records([once]))
     engine.handle(StoreFailed("EIO"))
     assert engine.ask(*records([once], attempt=2)).code == Code.OUTCOME_UNKNOWN
-
-
-def test_a_repeat_can_be_switched_off(engine, draft, records) -> None:
-    engine.core.parts.apply("deduplicateRetriedSends", False)
-    once = draft(key="K")
-    engine.ask(*records([once]))
-    engine.ask(*records([once], attempt=2))
-    assert len(engine.stored("orders")) == 2
-
-
-def test_messages_without_a_key_are_never_repeats(engine, draft, records) -> None:
-    for attempt in (2, 2, 1):
-        engine.ask(*records([draft()], attempt=attempt))
-    assert len(engine.stored("orders")) == 3
-
-
-def test_the_same_key_in_another_topic_is_another_message(engine, draft, records) -> None:
-    engine.ask(*records([draft(key="K")]))
-    engine.ask(*records([draft("paid", key="K")], [("paid", 0)], attempt=2))
-    assert len(engine.stored("paid")) == 1
 
 
 def test_remembered_keys_are_bounded_and_expire(monkeypatch) -> None:

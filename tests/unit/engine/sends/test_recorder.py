@@ -3,17 +3,14 @@
 import pytest
 
 from kourou.engine.control import ControlState, encode_state, evolve
-from kourou.engine.effects import Announce, Append, ConfigChanged, DropTopic
+from kourou.engine.effects import Append, ConfigChanged
 from kourou.engine.inputs import SpaceChanged
 from kourou.engine.sends.recorder import BATCH_BYTES
 from kourou.errors import DiskFull
 from kourou.events.control_events import (
     Cause,
-    GroupDeleted,
     GroupPut,
-    OffsetsReset,
     ProgressRecorded,
-    SettingChanged,
     TopicDeleted,
     TopicPut,
     decode_record_body,
@@ -31,32 +28,6 @@ def record(engine, *events):
     parts = engine.core.parts
     parts.recorder.record(events, CAUSE, engine.wall_ms)
     return parts.appends.take_done()
-
-
-@pytest.mark.parametrize(
-    ("event", "entailed"),
-    [
-        (TopicPut(TOPIC), [ConfigChanged("topics"), Announce()]),
-        (
-            TopicDeleted(TOPIC, {0: 3}),
-            [
-                ConfigChanged("topics"),
-                ConfigChanged("offsets"),
-                DropTopic("orders"),
-                Announce(),
-            ],
-        ),
-        (GroupPut(GROUP), [ConfigChanged("groups")]),
-        (GroupDeleted(GROUP, True), [ConfigChanged("groups"), ConfigChanged("offsets")]),
-        (SettingChanged("hours", 1, None), [ConfigChanged("settings")]),
-        (ProgressRecorded("g", {"orders": {0: 1}}), [ConfigChanged("offsets")]),
-        (OffsetsReset("g", "orders", {0: 1}, {0: None}), [ConfigChanged("offsets")]),
-    ],
-)
-def test_an_event_is_appended_and_then_has_its_consequences(engine, event, entailed) -> None:
-    append, *rest = record(engine, event)
-    assert isinstance(append, Append)
-    assert rest == entailed
 
 
 def test_the_record_says_who_why_and_when_and_stands_where_it_is_reported(engine) -> None:

@@ -2,33 +2,12 @@
 
 import pytest
 
-from kourou.engine.effects import Append
-from kourou.engine.inputs import RegistrationDone, StoreFailed
+from kourou.engine.inputs import StoreFailed
 from kourou.errors import Code
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
-from kourou.runtime.core import Reply
 from kourou_rigs.engine import Engine
 
 REQUEST = UpdateAndCreateTopic(topic="orders", read_queue_nums=4, write_queue_nums=4, perm=6)
-
-
-def test_the_append_comes_before_the_answer(engine) -> None:
-    _, received = engine.received(REQUEST)
-    kinds = [
-        type(effect)
-        for effect in engine.core.handle(engine.now_ms, [received, RegistrationDone(1)])
-    ]
-    assert kinds.index(Append) < kinds.index(Reply)
-
-
-@pytest.mark.feature("F094")
-def test_an_administrator_waits_for_the_disk_too() -> None:
-    engine = Engine(sync_flush=True)
-    name = engine.send(REQUEST)
-    assert name not in engine.replies
-    assert engine.flushes_wanted
-    engine.flush()
-    assert engine.replies[name].code == Code.SUCCESS
 
 
 @pytest.mark.feature("F094")

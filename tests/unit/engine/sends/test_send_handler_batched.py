@@ -4,12 +4,11 @@ import random
 
 import pytest
 
-from kourou.engine.effects import Append
 from kourou.engine.inputs import SpaceChanged
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.sends import send_handler as joint_sends
 from kourou.errors import Code
-from kourou_rigs.engine import Engine, header_of
+from kourou_rigs.engine import Engine, header_of, one_by_one, replied, together
 from kourou_rigs.records import delayed_draft
 
 
@@ -26,27 +25,6 @@ def sends(draft, records, count: int, each: int, targets=((("orders", 0)),)):
             records(blobs, targets=targets, target_of=target_of if len(targets) > 1 else ())
         )
     return made
-
-
-def appends_of(engine: Engine) -> list[Append]:
-    return [effect for effect in engine.effects if isinstance(effect, Append)]
-
-
-def replied(engine: Engine, names) -> list:
-    return [
-        (reply.code, reply.remark, reply.header)
-        for reply in (engine.replies[name] for name in names)
-    ]
-
-
-def together(engine: Engine, made, **fields) -> list:
-    turn = [engine.received(*one, **fields) for one in made]
-    engine.handle(*(received for _, received in turn))
-    return replied(engine, [name for name, _ in turn])
-
-
-def one_by_one(engine: Engine, made, **fields) -> list:
-    return replied(engine, [engine.send(*one, **fields) for one in made])
 
 
 def both(made, **options) -> tuple[Engine, Engine]:
@@ -66,9 +44,9 @@ def test_sends_of_a_turn_become_one_append_and_each_learns_its_own_places(draft,
         *sends(draft, records, 2, 1),
     ]
     joint, _ = both([*sends(draft, records, 1, 1), *sends(draft, records, 1, 1, (("bills", 0),))])
-    before = len(appends_of(joint))
+    before = len(joint.appends())
     answers = together(joint, made)
-    assert len(appends_of(joint)) == before + 1
+    assert len(joint.appends()) == before + 1
     assert all(code == Code.SUCCESS for code, _, _ in answers)
     assert [header.target_offsets for _, _, header in answers] == [
         [1],
@@ -113,7 +91,7 @@ def test_nobody_can_tell_whether_it_was_alone(draft, records, seed) -> None:
 def test_a_batch_over_a_segments_end_gives_each_its_runs(draft, records) -> None:
     made = sends(draft, records, 6, 20)
     joint, _ = both(made, segment_size=1 << 14)
-    assert len(appends_of(joint)[-1].pieces) > 1
+    assert len(joint.appends()[-1].pieces) > 1
 
 
 def test_answers_wait_for_one_flush_and_all_leave_then(draft, records) -> None:
@@ -151,9 +129,9 @@ def test_some_go_alone_and_keep_their_turn(draft, records, why) -> None:
         received.to = type(received.to)(received.to.peer, received.to.correlation, trace=trace)
     else:
         received.deadline_ms = engine.now_ms
-    before = len(appends_of(engine))
+    before = len(engine.appends())
     engine.handle(*(received for _, received in turn))
-    assert len(appends_of(engine)) == before + (3 if why == "traced" else 2)
+    assert len(engine.appends()) == before + (3 if why == "traced" else 2)
     answers = replied(engine, [name for name, _ in turn])
     offsets = [header.target_offsets[0] for code, _, header in answers if code == Code.SUCCESS]
     assert offsets == ([1, 13, 25, 37, 49] if why == "traced" else [1, 13, 25, 37])
@@ -174,9 +152,9 @@ def test_a_retried_send_makes_those_behind_it_be_compared_with_it(draft, records
 def test_while_repeats_are_looked_for_others_go_together(draft, records) -> None:
     engine = Engine()
     engine.send(*records([draft(key="first")], attempt=2))
-    before = len(appends_of(engine))
+    before = len(engine.appends())
     answers = together(engine, sends(draft, records, 2, 12))
-    assert len(appends_of(engine)) == before + 1
+    assert len(engine.appends()) == before + 1
     assert [answer.target_offsets for _, _, answer in answers] == [[1], [13]]
 
 
@@ -198,18 +176,18 @@ def test_groups_stay_below_the_limits(draft, records, monkeypatch) -> None:
     monkeypatch.setattr(joint_sends, "BATCH_MESSAGES_MAX", 25)
     joint = Engine()
     together(joint, sends(draft, records, 1, 1))
-    before = len(appends_of(joint))
+    before = len(joint.appends())
     together(joint, made)
-    assert len(appends_of(joint)) == before + 3
+    assert len(joint.appends()) == before + 3
     monkeypatch.setattr(joint_sends, "BATCH_MESSAGES_MAX", 30)
-    before = len(appends_of(joint))
+    before = len(joint.appends())
     together(joint, made)
-    assert len(appends_of(joint)) == before + 2
+    assert len(joint.appends()) == before + 2
     monkeypatch.setattr(joint_sends, "BATCH_MESSAGES_MAX", 1_000)
     monkeypatch.setattr(joint_sends, "FRAME_RECORD_BYTES_MAX", len(made[0][1]) * 3)
-    before = len(appends_of(joint))
+    before = len(joint.appends())
     together(joint, made)
-    assert len(appends_of(joint)) == before + 2
+    assert len(joint.appends()) == before + 2
 
 
 def test_a_read_only_broker_refuses_each(draft, records) -> None:
@@ -226,9 +204,9 @@ def test_sends_that_are_stored_elsewhere_share_the_append(draft, records) -> Non
         records([delayed_draft("3")] * 3),
     ]
     joint, _ = both(made)
-    before = len(appends_of(joint))
+    before = len(joint.appends())
     together(joint, made)
-    assert len(appends_of(joint)) == before + 1
+    assert len(joint.appends()) == before + 1
 
 
 def test_a_draft_that_cannot_be_delayed_is_refused_alone(draft, records) -> None:

@@ -32,51 +32,6 @@ def message(**fields: object) -> SendMessage:
     )
 
 
-@pytest.mark.feature("F047", "F164")
-def test_a_single_send_is_stored_with_the_cluster_and_without_wait(engine) -> None:
-    reply = engine.ask(
-        message(properties="TAGS\x01A\x02KEYS\x01k1 k2\x02WAIT\x01true\x02UNIQ_KEY\x01U"), b"body"
-    )
-    header = header_of(reply)
-    assert (header.queue_id, header.queue_offset) == (0, 0)
-    assert (header.region_id, header.trace_on) == ("DefaultRegion", "true")
-    found = decode_record(engine.store.records[engine.store.queues["orders", 0][0]])
-    assert found.properties == {
-        "TAGS": "A",
-        "KEYS": "k1 k2",
-        "UNIQ_KEY": "U",
-        "CLUSTER": "DefaultCluster",
-    }
-    assert found.born_host == ("127.0.0.1", 40_001)
-
-
-def test_the_number_of_attempts_is_stored_with_the_message(engine) -> None:
-    for times in (None, 0, 7):
-        engine.ask(message(reconsume_times=times), b"alone")
-        engine.ask(message(reconsume_times=times, batch=True), encode_batch([(0, b"x", b"")]))
-    assert [each.reconsume_times for each in engine.stored("orders")] == [0, 0, 0, 0, 7, 7]
-
-
-@pytest.mark.parametrize("on", [True, False])
-def test_every_answer_says_whether_to_trace(engine, on) -> None:
-    engine.core.parts.apply("traceOn", on)
-    for fields, body in (({}, b"x"), ({"batch": True}, encode_batch([(0, b"x", b"")]))):
-        header = header_of(engine.ask(message(**fields), body))
-        assert header.trace_on == ("true" if on else "false")
-
-
-def test_a_broker_that_takes_no_writes_refuses(engine) -> None:
-    engine.core.parts.apply("brokerPermission", 4)
-    reply = engine.ask(message(), b"x")
-    assert (reply.code, "does not accept messages" in reply.remark) == (Code.NO_PERMISSION, True)
-    assert ("orders", 0) not in engine.store.queues
-
-
-def test_the_broker_chooses_a_queue_when_asked_to(engine) -> None:
-    queues = {header_of(engine.ask(message(queue_id=-1), b"x")).queue_id for _ in range(8)}
-    assert queues == {0, 1, 2, 3}
-
-
 @pytest.mark.feature("F175")
 def test_an_encoded_batch_is_stored_message_by_message(engine) -> None:
     body = encode_batch([(7, b"a", b"UNIQ_KEY\x01U1"), (0, b"b", b"UNIQ_KEY\x01U2\x02")])
@@ -119,19 +74,6 @@ def test_a_batch_is_stored_as_if_its_messages_were_sent_one_by_one(count) -> Non
     assert together.store.records == alone.store.records
 
 
-def test_an_empty_body_is_a_message(engine) -> None:
-    assert engine.ask(message(), b"").code == Code.SUCCESS
-    assert bodies(engine, "orders", 0) == [b""]
-
-
-@pytest.mark.feature("F260")
-def test_the_message_id_leads_to_the_record(engine) -> None:
-    header = header_of(engine.ask(message(), b"body"))
-    host, position = decode_offset_id(header.msg_id)
-    assert host == ("127.0.0.1", 10911)
-    assert decode_record(engine.store.records[position]).body == b"body"
-
-
 def test_the_ids_of_a_batch_hold_across_segments() -> None:
     engine = Engine(segment_size=16_384)
     items = [(0, bytes([n]) * 900, b"") for n in range(40)]
@@ -140,30 +82,6 @@ def test_the_ids_of_a_batch_hold_across_segments() -> None:
     positions = [decode_offset_id(each)[1] for each in ids]
     assert positions == engine.store.queues["orders", 0]
     assert len({position // 16_384 for position in positions}) > 1
-
-
-@pytest.mark.feature("F094")
-def test_wait_false_is_answered_before_the_flush() -> None:
-    engine = Engine(sync_flush=True)
-    patient = engine.send(message(), b"x")
-    assert patient not in engine.replies
-    assert engine.ask(message(properties="WAIT\x01false"), b"y").code == Code.SUCCESS
-    assert patient not in engine.replies
-    engine.flush()
-    assert engine.replies[patient].code == Code.SUCCESS
-
-
-@pytest.mark.parametrize("batch", [True, False])
-@pytest.mark.parametrize(
-    "kind",
-    [SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_COMMIT, SysFlag.TRANSACTION_ROLLBACK],
-)
-def test_a_transaction_in_the_flags_is_refused(engine, kind, batch) -> None:
-    """The queues leave such records out: an offset given to one would be a hole."""
-    body = encode_batch([(0, b"x", b"")]) if batch else b"x"
-    reply = engine.ask(message(sys_flag=int(kind), batch=batch), body)
-    assert reply.code == Code.MESSAGE_ILLEGAL
-    assert engine.ask(message(), b"y").header.queue_offset == 0
 
 
 def test_a_topic_without_write_queues_refuses_and_the_broker_lives(engine) -> None:
@@ -190,27 +108,3 @@ def test_flags_of_host_widths_are_the_brokers_own_word(engine) -> None:
     (found,) = engine.stored("orders")
     assert found.sys_flag & flag == 0
     assert found.born_host == ("127.0.0.1", 40_001)
-
-
-@pytest.mark.feature("F172")
-def test_what_is_refused_still_says_region_and_trace(engine) -> None:
-    engine.core.parts.apply("maxMessageSize", 3)
-    engine.core.parts.apply("traceOn", False)
-    reply = engine.ask(message(), b"four")
-    assert reply.code == Code.MESSAGE_ILLEGAL
-    assert (reply.header.region_id, reply.header.trace_on) == ("DefaultRegion", "false")
-    assert engine.ask(message(properties="K\x01" + "v" * 40_000), b"").code == Code.MESSAGE_ILLEGAL
-    assert engine.ask(message(batch=True), b"").code == Code.MESSAGE_ILLEGAL
-    assert engine.ask(message(batch=True), b"\xff" * 40).code == Code.MESSAGE_ILLEGAL
-    assert engine.core.parts.traffic.refused == {int(Code.MESSAGE_ILLEGAL): 4}
-    assert "orders" not in {name for name, _ in engine.store.queues}
-
-
-@pytest.mark.feature("F051")
-def test_a_queue_being_drained_still_takes_sends_of_old_routes(engine) -> None:
-    engine.core.parts.recorder.record(
-        [TopicPut(TopicConfig("orders", 4, 2))], Cause("t"), engine.wall_ms
-    )
-    engine._perform(engine.core.parts.appends.take_done())
-    assert engine.ask(message(queue_id=3), b"x").code == Code.SUCCESS
-    assert engine.ask(message(queue_id=4), b"x").code == Code.SYSTEM_ERROR

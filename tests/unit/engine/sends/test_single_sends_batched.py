@@ -6,14 +6,13 @@ import random
 
 import pytest
 
-from kourou.engine.effects import Append
 from kourou.engine.inputs import SpaceChanged
 from kourou.engine.sends import single_sends as batched_single_sends
 from kourou.errors import Code
 from kourou.protocol.messages.pulls import GetMaxOffset
 from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.record.layout import encode_batch
-from kourou_rigs.engine import Engine, header_of
+from kourou_rigs.engine import Engine, header_of, one_by_one, together
 
 Made = tuple[SendMessage, bytes]
 
@@ -32,25 +31,6 @@ def message(body: bytes, topic: str = "orders", queue_id: int = 0, **fields: obj
     return SendMessage(**given), body  # type: ignore[arg-type]  # a test's shorthand
 
 
-def told(engine: Engine, names: list[tuple[int, int]]) -> list[object]:
-    found = (engine.replies[name] for name in names)
-    return [(reply.code, reply.remark, reply.header) for reply in found]
-
-
-def together(engine: Engine, made: list[Made]) -> list[object]:
-    turn = [engine.received(*one) for one in made]
-    engine.handle(*(received for _, received in turn))
-    return told(engine, [name for name, _ in turn])
-
-
-def one_by_one(engine: Engine, made: list[Made]) -> list[object]:
-    return told(engine, [engine.send(*one) for one in made])
-
-
-def appends_of(engine: Engine) -> list[Append]:
-    return [effect for effect in engine.effects if isinstance(effect, Append)]
-
-
 def made_of(count: int) -> list[Made]:
     return [message(b"%d" % number, queue_id=number % 4) for number in range(count)]
 
@@ -59,12 +39,12 @@ def test_sends_of_a_turn_become_one_append_and_each_learns_its_own_place() -> No
     joint, alone = Engine(), Engine()
     for engine in (joint, alone):
         engine.send(*message(b"first"))  # the topic is there
-    before = len(appends_of(joint))
+    before = len(joint.appends())
     answers = together(joint, made_of(40))
-    assert len(appends_of(joint)) == before + 1
+    assert len(joint.appends()) == before + 1
     assert answers == one_by_one(alone, made_of(40))
     assert joint.store.records == alone.store.records
-    assert {code for code, _, _ in answers} == {Code.SUCCESS}  # type: ignore[misc]  # three each
+    assert {code for code, _, _ in answers} == {Code.SUCCESS}
     assert joint.core.parts.traffic.messages_in == alone.core.parts.traffic.messages_in
 
 
@@ -122,7 +102,7 @@ def test_batches_of_a_turn_become_one_append(count: int) -> None:
     joint, alone = Engine(), Engine()
     for engine in (joint, alone):
         engine.send(*message(b"first"))
-    before = len(appends_of(joint))
+    before = len(joint.appends())
     made = [
         message(
             encode_batch([(0, b"%d %d" % (n, m), b"") for m in range(5)]),
@@ -133,9 +113,9 @@ def test_batches_of_a_turn_become_one_append(count: int) -> None:
     ] + [message(b"single")]
     answers = together(joint, made)
     assert answers == one_by_one(alone, made)
-    places = [(header.queue_id, header.queue_offset) for _, _, header in answers[:-1]]  # type: ignore[misc]  # three each
+    places = [(header.queue_id, header.queue_offset) for _, _, header in answers[:-1]]
     assert places == [(n % 4, n // 4 * 5 + (n % 4 == 0)) for n in range(count)]
-    assert len(appends_of(joint)) == before + 1
+    assert len(joint.appends()) == before + 1
     assert joint.store.records == alone.store.records
     assert joint.core.parts.traffic.messages_in["orders"] == 5 * count + 2
 
@@ -147,11 +127,11 @@ def test_a_group_has_bounds(monkeypatch, messages: int, size_bytes: int) -> None
     joint, alone = Engine(), Engine()
     for engine in (joint, alone):
         engine.send(*message(b"first"))
-    before = len(appends_of(joint))
+    before = len(joint.appends())
     items = encode_batch([(0, bytes(300), b"")] * 8)
     made = [message(items, batch=True)] * 4
     assert together(joint, made) == one_by_one(alone, made)
-    assert len(appends_of(joint)) == before + 4
+    assert len(joint.appends()) == before + 4
 
 
 def test_what_stands_between_stays_between() -> None:
@@ -170,7 +150,7 @@ def test_when_the_log_is_full_each_is_reported_so() -> None:
     engine.core.parts.appends._allocated_end = engine.store.end  # white box: no further space
     engine.handle(SpaceChanged(engine.store.end, full=True))
     answers = together(engine, made_of(10))
-    assert [code for code, _, _ in answers] == [Code.SERVICE_NOT_AVAILABLE] * 10  # type: ignore[misc]  # three each
+    assert [code for code, _, _ in answers] == [Code.SERVICE_NOT_AVAILABLE] * 10
 
 
 def test_with_sync_flush_all_wait_for_the_same_flush() -> None:

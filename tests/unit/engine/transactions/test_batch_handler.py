@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Mapping
 
 import pytest
 
-from kourou.engine.admin.history import tell_state
-from kourou.engine.control import decode_state, encode_state
 from kourou.engine.policy import BrokerPolicy
 from kourou.errors import Code
-from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC
 from kourou.model.transaction import BatchMark
 from kourou.protocol.bodies.broker_bodies import decode_decision, encode_attempts, encode_decision
 from kourou.protocol.messages.sends import (
-    AbortBatch,
     DecideBatch,
     GetBatchState,
     PrepareBatch,
@@ -28,7 +23,7 @@ from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou_rigs.engine import Engine, header_of
-from kourou_rigs.transacting import end, ops, started_again, transacting, visible
+from kourou_rigs.transacting import started_again, transacting, visible
 
 QUERY = "q-1"
 HOST = encode_host(("127.0.0.1", 40_001))
@@ -111,173 +106,6 @@ def state(engine: Engine) -> tuple[str, int, int, int]:
 
 def tick(engine: Engine, seconds: int = 2) -> None:
     engine.advance(seconds * 1_000)
-
-
-def test_winners_are_stored_and_all_others_are_as_if_they_had_never_been() -> None:
-    engine = transacting()
-    write(engine, ["lost"], partition=0, attempt="a")
-    write(engine, ["one", "two"], partition=0, attempt="b")
-    write(engine, ["three"], partition=1, attempt="c")
-    assert visible(engine) == []
-    assert prepare(engine, {0: ("b", 2), 1: ("c", 1)}) == Code.SUCCESS
-    winners = decide(engine, {0: "b", 1: "c"})
-    assert visible(engine) == []
-    assert resolve(engine, winners) == (3, 1, 0)
-    assert visible(engine) == [b"one", b"two", b"three"]
-    [first, *_] = engine.stored("orders", 0)
-    assert "KOUROU_BATCH" not in first.properties
-    assert first.properties["UNIQ_KEY"] == "q-1.0.0.b.one"
-    assert len(ops(engine)) == 4
-    assert len(engine.core.parts.transactions.halves.batches) == 0
-    assert engine.core.parts.transactions.halves.done() == (4, 4)
-    assert state(engine) == ("broker-a", 0, 0, 0)
-    assert engine.core.parts.transactions.resolved["commit"] == 3
-
-
-def test_each_step_may_be_asked_again_and_answers_as_before() -> None:
-    engine = transacting()
-    write(engine, ["one"])
-    for _ in range(2):
-        assert prepare(engine, {0: ("a", 1)}) == Code.SUCCESS
-    assert decide(engine, {0: "a"}) == {0: "a"}
-    # Somebody writes and commits it a second time: the first decision stands.
-    write(engine, ["one"], attempt="b")
-    assert decide(engine, {0: "b"}) == {0: "a"}
-    assert resolve(engine, {0: "a"}) == (1, 1, 0)
-    stored = len(engine.store.records)
-    assert resolve(engine, {0: "a"}) == (0, 0, 0)
-    assert prepare(engine, {0: ("a", 1)}) == Code.SUCCESS
-    assert decide(engine, {0: "b"}) == {}
-    assert len(engine.store.records) == stored
-    assert visible(engine) == [b"one"]
-
-
-def test_missing_messages_are_reported_before_anything_is_decided() -> None:
-    engine = transacting()
-    write(engine, ["one"])
-    for attempts in ({0: ("a", 2)}, {0: ("a", 0)}, {1: ("a", 1)}, {0: ("b", 1)}):
-        assert prepare(engine, attempts) == FAILED
-    assert state(engine)[0] == ""
-
-
-def test_only_the_coordinator_decides_and_one_batch_after_the_other() -> None:
-    engine = transacting()
-    write(engine, ["one"])
-    wrong = engine.ask(DecideBatch(query=QUERY, batch=0), encode_decision({0: "a"}, {}))
-    assert wrong.code == FAILED
-    prepare(engine, {0: ("a", 1)})
-    assert prepare(engine, {0: ("a", 1)}, coordinator="broker-b") == FAILED
-    early = engine.ask(ResolveBatch(query=QUERY, batch=0), encode_decision({0: "a"}, {}))
-    assert early.code == FAILED
-    assert visible(engine) == []
-    decide(engine, {0: "a"})
-    write(engine, ["two"], batch=1)
-    prepare(engine, {0: ("a", 1)}, batch=1)
-    later = engine.ask(DecideBatch(query=QUERY, batch=1), encode_decision({0: "a"}, {}))
-    assert later.code == FAILED
-    resolve(engine, {0: "a"})
-    assert decide(engine, {0: "a"}, batch=1) == {0: "a"}
-    resolve(engine, {0: "a"}, batch=1)
-    assert visible(engine) == [b"one", b"two"]
-    assert decide(engine, {0: "a"}, batch=0) == {}, "an earlier one is over"
-
-
-def test_what_comes_too_late_is_discarded() -> None:
-    engine = transacting()
-    write(engine, ["one"])
-    prepare(engine, {0: ("a", 1)})
-    resolve(engine, decide(engine, {0: "a"}))
-    write(engine, ["again"], attempt="b")
-    write(engine, ["next"], batch=1)
-    tick(engine)
-    assert visible(engine) == [b"one"]
-    assert len(engine.core.parts.transactions.halves.batches) == 1
-
-
-def test_an_abort_discards_what_is_not_prepared() -> None:
-    engine = transacting()
-    write(engine, ["one"], attempt="run-7.1")
-    write(engine, ["two"], attempt="run-8.1", partition=1)
-    reply = engine.ask(AbortBatch(query=QUERY, attempts="run-7."))
-    assert header_of(reply).discarded == 1
-    prepare(engine, {1: ("run-8.1", 1)})
-    assert header_of(engine.ask(AbortBatch(query=QUERY, attempts="run-8."))).discarded == 0
-    resolve(engine, decide(engine, {1: "run-8.1"}))
-    assert visible(engine) == [b"two"]
-
-
-def test_open_ones_time_out_but_not_those_that_are_prepared() -> None:
-    engine = transacting(policy=BrokerPolicy("DefaultCluster", "broker-a", batch_timeout_ms=60_000))
-    write(engine, ["kept"])
-    prepare(engine, {0: ("a", 1)})
-    write(engine, ["gone"], batch=1)
-    tick(engine, 62)
-    assert len(engine.core.parts.transactions.halves.batches) == 1
-    resolve(engine, decide(engine, {0: "a"}))
-    assert visible(engine) == [b"kept"]
-
-
-def test_nobody_is_asked_about_them_and_they_do_not_stop_questions() -> None:
-    engine = transacting()
-    write(engine, ["one"])
-    with_place = write(engine, ["two"])
-    before = len(engine.store.queues[HALF_TOPIC, 0])
-    tick(engine, 130)
-    assert len(engine.store.queues[HALF_TOPIC, 0]) == before
-    assert engine.core.parts.transactions.halves.done()[0] == 0
-    assert engine.ask(end(with_place[0], 8, group="sink")).code == FAILED
-    assert visible(engine) == []
-
-
-def test_a_delayed_row_waits_from_the_commit_on() -> None:
-    engine = transacting()
-    write(engine, ["later"], delay_level=2)
-    prepare(engine, {0: ("a", 1)})
-    assert resolve(engine, decide(engine, {0: "a"})) == (1, 0, 0)
-    assert visible(engine) == []
-    [waiting] = engine.stored(SCHEDULE_TOPIC, 1)
-    assert waiting.properties["REAL_TOPIC"] == "orders"
-    tick(engine, 6)
-    assert visible(engine) == [b"later"]
-
-
-def test_queries_are_forgotten_when_unused_or_over() -> None:
-    engine = transacting()
-    write(engine, ["one"])
-    prepare(engine, {0: ("a", 1)})
-    resolve(engine, decide(engine, {0: "a"}))
-    tick(engine, 721 * 3_600)
-    assert state(engine) == ("", -1, -1, -1)
-    write(engine, ["two"])
-    prepare(engine, {0: ("a", 1)})
-    winners = decide(engine, {0: "a"})
-    assert resolve(engine, winners, last=True) == (1, 0, 0)
-    assert state(engine) == ("", -1, -1, -1)
-    assert resolve(engine, winners, last=True) == (0, 0, 0)
-
-
-@pytest.mark.parametrize(
-    "mark",
-    ["", "q 0 0 a", "q 0 0 a 0 0", "q x 0 a 0", "q 0 -1 a 0", "q 0 0 é 0", f"{'q' * 121} 0 0 a 0"],
-)
-def test_a_mark_that_says_nothing_is_refused(mark: str) -> None:
-    engine = transacting()
-    draft = encode_draft(
-        topic=b"orders",
-        queue_id=0,
-        body=b"x",
-        properties=b"UNIQ_KEY\x01k\x02TRAN_MSG\x01true\x02KOUROU_BATCH\x01"
-        + (mark or "x").encode(),
-        born_timestamp=1,
-        born_host=HOST,
-    )
-    request = SendRecords(
-        targets=[Target("orders", 0)],
-        sizes=len(draft).to_bytes(4, "little"),
-        producer_group="sink",
-    )
-    assert engine.ask(request, draft).code == Code.SYSTEM_ERROR
-    assert engine.stored(HALF_TOPIC) == []
 
 
 def test_a_power_loss_at_any_byte_of_the_commit_loses_nothing_and_doubles_nothing() -> None:
@@ -386,20 +214,3 @@ class _Story:
     def dies(self) -> bool:
         self.crash()
         return self.chance.random() < 0.15
-
-
-def test_events_tell_the_story() -> None:
-    engine = transacting()
-    write(engine, ["one"])
-    prepare(engine, {0: ("a", 1)})
-    resolve(engine, decide(engine, {0: "a"}))
-    found = [(event.tag, event.keys) for event in engine.events()][-3:]
-    assert found == [
-        ("BatchPrepared", ("batches/q-1",)),
-        ("BatchDecided", ("batches/q-1",)),
-        ("BatchResolved", ("batches/q-1",)),
-    ]
-    told = json.loads(tell_state(engine.control, f"batches/{QUERY}"))
-    assert (told["coordinator"], told["resolved"]) == ("broker-a", 0)
-    again = decode_state(encode_state(engine.control))
-    assert again.batches == engine.control.batches == engine.control.copy().batches

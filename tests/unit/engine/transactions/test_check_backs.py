@@ -2,21 +2,16 @@
 
 import pytest
 
-from kourou.engine.inputs import SpaceChanged
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.transactions.check_backs import HALVES_PER_TICK
 from kourou.engine.transactions.half_messages import COMMIT, ROLLBACK
 from kourou.errors import Code
 from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from kourou.protocol.messages.sends import CheckTransactionState
-from kourou.protocol.record.message_id import decode_offset_id
-from kourou.protocol.record.message_record import check_record, decode_record
-from kourou.runtime.core import Disconnected, LogWarning
 from kourou_rigs.engine import Engine
 from kourou_rigs.transacting import half, join, ops, resolved, started_again, transacting, visible
 
 INTERVAL_MS = 60_000
-TIMEOUT_MS = 6_000
 
 
 def policy(**fields: object) -> BrokerPolicy:
@@ -40,69 +35,6 @@ def questions(engine: Engine) -> list[tuple[int, tuple[int, int]]]:
         asked.append((notice.peer.id, (request.tran_state_table_offset, request.commit_log_offset)))
     engine.notices.clear()
     return asked
-
-
-def warnings(engine: Engine) -> list[str]:
-    return [effect.text for effect in engine.effects if isinstance(effect, LogWarning)]
-
-
-@pytest.mark.feature("F254", "F006")
-def test_a_member_of_the_group_is_asked_about_the_half_message_as_it_knows_it() -> None:
-    engine = transacting()
-    half(engine, b"pay", properties={"TAGS": "paid", "KEYS": "k1"})
-    join(engine, 5)  # another one than the sender, which is gone
-    engine.handle(Disconnected(engine.peer(1)))
-    engine.advance(INTERVAL_MS - 1)
-    assert questions(engine) == []  # the first round begins an interval after the start
-    engine.advance(1)
-    [notice] = engine.notices
-    assert notice.peer == engine.peer(5)
-    request = notice.request
-    again = engine.stored(HALF_TOPIC)[1]
-    assert (request.tran_state_table_offset, request.commit_log_offset) == (1, again.position)
-    assert (request.msg_id, request.transaction_id) == ("U1", "U1")
-    assert decode_offset_id(request.offset_msg_id)[1] == again.position
-    [raw] = notice.body
-    assert check_record(raw, 0, len(raw), again.position).queue_offset == 1
-    message = decode_record(raw)
-    assert (message.topic, message.queue_id, message.body) == ("orders", 3, b"pay")
-    assert (message.tag, message.keys) == ("paid", ("k1",))
-    assert message.properties["PGROUP"] == "PGT"
-    assert message.properties["TRANSACTION_CHECK_TIMES"] == "1"
-    assert message.store_timestamp == again.store_timestamp
-    assert message.store_host == again.store_host
-
-
-def test_the_half_message_is_put_back_with_everything_it_had() -> None:
-    engine = transacting()
-    half(engine, properties={"TAGS": "paid"}, born_ms=1_699_999_999_000)
-    checks(engine, rounds=2)
-    first, *again = engine.stored(HALF_TOPIC)
-    assert [one.properties["TRANSACTION_CHECK_TIMES"] for one in again] == ["1", "2"]
-    for one in again:
-        assert (one.flag, one.born_timestamp, one.born_host) == (
-            first.flag,
-            first.born_timestamp,
-            first.born_host,
-        )
-        assert one.properties == {
-            **first.properties,
-            "TRANSACTION_CHECK_TIMES": one.properties["TRANSACTION_CHECK_TIMES"],
-        }
-
-
-@pytest.mark.feature("F254")
-def test_the_answer_resolves_it_by_the_place_that_the_question_named() -> None:
-    engine = transacting()
-    half(engine)
-    checks(engine, 5)
-    [(_, place)] = questions(engine)
-    assert resolved(engine, place, COMMIT) == Code.SUCCESS
-    assert (visible(engine), ops(engine)) == ([b"pay"], [b"1"])
-    [message] = engine.stored("orders", 3)
-    assert message.prepared_transaction_offset == place[1]
-    checks(engine, 5)
-    assert questions(engine) == []
 
 
 @pytest.mark.parametrize("how", [COMMIT, ROLLBACK])
@@ -134,17 +66,6 @@ def test_members_are_asked_in_turn_and_only_those_of_the_group() -> None:
     assert sorted(peer for peer, _ in questions(engine)) == [5, 5, 6, 6, 7, 7]
 
 
-def test_a_young_half_message_is_not_asked_about() -> None:
-    engine = transacting()
-    join(engine, 5)
-    engine.advance(INTERVAL_MS - TIMEOUT_MS + 1)
-    half(engine, key="young")
-    engine.advance(TIMEOUT_MS - 1)
-    assert questions(engine) == []
-    checks(engine, 5)
-    assert len(questions(engine)) == 1
-
-
 def test_the_clock_of_a_producer_does_not_matter() -> None:
     engine = transacting()
     join(engine, 5)
@@ -155,18 +76,6 @@ def test_the_clock_of_a_producer_does_not_matter() -> None:
     assert questions(engine) == []
     checks(engine, 5)
     assert len(questions(engine)) == 2
-
-
-def test_a_half_message_may_ask_not_to_be_checked_for_longer() -> None:
-    engine = transacting()
-    join(engine, 5)
-    half(engine, key="U1", properties={"CHECK_IMMUNITY_TIME_IN_SECONDS": "100"})
-    half(engine, key="U2")
-    checks(engine, 5)
-    assert [questions(engine)] == [[(5, (3, engine.stored(HALF_TOPIC)[3].position))]]
-    assert engine.stored(HALF_TOPIC)[3].properties["UNIQ_KEY"] == "U2"
-    checks(engine, 5)
-    assert len(questions(engine)) == 2  # it is 120 s old by now
 
 
 def test_an_immune_one_is_put_back_with_the_place_it_had_at_first() -> None:
@@ -191,44 +100,12 @@ def test_an_immunity_that_is_no_number_is_none(seconds: str) -> None:
     assert len(questions(engine)) == 1
 
 
-def test_after_the_last_question_there_is_time_to_answer_it_and_then_it_is_given_up() -> None:
-    engine = transacting(policy=policy(transaction_check_max=2))
-    half(engine)
-    checks(engine, 5, rounds=2)
-    assert len(questions(engine)) == 2
-    assert engine.stored(CHECK_GIVEN_UP_TOPIC) == []
-    checks(engine, 5)
-    [given_up] = engine.stored(CHECK_GIVEN_UP_TOPIC)
-    assert given_up.body == b"pay"
-    assert given_up.properties["REAL_TOPIC"] == "orders"
-    assert given_up.properties["TRANSACTION_CHECK_TIMES"] == "2"
-    assert questions(engine) == []
-    assert ops(engine) == []  # RocketMQ's: the committed offset tells that it is done
-    assert any(
-        "reached the maximum of checks" in text and "U1" in text for text in warnings(engine)
-    )
-    engine.advance(INTERVAL_MS)
-    assert len(engine.stored(CHECK_GIVEN_UP_TOPIC)) == 1
-    assert len(started_again(engine).core.parts.transactions.halves) == 0
-
-
 def test_one_older_than_what_the_log_keeps_is_given_up_without_a_question() -> None:
     engine = transacting(policy=policy(reserved_hours=1))
     half(engine, born_ms=engine.wall_ms - 3_600_001)
     checks(engine, 5)
     assert questions(engine) == []
     assert len(engine.stored(CHECK_GIVEN_UP_TOPIC)) == 1
-
-
-def test_without_a_member_a_warning_is_given_once_a_round() -> None:
-    engine = transacting()
-    for n in range(3):
-        half(engine, key=f"U{n}")
-    checks(engine)
-    told = [text for text in warnings(engine) if "has no connected producer" in text]
-    assert len(told) == 1
-    assert "PGT" in told[0]
-    assert engine.core.parts.check_backs.unasked == 3
 
 
 def test_a_round_takes_several_ticks_and_writes_each_step_at_once() -> None:
@@ -249,21 +126,6 @@ def test_a_round_takes_several_ticks_and_writes_each_step_at_once() -> None:
     assert questions(engine) == []  # those that were put back belong to the next round
     halves = engine.core.parts.transactions.halves
     assert [one.offset for one in halves] == list(range(count, 2 * count))
-
-
-def test_while_nothing_can_be_stored_nobody_is_asked_and_nothing_is_lost() -> None:
-    engine = transacting()
-    join(engine, 5)
-    half(engine)
-    engine.core.parts.appends._allocated_end = engine.store.end
-    engine.handle(SpaceChanged(engine.store.end, full=True))
-    checks(engine)
-    engine.advance(10)
-    assert questions(engine) == []
-    assert len([text for text in warnings(engine) if "cannot be checked" in text]) == 1
-    engine.handle(SpaceChanged(1 << 62, full=False))
-    engine.advance(10)
-    assert len(questions(engine)) == 1
 
 
 def test_one_whose_op_record_was_lost_is_found_out_instead_of_asked_about() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from kourou.engine.effects import Append, Effect
+from kourou.engine.effects import Effect
 from kourou.engine.inputs import SpaceChanged, StoreFailed
 from kourou.engine.transactions.half_messages import COMMIT, ROLLBACK
 from kourou.engine.transactions.transaction_handler import Alone
@@ -59,10 +59,6 @@ def one_by_one(engine: Engine, ends: list[EndTransaction]) -> list[object]:
     return told(engine, [engine.send(one) for one in ends])
 
 
-def appends_of(engine: Engine) -> list[Append]:
-    return [effect for effect in engine.effects if isinstance(effect, Append)]
-
-
 def halves(engine: Engine, count: int) -> list[tuple[int, int]]:
     return [half(engine, b"%d" % n, key=f"U{n}", queue_id=n % 4) for n in range(count)]
 
@@ -87,9 +83,9 @@ def test_ends_of_a_turn_become_one_append(count: int) -> None:
         for number, place in enumerate(halves(joint, count))
     ]
     halves(alone, count)
-    before = len(appends_of(joint))
+    before = len(joint.appends())
     answers = together(joint, ends)
-    assert len(appends_of(joint)) == before + 1
+    assert len(joint.appends()) == before + 1
     assert answers == one_by_one(alone, ends) == [(Code.SUCCESS, "")] * count
     assert joint.store.records == alone.store.records
     assert state(joint) == state(alone)
@@ -101,13 +97,13 @@ def test_ends_and_sends_that_alternate_become_one_append_each() -> None:
     """So a producer fills a turn whose threads are in both halves of their transactions."""
     engine = transacting()
     places = halves(engine, 4)
-    before = len(appends_of(engine))
+    before = len(engine.appends())
     turn = []
     for number, place in enumerate(places):
         send = half_send(engine, key=f"V{number}", queue_id=number)
         turn += [engine.received(send, b"next"), engine.received(end(place, COMMIT))]
     engine.handle(*(received for _, received in turn))
-    assert len(appends_of(engine)) == before + 2
+    assert len(engine.appends()) == before + 2
     assert {engine.replies[name].code for name, _ in turn} == {Code.SUCCESS}
     assert visible(engine) == [b"0", b"1", b"2", b"3"]
     offsets = [header_of(engine.replies[name]).queue_offset for name, _ in turn[::2]]
@@ -161,19 +157,6 @@ def test_nobody_can_tell_whether_it_was_alone(seed: int) -> None:
     assert joint.store.records == alone.store.records
     assert state(joint) == state(alone)
     assert joint.core.parts.traffic.refused == alone.core.parts.traffic.refused
-
-
-def test_an_end_that_contradicts_one_before_it_is_refused_and_touches_no_other() -> None:
-    engine = transacting()
-    first, second, third = halves(engine, 3)
-    answers = together(
-        engine,
-        [end(first, COMMIT), end(second, COMMIT), end(first, ROLLBACK), end(third, COMMIT)],
-    )
-    codes = [code for code, _ in answers]  # type: ignore[misc]  # two each
-    assert codes == [Code.SUCCESS, Code.SUCCESS, Code.SYSTEM_ERROR, Code.SUCCESS]
-    assert sorted(visible(engine)) == [b"0", b"1", b"2"]
-    assert ops(engine) == [b"0", b"1", b"2"]
 
 
 def test_a_topic_that_was_deleted_keeps_its_own_half_messages_only() -> None:
