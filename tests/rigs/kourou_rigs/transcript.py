@@ -68,7 +68,7 @@ from kourou.protocol.messages.pulls import (
 from kourou.protocol.messages.sends import EndTransaction, SendMessage, SendRecords, Target
 from kourou.protocol.record.layout import encode_batch
 from kourou.protocol.record.message_id import encode_offset_id
-from kourou.protocol.record.message_record import decode_many, encode_draft
+from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou.protocol.request import Body, Request
 from kourou.protocol.table import REQUESTS
@@ -84,6 +84,7 @@ from kourou.runtime.core import (
 )
 from kourou.settings.declaration import settings_of
 from kourou_rigs.engine import Engine
+from kourou_rigs.records import decode_many
 
 HOST = ("127.0.0.1", 10911)
 HEADERS = {spec.header.__name__: spec.header for spec in REQUESTS.values()}
