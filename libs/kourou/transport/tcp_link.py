@@ -109,6 +109,22 @@ class TcpLink(ABC, Generic[FrameT]):
             partial += bytes(min((GROWTH - 1) * len(partial), self._wanted - len(partial)))
         return count
 
+    def _feed(self, data: memoryview, frames: list[FrameT], now_ms: int) -> None:
+        """As `read`, with bytes of the stream that were received in another way."""
+        while data and (partial := self._partial) is not None:
+            size = min(len(data), self._wanted - self._filled)
+            end = self._filled + size
+            if end > len(partial):
+                partial += bytes(max(end, min(GROWTH * len(partial), self._wanted)) - len(partial))
+            partial[self._filled : end] = data[:size]
+            self._filled = end
+            data = data[size:]
+            if end == self._wanted:
+                self._partial = None
+                self._take(memoryview(partial), frames, now_ms)
+        if data:
+            self._take(data, frames, now_ms)
+
     def _take(self, view: memoryview, frames: list[FrameT], now_ms: int) -> None:
         at, wanted = self._cut(view, frames)
         if at == len(view):
@@ -184,6 +200,10 @@ class TcpLink(ABC, Generic[FrameT]):
             left -= size
             queue.popleft()
             self.queued_bytes -= size + QUEUED_OVERHEAD_BYTES
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.socket.close()
 
     def forget(self) -> None:
         """Release all buffers: the connection is over."""
