@@ -73,8 +73,9 @@ Keys *without effect* are accepted and logged as a warning."""
 REFUSED_ABOUT = """\
 These keys of RocketMQ enable features that Kourou does not have. A service does not start if one of
 them is in its file, on its command line or in its environment; `updateBrokerConfig` refuses it, and
-a client with it fails to open. A value that disables the feature is accepted. Every other key that
-begins with `tls.` is refused, whatever its value."""
+a client with it fails to open. A value that disables the feature is accepted. The keys of a service
+above take precedence: a broker reads `tls.server.mode` at its start. Every other key that begins
+with `tls.` is refused, whatever its value."""
 
 CLIENT_READING = """\
 Client settings are frozen dataclasses; none is live. `from_rocketmq(...)` and properties files use

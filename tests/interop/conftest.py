@@ -171,12 +171,16 @@ def run_client(
 
 
 @pytest.fixture
-def run_java(class_path: str, tmp_path: Path) -> Callable[[str, str], None]:
-    """`run_java(address, "sync,push")`: these scenarios, which must come out well."""
+def run_java(class_path: str, tmp_path: Path) -> Callable[..., None]:
+    """`run_java(address, "sync,push")`: these scenarios, which must come out well.
 
-    def run(address: str, names: str) -> None:
-        home = tmp_path / f"home-{names}"
-        command = _java(class_path, "java", address, names.split(","), home)
+    `options` are the JVM's; with `program="mqadmin"` the scenarios are those of mqadmin.
+    """
+
+    def run(address: str, names: str, *options: str, program: str = "java") -> None:
+        home = tmp_path / f"home-{names}-{len(options)}"
+        java, *others = _java(class_path, program, address, names.split(","), home)
+        command = [java, *options, *others]
         bad = {
             name: line["detail"]
             for name, line in run_programs([command], home).items()

@@ -99,6 +99,13 @@ class TcpLink(ABC, Generic[FrameT]):
             return len(data)
         with memoryview(partial) as view:
             count = self.socket.recv_into(view[self._filled :])
+        self._extend(count, frames, now_ms)
+        return count
+
+    def _extend(self, count: int, frames: list[FrameT], now_ms: int) -> None:
+        """Note that `count` bytes were received into the buffer of the incomplete frame."""
+        partial = self._partial
+        assert partial is not None
         self._filled += count
         if self._filled == self._wanted:
             self._partial = None
@@ -107,23 +114,6 @@ class TcpLink(ABC, Generic[FrameT]):
             # The buffer grows with the bytes received, not with the claimed size: claims cost
             # nothing.
             partial += bytes(min((GROWTH - 1) * len(partial), self._wanted - len(partial)))
-        return count
-
-    def _feed(self, data: memoryview, frames: list[FrameT], now_ms: int) -> None:
-        """As `read`, with bytes of the stream that were received in another way."""
-        while data and (partial := self._partial) is not None:
-            size = min(len(data), self._wanted - self._filled)
-            end = self._filled + size
-            if end > len(partial):
-                partial += bytes(max(end, min(GROWTH * len(partial), self._wanted)) - len(partial))
-            partial[self._filled : end] = data[:size]
-            self._filled = end
-            data = data[size:]
-            if end == self._wanted:
-                self._partial = None
-                self._take(memoryview(partial), frames, now_ms)
-        if data:
-            self._take(data, frames, now_ms)
 
     def _take(self, view: memoryview, frames: list[FrameT], now_ms: int) -> None:
         at, wanted = self._cut(view, frames)

@@ -70,11 +70,10 @@ class TlsLink(TcpLink[FrameT]):
         if not data:
             return 0
         self._incoming.write(data)
-        pieces: list[bytes] = []
         trouble: ssl.SSLError | None = None
         count = len(data)
         try:
-            self._decrypt(pieces)
+            self._decrypt(frames, now_ms)
             count = 0
         except ssl.SSLWantReadError:
             pass
@@ -83,9 +82,6 @@ class TlsLink(TcpLink[FrameT]):
         except ssl.SSLError as error:
             trouble = error
         self._queue_control()
-        if pieces:
-            plain = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            self._feed(memoryview(plain), frames, now_ms)
         if trouble is not None:
             what = "the TLS stream is broken" if self.established else "the TLS handshake failed"
             raise DecodeError(f"{what}: {why(trouble)}") from trouble
@@ -93,16 +89,28 @@ class TlsLink(TcpLink[FrameT]):
             raise DecodeError(f"{self.queued_bytes} bytes wait")
         return count
 
-    def _decrypt(self, pieces: list[bytes]) -> None:
-        """Append what the received records contain; returns if the peer ended the stream.
+    def _decrypt(self, frames: list[FrameT], now_ms: int) -> None:
+        """Take what the received records contain; returns if the peer ended the stream.
 
-        Raises SSLWantReadError when all is decrypted, and SSLError.
+        Raises SSLWantReadError when all is decrypted, SSLError, and DecodeError.
         """
+        tls = self._tls
         if not self.established:
-            self._tls.do_handshake()
+            tls.do_handshake()
             self.established = True
-        while piece := self._tls.read(RECORD_BYTES):
-            pieces.append(piece)
+        while True:
+            partial = self._partial
+            if partial is None:
+                piece = tls.read(RECORD_BYTES)
+                if not piece:
+                    return
+                self._take(memoryview(piece), frames, now_ms)
+                continue
+            with memoryview(partial) as view, view[self._filled :] as room:
+                count = tls.read(len(room), room)
+            if not count:
+                return
+            self._extend(count, frames, now_ms)
 
     def _queue_control(self) -> None:
         """Queue what TLS itself sends: the handshake, alerts, key updates."""
