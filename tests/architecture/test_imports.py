@@ -17,6 +17,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "aiohttp": ("kourou_console",),
     "alembic": ("kourou.eventstore", "kourou_spark_etl.read_model"),
     "lark": ("kourou.filtering",),
+    "cryptography": ("kourou.service", "kourou_rigs"),
     "lz4": ("kourou.protocol",),
     "msgspec": (
         "kourou",

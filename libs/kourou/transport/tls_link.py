@@ -20,6 +20,7 @@ import contextlib
 import socket as socketlib
 import ssl
 from itertools import islice
+from typing import cast
 
 from kourou.errors import DecodeError
 from kourou.runtime.core import Peer
@@ -107,7 +108,7 @@ class TlsLink(TcpLink[FrameT]):
                 self._take(memoryview(piece), frames, now_ms)
                 continue
             with memoryview(partial) as view, view[self._filled :] as room:
-                count = tls.read(len(room), room)
+                count = cast("int", tls.read(len(room), room))  # typeshed knows the other form
             if not count:
                 return
             self._extend(count, frames, now_ms)
