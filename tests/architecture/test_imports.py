@@ -18,6 +18,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "alembic": ("kourou.eventstore", "kourou_spark_etl.read_model"),
     "cryptography": ("kourou.service",),
     "lark": ("kourou.filtering",),
+    "cryptography": ("kourou.service", "kourou_rigs"),
     "lz4": ("kourou.protocol",),
     "msgspec": (
         "kourou",

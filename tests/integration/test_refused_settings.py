@@ -31,16 +31,16 @@ def test_no_service_starts_with_a_promise_that_it_does_not_keep(
     service: str, source: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "service.conf"
-    file.write_text("tls.server.mode=enforcing\n", encoding="utf-8")
+    file.write_text("tls.test.mode.enable=true\n", encoding="utf-8")
     if source == "file":
         done = started(service, "-c", str(file))
-        told = f"in {file}: tls.server.mode=enforcing is refused: Kourou does not support TLS yet"
+        told = f"in {file}: tls.test.mode.enable=true is refused: Kourou never makes a self-signed"
     elif source == "argument":
         done = started(service, "--set", "enableControllerMode=true")
         told = "on the command line: enableControllerMode=true is refused: Kourou has no controller"
     else:
         done = started(service, KOUROU_USE_TLS="true")
-        told = "in the environment: useTLS=true is refused: Kourou does not support TLS yet"
+        told = "in the environment: useTLS=true is refused: Kourou does not use TLS in its own"
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert told in line

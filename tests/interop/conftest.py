@@ -174,12 +174,14 @@ def run_client(
 def run_java(class_path: str, tmp_path: Path) -> Callable[..., None]:
     """`run_java(address, "sync,push")`: these scenarios, which must come out well.
 
-    With `client="java-binary"` the client sends binary headers.
+    `options` are the JVM's; `client` is another one: "java-binary" sends binary headers, "mqadmin"
+    runs its scenarios.
     """
 
-    def run(address: str, names: str, client: str = "java") -> None:
-        home = tmp_path / f"home-{client}-{names}"
-        command = _java(class_path, client, address, names.split(","), home)
+    def run(address: str, names: str, *options: str, client: str = "java") -> None:
+        home = tmp_path / f"home-{client}-{names}-{len(options)}"
+        java, *others = _java(class_path, client, address, names.split(","), home)
+        command = [java, *options, *others]
         bad = {
             name: line["detail"]
             for name, line in run_programs([command], home).items()

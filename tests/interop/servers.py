@@ -6,12 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from kourou.service.local_cluster import (
-    HOST,
-    ZMQ_PORT_SHIFT,
-    ClusterSettings,
-    LocalCluster,
-)
+from kourou.service.local_cluster import HOST, ZMQ_PORT_SHIFT, ClusterSettings, LocalCluster
 from kourou.service.processes import Child, free_port
 from kourou.service.secret_keys import new_key_line
 from kourou_bench.jars import fetched, read_list
@@ -45,14 +40,17 @@ def kourou_cluster(
     folder: Path,
     settings: Mapping[str, str] | None = None,
     *,
+    namesrv: Mapping[str, str] | None = None,
     brokers: int = 1,
     filter_servers: int = 0,
 ) -> Iterator[LocalCluster]:
-    """The same, for who needs more of it than an address; with further settings of the broker."""
+    """The same, for who needs more of it than an address; with further settings of either."""
     # a port that was chosen has its neighbour for the VIP channel; port 0 would have none
     port = free_port(FAST_PORT_SHIFT, ZMQ_PORT_SHIFT)
     broker = {**SETTINGS, "listenPort": str(port), **(settings or {})}
-    wanted = ClusterSettings(brokers=brokers, broker=broker, filter_servers=filter_servers)
+    wanted = ClusterSettings(
+        brokers=brokers, broker=broker, namesrv=namesrv, filter_servers=filter_servers
+    )
     with LocalCluster(folder, wanted) as cluster:
         yield cluster
 

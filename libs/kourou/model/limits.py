@@ -183,6 +183,7 @@ NAME_SERVER_LIST_BYTES_MAX = 16_384  # the body of an address server's reply
 HANDSHAKE_MS_MAX = 3_000  # a connection without a greeting is closed
 CURVE_KEYS_MAX = 10_000  # public keys in a folder: all are read when it has changed
 CURVE_FILE_BYTES_MAX = 1 << 20  # a file of keys; one key has 400 bytes
+TLS_FILE_BYTES_MAX = 1 << 20  # a PEM file; all authorities of an operating system have 220 KiB
 
 # -- the admin page ------------------------------------------------------------------------------
 ADMIN_HEADER_S_MAX = 3.0  # seconds for a request's header; slower connections are closed

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from kourou.errors import ConfigError
 
 TLS_PREFIX = "tls."
+TLS_SERVER_PREFIX = "tls.server."
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedSetting:
-    """`usual`: the accepted values, in lower case, RocketMQ's default first."""
+    """`usual`: the accepted values, in lower case, as a rule RocketMQ's default first."""
 
     usual: tuple[str, ...]
     why: str
@@ -36,8 +37,15 @@ _NO_ACCESS_KEY = (
     "Kourou has no access key in settings, and its clients would be without credentials"
 )
 _USER_KEY = "use curveKeyFile, and give its public key to a user"
-_NO_TLS = "Kourou does not support TLS yet, and bytes of RocketMQ's protocol travel in clear text"
-_CURVE = "use curveKeyFile between Kourou's own services and clients, or a TLS proxy"
+_NO_TLS = "Kourou does not use TLS in its own clients and outgoing connections"
+_CURVE = (
+    "use curveKeyFile between Kourou's own services and clients; listeners for RocketMQ's clients "
+    "have tls.server.mode"
+)
+_NO_LISTENER_TLS = (
+    "Kourou does not take it here: brokers, name servers and filter servers read it at their start"
+)
+_IN_FILE = "write it into their settings"
 _NO_COUNT = "Kourou does not wait for a number of replicas"
 _ACKS = "brokerRole=SYNC_MASTER waits for one follower, a Raft group (dLegerPeers) for a majority"
 _NO_CONTROLLER = "Kourou has no controller, and no other broker would take over"
@@ -52,10 +60,24 @@ REFUSED: Mapping[str, RefusedSetting] = {
     "secretKey": RefusedSetting(("",), _NO_ACCESS_KEY, _USER_KEY),
     "useTLS": RefusedSetting(("false",), _NO_TLS, _CURVE),
     "tls.enable": RefusedSetting(("false",), _NO_TLS, _CURVE),
-    "tls.server.mode": RefusedSetting(("disabled",), _NO_TLS, _CURVE),
-    "tls.test.mode.enable": RefusedSetting(("true",), _NO_TLS, _CURVE),
-    "tls.server.need.client.auth": RefusedSetting(("none",), _NO_TLS, _CURVE),
-    "tls.server.authClient": RefusedSetting(("false",), _NO_TLS, _CURVE),
+    "tls.server.mode": RefusedSetting(("disabled",), _NO_LISTENER_TLS, _IN_FILE),
+    "tls.server.need.client.auth": RefusedSetting(("none",), _NO_LISTENER_TLS, _IN_FILE),
+    "tls.server.authClient": RefusedSetting(("false",), _NO_LISTENER_TLS, _IN_FILE),
+    "tls.server.keyPassword": RefusedSetting(
+        ("",),
+        "Kourou takes no password in a setting, which others can read",
+        "write it to a file with mode 600, and name that in tls.server.keyPasswordFile",
+    ),
+    "tls.test.mode.enable": RefusedSetting(
+        ("false",),
+        "Kourou never makes a self-signed certificate, which everyone can imitate",
+        "name a certificate and its key in tls.server.certPath and tls.server.keyPath",
+    ),
+    "tls.config.file": RefusedSetting(
+        ("",),
+        "Kourou reads no second file of settings",
+        "write the lines of that file into the settings of the service",
+    ),
     "tls.client.authServer": RefusedSetting(("false",), _NO_TLS, _CURVE),
     "configBlackList": RefusedSetting(
         (
@@ -92,12 +114,19 @@ REFUSED: Mapping[str, RefusedSetting] = {
 """By RocketMQ's names, for broker, name server and client; a service's own settings come first."""
 
 _OTHER_TLS = RefusedSetting((), _NO_TLS, _CURVE)
+_OTHER_LISTENER_TLS = RefusedSetting(
+    (),
+    "Kourou does not have this setting, or does not take it here: brokers, name servers and filter "
+    "servers read TLS at their start",
+    "docs/reference/settings.md lists them",
+)
 
 
 def refused_setting(key: str) -> RefusedSetting | None:
     """The entry of a key for a feature that Kourou does not have; None for any other key."""
     if key.startswith(TLS_PREFIX):
-        return REFUSED.get(key, _OTHER_TLS)
+        others = _OTHER_LISTENER_TLS if key.startswith(TLS_SERVER_PREFIX) else _OTHER_TLS
+        return REFUSED.get(key, others)
     return REFUSED.get(key)
 
 

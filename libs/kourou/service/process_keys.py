@@ -8,10 +8,11 @@ from pathlib import Path
 
 from kourou.errors import ConfigError
 from kourou.service.os_processes import cores_named
-from kourou.settings.declaration import SAME, setting
+from kourou.settings.declaration import SAME, setting, settings_of
 from kourou.telemetry.logs import LogFormat
 from kourou.transport.addresses import bindable, is_loopback, join_address
 from kourou.transport.curve_keys import AllowedKeys, ClientCurve, ServerCurve, ServerKeys, read_pair
+from kourou.transport.tls import ClientAuth, ServerTls, TlsFiles, TlsMode
 
 REPLICATION_PORT_SHIFT = 10_001
 """From listenPort to the port where replicas connect, unless it is set."""
@@ -151,11 +152,51 @@ class RemotingKeys(ProcessKeys):
         "or any; empty is curveClients",
     )
 
+    tls_mode: TlsMode = setting(
+        TlsMode.DISABLED,
+        "tls.server.mode",
+        "TLS for RocketMQ's own clients, on listenPort: permissive accepts clear text, too, "
+        "enforcing does not",
+        rocketmq="permissive",
+    )
+    tls_cert_path: Path | None = setting(
+        None,
+        "tls.server.certPath",
+        "Its certificate, followed by those of intermediate authorities (PEM); read again when it "
+        "changes, as are the other files of TLS",
+        rocketmq=SAME,
+    )
+    tls_key_path: Path | None = setting(
+        None, "tls.server.keyPath", "The private key of that certificate (PEM)", rocketmq=SAME
+    )
+    tls_key_password_file: Path | None = setting(
+        None, "tls.server.keyPasswordFile", "The file with the password of an encrypted key"
+    )
+    tls_trust_cert_path: Path | None = setting(
+        None,
+        "tls.server.trustCertPath",
+        "The authorities whose client certificates are accepted (PEM)",
+        rocketmq=SAME,
+    )
+    tls_need_client_auth: ClientAuth = setting(
+        ClientAuth.NONE,
+        "tls.server.need.client.auth",
+        "Whether a client presents a certificate; one that is presented must be valid",
+        rocketmq=SAME,
+    )
+    tls_auth_client: bool = setting(
+        False,
+        "tls.server.authClient",
+        "The same as tls.server.need.client.auth=require, unless that is optional",
+        rocketmq=SAME,
+    )
+
     def check_remoting(self) -> None:
         """Raises ConfigError for an address that is open to the network without insecureNetwork.
 
-        The RocketMQ protocol is clear text, even if CURVE keys are set.
+        The RocketMQ protocol is clear text, even if CURVE keys are set, unless TLS is enforced.
         """
+        self._check_tls()
         if (self.curve_key_file is None) != (self.curve_clients is None):
             is_set = "curveClients" if self.curve_key_file is None else "curveKeyFile"
             other = "curveKeyFile" if self.curve_key_file is None else "curveClients"
@@ -174,15 +215,81 @@ class RemotingKeys(ProcessKeys):
             self.tcp_enabled
             and self.curve_key_file is not None
             and not self.insecure_network
+            and self.tls_mode is not TlsMode.ENFORCING
             and not is_loopback(bindable(host))
         ):
             raise ConfigError(
                 f"the RocketMQ listener on {host} would not be encrypted: CURVE protects only "
                 f"Kourou's own protocol",
-                hint="tcpEnable=false, or tcpBindAddress=127.0.0.1, or set insecureNetwork=true",
+                hint="tls.server.mode=enforcing, or tcpEnable=false, or tcpBindAddress=127.0.0.1, "
+                "or set insecureNetwork=true",
             )
-        if self.tcp_enabled and self.tcp_bind_address is not None:
+        if (
+            self.tcp_enabled
+            and self.tcp_bind_address is not None
+            and self.tls_mode is not TlsMode.ENFORCING
+        ):
             self._check_address("tcpBindAddress", self.tcp_bind_address)
+
+    def _check_tls(self) -> None:
+        """Raises ConfigError for TLS without its files, and for files that would have no effect."""
+        if self.tls_mode is TlsMode.DISABLED:
+            for one in settings_of(RemotingKeys):
+                if one.key.startswith("tls.") and getattr(self, one.name) != one.default:
+                    raise ConfigError(
+                        f"{one.key} is set, but TLS is disabled",
+                        hint="tls.server.mode=enforcing, or permissive to accept clear text, too; "
+                        "or remove the key",
+                    )
+            return
+        mode = f"tls.server.mode={self.tls_mode}"
+        if self.tls_cert_path is None or self.tls_key_path is None:
+            raise ConfigError(
+                f"{mode} needs tls.server.certPath and tls.server.keyPath",
+                hint="Kourou never makes a self-signed certificate, as RocketMQ does by default; "
+                "to do without TLS: tls.server.mode=disabled",
+            )
+        if not self.tcp_enabled:
+            raise ConfigError(
+                f"{mode}, but tcpEnable=false: there is no listener for RocketMQ's clients",
+                hint="remove one of the two; CURVE keys encrypt Kourou's own protocol",
+            )
+        if (self.tls_client_auth is ClientAuth.NONE) != (self.tls_trust_cert_path is None):
+            is_set, other = "tls.server.trustCertPath", "tls.server.need.client.auth"
+            if self.tls_trust_cert_path is None:
+                key = "need.client.auth" if self.tls_need_client_auth != "none" else "authClient"
+                is_set, other = f"tls.server.{key}", is_set
+            raise ConfigError(
+                f"{is_set} is set and {other} is not",
+                hint="client certificates are verified with the authorities in trustCertPath, if "
+                "need.client.auth is optional or require",
+            )
+
+    @property
+    def tls_client_auth(self) -> ClientAuth:
+        """Whether clients present certificates, by either of the two settings."""
+        if self.tls_auth_client and self.tls_need_client_auth is ClientAuth.NONE:
+            return ClientAuth.REQUIRE
+        return self.tls_need_client_auth
+
+    @property
+    def server_tls(self) -> ServerTls | None:
+        """TLS of the listeners for RocketMQ clients; None means clear text.
+
+        Raises ConfigError if the files cannot be used.
+        """
+        if self.tls_mode is TlsMode.DISABLED:
+            return None
+        assert self.tls_cert_path is not None
+        assert self.tls_key_path is not None
+        files = TlsFiles(
+            self.tls_cert_path,
+            self.tls_key_path,
+            self.tls_key_password_file,
+            self.tls_trust_cert_path,
+            self.tls_client_auth,
+        )
+        return ServerTls(files, enforcing=self.tls_mode is TlsMode.ENFORCING)
 
     @property
     def server_curve(self) -> ServerCurve | None:

@@ -38,6 +38,7 @@ from kourou.service.protocol_server import TimedReplyTo, TransportCallbacks, con
 from kourou.telemetry.metrics import Family
 from kourou.transport.remoting_server import IDLE_MS, InboundFrame, RemotingServer
 from kourou.transport.tcp_server import TcpServerStatistics
+from kourou.transport.tls import ServerTls
 
 VIP = "vip"
 """The name of a broker's second listener, to which clients send; pulls are refused there."""
@@ -79,12 +80,14 @@ class RemotingProtocol:
         *,
         insecure_network: bool = False,
         idle_ms: int = IDLE_MS,
+        tls: ServerTls | None = None,
     ) -> None:
         self._role = role
         self._callbacks = callbacks
         self._clock = clock
         self._insecure_network = insecure_network
         self._idle_ms = idle_ms
+        self._tls = tls
         self._servers: dict[str, RemotingServer] = {}
 
     def listen(self, listeners: Mapping[str, str]) -> dict[str, str]:
@@ -101,6 +104,7 @@ class RemotingProtocol:
                 listener=name,
                 insecure_network=self._insecure_network,
                 idle_ms=self._idle_ms,
+                tls=self._tls,
                 clock=self._clock,
             )
             server.start()
@@ -243,7 +247,18 @@ class RemotingProtocol:
 
     def families(self, base: Mapping[str, str]) -> list[Family]:
         """Return the connection metrics; `base` are the labels that all samples get."""
-        return connection_families(base, "remoting", self.statistics())
+        counted = self.statistics()
+        labels = [{**base, "carrier": "remoting", "listener": name} for name in counted]
+        over_tls = [each.peers_tls for each in counted.values()]
+        failed = [each.tls_handshakes_failed for each in counted.values()]
+        return [
+            *connection_families(base, "remoting", counted),
+            Family.gauge("kourou_peers_tls", samples=list(zip(labels, over_tls, strict=True))),
+            Family.counter(
+                "kourou_tls_handshakes_failed_total",
+                samples=list(zip(labels, failed, strict=True)),
+            ),
+        ]
 
 
 def _size(body: Sequence[bytes | bytearray | memoryview]) -> int:

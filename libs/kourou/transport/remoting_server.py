@@ -3,6 +3,10 @@
 A connection is closed, and the reason logged, if it is idle for `idle_ms`, if a single frame takes
 longer than that, or if its bytes are not frames.
 
+With TLS the first byte of a connection decides: 0x16 begins a handshake, 0 or 1 a frame. It is
+looked at once, before anything is read, so connections in clear text run the same code as without
+TLS. If TLS is enforced, their bytes are never read.
+
 State: soft.
 """
 
@@ -10,17 +14,23 @@ from __future__ import annotations
 
 import socket as socketlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from kourou.clock import Clock
 from kourou.errors import DecodeError
+from kourou.model import limits
 from kourou.protocol.wire.remoting import LENGTHS_BYTES, read_lengths
 from kourou.runtime.core import Peer
 from kourou.transport.tcp_link import TcpLink
-from kourou.transport.tcp_server import TcpServer
+from kourou.transport.tcp_server import TcpServer, TcpServerStatistics
+from kourou.transport.tls import ServerTls
+from kourou.transport.tls_link import TlsLink
+
+TLS_HANDSHAKE = b"\x16"
 
 _GREETINGS = {
-    b"\x16": "the peer uses TLS, which this listener does not support",
+    TLS_HANDSHAKE: "the peer uses TLS, which is disabled here (tls.server.mode)",
     b"GET ": "the peer uses HTTP",
     b"POST": "the peer uses HTTP",
     b"HEAD": "the peer uses HTTP",
@@ -63,6 +73,12 @@ class RemotingLink(TcpLink[RawFrame]):
         return at, LENGTHS_BYTES
 
 
+class RemotingTlsLink(TlsLink[RawFrame], RemotingLink):
+    """A connection that carries RocketMQ frames over TLS."""
+
+    __slots__ = ()
+
+
 def _stranger(first_bytes: bytes) -> str:
     """Return which other protocol begins with these bytes; "" if it is unknown."""
     return next((text for start, text in _GREETINGS.items() if first_bytes.startswith(start)), "")
@@ -80,7 +96,7 @@ class InboundFrame(NamedTuple):
 
 
 class RemotingServer(TcpServer[RemotingLink, RawFrame, InboundFrame]):
-    """Listens on one address for RocketMQ clients."""
+    """Listens on one address for RocketMQ clients; without `tls` in clear text only."""
 
     protocol = "tcp"
 
@@ -93,6 +109,7 @@ class RemotingServer(TcpServer[RemotingLink, RawFrame, InboundFrame]):
         listener: str = "internal",
         insecure_network: bool = False,
         idle_ms: int = IDLE_MS,
+        tls: ServerTls | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__(
@@ -101,9 +118,19 @@ class RemotingServer(TcpServer[RemotingLink, RawFrame, InboundFrame]):
             on_disconnect,
             listener=listener,
             insecure_network=insecure_network,
+            encrypted=tls is not None and tls.enforcing,
             clock=clock,
         )
         self._idle_ms = idle_ms
+        self._tls = tls
+        self._tls_failed = 0
+
+    def statistics(self) -> TcpServerStatistics:
+        """Return the counters and gauges of this listener."""
+        over_tls = sum(isinstance(link, RemotingTlsLink) for link in self._links.values())
+        return replace(
+            super().statistics(), peers_tls=over_tls, tls_handshakes_failed=self._tls_failed
+        )
 
     def _make_link(self, socket: socketlib.socket, peer: Peer) -> RemotingLink:
         return RemotingLink(socket, peer, self._clock.monotonic_ms())
@@ -112,9 +139,58 @@ class RemotingServer(TcpServer[RemotingLink, RawFrame, InboundFrame]):
         peer = link.peer
         return [InboundFrame(peer, frame) for frame in frames]
 
+    # -- TLS --------------------------------------------------------------------------------------
+
+    def _listen_to(self, link: RemotingLink) -> None:
+        if self._tls is None:
+            super()._listen_to(link)
+        else:
+            self._loop.add_reader(link.socket.fileno(), self._first_readable, link, self._tls)
+
+    def _first_readable(self, link: RemotingLink, tls: ServerTls) -> None:
+        """Decide by the first byte, which stays in the socket, what the connection carries."""
+        if not link.open:
+            return
+        try:
+            first = link.socket.recv(1, socketlib.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:  # reset: the read reports that
+            first = b""
+        if first == TLS_HANDSHAKE:
+            link = RemotingTlsLink(link.socket, link.peer, self._clock.monotonic_ms(), tls.context)
+            self._links[link.peer.id] = link
+        elif first and tls.enforcing:
+            self.cut(link.peer, "it does not use TLS, which this listener requires")
+            return
+        super()._listen_to(link)
+        self._readable(link)
+
+    def _cut_off(self, link: RemotingLink, reason: str) -> None:
+        if isinstance(link, RemotingTlsLink) and not link.established:
+            self._tls_failed += 1
+        super()._cut_off(link, reason)
+
+    def _has_no_handshake(self, link: RemotingLink, now_ms: int) -> bool:
+        """Is the time for the handshake over? If TLS is enforced, it began with the connection."""
+        if isinstance(link, RemotingTlsLink):
+            began_ms = None if link.established else link.began_ms
+        else:
+            began_ms = link.last_ms if self._encrypted else None
+        return began_ms is not None and now_ms - began_ms >= limits.HANDSHAKE_MS_MAX
+
+    # -- every second -----------------------------------------------------------------------------
+
+    def _sweep(self) -> None:
+        super()._sweep()
+        if self._tls is not None:
+            self._tls.refresh()
+
     def _look_at(self, link: RemotingLink, now_ms: int) -> None:
         oldest_ms = now_ms - self._idle_ms
-        if link.last_ms <= oldest_ms:
+        if self._tls is not None and self._has_no_handshake(link, now_ms):
+            self._cut_off(link, f"no TLS handshake within {limits.HANDSHAKE_MS_MAX} ms")
+        elif link.last_ms <= oldest_ms:
             self._idle += 1
             self._complaints.warning(
                 "idle",

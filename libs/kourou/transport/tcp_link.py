@@ -99,6 +99,13 @@ class TcpLink(ABC, Generic[FrameT]):
             return len(data)
         with memoryview(partial) as view:
             count = self.socket.recv_into(view[self._filled :])
+        self._extend(count, frames, now_ms)
+        return count
+
+    def _extend(self, count: int, frames: list[FrameT], now_ms: int) -> None:
+        """Note that `count` bytes were received into the buffer of the incomplete frame."""
+        partial = self._partial
+        assert partial is not None
         self._filled += count
         if self._filled == self._wanted:
             self._partial = None
@@ -107,7 +114,6 @@ class TcpLink(ABC, Generic[FrameT]):
             # The buffer grows with the bytes received, not with the claimed size: claims cost
             # nothing.
             partial += bytes(min((GROWTH - 1) * len(partial), self._wanted - len(partial)))
-        return count
 
     def _take(self, view: memoryview, frames: list[FrameT], now_ms: int) -> None:
         at, wanted = self._cut(view, frames)
@@ -184,6 +190,10 @@ class TcpLink(ABC, Generic[FrameT]):
             left -= size
             queue.popleft()
             self.queued_bytes -= size + QUEUED_OVERHEAD_BYTES
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.socket.close()
 
     def forget(self) -> None:
         """Release all buffers: the connection is over."""

@@ -80,6 +80,8 @@ class TcpServerStatistics:
     frames_unroutable: int
     queued_bytes: int
     unfinished_bytes: int
+    peers_tls: int = 0
+    tls_handshakes_failed: int = 0
 
 
 class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
@@ -99,10 +101,15 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
         *,
         listener: str = "internal",
         insecure_network: bool = False,
+        encrypted: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        self.host, self.port = listening_address(bind_address, insecure_network=insecure_network)
+        """`encrypted`: clear text is not accepted, so any address may be bound."""
+        self.host, self.port = listening_address(
+            bind_address, insecure_network=insecure_network or encrypted
+        )
         self.listener = listener
+        self._encrypted = encrypted
         self._on_frames = on_frames
         self._on_disconnect = on_disconnect
         self._clock: Clock = clock or SystemClock()
@@ -142,7 +149,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
         self._socket = listening
         self._loop.add_reader(listening.fileno(), self._accept)
         self._sweep_later = self._loop.call_later(SWEEP_S, self._sweep)
-        if not is_loopback(self.host):
+        if not self._encrypted and not is_loopback(self.host):
             self._warn_clear_text()
 
     def pause(self) -> None:
@@ -285,9 +292,13 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
         peer = Peer(next_peer_id(), self.protocol, where, self.listener)
         link = self._make_link(socket, peer)
         self._links[peer.id] = link
-        self._loop.add_reader(socket.fileno(), self._readable, link)
+        self._listen_to(link)
         if link.queue:
             self._mark_dirty(link)
+
+    def _listen_to(self, link: LinkT) -> None:
+        """Start to read a connection."""
+        self._loop.add_reader(link.socket.fileno(), self._readable, link)
 
     # -- receiving --------------------------------------------------------------------------------
 
@@ -392,7 +403,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
         descriptor = link.socket.fileno()
         self._loop.remove_reader(descriptor)
         self._loop.remove_writer(descriptor)
-        link.socket.close()
+        link.close()
         link.forget()
 
     def _sweep(self) -> None:

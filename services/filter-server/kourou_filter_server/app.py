@@ -282,6 +282,7 @@ class FilterServerService:
             self._clock,
             insecure_network=insecure,
             idle_ms=settings.idle_seconds * 1_000,
+            tls=settings.server_tls,
         )
         self._protocols = ProtocolServers(self._zmq, self._remoting)
         self._executor: SandboxExecutor | None = None

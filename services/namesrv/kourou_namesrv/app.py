@@ -69,6 +69,7 @@ class NamesrvService:
             self._clock,
             insecure_network=insecure,
             idle_ms=settings.idle_seconds * 1_000,
+            tls=settings.server_tls,
         )
         self._protocols = ProtocolServers(self._zmq, self._remoting)
         self._loop: SingleWriterLoop[Input, Effect]

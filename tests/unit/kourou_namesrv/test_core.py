@@ -375,5 +375,5 @@ def test_an_operator_may_forget_a_promotion(bench: Bench) -> None:
 def test_a_name_server_takes_no_promise_that_it_does_not_keep(bench):
     answer = bench.ask(ask.UpdateNamesrvConfig(), b"useTLS=true\n")
     assert answer.code == Code.SYSTEM_ERROR
-    assert "useTLS=true is refused: Kourou does not support TLS yet" in answer.remark
+    assert "useTLS=true is refused: Kourou does not use TLS" in answer.remark
     assert bench.ask(ask.UpdateNamesrvConfig(), b"useTLS=false\n").code == Code.SUCCESS

@@ -33,16 +33,24 @@ def test_the_sentence_says_what_is_not_done_and_what_to_do() -> None:
 @pytest.mark.parametrize("key", REFUSED)
 def test_the_settings_that_it_recommends_exist(key: str) -> None:
     page = Path(__file__).resolve().parents[3] / "docs/reference/settings.md"
-    known = re.findall(r"^\| `(\w+)` \|", page.read_text(encoding="utf-8"), re.MULTILINE)
-    named = re.findall(r"\b[a-z]+[A-Z]\w*", REFUSED[key].instead)
+    known = re.findall(r"^\| `([\w.]+)` \|", page.read_text(encoding="utf-8"), re.MULTILINE)
+    named = re.findall(r"\btls\.[\w.]*\w|\b[a-z]+[A-Z]\w*", REFUSED[key].instead)
     assert [name for name in named if name not in known] == []
 
 
 @pytest.mark.parametrize(
-    "key", ["tls.enable", "tls.server.mode", "tls.server.keyPath", "tls.client.trustCertPath"]
+    ("key", "why"),
+    [
+        ("tls.enable", "does not use TLS in its own clients"),
+        ("tls.client.trustCertPath", "does not use TLS in its own clients"),
+        ("tls.server.mode", "does not take it here: brokers, name servers and filter servers read"),
+        ("tls.server.keyPath", "does not take it here: brokers, name servers and filter servers"),
+        ("tls.server.keyPassword", "takes no password in a setting"),
+        ("tls.test.mode.enable", "never makes a self-signed certificate"),
+    ],
 )
-def test_whatever_is_said_of_tls_is_refused(key: str) -> None:
-    with pytest.raises(ConfigError, match="Kourou does not support TLS yet"):
+def test_whatever_is_said_of_tls_elsewhere_is_refused(key: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=f"is refused: Kourou .*{why}"):
         promises_nothing(key, "permissive")
 
 

@@ -8,7 +8,9 @@ import pytest
 
 from kourou.errors import ConfigError
 from kourou.service.process_keys import RemotingKeys
+from kourou.settings.sources import load_settings
 from kourou.transport.curve_keys import make_pair, read_pair
+from kourou.transport.tls import ClientAuth
 
 
 def test_an_address_that_is_open_to_the_network_must_be_meant() -> None:
@@ -52,3 +54,87 @@ def test_keys_are_no_leave_for_rocketmq_s_frames(tmp_path: Path) -> None:
     check(bind_address="0.0.0.0", tcp_enabled=False)
     check(bind_address="0.0.0.0", tcp_bind_address="127.0.0.1")
     check(bind_address="0.0.0.0", insecure_network=True)
+
+
+# -- TLS
+
+FILES = {"tls.server.certPath": "/c.pem", "tls.server.keyPath": "/k.pem"}
+
+
+def loaded(**told: str) -> RemotingKeys:
+    """Settings as on a command line."""
+    return load_settings(RemotingKeys, arguments=told, environment={}).settings
+
+
+def tls(mode: str, **told: str) -> RemotingKeys:
+    keys = loaded(**{"tls.server.mode": mode, **FILES, **told})
+    keys.check_process()
+    keys.check_remoting()
+    return keys
+
+
+@pytest.mark.parametrize("mode", ["permissive", "enforcing"])
+def test_tls_needs_a_certificate_and_its_key(mode: str) -> None:
+    for lacking in FILES:
+        told = {key: text for key, text in FILES.items() if key != lacking}
+        with pytest.raises(
+            ConfigError,
+            match=rf"tls.server.mode={mode} needs .*certPath and .*keyPath.*never .* self-signed",
+        ):
+            loaded(**{"tls.server.mode": mode, **told}).check_remoting()
+    assert tls(mode).tls_cert_path == Path("/c.pem")
+    with pytest.raises(ConfigError, match=r"/c.pem cannot be read"):
+        tls(mode).server_tls  # noqa: B018 - raises
+    with pytest.raises(ConfigError, match="tcpEnable=false: there is no listener"):
+        tls(mode, tcpEnable="false")
+
+
+@pytest.mark.parametrize("key", [*FILES, "tls.server.trustCertPath", "tls.server.authClient"])
+def test_settings_of_tls_without_tls_are_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{key} is set, but TLS is disabled.*enforcing"):
+        loaded(**{key: "true"}).check_remoting()
+    assert loaded(**{"tls.server.mode": "disabled"}).server_tls is None
+
+
+@pytest.mark.parametrize(
+    ("need", "auth", "found"),
+    [
+        ("none", "false", ClientAuth.NONE),
+        ("none", "true", ClientAuth.REQUIRE),
+        ("optional", "true", ClientAuth.OPTIONAL),
+        ("require", "false", ClientAuth.REQUIRE),
+    ],
+)
+def test_both_settings_of_client_certificates_are_one(
+    need: str, auth: str, found: ClientAuth
+) -> None:
+    told = {"tls.server.need.client.auth": need, "tls.server.authClient": auth}
+    trust = {"tls.server.trustCertPath": "/ca.pem"}
+    if found is ClientAuth.NONE:
+        assert tls("enforcing", **told).tls_client_auth is found
+        with pytest.raises(ConfigError, match=r"trustCertPath is set and .*client.auth is not"):
+            tls("enforcing", **told, **trust)
+    else:
+        assert tls("enforcing", **told, **trust).tls_client_auth is found
+        with pytest.raises(ConfigError, match=r"(auth|authClient) is set and .*trustCertPath is"):
+            tls("enforcing", **told)
+
+
+def test_a_password_is_taken_from_a_file_only() -> None:
+    with pytest.raises(ConfigError, match=r"keyPassword=… is refused.*keyPasswordFile") as caught:
+        tls("enforcing", **{"tls.server.keyPassword": "hunter2"})
+    assert "hunter2" not in str(caught.value)
+    assert tls("enforcing", **{"tls.server.keyPasswordFile": "/p"}).tls_key_password_file
+
+
+def test_the_network_may_reach_enforced_tls_alone(tmp_path: Path) -> None:
+    key = make_pair(tmp_path, "own")[1]
+    open_to_all = {"bindAddress": "0.0.0.0", "curveKeyFile": str(key), "curveClients": "any"}
+    tls("enforcing", **open_to_all)
+    tls("enforcing", tcpBindAddress="0.0.0.0")
+    with pytest.raises(ConfigError, match=r"would not be encrypted.*tls.server.mode=enforcing"):
+        tls("permissive", **open_to_all)
+    with pytest.raises(ConfigError, match=r"tcpBindAddress=.* is refused"):
+        tls("permissive", tcpBindAddress="0.0.0.0")
+    with pytest.raises(ConfigError, match=r"bindAddress=.* is refused"):
+        tls("enforcing", bindAddress="0.0.0.0")

@@ -16,11 +16,7 @@ from kourou.protocol.messages.groups import (
     NotifyConsumerIdsChanged,
     UnregisterClient,
 )
-from kourou.protocol.messages.pulls import (
-    GetMaxOffset,
-    GetMaxOffsetResponse,
-    PullMessage,
-)
+from kourou.protocol.messages.pulls import GetMaxOffset, GetMaxOffsetResponse, PullMessage
 from kourou.protocol.messages.sends import SendMessage, SendResponse
 from kourou.protocol.request import Answerer
 from kourou.protocol.wire.remoting import (
@@ -450,6 +446,9 @@ async def test_connections_are_counted(setup: Setup) -> None:
     families = {family.name: family for family in setup.protocol.families({"cluster": "c"})}
     peers = {labels["listener"]: count for labels, count in families["kourou_peers"].samples}
     assert peers == {"internal": 1, "vip": 0}
+    for name in ("kourou_peers_tls", "kourou_tls_handshakes_failed_total"):
+        samples = {labels["listener"]: count for labels, count in families[name].samples}
+        assert samples == {"internal": 0, "vip": 0}
     labels, frames = families["kourou_frames_in_total"].samples[0]
     assert (dict(labels), frames) == ({"cluster": "c", "carrier": "remoting"}, 1)
     wire.writer.close()

@@ -69,6 +69,7 @@ class Listeners:
             clock,
             insecure_network=settings.insecure_network,
             idle_ms=settings.idle_seconds * MILLISECONDS,
+            tls=settings.server_tls,
         )
         self.protocols = ProtocolServers(self.zmq, self.remoting, *others)
 
