@@ -16,7 +16,6 @@ import pytest
 HOMES: dict[str, tuple[str, ...]] = {
     "aiohttp": ("kourou_console",),
     "alembic": ("kourou.eventstore", "kourou_spark_etl.read_model"),
-    "cryptography": ("kourou.service",),
     "lark": ("kourou.filtering",),
     "cryptography": ("kourou.service", "kourou_rigs"),
     "lz4": ("kourou.protocol",),

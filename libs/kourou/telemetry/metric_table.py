@@ -309,13 +309,12 @@ _OF_CONNECTIONS = _of(
         "Connections closed because the peer did not read, or sent invalid data",
         "carrier",
     ),
-    _gauge("kourou_peers_tls", "Connected peers over TLS", "carrier", "listener", services=_BOTH),
+    _gauge("kourou_peers_tls", "Connected peers over TLS", "carrier", "listener"),
     _counter(
         "kourou_tls_handshakes_failed_total",
         "TLS handshakes that failed or took too long",
         "carrier",
         "listener",
-        services=_BOTH,
     ),
     _gauge(
         "kourou_peer_queue_bytes",

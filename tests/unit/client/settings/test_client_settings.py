@@ -269,7 +269,7 @@ def test_other_values_are_taken_with_a_warning_that_says_why(kind, name, caplog,
 
 @pytest.mark.parametrize("name", ["useTLS", "tls.enable"])
 def test_what_promises_safety_is_refused(name):
-    with pytest.raises(ConfigError, match=f"{name}=True is refused: Kourou does not support TLS"):
+    with pytest.raises(ConfigError, match=f"{name}=True is refused: Kourou does not use TLS"):
         ClientSettings.from_rocketmq(**{name: True})
     assert ClientSettings.from_rocketmq(**{name: "false"}) == ClientSettings()
 
