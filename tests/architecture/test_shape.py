@@ -22,7 +22,7 @@ LINES_MIN = 150
 FOLDER_MODULES_MAX = 20
 
 MOST: Mapping[str, int] = {
-    "single_importers": 14,
+    "single_importers": 13,
     "doubled_classes": 10,
     "ing_modules": 5,
     "forbidden_words": 0,

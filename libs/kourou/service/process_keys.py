@@ -292,6 +292,11 @@ class RemotingKeys(ProcessKeys):
         return ServerTls(files, enforcing=self.tls_mode is TlsMode.ENFORCING)
 
     @property
+    def registering_keys(self) -> AllowedKeys | None:
+        """The keys that may register at a name server; None: no key is needed."""
+        return None if self.curve_members is None else AllowedKeys.of_setting(self.curve_members)
+
+    @property
     def server_curve(self) -> ServerCurve | None:
         """The CURVE keys of the listener for Kourou clients; None means clear text."""
         return self.curve_for(self.curve_clients)

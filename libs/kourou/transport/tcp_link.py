@@ -195,8 +195,12 @@ class TcpLink(ABC, Generic[FrameT]):
         """Close the socket."""
         self.socket.close()
 
+    def drop_queue(self) -> None:
+        """Drop what waits to be sent: it cannot be sent any more."""
+        self.queue.clear()
+        self.queued_bytes = self.blocked_since_ms = 0
+
     def forget(self) -> None:
         """Release all buffers: the connection is over."""
-        self.queue.clear()
-        self.queued_bytes = 0
+        self.drop_queue()
         self._partial = None

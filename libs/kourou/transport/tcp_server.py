@@ -460,10 +460,10 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
         was_blocked = link.blocked_since_ms
         try:
             self._bytes_out += link.write(self._clock.monotonic_ms())
-        except OSError:  # reset by the peer
-            link.forget()
-            self._part(link)
-            return
+        except OSError:
+            # The peer is gone. What it sent before is still in the socket: the reader takes that
+            # first, and then finds the end of the connection.
+            link.drop_queue()
         if link.blocked_since_ms and not was_blocked:
             self._blocked[link.peer.id] = link
             self._loop.add_writer(link.socket.fileno(), self._write, link)

@@ -180,7 +180,7 @@ class TlsLink(TcpLink[FrameT]):
                 self.socket.send(self._outgoing.read())
         super().close()
 
-    def forget(self) -> None:
-        """Release all buffers: the connection is over."""
-        super().forget()
+    def drop_queue(self) -> None:
+        """Drop what waits to be sent, encrypted or not."""
+        super().drop_queue()
         self._sealed = 0

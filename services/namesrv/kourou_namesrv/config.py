@@ -13,7 +13,6 @@ from kourou.errors import ConfigError
 from kourou.service.process_keys import RemotingKeys
 from kourou.settings.declaration import SAME, setting
 from kourou.transport.addresses import split_address
-from kourou.transport.curve_keys import AllowedKeys
 
 ZMQ_PORT_SHIFT = 10_000
 
@@ -86,11 +85,6 @@ class NamesrvSettings(RemotingKeys):
         self.check_remoting()
         self.listeners()
         self.tcp_listeners  # noqa: B018 - raises for an invalid address
-
-    @property
-    def registering_keys(self) -> AllowedKeys | None:
-        """The keys that may register brokers; None: no key is needed."""
-        return None if self.curve_members is None else AllowedKeys.of_setting(self.curve_members)
 
     def listeners(self) -> Mapping[str, str]:
         """The ZeroMQ listeners: name -> `host:port` to bind."""
