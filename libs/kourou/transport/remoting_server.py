@@ -177,7 +177,7 @@ class RemotingServer(TcpServer[RemotingLink, RawFrame, InboundFrame]):
             began_ms = None if link.established else link.began_ms
         else:
             began_ms = link.last_ms if self._encrypted else None
-        return began_ms is not None and now_ms - began_ms >= limits.HANDSHAKE_MS_MAX
+        return began_ms is not None and now_ms - began_ms >= limits.TLS_HANDSHAKE_MS_MAX
 
     # -- every second -----------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class RemotingServer(TcpServer[RemotingLink, RawFrame, InboundFrame]):
     def _look_at(self, link: RemotingLink, now_ms: int) -> None:
         oldest_ms = now_ms - self._idle_ms
         if self._tls is not None and self._has_no_handshake(link, now_ms):
-            self._cut_off(link, f"no TLS handshake within {limits.HANDSHAKE_MS_MAX} ms")
+            self._cut_off(link, f"no TLS handshake within {limits.TLS_HANDSHAKE_MS_MAX} ms")
         elif link.last_ms <= oldest_ms:
             self._idle += 1
             self._complaints.warning(
