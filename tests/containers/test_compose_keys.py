@@ -18,6 +18,8 @@ SPARK = {"spark-etl", "spark-master", "spark-worker", "spark-worker-2"}
 """One party, whose parts have one pair."""
 
 MEMBERS = {"broker", "broker-b", "ha-replica", "ha-replica-b", "raft-n0", "raft-n1", "raft-n2"}
+READERS = MEMBERS | {"namesrv"}
+"""Who checks that a key is that of a member."""
 FILTER_SERVERS = {"filter-server", "filter-server-2", "filter-server-b"}
 DIALLED = {
     "namesrv": ["namesrv:19876", "127.0.0.1:19876"],
@@ -50,7 +52,7 @@ def test_each_service_sees_its_own_pair_and_no_other(composed: dict[str, Any]) -
     for name, service in of_ours(composed).items():
         mounts = {one["target"]: one for one in service["volumes"] if one["target"].startswith(RUN)}
         wanted = {f"{RUN}/keys", f"{RUN}/public"}
-        assert set(mounts) == wanted | ({f"{RUN}/members"} if name in MEMBERS else set()), name
+        assert set(mounts) == wanted | ({f"{RUN}/members"} if name in READERS else set()), name
         assert all(one["read_only"] for one in mounts.values()), name
         assert mounts[f"{RUN}/public"]["source"] == "public-keys"
         owners.setdefault(mounts[f"{RUN}/keys"]["source"], set()).add(name)
@@ -59,7 +61,7 @@ def test_each_service_sees_its_own_pair_and_no_other(composed: dict[str, Any]) -
         view = service["environment"]
         assert view["KOUROU_CURVE_KEY_FILE"] == f"{RUN}/keys/{key_file(name)}.key_secret"
         assert view["KOUROU_CURVE_SERVER_KEY"] == f"{RUN}/public"
-        assert view.get("KOUROU_CURVE_MEMBERS") == (f"{RUN}/members" if name in MEMBERS else None)
+        assert view.get("KOUROU_CURVE_MEMBERS") == (f"{RUN}/members" if name in READERS else None)
         clients = None if name in {"console", "spark-etl"} else f"{RUN}/public"
         assert view.get("KOUROU_CURVE_CLIENTS") == clients, name
         needs = service["depends_on"]["keys"]["condition"]
