@@ -242,7 +242,7 @@ def test_the_first_run_fetches_no_group_and_says_what_it_fetches(checkout: Check
     assert checkout.installed() == ""
     assert first.stderr == (
         f"kourou: making {checkout.root}/.venv\n"
-        "kourou: fetching the packages of Kourou: 52 MB, about 15 s "
+        "kourou: fetching the packages of Kourou: 56 MB, about 15 s "
         f"(once, into {checkout.root}/.venv)\n"
     )
 
@@ -511,7 +511,7 @@ def test_a_copy_in_an_empty_folder_installs_itself_and_works(tmp_path: Path) -> 
     first = type_in("--help")
     assert first.returncode == 0, first.stderr
     assert "demo" in first.stdout
-    assert "fetching the packages of Kourou: 52 MB" in first.stderr
+    assert "fetching the packages of Kourou: 56 MB" in first.stderr
     assert "Downloading pandas" not in (root / ".venv" / "kourou-install.log").read_text()
     doctor = type_in("doctor")
     assert (doctor.returncode, doctor.stderr) == (0, ""), doctor.stdout
