@@ -61,7 +61,7 @@ class Requirement:
 
     `text` describes them for people. With `lists` the answer and its totals contain only what the
     user has any right to. `always`: they are enforced even if other decisions are off or observed,
-    as long as there are users: nobody makes himself an administrator in the meantime.
+    as long as there are users: no user becomes an administrator in the meantime.
     """
 
     text: str

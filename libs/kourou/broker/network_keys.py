@@ -155,7 +155,7 @@ class NetworkKeys(BrokerIdentity, RemotingKeys):
     )
 
     def check_users(self, users: Collection[str]) -> None:
-        """Raises ConfigError if requests must be decided and there is nobody to decide about.
+        """Raises ConfigError if requests must be decided and there are no users.
 
         A broker that leads calls it with its users when the first administrator is recorded.
         """

@@ -1,6 +1,6 @@
 """A file of refused requests: one JSON object a line, in `kourou/audit` of the store.
 
-Refusals never enter the replicated log, so nobody can fill it with them. Allowed changes are events
+Refusals never enter the replicated log, so they cannot fill it. Allowed changes are events
 of the control log. Of each kind (user, source, request, need) the first lines of a minute are
 written whole, then one line with the exact `count` of the rest. A new file begins at
 AUDIT_FILE_BYTES_MAX; the oldest of AUDIT_FILES_MAX files is deleted.
