@@ -45,10 +45,8 @@ from kourou.protocol.record.message_record import decode_record, real_target
 from kourou.protocol.record.properties import encode_properties
 from kourou.protocol.request import Request
 from kourou.protocol.table import REQUESTS, not_supported
+from kourou.protocol.wire.remoting import VERSION_5_0_0
 from kourou.runtime.core import MEMBERS, OWN_LINKS, Received, Reply
-
-FIRST_VERSION_OF_5 = 432
-"""Clients of RocketMQ 5 know code 16 for a refusal; older ones know a remark with code 1."""
 
 _BY_POSITION = (
     sends.ConsumerSendMsgBack,
@@ -312,7 +310,9 @@ class AccessGate:
 
 
 def _refusal(received: Received, user: str, decision: Decision) -> Reply:
-    """The reply to a refused request. Clients of RocketMQ 4 look for the exception's name.
+    """The reply to a refused request.
+
+    Clients of RocketMQ 5 know code 16; older ones know code 1 and look for the exception's name.
 
     It does not name the topic of a message that the request names by its position: who may not read
     messages must not learn from positions which topics there are.
@@ -325,7 +325,7 @@ def _refusal(received: Received, user: str, decision: Decision) -> Reply:
     else:
         text = f"user {user} has no right to {decision.need} ({decision.by})"
     to = received.to
-    if to.peer.protocol == "tcp" and to.version < FIRST_VERSION_OF_5:
+    if to.peer.protocol == "tcp" and to.version < VERSION_5_0_0:
         name = "org.apache.rocketmq.acl.common.AclException"
         return Reply(to, Code.SYSTEM_ERROR, f"{name}: {text}")
     return Reply(to, Code.NO_PERMISSION, text)

@@ -38,6 +38,9 @@ FLAG_ONEWAY = 2
 VERSION_4_9_8 = 409
 """The version in Kourou's replies: Java clients refuse SQL filters below 232."""
 
+VERSION_5_0_0 = 413
+"""The first version of clients of RocketMQ 5 (`MQVersion` of 5.3.3)."""
+
 
 class HeaderType(IntEnum):
     """The encoding of a header; a reply uses that of its request."""

@@ -159,7 +159,7 @@ def test_clients_of_rocketmq_4_see_the_exception_that_they_know(
 ) -> None:
     text = "user anonymous has no right to Pub on Topic:orders (no policy allows it)"
     old = broker.ask(Sender(protocol="tcp"), send_to("orders"), b"x")
-    new = broker.ask(Sender(protocol="tcp", version=440), send_to("orders"), b"x")
+    new = broker.ask(Sender(protocol="tcp", version=413), send_to("orders"), b"x")
     assert (old.code, old.remark) == (
         Code.SYSTEM_ERROR,
         f"org.apache.rocketmq.acl.common.AclException: {text}",
