@@ -1,7 +1,7 @@
 """The first administrator of a broker, and the way back for the owner of its machine.
 
-`initialAdminFile` is read while there is no administrator. The file ADMINISTRATOR_FILE in the store
-is written by `kourou user recover`, by who may write there; it is recorded at the next start,
+`initialAdminFile` is read while no administrator has a secret or a key. The file ADMINISTRATOR_FILE
+in the store is written by `kourou user recover`, by who may write there; it is recorded at the next start,
 whatever users there are, and then removed. Both have one line, `NAME:SECRET` or `NAME:curve:KEY`.
 """
 
@@ -31,7 +31,7 @@ class AdministratorFile:
 
     def events(self, access: AccessAggregate, secrets: SecretBox | None) -> list[Event]:
         """Return the events that make the administrator; raises ConfigError for a bad file."""
-        if access.table.administrators and not self.recovers:
+        if not self.recovers and any(map(access.can_prove, access.table.administrators)):
             return []
         try:
             line = self.path.read_text(encoding="utf-8").strip()

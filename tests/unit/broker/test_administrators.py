@@ -46,6 +46,19 @@ def test_the_first_administrator_has_a_secret_and_all_rights(tmp_path: Path) -> 
     assert applied(access, file) == []  # while there is one, the file is not read
 
 
+def test_an_administrator_whose_secret_was_not_recorded_gets_it_at_the_next_start(
+    tmp_path: Path,
+) -> None:
+    """The broker was killed between the two events."""
+    access = AccessAggregate()
+    file = file_with(tmp_path, "root:a long secret")
+    created, _ = file.events(access, Box())
+    assert isinstance(created, UserPut)
+    evolve(access, created)
+    assert applied(access, file) == ["UserSecretSet"]
+    assert applied(access, file) == []
+
+
 def test_a_curve_key_is_a_proof_as_well(tmp_path: Path) -> None:
     access = AccessAggregate()
     assert applied(access, file_with(tmp_path, f"root:curve:{KEY}")) == ["UserPut"]

@@ -76,6 +76,10 @@ class AccessAggregate:
             self._keys = {key: one.name for one in self.users.values() for key in one.curve_keys}
         return self._keys
 
+    def can_prove(self, name: str) -> bool:
+        """Return whether a user has a secret or a key to prove who it is."""
+        return name in self.secrets or bool(self.users[name].curve_keys)
+
     def copy(self) -> AccessAggregate:
         """Return an independent copy. O(users and policies)."""
         return AccessAggregate(
