@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kourou.broker.administrators import AdministratorFile, recovery_file
@@ -55,9 +56,12 @@ class BrokerSettings(BrokerPolicy, StoreKeys, RaftKeys):
             )
         self.secret_keys  # noqa: B018 - raises if they cannot be read
 
-    @property
+    @cached_property
     def secret_keys(self) -> SecretKeys | None:
-        """The keys for secrets of users; None: users cannot have secrets. Raises ConfigError."""
+        """The keys for secrets of users, read once; None: users cannot have secrets.
+
+        Raises ConfigError.
+        """
         if self.access_key_file is None:
             return None
         from kourou.service.secret_keys import SecretKeys  # only secrets need cryptography
