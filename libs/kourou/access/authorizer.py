@@ -1,13 +1,13 @@
 """Decides requests by users, roles and policies, and remembers its decisions.
 
-An AccessTable is a value: each change makes a new one with a higher version. An Authorizer holds
-the current one; a new table, or a grant that ends, clears what it remembers. It never remembers
-that a connection was good once.
+An AccessTable is a value: each change makes a new one with a higher version, and a new Authorizer.
+A grant that ends clears what an Authorizer remembers. It never remembers that a connection was good
+once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from types import MappingProxyType
@@ -158,14 +158,6 @@ class Authorizer:
         """The users and policies in force."""
         return self._table
 
-    def use(self, table: AccessTable) -> bool:
-        """Put a table in force; an older version is ignored. Returns whether it is in force."""
-        if table.version < self._table.version:
-            return False
-        self._table = table
-        self._forget()
-        return True
-
     def generation(self, now_ms: int) -> object:
         """Another object whenever what was decided before may not be true any more."""
         if self._ends_ms is not None and now_ms >= self._ends_ms:
@@ -203,17 +195,6 @@ class Authorizer:
                 return decision
             allowed = decision
         return allowed
-
-    def may_see(
-        self,
-        user: str,
-        names: Iterable[str],
-        need_of: Callable[[str], Need],
-        source: str,
-        now_ms: int,
-    ) -> list[str]:
-        """Those of `names` that the user has the right to, in their order: for filtered lists."""
-        return [one for one in names if self.decide(user, (need_of(one),), source, now_ms)]
 
     def would_allow(self, user: str, need: Need) -> list[str]:
         """What comes nearest to allowing a refused need: the user's rights on the same resource.

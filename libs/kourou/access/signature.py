@@ -19,10 +19,12 @@ SIGNATURE = "Signature"
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 """A marker that RocketMQ's clients add after they have signed."""
 
+Buffer = bytes | bytearray | memoryview
+
 _UNSIGNED = frozenset({SIGNATURE, _UNIQUE_KEY_QUERY})
 
 
-def signed_bytes(fields: Mapping[str, str | None], body: Iterable[bytes | memoryview]) -> bytes:
+def signed_bytes(fields: Mapping[str, str | None], body: Iterable[Buffer]) -> bytes:
     """What is signed: the values in the order of their keys, then the body.
 
     Keys are ordered by UTF-16 code units as in Java: capital letters first. A missing value counts
@@ -44,15 +46,13 @@ def _utf_16(key: str) -> bytes:
     return key.encode("utf-16-be", "surrogatepass")
 
 
-def sign(fields: Mapping[str, str | None], body: Iterable[bytes | memoryview], secret: str) -> str:
+def sign(fields: Mapping[str, str | None], body: Iterable[Buffer], secret: str) -> str:
     """The signature of a request whose `fields` include AccessKey: Base64, as in the field."""
     digest = hmac.digest(secret.encode(), signed_bytes(fields, body), "sha1")
     return base64.b64encode(digest).decode()
 
 
-def verify(
-    fields: Mapping[str, str | None], body: Iterable[bytes | memoryview], secret: str
-) -> bool:
+def verify(fields: Mapping[str, str | None], body: Iterable[Buffer], secret: str) -> bool:
     """True if the request bears the right signature; compared in constant time."""
     given = fields.get(SIGNATURE) or ""
     return hmac.compare_digest(

@@ -1,8 +1,9 @@
 """The first administrator of a broker, and the way back for the owner of its machine.
 
 `initialAdminFile` is read while no administrator has a secret or a key. The file ADMINISTRATOR_FILE
-in the store is written by `kourou user recover`, by who may write there; it is recorded at the next start,
-whatever users there are, and then removed. Both have one line, `NAME:SECRET` or `NAME:curve:KEY`.
+in the store is written by `kourou user recover`, by who may write there; it is recorded at the next
+start, whatever users there are, and then removed. Both have one line, `NAME:SECRET` or
+`NAME:curve:KEY`.
 """
 
 from __future__ import annotations

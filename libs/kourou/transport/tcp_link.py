@@ -169,13 +169,17 @@ class TcpLink(ABC, Generic[FrameT]):
                 break
             written += count
             self._sent(parts, count)
+        self._wrote(written, now_ms)
+        return written
+
+    def _wrote(self, written: int, now_ms: int) -> None:
+        """Note when bytes were sent, and since when the rest waits."""
         if written:
             self.last_ms = now_ms
-        if not queue:
+        if not self.queue:
             self.blocked_since_ms = 0
         elif written or not self.blocked_since_ms:
             self.blocked_since_ms = now_ms
-        return written
 
     def _sent(self, parts: list[Buffer], count: int) -> None:
         queue = self.queue

@@ -139,12 +139,7 @@ class TlsLink(TcpLink[FrameT]):
             if count == len(head):
                 self._sealed -= 1
             self._sent([head], count)
-        if written:
-            self.last_ms = now_ms
-        if not queue:
-            self.blocked_since_ms = 0
-        elif written or not self.blocked_since_ms:
-            self.blocked_since_ms = now_ms
+        self._wrote(written, now_ms)
         return written
 
     def _seal(self) -> None:

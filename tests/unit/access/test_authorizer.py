@@ -138,16 +138,6 @@ def test_a_right_ends_although_it_was_remembered() -> None:
     assert not found.decide("alice", (topic("t", PUB),), "", NOW + 10)
 
 
-def test_a_new_table_is_in_force_at_once_and_an_older_one_never() -> None:
-    before = AccessTable().with_user(User(name="alice")).with_policy(policy("Topic:t", PUB))
-    found = Authorizer(before)
-    assert allowed(found, topic("t", PUB))
-    assert found.use(before.without_policy("Topic:t allow"))
-    assert not allowed(found, topic("t", PUB))
-    assert not found.use(before)
-    assert not allowed(found, topic("t", PUB))
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -175,13 +165,6 @@ def test_a_user_takes_its_policies_along() -> None:
     assert not allowed(Authorizer(again), topic("t", PUB))
     with pytest.raises(BadRequest, match="'bob' not found"):
         table.with_policy(policy("Topic:t", PUB, user="bob"))
-
-
-def test_lists_have_the_names_that_the_user_may_see() -> None:
-    found = authorizer(policy("Topic:orders-*", Action.GET))
-    names = ["orders-eu", "bills", "orders-us"]
-    seen = found.may_see("alice", names, lambda name: topic(name, *Action), "", NOW)
-    assert seen == ["orders-eu", "orders-us"]
 
 
 def test_what_would_allow_a_refused_need_is_named() -> None:

@@ -228,7 +228,7 @@ class AccessGate:
             name = fields.get(ACCESS_KEY) or ""
             secret = self._secret(name)
             # An unknown name takes as long as a wrong signature, and gets the same text.
-            if not verify(fields, map(_as_bytes, received.body), secret or "") or secret is None:
+            if not verify(fields, received.body, secret or "") or secret is None:
                 raise _Credentials(f"Check signature failed for accessKey={name}")
             return name
         key = received.to.peer.key
@@ -329,10 +329,6 @@ def _refusal(received: Received, user: str, decision: Decision) -> Reply:
         name = "org.apache.rocketmq.acl.common.AclException"
         return Reply(to, Code.SYSTEM_ERROR, f"{name}: {text}")
     return Reply(to, Code.NO_PERMISSION, text)
-
-
-def _as_bytes(part: bytes | bytearray | memoryview) -> bytes | memoryview:
-    return bytes(part) if isinstance(part, bytearray) else part
 
 
 class _RequestFacts:
