@@ -45,9 +45,10 @@ from kourou.protocol.record.properties import decode_properties, encode_properti
 HOSTS = [encode_host(("10.0.0.1", 10911)), encode_host(("fe80::1", 10911))]
 
 KERNELS = [kernel_python]
-if kernel.NAME == "compiled":
+if kernel.load("auto") is not kernel_python:
     KERNELS.append(kernel.load("compiled"))
 
+needs_compiled = pytest.mark.skipif(len(KERNELS) < 2, reason="needs a C compiler")
 
 both = pytest.mark.parametrize("made", KERNELS, ids=lambda one: one.__name__.rpartition(".")[2])
 
@@ -439,7 +440,7 @@ def test_properties_are_edited_as_a_mapping_is(
     assert same("edit", raw, changes) == encode_properties(wanted)
 
 
-@pytest.mark.skipif(len(KERNELS) < 2, reason="there is no compiled kernel")
+@needs_compiled
 def test_usual_properties_are_edited_without_python() -> None:
     raw = b"UNIQ_KEY\x01u\x02TAGS\x01t\x02WAIT\x01true\x02__CRC32#\x010123456789\x02"
     changes = ((b"WAIT", None), (b"CLUSTER", b"c"))
@@ -493,7 +494,7 @@ def test_a_record_whose_properties_become_too_long_is_not_moved() -> None:
         assert (same("move", draft, b"other", 0, changes, 0, 0, -1, 0) is not None) == there
 
 
-@pytest.mark.skipif(len(KERNELS) < 2, reason="there is no compiled kernel")
+@needs_compiled
 def test_usual_records_are_moved_without_python() -> None:
     assert KERNELS[1].move(order(b"a\x01b"), b"other", 0, ((b"c", b"d"),), 0, 0, -1, 0)
 
