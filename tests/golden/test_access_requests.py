@@ -48,6 +48,7 @@ HEAD = """\
 # anon: without credentials; wrong: a wrong secret, or an unknown key; none: a user without rights;
 # node: a replica of this cluster; then users with one role each, on everything.
 # The topic `orders` and the group `g` exist, and the message that a request names is in `orders`.
+# Lists are for every user; they have only what the user has a right to.
 #
 """
 
