@@ -56,13 +56,18 @@ def user(broker: SecuredBroker, root: Sender, name: str, *roles: str) -> Sender:
 
 @pytest.fixture
 def spark(broker: SecuredBroker, root: Sender) -> Sender:
-    return user(broker, root, "spark", "writer")
+    """A user who may send to `orders`."""
+    made = user(broker, root, "spark")
+    assert broker.allow(root, "spark", "Topic:orders", "Pub").code == Code.SUCCESS
+    return made
 
 
 @pytest.fixture
 def rival(broker: SecuredBroker, root: Sender) -> Sender:
-    """Another user with the same rights."""
-    return user(broker, root, "rival", "writer")
+    """Another user with the same right."""
+    made = user(broker, root, "rival")
+    assert broker.allow(root, "rival", "Topic:orders", "Pub").code == Code.SUCCESS
+    return made
 
 
 def write(
