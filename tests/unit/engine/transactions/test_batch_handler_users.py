@@ -180,7 +180,7 @@ def test_what_is_not_prepared_yet_is_ended_only_with_a_right_on_the_cluster(
     assert broker.engine.stored(OP_TOPIC) == []
     assert header_of(abort(broker, operator)).discarded == 1
     write(broker, spark, ["two"])
-    assert header_of(resolve(broker, operator)).discarded == 1
+    assert header_of(resolve(broker, operator)).committed == 1
 
 
 def test_a_user_aborts_attempts_of_its_own_query(broker: SecuredBroker, spark: Sender) -> None:
