@@ -16,6 +16,7 @@ from kourou.errors import Code
 from kourou.model.names import HALF_TOPIC, TRACE_TOPIC
 from kourou.model.subscription import GroupConfig, Subscription
 from kourou.model.topic import MessageQueue, TopicConfig
+from kourou.model.transaction import BatchQuery
 from kourou.protocol.bodies.config_bodies import encode_group_config
 from kourou.protocol.bodies.heartbeat_body import (
     ConsumerData,
@@ -48,6 +49,7 @@ HEAD = """\
 # anon: without credentials; wrong: a wrong secret, or an unknown key; none: a user without rights;
 # node: a replica of this cluster; then users with one role each, on everything.
 # The topic `orders` and the group `g` exist, and the message that a request names is in `orders`.
+# Lists are for every user; they have only what the user has a right to.
 #
 """
 
@@ -86,6 +88,10 @@ READS: Mapping[str, Mapping[str, Any]] = {
     "the dead letters of g": {"topic": "%DLQ%g"},
     "half messages": {"topic": HALF_TOPIC},
 }
+QUERIES: Mapping[str, Mapping[str, Any]] = {
+    "of a new query": {"query": "new"},
+    "of another user's query": {"query": "of-bob"},
+}
 VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "SEND_MESSAGE": SENDS,
     "SEND_RECORDS": {
@@ -106,6 +112,11 @@ VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "GET_STATE_AT": {"of orders": {"aggregate": "topic/orders"}, "of all": {"aggregate": ""}},
     "CHANGE_FILTER": {"disable": {"action": "disable"}, "delete": {"action": "delete"}},
     "GET_FILTERS": {"one": {}, "all": {"consumer_group": "", "name": ""}},
+    "GET_BATCH_STATE": QUERIES,
+    "PREPARE_BATCH": QUERIES,
+    "DECIDE_BATCH": QUERIES,
+    "RESOLVE_BATCH": QUERIES,
+    "ABORT_BATCH": QUERIES,
 }
 
 _FIELDS: Mapping[str, Any] = {
@@ -131,6 +142,7 @@ def secured() -> tuple[SecuredBroker, int]:
     broker = SecuredBroker()
     topic = UpdateAndCreateTopic(topic="orders", read_queue_nums=1, write_queue_nums=1, perm=6)
     broker.engine.control.topics.table[TRACE_TOPIC] = TopicConfig(TRACE_TOPIC)
+    broker.engine.control.batches.table["of-bob"] = BatchQuery("broker-a", user="bob")
     group = encode_group_config(GroupConfig("g"))
     send = SendMessage(producer_group="p", topic="orders", queue_id=0, born_timestamp=1)
     for request, body in (

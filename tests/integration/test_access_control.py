@@ -6,6 +6,7 @@ machine gets back in.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,16 +16,23 @@ import pytest
 
 from kourou.access.signature import ACCESS_KEY, SIGNATURE, sign
 from kourou.broker.administrators import recovery_file
+from kourou.engine.transactions.half_messages import COMMIT
 from kourou.errors import Code
+from kourou.model.subscription import Subscription
 from kourou.protocol.bodies.access_bodies import (
     UserChange,
     decode_users,
     encode_user_change,
     parse_role,
 )
+from kourou.protocol.bodies.config_bodies import decode_topic_configs
+from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
 from kourou.protocol.messages.access import AuthCreateUser, AuthListUser
-from kourou.protocol.messages.broker_admin import GetBrokerRuntimeInfo
-from kourou.protocol.messages.sends import SendMessage
+from kourou.protocol.messages.broker_admin import GetAllTopicConfig, GetBrokerRuntimeInfo
+from kourou.protocol.messages.groups import HeartBeat
+from kourou.protocol.messages.pulls import QueryMessage, ViewMessageById
+from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
+from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.request import Request
 from kourou.protocol.wire.ext_fields import encode_ext_fields
 from kourou.protocol.wire.remoting import RemotingCommand
@@ -33,13 +41,14 @@ from kourou.service.secret_keys import new_key_line
 from kourou.transport.curve_keys import ClientCurve, ServerKeys, make_pair, read_pair
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.zmq_client import ZmqConnection
+from kourou_rigs.transacting import end
 
 TIMEOUT_MS = 20_000
 ROOT, ROOT_SECRET = "root", "a secret of the first one"
 WRITER, WRITER_SECRET = "orders-writer", "orders-secret"
 
 
-def send(topic: str) -> SendMessage:
+def send(topic: str, properties: str = "", sys_flag: int = 0) -> SendMessage:
     return SendMessage(
         producer_group="g",
         topic=topic,
@@ -47,6 +56,8 @@ def send(topic: str) -> SendMessage:
         default_topic_queue_nums=1,
         queue_id=0,
         born_timestamp=1,
+        properties=properties,
+        sys_flag=sys_flag,
     )
 
 
@@ -193,6 +204,111 @@ async def test_the_key_of_a_connection_is_its_user(tmp_path: Path) -> None:
             codes[name] = reply.code
             connection.close()
     assert codes == {"app": Code.SUCCESS, "stranger": Code.NO_PERMISSION}
+
+
+class BothDoors:
+    """Users of a broker with CURVE keys, each with a key and a secret and rights to NAME-."""
+
+    def __init__(self, folder: Path, broker: Broker) -> None:
+        self._broker = broker
+        servers = ServerKeys(folder / "keys" / "broker" / "broker.key")
+        address = str(broker.child.ready["zmq"]).removeprefix("tcp://")
+        self.pairs = {name: read_pair(pair(folder, name)) for name in ("app", "rival")}
+        self.links = {
+            name: ZmqConnection(address, curve=ClientCurve(keys, servers))
+            for name, keys in self.pairs.items()
+        }
+
+    async def create_users(self) -> None:
+        for name, keys in self.pairs.items():
+            change = UserChange(
+                secret=f"secret-of-{name}",
+                roles=(parse_role(f"writer:{name}-"), parse_role(f"operator:{name}-")),
+                curve_keys=(keys.public,),
+            )
+            request, body = AuthCreateUser(username=name), encode_user_change(change)
+            made = await self._broker.ask(request, body, user=ROOT, secret=ROOT_SECRET)
+            assert made.code == Code.SUCCESS, made.remark
+
+    async def ask(
+        self, name: str, door: str, request: Request, body: bytes = b""
+    ) -> tuple[bool, bytes]:
+        """Send a request; returns whether it is allowed, and the reply's body."""
+        if door == "tcp":
+            secret = f"secret-of-{name}"
+            signed = await self._broker.ask(request, body, user=name, secret=secret)
+            refused = signed.code == Code.SYSTEM_ERROR and "AclException" in (signed.remark or "")
+            return not refused, bytes(signed.body)
+        reply = await self.links[name].request(
+            request, body=(body,) if body else (), timeout_ms=TIMEOUT_MS
+        )
+        return reply.code != Code.NO_PERMISSION, b"".join(map(bytes, reply.body))
+
+
+def pair(folder: Path, name: str) -> Path:
+    return folder / "keys" / name / f"{name}.key_secret"
+
+
+def with_curve(folder: Path) -> dict[str, str]:
+    """Make key pairs; returns the settings of a broker for both protocols."""
+    for name in ("broker", "app", "rival"):
+        make_pair(folder / "keys" / name, name, ["127.0.0.1"] if name == "broker" else [])
+    return {
+        "curveKeyFile": str(pair(folder, "broker")),
+        "curveClients": "any",
+        "tcpEnable": "true",
+    }
+
+
+async def test_messages_and_topics_of_others_are_hidden_over_both_protocols(tmp_path: Path) -> None:
+    with started(tmp_path, **with_curve(tmp_path)) as broker:
+        doors = BothDoors(tmp_path, broker)
+        await doors.create_users()
+        half = "TRAN_MSG\x01true\x02PGROUP\x01g\x02UNIQ_KEY\x01U"
+        positions = []
+        for message in (send("app-a"), send("rival-a", "KEYS\x01k"), send("rival-a", half, 4)):
+            stored = await broker.ask(message, b"x", user=ROOT, secret=ROOT_SECRET)
+            assert stored.code == Code.SUCCESS, stored.remark
+            positions.append(decode_offset_id((stored.ext_fields or {})["msgId"])[1])
+        own, other, other_half = positions
+        query = QueryMessage(
+            topic="rival-a", key="k", max_num=9, begin_timestamp=0, end_timestamp=1 << 60
+        )
+        for door in ("tcp", "zmq"):
+            for request in (
+                ViewMessageById(offset=other),
+                ViewMessageById(offset=other_half),
+                query,
+                ConsumerSendMsgBack(offset=other, group="app-g", delay_level=0),
+                end((0, other_half), COMMIT, group="g"),
+            ):
+                assert not (await doors.ask("app", door, request))[0], (door, request)
+            assert (await doors.ask("app", door, ViewMessageById(offset=own)))[0]
+            _, body = await doors.ask("app", door, GetAllTopicConfig())
+            found, _ = decode_topic_configs(body)
+            assert [one.name for one in found] == ["app-a"]
+        for link in doors.links.values():
+            link.close()
+
+
+async def test_a_client_id_is_of_its_connected_user_over_both_protocols(tmp_path: Path) -> None:
+    def beat(name: str) -> bytes:
+        data = ConsumerData(f"{name}-g", subscriptions=(Subscription(f"{name}-a"),))
+        return encode_heartbeat(HeartbeatBody("c1", consumers=(data,)))
+
+    with started(tmp_path, **with_curve(tmp_path)) as broker:
+        doors = BothDoors(tmp_path, broker)
+        await doors.create_users()
+        assert (await doors.ask("app", "zmq", HeartBeat(), beat("app")))[0]
+        for door in ("tcp", "zmq"):
+            assert not (await doors.ask("rival", door, HeartBeat(), beat("rival")))[0]
+            assert (await doors.ask("app", door, HeartBeat(), beat("app")))[0]
+        doors.links["app"].close()
+        for door in ("tcp", "zmq"):
+            async with asyncio.timeout(TIMEOUT_MS / 1_000):  # until the broker sees that it closed
+                while not (await doors.ask("rival", door, HeartBeat(), beat("rival")))[0]:
+                    pass
+        doors.links["rival"].close()
 
 
 @pytest.mark.parametrize(

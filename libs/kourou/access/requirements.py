@@ -45,6 +45,9 @@ class Facts(Protocol):
     def exists(self, kind: ResourceType, name: str) -> bool:
         """True if the topic, group or filter exists here. A filter's name is GROUP/NAME."""
 
+    def began(self, query: str) -> bool | None:
+        """Whether the sender prepared the first batch of a query; None if that is not known."""
+
     def record_topic(self) -> str:
         """The topic of the message that the request names by position or id; "" if unknown."""
 
@@ -59,15 +62,13 @@ class Facts(Protocol):
 class Requirement:
     """The needs of a request.
 
-    `text` describes them for people. With `lists` the answer and its totals contain only what the
-    user has any right to. `always`: they are enforced even if other decisions are off or observed,
-    as long as there are users: no user becomes an administrator in the meantime.
+    `text` describes them for people. `always`: they are enforced even if other decisions are off or
+    observed, as long as there are users: no user becomes an administrator in the meantime.
     """
 
     text: str
     needs: Callable[[Any, Facts], Needs]
     caller: CallerKind = CallerKind.USER
-    lists: bool = False
     always: bool = False
 
 
@@ -180,6 +181,21 @@ def body_topics(*actions: Action) -> Requirement:
     )
 
 
+def own_query(action: Action, *, known: bool = False) -> Requirement:
+    """Nothing for a query whose first batch the sender prepared; else a right on the cluster.
+
+    Where nobody is known to have prepared one, it is needed only with `known`.
+    """
+
+    def needs(request: Any, facts: Facts) -> Needs:
+        began = facts.began(request.query)
+        own = not known if began is None else began
+        return [] if own else [Need(ResourceType.CLUSTER, "", (action,))]
+
+    whose = "of its own query" if known else "of a query that no other user began"
+    return Requirement(f"any user, {whose}; else {action} on the cluster", needs)
+
+
 def all_of(*parts: Requirement) -> Requirement:
     """Everything that the parts need."""
     return Requirement(
@@ -197,7 +213,8 @@ def _either(actions: tuple[Action, ...]) -> str:
 
 
 ANY = Requirement("any user", _nothing)
-LISTED = Requirement("any user; lists what the user has a right to", _nothing, lists=True)
+FILTERED = Requirement("lists what the user has a right to", _nothing)
+LISTED = all_of(ANY, FILTERED)
 NODE = Requirement("the node that it names", _nothing, CallerKind.NODE)
 SERVER = Requirement("a server, to its client", _nothing, CallerKind.SERVER)
 
@@ -278,7 +295,9 @@ def _upload_name(request: Any, _: Facts) -> str:
 
 SEND = Requirement("Pub on every topic; Create for a new one", _send_needs)
 PULL = all_of(group(SUB), topic(SUB))
+OWN_CLIENT = Requirement("a client ID with which no other user is connected", _nothing)
 LOCK = all_of(body_groups(SUB), body_topics(SUB))
+LOCK_OF_CLIENT = all_of(LOCK, OWN_CLIENT)
 OFFSETS = topic(GET, SUB)
 VALUES = Requirement("Get on the cluster, or any right on the topic", _value_needs(GET))
 CHANGE_VALUE = Requirement("Update on the cluster", _value_needs(UPDATE))
@@ -313,11 +332,11 @@ REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType(
         "UPDATE_CONSUMER_OFFSET": PULL,
         "QUERY_CONSUMER_OFFSET": group(SUB, GET),
         "GET_CONSUMER_LIST_BY_GROUP": group(SUB, GET),
-        "LOCK_BATCH_MQ": LOCK,
-        "UNLOCK_BATCH_MQ": LOCK,
-        "HEART_BEAT": LOCK,
+        "LOCK_BATCH_MQ": LOCK_OF_CLIENT,
+        "UNLOCK_BATCH_MQ": LOCK_OF_CLIENT,
+        "HEART_BEAT": LOCK_OF_CLIENT,
         "CHECK_CLIENT_CONFIG": LOCK,
-        "UNREGISTER_CLIENT": ANY,
+        "UNREGISTER_CLIENT": all_of(ANY, OWN_CLIENT),
         "NOTIFY_CONSUMER_IDS_CHANGED": SERVER,
         "RESET_CONSUMER_CLIENT_OFFSET": SERVER,
         "GET_CONSUMER_STATUS_FROM_CLIENT": SERVER,
@@ -330,7 +349,7 @@ REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType(
         "GET_MIN_OFFSET": OFFSETS,
         "GET_EARLIEST_MSG_STORETIME": OFFSETS,
         "GET_TOPIC_STATS_INFO": topic(GET),
-        "QUERY_TOPIC_CONSUME_BY_WHO": topic(GET),
+        "QUERY_TOPIC_CONSUME_BY_WHO": all_of(topic(GET), FILTERED),
         "GET_CONSUMER_CONNECTION_LIST": group(GET),
         "GET_CONSUME_STATS": group(GET),
         "QUERY_CONSUME_TIME_SPAN": group(GET, field="group"),
@@ -419,11 +438,11 @@ REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType(
         "GET_FILTERS": FILTERS,
         "GET_FILTER_STATISTICS": FILTERS,
         # batches of the Spark sink
-        "GET_BATCH_STATE": ANY,
-        "PREPARE_BATCH": ANY,
-        "DECIDE_BATCH": ANY,
-        "RESOLVE_BATCH": body_topics(PUB),
-        "ABORT_BATCH": CHANGE_CLUSTER,
+        "GET_BATCH_STATE": own_query(GET),
+        "PREPARE_BATCH": own_query(UPDATE),
+        "DECIDE_BATCH": own_query(UPDATE),
+        "RESOLVE_BATCH": own_query(UPDATE),
+        "ABORT_BATCH": own_query(UPDATE, known=True),
         # between processes
         "GET_CONTROL_EVENTS": READ_CLUSTER,
         "REGISTER_BROKER": NODE,

@@ -109,6 +109,7 @@ class BrokerParts:
         self.recorder, self.membership = context.recorder, context.members
         self.pressure, self.redirects = context.pressure, context.redirects
         self.repeats = context.repeats
+        self.access_gate = AccessGate(context, start.secrets)
         self.statistics = Statistics(self.traffic, self.policy.cluster_name)
         self.topic_registration = TopicRegistration()
         self.retention = RetentionHandler(context, self._waiting_before)
@@ -132,8 +133,8 @@ class BrokerParts:
         """Clients, queue locks, filters, pulls and queries."""
         context = self.context
         self.locks = QueueLocks(self.control.locks)
-        self.lock_handler = LockHandler(context, self.locks)
-        self.members = MemberHandler(context)
+        self.lock_handler = LockHandler(context, self.locks, self.access_gate)
+        self.members = MemberHandler(context, self.access_gate)
         ensure_group = self.members.ensure_group
         self.filter_servers = FilterServerTable()
         self.filter_server_handler = FilterServerHandler(context, self.filter_servers)
@@ -147,7 +148,7 @@ class BrokerParts:
     def _create_topic_and_send_handlers(self, start: Start) -> None:
         """Topics, transactions, and everything that stores messages of clients."""
         context = self.context
-        self.topic_handler = TopicHandler(context, self.pulls, start.policy)
+        self.topic_handler = TopicHandler(context, self.pulls, start.policy, self.access_gate)
         self._create_transaction_handlers()
         self.sending = SendHandler(context, self.topic_handler.ensure)
         self.joint_sends = JointSends(context, self.sending)
@@ -165,26 +166,26 @@ class BrokerParts:
         self.redirects.halves = self.transactions
         self.redirects.half_frames = batch_log
         ends = BatchEnds(context, self.transactions, batch_log)
-        self.batch_handler = BatchHandler(context, self.transactions, ends)
+        self.batch_handler = BatchHandler(context, self.transactions, ends, self.access_gate)
         self.check_backs = CheckBacks(context, self.transactions)
+        self.check_backs.may_know = self.access_gate.may_know
 
     def _create_operator_handlers(self, start: Start) -> None:
         """Groups, the broker itself, and its history."""
         context = self.context
-        host, port = start.store_host
-        self.group_figures = ConsumerLagHandler(context, self.statistics, f"{host}:{port}")
-        self.group_handler = GroupHandler(context, self.members.ensure_group)
-        self.access_gate = AccessGate(context, start.secrets)
-        self.check_backs.may_know = self.access_gate.may_know
-        self.access_handler = AccessHandler(context, self.access_gate, start.secrets)
-        self.plain_acl_handler = PlainAclHandler(context, self.access_gate, start.secrets)
+        gate, (host, port) = self.access_gate, start.store_host
+        address = f"{host}:{port}"
+        self.group_figures = ConsumerLagHandler(context, self.statistics, address, gate)
+        self.group_handler = GroupHandler(context, self.members.ensure_group, gate)
+        self.access_handler = AccessHandler(context, gate, start.secrets)
+        self.plain_acl_handler = PlainAclHandler(context, gate, start.secrets)
         self.broker_handler = BrokerHandler(
             context,
             start.registry,
             self.apply,
             self.topic_handler.wanted_by,
             start.figures,
-            self.access_gate,
+            gate,
         )
         self.history = HistoryHandler(
             context,
@@ -193,7 +194,7 @@ class BrokerParts:
             self.topic_handler,
             self.group_handler,
             self.broker_handler,
-            self.access_gate,
+            gate,
         )
 
     def _create_role(

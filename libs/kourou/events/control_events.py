@@ -344,12 +344,13 @@ class BatchPrepared(BatchEventBase, frozen=True):
     """This broker holds `messages` of the batch and waits for the decision of `coordinator`.
 
     With 0 messages the event only records the coordinator of the query; `batch` is the batch of the
-    request that named it.
+    request that named it. `user` is who prepared it, "" where users are not decided about.
     """
 
     batch: Count
     coordinator: str
     messages: Count = 0
+    user: str = ""
 
 
 class BatchDecided(BatchEventBase, frozen=True):

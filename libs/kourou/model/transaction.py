@@ -104,7 +104,7 @@ class BatchQuery(msgspec.Struct):
     here for a decision, `decided` the last one that was decided here, `resolved` the last one that
     is completed here: its winners are stored and all others discarded. `winners` (partition ->
     attempt) and `counts` (broker -> messages) belong to `decided`, until it is resolved. `at_ms`:
-    the last change, wall time.
+    the last change, wall time. `user` prepared its first batch; "" if no user is known to.
     """
 
     coordinator: str
@@ -114,6 +114,7 @@ class BatchQuery(msgspec.Struct):
     winners: dict[int, str] = {}
     counts: dict[str, int] = {}
     at_ms: int = 0
+    user: str = ""
 
     @property
     def is_pending(self) -> bool:

@@ -70,7 +70,7 @@ class SecuredBroker:
     """An engine, its users' senders, and what came back."""
 
     engine: Engine = field(default_factory=lambda: Engine(secrets=secret_box()))
-    _peers: itertools.count[int] = field(default_factory=lambda: itertools.count(FIRST_PEER))
+    _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(FIRST_PEER))
 
     @property
     def access(self) -> AccessAggregate:
@@ -84,17 +84,20 @@ class SecuredBroker:
         *body: Buffer,
         signed: Mapping[str, str | None] | None = None,
         oneway: bool = False,
+        over: Peer | None = None,
     ) -> Received:
         """A request as an input: signed if the sender has a secret.
 
-        `signed` are the fields with their signature, if they are not those of the request.
+        `signed` are the fields with their signature, if they are not those of the request. `over`
+        is its connection, if it is not a new one.
         """
+        number = next(self._numbers)
         address = (sender.source, 40_000)
-        peer = Peer(next(self._peers), sender.protocol, address, sender.listener, sender.key)
+        peer = over or Peer(number, sender.protocol, address, sender.listener, sender.key)
         fields = signed
         if fields is None and sender.secret:
             fields = signed_fields(sender, request, *body)
-        to = SignedReplyTo(peer, 1, oneway, b"", fields, sender.version)
+        to = SignedReplyTo(peer, number, oneway, b"", fields, sender.version)
         return Received(to, request, list(body), self.engine.wall_ms)
 
     def give(self, *inputs: Received) -> list[Reply | None]:

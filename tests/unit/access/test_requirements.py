@@ -26,6 +26,9 @@ class Known:
     def exists(self, kind: ResourceType, name: str) -> bool:
         return name in self.names
 
+    def began(self, query: str) -> bool | None:
+        return {"own": True, "other": False}.get(query)
+
     def record_topic(self) -> str:
         return self.record
 
@@ -185,6 +188,14 @@ def test_only_servers_send_what_a_client_answers() -> None:
             ["Create or Update on User:root"],
         ),
         ("GET_ALL_TOPIC_LIST_FROM_NAMESERVER", {}, Known(), []),
+        ("GET_ALL_TOPIC_CONFIG", {}, Known(), []),
+        ("QUERY_TOPIC_CONSUME_BY_WHO", {"topic": "orders"}, Known(), ["Get on Topic:orders"]),
+        ("GET_BATCH_STATE", {"query": "new"}, Known(), []),
+        ("GET_BATCH_STATE", {"query": "other"}, Known(), ["Get on Cluster:"]),
+        ("DECIDE_BATCH", {"query": "own"}, Known(), []),
+        ("DECIDE_BATCH", {"query": "other"}, Known(), ["Update on Cluster:"]),
+        ("ABORT_BATCH", {"query": "own"}, Known(), []),
+        ("ABORT_BATCH", {"query": "new"}, Known(), ["Update on Cluster:"]),
     ],
 )
 def test_requests_need(name, fields, facts, expected) -> None:

@@ -9,11 +9,13 @@ Invariants:
 - the user comes from this request's signature, or from the key of its connection, and is looked up
   for every request: what is revoked is refused at once
 - a decision uses the values that the handler will use, parsed from the bytes that were signed
+- a list, and every total in its reply, has only what its handler gets from `sees`
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from kourou.access.authorizer import Authorizer, Decision
 from kourou.access.model import (
@@ -39,7 +41,7 @@ from kourou.protocol.bodies.access_bodies import Refusal
 from kourou.protocol.bodies.config_bodies import decode_group_config
 from kourou.protocol.bodies.heartbeat_body import decode_heartbeat, decode_subscription_check
 from kourou.protocol.bodies.lists_body import decode_lock_batch
-from kourou.protocol.messages import groups, pulls, sends
+from kourou.protocol.messages import broker_admin, filter_server, groups, pulls, sends
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.record.message_record import decode_record, real_target
 from kourou.protocol.record.properties import encode_properties
@@ -54,6 +56,19 @@ _BY_POSITION = (
     sends.EndTransaction,
     sends.ResumeCheckHalfMessage,
     groups.ConsumeMessageDirectly,
+)
+_CREATE_OR_UPDATE = (
+    broker_admin.UpdateAndCreateTopic,
+    groups.UpdateAndCreateSubscriptionGroup,
+    filter_server.PutFilter,
+    filter_server.RegisterMessageFilterClass,
+)
+_OF_BATCH = (
+    sends.GetBatchState,
+    sends.PrepareBatch,
+    sends.DecideBatch,
+    sends.ResolveBatch,
+    sends.AbortBatch,
 )
 _MOVED = frozenset({HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, CHECK_GIVEN_UP_TOPIC})
 _OTHERS = ("others", "", "others", "")
@@ -73,7 +88,15 @@ def requirements_by_type() -> Mapping[type[Request], Requirement]:
 _REQUIREMENTS = requirements_by_type()
 _PUB_ON_ALL = Need(ResourceType.TOPIC, ALL, (Action.PUB,))
 _USERS = Need(ResourceType.USER, ALL, (Action.GET,))
-_LISTS = (Need(ResourceType.CLUSTER, "", (Action.GET,)),)
+_EVERYTHING = Need(ResourceType.CLUSTER, "", (Action.GET,))
+_ANY_ACTION = tuple(Action)
+
+Sees = Callable[[ResourceType, str], bool]
+"""(TOPIC or GROUP, name) -> whether a list that goes to a user may have it."""
+
+
+def _everything(_kind: ResourceType, _name: str) -> bool:
+    return True
 
 
 class _Credentials(Exception):
@@ -146,16 +169,53 @@ class AccessGate:
                     self._remember(usual)
                 self.allowed += 1
                 return True
-        observed = mode is AccessMode.OBSERVE
-        effects.append(self._refused(received, user, decision, observed=observed))
-        if not observed:
-            effects.append(_refusal(received, user, decision))
-        return observed
+        return self._refuse(received, user, decision, effects, observed=mode is AccessMode.OBSERVE)
+
+    def may_act_as(self, received: Received, client_id: str, effects: list[Effect]) -> bool:
+        """Return whether the sender may use a client ID; otherwise as `allows` does.
+
+        It may not while another user is connected with that ID. A handler asks when it is about to
+        use the ID, because an earlier request of the same batch may have connected that user.
+        """
+        user, members = received.user, self._context.members
+        if not user or not members.is_of_other_user(client_id, received.to.peer, user):
+            return True
+        decision = Decision(False, f"another user is connected with the client ID {client_id}")
+        observed = self._access.effective_mode is not AccessMode.ENFORCE
+        return self._refuse(received, user, decision, effects, observed=observed)
+
+    def sees(self, received: Received) -> Sees:
+        """Return what of a list is for the sender: topics and groups on which it has any right.
+
+        Everything is for nodes, for those with Get on the cluster, and where nothing is enforced.
+        """
+        if not self.sender(received):
+            return _everything
+        account = self._access.users.get(received.user)
+        node = account is not None and account.kind is UserKind.NODE
+        if node or self._decided(received, _EVERYTHING).allowed:
+            return _everything
+
+        def has_right(kind: ResourceType, name: str) -> bool:
+            if kind is ResourceType.TOPIC:
+                return self._decided(received, need_of_topic(name, *_ANY_ACTION)).allowed
+            return self._decided(received, Need(kind, name, _ANY_ACTION)).allowed
+
+        return has_right
+
+    def sender(self, received: Received) -> str:
+        """Return the user who sends a request; "" where decisions are not enforced."""
+        enforced = self._access.effective_mode is AccessMode.ENFORCE
+        return received.user if enforced else ""
 
     def need_administrator(self, received: Received) -> None:
         """Raise NoPermission unless an administrator sends it, or nothing is decided."""
         if not self.active:
             return
+        try:
+            self._identify(received)
+        except _Credentials as error:
+            raise NoPermission(str(error)) from error
         account = self._access.users.get(received.user)
         if account is None or not account.enabled or not account.administers:
             raise NoPermission(
@@ -173,9 +233,13 @@ class AccessGate:
 
     def may_see_users(self, received: Received) -> bool:
         """True if the sender may see users and policies in the history."""
-        return not self.active or self._decided(received, _USERS).allowed
+        if not self.active:
+            return True
+        with suppress(_Credentials):
+            self._identify(received)
+        return self._decided(received, _USERS).allowed
 
-    def _decided(self, received: Received, need: Need) -> Decision:
+    def _decided(self, received: Received, need: Need | AnyOf) -> Decision:
         source = received.to.peer.address[0]
         user = received.user or ANONYMOUS
         return self.authorizer.decide(user, (need,), source, received.wall_ms)
@@ -221,6 +285,14 @@ class AccessGate:
 
     # -- who ------------------------------------------------------------------------------------
 
+    def _identify(self, received: Received) -> None:
+        """Set the user of a request that was not decided because of the mode.
+
+        Raises _Credentials if they are not valid.
+        """
+        if not received.user:
+            received.user = self._user(received)
+
     def _user(self, received: Received) -> str:
         """Raises _Credentials if they are not valid."""
         fields = received.to.signed
@@ -259,8 +331,6 @@ class AccessGate:
             needs: Sequence[Need | AnyOf] = requirement.needs(received.request, facts)
         except KourouError as error:
             return Decision(False, str(error))
-        if requirement.lists:
-            needs = _LISTS
         if not needs and user == ANONYMOUS and not self._anonymous_has_policies():
             return Decision(False, "the request has no credentials")
         source = received.to.peer.address[0]
@@ -276,6 +346,21 @@ class AccessGate:
         return any(one.user == ANONYMOUS for one in self._access.policies.values())
 
     # -- refusals ---------------------------------------------------------------------------------
+
+    def _refuse(
+        self,
+        received: Received,
+        user: str,
+        decision: Decision,
+        effects: list[Effect],
+        *,
+        observed: bool,
+    ) -> bool:
+        """Count a refusal, and reply unless it is only observed; return `observed`."""
+        effects.append(self._refused(received, user, decision, observed=observed))
+        if not observed:
+            effects.append(_refusal(received, user, decision))
+        return observed
 
     def _refused(
         self, received: Received, user: str, decision: Decision, *, observed: bool
@@ -314,21 +399,35 @@ def _refusal(received: Received, user: str, decision: Decision) -> Reply:
 
     Clients of RocketMQ 5 know code 16; older ones know code 1 and look for the exception's name.
 
-    It does not name the topic of a message that the request names by its position: who may not read
-    messages must not learn from positions which topics there are.
+    Its text does not say what the sender must not know: see `_text`.
     """
-    need = decision.need
-    if need is None:
-        text = decision.by
-    elif isinstance(received.request, _BY_POSITION) and need.type is not ResourceType.GROUP:
-        text = f"user {user} has no right to {' or '.join(need.actions)} on the message's topic"
-    else:
-        text = f"user {user} has no right to {decision.need} ({decision.by})"
+    text = _text(received.request, user, decision)
     to = received.to
     if to.peer.protocol == "tcp" and to.version < VERSION_5_0_0:
         name = "org.apache.rocketmq.acl.common.AclException"
         return Reply(to, Code.SYSTEM_ERROR, f"{name}: {text}")
     return Reply(to, Code.NO_PERMISSION, text)
+
+
+def _text(request: Request, user: str, decision: Decision) -> str:
+    """The text of a refusal, without what only its audit has.
+
+    It does not name the topic of a message that the request names by its position: who may not read
+    messages must not learn from positions which topics there are. Nor does it tell whether what the
+    request would create exists.
+    """
+    need = decision.need
+    if need is None:
+        return decision.by
+    if isinstance(request, _BY_POSITION) and need.type is not ResourceType.GROUP:
+        return f"user {user} has no right to {' or '.join(need.actions)} on the message's topic"
+    lacking = f"user {user} has no right to {need} ({decision.by})"
+    if isinstance(request, _CREATE_OR_UPDATE) and need.actions[0] in (Action.CREATE, Action.UPDATE):
+        either = need._replace(actions=(Action.CREATE, Action.UPDATE))
+        return f"user {user} has no right to {either} ({decision.by})"
+    if isinstance(request, _OF_BATCH) and need.type is ResourceType.CLUSTER:
+        return f"no batch of query {request.query} was prepared by user {user}, and {lacking}"
+    return lacking
 
 
 class _RequestFacts:
@@ -349,6 +448,11 @@ class _RequestFacts:
             return name in control.groups
         group, _, own = name.partition("/")
         return control.filters.get(group, own) is not None
+
+    def began(self, query: str) -> bool | None:
+        """Whether the sender prepared the first batch of a query; None if that is not known."""
+        known = self._context.control.batches.table.get(query)
+        return known.user == self._received.user if known is not None and known.user else None
 
     def record_topic(self) -> str:
         """The topic of the message that the request names; "" if there is none."""

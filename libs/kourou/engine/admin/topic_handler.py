@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kourou.access.model import ResourceType
+from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.admin.topic_table import (
     Unread,
     decide_auto_create,
@@ -45,7 +47,10 @@ from kourou.runtime.core import Peer, Received, Reply, ReplyTo
 class TopicHandler:
     """Handles requests about topics; `rules` change with the settings that they come from."""
 
-    def __init__(self, context: BrokerContext, pulls: PullHandler, rules: TopicRules) -> None:
+    def __init__(
+        self, context: BrokerContext, pulls: PullHandler, rules: TopicRules, gate: AccessGate
+    ) -> None:
+        self._gate = gate
         self._control = context.control
         self._commits = context.commits
         self._members = context.members
@@ -123,9 +128,10 @@ class TopicHandler:
         return effects + self._pulls.topic_changed(now_ms, request.topic)
 
     def all(self, _now_ms: int, received: Received, _request: GetAllTopicConfig) -> list[Effect]:
-        """Reply with every topic's configuration (21)."""
-        topics = self._control.topics
-        return [Reply(received.to, body=(encode_topic_configs(list(topics), topics.version),))]
+        """Reply with every topic's configuration (21), as far as the sender sees the topic."""
+        topics, sees = self._control.topics, self._gate.sees(received)
+        seen = [topic for topic in topics if sees(ResourceType.TOPIC, topic.name)]
+        return [Reply(received.to, body=(encode_topic_configs(seen, topics.version),))]
 
     def stats(self, _now_ms: int, received: Received, request: GetTopicStatsInfo) -> list[Effect]:
         """Reply with bounds and last store time of every queue of a topic (202)."""
@@ -142,14 +148,19 @@ class TopicHandler:
     def consumed_by(
         self, _now_ms: int, received: Received, request: QueryTopicConsumeByWho
     ) -> list[Effect]:
-        """Reply with the groups that subscribe to a topic or have offsets in it (300)."""
+        """Reply with the groups that subscribe to a topic or have offsets in it (300).
+
+        Only groups that the sender sees.
+        """
         self._topic(request.topic)
         groups = set(self._commits.groups(request.topic))
         for name in self._members.consumer_groups():
             group = self._members.consumer_group(name)
             if group is not None and request.topic in group.subscriptions:
                 groups.add(name)
-        return [Reply(received.to, body=(encode_group_list(sorted(groups)),))]
+        sees = self._gate.sees(received)
+        seen = [name for name in sorted(groups) if sees(ResourceType.GROUP, name)]
+        return [Reply(received.to, body=(encode_group_list(seen),))]
 
     def system_topics(
         self, _now_ms: int, received: Received, _request: GetSystemTopicListFromBroker

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kourou.access.model import ResourceType
+from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.context import BrokerContext
 from kourou.engine.control import ControlState, decide_delete_group
 from kourou.engine.effects import Effect
@@ -65,7 +67,8 @@ LIST_FORM_LANGUAGE = "CPP"
 class GroupHandler:
     """Handles requests about consumer groups."""
 
-    def __init__(self, context: BrokerContext, ensure_group: EnsureGroup) -> None:
+    def __init__(self, context: BrokerContext, ensure_group: EnsureGroup, gate: AccessGate) -> None:
+        self._gate = gate
         self._control = context.control
         self._commits = context.commits
         self._members = context.members
@@ -106,15 +109,22 @@ class GroupHandler:
     def all(
         self, _now_ms: int, received: Received, _request: GetAllSubscriptionGroupConfig
     ) -> list[Effect]:
-        """Reply with every group's configuration (201)."""
-        groups = self._control.groups
-        return [Reply(received.to, body=(encode_group_configs(list(groups), groups.version),))]
+        """Reply with every group's configuration (201), as far as the sender sees the group."""
+        groups, sees = self._control.groups, self._gate.sees(received)
+        seen = [group for group in groups if sees(ResourceType.GROUP, group.name)]
+        return [Reply(received.to, body=(encode_group_configs(seen, groups.version),))]
 
     def all_offsets(
         self, _now_ms: int, received: Received, _request: GetAllConsumerOffset
     ) -> list[Effect]:
-        """Reply with every group's offsets (43)."""
-        return [Reply(received.to, body=(encode_consumer_offsets(self._commits.entries()),))]
+        """Reply with every group's offsets (43), as far as the sender sees group and topic."""
+        sees = self._gate.sees(received)
+        seen = (
+            entry
+            for entry in self._commits.entries()
+            if sees(ResourceType.GROUP, entry[0]) and sees(ResourceType.TOPIC, entry[1])
+        )
+        return [Reply(received.to, body=(encode_consumer_offsets(seen),))]
 
     def reset(
         self, now_ms: int, received: Received, request: InvokeBrokerToResetOffset
@@ -211,7 +221,10 @@ class ConsumerLagHandler:
     State: none of its own.
     """
 
-    def __init__(self, context: BrokerContext, statistics: Statistics, address: str) -> None:
+    def __init__(
+        self, context: BrokerContext, statistics: Statistics, address: str, gate: AccessGate
+    ) -> None:
+        self._gate = gate
         self._control = context.control
         self._commits = context.commits
         self._members = context.members
@@ -249,14 +262,21 @@ class ConsumerLagHandler:
     def all_stats(
         self, _now_ms: int, received: Received, request: GetBrokerConsumeStats
     ) -> list[Effect]:
-        """Reply with all groups' offsets, by topic (317); `is_order`: only ordered topics."""
+        """Reply with all groups' offsets, by topic (317); `is_order`: only ordered topics.
+
+        They and their total lag are those of groups and topics that the sender sees.
+        """
         groups: dict[str, list[ConsumeStats]] = {}
-        lag = 0
+        lag, sees = 0, self._gate.sees(received)
         for group in self._commits.groups():
+            if not sees(ResourceType.GROUP, group):
+                continue
             found: list[ConsumeStats] = []
             for name in self._topics_of(group):
                 topic = self._control.topics.get(name)
                 if topic is None or (request.is_order and not topic.order):
+                    continue
+                if not sees(ResourceType.TOPIC, name):
                     continue
                 stats = ConsumeStats(
                     self._progress(group, topic), self._statistics.consume_tps(name, group)

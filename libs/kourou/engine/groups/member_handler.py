@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.context import BrokerContext
 from kourou.engine.control import decide_consumer_group
 from kourou.engine.effects import Effect
@@ -60,7 +61,8 @@ EnsureGroup = Callable[[str, Received, str], GroupConfig]
 class MemberHandler:
     """Handles clients' requests about themselves, and queries about clients."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, gate: AccessGate) -> None:
+        self._gate = gate
         self._control = context.control
         self._members = context.members
         self._recorder = context.recorder
@@ -82,12 +84,16 @@ class MemberHandler:
     def heartbeat(self, now_ms: int, received: Received, _request: HeartBeat) -> list[Effect]:
         """Handle a heartbeat (34); create the client's groups and their retry topics.
 
-        A group that must not be created is refused separately: the client's other groups are
-        registered all the same, and the reply has the first refusal's code. The reply waits until
-        the groups that the heartbeat created are committed.
+        The whole heartbeat is refused while another user is connected with the client ID. A group
+        that must not be created is refused separately: the client's other groups are registered all
+        the same, and the reply has the first refusal's code. The reply waits until the groups that
+        the heartbeat created are committed.
         """
         beat = _heartbeat(decode_heartbeat(b"".join(received.body)), received.to, received.user)
         self._members.check(received.to.peer, beat)
+        effects: list[Effect] = []
+        if not self._gate.may_act_as(received, beat.client_id, effects):
+            return effects
         before = self._confirmations.appended
         code = Code.SUCCESS
         refused: list[str] = []
@@ -107,7 +113,7 @@ class MemberHandler:
         if change.refused:
             code = code or Code.SUBSCRIPTION_PARSE_FAILED
             refused += change.refused
-        effects = self._tell(change)
+        effects += self._tell(change)
         # With SUCCESS, Kourou's clients log the remark; RocketMQ's ignore it.
         remark = "; ".join(refused) if refused else "\n".join(change.differing)
         reply = Reply(received.to, code, remark)
@@ -156,13 +162,16 @@ class MemberHandler:
         self, _now_ms: int, received: Received, request: UnregisterClient
     ) -> list[Effect]:
         """Remove a client from a group (35)."""
+        effects: list[Effect] = []
+        if not self._gate.may_act_as(received, request.client_id, effects):
+            return effects
         change = self._members.unregister(
             received.to.peer,
             request.client_id,
             producer_group=request.producer_group,
             consumer_group=request.consumer_group,
         )
-        return [*self._tell(change), Reply(received.to)]
+        return [*effects, *self._tell(change), Reply(received.to)]
 
     def disconnected(self, peer: Peer) -> list[Effect]:
         """Remove the memberships of a closed connection."""
@@ -294,8 +303,9 @@ class LockHandler:
     State: soft of its own: whether recording fails now, so that this is logged once.
     """
 
-    def __init__(self, context: BrokerContext, locks: QueueLocks) -> None:
+    def __init__(self, context: BrokerContext, locks: QueueLocks, gate: AccessGate) -> None:
         self._locks = locks
+        self._gate = gate
         self._members = context.members
         self._recorder = context.recorder
         self._confirmations = context.confirmations
@@ -312,9 +322,12 @@ class LockHandler:
         The reply waits until the change is committed. Queues of other brokers are not granted.
         """
         batch = _batch(received)
+        effects: list[Effect] = []
+        if not self._gate.may_act_as(received, batch.client_id, effects):
+            return effects
         before = self._confirmations.appended
         held = set(self._locks.lock(now_ms, batch.group, batch.client_id, self._places(batch)))
-        warnings = self._record(batch.client_id, "lock", received.wall_ms)
+        effects += self._record(batch.client_id, "lock", received.wall_ms)
         granted = [
             queue
             for queue in batch.queues
@@ -323,17 +336,19 @@ class LockHandler:
         ]
         reply = Reply(received.to, body=(encode_locked_queues(granted),))
         if self._confirmations.appended == before:
-            return [*warnings, reply]
+            return [*effects, reply]
         end = self._confirmations.appended
-        replies = self._confirmations.defer(now_ms, end, reply, decision=True)
-        return [*warnings, *replies]
+        return effects + self._confirmations.defer(now_ms, end, reply, decision=True)
 
     def unlock(self, now_ms: int, received: Received, _request: UnlockBatchMq) -> list[Effect]:
         """Release queues of a client (42); queues that it does not hold are unchanged."""
         batch = _batch(received)
+        effects: list[Effect] = []
+        if not self._gate.may_act_as(received, batch.client_id, effects):
+            return effects
         waiting = self._locks.unlock(now_ms, batch.group, batch.client_id, self._places(batch))
-        warnings = self._record(batch.client_id, "unlock", received.wall_ms)
-        return [*warnings, Reply(received.to), *self._tell(batch.group, waiting)]
+        effects += self._record(batch.client_id, "unlock", received.wall_ms)
+        return [*effects, Reply(received.to), *self._tell(batch.group, waiting)]
 
     def expire(self, now_ms: int, wall_ms: int) -> list[Effect]:
         """End the locks of clients that were silent for too long."""

@@ -378,6 +378,19 @@ class GroupMembership:
                 return self._order[key].peer
         return None
 
+    def is_of_other_user(self, client_id: str, peer: Peer, user: str) -> bool:
+        """Return whether another user was connected with this client ID first, and still is.
+
+        What was said over this very connection as another user does not count: its credentials have
+        changed.
+        """
+        known = [
+            member
+            for member in map(self._order.__getitem__, self._by_client.get(client_id, ()))
+            if member.user and (member.user == user or member.peer.id != peer.id)
+        ]
+        return bool(known) and min(known, key=_first).user != user
+
     def statistics(self) -> dict[str, int]:
         """Return the numbers of connections, memberships and groups."""
         return {
@@ -398,6 +411,10 @@ def _peers(group: ConsumerGroup) -> tuple[Peer, ...]:
 
 def _seen(member: GroupClient) -> int:
     return member.seen_ms
+
+
+def _first(member: GroupClient) -> int:
+    return member.first_ms
 
 
 def _drop(table: dict[_K, dict[_V, _W]], outer: _K, inner: _V) -> None:

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from kourou.access.model import Action, Need, ResourceType
+from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.sends.appends import Target
@@ -52,17 +54,23 @@ LOOK_MS = 1_000
 """The time between two cleanups."""
 
 _HOUR_MS = 3_600_000
+_CHANGE_CLUSTER = Need(ResourceType.CLUSTER, "", (Action.UPDATE,))
 
 
 class BatchHandler:
     """Handles the requests about batches of one broker."""
 
     def __init__(
-        self, context: BrokerContext, transactions: TransactionHandler, ends: BatchEnds
+        self,
+        context: BrokerContext,
+        transactions: TransactionHandler,
+        ends: BatchEnds,
+        gate: AccessGate,
     ) -> None:
         self._control = context.control
         self._transactions = transactions
         self._ends = ends
+        self._gate = gate
         self._pending_replies = context.pending_replies
         self._recorder = context.recorder
         self._pressure = context.pressure
@@ -93,7 +101,8 @@ class BatchHandler:
     def prepare(self, now_ms: int, received: Received, request: PrepareBatch) -> list[Effect]:
         """Record that this broker has what is to be committed, and waits for the decision (30031).
 
-        Raises Rejected if messages are missing, or if there are more than were sent.
+        The first time, the query becomes the sender's. Raises Rejected if messages are missing, or
+        if there are more than were sent.
         """
         query, batch = _named(request.query, request.batch)
         attempts = decode_attempts(b"".join(received.body))
@@ -114,7 +123,8 @@ class BatchHandler:
             raise BadRequest(
                 "the coordinator is missing: name the broker that decides about the batch"
             )
-        events = rules.decide_prepare(batches, query, batch, request.coordinator, messages)
+        user = self._gate.sender(received)
+        events = rules.decide_prepare(batches, query, batch, request.coordinator, messages, user)
         return self._pending_replies.decided(
             now_ms, received, events, header=lambda: self._state_response(query)
         )
@@ -144,7 +154,11 @@ class BatchHandler:
         )
 
     def resolve(self, now_ms: int, received: Received, request: ResolveBatch) -> list[Effect]:
-        """Store the winners and discard the rest, up to and including this batch (30033)."""
+        """Store the winners and discard the rest, up to and including this batch (30033).
+
+        If no batch of the query was prepared here, it is not known whose messages they are: then
+        this needs Update on the cluster. Raises NoPermission.
+        """
         query, batch = _named(request.query, request.batch)
         batches, broker = self._control.batches, self._policy.broker_name
         rules.check_resolve(batches, broker, query, batch)
@@ -160,6 +174,8 @@ class BatchHandler:
             for part in self._transactions.halves.batches.of_query(query)
             if part.batch <= batch
         ]
+        if parts and query not in batches.table:
+            self._gate.need(received, _CHANGE_CLUSTER)
         header = self._step(parts, wins, received.wall_ms)
         events: list[Event] = []
         if not header.left:

@@ -11,6 +11,7 @@ Invariants:
 - resolved <= the last batch known; numbers never decrease
 - a decided batch keeps its winners until this broker has resolved it
 - a coordinator decides a batch only after the previous one is resolved
+- a query that has a user keeps it
 """
 
 from __future__ import annotations
@@ -62,8 +63,9 @@ def evolve(batches: Batches, event: BatchEventBase, at_ms: int) -> None:
     if known is None:
         known = BatchQuery("")
     match event:
-        case BatchPrepared(_, batch, coordinator, messages):
+        case BatchPrepared(_, batch, coordinator, messages, user):
             known.coordinator = coordinator
+            known.user = known.user or user
             if messages:
                 known.prepared = max(known.prepared, batch)
         case BatchDecided(_, batch, winners, counts):
@@ -78,17 +80,18 @@ def evolve(batches: Batches, event: BatchEventBase, at_ms: int) -> None:
 
 
 def decide_prepare(
-    batches: Batches, query: str, batch: int, coordinator: str, messages: int
+    batches: Batches, query: str, batch: int, coordinator: str, messages: int, user: str = ""
 ) -> list[Event]:
     """Record that this broker holds messages of a batch and waits for its coordinator.
 
-    Raises Rejected while an earlier batch waits for another coordinator.
+    `user` is who prepares it, "" where that is not decided. Raises Rejected while an earlier batch
+    waits for another coordinator.
     """
     known = batches.table.get(query)
     if known is not None:
-        if known.resolved >= batch or (
-            known.coordinator == coordinator and (known.prepared >= batch or not messages)
-        ):
+        recorded = known.prepared >= batch or not messages
+        recorded = recorded and known.coordinator == coordinator and bool(known.user or not user)
+        if known.resolved >= batch or recorded:
             return []
         if known.coordinator != coordinator and known.is_pending:
             raise Rejected(
@@ -96,7 +99,7 @@ def decide_prepare(
                 hint="start that broker again: it may have a decision already",
             )
     forgotten = [] if known is not None else _make_room(batches)
-    return [*forgotten, BatchPrepared(query, batch, coordinator, messages)]
+    return [*forgotten, BatchPrepared(query, batch, coordinator, messages, user)]
 
 
 def _make_room(batches: Batches) -> list[Event]:

@@ -12,9 +12,11 @@ from kourou.access.signature import ACCESS_KEY, SIGNATURE
 from kourou.engine.effects import AccessRefused
 from kourou.engine.transactions.half_messages import COMMIT
 from kourou.errors import Code
-from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC, TRACE_TOPIC
-from kourou.model.subscription import Subscription
+from kourou.model.names import CONTROL_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TRACE_TOPIC
+from kourou.model.subscription import GroupConfig, Subscription
+from kourou.model.topic import TopicConfig
 from kourou.protocol.bodies.access_bodies import decode_refusals
+from kourou.protocol.bodies.config_bodies import encode_group_config
 from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
 from kourou.protocol.messages.access import (
     AuthDeleteUser,
@@ -23,7 +25,13 @@ from kourou.protocol.messages.access import (
     SetAccessMode,
 )
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
-from kourou.protocol.messages.groups import CheckClientConfig, HeartBeat, UnregisterClient
+from kourou.protocol.messages.filter_server import PutFilter
+from kourou.protocol.messages.groups import (
+    CheckClientConfig,
+    HeartBeat,
+    UnregisterClient,
+    UpdateAndCreateSubscriptionGroup,
+)
 from kourou.protocol.messages.pulls import (
     CloneGroupOffset,
     PullMessage,
@@ -48,6 +56,7 @@ from kourou_rigs.transacting import end
 
 TOPICS = ("orders", "secret")
 HALF = "TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01U"
+PUT_FILTER = REQUESTS[PutFilter.code]
 
 
 @pytest.fixture
@@ -302,6 +311,26 @@ def test_all_groups_and_topics_of_a_heartbeat_count(broker: SecuredBroker, root:
     assert not beat(("g", "orders"), ("h", "orders"))
 
 
+def test_a_refusal_does_not_tell_whether_what_would_be_created_exists(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    user = replace(broker.create(root, "till"), secret="")
+    broker.allow(root, "till", "Group:g", "Sub")
+    group = encode_group_config(GroupConfig("g"))
+    assert broker.ask(root, UpdateAndCreateSubscriptionGroup(), group).code == Code.SUCCESS
+    put = UpdateAndCreateTopic(topic="secret", read_queue_nums=1, write_queue_nums=1, perm=6)
+    for request, body, missing in (
+        (put, b"", "Topic:secret"),
+        (msgspec.structs.replace(put, topic="no-topic"), b"", "Topic:no-topic"),
+        (UpdateAndCreateSubscriptionGroup(), group, "Group:g"),
+        (UpdateAndCreateSubscriptionGroup(), group.replace(b'"g"', b'"h"'), "Group:h"),
+        (sample_request(PUT_FILTER, {"consumer_group": "g", "name": "f"}), b"", "Filter:g/f"),
+    ):
+        reply = broker.ask(user, request, body)
+        text = f"user till has no right to Create or Update on {missing} (no policy allows it)"
+        assert (reply.code, reply.remark) == (Code.NO_PERMISSION, text)
+
+
 # -- the message that a request names -------------------------------------------------------------
 
 
@@ -383,6 +412,20 @@ def test_a_half_message_is_shown_only_to_producers_who_may_send_to_its_topic(
         assert [name for name, beat in beats.items() if beat.to.peer in peers] == shown
 
 
+def test_ends_of_transactions_in_one_batch_are_decided_one_by_one(
+    broker: SecuredBroker, root: Sender, till: Sender
+) -> None:
+    for number, topic in enumerate(("orders", "secret", "orders")):
+        properties = f"{HALF}{number}"
+        assert broker.ask(root, send_to(topic, sys_flag=4, properties=properties), b"x").code == 0
+    halves = broker.engine.stored(HALF_TOPIC)
+    ends = [end((one.offset, one.position), COMMIT, group="p") for one in halves]
+    replies = broker.give(*(broker.received(till, one) for one in ends))
+    codes = [None if reply is None else reply.code for reply in replies]
+    assert codes == [Code.SUCCESS, Code.NO_PERMISSION, Code.SUCCESS]
+    assert [len(broker.engine.stored(name)) for name in TOPICS] == [2, 0]
+
+
 @pytest.mark.parametrize("topic", TOPICS)
 def test_a_delayed_message_is_decided_by_where_it_goes(
     broker: SecuredBroker, root: Sender, till: Sender, topic: str
@@ -409,6 +452,69 @@ def test_a_sender_cannot_name_the_topic_where_a_message_goes_later(
     broker.engine.advance(60_000)
     assert len(moved) == len(broker.engine.stored("orders")) == 1
     assert broker.engine.stored("secret") == []
+
+
+@pytest.mark.parametrize(
+    ("topic", "group", "allowed"),
+    [
+        ("orders", "g", True),
+        ("orders", "h", False),
+        ("%RETRY%g", "g", True),
+        ("%RETRY%h", "g", False),
+        ("%DLQ%g", "g", True),
+        ("%DLQ%h", "g", False),
+        ("secret", "g", False),
+    ],
+)
+def test_a_message_is_sent_back_only_by_its_group_and_from_its_topic(
+    broker: SecuredBroker, root: Sender, till: Sender, topic: str, group: str, *, allowed: bool
+) -> None:
+    for name in ("g", "h"):
+        body = encode_group_config(GroupConfig(name))
+        assert broker.ask(root, UpdateAndCreateSubscriptionGroup(), body).code == Code.SUCCESS
+    broker.engine.control.topics.table.setdefault(topic, TopicConfig(topic, 1, 1))
+    assert broker.ask(root, send_to(topic), b"x").code == Code.SUCCESS
+    end_of_log = broker.engine.store.end
+    back = ConsumerSendMsgBack(offset=stored_at(broker, topic), group=group, delay_level=0)
+    assert may(broker, till, back) is allowed
+    assert (broker.engine.store.end > end_of_log) is allowed
+
+
+@pytest.mark.parametrize(
+    ("topic", "allowed"),
+    [
+        ("orders", True),
+        ("%RETRY%g", True),
+        ("%DLQ%g", True),
+        ("secret", False),
+        ("%RETRY%h", False),
+        ("%DLQ%h", False),
+        ("%RETRY%", False),
+        (HALF_TOPIC, False),
+        (SCHEDULE_TOPIC, False),
+        (CONTROL_TOPIC, False),
+    ],
+)
+def test_messages_of_a_topic_are_for_who_may_consume_it(
+    broker: SecuredBroker, till: Sender, topic: str, *, allowed: bool
+) -> None:
+    query = QueryMessage(topic=topic, key="k", max_num=9, begin_timestamp=0, end_timestamp=1 << 60)
+    pull = PullMessage(consumer_group="g", topic=topic, queue_id=0, queue_offset=0, max_msg_nums=1)
+    assert (may(broker, till, query), may(broker, till, pull)) == (allowed, allowed)
+
+
+def test_a_query_by_key_returns_messages_of_its_topic_only(
+    broker: SecuredBroker, root: Sender, till: Sender
+) -> None:
+    for topic in TOPICS:
+        sent = send_to(topic, properties="KEYS\x01k")
+        assert broker.ask(root, sent, topic.encode()).code == Code.SUCCESS
+    query = QueryMessage(
+        topic="orders", key="k", max_num=9, begin_timestamp=0, end_timestamp=1 << 60
+    )
+    found = b"".join(map(bytes, broker.ask(till, query).body))
+    assert b"orders" in found
+    assert b"secret" not in found
 
 
 def test_a_denied_topic_cannot_be_read_in_the_topics_of_the_broker(

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kourou.access.model import Effect, UserKind
+from kourou.access.model import AccessMode, Effect, UserKind
 from kourou.engine.admin.history import event_view
 from kourou.errors import Code
 from kourou.model.names import CONTROL_TOPIC
@@ -308,6 +308,34 @@ def test_an_operator_does_not_undo_what_was_decided_about_users(
     assert len(broker.access.policies) == 1
     reply = ask(broker, replace(root, secret=""), Undo(offset=denial))
     assert (reply.code, len(broker.access.policies)) == (Code.SUCCESS, 0)
+
+
+@pytest.mark.parametrize("mode", list(AccessMode))
+def test_an_administrator_undoes_what_was_decided_about_users_in_every_mode(
+    broker: SecuredBroker, root: Sender, mode: AccessMode
+) -> None:
+    by_key, joe = replace(root, secret=""), replace(broker.create(root, "joe", "operator"), key="")
+    assert ask(broker, root, AuthUpdateUser(username="joe"), roles=["reader", "operator"]).code == 0
+    change = broker.events()[-1].offset
+    assert ask(broker, by_key, SetAccessMode(mode=mode)).code == Code.SUCCESS
+    for sender in (ANYBODY, joe, replace(root, secret="a wrong secret"), Sender(key="x" * 40)):
+        assert ask(broker, sender, Undo(offset=change)).code == Code.NO_PERMISSION
+    assert len(broker.access.users["joe"].roles) == 2
+    assert ask(broker, by_key, Undo(offset=change)).code == Code.SUCCESS
+    assert len(broker.access.users["joe"].roles) == 1
+    assert broker.events()[-1].actor == "User:root"
+
+
+def test_with_decisions_off_only_an_administrator_sees_users_in_the_history(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    by_key = replace(root, secret="")
+    broker.allow(root, "root", "Topic:hidden-name", "Get")
+    assert ask(broker, by_key, SetAccessMode(mode="off")).code == Code.SUCCESS
+    request = GetControlEvents(from_offset=0, max_count=500)
+    for sender, shown in ((by_key, True), (ANYBODY, False), (replace(root, secret="no"), False)):
+        reply = ask(broker, sender, request)
+        assert (b"hidden-name" in b"".join(map(bytes, reply.body))) is shown
 
 
 def test_an_undo_needs_the_right_to_what_it_changes(broker: SecuredBroker, root: Sender) -> None:

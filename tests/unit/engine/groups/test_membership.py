@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -186,3 +187,36 @@ def test_nothing_is_left_behind_after_any_history():
     assert set(members.statistics().values()) == {0}
     for number in range(6):
         assert members.disconnect(peer(number)).notify == {}
+
+
+# -- whose a client ID is -------------------------------------------------------------------------
+
+
+def said(members: GroupMembership, user: str, number: int, now_ms: int) -> None:
+    """A heartbeat of client "c" by a user over a connection."""
+    members.heartbeat(now_ms, peer(number), replace(beat("c", part("g", "T")), user=user))
+
+
+def test_a_client_id_is_of_the_user_who_connected_first_while_that_connection_lasts():
+    members = GroupMembership()
+    assert not members.is_of_other_user("c", peer(2), "b")
+    said(members, "a", 1, 0)
+    assert members.is_of_other_user("c", peer(2), "b")
+    assert not members.is_of_other_user("d", peer(2), "b")
+    assert not members.is_of_other_user("c", peer(2), "a"), "a client that reconnects"
+    assert not members.is_of_other_user("c", peer(1), "b"), "other credentials, same connection"
+    said(members, "b", 2, 5)  # as while refusals are only observed
+    said(members, "a", 1, 6)
+    assert members.is_of_other_user("c", peer(2), "b")
+    assert not members.is_of_other_user("c", peer(1), "a")
+    members.disconnect(peer(1))
+    assert not members.is_of_other_user("c", peer(2), "b")
+    assert members.is_of_other_user("c", peer(1), "a")
+
+
+def test_a_client_id_whose_user_was_not_decided_is_of_everyone():
+    members = GroupMembership()
+    said(members, "", 1, 0)
+    assert not members.is_of_other_user("c", peer(2), "b")
+    said(members, "a", 1, 1)
+    assert members.is_of_other_user("c", peer(2), "b")

@@ -1,0 +1,228 @@
+"""Whose a query is: its batches are finished by the user who prepared the first one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from kourou.errors import Code
+from kourou.model.names import OP_TOPIC
+from kourou.model.transaction import BatchMark
+from kourou.protocol.bodies.broker_bodies import encode_attempts, encode_decision
+from kourou.protocol.messages.access import SetAccessMode
+from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
+from kourou.protocol.messages.sends import (
+    AbortBatch,
+    DecideBatch,
+    GetBatchState,
+    PrepareBatch,
+    ResolveBatch,
+    SendRecords,
+    Target,
+)
+from kourou.protocol.record.layout import encode_host
+from kourou.protocol.record.message_record import encode_draft
+from kourou.runtime.core import Reply
+from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, secret_box
+from kourou_rigs.engine import Engine, header_of
+
+QUERY = "q-1"
+WINNERS = encode_decision({0: "a"}, {})
+HOST = encode_host(("127.0.0.1", 40_001))
+REFUSED = "no batch of query q-1 was prepared by user rival, and user rival has no right to "
+
+
+@pytest.fixture
+def broker() -> SecuredBroker:
+    """A broker with two topics, and no users."""
+    made = SecuredBroker()
+    for name in ("orders", "secret"):
+        topic = UpdateAndCreateTopic(topic=name, read_queue_nums=1, write_queue_nums=1, perm=6)
+        assert made.ask(ANYBODY, topic).code == Code.SUCCESS
+    return made
+
+
+@pytest.fixture
+def root(broker: SecuredBroker) -> Sender:
+    return broker.administrator()
+
+
+def user(broker: SecuredBroker, root: Sender, name: str, *roles: str) -> Sender:
+    """A user who is known by the key, as Kourou's clients are."""
+    return replace(broker.create(root, name, *roles), secret="")
+
+
+@pytest.fixture
+def spark(broker: SecuredBroker, root: Sender) -> Sender:
+    """A user who may send to `orders`."""
+    made = user(broker, root, "spark")
+    assert broker.allow(root, "spark", "Topic:orders", "Pub").code == Code.SUCCESS
+    return made
+
+
+@pytest.fixture
+def rival(broker: SecuredBroker, root: Sender) -> Sender:
+    """Another user with the same right."""
+    made = user(broker, root, "rival")
+    assert broker.allow(root, "rival", "Topic:orders", "Pub").code == Code.SUCCESS
+    return made
+
+
+def write(
+    broker: SecuredBroker, sender: Sender, bodies: Sequence[str], *, batch: int = 0, more: str = ""
+) -> None:
+    """A task writes half messages; `more` are further properties, encoded."""
+    mark = BatchMark(QUERY, batch, 0, "a").text
+    drafts = [
+        encode_draft(
+            topic=b"orders",
+            queue_id=0,
+            body=body.encode(),
+            properties=(
+                f"{more}UNIQ_KEY\x01{batch}.{body}\x02TRAN_MSG\x01true\x02PGROUP\x01sink\x02"
+                f"KOUROU_BATCH\x01{mark}\x02{more}"
+            ).encode(),
+            born_timestamp=broker.engine.wall_ms,
+            born_host=HOST,
+        )
+        for body in bodies
+    ]
+    request = SendRecords(
+        targets=[Target("orders", 0)],
+        sizes=b"".join(len(draft).to_bytes(4, "little") for draft in drafts),
+        producer_group="sink",
+    )
+    header = header_of(broker.ask(sender, request, b"".join(drafts)))
+    assert header.target_codes == [0], header.target_remarks
+
+
+def prepare(broker: SecuredBroker, sender: Sender, count: int, *, batch: int = 0) -> Reply:
+    request = PrepareBatch(query=QUERY, batch=batch, coordinator="broker-a")
+    return broker.ask(sender, request, encode_attempts({0: ("a", count)} if count else {}))
+
+
+def decide(broker: SecuredBroker, sender: Sender, *, batch: int = 0) -> Reply:
+    return broker.ask(sender, DecideBatch(query=QUERY, batch=batch), WINNERS)
+
+
+def resolve(broker: SecuredBroker, sender: Sender, *, batch: int = 0, last: bool = False) -> Reply:
+    return broker.ask(sender, ResolveBatch(query=QUERY, batch=batch, last=last), WINNERS)
+
+
+def abort(broker: SecuredBroker, sender: Sender) -> Reply:
+    return broker.ask(sender, AbortBatch(query=QUERY, attempts="a"))
+
+
+def state(broker: SecuredBroker, sender: Sender) -> Reply:
+    return broker.ask(sender, GetBatchState(query=QUERY))
+
+
+def stored(broker: SecuredBroker, topic: str = "orders") -> list[str]:
+    return [bytes(one.body).decode() for one in broker.engine.stored(topic)]
+
+
+def test_another_user_neither_reads_nor_ends_a_query(
+    broker: SecuredBroker, spark: Sender, rival: Sender
+) -> None:
+    write(broker, spark, ["one", "two"])
+    assert prepare(broker, spark, 2).code == Code.SUCCESS
+    events = len(broker.engine.events())
+    for ask, action in (
+        (state, "Get"),
+        (decide, "Update"),
+        (resolve, "Update"),
+        (abort, "Update"),
+    ):
+        reply = ask(broker, rival)
+        text = f"{REFUSED}{action} on Cluster: (no policy allows it)"
+        assert (reply.code, reply.remark) == (Code.NO_PERMISSION, text)
+    assert prepare(broker, rival, 2, batch=1).code == Code.NO_PERMISSION
+    assert (len(broker.engine.events()), broker.engine.stored(OP_TOPIC)) == (events, [])
+    for ask in (state, decide, resolve):
+        assert ask(broker, spark).code == Code.SUCCESS
+    assert stored(broker) == ["one", "two"]
+
+
+def test_rights_on_the_cluster_include_queries_of_others(
+    broker: SecuredBroker, root: Sender, spark: Sender
+) -> None:
+    reader, operator = user(broker, root, "r", "reader"), user(broker, root, "o", "operator")
+    write(broker, spark, ["one"])
+    assert prepare(broker, spark, 1).code == Code.SUCCESS
+    assert state(broker, reader).code == Code.SUCCESS
+    assert decide(broker, reader).code == Code.NO_PERMISSION
+    for ask in (state, decide, resolve):
+        assert ask(broker, operator).code == Code.SUCCESS
+    assert stored(broker) == ["one"]
+
+
+def test_a_query_keeps_its_user_after_a_restart(
+    broker: SecuredBroker, spark: Sender, rival: Sender
+) -> None:
+    write(broker, spark, ["one"])
+    assert prepare(broker, spark, 1).code == Code.SUCCESS
+    left = broker.engine.store.cut(broker.engine.store.end)
+    again = SecuredBroker(Engine(left=left, secrets=secret_box()))
+    assert decide(again, rival).code == Code.NO_PERMISSION
+    assert decide(again, spark).code == resolve(again, spark).code == Code.SUCCESS
+    assert stored(again) == ["one"]
+
+
+def test_what_is_not_prepared_yet_is_ended_only_with_a_right_on_the_cluster(
+    broker: SecuredBroker, root: Sender, spark: Sender, rival: Sender
+) -> None:
+    operator = user(broker, root, "o", "operator")
+    write(broker, spark, ["one"])
+    for ask in (resolve, abort):
+        assert ask(broker, rival).code == Code.NO_PERMISSION
+    assert broker.engine.stored(OP_TOPIC) == []
+    assert header_of(abort(broker, operator)).discarded == 1
+    write(broker, spark, ["two"])
+    assert header_of(resolve(broker, operator)).committed == 1
+
+
+def test_a_user_aborts_attempts_of_its_own_query(broker: SecuredBroker, spark: Sender) -> None:
+    write(broker, spark, ["one"])
+    assert prepare(broker, spark, 1).code == decide(broker, spark).code == Code.SUCCESS
+    assert resolve(broker, spark).code == Code.SUCCESS
+    write(broker, spark, ["two"], batch=1)
+    assert header_of(abort(broker, spark)).discarded == 1
+
+
+def test_the_last_request_of_a_query_may_be_repeated(broker: SecuredBroker, spark: Sender) -> None:
+    write(broker, spark, ["one"])
+    assert prepare(broker, spark, 1).code == decide(broker, spark).code == Code.SUCCESS
+    for _ in range(2):
+        assert resolve(broker, spark, last=True).code == Code.SUCCESS
+    assert stored(broker) == ["one"]
+
+
+@pytest.mark.parametrize("mode", ["observe", "off"])
+def test_a_query_belongs_to_a_user_from_the_first_batch_that_is_prepared_under_enforcement(
+    broker: SecuredBroker, root: Sender, spark: Sender, rival: Sender, mode: str
+) -> None:
+    by_key = replace(root, secret="")
+    assert broker.ask(by_key, SetAccessMode(mode=mode)).code == Code.SUCCESS
+    write(broker, ANYBODY, ["one"])
+    assert prepare(broker, ANYBODY, 1).code == Code.SUCCESS
+    assert broker.ask(by_key, SetAccessMode(mode="enforce")).code == Code.SUCCESS
+    assert decide(broker, spark).code == resolve(broker, spark).code == Code.SUCCESS
+    assert state(broker, rival).code == Code.SUCCESS
+    assert prepare(broker, spark, 0, batch=1).code == Code.SUCCESS
+    assert broker.engine.control.batches.table[QUERY].user == "spark"
+    assert state(broker, rival).code == Code.NO_PERMISSION
+
+
+@pytest.mark.parametrize("count", [3, 12])
+def test_messages_of_a_batch_go_to_the_topic_that_was_decided_about(
+    broker: SecuredBroker, root: Sender, count: int
+) -> None:
+    """A sender cannot name another one in the properties: `count` 12 takes the path of many."""
+    till = user(broker, root, "till")
+    broker.allow(root, "till", "Topic:orders", "Pub")
+    write(broker, till, list(map(str, range(count))), more="REAL_TOPIC\x01secret\x02")
+    assert prepare(broker, till, count).code == decide(broker, till).code == Code.SUCCESS
+    assert header_of(resolve(broker, till)).committed == count
+    assert (len(stored(broker)), stored(broker, "secret")) == (count, [])
