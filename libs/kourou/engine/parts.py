@@ -14,6 +14,7 @@ from kourou.engine.admin.broker_handler import BrokerHandler
 from kourou.engine.admin.history_handler import HistoryHandler
 from kourou.engine.admin.log_handler import BootstrapHandler, LogHandler
 from kourou.engine.admin.plain_acl_handler import PlainAclHandler
+from kourou.engine.admin.quota_gate import QuotaGate
 from kourou.engine.admin.topic_handler import TopicHandler, TopicRegistration
 from kourou.engine.context import BrokerContext
 from kourou.engine.control import ControlState
@@ -138,7 +139,10 @@ class BrokerParts:
         self.filter_servers = FilterServerTable()
         self.filter_server_handler = FilterServerHandler(context, self.filter_servers)
         self.filter_handler = FilterHandler(context, self.filter_servers, ensure_group)
-        self.pulls = PullHandler(context, ensure_group, MovedOffsets(context), self.filter_servers)
+        self.quota_gate = QuotaGate(context)
+        self.pulls = PullHandler(
+            context, ensure_group, MovedOffsets(context), self.filter_servers, self.quota_gate
+        )
         self.offsets = OffsetHandler(context, ensure_group)
         self.queries = QueryHandler(context)
         self.asking = ClientRequests()

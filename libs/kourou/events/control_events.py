@@ -22,6 +22,7 @@ from kourou.errors import BadRequest, DecodeError
 from kourou.model.filter import FilterPolicy, FilterState
 from kourou.model.limits import ACTOR_LENGTH_MAX, REASON_LENGTH_MAX, TRACE_ID_LENGTH_MAX
 from kourou.model.message import Property
+from kourou.model.quota import Quota
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 
@@ -492,6 +493,36 @@ class AccessModeSet(AccessEventBase, frozen=True):
 AccessEvent = UserPut | UserDeleted | UserSecretSet | PolicyPut | PolicyRemoved | AccessModeSet
 
 
+class QuotaEventBase(EventBase, frozen=True):
+    """Base of all events about quotas: aggregate quota/KIND/NAME."""
+
+
+class QuotaPut(QuotaEventBase, frozen=True):
+    """A quota was added (`before` None) or replaced."""
+
+    quota: Quota
+    before: Quota | None = None
+
+    @property
+    def aggregate(self) -> str:
+        """The aggregate that it changed."""
+        return f"quota/{self.quota.kind}/{self.quota.name}"
+
+
+class QuotaRemoved(QuotaEventBase, frozen=True):
+    """A quota was removed."""
+
+    before: Quota
+
+    @property
+    def aggregate(self) -> str:
+        """The aggregate that it changed."""
+        return f"quota/{self.before.kind}/{self.before.name}"
+
+
+QuotaEvent = QuotaPut | QuotaRemoved
+
+
 @dataclass(frozen=True, slots=True)
 class UnknownEvent:
     """An event of a type that this version does not know; `body` is its JSON, unchanged."""
@@ -519,6 +550,7 @@ KnownEvent = (
     | BatchEvent
     | ReplicationEvent
     | AccessEvent
+    | QuotaEvent
 )
 Event = KnownEvent | UnknownEvent
 
