@@ -38,9 +38,8 @@ async def test_a_broker_that_does_not_take_it_is_left_for_another(cluster, produ
 
 def over_quota(times: int, pause_ms: int = 5):
     """An intercept that refuses so many sends, because a quota is used up."""
-    left = [
-        Answer(Code.FLOW_CONTROL, FlowControlled(retry_after_ms=pause_ms), remark="over")
-    ] * times
+    over = Answer(Code.FLOW_CONTROL, FlowControlled(retry_after_ms=pause_ms), remark="over")
+    left = [over] * times
 
     def refuse(request):
         return left.pop() if left and isinstance(request, SendRecords) else None
