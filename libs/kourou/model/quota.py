@@ -52,7 +52,7 @@ UNITS_OF: Mapping[QuotaKind, tuple[QuotaUnit, ...]] = MappingProxyType(
 QuotaKey = tuple[QuotaKind, str]
 
 
-class Quota(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Quota(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of one user, topic or group at each broker, a second; None: not limited.
 
     With the name `*` it is the quota of each one that has no quota of its own: a quota replaces it
