@@ -41,17 +41,32 @@ function Quotas({ rows }) {
         key: "publish_bytes",
         title: "Publish/s",
         num: true,
-        cell: (row) => html`<${Bytes} of=${row.publish_bytes} />`,
+        cell: (row) => row.publish_bytes && html`<${Bytes} of=${row.publish_bytes} />`,
       },
-      { key: "publish_messages", title: "Publish messages/s", num: true },
+      {
+        key: "publish_messages",
+        title: "Publish messages/s",
+        num: true,
+        value: (row) => row.publish_messages ?? "",
+      },
       {
         key: "fetch_bytes",
         title: "Fetch/s",
         num: true,
-        cell: (row) => html`<${Bytes} of=${row.fetch_bytes} />`,
+        cell: (row) => row.fetch_bytes && html`<${Bytes} of=${row.fetch_bytes} />`,
       },
-      { key: "fetch_messages", title: "Fetch messages/s", num: true },
-      { key: "requests", title: "Requests/s", num: true },
+      {
+        key: "fetch_messages",
+        title: "Fetch messages/s",
+        num: true,
+        value: (row) => row.fetch_messages ?? "",
+      },
+      {
+        key: "requests",
+        title: "Requests/s",
+        num: true,
+        value: (row) => row.requests ?? "",
+      },
       { key: "brokers", title: "Brokers", value: (row) => row.brokers.join(", ") },
     ]}
   />`;
