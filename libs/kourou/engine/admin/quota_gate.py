@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from kourou.access.model import UserKind
+from kourou.access.model import ANONYMOUS, AccessMode, UserKind
 from kourou.engine.admin.quota_table import decide_put, decide_remove
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
@@ -324,12 +324,16 @@ class QuotaGate:
         return max(0, min(math.ceil(owes_ms), DEBT_MS_MAX, left_ms // 3))
 
     def _user(self, received: Received) -> str | None:
-        """Return the user, "" if none is known; None for traffic between processes of the suite."""
+        """Return the user; "" where users are not known, None for processes of this suite."""
         peer = received.to.peer
         if peer.protocol in OWN_LINKS or peer.listener == MEMBERS:
             return None
         account = self._access.users.get(received.user)
-        return None if account is not None and account.kind is UserKind.NODE else received.user
+        if account is not None and account.kind is UserKind.NODE:
+            return None
+        if received.user or self._access.effective_mode is AccessMode.OFF:
+            return received.user
+        return ANONYMOUS  # observed, with credentials that are not valid
 
     def _charges(self, used: Iterable[_Use]) -> list[_Charge]:
         """Return what is limited of that. Names that do not exist have no quota: they are bounded

@@ -20,6 +20,7 @@ from kourou.engine.admin.quota_gate import (
 from kourou.errors import Code
 from kourou.model.limits import QUOTA_DEBTS_MIN
 from kourou.model.quota import QuotaKind, QuotaUnit
+from kourou.protocol.messages.access import SetAccessMode
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UnregisterClient, UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.pulls import GetMaxOffset
@@ -432,6 +433,17 @@ def test_clients_without_credentials_are_one_user(broker: SecuredBroker) -> None
     assert len(codes(sent(broker, ANYBODY, 15))) == 10
     assert broker.ask(root, SetQuota(kind="user", name="anonymous")).code == Code.SUCCESS
     assert codes(sent(broker, ANYBODY, 50)) == [Code.SUCCESS] * 50
+
+
+def test_while_decisions_are_observed_wrong_credentials_are_no_way_around(
+    broker: SecuredBroker,
+) -> None:
+    root = Sender(user="root", secret="secret-of-root")
+    assert broker.ask(root, SetAccessMode(mode="observe")).code == Code.SUCCESS
+    guessed = Sender(user="root", secret="guessed-secret")
+    assert len(codes(sent(broker, guessed, 15))) == 10
+    assert broker.ask(root, SetAccessMode(mode="off")).code == Code.SUCCESS
+    assert codes(sent(broker, guessed, 50)) == [Code.SUCCESS] * 50, "no user is known"
 
 
 def test_requests_are_counted_but_for_what_must_go_through(broker: SecuredBroker) -> None:
