@@ -18,6 +18,7 @@ from kourou.access.model import Pattern, Policy, RoleGrant, SealedSecret, User
 from kourou.events import control_events as events
 from kourou.events.control_events import KnownEvent, UnreadSpan
 from kourou.model.filter import FilterState, FilterVersion
+from kourou.model.quota import Quota
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 
@@ -43,7 +44,7 @@ replay. An event that no module applies is an audit record."""
 
 VALUES = (
     *(TopicConfig, GroupConfig, FilterState, FilterVersion, UnreadSpan),
-    *(User, RoleGrant, Policy, Pattern, SealedSecret),
+    *(User, RoleGrant, Policy, Pattern, SealedSecret, Quota),
 )
 """Types of structured fields; each has a section."""
 
