@@ -79,12 +79,13 @@ def page(root: Path) -> str:
 def _fields(kind: type[Any]) -> list[str]:
     hints = typing.get_type_hints(kind, include_extras=True)
     required = _required(kind)
+    names = getattr(kind, "__struct_fields__", None) or kind.__match_args__
     return table(
         ("field", "type", "default"),
         [
             (code(name), _type(hint), "" if name in required else _default(kind, name))
             for name, hint in hints.items()
-            if name in kind.__match_args__
+            if name in names
         ],
     )
 
