@@ -1,11 +1,11 @@
 """Enforces quotas: who used more than its share waits, or is refused for a moment.
 
 A key is one unit of one user, topic or group. What it uses is charged to it as time: 100 messages
-are 100 ms at 1000 messages/s. A key that has used more than BURST_MS owes the rest:
+are 100 ms at 1000 messages/s. A key that has used more than QUOTA_BURST_MS owes the rest:
 
-    owes nothing           the request is handled
-    owes up to DEBT_MS_MAX the request is handled, and its sender waits that long
-    owes more              the request is refused with code 215, with the time to try again
+    owes nothing                  the request is handled
+    owes up to QUOTA_DEBT_MS_MAX  the request is handled, and its sender waits that long
+    owes more                     the request is refused with code 215 and the time to try again
 
 So a client that sends one request after the other is slowed down, and only one that does not wait
 for its replies is refused. A send is stored at once, and its reply waits; any other request waits
@@ -16,8 +16,8 @@ State: soft: what each key owes, and the requests and replies that wait. It is l
 and at each change of a quota.
 
 Invariants:
-- within any time, a key gets no more than its limit times that time, BURST_MS and DEBT_MS_MAX, and
-  the request with which it went over
+- in any period, a key gets at most its limit times (the period, QUOTA_BURST_MS and
+  QUOTA_DEBT_MS_MAX together), and the request with which it went over
 - what one user, topic or group owes delays only requests of it
 - at most QUOTA_HELD_MAX requests and replies wait; without quotas nothing is computed
 """
@@ -38,7 +38,13 @@ from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.inputs import Input
 from kourou.errors import Code
-from kourou.model.limits import BATCH_MESSAGES_MAX, QUOTA_DEBTS_MIN, QUOTA_HELD_MAX
+from kourou.model.limits import (
+    BATCH_MESSAGES_MAX,
+    QUOTA_BURST_MS,
+    QUOTA_DEBT_MS_MAX,
+    QUOTA_DEBTS_MIN,
+    QUOTA_HELD_MAX,
+)
 from kourou.model.quota import Quota, QuotaKind, QuotaUnit, quota_kind
 from kourou.protocol.bodies.quota_bodies import encode_quotas
 from kourou.protocol.messages.groups import HeartBeat, UnregisterClient
@@ -56,12 +62,6 @@ from kourou.runtime.core import (
     ReplyTo,
     Tick,
 )
-
-BURST_MS = 1_000
-"""How much of its quota, as time, a key may use at once."""
-
-DEBT_MS_MAX = 1_000
-"""How much more it may owe: its requests wait then. Above that they are refused."""
 
 _SENDS = frozenset({SendMessage, SendRecords, SendReplyMessage})
 _UNCOUNTED = frozenset({HeartBeat, UnregisterClient, SetQuota, RemoveQuota, ListQuotas})
@@ -108,7 +108,7 @@ class RateLimiter:
 
     def owes_ms(self, now_ms: int, key: LimitKey) -> float:
         """Return what a key owes, in ms; 0 as long as it has used less than the burst."""
-        return max(0.0, self._paid_ms.get(key, 0.0) - now_ms - BURST_MS)
+        return max(0.0, self._paid_ms.get(key, 0.0) - now_ms - QUOTA_BURST_MS)
 
     def charge(self, now_ms: int, key: LimitKey, amount: int, per_s: int) -> None:
         """Charge what a key used of its limit per second."""
@@ -274,13 +274,13 @@ class QuotaGate:
             return True
         owes_ms = self._limiter.owes_ms
         worst = max(charges, key=lambda one: owes_ms(now_ms, one.key))
-        if owes_ms(now_ms, worst.key) > DEBT_MS_MAX:
+        if owes_ms(now_ms, worst.key) > QUOTA_DEBT_MS_MAX:
             self._refuse(now_ms, received, worst, effects)
             return False
         for key, amount, per_s in charges:
             self._limiter.charge(now_ms, key, amount, per_s)
         worst = max(charges, key=lambda one: owes_ms(now_ms, one.key))
-        wait_ms = self._patience_ms(now_ms, received, owes_ms(now_ms, worst.key))
+        wait_ms = self._wait_ms(now_ms, received, owes_ms(now_ms, worst.key))
         if not wait_ms or received.to.oneway or len(self._due) >= QUOTA_HELD_MAX:
             return True
         self.counts[worst.key.unit, QuotaOutcome.DELAYED] += 1
@@ -298,7 +298,7 @@ class QuotaGate:
         is dropped.
         """
         key = over.key
-        retry_ms = math.ceil(self._limiter.owes_ms(now_ms, key) - DEBT_MS_MAX)
+        retry_ms = math.ceil(self._limiter.owes_ms(now_ms, key) - QUOTA_DEBT_MS_MAX)
         dropped = received.to.oneway
         outcome = QuotaOutcome.DROPPED if dropped else QuotaOutcome.REFUSED
         self.counts[key.unit, outcome] += 1
@@ -312,16 +312,16 @@ class QuotaGate:
         header = FlowControlled(retry_after_ms=retry_ms)
         reply = Reply(received.to, Code.FLOW_CONTROL, text, header)
         if type(received.request) is PullMessage:
-            wait_ms = self._patience_ms(now_ms, received, retry_ms)
+            wait_ms = self._wait_ms(now_ms, received, retry_ms)
             if wait_ms and self._hold(now_ms + wait_ms, reply):
                 return
         effects.append(reply)
 
     @staticmethod
-    def _patience_ms(now_ms: int, received: Received, owes_ms: float) -> int:
+    def _wait_ms(now_ms: int, received: Received, owes_ms: float) -> int:
         """Return how long a request waits for its debt: a third of its time at most."""
-        left_ms = received.deadline_ms - now_ms if received.deadline_ms else 3 * DEBT_MS_MAX
-        return max(0, min(math.ceil(owes_ms), DEBT_MS_MAX, left_ms // 3))
+        left_ms = received.deadline_ms - now_ms if received.deadline_ms else 3 * QUOTA_DEBT_MS_MAX
+        return max(0, min(math.ceil(owes_ms), QUOTA_DEBT_MS_MAX, left_ms // 3))
 
     def _user(self, received: Received) -> str | None:
         """Return the user; "" where users are not known, None for processes of this suite."""

@@ -10,15 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.engine.admin import quota_gate
-from kourou.engine.admin.quota_gate import (
-    BURST_MS,
-    DEBT_MS_MAX,
-    LimitKey,
-    QuotaOutcome,
-    RateLimiter,
-)
+from kourou.engine.admin.quota_gate import LimitKey, QuotaOutcome, RateLimiter
 from kourou.errors import Code
-from kourou.model.limits import QUOTA_DEBTS_MIN
+from kourou.model.limits import QUOTA_BURST_MS, QUOTA_DEBT_MS_MAX, QUOTA_DEBTS_MIN
 from kourou.model.quota import QuotaKind, QuotaUnit
 from kourou.protocol.messages.access import SetAccessMode
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
@@ -75,13 +69,13 @@ def test_no_time_has_more_than_limit_burst_and_debt(
     admitted: list[tuple[int, int]] = []
     for pause_ms, amount in requests:
         now_ms += pause_ms
-        if limiter.owes_ms(now_ms, KEY) <= DEBT_MS_MAX:
+        if limiter.owes_ms(now_ms, KEY) <= QUOTA_DEBT_MS_MAX:
             limiter.charge(now_ms, KEY, amount, per_s)
             admitted.append((now_ms, amount))
     for first, last in itertools.combinations_with_replacement(range(len(admitted)), 2):
         window_ms = admitted[last][0] - admitted[first][0]
         used = sum(amount for _, amount in admitted[first:last])
-        assert used <= per_s * (window_ms + BURST_MS + DEBT_MS_MAX) / 1_000 + 1e-6
+        assert used <= per_s * (window_ms + QUOTA_BURST_MS + QUOTA_DEBT_MS_MAX) / 1_000 + 1e-6
 
 
 @given(st.integers(1, 5_000), st.lists(st.integers(0, 500), max_size=30))
