@@ -18,6 +18,7 @@ from kourou.access.model import Pattern, Policy, RoleGrant, SealedSecret, User
 from kourou.events import control_events as events
 from kourou.events.control_events import KnownEvent, UnreadSpan
 from kourou.model.filter import FilterState, FilterVersion
+from kourou.model.quota import Quota
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 
@@ -43,7 +44,7 @@ replay. An event that no module applies is an audit record."""
 
 VALUES = (
     *(TopicConfig, GroupConfig, FilterState, FilterVersion, UnreadSpan),
-    *(User, RoleGrant, Policy, Pattern, SealedSecret),
+    *(User, RoleGrant, Policy, Pattern, SealedSecret, Quota),
 )
 """Types of structured fields; each has a section."""
 
@@ -78,12 +79,13 @@ def page(root: Path) -> str:
 def _fields(kind: type[Any]) -> list[str]:
     hints = typing.get_type_hints(kind, include_extras=True)
     required = _required(kind)
+    names = getattr(kind, "__struct_fields__", None) or kind.__match_args__
     return table(
         ("field", "type", "default"),
         [
             (code(name), _type(hint), "" if name in required else _default(kind, name))
             for name, hint in hints.items()
-            if name in kind.__match_args__
+            if name in names
         ],
     )
 

@@ -66,7 +66,7 @@ class Code(IntEnum):
     ACL_UPDATE_FAILED = 209  # the account is not valid; nothing was changed
     ACL_DELETE_FAILED = 210  # the account cannot be deleted; nothing was changed
     WHITE_ADDRS_UPDATE_FAILED = 211  # an address never replaces credentials; nothing was changed
-    FLOW_CONTROL = 215  # [RMQ] the server slows its clients down
+    FLOW_CONTROL = 215  # over a quota; the text says which, and when to try again; nothing was done
     # Kourou's own; a RocketMQ client receives them only if no code of RocketMQ fits.
     MESSAGE_CORRUPT = 30000  # the messages there fail their check; they are quarantined
     STORE_FAULTED = 30001  # an fsync failed; nothing was stored
@@ -306,10 +306,15 @@ _BY_CODE: dict[int, type[KourouError]] = {
 }
 
 
-def error_from_code(code: int, message: str) -> KourouError:
-    """The error for the response code of a server, as the class that a caller can catch."""
+def error_from_code(code: int, message: str, retry_after_ms: int = 0) -> KourouError:
+    """The error for the response code of a server, as the class that a caller can catch.
+
+    `retry_after_ms` is set in an error of the class Unavailable.
+    """
     known = code in Code._value2member_map_
     wire = Code(code) if known else Code.SYSTEM_ERROR
     text = message or (wire.name if known else f"response code {code}")
-    kind = _BY_CODE.get(code, Rejected)
-    return kind(text, code=wire)
+    error = _BY_CODE.get(code, Rejected)(text, code=wire)
+    if retry_after_ms and isinstance(error, Unavailable):
+        error.retry_after_ms = retry_after_ms
+    return error

@@ -412,6 +412,9 @@ REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType(
         "GET_HISTORY": HISTORY,
         "GET_STATE_AT": HISTORY,
         "UNDO": CHANGE_CLUSTER,
+        "SET_QUOTA": CHANGE_CLUSTER,
+        "REMOVE_QUOTA": CHANGE_CLUSTER,
+        "LIST_QUOTAS": READ_CLUSTER,
         # users
         "UPDATE_AND_CREATE_ACL_CONFIG": users(CREATE, UPDATE, field="access_key"),
         "DELETE_ACL_CONFIG": users(DELETE, field="access_key"),

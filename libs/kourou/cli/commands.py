@@ -17,6 +17,7 @@ from kourou.cli.check_stages import STAGES
 from kourou.cli.checkout import load
 from kourou.cli.history import history, state_at, undo
 from kourou.cli.keys import keys
+from kourou.cli.quotas import quota
 from kourou.cli.services import run_service
 from kourou.cli.users import user
 from kourou.errors import BadRequest, ConfigError
@@ -29,6 +30,7 @@ ORDER = (
         "tail",
         "admin",
         "user",
+        "quota",
         "history",
         "stateAt",
         "undo",
@@ -367,6 +369,7 @@ def _add_admin() -> None:
 _add_bench()
 _add_admin()
 app.add_typer(user, name="user", short_help="Manage users, their rights and policies.")
+app.add_typer(quota, name="quota", short_help="Limit users, topics and groups.")
 app.add_typer(keys, name="keys", short_help="Create keys: CURVE pairs, and keys for secrets.")
 
 

@@ -25,7 +25,8 @@ from kourou.errors import BadRequest, ConfigError, NoPermission, Rejected
 if TYPE_CHECKING:
     from kourou.access.model import Policy, User, UserKind
     from kourou.access.plain_acl import ImportedAcl
-    from kourou.client.admin.users import AccessStatus, ByBroker
+    from kourou.client.admin.base_api import ByBroker
+    from kourou.client.admin.users import AccessStatus
     from kourou.sync import Client
 
 USER_COLUMNS = ("user", "kind", "enabled", "roles", "CURVE keys", "node", "brokers")
@@ -216,8 +217,8 @@ def delete(client: Client, name: UserName, *, reason: Reason = "") -> Report:
 def list_users(client: Client) -> Report:
     """List all users with their roles; no secrets."""
     found: ByBroker[list[User]] = client.admin.users.list()
-    rows = _by_broker(found, _user_row)
-    return _report(USER_COLUMNS, rows, found, "no users: nothing is decided yet")
+    rows = rows_by_broker(found, _user_row)
+    return report_of(USER_COLUMNS, rows, found, "no users: nothing is decided yet")
 
 
 @command("user show", "Show a user and its policies.")
@@ -226,15 +227,15 @@ def show(client: Client, name: UserName) -> Report:
     from kourou.access.model import ANONYMOUS
 
     policies: ByBroker[list[Policy]] = client.admin.users.policies(name)
-    rows = _by_broker(policies, _policy_row)
-    of_user = _report(POLICY_COLUMNS, rows, policies, "no policies")
+    rows = rows_by_broker(policies, _policy_row)
+    of_user = report_of(POLICY_COLUMNS, rows, policies, "no policies")
     if name == ANONYMOUS:
         return of_user
     found: ByBroker[User] = client.admin.users.get(name)
     listed = {broker: [one] for broker, one in found.items()}
     return Chain(
         USER_COLUMNS,
-        _by_broker(listed, _user_row, all_brokers=not found.missing),
+        rows_by_broker(listed, _user_row, all_brokers=not found.missing),
         failed=of_user.failed or bool(found.missing),
         missing=found.missing,
         following=Report(of_user.columns, of_user.rows, of_user.remarks),
@@ -418,7 +419,7 @@ def why(
     """
     found = client.admin.users.why(name, action, resource, source)
     answers = {broker: [one] for broker, one in found.items()}
-    rows = _by_broker(
+    rows = rows_by_broker(
         answers,
         lambda one: (
             "allowed" if one.allowed else "refused",
@@ -707,7 +708,7 @@ def _texts(values: Iterable[str]) -> str:
     return ", ".join(values)
 
 
-def _by_broker(
+def rows_by_broker(
     found: Any, row_of: Any, *, all_brokers: bool | None = None
 ) -> list[tuple[Any, ...]]:
     """The rows of all brokers, each once, with the brokers that have it."""
@@ -722,9 +723,10 @@ def _by_broker(
     ]
 
 
-def _report(
+def report_of(
     columns: Sequence[str], rows: Sequence[Sequence[Any]], found: ByBroker[Any], otherwise: str
 ) -> Report:
+    """The rows, or `otherwise`; failed if a broker is missing."""
     return Report(
         columns,
         rows,

@@ -18,8 +18,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kourou.engine.admin import access_table as access_rules
+from kourou.engine.admin import quota_table as quota_rules
 from kourou.engine.admin import topic_table as topic_rules
 from kourou.engine.admin.access_table import AccessAggregate, AccessTaken, access_of
+from kourou.engine.admin.quota_table import QuotaAggregate, quotas_of
 from kourou.engine.admin.topic_table import TopicAggregate, topics_of
 from kourou.engine.filters import filter_table as filter_rules
 from kourou.engine.filters.filter_table import FilterAggregate, FiltersTaken, filters_of
@@ -45,6 +47,7 @@ from kourou.events.control_events import (
     OffsetsReset,
     ProgressRecorded,
     QueueLocksChanged,
+    QuotaEventBase,
     Recorded,
     ReplicationEventBase,
     Scalar,
@@ -54,6 +57,7 @@ from kourou.events.control_events import (
 )
 from kourou.events.stream import StreamKind
 from kourou.model.names import is_system_group
+from kourou.model.quota import Quota
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.model.transaction import BatchQuery
@@ -78,6 +82,7 @@ class ControlState:
     batches: Batches = field(default_factory=Batches)
     replicas: ReplicaAggregate = field(default_factory=ReplicaAggregate)
     access: AccessAggregate = field(default_factory=AccessAggregate)
+    quotas: QuotaAggregate = field(default_factory=QuotaAggregate)
 
     def copy(self) -> ControlState:
         """Return an independent copy. O(state): for tests and tools, not for the loop."""
@@ -93,6 +98,7 @@ class ControlState:
             self.batches.copy(),
             self.replicas.copy(),
             self.access.copy(),
+            self.quotas.copy(),
         )
 
 
@@ -127,6 +133,8 @@ def evolve(state: ControlState, recorded: Recorded) -> ControlState:
             replica_rules.evolve(state.replicas, event, recorded.position)
         case AccessEventBase():
             access_rules.evolve(state.access, event, at_ms)
+        case QuotaEventBase():
+            quota_rules.evolve(state.quotas, event)
         case _:
             pass
     state.next_offset = recorded.offset + 1
@@ -269,6 +277,7 @@ class _Snapshot(msgspec.Struct):
     batches: list[tuple[str, BatchQuery]] = []
     replicas: ReplicasTaken = ReplicasTaken()
     access: AccessTaken = AccessTaken()
+    quotas: list[Quota] = []
 
 
 class _Format(msgspec.Struct):
@@ -312,6 +321,7 @@ def encode_state(state: ControlState) -> bytes:
             batch_rules.taken(state.batches),
             replica_rules.taken(state.replicas),
             access_rules.taken(state.access),
+            state.quotas.taken(),
         )
     )
 
@@ -339,6 +349,7 @@ def decode_state(snapshot: bytes) -> ControlState:
         batch_rules.batches_of(read.batches),
         replicas_of(read.replicas),
         access_of(read.access),
+        quotas_of(read.quotas),
     )
 
 

@@ -108,10 +108,11 @@ class BrokerCore:
 
     def stop(self, wall_ms: int) -> list[Effect]:
         """Record the progress that is not recorded yet; the last call before the store closes."""
+        held = self.parts.quota_gate.release()
         if self.parts.following is not None:
-            return []
+            return held
         self.parts.transactions.commit_progress()
-        return self._record_progress(self.parts.commits.record(), "stopping", wall_ms)
+        return held + self._record_progress(self.parts.commits.record(), "stopping", wall_ms)
 
     def handle(self, now_ms: int, inputs: Sequence[Input]) -> list[Effect]:
         """Handle everything that has arrived, in order."""
@@ -121,6 +122,8 @@ class BrokerCore:
             self._elected.look()
         if self.parts.access_gate.active:
             inputs = self._allowed(inputs, effects)
+        if metered := self.parts.quota_gate.active:
+            inputs = self.parts.quota_gate.admit(now_ms, inputs, effects)
         for item in inputs:
             if type(item) is Received and type(item.request) in self._joint:
                 waiting.setdefault(type(item.request), []).append(item)
@@ -179,7 +182,8 @@ class BrokerCore:
         if self.parts.pulls.wait_for(self.parts.appends.take_targets()):
             effects.append(_PROJECT)
         effects += self.parts.confirmations.want_flush()
-        return self.parts.topic_registration.gate(effects)
+        paced = self.parts.quota_gate.pace(now_ms, effects) if metered else effects
+        return self.parts.topic_registration.gate(paced)
 
     def _allowed(self, inputs: Sequence[Input], effects: list[Effect]) -> list[Input]:
         """Return the inputs without the requests that are refused; their replies go to `effects`.
@@ -448,6 +452,7 @@ def _handlers(parts: BrokerParts) -> Mapping[type[Request], Handler]:
         **parts.reply_handler.handlers(),
         **parts.broker_handler.handlers(),
         **parts.access_handler.handlers(),
+        **parts.quota_gate.handlers(),
         **parts.plain_acl_handler.handlers(),
         **parts.filter_handler.handlers(),
         **parts.filter_server_handler.handlers(),

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kourou.engine.admin.quota_gate import QuotaGate
+
 from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.admin.access_handler import AccessHandler
 from kourou.engine.admin.broker_handler import BrokerHandler
@@ -139,7 +141,10 @@ class BrokerParts:
         self.filter_servers = FilterServerTable()
         self.filter_server_handler = FilterServerHandler(context, self.filter_servers)
         self.filter_handler = FilterHandler(context, self.filter_servers, ensure_group)
-        self.pulls = PullHandler(context, ensure_group, MovedOffsets(context), self.filter_servers)
+        self.quota_gate = QuotaGate(context)
+        self.pulls = PullHandler(
+            context, ensure_group, MovedOffsets(context), self.filter_servers, self.quota_gate
+        )
         self.offsets = OffsetHandler(context, ensure_group)
         self.queries = QueryHandler(context)
         self.asking = ClientRequests()

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Annotated, TypeVar, get_args
 
 import msgspec
+from kourou.model.quota import Quota
 
 from kourou.access.model import AccessMode, Policy, SealedSecret, User
 from kourou.errors import BadRequest, DecodeError
@@ -493,6 +494,36 @@ class AccessModeSet(AccessEventBase, frozen=True):
 AccessEvent = UserPut | UserDeleted | UserSecretSet | PolicyPut | PolicyRemoved | AccessModeSet
 
 
+class QuotaEventBase(EventBase, frozen=True):
+    """Base of all events about quotas: aggregate quota/KIND/NAME."""
+
+
+class QuotaPut(QuotaEventBase, frozen=True):
+    """A quota was added (`before` None) or replaced."""
+
+    quota: Quota
+    before: Quota | None = None
+
+    @property
+    def aggregate(self) -> str:
+        """The aggregate that it changed."""
+        return f"quota/{self.quota.kind}/{self.quota.name}"
+
+
+class QuotaRemoved(QuotaEventBase, frozen=True):
+    """A quota was removed."""
+
+    before: Quota
+
+    @property
+    def aggregate(self) -> str:
+        """The aggregate that it changed."""
+        return f"quota/{self.before.kind}/{self.before.name}"
+
+
+QuotaEvent = QuotaPut | QuotaRemoved
+
+
 @dataclass(frozen=True, slots=True)
 class UnknownEvent:
     """An event of a type that this version does not know; `body` is its JSON, unchanged."""
@@ -520,6 +551,7 @@ KnownEvent = (
     | BatchEvent
     | ReplicationEvent
     | AccessEvent
+    | QuotaEvent
 )
 Event = KnownEvent | UnknownEvent
 

@@ -303,6 +303,7 @@ assert RECORD_OVERHEAD_BYTES_MAX >= (
 assert PROGRESS_EVENT_ENTRIES_MAX * (TOPIC_LENGTH_MAX + 64) < BODY_SIZE_BYTES_MAX
 assert QUEUE_LOCKS_EVENT_ENTRIES_MAX * (TOPIC_LENGTH_MAX + 320) < BODY_SIZE_BYTES_MAX
 assert TOPIC_QUEUES_MAX * 2 * 64 < BODY_SIZE_BYTES_MAX  # a reset names each queue twice
+assert len("quota/topic/") + TOPIC_LENGTH_MAX <= AGGREGATE_LENGTH_MAX
 assert len("filter//") + GROUP_LENGTH_MAX + FILTER_NAME_LENGTH_MAX <= AGGREGATE_LENGTH_MAX
 # A deleted filter is stored whole in its event; JSON may double its sources.
 assert 2 * FILTER_VERSIONS_MAX * FILTER_SOURCE_BYTES_MAX + 131_072 < BODY_SIZE_BYTES_MAX
@@ -339,3 +340,9 @@ AUDIT_FILE_BYTES_MAX = 64 << 20
 AUDIT_FILES_MAX = 16
 AUDIT_LINES_MAX = 1_000  # a minute; beyond, refusals are counted by kind
 ACCESS_DECISIONS_MAX = 100_000  # decisions, and sources, that are remembered; beyond: forgotten
+QUOTAS_MAX = 10_000  # of one broker
+QUOTA_LIMIT_MAX = 10**12  # a second; a larger limit limits nothing
+QUOTA_BURST_MS = 1_000  # of its quota, as time, that a key may use at once
+QUOTA_DEBT_MS_MAX = 1_000  # that a key may owe beyond: its requests wait, above they are refused
+QUOTA_HELD_MAX = 10_000  # requests and replies that wait for a quota; beyond, they do not wait
+QUOTA_DEBTS_MIN = 1_024  # debts that are kept before those that are paid are looked for

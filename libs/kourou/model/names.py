@@ -123,7 +123,7 @@ def is_system_group(name: str) -> bool:
 # -- names of aggregates, which have a history: kind/name, like topic/orders ----------------------
 
 
-KINDS_WITH_STATE = ("topic", "group", "setting", "progress", "filter", "user")
+KINDS_WITH_STATE = ("topic", "group", "setting", "progress", "filter", "user", "quota")
 """Kinds that have a state; others, to which a newer version may add, have only a history."""
 
 

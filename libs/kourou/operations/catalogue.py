@@ -46,12 +46,13 @@ class Subject(Enum):
     HISTORY = "history"
     NAME_SERVERS = "name servers"
     SPARK = "spark"
+    QUOTAS = "quotas"
     USERS = "users"
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorVerb:
-    """One verb. `commands`: the commands of `kourou admin` or `kourou user` that perform it.
+    """One verb. `commands`: the commands of `kourou admin`, `user` or `quota` that perform it.
 
     A verb without `over_http` is not an operation of the HTTP API.
     """
@@ -201,6 +202,10 @@ CATALOGUE: tuple[OperatorVerb, ...] = (
     _read(Subject.SPARK, "spark"),
     _read(Subject.SPARK, "spark_tables"),
     _read(Subject.SPARK, "spark_rows"),
+    # -- quotas -----------------------------------------------------------------------------------
+    _read(Subject.QUOTAS, "quotas", "quota list"),
+    _admin(Subject.QUOTAS, "put_quota", "quota set"),
+    _admin(Subject.QUOTAS, "delete_quota", "quota remove"),
     # -- users ------------------------------------------------------------------------------------
     _user("create_user", "create"),
     _user("change_user", "set"),
@@ -221,7 +226,7 @@ CATALOGUE: tuple[OperatorVerb, ...] = (
 _BY_NAME: Mapping[str, OperatorVerb] = {one.name: one for one in CATALOGUE}
 COMMANDS: frozenset[str] = frozenset(name for one in CATALOGUE for name in one.commands)
 """The names of all commands; `filter list` is `kourou admin filter list`, `user list` is
-`kourou user list`, all others are of `kourou admin`."""
+`kourou user list`, `quota list` `kourou quota list`, all others are of `kourou admin`."""
 
 
 def right_of(name: str) -> Right:

@@ -18,6 +18,7 @@ from kourou.protocol.messages import (
     groups,
     namesrv,
     pulls,
+    quotas,
     replication,
     sends,
 )
@@ -51,12 +52,13 @@ ANSWERS_OF_ALL = frozenset(
         Code.DEADLINE_PASSED,
         Code.SERVICE_NOT_AVAILABLE,
         Code.NO_PERMISSION,
+        Code.FLOW_CONTROL,
     }
 )
 """What any request may get; the rows do not repeat it.
 
 SERVICE_NOT_AVAILABLE is for a starting broker or a follower, NO_PERMISSION for a user without the
-right to it.
+right to it, FLOW_CONTROL for one that is over a quota.
 """
 
 UNKNOWN = (Code.OUTCOME_UNKNOWN,)
@@ -65,7 +67,7 @@ UNKNOWN = (Code.OUTCOME_UNKNOWN,)
 STORED_BUT = (Code.FLUSH_DISK_TIMEOUT, Code.SLAVE_NOT_AVAILABLE, Code.FLUSH_SLAVE_TIMEOUT)
 """The message is stored, but a guarantee about it could not be met in time."""
 
-REFUSED = (Code.SYSTEM_BUSY, Code.FLOW_CONTROL, Code.DISK_FULL, Code.STORE_FAULTED)
+REFUSED = (Code.SYSTEM_BUSY, Code.DISK_FULL, Code.STORE_FAULTED)
 """The request is valid; the broker cannot accept it now."""
 
 SEND_ANSWERS = (
@@ -286,6 +288,9 @@ _BROKER_ADMIN = (
          response=access.GetAccessStatusResponse, reply_body=Body.JSON, remoting=False),
     _row("EXPLAIN_ACCESS", access.ExplainAccess, BROKER,
          response=access.ExplainAccessResponse, remoting=False),
+    _row("SET_QUOTA", quotas.SetQuota, BROKER, RECORDED, remoting=False),
+    _row("REMOVE_QUOTA", quotas.RemoveQuota, BROKER, RECORDED, remoting=False),
+    _row("LIST_QUOTAS", quotas.ListQuotas, BROKER, reply_body=Body.JSON, remoting=False),
     _row("GET_CONTROL_EVENTS", broker_admin.GetControlEvents, BROKER, (Code.MESSAGE_CORRUPT,),
          response=broker_admin.GetControlEventsResponse, reply_body=Body.JSON, remoting=False),
     _row("GET_HISTORY", broker_admin.GetHistory, BROKER, HISTORY_ANSWERS,

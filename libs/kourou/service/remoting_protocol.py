@@ -201,9 +201,10 @@ class RemotingProtocol:
         assert isinstance(to, RemotingReplyTo)
         header = reply.header
         fields = encode_ext_fields(header) if isinstance(header, Header) else None
-        if fields is None and to.request_code in _SENDS:
-            fields = _REGION  # Java clients fail on a reply to a send without them
         code = reply.code
+        if to.request_code in _SENDS and (fields is None or code == Code.FLOW_CONTROL):
+            # Java clients fail on a reply to a send without them.
+            fields = {**_REGION, **(fields or {})}
         if code >= OWN_CODES_FROM:
             code = _CODES.get(Code(code), Code.SYSTEM_ERROR)
         command = RemotingCommand(

@@ -225,6 +225,14 @@ _OF_BROKERS = _of(
     ),
     # Kourou: requests
     _counter("kourou_access_decisions_total", "Decisions of access control", "decision"),
+    _counter(
+        "kourou_quota_requests_total",
+        "Requests that a quota delayed, refused, or dropped because they are one-way",
+        "quota",
+        "outcome",
+    ),
+    _gauge("kourou_quotas", "Quotas of users, topics and groups"),
+    _gauge("kourou_quota_held", "Requests and replies that wait for a quota"),
     _counter("kourou_requests_refused_total", "Requests refused", "response_code"),
     _counter("kourou_repeats_removed_total", "Repeated sends answered with their original's place"),
     _counter(

@@ -52,6 +52,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *dead_letters.DISCARD_OPERATIONS,
     *offsets.OPERATIONS,
     *filters.OPERATIONS,
+    *cluster.QUOTA_OPERATIONS,
     *history.OPERATIONS,
     *cluster.NAME_SERVER_OPERATIONS,
     *spark.OPERATIONS,

@@ -50,6 +50,8 @@ from kourou.events.control_events import (
     PolicyRemoved,
     ProgressRecorded,
     QueueLocksChanged,
+    QuotaPut,
+    QuotaRemoved,
     SettingChanged,
     TopicDeleted,
     TopicPut,
@@ -67,6 +69,7 @@ from kourou.events.control_events import (
 )
 from kourou.model.filter import FilterPolicy, FilterState, FilterVersion
 from kourou.model.limits import ACTOR_LENGTH_MAX, REASON_LENGTH_MAX
+from kourou.model.quota import Quota, QuotaKind
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 
@@ -90,6 +93,7 @@ USER = User(
     roles=(RoleGrant(UserRole.WRITER, "orders-", 2**62),),
     curve_keys=("x" * 40,),
 )
+QUOTA = Quota(kind=QuotaKind.USER, name="till", publish_bytes=5, requests=7)
 POLICY = Policy(
     id="till/Topic:orders/deny",
     user="till",
@@ -142,6 +146,9 @@ EXAMPLES: list[tuple[Event, str]] = [
     (PolicyPut(POLICY, msgspec.structs.replace(POLICY, until_ms=None)), "user/till"),
     (PolicyRemoved(POLICY), "user/till"),
     (AccessModeSet(AccessMode.OBSERVE, AccessMode.ENFORCE), "access/mode"),
+    (QuotaPut(QUOTA), "quota/user/till"),
+    (QuotaPut(QUOTA, msgspec.structs.replace(QUOTA, requests=9)), "quota/user/till"),
+    (QuotaRemoved(QUOTA), "quota/user/till"),
 ]
 
 

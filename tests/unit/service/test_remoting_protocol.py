@@ -17,6 +17,7 @@ from kourou.protocol.messages.groups import (
     UnregisterClient,
 )
 from kourou.protocol.messages.pulls import GetMaxOffset, GetMaxOffsetResponse, PullMessage
+from kourou.protocol.messages.quotas import FlowControlled
 from kourou.protocol.messages.sends import SendMessage, SendResponse
 from kourou.protocol.request import Answerer
 from kourou.protocol.wire.remoting import (
@@ -237,6 +238,22 @@ async def test_even_a_refused_send_has_the_fields_that_java_clients_break_withou
     heard = await wire.hear()
     assert heard.code == Code.SYSTEM_ERROR
     assert heard.ext_fields == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+
+
+async def test_a_send_over_a_quota_has_them_and_the_time_to_try_again(setup: Setup) -> None:
+    wire = await setup.connect()
+    fields = {"a": "p", "b": "t", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0"}
+    wire.say(ask(310, ext_fields=fields, body=b"x"))
+    [it] = await setup.arrives()
+    header = FlowControlled(retry_after_ms=70)
+    setup.protocol.reply(Reply(it.to, Code.FLOW_CONTROL, "slow down", header))
+    heard = await wire.hear()
+    assert (heard.code, heard.remark) == (215, "slow down")
+    assert heard.ext_fields == {
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
+        "retryAfterMs": "70",
+    }
 
 
 async def test_an_accepted_send_has_them_too(setup: Setup) -> None:

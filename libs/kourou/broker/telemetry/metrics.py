@@ -14,6 +14,7 @@ from msgspec import to_builtins
 
 from kourou.broker.telemetry.measurements import PROTOCOLS, PULLS, SENDS, Measurements
 from kourou.clock import Clock
+from kourou.engine.admin.quota_gate import QuotaOutcome
 from kourou.engine.delays.delivery import DELAY_GROUP, LATENESS_BOUNDS_MS
 from kourou.engine.groups.membership import GroupClient, GroupMembership
 from kourou.engine.parts import BrokerParts
@@ -30,6 +31,7 @@ from kourou.model.names import (
     is_system_topic,
     retry_topic,
 )
+from kourou.model.quota import QuotaUnit
 from kourou.model.subscription import ConsumeType
 from kourou.protocol.bodies.broker_bodies import ReplicasView
 from kourou.protocol.record.layout import parts_of
@@ -109,6 +111,13 @@ def _traffic(base: Base, parts: BrokerParts) -> Iterator[Family]:
         ({"decision": "refused", **base}, gate.refused),
     ]
     yield Family.counter("kourou_access_decisions_total", "", decided)
+    quotas = parts.quota_gate
+    slowed = [
+        ({"quota": unit, "outcome": outcome, **base}, quotas.counts[unit, outcome])
+        for unit in QuotaUnit
+        for outcome in QuotaOutcome
+    ]
+    yield Family.counter("kourou_quota_requests_total", "", slowed)
     yield Family.counter("kourou_repeats_removed_total", "", [(base, traffic.repeats_removed)])
     yield Family.counter("kourou_messages_filtered_total", "", _by_group(base, traffic.filtered))
     failures = _by_group(base, traffic.filter_failures)
@@ -119,6 +128,8 @@ def _state(base: Base, parts: BrokerParts) -> Iterator[Family]:
     yield Family.gauge("rocketmq_broker_permission", "", [(base, parts.policy.permission)])
     yield Family.gauge("rocketmq_topic_number", "", [(base, len(parts.control.topics))])
     yield Family.gauge("rocketmq_consumer_group_number", "", [(base, len(parts.control.groups))])
+    yield Family.gauge("kourou_quotas", "", [(base, parts.quota_gate.configured)])
+    yield Family.gauge("kourou_quota_held", "", [(base, parts.quota_gate.held)])
     yield Family.gauge("kourou_holds", "", [(base, parts.pulls.held)])
     locks = [({"consumer_group": group, **base}, n) for group, n in parts.locks.counts().items()]
     yield Family.gauge("kourou_queue_locks", "", locks)

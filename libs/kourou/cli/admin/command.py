@@ -1,4 +1,4 @@
-"""Declares the commands of `kourou admin` and `kourou user`, and options of many commands.
+"""Declares the commands of `kourou admin`, `user` and `quota`, and options of many commands.
 
 A command is one function. Its first parameter is an open client; the others are the options of
 mqadmin, annotated for typer; it returns a Report. The decorator adds the options that all commands
@@ -158,11 +158,12 @@ admin = typer.Typer(help="Admin commands (mqadmin-compatible).")
 _filter_group = typer.Typer(help="Manage the Python filters of consumer groups.")
 admin.add_typer(_filter_group, name="filter", short_help="Manage Python filters (filter --help).")
 user = typer.Typer(help="Manage users, their rights, and the access mode of brokers.")
-_TYPERS = {"": admin, "filter": _filter_group, "user": user}
+quota = typer.Typer(help="Limit what users, topics and consumer groups may use of each broker.")
+_TYPERS = {"": admin, "filter": _filter_group, "user": user, "quota": quota}
 
 COMMANDS: dict[str, Callable[..., int]] = {}
 """What typer calls for each command, by name; `filter list` is `list` of the group `filter` of
-`kourou admin`, `user list` that of `kourou user`."""
+`kourou admin`, `user list` that of `kourou user`, `quota list` that of `kourou quota`."""
 
 
 def command(
@@ -174,9 +175,9 @@ def command(
 ) -> Callable[[_Work], _Work]:
     """Declare a function as the command `kourou admin NAME`; the function itself is unchanged.
 
-    `user VERB` is the command `kourou user VERB`. With `repeats` it also has -i/--interval
-    (default: `interval_s`) and --rounds. Raises KeyError if the catalogue of operator verbs has no
-    such command.
+    `user VERB` is the command `kourou user VERB`, `quota VERB` that of `kourou quota`. With
+    `repeats` it also has -i/--interval (default: `interval_s`) and --rounds. Raises KeyError if the
+    catalogue of operator verbs has no such command.
     """
     if name not in catalogue.COMMANDS:
         raise KeyError(f"kourou.operations.catalogue has no verb for the command {name!r}")

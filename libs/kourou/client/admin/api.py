@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
-from kourou.client.admin.base_api import AdminApi
+from kourou.client.admin.base_api import AdminApi, ByBroker, EveryBrokerApi
 from kourou.client.admin.dead_letters import DeadLettersApi
 from kourou.client.admin.filters import FiltersApi
 from kourou.client.admin.groups import GroupsApi, MembersApi, OffsetsApi
@@ -18,9 +19,11 @@ from kourou.client.explain.api import Explain
 from kourou.client.session.client_session import Session
 from kourou.client.session.connections import body_of
 from kourou.client.session.io_thread import on_io_thread
-from kourou.errors import TopicNotFound
+from kourou.errors import Rejected, TopicNotFound
+from kourou.model.quota import Quota, check_quota, check_quota_name, quota_kind
 from kourou.model.topic import WRITE
 from kourou.protocol.bodies.broker_bodies import SettingView, decode_setting_views
+from kourou.protocol.bodies.quota_bodies import decode_quotas
 from kourou.protocol.bodies.route_bodies import ClusterInfo, decode_kv_table
 from kourou.protocol.bodies.statistics_bodies import BrokerStats, decode_broker_stats
 from kourou.protocol.messages.broker_admin import (
@@ -33,7 +36,10 @@ from kourou.protocol.messages.broker_admin import (
     ViewBrokerStatsData,
 )
 from kourou.protocol.messages.namesrv import AddWritePermOfBroker, WipeWritePermOfBroker
+from kourou.protocol.messages.quotas import ListQuotas, RemoveQuota, SetQuota
 from kourou.protocol.wire.properties_text import decode_properties_text, encode_properties_text
+
+Quotas: TypeAlias = list[Quota]
 
 
 class BrokersApi(AdminApi):
@@ -144,6 +150,71 @@ class BrokersApi(AdminApi):
         return decode_broker_stats(body_of(reply))
 
 
+class QuotasApi(EveryBrokerApi):
+    """Administration of quotas: `client.admin.quotas`.
+
+    `kind` is user, topic or group. The name `*` is for all that have no quota of their own.
+    `reason` of a change is recorded in the brokers' history.
+    """
+
+    @on_io_thread
+    async def set(
+        self,
+        kind: str,
+        name: str,
+        *,
+        publish_bytes: int | None = None,
+        publish_messages: int | None = None,
+        fetch_bytes: int | None = None,
+        fetch_messages: int | None = None,
+        requests: int | None = None,
+        reason: str = "",
+    ) -> None:
+        """Limit a user, topic or group at every broker, per second; None: not limited.
+
+        It replaces the quota of that name as a whole.
+        """
+        quota = check_quota(
+            Quota(
+                kind=quota_kind(kind),
+                name=name,
+                publish_bytes=publish_bytes,
+                publish_messages=publish_messages,
+                fetch_bytes=fetch_bytes,
+                fetch_messages=fetch_messages,
+                requests=requests,
+            )
+        )
+        limits = {unit.value: limit for unit, limit in quota.limits().items()}
+        request = SetQuota(kind=kind, name=name, reason=reason, **limits)
+        await self._change(lambda _: request)
+
+    @on_io_thread
+    async def remove(self, kind: str, name: str, *, reason: str = "") -> None:
+        """Remove a quota at every broker that has it. Raises Rejected if none has it."""
+        check_quota_name(quota_kind(kind), name)
+        listed = await self._listed()
+        having = {
+            broker
+            for broker, found in listed.items()
+            if any((one.kind, one.name) == (kind, name) for one in found)
+        }
+        if not having and not listed.missing:
+            raise Rejected(f"{kind} {name!r} has no quota", hint="kourou quota list")
+        request = RemoveQuota(kind=kind, name=name, reason=reason)
+        await self._change(
+            lambda broker: request if broker in having else None, b"", listed.missing
+        )
+
+    @on_io_thread
+    async def list(self) -> ByBroker[Quotas]:
+        """Return all quotas of each broker, by kind and name."""
+        return await self._listed()
+
+    async def _listed(self) -> ByBroker[Quotas]:
+        return await self._read(ListQuotas(), lambda reply: decode_quotas(body_of(reply)))
+
+
 class ClusterApi(AdminApi):
     """Cluster information: `client.admin.cluster`."""
 
@@ -170,5 +241,6 @@ class Admin:
         self.history = HistoryApi(session)
         self.filters = FiltersApi(session)
         self.replicas = ReplicasApi(session)
+        self.quotas = QuotasApi(session)
         self.users = UsersApi(session)
         self.explain = Explain(session)

@@ -11,11 +11,12 @@ State: none, except a map from leader address to broker name.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from typing import TypeVar
 
 from kourou.client.session.client_session import Session
 from kourou.client.session.connections import Pauses, body_of, nobody_leads, was_lost
-from kourou.errors import BadRequest, KourouError, TopicNotFound, Unavailable
+from kourou.errors import BadRequest, KourouError, Rejected, TopicNotFound, Unavailable
 from kourou.model.topic import BrokerData, MessageQueue
 from kourou.protocol.bodies.route_bodies import ClusterInfo, decode_cluster_info
 from kourou.protocol.messages.namesrv import GetBrokerClusterInfo
@@ -23,6 +24,7 @@ from kourou.protocol.request import Request
 from kourou.transport.zmq_client import WireReply
 
 ADMIN_TIMEOUT_MS = 10_000
+T = TypeVar("T")
 
 
 class AdminApi:
@@ -187,3 +189,71 @@ class AdminApi:
         if not answers and failure is not None:
             raise failure
         return answers
+
+
+class ByBroker(dict[str, T]):
+    """What each broker replied, by its name; `missing` has the errors of those that did not."""
+
+    def __init__(self, found: Mapping[str, T], missing: Mapping[str, KourouError]) -> None:
+        super().__init__(found)
+        self.missing = dict(missing)
+
+    @property
+    def agreed(self) -> bool:
+        """True if all replies are equal."""
+        values = list(self.values())
+        return all(one == values[0] for one in values)
+
+
+class EveryBrokerApi(AdminApi):
+    """Administration of what each broker keeps by itself.
+
+    A change goes to the leader of every broker. One that fails does not stop the others: the error
+    names those that failed. Reads return what each broker has.
+    """
+
+    async def _read(self, request: Request, decode: Callable[[WireReply], T]) -> ByBroker[T]:
+        """Ask every broker; raises the last error if none replies."""
+        found: dict[str, T] = {}
+        missing: dict[str, KourouError] = {}
+        for name, address in (await self._leaders()).items():
+            try:
+                found[name] = decode(await self._ask(address, request))
+            except KourouError as error:
+                missing[name] = error
+        if not found:
+            raise next(reversed(missing.values()))
+        return ByBroker(found, missing)
+
+    async def _change(
+        self,
+        request_for: Callable[[str], Request | None],
+        body: bytes = b"",
+        failed: Mapping[str, KourouError] | None = None,
+    ) -> None:
+        """Send a change to every broker that has a request and has not `failed` before."""
+        failures = dict(failed or {})
+        leaders = await self._leaders()
+        for name, address in leaders.items():
+            request = request_for(name)
+            if request is None or name in failures:
+                continue
+            try:
+                await self._ask_leader(address, request, body)
+            except KourouError as error:
+                failures[name] = error
+        if failures:
+            raise _failure(failures, [name for name in leaders if name not in failures])
+
+
+def _failure(failures: Mapping[str, KourouError], done: Iterable[str]) -> KourouError:
+    """The error of a change that failed at some brokers, or at all for the same reason."""
+    first, *others = failures.values()
+    changed = ", ".join(done)
+    if not changed and all(str(one) == str(first) for one in others):
+        return first
+    text = "; ".join(f"{name}: {error}" for name, error in failures.items())
+    hint = f"{changed} changed; repeat the command for the others" if changed else ""
+    if any(error.retryable for error in failures.values()):
+        return Unavailable(f"not changed at {text}", hint=hint)
+    return Rejected(f"not changed at {text}", hint=hint)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from kourou.access.model import (
     ANONYMOUS,
@@ -32,10 +32,10 @@ from kourou.access.model import (
     plain_address,
 )
 from kourou.access.plain_acl import networks_of
-from kourou.client.admin.base_api import AdminApi
+from kourou.client.admin.base_api import ByBroker, EveryBrokerApi
 from kourou.client.session.connections import body_of, header_of
 from kourou.client.session.io_thread import on_io_thread
-from kourou.errors import BadRequest, KourouError, Rejected, Unavailable
+from kourou.errors import BadRequest, Rejected
 from kourou.protocol.bodies.access_bodies import (
     SUBJECT_PREFIX,
     Refusal,
@@ -66,24 +66,9 @@ from kourou.protocol.messages.access import (
 from kourou.protocol.request import Request
 from kourou.transport.zmq_client import WireReply
 
-T = TypeVar("T")
 Users: TypeAlias = list[User]
 Policies: TypeAlias = list[Policy]
 Texts: TypeAlias = tuple[str, ...]
-
-
-class ByBroker(dict[str, T]):
-    """What each broker replied, by its name; `missing` has the errors of those that did not."""
-
-    def __init__(self, found: Mapping[str, T], missing: Mapping[str, KourouError]) -> None:
-        super().__init__(found)
-        self.missing = dict(missing)
-
-    @property
-    def agreed(self) -> bool:
-        """True if all replies are equal."""
-        values = list(self.values())
-        return all(one == values[0] for one in values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +99,7 @@ class AccessAnswer:
     nearest: Texts = ()
 
 
-class UsersApi(AdminApi):
+class UsersApi(EveryBrokerApi):
     """Administration of users and their rights: `client.admin.users`.
 
     `reason` of a change is recorded in the brokers' history.
@@ -342,54 +327,6 @@ class UsersApi(AdminApi):
             return AccessAnswer(header.allowed, header.by, tuple(header.nearest))
 
         return await self._read(request, answer)
-
-    # -- brokers ----------------------------------------------------------------------------------
-
-    async def _read(self, request: Request, decode: Callable[[WireReply], T]) -> ByBroker[T]:
-        """Ask every broker; raises the last error if none replies."""
-        found: dict[str, T] = {}
-        missing: dict[str, KourouError] = {}
-        for name, address in (await self._leaders()).items():
-            try:
-                found[name] = decode(await self._ask(address, request))
-            except KourouError as error:
-                missing[name] = error
-        if not found:
-            raise next(reversed(missing.values()))
-        return ByBroker(found, missing)
-
-    async def _change(
-        self,
-        request_for: Callable[[str], Request | None],
-        body: bytes = b"",
-        failed: Mapping[str, KourouError] | None = None,
-    ) -> None:
-        """Send a change to every broker that has a request and has not `failed` before."""
-        failures = dict(failed or {})
-        leaders = await self._leaders()
-        for name, address in leaders.items():
-            request = request_for(name)
-            if request is None or name in failures:
-                continue
-            try:
-                await self._ask_leader(address, request, body)
-            except KourouError as error:
-                failures[name] = error
-        if failures:
-            raise _failure(failures, [name for name in leaders if name not in failures])
-
-
-def _failure(failures: Mapping[str, KourouError], done: Iterable[str]) -> KourouError:
-    """The error of a change that failed at some brokers, or at all for the same reason."""
-    first, *others = failures.values()
-    changed = ", ".join(done)
-    if not changed and all(str(one) == str(first) for one in others):
-        return first
-    text = "; ".join(f"{name}: {error}" for name, error in failures.items())
-    hint = f"{changed} changed; repeat the command for the others" if changed else ""
-    if any(error.retryable for error in failures.values()):
-        return Unavailable(f"not changed at {text}", hint=hint)
-    return Rejected(f"not changed at {text}", hint=hint)
 
 
 # -- values ---------------------------------------------------------------------------------------

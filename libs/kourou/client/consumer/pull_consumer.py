@@ -403,6 +403,8 @@ class PullConsumer:
         pulled = await self._ask(
             queue, offset, subscription, count_max, PULL_SIZE_BYTES_MAX, wait_ms
         )
+        if pulled.code == Code.FLOW_CONTROL:  # over a quota; the broker let the pull wait for it
+            return queue, offset, PullResult(PullStatus.NO_NEW_MESSAGE, offset, 0, 0, [])
         return queue, offset, result_of(queue, pulled, subscription)
 
     def _use(self, polled: tuple[MessageQueue, int, PullResult]) -> list[ReceivedMessage]:

@@ -35,7 +35,7 @@ from kourou.client.session.io_thread import background
 from kourou.client.session.route_table import RouteTable
 from kourou.client.session.routes import QueueMap
 from kourou.clock import Clock
-from kourou.errors import KourouError, Unavailable, UnknownOutcome
+from kourou.errors import KourouError, Throttled, Unavailable, UnknownOutcome
 
 SILENT_MS = 1_000
 """After this time without a reply the client starts to refresh the route."""
@@ -304,7 +304,8 @@ def too_late(message: PendingSend, sent: int) -> KourouError:
 def given_up(message: PendingSend, why: str) -> KourouError:
     """Return the error of a message that is not retried.
 
-    It is an UnknownOutcome if an attempt had no reply, because the message may be stored.
+    It is an UnknownOutcome if an attempt had no reply, because the message may be stored, and
+    Throttled if the last one was over a quota.
     """
     failure = message.failure
     if isinstance(failure, UnknownOutcome):
@@ -313,6 +314,8 @@ def given_up(message: PendingSend, why: str) -> KourouError:
     if failure is None:
         return Unavailable(f"{why}; the message was not sent", hint="retry")
     text = f"{why}; the message was not stored; last error: {failure.message}"
+    if isinstance(failure, Throttled):
+        return Throttled(text, hint=failure.hint, retry_after_ms=failure.retry_after_ms)
     return Unavailable(text, hint=failure.hint)
 
 

@@ -144,15 +144,19 @@ def request_of(
 
 
 def outcomes_of(
-    frame: SendFrame, code: int, remark: str, answer: SendRecordsResponse | None
+    frame: SendFrame,
+    code: int,
+    remark: str,
+    answer: SendRecordsResponse | None,
+    pause_ms: int = 0,
 ) -> list[Outcome]:
-    """Return one outcome for each message of the frame, in order.
+    """Return one outcome for each message of the frame, in order; `pause_ms` is in an error.
 
     If the reply does not match the frame, every outcome is unknown.
     """
     status = STORED.get(code)
     if status is None:
-        return [error_from_code(code, remark) for _ in frame.messages]
+        return [error_from_code(code, remark, pause_ms) for _ in frame.messages]
     try:
         if answer is None:
             raise DecodeError("the reply to a send has no message positions")

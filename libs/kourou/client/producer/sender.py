@@ -10,8 +10,10 @@ Retries:
 - if the broker has no leader, or the connection was lost and there is no other broker, the message
   waits for a leader (kourou.client.producer.leader_wait); an attempt without an available leader
   does not count. Later messages for that broker wait too, so that they do not overtake it
-- a pinned message (order key, selector, given queue) never leaves its queue: it waits likewise, and
-  any other error is final
+- a message that is over a quota is sent again there when the broker says, and the attempt does not
+  count
+- a pinned message (order key, selector, given queue) never leaves its queue: it waits for a leader
+  likewise, and any other error is final, because later ones could overtake it
 - after an attempt that may have succeeded, a later refusal is not conclusive: the outcome is
   unknown
 
@@ -33,12 +35,20 @@ from kourou.client.producer.pending_sends import Outcome, Outcomes, PendingSend,
 from kourou.client.producer.selectors import FaultLatency, RoundRobin
 from kourou.client.producer.send_frames import SendFrame, frames, gather, outcomes_of, request_of
 from kourou.client.session.client_session import Session
-from kourou.client.session.connections import nobody_leads, was_lost
+from kourou.client.session.connections import nobody_leads, retry_after_ms, was_lost
 from kourou.client.session.discovery import store_host_of
 from kourou.client.session.io_thread import background
 from kourou.client.session.routes import QueueMap
 from kourou.client.settings.client_settings import ProducerSettings
-from kourou.errors import Code, DecodeError, KourouError, TimedOut, Unavailable, UnknownOutcome
+from kourou.errors import (
+    Code,
+    DecodeError,
+    KourouError,
+    Throttled,
+    TimedOut,
+    Unavailable,
+    UnknownOutcome,
+)
 from kourou.model.message import SendResult, SendStatus
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
@@ -244,7 +254,10 @@ class ProducerSender:
         final: list[tuple[PendingSend, Outcome | None]] = []
         again: dict[tuple[_Way, bool], list[PendingSend]] = {}
         ways: dict[tuple[SendTarget, bool, bool], tuple[_Way, SendTarget]] = {}
-        pause_ms = SAME_BROKER_PAUSE_MS << (frame.attempt - 1)
+        quota_ms = _quota_pause_ms(outcomes[0])
+        pause_ms = max(quota_ms, SAME_BROKER_PAUSE_MS)
+        if not quota_ms:
+            pause_ms <<= frame.attempt - 1
         for message, outcome in zip(frame.messages, outcomes, strict=True):
             spare = lost = False
             if isinstance(outcome, SendResult):
@@ -265,7 +278,7 @@ class ProducerSender:
                 final.append((message, message.stored or _whole_truth(message, outcome)))
                 continue
             move(message, target)
-            again.setdefault((way, spare), []).append(message)
+            again.setdefault((way, spare or quota_ms > 0), []).append(message)
         for (way, spare), messages in again.items():
             _log.info("resending %d messages %s after: %s", len(messages), way.value, outcomes[0])
             self._go(way, messages, frame, frame.spared + spare, pause_ms)
@@ -277,6 +290,8 @@ class ProducerSender:
     ) -> tuple[_Way, SendTarget]:
         """Return what happens to messages of a target after this outcome, and their next target."""
         terms = target.terms
+        if _quota_pause_ms(outcome) and not (terms.pinned or terms.oneway):
+            return _Way.THERE, target
         ended = isinstance(outcome, KourouError) and not worth_another_attempt(outcome)
         if terms.oneway or ended or (not spare and frame.attempt - frame.spared >= terms.attempts):
             return _Way.END, target
@@ -455,7 +470,7 @@ def read_outcomes(frame: SendFrame, answer: Frame | KourouError) -> list[Outcome
     except DecodeError as error:
         return [UnknownOutcome(f"{frame.address}: {error}")] * len(frame.messages)
     places = header if isinstance(header, SendRecordsResponse) else None
-    return outcomes_of(frame, code, remark, places)
+    return outcomes_of(frame, code, remark, places, retry_after_ms(header))
 
 
 def target_to(
@@ -483,6 +498,11 @@ def target_to(
 
 def _any_error(outcomes: list[Outcome]) -> bool:
     return any(isinstance(outcome, KourouError) for outcome in outcomes)
+
+
+def _quota_pause_ms(outcome: Outcome) -> int:
+    """Return the time until a message that was over a quota may be sent again; 0 for others."""
+    return outcome.retry_after_ms if isinstance(outcome, Throttled) else 0
 
 
 def _whole_truth(message: PendingSend, outcome: Outcome) -> Outcome:

@@ -26,6 +26,7 @@ from kourou.errors import (
     UnknownOutcome,
     error_from_code,
 )
+from kourou.protocol.messages.quotas import FlowControlled
 from kourou.protocol.request import Request, Response
 from kourou.protocol.wire.frames import NO_TRACE, Frame
 from kourou.transport.curve_keys import ClientCurve
@@ -229,11 +230,27 @@ async def asked(
     timeout_ms: int,
     also: Collection[int] = (),
 ) -> WireReply:
-    """Return the reply of one server; any code except SUCCESS and those in `also` is raised."""
-    reply = await wire.request(request, body=(body,) if body else (), timeout_ms=timeout_ms)
-    if reply.code != Code.SUCCESS and reply.code not in also:
-        raise error_from_code(reply.code, reply.remark)
-    return reply
+    """Return the reply of one server; any code except SUCCESS and those in `also` is raised.
+
+    A request that is over a quota is repeated when the server says, as long as there is time.
+    """
+    parts = (body,) if body else ()
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + timeout_ms / 1_000
+    while True:
+        reply = await wire.request(request, body=parts, timeout_ms=timeout_ms)
+        if reply.code == Code.SUCCESS or reply.code in also:
+            return reply
+        pause_ms = retry_after_ms(reply.header)
+        timeout_ms = int((until_s - loop.time()) * 1_000) - pause_ms
+        if not pause_ms or timeout_ms <= 0:
+            raise error_from_code(reply.code, reply.remark, pause_ms)
+        await asyncio.sleep(pause_ms / 1_000)
+
+
+def retry_after_ms(header: object) -> int:
+    """Return when a request that is over a quota may be repeated; 0 if the reply does not say."""
+    return header.retry_after_ms if isinstance(header, FlowControlled) else 0
 
 
 def header_of(reply: WireReply, kind: type[ResponseT]) -> ResponseT:

@@ -183,6 +183,8 @@ def _part(state: ControlState, aggregate: str) -> Any:
             return state.batches.table.get(name)
         case "user":
             return _user(state.access, name)
+        case "quota":
+            return state.quotas.named(name)
         case "replication":
             return replicas.taken(state.replicas) if state.replicas.epochs else None
     return {

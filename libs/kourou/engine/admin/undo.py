@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kourou.engine.admin import access_table as access
+from kourou.engine.admin import quota_table as quotas
 from kourou.engine.admin import topic_table as topics
 from kourou.engine.admin import undo as filter_undo
 from kourou.engine.admin.topic_table import Unread
@@ -37,6 +38,8 @@ from kourou.events.control_events import (
     GroupDeleted,
     GroupPut,
     OffsetsReset,
+    QuotaPut,
+    QuotaRemoved,
     Scalar,
     SettingChanged,
     TopicDeleted,
@@ -104,12 +107,21 @@ def _restoring(state: ControlState, event: Event, context: UndoContext) -> list[
             return progress.decide_reset(context.commits, group_name, topic, old_offsets)
         case AccessEventBase():
             return access.decide_undo(state.access, event)
+        case QuotaPut(quota, earlier):
+            _check_unchanged(event, state.quotas.table.get(quota.key) == quota, context)
+            if earlier is None:
+                return quotas.decide_remove(state.quotas, quota.kind, quota.name)
+            return quotas.decide_put(state.quotas, earlier)
+        case QuotaRemoved(removed):
+            _check_unchanged(event, removed.key not in state.quotas.table, context)
+            return quotas.decide_put(state.quotas, removed)
         case FilterEventBase():
             return filter_undo.decide_filter_undo(state.filters, event, forced=context.forced)
         case _:
             raise Rejected(
                 f"a {event.type} event cannot be undone",
-                hint="changes of topics, groups, settings, offsets, filters and users can be",
+                hint="changes of topics, groups, settings, offsets, filters, users and quotas can "
+                "be",
             )
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from kourou.engine.admin.quota_gate import QuotaGate
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.filters.filter_servers import FilterServerTable
@@ -166,6 +167,7 @@ class PullHandler:
         ensure_group: EnsureGroup,
         moved: MovedOffsets,
         filter_servers: FilterServerTable,
+        quotas: QuotaGate,
     ) -> None:
         self._view = context.view
         self._control = context.control
@@ -177,6 +179,7 @@ class PullHandler:
         self._ensure_group = ensure_group
         self._moved = moved
         self._filter_servers = filter_servers
+        self._quotas = quotas
         self._holds = ParkedPulls()
         self._reported: set[tuple[str, str, str]] = set()
         self.follows = False
@@ -262,7 +265,7 @@ class PullHandler:
         if subscription.codes or predicate is not None:
             warnings = self._count(request, subscription, predicate, read)
         if not code:
-            return [self._reply(received, request, code, read), *warnings]
+            return [self._reply(now_ms, received, request, code, read), *warnings]
         if may_hold and deadline_ms and _nothing_let_through(code, read) and not self._holds.full:
             later = msgspec.structs.replace(request, queue_offset=read.next_offset)
             self._hold(now_ms, received, later, deadline_ms)
@@ -274,7 +277,7 @@ class PullHandler:
             else:
                 self._hold(now_ms, received, request, deadline_ms)
                 return []
-        reply = self._reply(received, request, code, read)
+        reply = self._reply(now_ms, received, request, code, read)
         if code == Code.PULL_OFFSET_MOVED:
             return [reply, *self._moved.note(now_ms, received, request, read.next_offset)]
         return [reply, *warnings]
@@ -495,7 +498,7 @@ class PullHandler:
     # -- the reply ----------------------------------------------------------------------------
 
     def _reply(
-        self, received: Received, request: PullMessage, code: Code, read: QueueRead
+        self, now_ms: int, received: Received, request: PullMessage, code: Code, read: QueueRead
     ) -> Reply:
         body: Sequence[bytes | memoryview] = ()
         if read.records:
@@ -503,7 +506,10 @@ class PullHandler:
             # Records that are back to back in the log are sent as they are. Others are joined,
             # because a separate part of a frame for every record costs more than copying it.
             body = (read.run if read.run is not None else b"".join(records),)
-            self._traffic.out(request.topic, request.consumer_group, len(records), read.size_bytes)
+            topic, group, count = request.topic, request.consumer_group, len(records)
+            self._traffic.out(topic, group, count, read.size_bytes)
+            if self._quotas.active:
+                self._quotas.fetched(now_ms, received, topic, group, count, read.size_bytes)
         else:
             self._traffic.pulls_empty += 1
         remark = _REMARKS.get(code, "")

@@ -27,7 +27,7 @@ from kourou.engine.roles.copied_log import CopiedLog, FollowedConfirmations
 from kourou.engine.sends.confirmations import CommitStart
 from kourou.errors import NotLeader
 from kourou.protocol.bodies.broker_bodies import ReplicasView
-from kourou.protocol.messages import broker_admin, filter_server, groups, pulls, sends
+from kourou.protocol.messages import broker_admin, filter_server, groups, pulls, quotas, sends
 from kourou.protocol.messages.replication import Attached, ChunkAck, LogChunk
 from kourou.protocol.request import Request
 from kourou.replication.epochs import Epochs
@@ -66,6 +66,8 @@ REFUSED: tuple[type[Request], ...] = (
     filter_server.PutFilter,
     filter_server.ChangeFilter,
     filter_server.RecordFilterSkip,
+    quotas.SetQuota,
+    quotas.RemoveQuota,
     broker_admin.Undo,
 )
 """Requests that change the log, which only its leader does."""

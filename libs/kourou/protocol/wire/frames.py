@@ -33,6 +33,7 @@ from kourou.model.limits import (
     REPLY_HEADER_SIZE_BYTES_MAX,
     SEND_HEADER_SIZE_BYTES_MAX,
 )
+from kourou.protocol.messages.quotas import FlowControlled
 from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.request import Request, Response
 from kourou.protocol.table import REQUESTS
@@ -48,6 +49,7 @@ _PREFIX = struct.Struct(">4BiQI25s")
 PREFIX_BYTES = _PREFIX.size
 _DEADLINE = struct.Struct(">I")
 _DEADLINE_AT = 16
+_FLOW_CONTROL = int(Code.FLOW_CONTROL)
 _REPLY_WITHOUT_HEADER = 0xC0  # msgpack's nil, the last byte of such a reply
 
 
@@ -190,8 +192,10 @@ def decode_reply(
 
     Raises DecodeError if the reply is not a `response_type`. An error reply need not be one: a
     server that stored nothing has no message ID to return, so a header that lacks fields counts as
-    absent.
+    absent. One with FLOW_CONTROL is a FlowControlled, whatever the request.
     """
+    if frame.code == _FLOW_CONTROL:
+        response_type = FlowControlled
     try:
         if response_type is None or frame.header[-1] == _REPLY_WITHOUT_HEADER:
             remark, raw = _decode_bare_reply(frame.header)

@@ -1,4 +1,4 @@
-"""Clusters, their brokers with leaders and replicas, and the name servers."""
+"""Clusters, their brokers with leaders and replicas, quotas, and the name servers."""
 
 from __future__ import annotations
 
@@ -11,19 +11,25 @@ import msgspec
 from kourou.client.admin.name_servers import ORDER_NAMESPACE
 from kourou.client.admin.replicas import NOT_THERE, LogMember, absent
 from kourou.errors import KourouError, Unavailable
-from kourou.model.limits import CONSOLE_SETTINGS_MAX, GATEWAY_LINE_BYTES_MAX
+from kourou.model.limits import CONSOLE_SETTINGS_MAX, GATEWAY_LINE_BYTES_MAX, QUOTA_LIMIT_MAX
+from kourou.model.quota import Quota, check_quota, check_quota_name, quota_kind
 from kourou.protocol.bodies.broker_bodies import ReplicasView
 from kourou_console.api.overview import BrokerFigures, broker_figures
 from kourou_console.gateway import Gateway
 from kourou_console.lists import (
+    LIST_ITEMS,
     LOOK_S,
     Done,
+    Limit,
     Listing,
     Missing,
     Name,
     Preview,
+    Reason,
     asked,
     brokers_of,
+    cut,
+    view_from,
     why,
 )
 from kourou_console.metrics.broker_runtime import Runtime, runtime_of
@@ -31,6 +37,7 @@ from kourou_console.metrics.sampler import Sampler
 from kourou_console.operation import Chapter, NoParameters
 
 OPERATIONS = Chapter("Cluster and brokers")
+QUOTA_OPERATIONS = Chapter("Quotas")
 NAME_SERVER_OPERATIONS = Chapter("Name servers")
 
 CANDIDATE = "candidate"
@@ -437,5 +444,118 @@ async def _set_value(gateway: Gateway, place: KeyPath, value: str | None) -> Don
             f"{place.namespace}/{place.key} {will} {'removed' if value is None else value}.",
             was,
         ],
+        as_of_ms=gateway.clock.now_ms(),
+    )
+
+
+# -- quotas ---------------------------------------------------------------------------------------
+
+PerSecond = Annotated[int, msgspec.Meta(ge=1, le=QUOTA_LIMIT_MAX)]
+
+
+class QuotaView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user, topic or group may use of each of these brokers a second; null: not limited.
+
+    The name `*` stands for all of a kind that have no quota of their own.
+    """
+
+    kind: str
+    name: str
+    publish_bytes: int | None
+    publish_messages: int | None
+    fetch_bytes: int | None
+    fetch_messages: int | None
+    requests: int | None
+    brokers: list[str]
+
+
+class QuotasWanted(msgspec.Struct, frozen=True):
+    """How many."""
+
+    limit: Limit = LIST_ITEMS
+
+
+class QuotaPath(msgspec.Struct, frozen=True):
+    """`kind`: user, topic or group; `preview`: only report the effects."""
+
+    kind: Name
+    name: Name
+    preview: bool = False
+
+
+class QuotaBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The limits per second; what is not named is not limited. Groups have limits of fetches."""
+
+    publish_bytes: PerSecond | None = None
+    publish_messages: PerSecond | None = None
+    fetch_bytes: PerSecond | None = None
+    fetch_messages: PerSecond | None = None
+    requests: PerSecond | None = None
+    reason: Reason = ""
+
+
+class QuotaDeletion(msgspec.Struct, frozen=True, kw_only=True):
+    """`kind`: user, topic or group; `preview`: only report the effects."""
+
+    kind: Name
+    name: Name
+    preview: bool = False
+    reason: Reason = ""
+
+
+@QUOTA_OPERATIONS.get("/v1/quotas", "quotas")
+async def quotas(gateway: Gateway, parameters: QuotasWanted) -> Listing[QuotaView]:
+    """Quotas of users, topics and groups; a quota that brokers have differently is listed twice."""
+    found = await gateway.admin.quotas.list()
+    brokers: dict[Quota, list[str]] = {}
+    for broker, every in sorted(found.items()):
+        for one in every:
+            brokers.setdefault(one, []).append(broker)
+    shown, truncated = cut(sorted(brokers, key=lambda one: one.key), parameters.limit)
+    return Listing(
+        items=[view_from(QuotaView, one, brokers=brokers[one]) for one in shown],
+        total=None if found.missing else len(brokers),
+        truncated=truncated,
+        as_of_ms=gateway.clock.now_ms(),
+        missing=[Missing(broker, why(error)) for broker, error in found.missing.items()],
+    )
+
+
+@QUOTA_OPERATIONS.put("/v1/quotas/{kind}/{name}", "put_quota")
+async def put_quota(gateway: Gateway, parameters: QuotaPath, body: QuotaBody) -> Done:
+    """Limit a user, topic or group at every broker; it replaces the quota as a whole."""
+    quota = check_quota(
+        Quota(
+            kind=quota_kind(parameters.kind),
+            name=parameters.name,
+            publish_bytes=body.publish_bytes,
+            publish_messages=body.publish_messages,
+            fetch_bytes=body.fetch_bytes,
+            fetch_messages=body.fetch_messages,
+            requests=body.requests,
+        )
+    )
+    limits = {unit.value: limit for unit, limit in quota.limits().items()}
+    if not parameters.preview:
+        await gateway.admin.quotas.set(quota.kind, quota.name, reason=body.reason, **limits)
+    will = "would be" if parameters.preview else "is"
+    said = ", ".join(f"{limit} {unit.text}/s" for unit, limit in quota.limits().items())
+    text = f"{quota.kind} {quota.name} {will} limited to {said} at each broker."
+    if not limits:
+        text = f"{quota.kind} {quota.name} {will} not limited."
+    return Done(preview=parameters.preview, says=[text], as_of_ms=gateway.clock.now_ms())
+
+
+@QUOTA_OPERATIONS.delete("/v1/quotas/{kind}/{name}", "delete_quota")
+async def delete_quota(gateway: Gateway, parameters: QuotaDeletion) -> Done:
+    """Remove a quota at every broker; that of `*` applies from then on."""
+    kind, name = quota_kind(parameters.kind), parameters.name
+    check_quota_name(kind, name)
+    if not parameters.preview:
+        await gateway.admin.quotas.remove(kind, name, reason=parameters.reason)
+    will = "would be" if parameters.preview else "is"
+    return Done(
+        preview=parameters.preview,
+        says=[f"The quota of {kind} {name} {will} removed."],
         as_of_ms=gateway.clock.now_ms(),
     )

@@ -7,10 +7,11 @@ import asyncio
 import pytest
 
 from kourou.client.consumer.pull_consumer import UnreadableMessages
-from kourou.errors import BadRequest, Code, NoPermission, TopicNotFound
+from kourou.errors import BadRequest, Code, NoPermission, Throttled, TopicNotFound
 from kourou.model.message import PullStatus
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.pulls import PullMessage, PullResponse
+from kourou.protocol.messages.quotas import FlowControlled
 from kourou_rigs.wire_broker import Answer
 
 QUEUE = MessageQueue("T", "broker-a", 0)
@@ -50,6 +51,22 @@ async def test_refusals_are_raised(broker, consumer):
         Answer(Code.NO_PERMISSION, remark="not you") if isinstance(request, PullMessage) else None
     )
     with pytest.raises(NoPermission, match="not you"):
+        await consumer.pull(QUEUE, 0)
+
+
+async def test_a_poll_over_a_quota_has_no_messages_yet(broker, consumer):
+    over = Answer(Code.FLOW_CONTROL, FlowControlled(retry_after_ms=5), remark="over")
+    left = [over] * 3
+    broker.intercept = lambda request: (
+        left.pop() if left and isinstance(request, PullMessage) else None
+    )
+    await consumer.assign([QUEUE])
+    await consumer.seek(QUEUE, 0)
+    messages = await consumer.poll(count_max=3, wait_ms=2_000)
+    assert [message.offset for message in messages] == [0, 1, 2]
+    assert left == []
+    left.append(over)
+    with pytest.raises(Throttled, match="over"):
         await consumer.pull(QUEUE, 0)
 
 

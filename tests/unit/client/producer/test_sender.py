@@ -13,8 +13,10 @@ from kourou.errors import (
     DiskFull,
     MessageIllegal,
     Rejected,
+    Throttled,
     Unavailable,
 )
+from kourou.protocol.messages.quotas import FlowControlled
 from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
 from kourou_rigs.wire_broker import Answer, Cut, Silence
 
@@ -32,6 +34,52 @@ async def test_a_broker_that_does_not_take_it_is_left_for_another(cluster, produ
     assert {result.queue.broker_name for result in results} == {"broker-b"}
     assert len(good.stored("T")) == 4
     assert 2 in {frame.attempt for frame in good.frames}
+
+
+def over_quota(times: int, pause_ms: int = 5):
+    """An intercept that refuses so many sends, because a quota is used up."""
+    over = Answer(Code.FLOW_CONTROL, FlowControlled(retry_after_ms=pause_ms), remark="over")
+    left = [over] * times
+
+    def refuse(request):
+        return left.pop() if left and isinstance(request, SendRecords) else None
+
+    return refuse
+
+
+async def test_a_send_over_a_quota_is_sent_again_until_it_is_stored(cluster, producing):
+    cluster.topics["T"] = (1, 1)
+    broker, other = cluster.broker("broker-a"), cluster.broker("broker-b")
+    broker.intercept = over_quota(6)
+    other.intercept = over_quota(6)
+    async with producing() as mq:
+        result = await mq.send("T", b"x")
+    assert result.status is SendStatus.SEND_OK
+    assert len(broker.frames + other.frames) == 1
+    sent = [one for one in broker.seen + other.seen if isinstance(one, SendRecords)]
+    assert len(sent) == 7, "more than three attempts, all at one broker"
+    assert not broker.frames or not other.frames
+
+
+async def test_a_send_over_a_quota_ends_with_its_time(cluster, producing):
+    cluster.topics["T"] = (1, 1)
+    broker = cluster.broker()
+    broker.intercept = over_quota(1_000, pause_ms=40)
+    async with producing() as mq:
+        with pytest.raises(Throttled, match="over") as over:
+            await mq.send("T", b"x", timeout_ms=200)
+    assert over.value.retry_after_ms == 40
+    assert broker.frames == []
+
+
+async def test_a_pinned_message_over_a_quota_is_not_overtaken(cluster, producing):
+    cluster.topics["T"] = (1, 1)
+    broker = cluster.broker()
+    broker.intercept = over_quota(1)
+    async with producing() as mq:
+        with pytest.raises(Throttled, match="over"):
+            await mq.send("T", b"x", order_key="a")
+        assert (await mq.send("T", b"x", order_key="a")).status is SendStatus.SEND_OK
 
 
 @pytest.mark.feature("F168")

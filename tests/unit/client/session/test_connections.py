@@ -36,6 +36,7 @@ from kourou.errors import (
 from kourou.protocol.messages.groups import NotifyConsumerIdsChanged
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
 from kourou.protocol.messages.pulls import GetMaxOffset, GetMaxOffsetResponse
+from kourou.protocol.messages.quotas import FlowControlled
 from kourou_rigs.wire_broker import Answer
 
 ASK = GetMaxOffset(topic="T", queue_id=0)
@@ -79,6 +80,19 @@ async def test_error_codes_are_raised_as_their_class(broker, connections):
     with pytest.raises(DecodeError, match="GetMaxOffsetResponse"):
         header_of(reply, GetMaxOffsetResponse)
     assert bytes(body_of(reply)) == b""
+
+
+async def test_a_request_over_a_quota_is_repeated_as_long_as_there_is_time(broker, connections):
+    left = [Answer(Code.FLOW_CONTROL, FlowControlled(retry_after_ms=10), remark="over")] * 3
+    broker.intercept = lambda _: left.pop() if left else None
+    reply = await connections.ask(broker.address, ASK, timeout_ms=2_000)
+    assert (reply.code, left) == (Code.SUCCESS, [])
+    broker.intercept = lambda _: Answer(
+        Code.FLOW_CONTROL, FlowControlled(retry_after_ms=500), remark="over"
+    )
+    with pytest.raises(Throttled, match="over") as over:
+        await connections.ask(broker.address, ASK, timeout_ms=400)
+    assert over.value.retry_after_ms == 500
 
 
 async def test_a_hurried_question_goes_only_where_a_connection_stands(cluster, broker, connections):

@@ -28,6 +28,7 @@ EXPLAIN = "GET /v1/messages/{id}/explain"
 ROWS: Mapping[str, str] = {
     "pages/broker.js Groups at this broker": "GET /v1/brokers/{broker}/groups items",
     "pages/cluster.js Brokers": "GET /v1/cluster clusters.brokers",
+    "pages/cluster.js Quotas": "GET /v1/quotas items",
     "pages/cluster.js Sends": "POST /v1/probes items",
     "pages/dead_letters.js Causes": "GET /v1/dead-letters causes",
     "pages/dead_letters.js Dead letters": "GET /v1/dead-letters items",

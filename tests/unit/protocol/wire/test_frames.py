@@ -25,6 +25,7 @@ from kourou.protocol.messages.pulls import (
     PullMessage,
     PullResponse,
 )
+from kourou.protocol.messages.quotas import FlowControlled
 from kourou.protocol.messages.sends import (
     SendRecords,
     SendRecordsResponse,
@@ -248,6 +249,15 @@ def test_a_refusal_need_not_have_the_header_of_an_answer():
     answered = decode_frame([encode_reply(1, 0, "", SendRefusal())])
     with pytest.raises(DecodeError, match=r"malformed.*msgId"):
         decode_reply(answered, SendResponse)
+
+
+@pytest.mark.parametrize("expected", [None, SendResponse, PullResponse])
+def test_a_reply_over_a_quota_says_when_to_try_again(expected):
+    over = encode_reply(1, Code.FLOW_CONTROL, "slow down", FlowControlled(retry_after_ms=70))
+    header = FlowControlled(retry_after_ms=70)
+    assert decode_reply(decode_frame([over]), expected) == (215, "slow down", header)
+    bare = decode_frame([encode_reply(1, Code.FLOW_CONTROL, "slow down")])
+    assert decode_reply(bare, expected) == (215, "slow down", None)
 
 
 def test_a_refusal_without_a_remark_is_malformed_all_the_same():

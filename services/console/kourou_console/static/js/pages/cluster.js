@@ -1,4 +1,5 @@
-// Cluster: brokers, leaders, replicas and their progress; a probe that sends through each broker.
+// Cluster: brokers, leaders, replicas and their progress, quotas; a probe that sends through each
+// broker.
 
 import { call } from "../core/api.js";
 import { html } from "../core/dom.js";
@@ -13,6 +14,7 @@ import { Badge, Bytes, Duration, Flag, Time } from "../parts/text.js";
 
 export default function Cluster() {
   const ask = useAsk("/v1/cluster");
+  const quotas = useAsk("/v1/quotas");
   const brokers = ask.answer?.clusters.flatMap((one) => one.brokers) || [];
   return html`<${Page} title="Cluster" actions=${html`<${Probe} />`}>
     <${Panel} title="Brokers" ask=${ask} number=${brokers.length}>
@@ -21,7 +23,53 @@ export default function Cluster() {
     <${Panel} title="Replicas" ask=${ask}>
       ${() => html`<${Members} members=${brokers.flatMap((broker) => broker.members)} />`}
     <//>
+    <${Panel} title="Quotas" ask=${quotas} number=${quotas.answer?.items.length}>
+      ${(answer) => html`<${Quotas} rows=${answer.items} />`}
+    <//>
   <//>`;
+}
+
+function Quotas({ rows }) {
+  return html`<${Table}
+    label="Quotas"
+    rows=${rows}
+    empty="Nothing is limited. Quotas are set with kourou quota."
+    columns=${[
+      { key: "kind", title: "For" },
+      { key: "name", title: "Name" },
+      {
+        key: "publish_bytes",
+        title: "Publish/s",
+        num: true,
+        cell: (row) => row.publish_bytes && html`<${Bytes} of=${row.publish_bytes} />`,
+      },
+      {
+        key: "publish_messages",
+        title: "Publish messages/s",
+        num: true,
+        value: (row) => row.publish_messages ?? "",
+      },
+      {
+        key: "fetch_bytes",
+        title: "Fetch/s",
+        num: true,
+        cell: (row) => row.fetch_bytes && html`<${Bytes} of=${row.fetch_bytes} />`,
+      },
+      {
+        key: "fetch_messages",
+        title: "Fetch messages/s",
+        num: true,
+        value: (row) => row.fetch_messages ?? "",
+      },
+      {
+        key: "requests",
+        title: "Requests/s",
+        num: true,
+        value: (row) => row.requests ?? "",
+      },
+      { key: "brokers", title: "Brokers", value: (row) => row.brokers.join(", ") },
+    ]}
+  />`;
 }
 
 function Brokers({ brokers }) {

@@ -1,0 +1,485 @@
+"""Who is over a quota waits, or is refused for a moment; nobody else notices."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kourou.engine.admin import quota_gate
+from kourou.engine.admin.quota_gate import LimitKey, QuotaOutcome, RateLimiter
+from kourou.errors import Code
+from kourou.model.limits import QUOTA_BURST_MS, QUOTA_DEBT_MS_MAX, QUOTA_DEBTS_MIN
+from kourou.model.quota import QuotaKind, QuotaUnit
+from kourou.protocol.messages.access import SetAccessMode
+from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
+from kourou.protocol.messages.groups import UnregisterClient, UpdateAndCreateSubscriptionGroup
+from kourou.protocol.messages.pulls import GetMaxOffset
+from kourou.protocol.messages.quotas import FlowControlled, ListQuotas, RemoveQuota, SetQuota
+from kourou.protocol.messages.sends import SendRecords
+from kourou.protocol.record.layout import encode_batch
+from kourou.runtime.core import MEMBERS, Disconnected, Received, Reply
+from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, send_to
+from kourou_rigs.engine import Engine, pull
+
+KEY = LimitKey(QuotaKind.USER, "till", QuotaUnit.PUBLISH_BYTES)
+OTHER = KEY._replace(name="other")
+
+
+def topic(engine: Engine, name: str = "orders") -> None:
+    made = UpdateAndCreateTopic(topic=name, read_queue_nums=1, write_queue_nums=1, perm=6)
+    assert engine.ask(made).code == Code.SUCCESS
+
+
+def limit(engine: Engine, kind: str, name: str, **limits: int) -> None:
+    reply = engine.ask(SetQuota(kind=kind, name=name, **limits))
+    assert reply.code == Code.SUCCESS, reply.remark
+
+
+@pytest.fixture
+def orders(engine: Engine) -> Engine:
+    """A broker whose topic `orders` may get 10 messages a second; its group `g` is not limited."""
+    topic(engine)
+    group = b'{"groupName":"g"}'
+    assert engine.ask(UpdateAndCreateSubscriptionGroup(), group).code == Code.SUCCESS
+    limit(engine, "topic", "orders", publish_messages=10)
+    return engine
+
+
+def counted(engine: Engine) -> dict[tuple[str, str], int]:
+    counts = engine.core.parts.quota_gate.counts
+    return {(unit.value, outcome.value): n for (unit, outcome), n in counts.items() if n}
+
+
+# -- the limiter ----------------------------------------------------------------------------------
+
+
+@given(
+    st.integers(1, 5_000),
+    st.lists(st.tuples(st.integers(0, 2_000), st.integers(1, 20_000)), min_size=1, max_size=60),
+)
+def test_no_time_has_more_than_limit_burst_and_debt(
+    per_s: int, requests: list[tuple[int, int]]
+) -> None:
+    """In any window: what was admitted, without the request with which the key went over."""
+    limiter, now_ms = RateLimiter(), 0
+    admitted: list[tuple[int, int]] = []
+    for pause_ms, amount in requests:
+        now_ms += pause_ms
+        if limiter.owes_ms(now_ms, KEY) <= QUOTA_DEBT_MS_MAX:
+            limiter.charge(now_ms, KEY, amount, per_s)
+            admitted.append((now_ms, amount))
+    for first, last in itertools.combinations_with_replacement(range(len(admitted)), 2):
+        window_ms = admitted[last][0] - admitted[first][0]
+        used = sum(amount for _, amount in admitted[first:last])
+        assert used <= per_s * (window_ms + QUOTA_BURST_MS + QUOTA_DEBT_MS_MAX) / 1_000 + 1e-6
+
+
+@given(st.integers(1, 5_000), st.lists(st.integers(0, 500), max_size=30))
+def test_who_stays_below_the_limit_never_owes(per_s: int, pauses: list[int]) -> None:
+    limiter, now_ms = RateLimiter(), 0
+    for pause_ms in pauses:
+        now_ms += pause_ms
+        limiter.charge(now_ms, KEY, per_s * pause_ms // 1_000, per_s)
+        assert limiter.owes_ms(now_ms, KEY) == 0
+
+
+def test_a_key_owes_only_what_it_used_itself() -> None:
+    limiter = RateLimiter()
+    limiter.charge(0, KEY, 100, 10)
+    assert (limiter.owes_ms(0, KEY), limiter.owes_ms(0, OTHER)) == (9_000, 0)
+    assert limiter.owes_ms(4_000, KEY) == 5_000
+    assert limiter.owes_ms(9_000, KEY) == limiter.owes_ms(10**9, KEY) == 0
+    limiter.clear()
+    assert limiter.owes_ms(0, KEY) == 0
+
+
+def test_keys_that_have_paid_are_forgotten() -> None:
+    limiter = RateLimiter()
+    limiter.charge(0, KEY, 10**6, 1)
+    for number in range(10 * QUOTA_DEBTS_MIN):
+        limiter.charge(10 * number, KEY._replace(name=str(number)), 1, 1_000)
+    assert len(limiter) <= QUOTA_DEBTS_MIN
+    assert limiter.owes_ms(10 * number, KEY) > 0
+
+
+# -- sends ----------------------------------------------------------------------------------------
+
+
+def test_without_a_quota_nothing_is_computed(engine: Engine) -> None:
+    topic(engine)
+    gate = engine.core.parts.quota_gate
+    for _ in range(50):
+        assert engine.ask(send_to("orders"), b"x").code == Code.SUCCESS
+    assert not gate.active
+    assert len(gate._limiter) == 0
+
+
+def test_a_burst_is_free_then_replies_wait_then_sends_are_refused(orders: Engine) -> None:
+    for _ in range(10):
+        assert orders.ask(send_to("orders"), b"x").code == Code.SUCCESS
+    names = [orders.send(send_to("orders"), b"x") for _ in range(11)]
+    assert len(orders.stored("orders")) == 21, "what waits is stored already"
+    refused = orders.ask(send_to("orders"), b"x")
+    assert (refused.code, refused.remark) == (
+        Code.FLOW_CONTROL,
+        "topic orders is over its quota of 10 publish messages/s at this broker; nothing was done; "
+        "retry in 100 ms",
+    )
+    assert refused.header == FlowControlled(retry_after_ms=100)
+    assert len(orders.stored("orders")) == 21
+    for number, name in enumerate(names[:10]):
+        assert name not in orders.replies
+        orders.advance(99)
+        assert name not in orders.replies, number
+        orders.advance(1)
+        assert orders.replies[name].code == Code.SUCCESS
+    assert orders.replies[names[10]].code == Code.SUCCESS, "nothing waits for more than a second"
+    assert counted(orders) == {
+        ("publish_messages", "delayed"): 11,
+        ("publish_messages", "refused"): 1,
+    }
+
+
+def test_a_refused_send_succeeds_when_the_broker_says(orders: Engine) -> None:
+    for _ in range(21):
+        orders.send(send_to("orders"), b"x")
+    orders.advance(99)
+    assert orders.ask(send_to("orders"), b"x").code == Code.FLOW_CONTROL
+    orders.advance(1)
+    late = orders.send(send_to("orders"), b"x")
+    orders.advance(1_000)
+    assert orders.replies[late].code == Code.SUCCESS
+    assert len(orders.stored("orders")) == 22
+
+
+def test_what_is_refused_costs_nothing(orders: Engine) -> None:
+    for _ in range(500):
+        orders.send(send_to("orders"), b"x")
+    orders.advance(2_100)
+    assert orders.ask(send_to("orders"), b"x").code == Code.SUCCESS
+
+
+def test_one_large_request_is_served_and_paid_for_later(engine: Engine) -> None:
+    topic(engine)
+    limit(engine, "topic", "orders", publish_bytes=1_000)
+    name = engine.send(send_to("orders"), bytes(10_000))
+    assert len(engine.stored("orders")) == 1
+    engine.advance(999)
+    assert name not in engine.replies
+    engine.advance(1)
+    assert engine.replies[name].code == Code.SUCCESS
+    refused = engine.ask(send_to("orders"), b"x")
+    assert refused.header == FlowControlled(retry_after_ms=7_000)
+
+
+def test_a_reply_waits_for_a_third_of_its_time_at_most(orders: Engine) -> None:
+    for _ in range(15):
+        orders.send(send_to("orders"), b"x")
+    name = orders.send(send_to("orders"), b"x", deadline_ms=orders.now_ms + 150)
+    orders.advance(49)
+    assert name not in orders.replies
+    orders.advance(1)
+    assert orders.replies[name].code == Code.SUCCESS
+
+
+def test_a_one_way_send_over_the_quota_is_dropped_and_counted(orders: Engine) -> None:
+    for _ in range(30):
+        _, received = orders.received(send_to("orders"), b"x")
+        received.to.oneway = True
+        orders.handle(received)
+    assert len(orders.stored("orders")) == 21
+    assert counted(orders) == {("publish_messages", "dropped"): 9}
+
+
+def test_a_frame_is_charged_to_each_of_its_topics(
+    orders: Engine, draft: Callable[..., bytes], records: Callable[..., tuple[SendRecords, bytes]]
+) -> None:
+    topic(orders, "bills")
+    drafts = [draft(topic="bills")] * 3 + [draft()] * 8
+    request, body = records(drafts, [("bills", 0), ("orders", 0)], [0] * 3 + [1] * 8)
+    assert orders.ask(request, body).code == Code.SUCCESS
+    name = orders.send(*records([draft()] * 3))
+    orders.advance(99)
+    assert name not in orders.replies, "11 messages to orders, not 14"
+    orders.advance(1)
+    assert orders.replies[name].code == Code.SUCCESS
+    assert orders.ask(*records([draft(topic="bills")], [("bills", 0)])).code == Code.SUCCESS
+
+
+def test_the_messages_of_a_batch_count_one_by_one(orders: Engine) -> None:
+    batch = encode_batch([(0, b"x", b"") for _ in range(12)])
+    name = orders.send(send_to("orders", batch=True), batch)
+    assert len(orders.stored("orders")) == 12
+    orders.advance(199)
+    assert name not in orders.replies
+    orders.advance(1)
+    assert orders.replies[name].code == Code.SUCCESS
+    for broken in (b"", b"\x00", b"\xff" * 9, bytes(1_000)):
+        assert orders.ask(send_to("orders", batch=True), broken).code != Code.SUCCESS
+
+
+def test_sends_of_one_turn_are_decided_one_by_one(orders: Engine) -> None:
+    turn = [orders.received(send_to("orders"), b"x") for _ in range(30)]
+    orders.handle(*(received for _, received in turn))
+    assert len(orders.stored("orders")) == 21
+    replied = [orders.replies[name].code for name, _ in turn if name in orders.replies]
+    assert sorted(replied) == [Code.SUCCESS] * 10 + [Code.FLOW_CONTROL] * 9
+
+
+def test_a_topic_that_does_not_exist_has_no_quota(engine: Engine) -> None:
+    limit(engine, "topic", "*", publish_messages=1)
+    gate = engine.core.parts.quota_gate
+    for number in range(50):
+        assert engine.ask(send_to(f"no-{number}", default_topic=""), b"x").code != Code.SUCCESS
+    assert len(gate._limiter) == 0
+
+
+# -- what waits -----------------------------------------------------------------------------------
+
+
+def over(engine: Engine) -> tuple[int, int]:
+    """Let a reply wait for 100 ms; return its name."""
+    for _ in range(10):
+        engine.ask(send_to("orders"), b"x")
+    name = engine.send(send_to("orders"), b"x")
+    assert name not in engine.replies
+    return name
+
+
+def test_a_new_quota_forgets_what_was_owed(orders: Engine) -> None:
+    over(orders)
+    limit(orders, "topic", "orders", publish_messages=20)
+    for _ in range(20):
+        assert orders.ask(send_to("orders"), b"x").code == Code.SUCCESS
+
+
+def test_what_waits_for_a_removed_quota_still_gets_its_reply(orders: Engine) -> None:
+    name = over(orders)
+    assert orders.ask(RemoveQuota(kind="topic", name="orders")).code == Code.SUCCESS
+    assert orders.core.parts.quota_gate.active
+    orders.advance(100)
+    assert orders.replies[name].code == Code.SUCCESS
+    assert not orders.core.parts.quota_gate.active
+
+
+def test_a_reply_to_a_closed_connection_is_dropped(orders: Engine) -> None:
+    name = over(orders)
+    orders.handle(Disconnected(orders.peer(1)))
+    orders.advance(1_000)
+    assert name not in orders.replies
+    assert orders.core.parts.quota_gate.held == 0
+
+
+def test_a_stop_releases_replies(orders: Engine) -> None:
+    name = over(orders)
+    stopped = orders.core.stop(orders.wall_ms)
+    assert [(one.to.peer.id, one.to.correlation) for one in stopped if isinstance(one, Reply)] == [
+        name
+    ]
+
+
+def test_too_many_do_not_wait(orders: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quota_gate, "QUOTA_HELD_MAX", 1)
+    over(orders)
+    assert orders.ask(send_to("orders"), b"x").code == Code.SUCCESS, "charged, but at once"
+
+
+def test_a_reply_that_waits_for_the_disk_anyway_waits_no_longer() -> None:
+    engine = Engine(sync_flush=True)
+    made = UpdateAndCreateTopic(topic="orders", read_queue_nums=1, write_queue_nums=1, perm=6)
+    engine.send(made)
+    engine.send(SetQuota(kind="topic", name="orders", publish_messages=10))
+    engine.flush()
+    for _ in range(10):
+        engine.send(send_to("orders"), b"x")
+    engine.flush()
+    name = engine.send(send_to("orders"), b"x")
+    engine.advance(100)
+    assert name not in engine.replies
+    engine.flush()
+    assert engine.replies[name].code == Code.SUCCESS
+
+
+# -- pulls ----------------------------------------------------------------------------------------
+
+
+def fill(engine: Engine, count: int = 60) -> None:
+    gate = engine.core.parts.quota_gate
+    assert not gate.active
+    for _ in range(count):
+        assert engine.ask(send_to("orders"), b"x" * 100).code == Code.SUCCESS
+
+
+@pytest.fixture
+def filled(engine: Engine) -> Engine:
+    """A topic with 60 messages and a group `g` that may pull 10 a second."""
+    topic(engine)
+    for name in (b"g", b"h"):
+        body = b'{"groupName":"%s"}' % name
+        assert engine.ask(UpdateAndCreateSubscriptionGroup(), body).code == Code.SUCCESS
+    fill(engine)
+    limit(engine, "group", "g", fetch_messages=10)
+    return engine
+
+
+def test_a_pull_waits_for_what_its_group_has_pulled_before(filled: Engine) -> None:
+    assert filled.ask(pull(max_msg_nums=15)).code == Code.SUCCESS
+    name = filled.send(pull(15, max_msg_nums=5))
+    assert filled.ask(pull(max_msg_nums=15, group="h")).code == Code.SUCCESS, "another group"
+    filled.advance(499)
+    assert name not in filled.replies
+    filled.advance(1)
+    assert filled.replies[name].code == Code.SUCCESS
+    assert counted(filled) == {("fetch_messages", "delayed"): 1}
+
+
+def test_a_pull_far_over_the_quota_is_refused_after_a_wait(filled: Engine) -> None:
+    assert filled.ask(pull(max_msg_nums=32)).code == Code.SUCCESS
+    name = filled.send(pull(32))
+    filled.advance(999)
+    assert name not in filled.replies
+    filled.advance(1)
+    refused = filled.replies[name]
+    assert (refused.code, refused.header) == (
+        Code.FLOW_CONTROL,
+        FlowControlled(retry_after_ms=1_200),
+    )
+    filled.advance(1_200)
+    assert filled.ask(pull(32)).code == Code.SUCCESS
+
+
+def test_bytes_of_a_topic_are_limited_for_all_its_readers(filled: Engine) -> None:
+    limit(filled, "topic", "orders", fetch_bytes=1_000)
+    first = filled.ask(pull(max_msg_nums=8, group="h"))
+    assert sum(map(len, first.body)) > 1_000
+    name = filled.send(pull(max_msg_nums=1, group="h"))
+    assert name not in filled.replies
+    filled.advance(1_000)
+    assert filled.replies[name].code == Code.SUCCESS
+
+
+def test_a_parked_pull_is_charged_when_it_returns_messages(filled: Engine) -> None:
+    parked = filled.send(pull(60, wait_ms=15_000))
+    assert parked not in filled.replies
+    for _ in range(12):
+        filled.send(send_to("orders"), b"x")
+        filled.send(pull(60, wait_ms=1))
+    assert filled.replies[parked].code == Code.SUCCESS
+    assert counted(filled).get(("fetch_messages", "delayed"), 0) > 0
+
+
+# -- users ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def broker() -> SecuredBroker:
+    """A broker with users, whose topic `orders` exists; each user may send 10 messages a second."""
+    made = SecuredBroker()
+    topic(made.engine)
+    root = made.administrator()
+    assert made.ask(root, SetQuota(kind="user", name="*", publish_messages=10)).code == 0
+    return made
+
+
+def sent(broker: SecuredBroker, sender: Sender, count: int) -> list[Reply | None]:
+    return [broker.give(broker.received(sender, send_to("orders"), b"x"))[0] for _ in range(count)]
+
+
+def codes(replies: list[Reply | None]) -> list[int]:
+    return [reply.code for reply in replies if reply is not None]
+
+
+def test_one_user_never_slows_another(broker: SecuredBroker) -> None:
+    root = Sender(user="root", secret="secret-of-root")
+    greedy, modest = (broker.create(root, name, "writer") for name in ("greedy", "modest"))
+    assert Code.FLOW_CONTROL in codes(sent(broker, greedy, 40))
+    assert codes(sent(broker, modest, 10)) == [Code.SUCCESS] * 10
+    mixed: list[Received] = []
+    broker.engine.advance(1_000)
+    for _ in range(10):
+        mixed += [broker.received(one, send_to("orders"), b"x") for one in (greedy, modest)]
+    replies = broker.give(*mixed)
+    assert codes(replies[1::2]) == [Code.SUCCESS] * 10
+
+
+def test_a_user_is_the_same_on_all_connections(broker: SecuredBroker) -> None:
+    root = Sender(user="root", secret="secret-of-root")
+    till = broker.create(root, "till", "writer")
+    by_key = Sender(key=till.key)
+    assert codes(sent(broker, till, 5) + sent(broker, by_key, 5)) == [Code.SUCCESS] * 10
+    assert codes(sent(broker, by_key, 1) + sent(broker, till, 1)) == []
+
+
+def test_nodes_and_replicas_are_exempt(broker: SecuredBroker) -> None:
+    root = Sender(user="root", secret="secret-of-root")
+    node = broker.create(root, "fs", "writer", kind="node", node="c/b/0")
+    assert codes(sent(broker, node, 50)) == [Code.SUCCESS] * 50
+    assert codes(sent(broker, Sender(listener=MEMBERS), 50)) == [Code.SUCCESS] * 50
+
+
+def test_clients_without_credentials_are_one_user(broker: SecuredBroker) -> None:
+    root = Sender(user="root", secret="secret-of-root")
+    broker.allow(root, "anonymous", "Topic:orders", "Pub")
+    assert len(codes(sent(broker, ANYBODY, 15))) == 10
+    assert broker.ask(root, SetQuota(kind="user", name="anonymous")).code == Code.SUCCESS
+    assert codes(sent(broker, ANYBODY, 50)) == [Code.SUCCESS] * 50
+
+
+def test_while_decisions_are_observed_wrong_credentials_are_no_way_around(
+    broker: SecuredBroker,
+) -> None:
+    root = Sender(user="root", secret="secret-of-root")
+    assert broker.ask(root, SetAccessMode(mode="observe")).code == Code.SUCCESS
+    guessed = Sender(user="root", secret="guessed-secret")
+    assert len(codes(sent(broker, guessed, 15))) == 10
+    assert broker.ask(root, SetAccessMode(mode="off")).code == Code.SUCCESS
+    assert codes(sent(broker, guessed, 50)) == [Code.SUCCESS] * 50, "no user is known"
+
+
+def test_requests_are_counted_but_for_what_must_go_through(broker: SecuredBroker) -> None:
+    root = Sender(user="root", secret="secret-of-root")
+    assert broker.ask(root, SetQuota(kind="user", name="root", requests=5)).code == 0
+    asked = GetMaxOffset(topic="orders", queue_id=0)
+    for _ in range(5):
+        assert broker.ask(root, asked).code == Code.SUCCESS
+    [waiting] = broker.give(broker.received(root, asked))
+    assert waiting is None
+    assert broker.ask(root, UnregisterClient(client_id="c")).code == Code.SUCCESS
+    for _ in range(5):
+        broker.give(broker.received(root, asked))
+    assert broker.ask(root, asked).code == Code.FLOW_CONTROL
+    assert broker.ask(root, ListQuotas()).code == Code.SUCCESS
+    assert broker.ask(root, RemoveQuota(kind="user", name="root")).code == Code.SUCCESS
+    assert broker.ask(root, asked).code == Code.SUCCESS
+    gate = broker.engine.core.parts.quota_gate
+    assert gate.counts[QuotaUnit.REQUESTS, QuotaOutcome.REFUSED] == 1
+
+
+def test_a_request_that_waits_is_handled_when_its_time_has_come(broker: SecuredBroker) -> None:
+    root = Sender(user="root", secret="secret-of-root")
+    assert broker.ask(root, SetQuota(kind="user", name="root", requests=5)).code == 0
+    made = [
+        broker.received(
+            root,
+            UpdateAndCreateTopic(topic=f"t{number}", read_queue_nums=1, write_queue_nums=1, perm=6),
+        )
+        for number in range(6)
+    ]
+    broker.give(*made)
+    assert "t4" in broker.engine.control.topics
+    assert "t5" not in broker.engine.control.topics
+    broker.engine.advance(200)
+    assert "t5" in broker.engine.control.topics
+
+
+def test_an_operator_sets_quotas_and_a_writer_does_not(broker: SecuredBroker) -> None:
+    root = Sender(user="root", secret="secret-of-root")
+    operator = broker.create(root, "operator", "operator")
+    writer = broker.create(root, "writer", "writer")
+    wanted = SetQuota(kind="user", name="writer", publish_messages=10**6)
+    assert broker.ask(writer, wanted).code == Code.NO_PERMISSION
+    assert broker.ask(operator, wanted).code == Code.SUCCESS

@@ -1,0 +1,126 @@
+"""Quotas as decisions: what may be set, which one applies, and how it is undone and replayed."""
+
+from __future__ import annotations
+
+import pytest
+
+from kourou.engine.admin.history import tell_state
+from kourou.engine.admin.quota_table import QuotaAggregate, decide_put, decide_remove, evolve
+from kourou.engine.control import decode_state, encode_state
+from kourou.errors import BadRequest, Code
+from kourou.events.control_events import QuotaPut, QuotaRemoved, decode_record_body
+from kourou.model.quota import Quota, QuotaKind
+from kourou.protocol.bodies.quota_bodies import decode_quotas
+from kourou.protocol.messages.broker_admin import Undo
+from kourou.protocol.messages.quotas import ListQuotas, RemoveQuota, SetQuota
+from kourou_rigs.engine import Engine
+
+USER, TOPIC, GROUP = QuotaKind.USER, QuotaKind.TOPIC, QuotaKind.GROUP
+
+
+def table_of(*quotas: Quota) -> QuotaAggregate:
+    table = QuotaAggregate()
+    for one in quotas:
+        for event in decide_put(table, one):
+            assert isinstance(event, QuotaPut)
+            evolve(table, event)
+    return table
+
+
+def listed(engine: Engine) -> list[Quota]:
+    return decode_quotas(b"".join(engine.ask(ListQuotas()).body))
+
+
+def test_a_quota_of_its_own_replaces_that_of_all_as_a_whole() -> None:
+    table = table_of(
+        Quota(kind=USER, name="*", publish_bytes=10, requests=5),
+        Quota(kind=USER, name="till", publish_bytes=100),
+        Quota(kind=USER, name="ops"),
+    )
+    for name, limits in (("till", [100]), ("ops", []), ("other", [10, 5])):
+        found = table.of(USER, name)
+        assert found is not None
+        assert list(found.limits().values()) == limits
+    assert table.of(TOPIC, "till") is None
+
+
+def test_what_is_equal_is_no_event() -> None:
+    quota = Quota(kind=TOPIC, name="orders", publish_messages=7)
+    table = table_of(quota)
+    assert decide_put(table, quota) == []
+    assert decide_remove(table, GROUP, "orders") == []
+    assert decide_remove(table, TOPIC, "orders") == [QuotaRemoved(quota)]
+
+
+@pytest.mark.parametrize(
+    ("quota", "text"),
+    [
+        (Quota(kind=GROUP, name="g", publish_bytes=1), "a group has no quota of publish bytes"),
+        (Quota(kind=TOPIC, name="t", requests=1), "a topic has no quota of requests"),
+        (Quota(kind=USER, name="u", requests=0), "it must be from 1"),
+        (Quota(kind=USER, name="u", fetch_bytes=10**13), "it must be from 1"),
+        (Quota(kind=USER, name="a/b", requests=1), "is not a user name"),
+        (Quota(kind=USER, name="", requests=1), "is not a user name"),
+        (Quota(kind=TOPIC, name="a b", fetch_bytes=1), "has a character outside"),
+        (Quota(kind=GROUP, name="g" * 200, fetch_bytes=1), "at most 120"),
+    ],
+)
+def test_a_quota_that_cannot_be_is_refused(quota: Quota, text: str) -> None:
+    with pytest.raises(BadRequest, match=text):
+        decide_put(QuotaAggregate(), quota)
+
+
+def test_quotas_are_set_listed_and_removed_at_a_broker(engine: Engine) -> None:
+    assert listed(engine) == []
+    for kind, name in (("user", "till"), ("topic", "orders"), ("user", "*")):
+        reply = engine.ask(SetQuota(kind=kind, name=name, publish_bytes=5, reason="fair"))
+        assert reply.code == Code.SUCCESS, reply.remark
+    assert [(one.kind.value, one.name) for one in listed(engine)] == [
+        ("topic", "orders"),
+        ("user", "*"),
+        ("user", "till"),
+    ]
+    assert engine.ask(RemoveQuota(kind="user", name="till")).code == Code.SUCCESS
+    assert len(listed(engine)) == 2
+    wrong = engine.ask(SetQuota(kind="queue", name="x", publish_bytes=5))
+    assert wrong.remark == "'queue' has no quotas (one of user, topic, group)"
+
+
+def test_a_quota_survives_a_restart_and_a_snapshot(engine: Engine) -> None:
+    engine.ask(SetQuota(kind="topic", name="*", publish_messages=5, reason="fair"))
+    quota = Quota(kind=TOPIC, name="*", publish_messages=5)
+    again = Engine(left=engine.store)
+    assert again.control.quotas.table == {quota.key: quota}
+    read = decode_state(encode_state(engine.control))
+    assert read.quotas == engine.control.quotas
+    assert encode_state(read) == encode_state(engine.control)
+    copy = engine.control.copy()
+    engine.ask(RemoveQuota(kind="topic", name="*"))
+    assert copy.quotas.table == {quota.key: quota}
+
+
+def test_the_history_says_who_limited_whom_and_why(engine: Engine) -> None:
+    engine.ask(SetQuota(kind="user", name="till", requests=5, reason="too many"))
+    stored = engine.events()[-1]
+    recorded = decode_record_body(stored.body, offset=stored.offset, position=stored.position)
+    assert (recorded.event.aggregate, recorded.reason) == ("quota/user/till", "too many")
+    assert b'"requests":5' in tell_state(engine.control, "quota/user/till")
+    assert tell_state(engine.control, "quota/topic/till") == b"null"
+    assert tell_state(engine.control, "quota/queue/till") == b"null"
+
+
+def test_a_change_and_a_removal_are_undone(engine: Engine) -> None:
+    quotas = engine.control.quotas
+    engine.ask(SetQuota(kind="user", name="till", requests=5))
+    first = engine.control.next_offset - 1
+    engine.ask(SetQuota(kind="user", name="till", requests=9))
+    changed = engine.control.next_offset - 1
+    refused = engine.ask(Undo(offset=first))
+    assert "quota/user/till has changed since" in refused.remark
+    assert engine.ask(Undo(offset=changed)).code == Code.SUCCESS
+    assert quotas.table[USER, "till"].requests == 5
+    engine.ask(RemoveQuota(kind="user", name="till"))
+    assert engine.ask(Undo(offset=engine.control.next_offset - 1)).code == Code.SUCCESS
+    assert quotas.table[USER, "till"].requests == 5
+    assert engine.ask(Undo(offset=first)).code == Code.SUCCESS
+    assert quotas.table == {}
