@@ -286,6 +286,8 @@ _BROKER_ADMIN = (
          response=access.GetAccessStatusResponse, reply_body=Body.JSON, remoting=False),
     _row("EXPLAIN_ACCESS", access.ExplainAccess, BROKER,
          response=access.ExplainAccessResponse, remoting=False),
+    _row("CHECK_CREDENTIAL", access.CheckCredential, BROKER,
+         response=access.CheckCredentialResponse, body=Body.JSON, remoting=False),
     _row("GET_CONTROL_EVENTS", broker_admin.GetControlEvents, BROKER, (Code.MESSAGE_CORRUPT,),
          response=broker_admin.GetControlEventsResponse, reply_body=Body.JSON, remoting=False),
     _row("GET_HISTORY", broker_admin.GetHistory, BROKER, HISTORY_ANSWERS,

@@ -84,10 +84,12 @@ class SecuredBroker:
         *body: Buffer,
         signed: Mapping[str, str | None] | None = None,
         oneway: bool = False,
+        on_behalf_of: str = "",
     ) -> Received:
         """A request as an input: signed if the sender has a secret.
 
         `signed` are the fields with their signature, if they are not those of the request.
+        `on_behalf_of` is the user that the frame names.
         """
         address = (sender.source, 40_000)
         peer = Peer(next(self._peers), sender.protocol, address, sender.listener, sender.key)
@@ -95,7 +97,9 @@ class SecuredBroker:
         if fields is None and sender.secret:
             fields = signed_fields(sender, request, *body)
         to = SignedReplyTo(peer, 1, oneway, b"", fields, sender.version)
-        return Received(to, request, list(body), self.engine.wall_ms)
+        given = Received(to, request, list(body), self.engine.wall_ms)
+        given.on_behalf_of = on_behalf_of
+        return given
 
     def give(self, *inputs: Received) -> list[Reply | None]:
         """Handle these requests in one batch; their replies, None where there is none yet."""

@@ -1,4 +1,4 @@
-"""Authentication and authorization: bearer tokens if configured, otherwise local pages only.
+"""Authentication and authorization: users of the brokers, bearer tokens, or local pages only.
 
     [[token]]
     name = "ci"                      # shown in logs and histories
@@ -13,6 +13,10 @@ Without tokens the listener is for this machine only, whose browsers may run pag
 sites. Such a page can send requests, but cannot choose the headers Host and Origin. Host must be an
 IP address, localhost or a name in `consoleNames` (any other name is DNS rebinding), and Origin must
 equal Host.
+
+With signIn=users a caller names a user of the brokers (kourou_console.http.sign_in), or still has a
+token. A browser may attach a user's credentials to requests of other sites' pages by itself, so
+Origin must equal Host, and changes must not come from other sites.
 
 State: soft, the tokens' digests.
 """
@@ -31,12 +35,14 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
+from aiohttp import web
 
 from kourou.errors import ConfigError, NoPermission
 from kourou.model.limits import GATEWAY_TOKENS_MAX
 from kourou.operations.catalogue import Right
 from kourou_console.http.call import ANYBODY, Caller
 from kourou_console.http.responses import HttpError
+from kourou_console.http.sign_in import SignIns
 
 LOOK_MS = 1_000
 """The minimum interval between checks of the file's modification time."""
@@ -184,12 +190,32 @@ _HOSTS_SEEN_MAX = 64
 
 
 class AccessControl:
-    """Determines a request's caller. `names` are additional host names of this listener."""
+    """Determines a request's caller. `names` are additional host names of this listener.
 
-    def __init__(self, tokens: Tokens | None, names: Collection[str] = ()) -> None:
+    With `sign_ins`, users of the brokers may call, and of others only those with a token.
+    """
+
+    def __init__(
+        self,
+        tokens: Tokens | None,
+        names: Collection[str] = (),
+        sign_ins: SignIns | None = None,
+    ) -> None:
         self._tokens = tokens
+        self._sign_ins = sign_ins
         self._names = {"localhost", *(name.lower() for name in names)}
         self._hosts_seen: set[str] = set()
+
+    async def identify(self, request: web.BaseRequest) -> Caller:
+        """The caller of a request, who may be a user of the brokers.
+
+        Raises HttpError (401), Throttled after wrong secrets, NoPermission for a foreign page.
+        """
+        headers = request.headers
+        if self._sign_ins is None or (self._tokens is not None and _has_token(headers)):
+            return self.caller(request.method, headers)
+        check_origin(request.method, headers)
+        return await self._sign_ins.caller(headers, request.remote or "")
 
     def caller(self, method: str, headers: Mapping[str, str]) -> Caller:
         """The caller of a request. Raises HttpError (401), or NoPermission for a foreign page."""
@@ -199,8 +225,8 @@ class AccessControl:
         return ANYBODY
 
     def check_page(self, method: str, headers: Mapping[str, str]) -> None:
-        """Reject requests from pages of other sites; with tokens this check is not needed."""
-        if self._tokens is not None:
+        """Reject requests from pages of other sites, if nobody needs credentials."""
+        if self._tokens is not None or self._sign_ins is not None:
             return
         host = headers.get("Host", "")
         if not self._is_ours(host):
@@ -208,14 +234,7 @@ class AccessControl:
                 f"the Host header {host[:100]!r} is not a name of this server",
                 hint="use the server's address, or add the name to consoleNames",
             )
-        origin = headers.get("Origin")
-        if origin is not None and not _same(origin, host):
-            raise NoPermission(
-                f"a page of {origin[:100]!r} may not use this gateway", hint=OWN_PAGES
-            )
-        site = headers.get("Sec-Fetch-Site", "none")
-        if method not in _SAFE_METHODS and site not in ("same-origin", "none"):
-            raise NoPermission("a page of another site may not change anything", hint=OWN_PAGES)
+        check_origin(method, headers)
 
     def _is_ours(self, host: str) -> bool:
         if host in self._hosts_seen:
@@ -229,6 +248,20 @@ class AccessControl:
         if len(self._hosts_seen) < _HOSTS_SEEN_MAX:
             self._hosts_seen.add(host)
         return True
+
+
+def check_origin(method: str, headers: Mapping[str, str]) -> None:
+    """Raise NoPermission for a request from a page of another site."""
+    origin = headers.get("Origin")
+    if origin is not None and not _same(origin, headers.get("Host", "")):
+        raise NoPermission(f"a page of {origin[:100]!r} may not use this gateway", hint=OWN_PAGES)
+    site = headers.get("Sec-Fetch-Site", "none")
+    if method not in _SAFE_METHODS and site not in ("same-origin", "none"):
+        raise NoPermission("a page of another site may not change anything", hint=OWN_PAGES)
+
+
+def _has_token(headers: Mapping[str, str]) -> bool:
+    return headers.get("Authorization", "").partition(" ")[0].lower() == "bearer"
 
 
 def _same(origin: str, host: str) -> bool:
