@@ -36,6 +36,7 @@ from kourou_console.http.openapi import description_pages
 from kourou_console.http.pages import Pages
 from kourou_console.http.request_metrics import RequestMetrics, RequestSpans
 from kourou_console.http.responses import Busy, error_response
+from kourou_console.http.sessions import Sessions
 from kourou_console.http.sign_in import SignIns
 from kourou_console.operations import OPERATIONS, STARTED
 from kourou_console.user_gateways import UserGateways
@@ -186,11 +187,12 @@ class ConsoleService:
         self._dispatch = Dispatch(
             OPERATIONS, self.gateway, self._request_metrics, self._spans, self._users
         )
-        sign_ins = None
+        sign_ins, sessions = None, None
         if self._users is not None:
             sign_ins = SignIns(self.gateway.admin.users, self._clock.monotonic_ms)
+            sessions = Sessions(sign_ins, self._clock.monotonic_ms)
         self._handler = HttpHandler(
-            AccessControl(self._tokens, self._settings.host_names, sign_ins),
+            AccessControl(self._tokens, self._settings.host_names, sign_ins, sessions),
             self._dispatch,
             self._pages,
             description_pages(

@@ -116,8 +116,8 @@ class ConsoleSettings(WatchKeys):
     sign_in: SignInMode = setting(
         SignInMode.TOKENS,
         "signIn",
-        "Who may call: tokens, those in tokenFile; users, also the users of the brokers, with their "
-        "rights. Needs curveKeyFile, and a user with the role console who has that key",
+        "Who may call: tokens, those in tokenFile; users, also the users of the brokers, with "
+        "their rights. Needs curveKeyFile, and a user with the role console who has that key",
     )
     names: str = setting(
         "",

@@ -41,7 +41,9 @@ from kourou.errors import ConfigError, NoPermission
 from kourou.model.limits import GATEWAY_TOKENS_MAX
 from kourou.operations.catalogue import Right
 from kourou_console.http.call import ANYBODY, Caller
+from kourou_console.http.pages import require_get
 from kourou_console.http.responses import HttpError
+from kourou_console.http.sessions import SAFE_METHODS, Sessions, open_view
 from kourou_console.http.sign_in import SignIns
 
 LOOK_MS = 1_000
@@ -49,7 +51,6 @@ LOOK_MS = 1_000
 
 TOKEN_LENGTH_MIN = 16
 OWN_PAGES = "use the gateway's own pages, or a program that is not a web page"
-_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _log = logging.getLogger("kourou.console.access")
 
 
@@ -192,7 +193,8 @@ _HOSTS_SEEN_MAX = 64
 class AccessControl:
     """Determines a request's caller. `names` are additional host names of this listener.
 
-    With `sign_ins`, users of the brokers may call, and of others only those with a token.
+    With `sign_ins` and `sessions`, users of the brokers may call, and of others only those with a
+    token.
     """
 
     def __init__(
@@ -200,9 +202,11 @@ class AccessControl:
         tokens: Tokens | None,
         names: Collection[str] = (),
         sign_ins: SignIns | None = None,
+        sessions: Sessions | None = None,
     ) -> None:
         self._tokens = tokens
         self._sign_ins = sign_ins
+        self._sessions = sessions
         self._names = {"localhost", *(name.lower() for name in names)}
         self._hosts_seen: set[str] = set()
 
@@ -215,7 +219,20 @@ class AccessControl:
         if self._sign_ins is None or (self._tokens is not None and _has_token(headers)):
             return self.caller(request.method, headers)
         check_origin(request.method, headers)
-        return await self._sign_ins.caller(headers, request.remote or "")
+        if self._sessions is not None and "Authorization" not in headers:
+            who = await self._sessions.who(request)
+            if who is not None:
+                return who.caller
+        return (await self._sign_ins.by_basic(headers, request.remote or "")).caller
+
+    async def session(self, request: web.BaseRequest) -> web.Response:
+        """The response to a request about the caller's session."""
+        if self._sessions is None:
+            self.check_page(request.method, request.headers)
+            require_get(request)
+            return open_view(tokens=self._tokens is not None)
+        check_origin(request.method, request.headers)
+        return await self._sessions.answer(request, request.remote or "")
 
     def caller(self, method: str, headers: Mapping[str, str]) -> Caller:
         """The caller of a request. Raises HttpError (401), or NoPermission for a foreign page."""
@@ -256,7 +273,7 @@ def check_origin(method: str, headers: Mapping[str, str]) -> None:
     if origin is not None and not _same(origin, headers.get("Host", "")):
         raise NoPermission(f"a page of {origin[:100]!r} may not use this gateway", hint=OWN_PAGES)
     site = headers.get("Sec-Fetch-Site", "none")
-    if method not in _SAFE_METHODS and site not in ("same-origin", "none"):
+    if method not in SAFE_METHODS and site not in ("same-origin", "none"):
         raise NoPermission("a page of another site may not change anything", hint=OWN_PAGES)
 
 

@@ -4,6 +4,7 @@
                           parameters, body, handler, response
     /openapi.json /docs   its description, for programs and for people
     /healthz /readyz      for process supervision; they need no token
+    /session              sign-in and sign-out of users
     everything else       the web console's files; they need no token, the API does
 
 State: soft, the requests in progress (kourou_console.http.request_metrics).
@@ -39,6 +40,7 @@ from kourou_console.http.responses import (
     result_response,
     status_of,
 )
+from kourou_console.http.sessions import PATH as SESSION_PATH
 from kourou_console.operation import BodyKind, Operation
 from kourou_console.user_gateways import UserGateways
 
@@ -82,7 +84,11 @@ class HttpHandler:
             if path == "/v1" or path.startswith("/v1/"):
                 caller = await self._access.identify(request)
                 return await self._dispatch.answer(request, caller)
-            answer = self._page(request, path)
+            answer = (
+                await self._access.session(request)
+                if path == SESSION_PATH
+                else self._page(request, path)
+            )
         except KourouError as error:
             if status_of(error) in (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED):
                 self._metrics.refused["access"] += 1

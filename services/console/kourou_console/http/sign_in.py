@@ -1,6 +1,7 @@
 """Users of the brokers at this console: who proves a secret is that user.
 
     Authorization: Basic base64(USER:SECRET)        programs, with each request
+    the cookie of a session                         pages (kourou_console.http.sessions)
 
 Brokers check the secret; the console keeps only a keyed digest of it. A user who was checked less
 than FRESH_MS ago is served at once, one whose check is older than STALE_MS waits for the next. In
@@ -53,6 +54,7 @@ LONGEST_WAIT_MS = 900_000
 FORGET_MS = 3_600_000
 """Failed attempts count for so long after the last one."""
 
+WRONG = "unknown user or wrong secret"
 _log = logging.getLogger("kourou.console.access")
 
 
@@ -82,6 +84,11 @@ class SignedIn:
     used_ms: int
     ended: bool = False
     check: asyncio.Task[None] | None = None
+
+    @property
+    def caller(self) -> Caller:
+        """The user as the caller of a request: brokers decide its rights."""
+        return Caller(self.user, Right.ADMIN, self.user)
 
 
 @dataclass(slots=True)
@@ -149,39 +156,48 @@ class SignIns:
         self._by_secret: OrderedDict[bytes, SignedIn] = OrderedDict()
         self._proving: dict[bytes, asyncio.Task[SignedIn]] = {}
 
-    async def caller(self, headers: Mapping[str, str], source: str) -> Caller:
-        """The user of a request from an IP address.
+    async def by_basic(self, headers: Mapping[str, str], source: str) -> SignedIn:
+        """The user of a request from an IP address, with its secret in the header Authorization.
 
         Raises HttpError (401), Throttled, Busy, or what keeps brokers from an answer.
         """
         scheme, _, given = headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "basic":
-            raise _unauthorized(headers, "sign in as a user of the brokers")
+            raise unauthorized(headers, "sign in as a user of the brokers")
         try:
             user, secret = _basic(given)
-            return _caller(await self._by_basic(user, secret, source))
         except _WrongSecret:
-            raise _unauthorized(headers, "unknown user or wrong secret") from None
-
-    # -- programs ---------------------------------------------------------------------------------
-
-    async def _by_basic(self, user: str, secret: str, source: str) -> SignedIn:
-        """Raises _WrongSecret if the secret is wrong."""
+            raise unauthorized(headers, WRONG) from None
         key = self._digest(user, secret)
         one = self._by_secret.get(key)
-        if one is None or not await self._stands(one):
-            proving = self._proving.get(key)
-            if proving is None:  # concurrent requests are one attempt
-                proving = asyncio.ensure_future(self._prove(user, secret, source))
-                self._proving[key] = proving
-                proving.add_done_callback(partial(self._proved, key))
-            one = await _result(proving)
+        if one is None or not await self.stands(one):
+            one = await self.prove(user, secret, headers, source)
         one.used_ms = self._now_ms()
         self._by_secret[key] = one
         self._by_secret.move_to_end(key)
         while len(self._by_secret) > GATEWAY_SIGN_INS_MAX:
             self._by_secret.popitem(last=False)
         return one
+
+    async def prove(
+        self, user: str, secret: str, headers: Mapping[str, str], source: str
+    ) -> SignedIn:
+        """Let the brokers check a secret. Raises as `by_basic`."""
+        key = self._digest(user, secret)
+        proving = self._proving.get(key)
+        if proving is None:  # concurrent requests are one attempt
+            if len(self._proving) >= GATEWAY_SIGN_INS_AT_ONCE_MAX:
+                raise Busy(
+                    f"{GATEWAY_SIGN_INS_AT_ONCE_MAX} users are signing in already, the maximum"
+                )
+            proving = asyncio.ensure_future(self._prove(user, secret, source))
+            self._proving[key] = proving
+            proving.add_done_callback(partial(self._proved, key))
+        try:
+            found: SignedIn = await _result(proving)
+        except _WrongSecret:
+            raise unauthorized(headers, WRONG) from None
+        return found
 
     def _proved(self, key: bytes, task: asyncio.Task[SignedIn]) -> None:
         self._proving.pop(key, None)
@@ -191,12 +207,8 @@ class SignIns:
         text = f"{user}\0{secret}".encode("utf-8", "surrogateescape")
         return hashlib.blake2b(text, key=self._key, digest_size=32).digest()
 
-    # -- checks -----------------------------------------------------------------------------------
-
     async def _prove(self, user: str, secret: str, source: str) -> SignedIn:
-        """Let the brokers check a secret. Raises _WrongSecret if it is wrong."""
-        if len(self._proving) > GATEWAY_SIGN_INS_AT_ONCE_MAX:
-            raise Busy(f"{GATEWAY_SIGN_INS_AT_ONCE_MAX} users are signing in already, the maximum")
+        """Raises _WrongSecret if it is wrong."""
         named = f"user {user}"
         keys = (named, *_network(source))
         self._attempts.begin(keys)
@@ -216,7 +228,7 @@ class SignIns:
         self._attempts.forgive(named)
         return SignedIn(user, dict(found), now_ms, now_ms)
 
-    async def _stands(self, one: SignedIn) -> bool:
+    async def stands(self, one: SignedIn) -> bool:
         """Whether a user is still signed in. Raises what keeps all brokers from an answer."""
         now_ms = self._now_ms()
         age_ms = now_ms - one.checked_ms
@@ -240,10 +252,6 @@ class SignIns:
             one.ended = True
         finally:
             one.check = None
-
-
-def _caller(one: SignedIn) -> Caller:
-    return Caller(one.user, Right.ADMIN, one.user)
 
 
 async def _result(task: asyncio.Task[Any]) -> Any:
@@ -277,10 +285,11 @@ def _network(source: str) -> tuple[str, ...]:
     address = getattr(address, "ipv4_mapped", None) or address
     if address.is_loopback:
         return ()
-    return (str(ipaddress.ip_network((address, 24 if address.version == 4 else 64), False)),)
+    bits = 24 if address.version == 4 else 64
+    return (str(ipaddress.ip_network((address, bits), strict=False)),)
 
 
-def _unauthorized(headers: Mapping[str, str], text: str) -> HttpError:
+def unauthorized(headers: Mapping[str, str], text: str) -> HttpError:
     """401. A browser that is asked for Basic would ask the person by itself, and remember."""
     is_page = "Sec-Fetch-Site" in headers
     return HttpError(

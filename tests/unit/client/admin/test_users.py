@@ -307,7 +307,7 @@ async def test_no_secret_is_in_a_repr(users):
     assert (change.secret, secret in repr(change)) == (secret, False)
 
 
-# -- consoles ---------------------------------------------------------------------------------------
+# -- consoles -------------------------------------------------------------------------------------
 
 CONSOLE = "console" + "0" * 33
 
