@@ -2,70 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from http.cookies import Morsel, SimpleCookie
 
 import pytest
 
-from kourou.errors import Unavailable
-from kourou_console.http.access import AccessControl
-from kourou_console.http.sessions import SESSION_MS, Sessions
-from kourou_console.http.sign_in import IDLE_MS, STALE_MS, SignIns
-from kourou_console.user_gateways import UserGateways
+from kourou_console.http.sessions import SESSION_MS
+from kourou_console.http.sign_in import IDLE_MS, STALE_MS
 from kourou_rigs.console import ConsoleHere, HttpAnswer
+from kourou_rigs.console_users import HandTime, KnownSecrets, users_at
 
 GROUP = "/v1/groups/new-group"
 
 
-class Time:
-    """Moved by hand."""
-
-    def __init__(self) -> None:
-        self.now_ms = 1_000_000
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-
-class Brokers:
-    """Secrets by user."""
-
-    def __init__(self) -> None:
-        self.secrets = {"till": "the-secret", "ops": "secret-of-ops"}
-        self.silent = False
-
-    async def credential(self, name: str, secret: str) -> Mapping[str, str]:
-        return {"broker-a": secret} if self.secrets.get(name) == secret else {}
-
-    async def has_credential(self, name: str, credential: Mapping[str, str]) -> bool:
-        if self.silent:
-            raise Unavailable("no broker")
-        return credential == {"broker-a": self.secrets.get(name)}
+@pytest.fixture
+def time() -> HandTime:
+    return HandTime()
 
 
 @pytest.fixture
-def time() -> Time:
-    return Time()
+def known() -> KnownSecrets:
+    return KnownSecrets({"till": "the-secret", "ops": "secret-of-ops"})
 
 
 @pytest.fixture
-def brokers() -> Brokers:
-    return Brokers()
-
-
-@pytest.fixture
-def api(console: ConsoleHere, time: Time, brokers: Brokers) -> Iterator[ConsoleHere]:
-    """The console with users whom these brokers know."""
-    service, handler = console.service, console.service._handler
-    assert handler is not None
-    access, dispatch = handler._access, handler._dispatch
-    sign_ins = SignIns(brokers, time)
-    users = UserGateways(console.gateway, service._open_client)
-    handler._access = AccessControl(None, (), sign_ins, Sessions(sign_ins, time))
-    dispatch._users = users
-    yield console
-    handler._access, dispatch._users = access, None
-    console.run(users.close())
+def api(console: ConsoleHere, time: HandTime, known: KnownSecrets) -> Iterator[ConsoleHere]:
+    """The console with these users."""
+    with users_at(console, known, time):
+        yield console
 
 
 def begin(
@@ -192,7 +156,7 @@ def test_after_a_sign_out_the_cookie_is_nobody(api: ConsoleHere) -> None:
 
 
 def test_a_session_ends_without_requests_and_after_twelve_hours(
-    api: ConsoleHere, time: Time
+    api: ConsoleHere, time: HandTime
 ) -> None:
     headers = signed_in(api)
     time.now_ms += IDLE_MS - 1
@@ -207,23 +171,25 @@ def test_a_session_ends_without_requests_and_after_twelve_hours(
     assert api.get("/v1/me", headers=headers).status == 401
 
 
-def test_a_session_ends_with_the_secret(api: ConsoleHere, time: Time, brokers: Brokers) -> None:
+def test_a_session_ends_with_the_secret(
+    api: ConsoleHere, time: HandTime, known: KnownSecrets
+) -> None:
     headers = signed_in(api)
-    brokers.secrets["till"] = "another-secret"
+    known.secrets["till"] = "another-secret"
     time.now_ms += STALE_MS
     assert api.get("/v1/me", headers=headers).status == 401
-    brokers.secrets["till"] = "the-secret"
+    known.secrets["till"] = "the-secret"
     assert api.get("/v1/me", headers=headers).status == 401
 
 
 def test_without_brokers_nobody_is_let_in_and_nobody_is_signed_out(
-    api: ConsoleHere, time: Time, brokers: Brokers
+    api: ConsoleHere, time: HandTime, known: KnownSecrets
 ) -> None:
     headers = signed_in(api)
-    brokers.silent = True
+    known.silent = True
     time.now_ms += STALE_MS
     assert api.get("/v1/me", headers=headers).status == 503
-    brokers.silent = False
+    known.silent = False
     assert api.get("/v1/me", headers=headers).status == 200
 
 
