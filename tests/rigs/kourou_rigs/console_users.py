@@ -26,6 +26,7 @@ class HandTime:
         self.now_ms = 1_000_000
 
     def __call__(self) -> int:
+        """The time."""
         return self.now_ms
 
 
