@@ -62,8 +62,8 @@ Roles = Annotated[
     typer.Option(
         "--role",
         metavar="ROLE[:PREFIX]",
-        help="reader, viewer, writer, operator, filter-author, backup, administrator (repeatable); "
-        "with a prefix for such names only.",
+        help="reader, viewer, writer, operator, filter-author, backup, console, administrator "
+        "(repeatable); with a prefix for such names only.",
     ),
 ]
 CurveKeys = Annotated[
