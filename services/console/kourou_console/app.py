@@ -187,16 +187,16 @@ class ConsoleService:
         self._dispatch = Dispatch(
             OPERATIONS, self.gateway, self._request_metrics, self._spans, self._users
         )
-        sign_ins, sessions = None, None
+        sessions = None
         if self._users is not None:
-            sign_ins = SignIns(self.gateway.admin.users, self._clock.monotonic_ms)
-            sessions = Sessions(sign_ins, self._clock.monotonic_ms)
+            now_ms = self._clock.monotonic_ms
+            sessions = Sessions(SignIns(self.gateway.admin.users, now_ms), now_ms)
         self._handler = HttpHandler(
-            AccessControl(self._tokens, self._settings.host_names, sign_ins, sessions),
+            AccessControl(self._tokens, self._settings.host_names, sessions),
             self._dispatch,
             self._pages,
             description_pages(
-                OPERATIONS, tokens=self._tokens is not None, users=sign_ins is not None
+                OPERATIONS, tokens=self._tokens is not None, users=sessions is not None
             ),
             self._request_metrics,
             self._unready,

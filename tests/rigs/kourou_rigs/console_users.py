@@ -61,9 +61,8 @@ def users_at(
     assert handler is not None
     access, dispatch = handler._access, handler._dispatch
     now_ms = now_ms or HandTime()
-    sign_ins = SignIns(known, now_ms)
     users = UserGateways(console.gateway, service._open_client)
-    handler._access = AccessControl(None, (), sign_ins, Sessions(sign_ins, now_ms))
+    handler._access = AccessControl(None, (), Sessions(SignIns(known, now_ms), now_ms))
     dispatch._users = users
     try:
         yield

@@ -44,7 +44,6 @@ from kourou_console.http.call import ANYBODY, Caller
 from kourou_console.http.pages import require_get
 from kourou_console.http.responses import HttpError
 from kourou_console.http.sessions import SAFE_METHODS, Sessions, open_view
-from kourou_console.http.sign_in import SignIns
 
 LOOK_MS = 1_000
 """The minimum interval between checks of the file's modification time."""
@@ -193,19 +192,16 @@ _HOSTS_SEEN_MAX = 64
 class AccessControl:
     """Determines a request's caller. `names` are additional host names of this listener.
 
-    With `sign_ins` and `sessions`, users of the brokers may call, and of others only those with a
-    token.
+    With `sessions`, users of the brokers may call, and of others only those with a token.
     """
 
     def __init__(
         self,
         tokens: Tokens | None,
         names: Collection[str] = (),
-        sign_ins: SignIns | None = None,
         sessions: Sessions | None = None,
     ) -> None:
         self._tokens = tokens
-        self._sign_ins = sign_ins
         self._sessions = sessions
         self._names = {"localhost", *(name.lower() for name in names)}
         self._hosts_seen: set[str] = set()
@@ -216,14 +212,14 @@ class AccessControl:
         Raises HttpError (401), Throttled after wrong secrets, NoPermission for a foreign page.
         """
         headers = request.headers
-        if self._sign_ins is None or (self._tokens is not None and _has_token(headers)):
+        sessions = self._sessions
+        if sessions is None or (self._tokens is not None and _has_token(headers)):
             return self.caller(request.method, headers)
         check_origin(request.method, headers)
-        if self._sessions is not None and "Authorization" not in headers:
-            who = await self._sessions.who(request)
-            if who is not None:
-                return who.caller
-        return (await self._sign_ins.by_basic(headers, request.remote or "")).caller
+        who = None if "Authorization" in headers else await sessions.who(request)
+        if who is None:
+            who = await sessions.sign_ins.by_basic(headers, request.remote or "")
+        return who.caller
 
     async def session(self, request: web.BaseRequest) -> web.Response:
         """The response to a request about the caller's session."""
@@ -243,7 +239,7 @@ class AccessControl:
 
     def check_page(self, method: str, headers: Mapping[str, str]) -> None:
         """Reject requests from pages of other sites, if nobody needs credentials."""
-        if self._tokens is not None or self._sign_ins is not None:
+        if self._tokens is not None or self._sessions is not None:
             return
         host = headers.get("Host", "")
         if not self._is_ours(host):

@@ -75,7 +75,7 @@ class Sessions:
     """The sessions of one console. `now_ms` is monotonic. Used on one event loop."""
 
     def __init__(self, sign_ins: SignIns, now_ms: Callable[[], int]) -> None:
-        self._sign_ins = sign_ins
+        self.sign_ins = sign_ins
         self._now_ms = now_ms
         self._sessions: OrderedDict[bytes, _Session] = OrderedDict()
         self._key = secrets.token_bytes(32)
@@ -135,7 +135,7 @@ class Sessions:
             or not 0 < len(given.secret) <= SECRET_LENGTH_MAX
         ):
             raise unauthorized(request.headers, WRONG)
-        proved = await self._sign_ins.prove(given.user, given.secret, request.headers, source)
+        proved = await self.sign_ins.prove(given.user, given.secret, request.headers, source)
         self._drop(request.cookies)
         text = secrets.token_urlsafe(32)
         now_ms = self._now_ms()
@@ -176,7 +176,7 @@ class Sessions:
             if found is None:
                 continue
             now_ms = self._now_ms()
-            if now_ms - found.began_ms >= SESSION_MS or not await self._sign_ins.stands(found.who):
+            if now_ms - found.began_ms >= SESSION_MS or not await self.sign_ins.stands(found.who):
                 self._sessions.pop(key, None)
                 continue
             if self._sessions.get(key) is not found:  # ended while it was checked
