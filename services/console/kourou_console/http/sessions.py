@@ -25,7 +25,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -195,6 +194,6 @@ def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
 
 
-def open_view(*, tokens: bool) -> Any:
+def open_view(*, tokens: bool) -> web.Response:
     """The response of GET /session at a console without users."""
     return result_response(SessionView("tokens" if tokens else None), HTTPStatus.OK)

@@ -444,7 +444,7 @@ def test_without_users_everybody_may_do_everything(broker: SecuredBroker) -> Non
 def checked(broker: SecuredBroker, sender: Sender, name: str, **fields: str) -> tuple[bool, str]:
     """Whether a secret, or an id, is valid, and the id."""
     secret = fields.pop("secret", "")
-    body = msgspec.json.encode({"password": secret}) if secret else b""
+    body = msgspec.json.encode({"password": secret})
     reply = broker.ask(sender, CheckCredential(username=name, **fields), body)
     assert reply.code == Code.SUCCESS, reply.remark
     header = header_of(reply)
