@@ -280,7 +280,7 @@ class AccessGate:
         sender, name = received.user, received.on_behalf_of
         account, named = self._access.users.get(sender), self._access.users.get(name)
         if account is None or not account.is_console_of(name, received.wall_ms):
-            raise _NotRepresented(f"user {sender} is no console of user {name}")
+            raise _NotRepresented(f"user {sender} may not send on behalf of user {name}")
         if requirement.caller is not CallerKind.USER:
             raise _NotRepresented("it is not sent on behalf of a user")
         if named is None or not named.signs_in:

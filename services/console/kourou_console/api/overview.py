@@ -12,7 +12,6 @@ import kourou
 from kourou.errors import BadRequest, KourouError
 from kourou.model.limits import CONSOLE_SERIES_MAX
 from kourou.model.names import is_system_group
-from kourou_console.config import SignInMode
 from kourou_console.gateway import Gateway
 from kourou_console.http.call import RequestContext
 from kourou_console.lists import LOOK_S, Listing, Missing, view_from, why
@@ -372,7 +371,7 @@ async def who_am_i(gateway: Gateway, parameters: NoParameters, call: RequestCont
     return Me(
         call.caller.name,
         rights,
-        settings.token_file is not None or settings.sign_in is SignInMode.USERS,
+        settings.token_file is not None or bool(call.caller.user),
         kourou.__version__,
         settings.producer_group,
         gateway.cluster_name,

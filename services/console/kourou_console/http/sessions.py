@@ -30,7 +30,12 @@ import msgspec
 from aiohttp import web
 
 from kourou.errors import NoPermission
-from kourou.model.limits import GATEWAY_SIGN_INS_MAX, SECRET_LENGTH_MAX, USER_NAME_LENGTH_MAX
+from kourou.model.limits import (
+    GATEWAY_SIGN_IN_BYTES_MAX,
+    GATEWAY_SIGN_INS_MAX,
+    SECRET_LENGTH_MAX,
+    USER_NAME_LENGTH_MAX,
+)
 from kourou_console.http.request_input import Bodies, decoded_json
 from kourou_console.http.responses import HttpError, result_response
 from kourou_console.http.sign_in import WRONG, SignedIn, SignIns, unauthorized
@@ -41,7 +46,6 @@ SECURE_COOKIE = f"__Host-{COOKIE}"
 CSRF_HEADER = "Csrf-Token"
 SESSION_MS = 43_200_000
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-BODY_BYTES_MAX = 4_096
 
 
 class Credentials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -127,7 +131,7 @@ class Sessions:
                 f"the body's type is {kind[:60]!r}",
                 hint="send the header Content-Type: application/json",
             )
-        with self._bodies.of(request, BODY_BYTES_MAX) as body:
+        with self._bodies.of(request, GATEWAY_SIGN_IN_BYTES_MAX) as body:
             given: Credentials = decoded_json(_decode, await body.read())
         if (
             not 0 < len(given.user) <= USER_NAME_LENGTH_MAX
