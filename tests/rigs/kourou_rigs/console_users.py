@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from kourou.errors import Unavailable
-from kourou_console.http.access import AccessControl
+from kourou_console.http.access import AccessControl, Tokens
 from kourou_console.http.sessions import Sessions
 from kourou_console.http.sign_in import SignIns
 from kourou_console.user_gateways import UserGateways
@@ -54,15 +54,18 @@ class KnownSecrets:
 
 @contextmanager
 def users_at(
-    console: ConsoleHere, known: KnownSecrets, now_ms: Callable[[], int] | None = None
+    console: ConsoleHere,
+    known: KnownSecrets,
+    now_ms: Callable[[], int] | None = None,
+    tokens: Tokens | None = None,
 ) -> Iterator[None]:
-    """Let these users sign in at a started console."""
+    """Let these users sign in at a started console, and owners of tokens call."""
     service, handler = console.service, console.service._handler
     assert handler is not None
     access, dispatch = handler._access, handler._dispatch
     now_ms = now_ms or HandTime()
     users = UserGateways(console.gateway, service._open_client)
-    handler._access = AccessControl(None, (), Sessions(SignIns(known, now_ms), now_ms))
+    handler._access = AccessControl(tokens, (), Sessions(SignIns(known, now_ms), now_ms))
     dispatch._users = users
     try:
         yield

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from http.cookies import Morsel, SimpleCookie
+from pathlib import Path
 
 import pytest
 
+from kourou_console.http.access import Tokens
 from kourou_console.http.sessions import SESSION_MS
 from kourou_console.http.sign_in import IDLE_MS, STALE_MS
 from kourou_rigs.console import ConsoleHere, HttpAnswer
@@ -191,6 +193,24 @@ def test_without_brokers_nobody_is_let_in_and_nobody_is_signed_out(
     assert api.get("/v1/me", headers=headers).status == 503
     known.silent = False
     assert api.get("/v1/me", headers=headers).status == 200
+
+
+# -- tokens next to users -------------------------------------------------------------------------
+
+
+def test_tokens_work_as_before(console: ConsoleHere, known: KnownSecrets, tmp_path: Path) -> None:
+    file = tmp_path / "tokens.toml"
+    file.write_text('[[token]]\nname = "ci"\nright = "read"\ntoken = "a-token-of-some-length"\n')
+    time = HandTime()
+    bearer = {"Authorization": "Bearer a-token-of-some-length"}
+    with users_at(console, known, time, Tokens(file, time)):
+        me = console.get("/v1/me", headers=bearer).json
+        assert (me["name"], me["rights"]) == ("ci", ["read"])
+        assert console.put(GROUP, json={}, headers=bearer).status == 403
+        foreign = {**bearer, "Origin": "https://shop.example", "Sec-Fetch-Site": "cross-site"}
+        assert console.get("/v1/me", headers=foreign).status == 200
+        assert console.get("/v1/me", headers={"Authorization": "Bearer guessed"}).status == 401
+        assert console.get("/v1/me", headers=signed_in(console)).json["name"] == "till"
 
 
 # -- without users --------------------------------------------------------------------------------

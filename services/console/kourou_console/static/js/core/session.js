@@ -42,6 +42,7 @@ export const session = {
   logout() {
     this.token = "";
     this.csrf = null;
+    this.locked = true;
     sessionStorage.removeItem(TOKEN);
     changed();
   },

@@ -82,7 +82,6 @@ function Who() {
   const session = useSession();
   const { answer } = useAsk("/v1/me", {}, {}, { live: false });
   if (!answer?.token_required || session.locked) return null;
-  // If it fails, the next request shows that the caller is still logged in.
   const leave = async () => {
     if (!session.token) await call("DELETE", "/session").catch(() => null);
     session.logout();
