@@ -47,7 +47,7 @@ HEAD = """\
 #   3  not supported here, whoever sends it
 #
 # anon: without credentials; wrong: a wrong secret, or an unknown key; none: a user without rights;
-# node: a replica of this cluster; then users with one role each, on everything.
+# node: a replica of this cluster; then users with one role each, on everything; cons: a console.
 # The topic `orders` and the group `g` exist, and the message that a request names is in `orders`.
 # Lists are for every user; they have only what the user has a right to.
 #
@@ -60,6 +60,7 @@ KINDS = {
     "oper": ["operator"],
     "author": ["filter-author"],
     "backup": ["backup"],
+    "cons": ["console"],
     "admin": ["administrator"],
 }
 
@@ -110,6 +111,7 @@ VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "of all": {"aggregate": ""},
     },
     "GET_STATE_AT": {"of orders": {"aggregate": "topic/orders"}, "of all": {"aggregate": ""}},
+    "EXPLAIN_ACCESS": {"of a user": {}, "of oneself": {"username": ""}},
     "CHANGE_FILTER": {"disable": {"action": "disable"}, "delete": {"action": "delete"}},
     "GET_FILTERS": {"one": {}, "all": {"consumer_group": "", "name": ""}},
     "GET_BATCH_STATE": QUERIES,

@@ -165,12 +165,12 @@ class Authorizer:
         return self._decisions
 
     def decide(
-        self, user: str, needs: Sequence[Need | AnyOf], source: str, now_ms: int
+        self, user: str, needs: Sequence[Need | AnyOf], source: str | None, now_ms: int
     ) -> Decision:
         """Decide a request that needs all of `needs`; refused by the first that is not met.
 
         Of an AnyOf one suffices. `source` is the IP address of the socket, "" for a call from the
-        same process.
+        same process. None: it is not known, so that policies for networks deny and do not allow.
         """
         if self._ends_ms is not None and now_ms >= self._ends_ms:
             self._forget()
@@ -221,7 +221,9 @@ class Authorizer:
 
     # -- what is remembered -----------------------------------------------------------------------
 
-    def _remembered(self, user: str, need: Need, matched: frozenset[str], now_ms: int) -> Decision:
+    def _remembered(
+        self, user: str, need: Need, matched: frozenset[str] | None, now_ms: int
+    ) -> Decision:
         key = (user, need, matched)
         decision = self._decisions.get(key)
         if decision is None:
@@ -232,7 +234,7 @@ class Authorizer:
         return decision
 
     def _forget(self) -> None:
-        self._decisions: dict[tuple[str, Need, frozenset[str]], Decision] = {}
+        self._decisions: dict[tuple[str, Need, frozenset[str] | None], Decision] = {}
         self._entries: dict[str, list[AccessEntry]] = {}
         self._sources: dict[str, frozenset[str]] = {}
         self._networks: dict[str, IPv4Network | IPv6Network] = {
@@ -242,8 +244,13 @@ class Authorizer:
         }
         self._ends_ms: int | None = None
 
-    def _matched(self, source: str) -> frozenset[str]:
-        """The networks of policies that a source belongs to: sources alike are decided alike."""
+    def _matched(self, source: str | None) -> frozenset[str] | None:
+        """The networks of policies that a source belongs to: sources alike are decided alike.
+
+        None if the source is not known.
+        """
+        if source is None:
+            return None
         if not self._networks or not source:
             return frozenset()
         found = self._sources.get(source)
@@ -261,7 +268,9 @@ class Authorizer:
             self._sources[source] = found
         return found
 
-    def _decided(self, user: str, need: Need, matched: frozenset[str], now_ms: int) -> Decision:
+    def _decided(
+        self, user: str, need: Need, matched: frozenset[str] | None, now_ms: int
+    ) -> Decision:
         entries = self._entries.get(user)
         if entries is None:
             entries = self._entries[user] = entries_of(self._table, user)
@@ -276,10 +285,17 @@ class Authorizer:
                 return Decision(True, entries[0].origin, need)
         return Decision(False, refusal, need)
 
-    def _fits(self, one: AccessEntry, need: Need, matched: frozenset[str], now_ms: int) -> bool:
+    def _fits(
+        self, one: AccessEntry, need: Need, matched: frozenset[str] | None, now_ms: int
+    ) -> bool:
         """True if a right counts for this need, source and time; notes when it ends."""
-        if not one.concerns(need) or (one.networks and matched.isdisjoint(one.networks)):
+        if not one.concerns(need):
             return False
+        if one.networks:
+            if matched is None and one.effect is Effect.ALLOW:
+                return False
+            if matched is not None and matched.isdisjoint(one.networks):
+                return False
         if one.until_ms is not None:
             if now_ms >= one.until_ms:
                 return False

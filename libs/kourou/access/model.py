@@ -142,6 +142,8 @@ class UserRole(StrEnum):
     OPERATOR = "operator"
     FILTER_AUTHOR = "filter-author"
     BACKUP = "backup"
+    CONSOLE = "console"
+    """No rights of its own: it checks the secrets of users, and sends requests on their behalf."""
     ADMINISTRATOR = "administrator"
 
 
@@ -176,6 +178,7 @@ ROLES: Mapping[UserRole, tuple[tuple[ResourceType, frozenset[Action]], ...]] = M
             (ResourceType.TOPIC, frozenset({Action.SUB})),
             (ResourceType.GROUP, frozenset({Action.GET})),
         ),
+        UserRole.CONSOLE: (),
         UserRole.ADMINISTRATOR: tuple((kind, ALL_ACTIONS) for kind in ResourceType),
     }
 )
@@ -185,7 +188,8 @@ ROLES: Mapping[UserRole, tuple[tuple[ResourceType, frozenset[Action]], ...]] = M
 class RoleGrant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A role, on names with a prefix or on all; it ends at `until_ms`, epoch ms.
 
-    With a prefix it has no rights on the cluster, which has no name to compare.
+    With a prefix it has no rights on the cluster, which has no name to compare. A console acts for
+    the users whose names have the prefix.
     """
 
     role: UserRole
@@ -220,6 +224,21 @@ class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """True for an administrator of everything, without an end."""
         return any(
             grant.role is UserRole.ADMINISTRATOR and not grant.prefix and grant.until_ms is None
+            for grant in self.roles
+        )
+
+    @property
+    def signs_in(self) -> bool:
+        """True if a console may act for the user: not for processes of the suite."""
+        consoles = any(grant.role is UserRole.CONSOLE for grant in self.roles)
+        return self.enabled and self.kind is not UserKind.NODE and not consoles
+
+    def is_console_of(self, name: str, now_ms: int) -> bool:
+        """True if this user may check the secret of that one, and send requests on its behalf."""
+        return self.enabled and any(
+            grant.role is UserRole.CONSOLE
+            and name.startswith(grant.prefix)
+            and (grant.until_ms is None or now_ms < grant.until_ms)
             for grant in self.roles
         )
 

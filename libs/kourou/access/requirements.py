@@ -35,6 +35,8 @@ class CallerKind(StrEnum):
     door admits it."""
     NODE = "node"
     """Only the process that the request names, with its own credential."""
+    CONSOLE = "console"
+    """Only a console of the user whom the request names."""
     SERVER = "server"
     """Only a server, over a connection that the client opened: servers refuse it."""
 
@@ -217,6 +219,7 @@ FILTERED = Requirement("lists what the user has a right to", _nothing)
 LISTED = all_of(ANY, FILTERED)
 NODE = Requirement("the node that it names", _nothing, CallerKind.NODE)
 SERVER = Requirement("a server, to its client", _nothing, CallerKind.SERVER)
+CONSOLE = Requirement("a console", _nothing, CallerKind.CONSOLE, always=True)
 
 
 # -- rows that need a function of their own -------------------------------------------------------
@@ -286,6 +289,10 @@ def _filters_needs(request: Any, _: Facts) -> Needs:
 def _change_filter_needs(request: Any, _: Facts) -> Needs:
     action = DELETE if request.action == "delete" else UPDATE
     return [Need(ResourceType.FILTER, f"{request.consumer_group}/{request.name}", (action,))]
+
+
+def _explain_needs(request: Any, _: Facts) -> Needs:
+    return [Need(ResourceType.USER, request.username, (GET,))] if request.username else []
 
 
 def _upload_name(request: Any, _: Facts) -> str:
@@ -431,7 +438,10 @@ REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType(
         "AUTH_LIST_ACL": users(LIST),
         "SET_ACCESS_MODE": users(UPDATE),
         "GET_ACCESS_STATUS": users(LIST),
-        "EXPLAIN_ACCESS": users(GET),
+        "EXPLAIN_ACCESS": Requirement(
+            "Get on User; any user about itself", _explain_needs, always=True
+        ),
+        "CHECK_CREDENTIAL": CONSOLE,
         # filters
         "REGISTER_MESSAGE_FILTER_CLASS": all_of(UPLOAD, PULL),
         "PUT_FILTER": all_of(UPLOAD, group(SUB)),

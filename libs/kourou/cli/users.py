@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kourou.cli.admin.command import command, moment
-from kourou.cli.admin.command import user as user  # its commands are declared here
+from kourou.cli.admin.command import user as user
 from kourou.cli.admin.report import Report, local_time, printable
 from kourou.errors import BadRequest, ConfigError, NoPermission, Rejected
 
@@ -63,8 +63,8 @@ Roles = Annotated[
     typer.Option(
         "--role",
         metavar="ROLE[:PREFIX]",
-        help="reader, viewer, writer, operator, filter-author, backup, administrator (repeatable); "
-        "with a prefix for such names only.",
+        help="reader, viewer, writer, operator, filter-author, backup, console, administrator "
+        "(repeatable); with a prefix for such names only.",
     ),
 ]
 CurveKeys = Annotated[

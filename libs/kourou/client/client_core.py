@@ -87,8 +87,15 @@ class ClientCore:
         )
         self.clock: Clock = io_thread.clock_at(_key(self._found))
         curve = client_curve(settings, os.environ)
-        self._dial = dial or zmq_dial(self.clock, curve, busy_poll_us=settings.busy_poll_us)
-        self.dials_in_clear = not dial and not curve and isinstance(self.clock, SystemClock)
+        self._dial = dial or zmq_dial(
+            self.clock,
+            curve,
+            busy_poll_us=settings.busy_poll_us,
+            on_behalf_of=settings.on_behalf_of,
+        )
+        self.dials_in_clear = not (dial or curve or settings.on_behalf_of) and isinstance(
+            self.clock, SystemClock
+        )
         """Whether threads may open connections; requires ZeroMQ, clear text and real time."""
 
         self._chance = random.Random()

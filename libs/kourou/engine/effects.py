@@ -205,7 +205,8 @@ class HandOver:
 class AccessRefused:
     """Note a refused request for the audit. `need` is what its user lacks, `by` what decided.
 
-    `handled`: decisions are only observed, and it was handled nevertheless.
+    `handled`: decisions are only observed, and it was handled nevertheless. `console` is the user
+    who sent it on behalf of `user`, from `source`.
     """
 
     user: str
@@ -215,6 +216,7 @@ class AccessRefused:
     by: str
     wall_ms: int
     handled: bool
+    console: str = ""
 
 
 Effect = (

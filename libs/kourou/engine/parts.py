@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kourou.engine.admin.quota_gate import QuotaGate
-
 from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.admin.access_handler import AccessHandler
 from kourou.engine.admin.broker_handler import BrokerHandler
 from kourou.engine.admin.history_handler import HistoryHandler
 from kourou.engine.admin.log_handler import BootstrapHandler, LogHandler
 from kourou.engine.admin.plain_acl_handler import PlainAclHandler
+from kourou.engine.admin.quota_gate import QuotaGate
 from kourou.engine.admin.topic_handler import TopicHandler, TopicRegistration
 from kourou.engine.context import BrokerContext
 from kourou.engine.control import ControlState

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import Annotated, TypeVar, get_args
 
 import msgspec
-from kourou.model.quota import Quota
 
 from kourou.access.model import AccessMode, Policy, SealedSecret, User
 from kourou.errors import BadRequest, DecodeError
 from kourou.model.filter import FilterPolicy, FilterState
 from kourou.model.limits import ACTOR_LENGTH_MAX, REASON_LENGTH_MAX, TRACE_ID_LENGTH_MAX
 from kourou.model.message import Property
+from kourou.model.quota import Quota
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 

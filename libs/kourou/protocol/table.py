@@ -22,13 +22,7 @@ from kourou.protocol.messages import (
     replication,
     sends,
 )
-from kourou.protocol.request import (
-    Answerer,
-    Body,
-    Request,
-    RequestSpec,
-    Response,
-)
+from kourou.protocol.request import Answerer, Body, Request, RequestSpec, Response
 
 NAMESRV = frozenset({Answerer.NAMESRV})
 BROKER = frozenset({Answerer.BROKER})
@@ -288,6 +282,8 @@ _BROKER_ADMIN = (
          response=access.GetAccessStatusResponse, reply_body=Body.JSON, remoting=False),
     _row("EXPLAIN_ACCESS", access.ExplainAccess, BROKER,
          response=access.ExplainAccessResponse, remoting=False),
+    _row("CHECK_CREDENTIAL", access.CheckCredential, BROKER,
+         response=access.CheckCredentialResponse, body=Body.JSON, remoting=False),
     _row("SET_QUOTA", quotas.SetQuota, BROKER, RECORDED, remoting=False),
     _row("REMOVE_QUOTA", quotas.RemoveQuota, BROKER, RECORDED, remoting=False),
     _row("LIST_QUOTAS", quotas.ListQuotas, BROKER, reply_body=Body.JSON, remoting=False),

@@ -120,7 +120,8 @@ class Received:
 
     `wall_ms` is the wall clock at receipt; `deadline_ms` is monotonic and absolute, 0 for none;
     `trace` is the 25-byte trace context of the frame, empty if absent. `user` is who sends it, set
-    when that is decided; "" where nothing is decided.
+    when that is decided; "" where nothing is decided. `on_behalf_of` is the user whom the frame
+    names, a claim; if it is accepted, that is the `user`, and `console` is who sent the frame.
     """
 
     to: ReplyTo
@@ -130,11 +131,23 @@ class Received:
     deadline_ms: int = 0
     trace: bytes = b""
     user: str = ""
+    on_behalf_of: str = ""
+    console: str = ""
 
     @property
     def actor(self) -> str:
         """Who causes what the request does, for the history: the user if known, else the peer."""
-        return f"User:{self.user}" if self.user else str(self.to.peer)
+        if not self.user:
+            return str(self.to.peer)
+        return f"User:{self.user}" + (f" through User:{self.console}" if self.console else "")
+
+    @property
+    def source(self) -> str | None:
+        """The IP address that the user's rights depend on; None if it is not known.
+
+        The address of a console is not that of the user on whose behalf it sends.
+        """
+        return None if self.console else self.to.peer.address[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,9 @@ class ZmqProtocol:
                 observer.answered(to, error.wire_code)
                 continue
             deadline_ms = now_ms + frame.deadline_ms if frame.deadline_ms else 0
-            received.append(Received(to, request, frame.body, wall_ms, deadline_ms, frame.trace))
+            arrival = Received(to, request, frame.body, wall_ms, deadline_ms, frame.trace)
+            arrival.on_behalf_of = frame.on_behalf_of
+            received.append(arrival)
         if received:
             self._callbacks.arrived(received)
         observer.handled()

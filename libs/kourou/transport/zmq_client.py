@@ -51,6 +51,7 @@ from kourou.protocol.wire.frames import (
     decode_frame,
     decode_reply,
     encode_request,
+    name_user,
     patch_deadline,
 )
 from kourou.transport.addresses import split_address
@@ -97,8 +98,9 @@ class ZmqConnection:
     `connect_wait_ms` limits how long a request waits for a connection; with None it waits up to its
     deadline. `timeouts` holds the timeouts. With `curve` the connection is encrypted, and the
     server must have the key that is known for `named` (`address` before name resolution; default:
-    `address`). `on_connected`, if set, is called each time a connection is established, and
-    `on_lost` each time one is lost, other than by `close`.
+    `address`). Every request is sent on behalf of the user `on_behalf_of`, if there is one, which a
+    broker accepts from consoles only. `on_connected`, if set, is called each time a connection is
+    established, and `on_lost` each time one is lost, other than by `close`.
     """
 
     def __init__(
@@ -111,8 +113,10 @@ class ZmqConnection:
         timeouts: WireTimeouts = PATIENT,
         curve: ClientCurve | None = None,
         named: str = "",
+        on_behalf_of: str = "",
     ) -> None:
         self.address = address
+        self._on_behalf_of = on_behalf_of
         self._curve = curve
         self._named = named or address
         self._timeouts = timeouts
@@ -287,6 +291,8 @@ class ZmqConnection:
         Unavailable if the connection is closed or was opened by another process.
         """
         self._check_usable()
+        if self._on_behalf_of:
+            parts = [name_user(parts[0], self._on_behalf_of), *parts[1:]]
         give_up_ms = deadline_ms
         if self._connect_wait_ms is not None:
             give_up_ms = min(deadline_ms, self._clock.monotonic_ms() + self._connect_wait_ms)

@@ -27,7 +27,7 @@ from kourou.service.lifecycle import leave
 from kourou.settings.sources import render
 from kourou.telemetry.metrics import expose
 from kourou.telemetry.tracing_setup import start_export, tracing_options
-from kourou_console.config import ConsoleSettings
+from kourou_console.config import ConsoleSettings, SignInMode
 from kourou_console.gateway import Gateway
 from kourou_console.http.access import AccessControl, Tokens
 from kourou_console.http.connections import GatewayServer, gateway_server
@@ -36,7 +36,10 @@ from kourou_console.http.openapi import description_pages
 from kourou_console.http.pages import Pages
 from kourou_console.http.request_metrics import RequestMetrics, RequestSpans
 from kourou_console.http.responses import Busy, error_response
+from kourou_console.http.sessions import Sessions
+from kourou_console.http.sign_in import SignIns
 from kourou_console.operations import OPERATIONS, STARTED
+from kourou_console.user_gateways import UserGateways
 
 _log = logging.getLogger("kourou.console")
 
@@ -123,6 +126,7 @@ class ConsoleService:
         self._tokens: Tokens | None = None
         self._spans: RequestSpans | None = None
         self._gateway: Gateway | None = None
+        self._users: UserGateways | None = None
         self._dispatch: Dispatch | None = None
         self._handler: HttpHandler | None = None
         self._http: GatewayServer | None = None
@@ -156,11 +160,9 @@ class ConsoleService:
             self._admin = AdminHttp(settings.admin_host, settings.admin_port, self._admin_pages())
             await self._admin.start()
             self._listening["admin"] = f"http://{self._admin.address}"
-        client = self._make_client(
-            settings=self._client_settings(), producer=self._producer_settings()
-        )
-        await client.open()
-        self._gateway = Gateway(client, self._clock, settings, self._make_client)
+        self._gateway = Gateway(await self._open_client(), self._clock, settings, self._make_client)
+        if settings.sign_in is SignInMode.USERS:
+            self._users = UserGateways(self._gateway, self._open_client)
         self._watch = ClusterWatch(self._gateway)
 
     async def _bind(self, http: GatewayServer) -> None:
@@ -182,12 +184,20 @@ class ConsoleService:
     async def serve(self) -> Mapping[str, str]:
         """Start handling requests; wait for the cluster's reply for CLUSTER_WAIT_S at most."""
         assert self._watch is not None
-        self._dispatch = Dispatch(OPERATIONS, self.gateway, self._request_metrics, self._spans)
+        self._dispatch = Dispatch(
+            OPERATIONS, self.gateway, self._request_metrics, self._spans, self._users
+        )
+        sessions = None
+        if self._users is not None:
+            now_ms = self._clock.monotonic_ms
+            sessions = Sessions(SignIns(self.gateway.admin.users, now_ms), now_ms)
         self._handler = HttpHandler(
-            AccessControl(self._tokens, self._settings.host_names),
+            AccessControl(self._tokens, self._settings.host_names, sessions),
             self._dispatch,
             self._pages,
-            description_pages(OPERATIONS, tokens=self._tokens is not None),
+            description_pages(
+                OPERATIONS, tokens=self._tokens is not None, users=sessions is not None
+            ),
             self._request_metrics,
             self._unready,
         )
@@ -229,6 +239,8 @@ class ConsoleService:
         if self._http is not None:
             self._http.leave()
             await self._http.shutdown(timeout=1.0)
+        if self._users is not None:
+            await self._users.close()
         if self._gateway is not None:
             await self._gateway.close()
             await self._gateway.client.close()
@@ -248,9 +260,17 @@ class ConsoleService:
     def _new_client(self, **options: Any) -> Client:
         return Client(self._address, **options)
 
-    def _client_settings(self) -> ClientSettings:
+    async def _open_client(self, user: str = "") -> Client:
+        """The console's own client, or one whose requests are sent on behalf of a user."""
+        client = self._make_client(
+            settings=self._client_settings(user), producer=self._producer_settings()
+        )
+        return await client.open()
+
+    def _client_settings(self, user: str) -> ClientSettings:
         settings = self._settings
         return ClientSettings(
+            on_behalf_of=user,
             request_timeout_ms=settings.request_timeout_ms,
             trace_otlp_endpoint=settings.trace_otlp_endpoint or "",
             trace_sample_ratio=settings.trace_sample_percent / 100,
@@ -298,7 +318,9 @@ class ConsoleService:
     def _metrics(self) -> bytes:
         base = {"node_type": self.name}
         families = list(self._request_metrics.families(base))
-        if self._gateway is not None:
+        if self._users is not None:
+            families += self._users.families(base)
+        elif self._gateway is not None:
             families += self._gateway.families(base)
         if self._spans is not None:
             families += self._spans.families(base)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from kourou.errors import ConfigError
@@ -72,6 +73,15 @@ class WatchKeys(ProcessKeys):
         )
 
 
+class SignInMode(StrEnum):
+    """Who may call the API."""
+
+    TOKENS = "tokens"
+    """The owners of tokens; without tokenFile everybody on this machine."""
+    USERS = "users"
+    """The users of the brokers, and the owners of tokens."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConsoleSettings(WatchKeys):
     """All keys of `console.conf`."""
@@ -79,7 +89,8 @@ class ConsoleSettings(WatchKeys):
     bind_address: str = setting(
         "127.0.0.1",
         "bindAddress",
-        "The address to listen on; off loopback only with tokenFile, or if insecureNetwork",
+        "The address to listen on; off loopback only with tokenFile or signIn=users, or if "
+        "insecureNetwork",
         aliases=("consoleHost",),
     )
     name_servers: str | None = setting(
@@ -101,6 +112,12 @@ class ConsoleSettings(WatchKeys):
         "tokenFile",
         "Bearer tokens with their rights, in TOML; without this file no token is required, on "
         "loopback only. Reloaded when it changes, and at SIGHUP",
+    )
+    sign_in: SignInMode = setting(
+        SignInMode.TOKENS,
+        "signIn",
+        "Who may call: tokens, those in tokenFile; users, also the users of the brokers, with "
+        "their rights. Needs curveKeyFile, and a user with the role console who has that key",
     )
     names: str = setting(
         "",
@@ -152,6 +169,12 @@ class ConsoleSettings(WatchKeys):
         """Check the combinations of settings. Raises ConfigError."""
         self.check_process()
         check_group(self.producer_group)
+        if self.sign_in is SignInMode.USERS and self.curve_key_file is None:
+            raise ConfigError(
+                "signIn=users needs curveKeyFile: by its key brokers know the console",
+                hint="kourou keys make FOLDER, then "
+                "kourou user create NAME --role console --curve-key FILE --no-secret",
+            )
         self.admin_addresses  # noqa: B018 - raises for an invalid address
         if self.spark_etl_address:
             _checked("sparkEtlAddress", self.spark_etl_address)
@@ -159,11 +182,13 @@ class ConsoleSettings(WatchKeys):
     def _check_bind_address(self) -> None:
         if self.token_file is not None or self.insecure_network:
             return
+        if self.sign_in is SignInMode.USERS:
+            return
         if not is_loopback(bindable(self.bind_address)):
             raise ConfigError(
                 f"bindAddress={self.bind_address} is refused: the console would be open to the "
                 "network without authentication",
-                hint="use 127.0.0.1, set a tokenFile, or set insecureNetwork=true",
+                hint="use 127.0.0.1, set a tokenFile or signIn=users, or set insecureNetwork=true",
             )
 
     @property

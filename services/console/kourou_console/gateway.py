@@ -4,6 +4,10 @@ A chapter that keeps state (leases, samples, jobs) has a class that takes the ga
 only instance by `gateway.part(ThatClass)`. The instance is created at the first call, or with the
 service if the class is in kourou_console.operations.STARTED, and closed with the gateway.
 
+A user who signed in has a gateway of its own (kourou_console.user_gateways), thus its own client
+and components. A class with `of_console = True` keeps what the console has read by its own rights:
+its only instance is the console's, and operations that use it declare what they need.
+
 State: soft, that of the components.
 """
 
@@ -14,9 +18,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
+from kourou.access.model import Action
 from kourou.client.admin.api import Admin
 from kourou.client.client import Client
 from kourou.clock import Clock
+from kourou.errors import NoPermission
 from kourou.telemetry.metrics import Family, Labels
 from kourou_console.config import ConsoleSettings
 
@@ -26,7 +32,7 @@ _log = logging.getLogger("kourou.console")
 
 @dataclass(slots=True)
 class Gateway:
-    """One instance for the life of the service, used by all operations on one event loop.
+    """One instance for the life of the service and one for each user, used on one event loop.
 
     `make_client` creates another client of the same cluster with its own settings, for example for
     a consumer group. It takes the arguments of kourou.Client except for the address; the caller
@@ -39,6 +45,10 @@ class Gateway:
     make_client: Callable[..., Client] | None = None
     #: The name of the first cluster; None until the cluster has replied.
     cluster_name: str | None = None
+    #: The user on whose behalf the client sends; "" for the console itself.
+    user: str = ""
+    #: The console's own gateway, for that of a user.
+    own: Gateway | None = None
     _parts: dict[type, Any] = field(default_factory=dict)
 
     @property
@@ -53,9 +63,31 @@ class Gateway:
         starts), `async def close()`, and `families(base)`, its metrics for /metrics.
         """
         kind = cast("type", make)
+        if self.own is not None and getattr(kind, "of_console", False):
+            return self.own.part(make)
         if kind not in self._parts:
             self._parts[kind] = make(self)
         return cast("PartT", self._parts[kind])
+
+    async def need(self, action: Action, resource: str) -> None:
+        """Raise NoPermission unless every broker that replies allows it to the gateway's user."""
+        if not self.user:
+            return
+        answers = await self.admin.users.may(action, resource)
+        for error in answers.missing.values():
+            if isinstance(error, NoPermission):
+                raise error
+        for broker, answer in answers.items():
+            if not answer.allowed:
+                raise NoPermission(
+                    f"user {self.user} has no right to {action} on {resource} at {broker} "
+                    f"({answer.by})"
+                )
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a component still works for its user between two requests."""
+        return any(getattr(one, "in_use", False) for one in self._parts.values())
 
     def families(self, base: Labels) -> Iterable[Family]:
         """The metrics of all components."""

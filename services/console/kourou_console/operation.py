@@ -14,6 +14,7 @@ from typing import Any, TypeVar, get_type_hints
 import msgspec
 from aiohttp import web
 
+from kourou.access.model import Action
 from kourou.model.limits import GATEWAY_JSON_BYTES_MAX
 from kourou.operations.catalogue import Right, right_of
 from kourou_console.http.call import RequestContext
@@ -78,13 +79,26 @@ class Operation:
     leaves_with_caller: bool = False
     #: The media type of a response that is Content or a stream.
     media_type: str = ""
+    #: What a user who signed in needs, for the console asks the brokers before: (action, resource).
+    #: () if brokers alone decide all that it shows and changes, by requests of the user's client.
+    #: None is the safe default: Get on the cluster to read, Update to change.
+    needs: tuple[tuple[Action, str], ...] | None = None
 
     @property
     def right(self) -> Right:
         """The right that the caller needs: that of the verb with this name."""
         return right_of(self.name)
 
+    @property
+    def needed(self) -> tuple[tuple[Action, str], ...]:
+        """`needs`, with the default."""
+        if self.needs is not None:
+            return self.needs
+        reads = self.right is Right.READ
+        return ((Action.GET if reads else Action.UPDATE, THE_CLUSTER),)
 
+
+THE_CLUSTER = "Cluster:*"
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Awaitable[Any]])
 
 

@@ -85,11 +85,13 @@ class SecuredBroker:
         signed: Mapping[str, str | None] | None = None,
         oneway: bool = False,
         over: Peer | None = None,
+        on_behalf_of: str = "",
     ) -> Received:
         """A request as an input: signed if the sender has a secret.
 
         `signed` are the fields with their signature, if they are not those of the request. `over`
         is its connection, if it is not a new one.
+        `on_behalf_of` is the user that the frame names.
         """
         number = next(self._numbers)
         address = (sender.source, 40_000)
@@ -98,7 +100,9 @@ class SecuredBroker:
         if fields is None and sender.secret:
             fields = signed_fields(sender, request, *body)
         to = SignedReplyTo(peer, number, oneway, b"", fields, sender.version)
-        return Received(to, request, list(body), self.engine.wall_ms)
+        given = Received(to, request, list(body), self.engine.wall_ms)
+        given.on_behalf_of = on_behalf_of
+        return given
 
     def give(self, *inputs: Received) -> list[Reply | None]:
         """Handle these requests in one batch; their replies, None where there is none yet."""

@@ -230,3 +230,16 @@ def test_whoever_is_denied_one_topic_does_not_get_all() -> None:
     denied = policy("Topic:secret", SUB, effect=Effect.DENY)
     assert not allowed(authorizer(wide, denied), everything)
     assert allowed(authorizer(wide, policy("Group:g", SUB, effect=Effect.DENY)), everything)
+
+
+def test_from_an_unknown_source_networks_deny_and_do_not_allow() -> None:
+    near = policy("Topic:orders", PUB, networks=("10.0.0.0/8",))
+    far = policy("Topic:news", PUB, networks=("10.0.0.0/8",), effect=Effect.DENY)
+    found = authorizer(near, policy("Topic:n*", PUB), far)
+    for source, orders, news in (
+        ("10.0.0.1", True, False),
+        ("11.0.0.1", False, True),
+        (None, False, False),
+    ):
+        assert found.decide("alice", [topic("orders", PUB)], source, NOW).allowed is orders
+        assert found.decide("alice", [topic("news", PUB)], source, NOW).allowed is news

@@ -137,3 +137,8 @@ def test_a_unit_name_is_appended():
 def test_an_id_has_a_limit():
     with pytest.raises(BadRequest):
         client_id("1.2.3.4", "x" * 300, pid=1, number=1)
+
+
+def test_threads_open_no_connections_that_would_not_name_the_user():
+    assert ClientCore("127.0.0.1:1", ClientSettings()).dials_in_clear
+    assert not ClientCore("127.0.0.1:1", ClientSettings(on_behalf_of="till")).dials_in_clear

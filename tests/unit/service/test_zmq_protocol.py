@@ -187,3 +187,11 @@ async def test_an_address_that_is_taken(setup: Setup) -> None:
     with pytest.raises(ConfigError, match="is taken"):
         other.listen({"internal": setup.listening["zmq"]})
     other.close()
+
+
+async def test_the_user_that_a_frame_names_comes_with_the_request(setup: Setup) -> None:
+    setup.connect(on_behalf_of="till").oneway(ASK)
+    setup.connect().oneway(ASK)
+    await until(lambda: len(setup.received) == 2)
+    assert sorted(one.on_behalf_of for one in setup.received) == ["", "till"]
+    assert {one.console for one in setup.received} == {""}

@@ -127,3 +127,22 @@ async def test_a_plain_zeromq_socket_is_answered(host: Host, until: Until) -> No
         reply = decode_frame(plain.recv_multipart())
     assert reply.correlation == 7
     assert decode_reply(reply, GetKvConfigResponse)[2] == GetKvConfigResponse(value="v")
+
+
+async def test_every_request_of_a_console_names_its_user(
+    host: Host, connect: Connect, until: Until
+) -> None:
+    """Also one that waits for the connection, and one that was encoded elsewhere."""
+    connection = connect(host.address, on_behalf_of="till")
+    await connection.request(ASK, timeout_ms=PATIENT_MS)
+    connection.oneway(ASK, timeout_ms=PATIENT_MS)
+    number = connection.next_correlation()
+    head = encode_request(ASK, correlation=number, deadline_ms=PATIENT_MS)
+    ended: list[object] = []
+    connection.submit([head, b"body"], number, ended.append, 1 << 60)
+    await until(lambda: bool(ended))
+    frames = [inbound.frame for inbound in host.frames]
+    assert [one.on_behalf_of for one in frames] == ["till"] * 3
+    assert [decode_request(one) for one in frames] == [ASK] * 3
+    await connect(host.address).request(ASK, timeout_ms=PATIENT_MS)
+    assert host.frames[-1].frame.on_behalf_of == ""

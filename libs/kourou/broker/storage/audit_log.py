@@ -38,7 +38,10 @@ _OTHERS = ("others", "", "", "")
 
 
 class AuditLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line: `count` refusals up to `at_ms`. `handled`: decisions were only observed."""
+    """One line: `count` refusals up to `at_ms`. `handled`: decisions were only observed.
+
+    `console` is the user who sent it on behalf of `user`; of several the last.
+    """
 
     at_ms: int
     user: str
@@ -48,6 +51,7 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     by: str
     count: int = 1
     handled: bool = False
+    console: str = ""
 
 
 @dataclass(slots=True)
@@ -149,4 +153,5 @@ def _line(refused: AccessRefused, key: tuple[str, str, str, str], count: int) ->
         by=refused.by,
         count=count,
         handled=refused.handled,
+        console=refused.console,
     )

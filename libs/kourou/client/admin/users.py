@@ -7,9 +7,10 @@ call completes the change. Reads return what each broker has.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shlex
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -35,7 +36,7 @@ from kourou.access.plain_acl import networks_of
 from kourou.client.admin.base_api import ByBroker, EveryBrokerApi
 from kourou.client.session.connections import body_of, header_of
 from kourou.client.session.io_thread import on_io_thread
-from kourou.errors import BadRequest, Rejected
+from kourou.errors import BadRequest, Rejected, Unavailable, UnknownOutcome
 from kourou.protocol.bodies.access_bodies import (
     SUBJECT_PREFIX,
     Refusal,
@@ -57,6 +58,8 @@ from kourou.protocol.messages.access import (
     AuthListAcl,
     AuthListUser,
     AuthUpdateUser,
+    CheckCredential,
+    CheckCredentialResponse,
     ExplainAccess,
     ExplainAccessResponse,
     GetAccessStatus,
@@ -65,6 +68,12 @@ from kourou.protocol.messages.access import (
 )
 from kourou.protocol.request import Request
 from kourou.transport.zmq_client import WireReply
+
+CHECK_TIMEOUT_MS = 3_000
+"""How long a broker may take to check a secret; its client waits for it."""
+
+_NO_ID = "none"
+"""The id of no secret."""
 
 Users: TypeAlias = list[User]
 Policies: TypeAlias = list[Policy]
@@ -321,12 +330,63 @@ class UsersApi(EveryBrokerApi):
         do not count.
         """
         request = ExplainAccess(username=user, action=action, resource=resource, source=source)
+        return await self._read(request, _access_answer)
 
-        def answer(reply: WireReply) -> AccessAnswer:
-            header = header_of(reply, ExplainAccessResponse)
-            return AccessAnswer(header.allowed, header.by, tuple(header.nearest))
+    @on_io_thread
+    async def may(self, action: str, resource: str) -> ByBroker[AccessAnswer]:
+        """Return whether this client itself may perform one action on one resource."""
+        request = ExplainAccess(username="", action=action, resource=resource)
+        return await self._read(request, _access_answer)
 
-        return await self._read(request, answer)
+    @on_io_thread
+    async def credential(self, name: str, secret: str) -> dict[str, str]:
+        """Return the id of a user's secret at each broker; empty if it is wrong at one of them.
+
+        For consoles. Brokers that have no users, or do not reply, do not count. Raises Unavailable
+        or UnknownOutcome if none replies, NoPermission if this client is no console of the user.
+        """
+        body = encode_user_change(UserChange(secret=secret))
+        return await self._credential(name, lambda _: "", body)
+
+    @on_io_thread
+    async def has_credential(self, name: str, credential: Mapping[str, str]) -> bool:
+        """Return whether a user may still sign in, and has the secret of `credential` everywhere.
+
+        False if a broker that has users is not in it. Raises as `credential`.
+        """
+        return bool(await self._credential(name, lambda broker: credential.get(broker, _NO_ID)))
+
+    async def _credential(
+        self, name: str, id_at: Callable[[str], str], body: bytes = b""
+    ) -> dict[str, str]:
+        leaders = await self._leaders()
+        replies = await asyncio.gather(
+            *(
+                self._session.connections.ask(
+                    address,
+                    CheckCredential(username=name, credential=id_at(broker)),
+                    body=body,
+                    timeout_ms=CHECK_TIMEOUT_MS,
+                )
+                for broker, address in leaders.items()
+            ),
+            return_exceptions=True,
+        )
+        silent = [one for one in replies if isinstance(one, Unavailable | UnknownOutcome)]
+        if len(silent) == len(replies):
+            raise silent[-1]
+        found: dict[str, str] = {}
+        for broker, reply in zip(leaders, replies, strict=True):
+            if isinstance(reply, Unavailable | UnknownOutcome):
+                continue
+            if isinstance(reply, BaseException):
+                raise reply
+            header = header_of(reply, CheckCredentialResponse)
+            if header.has_users and not header.valid:
+                return {}
+            if header.valid:
+                found[broker] = header.credential
+        return found
 
 
 # -- values ---------------------------------------------------------------------------------------
@@ -380,6 +440,11 @@ def _policy(
             until_ms=until_ms,
         )
     )
+
+
+def _access_answer(reply: WireReply) -> AccessAnswer:
+    header = header_of(reply, ExplainAccessResponse)
+    return AccessAnswer(header.allowed, header.by, tuple(header.nearest))
 
 
 def _status(reply: WireReply) -> AccessStatus:

@@ -106,12 +106,18 @@ Dial = Callable[[str, Callable[[Frame], None]], Wire]
 """(address, on_notify) -> a connection; called on the I/O thread's loop."""
 
 
-def zmq_dial(clock: Clock, curve: ClientCurve | None = None, *, busy_poll_us: int = 0) -> Dial:
+def zmq_dial(
+    clock: Clock,
+    curve: ClientCurve | None = None,
+    *,
+    busy_poll_us: int = 0,
+    on_behalf_of: str = "",
+) -> Dial:
     """Return a function that opens ZeroMQ connections.
 
     With `curve` they are encrypted, and the servers' keys must be known. `busy_poll_us` applies to
     connections on an application's own loop only: on the I/O thread, polling for replies would take
-    the interpreter from the threads that wait for them.
+    the interpreter from the threads that wait for them. `on_behalf_of` as in ZmqConnection.
     """
 
     def dial(address: str, on_notify: Callable[[Frame], None]) -> Wire:
@@ -123,6 +129,7 @@ def zmq_dial(clock: Clock, curve: ClientCurve | None = None, *, busy_poll_us: in
             clock=clock,
             timeouts=WireTimeouts(busy_poll_us=busy_poll_us if own else 0),
             curve=curve,
+            on_behalf_of=on_behalf_of,
         )
 
     return dial

@@ -226,6 +226,12 @@ class ClientSettings(Settings):
         "each is HOST.key or says its addresses; empty: as KOUROU_CURVE_SERVER_KEY says, else "
         "those in the ring.",
     )
+    on_behalf_of: str = setting(
+        "",
+        "onBehalfOf",
+        "The user by whose rights brokers decide this client's requests; they accept it only from "
+        "users with the role console.",
+    )
     tracing: bool = setting(
         True,
         "tracing",

@@ -10,10 +10,13 @@ Invariants:
   for every request: what is revoked is refused at once
 - a decision uses the values that the handler will use, parsed from the bytes that were signed
 - a list, and every total in its reply, has only what its handler gets from `sees`
+- a request on behalf of a user is decided by the rights of that user; only a console of the user
+  may send it, in every mode, and never about users
 """
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
@@ -27,6 +30,7 @@ from kourou.access.model import (
     Need,
     ResourceType,
     UserKind,
+    UserRole,
 )
 from kourou.access.requirements import CallerKind, Requirement, need_of_topic
 from kourou.access.signature import ACCESS_KEY, verify
@@ -103,6 +107,10 @@ class _Credentials(Exception):
     """The credentials of a request are not valid."""
 
 
+class _NotRepresented(Exception):
+    """A request names a user on whose behalf its sender may not send it."""
+
+
 class AccessGate:
     """Decides for one broker's core."""
 
@@ -151,13 +159,20 @@ class AccessGate:
             effects.append(Reply(received.to, Code.REQUEST_CODE_NOT_SUPPORTED, text))
             return False
         mode = AccessMode.ENFORCE if requirement.always else self._access.mode
-        if mode is AccessMode.OFF:
+        if mode is AccessMode.OFF and not received.on_behalf_of:
             return True
         user = ANONYMOUS
         try:
             user = received.user = self._user(received)
+            if received.on_behalf_of:
+                user = self._represent(received, requirement)
+                if mode is AccessMode.OFF:
+                    return True
         except _Credentials as error:
             decision = Decision(False, str(error))
+        except _NotRepresented as error:
+            decision = Decision(False, str(error))
+            mode = AccessMode.ENFORCE
         else:
             usual = self._usual(user, received)
             if usual in self._usually_allowed:
@@ -212,6 +227,8 @@ class AccessGate:
         """Raise NoPermission unless an administrator sends it, or nothing is decided."""
         if not self.active:
             return
+        if received.console:
+            raise NoPermission("a console does not change users", hint="use kourou user")
         try:
             self._identify(received)
         except _Credentials as error:
@@ -225,11 +242,31 @@ class AccessGate:
 
     def need(self, received: Received, need: Need) -> None:
         """Raise NoPermission unless the sender has a right, or decisions are not enforced."""
-        if self._access.effective_mode is not AccessMode.ENFORCE:
-            return
-        decision = self._decided(received, need)
+        decision = self.may(received, need)
         if not decision.allowed:
             raise NoPermission(f"user {received.user} has no right to {need} ({decision.by})")
+
+    def may(self, received: Received, need: Need) -> Decision:
+        """Return whether the sender has a right, or decisions are not enforced."""
+        if self._access.effective_mode is not AccessMode.ENFORCE:
+            return Decision(True, "decisions are not enforced")
+        return self._decided(received, need)
+
+    def credential_of(self, name: str, secret: str | None) -> str:
+        """Return the id of a user's secret; "" if the user may not sign in, or has another secret.
+
+        With `secret` None any secret will do. An unknown name takes as long as a wrong secret.
+        """
+        stored = self._secret(name)
+        given = stored if secret is None else secret
+        same = hmac.compare_digest(
+            hmac.digest(b"", (stored or "").encode(), "sha256"),
+            hmac.digest(b"", (given or "").encode(), "sha256"),
+        )
+        account = self._access.users.get(name)
+        if not same or stored is None or account is None or not account.signs_in:
+            return ""
+        return self._access.secrets[name].nonce.hex()
 
     def may_see_users(self, received: Received) -> bool:
         """True if the sender may see users and policies in the history."""
@@ -240,9 +277,8 @@ class AccessGate:
         return self._decided(received, _USERS).allowed
 
     def _decided(self, received: Received, need: Need | AnyOf) -> Decision:
-        source = received.to.peer.address[0]
         user = received.user or ANONYMOUS
-        return self.authorizer.decide(user, (need,), source, received.wall_ms)
+        return self.authorizer.decide(user, (need,), received.source, received.wall_ms)
 
     def may_know(self, member: GroupClient, topic: str, wall_ms: int) -> bool:
         """True if a producer may get messages to a topic that the broker sends without a request.
@@ -252,8 +288,8 @@ class AccessGate:
         if self._access.effective_mode is not AccessMode.ENFORCE:
             return True
         need = need_of_topic(topic, Action.PUB) if topic else _PUB_ON_ALL
-        source = member.peer.address[0]
-        return self.authorizer.decide(member.user or ANONYMOUS, (need,), source, wall_ms).allowed
+        user = member.user or ANONYMOUS
+        return self.authorizer.decide(user, (need,), member.source, wall_ms).allowed
 
     # -- the requests of every second -------------------------------------------------------------
 
@@ -266,7 +302,7 @@ class AccessGate:
         if generation is not self._generation:
             self._generation = generation
             self._usually_allowed.clear()
-        request, source = received.request, received.to.peer.address[0]
+        request, source = received.request, received.source
         match request:
             case sends.SendMessage(topic=topic) if topic in self._context.control.topics:
                 return (sends.SendMessage, user, source, topic)
@@ -308,6 +344,22 @@ class AccessGate:
             return self._access.user_of_key.get(key, ANONYMOUS)
         return ANONYMOUS
 
+    def _represent(self, received: Received, requirement: Requirement) -> str:
+        """Make a console's request one of the user that it names.
+
+        Raises _NotRepresented if the sender may not send it on behalf of that user.
+        """
+        sender, name = received.user, received.on_behalf_of
+        account, named = self._access.users.get(sender), self._access.users.get(name)
+        if account is None or not account.is_console_of(name, received.wall_ms):
+            raise _NotRepresented(f"user {sender} may not send on behalf of user {name}")
+        if requirement.caller is not CallerKind.USER:
+            raise _NotRepresented("it is not sent on behalf of a user")
+        if named is None or not named.signs_in:
+            raise _NotRepresented(f"user {name} cannot sign in")
+        received.user, received.console = name, sender
+        return name
+
     def _secret(self, name: str) -> str | None:
         self.authorizer  # noqa: B018 - forgets the secrets of an older table
         found = self._secrets.get(name)
@@ -326,6 +378,8 @@ class AccessGate:
     def _decide(self, user: str, requirement: Requirement, received: Received) -> Decision:
         if requirement.caller is CallerKind.NODE:
             return self._decide_node(user)
+        if requirement.caller is CallerKind.CONSOLE:
+            return self._decide_console(user, received)
         try:
             facts = _RequestFacts(self._context, received)
             needs: Sequence[Need | AnyOf] = requirement.needs(received.request, facts)
@@ -333,8 +387,16 @@ class AccessGate:
             return Decision(False, str(error))
         if not needs and user == ANONYMOUS and not self._anonymous_has_policies():
             return Decision(False, "the request has no credentials")
-        source = received.to.peer.address[0]
-        return self.authorizer.decide(user, needs, source, received.wall_ms)
+        if received.console and any(map(_is_about_users, needs)):
+            return Decision(False, "a console sends no requests about users")
+        return self.authorizer.decide(user, needs, received.source, received.wall_ms)
+
+    def _decide_console(self, user: str, received: Received) -> Decision:
+        account = self._access.users.get(user)
+        name = getattr(received.request, "username", "")
+        if account is None or not account.is_console_of(name, received.wall_ms):
+            return Decision(False, f"only a console of user {name} may send it")
+        return Decision(True, f"role {UserRole.CONSOLE}")
 
     def _decide_node(self, user: str) -> Decision:
         account = self._access.users.get(user)
@@ -376,6 +438,7 @@ class AccessGate:
             decision.by,
             received.wall_ms,
             handled=observed,
+            console=received.console,
         )
         kind = (user, refused.source, refused.request, need)
         if kind not in self._refusals and len(self._refusals) >= ACCESS_REFUSALS_MAX:
@@ -392,6 +455,10 @@ class AccessGate:
             handled=observed,
         )
         return refused
+
+
+def _is_about_users(need: Need | AnyOf) -> bool:
+    return isinstance(need, Need) and need.type is ResourceType.USER
 
 
 def _refusal(received: Received, user: str, decision: Decision) -> Reply:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from kourou.access.model import (
+    ALL,
     ANONYMOUS,
     AccessMode,
     Effect,
@@ -55,6 +56,8 @@ from kourou.protocol.messages.access import (
     AuthListUser,
     AuthUpdateAcl,
     AuthUpdateUser,
+    CheckCredential,
+    CheckCredentialResponse,
     ExplainAccess,
     ExplainAccessResponse,
     GetAccessStatus,
@@ -100,6 +103,7 @@ class AccessHandler:
             SetAccessMode: self.set_mode,
             GetAccessStatus: self.status,
             ExplainAccess: self.explain,
+            CheckCredential: self.check_credential,
         }
 
     # -- users ------------------------------------------------------------------------------------
@@ -286,13 +290,38 @@ class AccessHandler:
                 plain_address(request.source)
             except ValueError as error:
                 raise BadRequest(f"{request.source!r} is not an IP address") from error
-        name = "" if pattern.type is ResourceType.CLUSTER else pattern.name
+        name = pattern.name
+        if pattern.type is ResourceType.CLUSTER:
+            name = ""
+        elif pattern.is_prefix and not name:
+            name = ALL
         need = Need(pattern.type, name, actions)
         authorizer = self._gate.authorizer
-        decision = authorizer.decide(request.username, [need], request.source, received.wall_ms)
+        name = request.username or received.user
+        if request.username:
+            decision = authorizer.decide(name, [need], request.source, received.wall_ms)
+        else:
+            decision = self._gate.may(received, need)
         header = ExplainAccessResponse(
             allowed=decision.allowed,
             by=decision.by,
-            nearest=[] if decision else authorizer.would_allow(request.username, need),
+            nearest=[] if decision else authorizer.would_allow(name, need),
         )
+        return [Reply(received.to, header=header)]
+
+    def check_credential(
+        self, _now_ms: int, received: Received, request: CheckCredential
+    ) -> list[BrokerEffect]:
+        """Reply whether a secret is that of a user who may sign in (30063).
+
+        The reply does not tell an unknown user from a wrong secret.
+        """
+        gate = self._gate
+        if request.credential:
+            found = gate.credential_of(request.username, None)
+            found = found if found == request.credential else ""
+        else:
+            secret = decode_user_change(b"".join(received.body)).secret or ""
+            found = gate.credential_of(request.username, secret)
+        header = CheckCredentialResponse(valid=bool(found), has_users=gate.active, credential=found)
         return [Reply(received.to, header=header)]

@@ -52,7 +52,7 @@ from kourou.protocol.messages.groups import (
     UnregisterClient,
 )
 from kourou.protocol.request import Request
-from kourou.runtime.core import LogWarning, Notify, Peer, Received, Reply, ReplyTo
+from kourou.runtime.core import LogWarning, Notify, Peer, Received, Reply
 
 EnsureGroup = Callable[[str, Received, str], GroupConfig]
 """(group, request, reason) -> the group, created if that is allowed; raises Rejected."""
@@ -89,7 +89,7 @@ class MemberHandler:
         the same, and the reply has the first refusal's code. The reply waits until the groups that
         the heartbeat created are committed.
         """
-        beat = _heartbeat(decode_heartbeat(b"".join(received.body)), received.to, received.user)
+        beat = _heartbeat(decode_heartbeat(b"".join(received.body)), received)
         self._members.check(received.to.peer, beat)
         effects: list[Effect] = []
         if not self._gate.may_act_as(received, beat.client_id, effects):
@@ -252,12 +252,13 @@ class MemberHandler:
         return effects
 
 
-def _heartbeat(said: HeartbeatBody, by: ReplyTo, user: str) -> Heartbeat:
+def _heartbeat(said: HeartbeatBody, received: Received) -> Heartbeat:
     return Heartbeat(
         client_id=said.client_id,
-        language=by.language,
-        version=by.version,
-        user=user,
+        language=received.to.language,
+        version=received.to.version,
+        user=received.user,
+        source=received.source,
         producer_groups=tuple(said.producer_groups),
         consumers=tuple(
             ConsumerPart(

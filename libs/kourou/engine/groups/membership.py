@@ -26,12 +26,7 @@ from kourou.engine.groups.subscriptions import (
 from kourou.errors import BadRequest, Throttled
 from kourou.model import names
 from kourou.model.limits import CLIENT_GROUPS_MAX, CLIENTS_MAX, GROUP_SUBSCRIPTIONS_MAX
-from kourou.model.subscription import (
-    ConsumeFromWhere,
-    ConsumeType,
-    MessageModel,
-    Subscription,
-)
+from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
 from kourou.runtime.core import Peer
 
 
@@ -50,7 +45,8 @@ class ConsumerPart:
 class Heartbeat:
     """A client's heartbeat. `language` and `version` are those of the request's header.
 
-    `user` is who sent it, "" where that is not decided.
+    `user` is who sent it, "" where that is not decided, and `source` the address that its rights
+    depend on, as in Received.
     """
 
     client_id: str
@@ -59,13 +55,14 @@ class Heartbeat:
     language: str = "PYTHON"
     version: int = 0
     user: str = ""
+    source: str | None = ""
 
 
 @dataclass(slots=True)
 class GroupClient:
     """One client in one group over one connection; times are monotonic ms.
 
-    `user` is who sent its latest heartbeat.
+    `user` and `source` are those of its latest heartbeat.
     """
 
     client_id: str
@@ -76,6 +73,7 @@ class GroupClient:
     seen_ms: int
     shares_id: bool = False
     user: str = ""
+    source: str | None = ""
 
     @property
     def address(self) -> str:
@@ -238,7 +236,7 @@ class GroupMembership:
             del self._by_client[beat.client_id][key]
             member.language, member.version = beat.language, beat.version
             member.seen_ms = now_ms
-        member.user = beat.user
+        member.user, member.source = beat.user, beat.source
         self._order[key] = member
         self._by_client.setdefault(beat.client_id, {})[key] = None
         return new

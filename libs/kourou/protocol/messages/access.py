@@ -112,7 +112,10 @@ class GetAccessStatusResponse(Response, kw_only=True, frozen=True):
 
 
 class ExplainAccess(Request, kw_only=True, frozen=True):
-    """EXPLAIN_ACCESS (30062, Kourou's own): whether a user may do something, and why."""
+    """EXPLAIN_ACCESS (30062, Kourou's own): whether a user may do something, and why.
+
+    Without `username` it is about the sender.
+    """
 
     code: ClassVar[int] = 30062
     username: str
@@ -127,3 +130,26 @@ class ExplainAccessResponse(Response, kw_only=True, frozen=True):
     allowed: bool
     by: str
     nearest: list[str] = []
+
+
+class CheckCredential(Request, kw_only=True, frozen=True):
+    """CHECK_CREDENTIAL (30063, Kourou's own): whether a secret is that of a user.
+
+    The body is a user with the secret as its password. With `credential` there is no body: is the
+    secret still the one that had this id?
+    """
+
+    code: ClassVar[int] = 30063
+    username: str
+    credential: str = ""
+
+
+class CheckCredentialResponse(Response, kw_only=True, frozen=True):
+    """`credential` is the id of the secret at this broker, "" if it is not `valid`.
+
+    `has_users` is False at a broker that has no users, and decides nothing.
+    """
+
+    valid: bool
+    has_users: bool
+    credential: str = ""

@@ -4,6 +4,7 @@
     head   = prefix header                 one part
     prefix = magic(1, 0x4B) version(1) kind(1) flags(1) code(4, signed)
              correlation(8) deadline(4, ms left, 0: none) trace(16 + 8 + 1)     big-endian, 45 bytes
+             [length(2) UTF-8: the user on whose behalf a console sends it, if flags has bit 0]
     header = the request's header, msgpack map
            | [remark, header | nil]        in a reply, msgpack array
 
@@ -32,6 +33,7 @@ from kourou.model.limits import (
     HEADER_SIZE_BYTES_MAX,
     REPLY_HEADER_SIZE_BYTES_MAX,
     SEND_HEADER_SIZE_BYTES_MAX,
+    USER_NAME_LENGTH_MAX,
 )
 from kourou.protocol.messages.quotas import FlowControlled
 from kourou.protocol.messages.sends import SendRecords
@@ -50,6 +52,12 @@ PREFIX_BYTES = _PREFIX.size
 _DEADLINE = struct.Struct(">I")
 _DEADLINE_AT = 16
 _FLOW_CONTROL = int(Code.FLOW_CONTROL)
+ON_BEHALF_OF = 1
+"""The flag of a frame that names the user on whose behalf it is sent."""
+
+_FLAGS_AT = 3
+_NAME_SIZE = struct.Struct(">H")
+_NAME_BYTES_MAX = 4 * USER_NAME_LENGTH_MAX
 _REPLY_WITHOUT_HEADER = 0xC0  # msgpack's nil, the last byte of such a reply
 
 
@@ -70,7 +78,7 @@ class Frame:
     """A frame whose prefix was checked; `header` is still msgpack, `body` the further parts.
 
     `code` is a request code, or in a reply the response code. `deadline_ms` is the time that the
-    sender still waits, 0 if not stated.
+    sender still waits, 0 if not stated. `on_behalf_of` is the user that a console names, else "".
     """
 
     kind: FrameKind
@@ -80,6 +88,7 @@ class Frame:
     trace: bytes
     header: memoryview
     body: list[Buffer]
+    on_behalf_of: str = ""
 
 
 # -- encoding -------------------------------------------------------------------------------------
@@ -122,6 +131,14 @@ def patch_deadline(head: Buffer, deadline_ms: int) -> bytes:
     return bytes(patched)
 
 
+def name_user(head: Buffer, user: str) -> bytes:
+    """`head` of a request, sent on behalf of this user."""
+    name = user.encode()
+    prefix = bytearray(head[:PREFIX_BYTES])
+    prefix[_FLAGS_AT] |= ON_BEHALF_OF
+    return b"".join((prefix, _NAME_SIZE.pack(len(name)), name, head[PREFIX_BYTES:]))
+
+
 # -- decoding -------------------------------------------------------------------------------------
 
 
@@ -133,7 +150,7 @@ def decode_frame(parts: Sequence[Buffer]) -> Frame:
     size = len(head)
     if size <= PREFIX_BYTES:
         raise DecodeError(f"a frame's head has over {PREFIX_BYTES} bytes, this one has {size}")
-    magic, version, kind, _, code, correlation, deadline_ms, trace = _PREFIX.unpack_from(head)
+    magic, version, kind, flags, code, correlation, deadline_ms, trace = _PREFIX.unpack_from(head)
     if magic != MAGIC:
         raise DecodeError(f"this is not a Kourou frame: it starts with 0x{magic:02X}")
     if version != VERSION:
@@ -145,7 +162,22 @@ def decode_frame(parts: Sequence[Buffer]) -> Frame:
         _check_long_header(known, code, size - PREFIX_BYTES)
     if deadline_ms > DEADLINE_MS_MAX:
         deadline_ms = DEADLINE_MS_MAX
-    return Frame(known, code, correlation, deadline_ms, trace, head[PREFIX_BYTES:], list(parts[1:]))
+    user, header = "", head[PREFIX_BYTES:]
+    if flags & ON_BEHALF_OF:
+        user, header = _named_user(header)
+    return Frame(known, code, correlation, deadline_ms, trace, header, list(parts[1:]), user)
+
+
+def _named_user(rest: memoryview) -> tuple[str, memoryview]:
+    """The user that a frame names, and its header."""
+    if len(rest) > _NAME_SIZE.size:
+        end = _NAME_SIZE.size + _NAME_SIZE.unpack_from(rest)[0]
+        if _NAME_SIZE.size < end < len(rest) and end <= _NAME_SIZE.size + _NAME_BYTES_MAX:
+            try:
+                return str(rest[_NAME_SIZE.size : end], "utf-8"), rest[end:]
+            except UnicodeDecodeError:
+                pass
+    raise DecodeError("the frame names no user on whose behalf it is sent")
 
 
 def _check_long_header(kind: FrameKind, code: int, size: int) -> None:

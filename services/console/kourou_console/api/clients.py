@@ -160,7 +160,7 @@ class DirectAnswer(msgspec.Struct, frozen=True, kw_only=True):
     as_of_ms: int
 
 
-@OPERATIONS.get("/v1/groups/{group}/members", "group_members")
+@OPERATIONS.get("/v1/groups/{group}/members", "group_members", needs=())
 async def members(gateway: Gateway, parameters: GroupPath) -> MemberList:
     """The connected consumers of a group, and its consumption model."""
     try:
@@ -195,7 +195,7 @@ def _shown(wanted: Iterable[Subscription]) -> list[SubscriptionView]:
     return sorted(found, key=lambda one: one.topic)
 
 
-@OPERATIONS.get("/v1/groups/{group}/members/{client}/running", "member_running")
+@OPERATIONS.get("/v1/groups/{group}/members/{client}/running", "member_running", needs=())
 async def running(gateway: Gateway, parameters: MemberPath) -> RunningConsumer:
     """The status reported by one consumer: settings, queues, rates; with `stacks=true` its
     threads.
@@ -243,7 +243,7 @@ def _queues(info: ConsumerRunningInfo) -> list[HeldQueue]:
     ]
 
 
-@OPERATIONS.get("/v1/groups/{group}/subscriptions", "group_subscriptions")
+@OPERATIONS.get("/v1/groups/{group}/subscriptions", "group_subscriptions", needs=())
 async def subscriptions(gateway: Gateway, parameters: GroupPath) -> SubscriptionList:
     """The subscriptions of each consumer, and inconsistent subscriptions by topic."""
     try:
@@ -300,7 +300,7 @@ def clashes_of(by_client: Mapping[str, list[SubscriptionView]]) -> list[Clash]:
     return found
 
 
-@OPERATIONS.post("/v1/groups/{group}/direct", "consume_directly")
+@OPERATIONS.post("/v1/groups/{group}/direct", "consume_directly", needs=())
 async def consume_directly(
     gateway: Gateway, parameters: GroupPath, body: DirectBody
 ) -> DirectAnswer:

@@ -177,7 +177,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     as_of_ms: int
 
 
-@OPERATIONS.get("/v1/dead-letters", "list_dead_letters")
+@OPERATIONS.get("/v1/dead-letters", "list_dead_letters", needs=())
 async def list_dead_letters(gateway: Gateway, parameters: OfGroup) -> DeadLetterList:
     """The unhandled dead letters of a group, oldest first, with counts by cause."""
     found = await unhandled_dead_letters(gateway, parameters.group)
@@ -267,7 +267,9 @@ async def list_dead_letter_groups(
     return Listing(items=items, total=len(groups), as_of_ms=gateway.clock.now_ms(), missing=missing)
 
 
-@OPERATIONS.get("/v1/dead-letters/export", "export_dead_letters", media_type="application/x-ndjson")
+@OPERATIONS.get(
+    "/v1/dead-letters/export", "export_dead_letters", needs=(), media_type="application/x-ndjson"
+)
 async def export_dead_letters(
     gateway: Gateway, parameters: GroupPath, request: web.BaseRequest
 ) -> web.StreamResponse:
@@ -301,7 +303,7 @@ async def export_dead_letters(
     return response
 
 
-@OPERATIONS.post("/v1/dead-letters/redrives", "begin_redrive", status=202)
+@OPERATIONS.post("/v1/dead-letters/redrives", "begin_redrive", needs=(), status=202)
 async def begin_redrive(gateway: Gateway, parameters: NoParameters, body: RedriveParams) -> JobView:
     """Redeliver selected dead letters to their group at a given rate; only that group receives
     them. With `dry_run` nothing is sent. The response is a job: poll it until it has ended. Its
@@ -331,7 +333,7 @@ async def _check_there(gateway: Gateway, group: str) -> None:
             raise GroupNotFound(f"group {group!r} not found") from None
 
 
-@OPERATIONS.get("/v1/dead-letters/redrives", "list_redrives")
+@OPERATIONS.get("/v1/dead-letters/redrives", "list_redrives", needs=())
 async def list_redrives(gateway: Gateway, parameters: NoParameters) -> Listing[JobView]:
     """Recent redelivery jobs of this gateway, newest first, without results."""
     jobs = list(gateway.part(Redrives).jobs.values())[::-1]
@@ -339,14 +341,14 @@ async def list_redrives(gateway: Gateway, parameters: NoParameters) -> Listing[J
     return Listing(items=items, total=len(items), as_of_ms=gateway.clock.now_ms())
 
 
-@OPERATIONS.get("/v1/dead-letters/redrives/{id}", "get_redrive")
+@OPERATIONS.get("/v1/dead-letters/redrives/{id}", "get_redrive", needs=())
 async def get_redrive(gateway: Gateway, parameters: OneJob) -> JobView:
     """A redelivery job with the result of each message, from a given number."""
     job = gateway.part(Redrives).job(parameters.id)
     return _job(gateway, job, parameters.begin, parameters.count)
 
 
-@OPERATIONS.delete("/v1/dead-letters/redrives/{id}", "stop_redrive")
+@OPERATIONS.delete("/v1/dead-letters/redrives/{id}", "stop_redrive", needs=())
 async def stop_redrive(gateway: Gateway, parameters: JobName) -> JobView:
     """Stop a redelivery job: messages already sent stay sent, the rest remain dead letters. An
     ended job does not change.
@@ -408,7 +410,7 @@ class DiscardResult(Done, frozen=True, kw_only=True):
     marks: list[Mark]
 
 
-@DISCARD_OPERATIONS.post("/v1/dead-letters/discards", "discard_dead_letters")
+@DISCARD_OPERATIONS.post("/v1/dead-letters/discards", "discard_dead_letters", needs=())
 async def discard(gateway: Gateway, parameters: Preview, body: DiscardBody) -> DiscardResult:
     """Discard dead letters: they are no longer listed, and stay in the log until it expires."""
     found = await unhandled_dead_letters(gateway, body.group)

@@ -163,7 +163,7 @@ async def filters(gateway: Gateway, parameters: FiltersWanted) -> FilterList:
     return await _filters(gateway, parameters.group or "", "", parameters.broker, parameters.limit)
 
 
-@OPERATIONS.get("/v1/filters/{group}/{name}", "filter")
+@OPERATIONS.get("/v1/filters/{group}/{name}", "filter", needs=())
 async def one_filter(gateway: Gateway, parameters: FilterPath) -> FilterList:
     """One filter, at every broker that has it."""
     found = await _filters(
@@ -219,7 +219,7 @@ def _filter(broker: str, one: FilterState) -> FilterView:
     )
 
 
-@OPERATIONS.get("/v1/filters/{group}/{name}/source", "filter_source")
+@OPERATIONS.get("/v1/filters/{group}/{name}/source", "filter_source", needs=())
 async def source(gateway: Gateway, parameters: SourceWanted) -> FilterSource:
     """The source of a version (default: the active version)."""
     found = await gateway.admin.filters.source(
@@ -376,7 +376,7 @@ class TrialList(Listing[Tried], frozen=True, kw_only=True):
     trials: list[TrialResult]
 
 
-@OPERATIONS.put("/v1/filters/{group}/{name}", "put_filter")
+@OPERATIONS.put("/v1/filters/{group}/{name}", "put_filter", needs=())
 async def put(
     gateway: Gateway, parameters: FilterTarget, body: UploadBody, call: RequestContext
 ) -> FilterChanges:
@@ -410,7 +410,7 @@ async def put(
     return _response(gateway, says, done)
 
 
-@OPERATIONS.post("/v1/filters/{group}/{name}/enable", "enable_filter")
+@OPERATIONS.post("/v1/filters/{group}/{name}/enable", "enable_filter", needs=())
 async def enable(gateway: Gateway, parameters: FilterTarget, body: EnableBody) -> FilterChanges:
     """Enable a version of a filter."""
     what = "the newest version" if body.version is None else f"version {body.version}"
@@ -420,7 +420,7 @@ async def enable(gateway: Gateway, parameters: FilterTarget, body: EnableBody) -
     return _response(gateway, _running(done), done)
 
 
-@OPERATIONS.post("/v1/filters/{group}/{name}/disable", "disable_filter")
+@OPERATIONS.post("/v1/filters/{group}/{name}/disable", "disable_filter", needs=())
 async def disable(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) -> FilterChanges:
     """Disable a filter; its group waits."""
     if parameters.preview:
@@ -430,7 +430,7 @@ async def disable(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) 
     return _response(gateway, _running(done), done)
 
 
-@OPERATIONS.post("/v1/filters/{group}/{name}/rollback", "roll_back_filter")
+@OPERATIONS.post("/v1/filters/{group}/{name}/rollback", "roll_back_filter", needs=())
 async def rollback(gateway: Gateway, parameters: FilterTarget, body: ChangeBody) -> FilterChanges:
     """Enable the previous version of a filter."""
     if parameters.preview:
@@ -446,7 +446,7 @@ async def rollback(gateway: Gateway, parameters: FilterTarget, body: ChangeBody)
     return _response(gateway, _running(done), done)
 
 
-@OPERATIONS.post("/v1/filters/{group}/{name}/policy", "set_filter_policy")
+@OPERATIONS.post("/v1/filters/{group}/{name}/policy", "set_filter_policy", needs=())
 async def policy(gateway: Gateway, parameters: FilterTarget, body: PolicyBody) -> FilterChanges:
     """Set the failure policy of a filter: hold, skip or pass the message."""
     text = f"if it fails on a message, {body.policy.meaning}"
@@ -462,7 +462,7 @@ async def policy(gateway: Gateway, parameters: FilterTarget, body: PolicyBody) -
     return _response(gateway, says, done)
 
 
-@OPERATIONS.delete("/v1/filters/{group}/{name}", "delete_filter")
+@OPERATIONS.delete("/v1/filters/{group}/{name}", "delete_filter", needs=())
 async def delete(gateway: Gateway, parameters: FilterDeletion) -> FilterChanges:
     """Delete a filter with all its versions; the history keeps them."""
     target = FilterTarget(parameters.group, parameters.name, parameters.preview)
@@ -533,7 +533,7 @@ def _response(
     return FilterChanges(preview=preview, says=says, items=items, as_of_ms=gateway.clock.now_ms())
 
 
-@OPERATIONS.post("/v1/filters/{group}/{name}/trials", "try_filter")
+@OPERATIONS.post("/v1/filters/{group}/{name}/trials", "try_filter", needs=())
 async def trial(gateway: Gateway, parameters: FilterPath, body: TrialBody) -> TrialList:
     """Dry run a filter on a topic's last messages; nothing is stored."""
     if body.source is not None and body.version is not None:

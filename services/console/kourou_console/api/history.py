@@ -215,7 +215,7 @@ class Undone(Done, frozen=True, kw_only=True):
     items: list[ControlEventView]
 
 
-@OPERATIONS.get("/v1/history", "history")
+@OPERATIONS.get("/v1/history", "history", needs=())
 async def history(gateway: Gateway, parameters: HistoryParams) -> HistoryList:
     """Configuration changes of all brokers or one: who, when, why; newest first, paged."""
     info = await gateway.admin.cluster.info()
@@ -320,7 +320,7 @@ def _final(one: HistoryEvent, info: ClusterInfo) -> str | None:
     )
 
 
-@OPERATIONS.get("/v1/history/state", "state_at")
+@OPERATIONS.get("/v1/history/state", "state_at", needs=())
 async def state(gateway: Gateway, parameters: StateWanted) -> StateView:
     """The configuration at a time (`at_ms`) or after an event (`offset`); without either, now."""
     found = await gateway.admin.history.state_at(
@@ -388,7 +388,7 @@ async def _check_filter(gateway: Gateway, event: HistoryEvent) -> None:
         raise Rejected(f"group {group} has no filter {name}", code=Code.QUERY_NOT_FOUND)
 
 
-@OPERATIONS.get("/v1/brokers/{broker}/history", "broker_history")
+@OPERATIONS.get("/v1/brokers/{broker}/history", "broker_history", needs=())
 async def broker_history(gateway: Gateway, parameters: BrokerHistoryParams) -> HistoryList:
     """Configuration changes at one broker."""
     return await history(gateway, HistoryParams(**msgspec.structs.asdict(parameters)))

@@ -176,7 +176,10 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @OPERATIONS.post(
-    "/v1/groups/{group}/topics/{topic}/leases", "receive_messages", leaves_with_caller=True
+    "/v1/groups/{group}/topics/{topic}/leases",
+    "receive_messages",
+    needs=(),
+    leaves_with_caller=True,
 )
 async def receive_messages(
     gateway: Gateway, parameters: InGroupTopic, body: Receive
@@ -250,7 +253,7 @@ def _wall_ms(gateway: Gateway, monotonic_ms: int) -> int:
     return clock.now_ms() + monotonic_ms - clock.monotonic_ms()
 
 
-@OPERATIONS.post("/v1/leases/{lease}/ack", "ack_lease")
+@OPERATIONS.post("/v1/leases/{lease}/ack", "ack_lease", needs=())
 async def ack_lease(gateway: Gateway, parameters: OneLease) -> LeaseState:
     """Acknowledge the message: it is not delivered to the group again. A second ack has no effect;
     an ack for a lease that has ended otherwise is refused (410), and its message is redelivered.
@@ -266,7 +269,7 @@ def _ack(leases: Leases, token: str) -> None:
         member.ack(held)
 
 
-@OPERATIONS.post("/v1/leases/{lease}/extend", "extend_lease")
+@OPERATIONS.post("/v1/leases/{lease}/extend", "extend_lease", needs=())
 async def extend_lease(gateway: Gateway, parameters: OneLease, body: Extension) -> LeaseState:
     """Set the remaining time of the lease, longer or shorter than before."""
     found = gateway.part(Leases).find(parameters.lease)
@@ -281,7 +284,7 @@ async def extend_lease(gateway: Gateway, parameters: OneLease, body: Extension) 
     )
 
 
-@OPERATIONS.post("/v1/leases/{lease}/retry", "retry_lease")
+@OPERATIONS.post("/v1/leases/{lease}/retry", "retry_lease", needs=())
 async def retry_lease(gateway: Gateway, parameters: OneLease, body: Retry) -> LeaseState:
     """Return the message: its broker redelivers it after a delay to any consumer of the group, and
     moves it to the dead-letter queue when its retries are used up. The response comes after the
@@ -295,7 +298,7 @@ async def retry_lease(gateway: Gateway, parameters: OneLease, body: Retry) -> Le
     return _state(gateway, parameters.lease, LeaseEnd.RETRIED)
 
 
-@OPERATIONS.post("/v1/leases/{lease}/dead-letter", "dead_letter_lease")
+@OPERATIONS.post("/v1/leases/{lease}/dead-letter", "dead_letter_lease", needs=())
 async def dead_letter_lease(
     gateway: Gateway, parameters: OneLease, body: DeadLettered
 ) -> LeaseState:
@@ -315,7 +318,7 @@ def _state(gateway: Gateway, lease: str, end: LeaseEnd) -> LeaseState:
     )
 
 
-@OPERATIONS.post("/v1/groups/{group}/acks", "ack_leases")
+@OPERATIONS.post("/v1/groups/{group}/acks", "ack_leases", needs=())
 async def ack_leases(gateway: Gateway, parameters: InGroup, body: Acks) -> Listing[AckOutcome]:
     """Acknowledge several leases; check each result, as some may have ended before."""
     check_group(parameters.group)
@@ -333,7 +336,7 @@ async def ack_leases(gateway: Gateway, parameters: InGroup, body: Acks) -> Listi
     return Listing(items=items, total=len(items), as_of_ms=gateway.clock.now_ms())
 
 
-@OPERATIONS.get("/v1/leases", "list_lease_groups")
+@OPERATIONS.get("/v1/leases", "list_lease_groups", needs=())
 async def list_lease_groups(gateway: Gateway, parameters: NoParameters) -> Listing[GroupUse]:
     """Groups that this gateway consumes for, and their number of leased messages."""
     items = [await _use(member) for member in gateway.part(Leases)]
@@ -360,7 +363,7 @@ async def _use(member: GroupMember) -> GroupUse:
     )
 
 
-@OPERATIONS.delete("/v1/groups/{group}/leases", "leave_group")
+@OPERATIONS.delete("/v1/groups/{group}/leases", "leave_group", needs=())
 async def leave_group(gateway: Gateway, parameters: InGroup) -> Left:
     """Leave a group now: acknowledged messages are committed, leased messages are redelivered to
     another consumer or at the next receive.

@@ -276,6 +276,7 @@ class TraceView(msgspec.Struct, frozen=True, kw_only=True):
 @OPERATIONS.get(
     "/v1/messages",
     "find_messages",
+    needs=(),
     about="Messages of a topic with a key, newest first; or those stored in a time range, oldest "
     "first, paged: pass `cursor` until it is null. A page may be short: it "
     f"has at most {MESSAGES_PAGE_BYTES_MAX >> 20} MiB of messages over all queues, or a "
@@ -416,7 +417,7 @@ async def _searched(gateway: Gateway, message_id: str) -> ReceivedMessage:
     )
 
 
-@OPERATIONS.get("/v1/messages/{id}", "get_message")
+@OPERATIONS.get("/v1/messages/{id}", "get_message", needs=())
 async def get_message(gateway: Gateway, parameters: OneWithBody) -> Detail:
     """A message by producer ID or offset ID, its other copies, and the groups that consumed it."""
     message = await found(gateway, parameters)
@@ -459,7 +460,9 @@ def _copy(message: ReceivedMessage) -> CopyView:
     )
 
 
-@OPERATIONS.get("/v1/messages/{id}/body", "get_message_body", media_type="application/octet-stream")
+@OPERATIONS.get(
+    "/v1/messages/{id}/body", "get_message_body", needs=(), media_type="application/octet-stream"
+)
 async def get_message_body(gateway: Gateway, parameters: OneMessage) -> Content:
     """Download the body of a message."""
     message = await found(gateway, parameters)
@@ -470,7 +473,7 @@ def _raw(message: ReceivedMessage) -> bytes:
     return message.raw_body
 
 
-@OPERATIONS.get("/v1/messages/{id}/trace", "get_message_trace")
+@OPERATIONS.get("/v1/messages/{id}/trace", "get_message_trace", needs=())
 async def get_message_trace(gateway: Gateway, parameters: OneMessage) -> TraceView:
     """The trace of a message as spans: sent, stored, delivered to groups. Handler times are
     included if clients write message traces.
@@ -530,6 +533,7 @@ class QueuePage(msgspec.Struct, frozen=True, kw_only=True):
 @OPERATIONS.get(
     "/v1/topics/{topic}/queues/{broker}/{queue}/messages",
     "browse_queue",
+    needs=(),
     about="Messages of one queue from an offset on, also of retry, dead-letter and system topics. "
     "Reading does not change the offsets of any group. A page ends where its bodies have "
     f"{MESSAGES_PAGE_BYTES_MAX >> 20} MiB; continue at `next_offset`.",
@@ -585,7 +589,7 @@ class ExplainParams(msgspec.Struct, frozen=True):
     group: str | None = None
 
 
-@EXPLAIN_OPERATIONS.get("/v1/messages/{id}/explain", "explain_message")
+@EXPLAIN_OPERATIONS.get("/v1/messages/{id}/explain", "explain_message", needs=())
 async def explain(gateway: Gateway, parameters: ExplainParams) -> Explanation:
     """Explain where a message is and why. Each reason has a stable code, a sentence and an action.
     `id` is a producer's message ID, an offset message ID, a business key or

@@ -128,7 +128,7 @@ class Moves(Done, frozen=True, kw_only=True):
 # -- queries --------------------------------------------------------------------------------------
 
 
-@OPERATIONS.get("/v1/groups/{group}/lag", "group_lag")
+@OPERATIONS.get("/v1/groups/{group}/lag", "group_lag", needs=())
 async def lag(gateway: Gateway, parameters: LagWanted) -> LagList:
     """A group's lag by queue: messages, ms, and the consumer of the queue."""
     group = parameters.group
@@ -227,7 +227,7 @@ def _topic(topic: str, rows: list[QueueLag], rate: tuple[float, int] | None) -> 
 # -- changes --------------------------------------------------------------------------------------
 
 
-@OPERATIONS.post("/v1/groups/{group}/topics/{topic}/offsets/reset", "reset_offsets")
+@OPERATIONS.post("/v1/groups/{group}/topics/{topic}/offsets/reset", "reset_offsets", needs=())
 async def reset(gateway: Gateway, parameters: GroupTopicChange, body: ResetBody) -> Moves:
     """Reset a group's offsets to a time, the beginning or the end. `preview=true` shows the change
     of each queue.
@@ -240,7 +240,7 @@ async def reset(gateway: Gateway, parameters: GroupTopicChange, body: ResetBody)
     )
 
 
-@OPERATIONS.post("/v1/groups/{group}/topics/{topic}/offsets/skip", "skip_accumulation")
+@OPERATIONS.post("/v1/groups/{group}/topics/{topic}/offsets/skip", "skip_accumulation", needs=())
 async def skip(gateway: Gateway, parameters: GroupTopicChange, body: SkipBody) -> Moves:
     """Skip the backlog of a group: reset its offsets to the end of a topic."""
     return await _moved(gateway, parameters, TO_THE_END_MS, force=True, reason=body.reason)
@@ -264,7 +264,7 @@ async def _moved(
     return _response(gateway, group, moves, missing, preview=parameters.preview)
 
 
-@OPERATIONS.post("/v1/groups/{group}/offsets/clone", "clone_offsets")
+@OPERATIONS.post("/v1/groups/{group}/offsets/clone", "clone_offsets", needs=())
 async def clone(gateway: Gateway, parameters: GroupChange, body: CloneBody) -> Moves:
     """Copy the offsets of another group."""
     offsets = gateway.admin.offsets

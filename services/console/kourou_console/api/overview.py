@@ -348,11 +348,11 @@ def alarm_view(one: ActiveAlarm) -> Alarm:
 class Me(msgspec.Struct, frozen=True):
     """The caller's identity and rights, and the gateway."""
 
-    #: The token's name; "anybody" if there are no tokens.
+    #: The user or the token's name; "anybody" if there are neither.
     name: str
     #: The caller's rights, of read, write and admin.
     rights: list[str]
-    #: Whether every call needs a token.
+    #: Whether every call needs a token, or a user and its secret.
     token_required: bool
     version: str
     producer_group: str
@@ -363,7 +363,7 @@ class Me(msgspec.Struct, frozen=True):
     as_of_ms: int
 
 
-@CALLER_OPERATIONS.get("/v1/me", "who_am_i")
+@CALLER_OPERATIONS.get("/v1/me", "who_am_i", needs=())
 async def who_am_i(gateway: Gateway, parameters: NoParameters, call: RequestContext) -> Me:
     """Your identity and rights at this gateway, and its available parts."""
     settings = gateway.settings
@@ -371,7 +371,7 @@ async def who_am_i(gateway: Gateway, parameters: NoParameters, call: RequestCont
     return Me(
         call.caller.name,
         rights,
-        settings.token_file is not None,
+        settings.token_file is not None or bool(call.caller.user),
         kourou.__version__,
         settings.producer_group,
         gateway.cluster_name,

@@ -231,6 +231,7 @@ def sent_message(gateway: Gateway, result: SendResult, *, delayed: bool = False)
 @OPERATIONS.post(
     "/v1/topics/{topic}/messages",
     "send_message",
+    needs=(),
     headers=(*MESSAGE_HEADERS, *DELAY_HEADERS, ABOUT),
     json_body=Envelope,
     body_bytes_max=BODY_SIZE_BYTES_MAX,
@@ -275,7 +276,11 @@ async def _send(gateway: Gateway, topic: str, message: ToSend, name: Named | Non
 
 
 @OPERATIONS.post(
-    "/v1/topics/{topic}/batches", "send_batch", headers=(ABOUT,), body_bytes_max=BODY_SIZE_BYTES_MAX
+    "/v1/topics/{topic}/batches",
+    "send_batch",
+    needs=(),
+    headers=(ABOUT,),
+    body_bytes_max=BODY_SIZE_BYTES_MAX,
 )
 async def send_batch(
     gateway: Gateway, parameters: OfTopic, batch: BatchToSend, call: RequestContext
@@ -351,6 +356,7 @@ class OfTransaction(msgspec.Struct, frozen=True):
 @OPERATIONS.post(
     "/v1/topics/{topic}/transactions",
     "begin_transaction",
+    needs=(),
     status=201,
     headers=(*MESSAGE_HEADERS, ABOUT),
     json_body=Envelope,
@@ -402,7 +408,7 @@ async def begin(
     return msgspec.structs.replace(answer, replayed=True) if replayed else answer
 
 
-@OPERATIONS.post("/v1/transactions/{transaction_id}/commit", "commit_transaction")
+@OPERATIONS.post("/v1/transactions/{transaction_id}/commit", "commit_transaction", needs=())
 async def commit(gateway: Gateway, parameters: OfTransaction) -> EndedTransaction:
     """Commit a half message: it is delivered. Repeating the request is allowed; the opposite
     decision afterwards is 409. After 503 or 504 the outcome is unknown: repeat the request.
@@ -410,7 +416,7 @@ async def commit(gateway: Gateway, parameters: OfTransaction) -> EndedTransactio
     return await _end(gateway, parameters.transaction_id, TransactionState.COMMIT, "committed")
 
 
-@OPERATIONS.post("/v1/transactions/{transaction_id}/rollback", "roll_back_transaction")
+@OPERATIONS.post("/v1/transactions/{transaction_id}/rollback", "roll_back_transaction", needs=())
 async def roll_back(gateway: Gateway, parameters: OfTransaction) -> EndedTransaction:
     """Roll back a half message: it is dropped. Repeating the request is allowed; the opposite
     decision afterwards is 409. After 503 or 504 the outcome is unknown: repeat the request.

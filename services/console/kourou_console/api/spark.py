@@ -13,6 +13,7 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
+from kourou.access.model import Action
 from kourou.errors import BadRequest, Code, Corrupt, Rejected, Unavailable
 from kourou.model.limits import CONSOLE_SPARK_BYTES_MAX, READ_MODEL_PAGE_ROWS_MAX
 from kourou_console.gateway import Gateway
@@ -152,7 +153,7 @@ async def tables(gateway: Gateway, _parameters: NoParameters) -> SparkTables:
     return SparkTables(items=items, total=len(items), as_of_ms=now_ms, available=True, why=None)
 
 
-@OPERATIONS.get("/v1/spark/tables/{table}", "spark_rows")
+@OPERATIONS.get("/v1/spark/tables/{table}", "spark_rows", needs=((Action.SUB, "Topic:*"),))
 async def rows(gateway: Gateway, parameters: RowsWanted) -> SparkRows:
     """Rows of one table: `where=column=value` is repeatable, `order=-column` sorts descending."""
     question = {"limit": str(parameters.limit), "offset": str(parameters.offset)}

@@ -259,6 +259,7 @@ class Tails:
 @OPERATIONS.get(
     "/v1/topics/{topic}/tail",
     "tail_topic",
+    needs=(),
     headers=(("Last-Event-ID", "the ID of the last received event"),),
     media_type="text/event-stream",
 )

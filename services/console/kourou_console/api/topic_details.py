@@ -252,7 +252,7 @@ class UnitsWanted(msgspec.Struct, frozen=True, kw_only=True):
     group: Name | None = None
 
 
-@OPERATIONS.get("/v1/topics/{topic}/queues/{broker}/{queue}/units", "queue_units")
+@OPERATIONS.get("/v1/topics/{topic}/queues/{broker}/{queue}/units", "queue_units", needs=())
 async def units(gateway: Gateway, parameters: UnitsWanted) -> UnitList:
     """Consume queue entries: log position, size, tag code."""
     queue = MessageQueue(parameters.topic, parameters.broker, parameters.queue)

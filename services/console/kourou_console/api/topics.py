@@ -341,7 +341,7 @@ async def topic_config(gateway: Gateway, parameters: TopicPath) -> TopicConfigs:
     )
 
 
-@OPERATIONS.get("/v1/topics/{topic}/status", "topic_status")
+@OPERATIONS.get("/v1/topics/{topic}/status", "topic_status", needs=())
 async def status(gateway: Gateway, parameters: TopicPath) -> Listing[QueueStatus]:
     """Minimum and maximum offset of every queue, and its last write."""
     rows = await queue_rows(gateway, parameters.topic)

@@ -188,6 +188,11 @@ class Redrives:
         self._numbers = count(1)
         self.jobs: OrderedDict[str, RedriveJob] = OrderedDict()
 
+    @property
+    def in_use(self) -> bool:
+        """Whether a job is running."""
+        return any(one.state is JobState.RUNNING for one in self.jobs.values())
+
     async def close(self) -> None:
         """Stop the running jobs."""
         for job in list(self.jobs.values()):

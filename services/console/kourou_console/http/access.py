@@ -1,4 +1,4 @@
-"""Authentication and authorization: bearer tokens if configured, otherwise local pages only.
+"""Authentication and authorization: users of the brokers, bearer tokens, or local pages only.
 
     [[token]]
     name = "ci"                      # shown in logs and histories
@@ -13,6 +13,10 @@ Without tokens the listener is for this machine only, whose browsers may run pag
 sites. Such a page can send requests, but cannot choose the headers Host and Origin. Host must be an
 IP address, localhost or a name in `consoleNames` (any other name is DNS rebinding), and Origin must
 equal Host.
+
+With signIn=users a caller names a user of the brokers (kourou_console.http.sign_in), or still has a
+token. A browser may attach a user's credentials to requests of other sites' pages by itself, so
+Origin must equal Host, and changes must not come from other sites.
 
 State: soft, the tokens' digests.
 """
@@ -31,19 +35,21 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
+from aiohttp import web
 
 from kourou.errors import ConfigError, NoPermission
 from kourou.model.limits import GATEWAY_TOKENS_MAX
 from kourou.operations.catalogue import Right
 from kourou_console.http.call import ANYBODY, Caller
+from kourou_console.http.pages import require_get
 from kourou_console.http.responses import HttpError
+from kourou_console.http.sessions import SAFE_METHODS, Sessions, open_view
 
 LOOK_MS = 1_000
 """The minimum interval between checks of the file's modification time."""
 
 TOKEN_LENGTH_MIN = 16
 OWN_PAGES = "use the gateway's own pages, or a program that is not a web page"
-_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _log = logging.getLogger("kourou.console.access")
 
 
@@ -184,12 +190,45 @@ _HOSTS_SEEN_MAX = 64
 
 
 class AccessControl:
-    """Determines a request's caller. `names` are additional host names of this listener."""
+    """Determines a request's caller. `names` are additional host names of this listener.
 
-    def __init__(self, tokens: Tokens | None, names: Collection[str] = ()) -> None:
+    With `sessions`, users of the brokers may call, and of others only those with a token.
+    """
+
+    def __init__(
+        self,
+        tokens: Tokens | None,
+        names: Collection[str] = (),
+        sessions: Sessions | None = None,
+    ) -> None:
         self._tokens = tokens
+        self._sessions = sessions
         self._names = {"localhost", *(name.lower() for name in names)}
         self._hosts_seen: set[str] = set()
+
+    async def identify(self, request: web.BaseRequest) -> Caller:
+        """The caller of a request, who may be a user of the brokers.
+
+        Raises HttpError (401), Throttled after wrong secrets, NoPermission for a foreign page.
+        """
+        headers = request.headers
+        sessions = self._sessions
+        if sessions is None or (self._tokens is not None and _has_token(headers)):
+            return self.caller(request.method, headers)
+        check_origin(request.method, headers)
+        who = None if "Authorization" in headers else await sessions.who(request)
+        if who is None:
+            who = await sessions.sign_ins.by_basic(headers, request.remote or "")
+        return who.caller
+
+    async def session(self, request: web.BaseRequest) -> web.Response:
+        """The response to a request about the caller's session."""
+        if self._sessions is None:
+            self.check_page(request.method, request.headers)
+            require_get(request)
+            return open_view(tokens=self._tokens is not None)
+        check_origin(request.method, request.headers)
+        return await self._sessions.answer(request, request.remote or "")
 
     def caller(self, method: str, headers: Mapping[str, str]) -> Caller:
         """The caller of a request. Raises HttpError (401), or NoPermission for a foreign page."""
@@ -199,8 +238,8 @@ class AccessControl:
         return ANYBODY
 
     def check_page(self, method: str, headers: Mapping[str, str]) -> None:
-        """Reject requests from pages of other sites; with tokens this check is not needed."""
-        if self._tokens is not None:
+        """Reject requests from pages of other sites, if nobody needs credentials."""
+        if self._tokens is not None or self._sessions is not None:
             return
         host = headers.get("Host", "")
         if not self._is_ours(host):
@@ -208,14 +247,7 @@ class AccessControl:
                 f"the Host header {host[:100]!r} is not a name of this server",
                 hint="use the server's address, or add the name to consoleNames",
             )
-        origin = headers.get("Origin")
-        if origin is not None and not _same(origin, host):
-            raise NoPermission(
-                f"a page of {origin[:100]!r} may not use this gateway", hint=OWN_PAGES
-            )
-        site = headers.get("Sec-Fetch-Site", "none")
-        if method not in _SAFE_METHODS and site not in ("same-origin", "none"):
-            raise NoPermission("a page of another site may not change anything", hint=OWN_PAGES)
+        check_origin(method, headers)
 
     def _is_ours(self, host: str) -> bool:
         if host in self._hosts_seen:
@@ -229,6 +261,20 @@ class AccessControl:
         if len(self._hosts_seen) < _HOSTS_SEEN_MAX:
             self._hosts_seen.add(host)
         return True
+
+
+def check_origin(method: str, headers: Mapping[str, str]) -> None:
+    """Raise NoPermission for a request from a page of another site."""
+    origin = headers.get("Origin")
+    if origin is not None and not _same(origin, headers.get("Host", "")):
+        raise NoPermission(f"a page of {origin[:100]!r} may not use this gateway", hint=OWN_PAGES)
+    site = headers.get("Sec-Fetch-Site", "none")
+    if method not in SAFE_METHODS and site not in ("same-origin", "none"):
+        raise NoPermission("a page of another site may not change anything", hint=OWN_PAGES)
+
+
+def _has_token(headers: Mapping[str, str]) -> bool:
+    return headers.get("Authorization", "").partition(" ")[0].lower() == "bearer"
 
 
 def _same(origin: str, host: str) -> bool:

@@ -11,10 +11,15 @@ from kourou.operations.catalogue import Right
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The caller: the name of its token; without tokens every caller is "anybody"."""
+    """The caller: the name of its token; without tokens every caller is "anybody".
+
+    `user`: the user of the brokers who signed in; "" if nobody did. Its rights are decided by the
+    brokers, so `right` is every right.
+    """
 
     name: str
     right: Right
+    user: str = ""
 
 
 ANYBODY = Caller("anybody", Right.ADMIN)

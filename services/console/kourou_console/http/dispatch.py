@@ -4,6 +4,7 @@
                           parameters, body, handler, response
     /openapi.json /docs   its description, for programs and for people
     /healthz /readyz      for process supervision; they need no token
+    /session              sign-in and sign-out of users
     everything else       the web console's files; they need no token, the API does
 
 State: soft, the requests in progress (kourou_console.http.request_metrics).
@@ -39,7 +40,9 @@ from kourou_console.http.responses import (
     result_response,
     status_of,
 )
+from kourou_console.http.sessions import PATH as SESSION_PATH
 from kourou_console.operation import BodyKind, Operation
+from kourou_console.user_gateways import UserGateways
 
 GONE = 499
 """The status in metrics of a request whose caller disconnected."""
@@ -79,9 +82,13 @@ class HttpHandler:
         began_ns = time.perf_counter_ns()
         try:
             if path == "/v1" or path.startswith("/v1/"):
-                caller = self._access.caller(request.method, request.headers)
+                caller = await self._access.identify(request)
                 return await self._dispatch.answer(request, caller)
-            answer = self._page(request, path)
+            answer = (
+                await self._access.session(request)
+                if path == SESSION_PATH
+                else self._page(request, path)
+            )
         except KourouError as error:
             if status_of(error) in (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED):
                 self._metrics.refused["access"] += 1
@@ -111,7 +118,7 @@ def _health(trouble: str) -> web.Response:
 
 
 class Dispatch:
-    """All operations by their routes."""
+    """All operations by their routes. Those of users who signed in work with `users`."""
 
     def __init__(
         self,
@@ -119,9 +126,11 @@ class Dispatch:
         gateway: Gateway,
         metrics: RequestMetrics,
         spans: RequestSpans | None = None,
+        users: UserGateways | None = None,
     ) -> None:
         every = list(operations)
         self._gateway = gateway
+        self._users = users
         self._routes = OperationRoutes(every)
         self._readers = {one.name: Reader(one) for one in every}
         assert len(self._readers) == len(every), "two operations have the same name"
@@ -203,25 +212,42 @@ class Dispatch:
         waits = operation.stream or operation.leaves_with_caller
         self._enter(waits=waits)
         try:
-            reader = self._readers[operation.name]
-            query = query_pairs(request.rel_url.raw_query_string)
-            arguments = [self._gateway, reader.parameters(values, query)]
-            if operation.body_kind is BodyKind.NONE:
-                return await self._handled(operation, arguments, request, caller)
-            if operation.body_kind is BodyKind.JSON:
-                _require_json(request)
-            with self._bodies.of(request, operation.body_bytes_max) as body:
-                content = await body.read()
-                if operation.body_kind is not BodyKind.JSON:
-                    arguments.append(content)
-                elif len(content) <= SMALL_BYTES:
-                    arguments.append(reader.body(content))
-                else:
-                    async with self._bodies.turn():
-                        arguments.append(reader.body(content))
-                return await self._handled(operation, arguments, request, caller)
+            if not caller.user:
+                return await self._read(operation, self._gateway, values, request, caller)
+            assert self._users is not None, "users sign in"
+            async with self._users.of(caller.user) as gateway:
+                for action, resource in operation.needed:
+                    await self._users.need(caller.user, action, resource)
+                return await self._read(operation, gateway, values, request, caller)
         finally:
             self._leave(waits=waits)
+
+    async def _read(
+        self,
+        operation: Operation,
+        gateway: Gateway,
+        values: Sequence[str],
+        request: web.BaseRequest,
+        caller: Caller,
+    ) -> web.StreamResponse:
+        """Read parameters and body, and respond."""
+        reader = self._readers[operation.name]
+        query = query_pairs(request.rel_url.raw_query_string)
+        arguments = [gateway, reader.parameters(values, query)]
+        if operation.body_kind is BodyKind.NONE:
+            return await self._handled(operation, arguments, request, caller)
+        if operation.body_kind is BodyKind.JSON:
+            _require_json(request)
+        with self._bodies.of(request, operation.body_bytes_max) as body:
+            content = await body.read()
+            if operation.body_kind is not BodyKind.JSON:
+                arguments.append(content)
+            elif len(content) <= SMALL_BYTES:
+                arguments.append(reader.body(content))
+            else:
+                async with self._bodies.turn():
+                    arguments.append(reader.body(content))
+            return await self._handled(operation, arguments, request, caller)
 
     def _enter(self, *, waits: bool) -> None:
         """Count a request in progress, or reject it. Raises Busy."""

@@ -74,12 +74,20 @@ ERRORS = {
 }
 
 
-def described(operations: Sequence[Operation], *, tokens: bool = True) -> dict[str, Any]:
-    """The whole document."""
+def described(
+    operations: Sequence[Operation], *, tokens: bool = True, users: bool = False
+) -> dict[str, Any]:
+    """The whole document. Calls need a token (`tokens`), or a user and its secret (`users`)."""
+    schemes: dict[str, Any] = {}
+    if tokens:
+        schemes["token"] = {"type": "http", "scheme": "bearer"}
+    if users:
+        schemes["user"] = {"type": "http", "scheme": "basic"}
     schemas = _Schemas(operations)
     paths: dict[str, dict[str, Any]] = {}
     for one in operations:
-        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, schemas, tokens=tokens)
+        methods = paths.setdefault(one.path, {})
+        methods[one.method.lower()] = _operation(one, schemas, tokens=bool(schemes))
     found: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {
@@ -91,22 +99,20 @@ def described(operations: Sequence[Operation], *, tokens: bool = True) -> dict[s
         "paths": paths,
         "components": {"schemas": schemas.components},
     }
-    if tokens:
-        found["components"]["securitySchemes"] = {
-            "token": {"type": "http", "scheme": "bearer"},
-        }
-        found["security"] = [{"token": []}]
+    if schemes:
+        found["components"]["securitySchemes"] = schemes
+        found["security"] = [{name: []} for name in schemes]
     return found
 
 
 def description_pages(
-    operations: Sequence[Operation], *, tokens: bool
+    operations: Sequence[Operation], *, tokens: bool, users: bool = False
 ) -> Mapping[str, Callable[[], Page]]:
     """`/openapi.json` and `/docs`; generated at the first request, because it takes a while."""
 
     @cache
     def document() -> dict[str, Any]:
-        return described(operations, tokens=tokens)
+        return described(operations, tokens=tokens, users=users)
 
     @cache
     def description() -> Page:

@@ -58,10 +58,18 @@ class HttpError(Rejected):
     """An error with an HTTP status of its own: too large, wrong media type, and so on."""
 
     def __init__(
-        self, status: HTTPStatus, message: str, *, hint: str = "", allow: str = ""
+        self,
+        status: HTTPStatus,
+        message: str,
+        *,
+        hint: str = "",
+        allow: str = "",
+        challenge: str = 'Bearer realm="kourou"',
     ) -> None:
         super().__init__(message, hint=hint)
         self.status = status
+        #: The header WWW-Authenticate of a 401.
+        self.challenge = challenge
         #: The header Allow of a 405.
         self.allow = allow
 
@@ -196,7 +204,7 @@ def error_response(error: BaseException) -> web.Response:
         if error.allow:
             headers["Allow"] = error.allow
         if error.status is HTTPStatus.UNAUTHORIZED:
-            headers["WWW-Authenticate"] = 'Bearer realm="kourou"'
+            headers["WWW-Authenticate"] = error.challenge
     return web.Response(status=problem.status, body=_encode(problem), headers=headers)
 
 

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from itertools import count
 
+from kourou.access.model import Action
 from kourou.client.filters.expressions import Sql, Wanted, says
 from kourou.client.filters.python_filter import Filter
 from kourou.client.session.io_thread import background
@@ -117,6 +118,7 @@ class Leases:
         self.clock = gateway.clock
         self.tokens = LeaseTokens()
         self._client = gateway.client
+        self._gateway = gateway
         self._ordinals = count(1)
         self._members: dict[str, GroupMember] = {}
         self._by_ordinal: dict[int, GroupMember] = {}
@@ -135,6 +137,11 @@ class Leases:
         self._members.clear()
         self._by_ordinal.clear()
         await asyncio.gather(*(member.leave() for member in members))
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a group is joined."""
+        return bool(self._members)
 
     def __iter__(self) -> Iterator[GroupMember]:
         return iter(sorted(self._members.values(), key=lambda one: one.group))
@@ -261,6 +268,9 @@ class Leases:
         if sum(len(one.topics) for one in self._members.values()) >= LEASE_TOPICS_MAX:
             raise Busy(f"this gateway consumes {LEASE_TOPICS_MAX} topics already")
         await self._client.admin.topics.route(topic)
+        # A broker refuses the heartbeat of all the user's groups if one of them is not allowed.
+        await self._gateway.need(Action.SUB, f"Group:{group}")
+        await self._gateway.need(Action.SUB, f"Topic:{topic}")
         if isinstance(wanted, Filter):
             stored = await self._client.admin.filters.list(group, wanted.name)
             if not any(stored.values()):

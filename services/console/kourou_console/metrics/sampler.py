@@ -89,6 +89,8 @@ class BrokerNow:
 class Sampler:
     """One instance for the console. `look` runs one round; `start` runs rounds periodically."""
 
+    of_console = True
+
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self.interval_ms = gateway.settings.sample_interval_ms

@@ -108,3 +108,14 @@ def test_a_folder_that_cannot_be_written_refuses_all_the_same(
     log.record(refused())
     log.close()
     assert "the audit file cannot be written" in caplog.text
+
+
+def test_a_line_names_the_console_that_sent_it(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    log.record(refused())
+    log.record(refused("till", console="console-1"))
+    log.close()
+    assert [(one.user, one.console) for one in lines(tmp_path)] == [
+        ("eve", ""),
+        ("till", "console-1"),
+    ]

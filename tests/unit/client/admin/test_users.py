@@ -305,3 +305,70 @@ async def test_no_secret_is_in_a_repr(users):
     secret = secrets.token_urlsafe()
     change = _change(secret=secret, admin=None, roles=None, kind=None, curve_keys=None, node=None)
     assert (change.secret, secret in repr(change)) == (secret, False)
+
+
+# -- consoles -------------------------------------------------------------------------------------
+
+CONSOLE = "console" + "0" * 33
+
+
+@pytest.fixture
+async def console(cluster, users):
+    """The API of a console, and a user."""
+    await users.create("till", secret=SECRET, roles=["reader"])
+    await users.create("console-1", roles=["console"], curve_keys=[CONSOLE])
+    for one in cluster.brokers.values():
+        connect_key(one, CONSOLE)
+    return users
+
+
+def connect_key(broker, key):
+    """As connect_as, with the same keys for secrets."""
+    broker.engine.peer = lambda number: Peer(number, "zmq", ("127.0.0.1", 40_000 + number), key=key)
+
+
+async def test_a_secret_has_an_id_at_each_broker(console):
+    found = await console.credential("till", SECRET)
+    assert set(found) == {"broker-a", "broker-b"}
+    assert len(set(found.values())) == 2
+    assert await console.has_credential("till", found)
+    assert not await console.has_credential("till", {"broker-a": found["broker-a"]})
+    assert not await console.has_credential("till", {})
+    for name, secret in (("till", "another-secret"), ("nobody", SECRET), ("till", "")):
+        assert await console.credential(name, secret) == {}
+
+
+async def test_one_broker_with_another_secret_is_enough_to_refuse(cluster, console):
+    found = await console.credential("till", SECRET)
+    access(cluster, "broker-b").secrets.pop("till")
+    access(cluster, "broker-b").changed(0)
+    assert await console.credential("till", SECRET) == {}
+    assert not await console.has_credential("till", found)
+
+
+async def test_brokers_without_users_or_without_a_reply_do_not_count(cluster, console):
+    [a, b] = cluster.brokers.values()
+    access(cluster, "broker-b").users.clear()
+    access(cluster, "broker-b").changed(0)
+    found = await console.credential("till", SECRET)
+    assert set(found) == {"broker-a"}
+
+    def silent(_):
+        raise Silence
+
+    b.intercept = silent
+    assert await console.has_credential("till", found)
+    a.intercept = silent
+    with pytest.raises(Exception, match="did not answer"):
+        await console.credential("till", SECRET)
+
+
+async def test_only_a_console_checks_secrets(users):
+    await users.create("till", secret=SECRET)
+    with pytest.raises(NoPermission, match="only a console of user till"):
+        await users.credential("till", SECRET)
+
+
+async def test_a_client_asks_what_it_may_itself(console):
+    answer = AccessAnswer(allowed=False, by="no policy allows it")
+    assert (await console.may("Get", "Cluster:*"))["broker-a"] == answer

@@ -20,11 +20,14 @@ from kourou.protocol.bodies.config_bodies import encode_group_config
 from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
 from kourou.protocol.messages.access import (
     AuthDeleteUser,
+    AuthListUser,
     AuthUpdateUser,
+    CheckCredential,
+    ExplainAccess,
     GetAccessStatus,
     SetAccessMode,
 )
-from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
+from kourou.protocol.messages.broker_admin import Undo, UpdateAndCreateTopic
 from kourou.protocol.messages.filter_server import PutFilter
 from kourou.protocol.messages.groups import (
     CheckClientConfig,
@@ -592,3 +595,133 @@ def test_who_acts_is_in_the_history(broker: SecuredBroker, root: Sender) -> None
     topic = UpdateAndCreateTopic(topic="new", read_queue_nums=1, write_queue_nums=1, perm=6)
     assert broker.ask(root, topic).code == Code.SUCCESS
     assert broker.events()[-1].actor == "User:root"
+
+
+# -- consoles: requests on behalf of users --------------------------------------------------------
+
+
+@pytest.fixture
+def console(broker: SecuredBroker, root: Sender) -> Sender:
+    """A console, which sends with its CURVE key."""
+    return replace(broker.create(root, "console-1", "console"), secret="")
+
+
+def test_a_request_of_a_console_is_decided_by_the_rights_of_the_user_that_it_names(
+    broker: SecuredBroker, root: Sender, console: Sender, till: Sender
+) -> None:
+    assert broker.ask(console, send_to("orders"), b"x", on_behalf_of="till").code == Code.SUCCESS
+    reply = broker.ask(console, send_to("secret"), b"x", on_behalf_of="till")
+    assert "user till has no right to Pub on Topic:secret" in reply.remark
+    assert not may(broker, console, send_to("orders"), b"x")
+    assert change(broker, root, "till", userStatus="disable").code == Code.SUCCESS
+    for _ in range(2):
+        reply = broker.ask(console, send_to("orders"), b"x", on_behalf_of="till")
+        assert (reply.code, reply.remark) == (Code.NO_PERMISSION, "user till cannot sign in")
+
+
+def test_history_and_audit_name_the_user_and_the_console(
+    broker: SecuredBroker, root: Sender, console: Sender, till: Sender
+) -> None:
+    broker.allow(root, "till", "Topic:orders-*", "Pub", "Create")
+    made = broker.ask(console, send_to("orders-new"), b"x", on_behalf_of="till")
+    assert made.code == Code.SUCCESS
+    actors = [one.actor for one in broker.events() if one.event.aggregate == "topic/orders-new"]
+    assert actors == ["User:till through User:console-1"]
+    broker.engine.effects.clear()
+    broker.ask(console, send_to("secret"), b"x", on_behalf_of="till")
+    [noted] = [one for one in broker.engine.effects if isinstance(one, AccessRefused)]
+    assert (noted.user, noted.console, noted.need) == ("till", "console-1", "Pub on Topic:secret")
+
+
+@pytest.mark.parametrize("mode", list(AccessMode))
+def test_nobody_else_sends_on_behalf_of_a_user_in_any_mode(
+    broker: SecuredBroker, root: Sender, till: Sender, mode: AccessMode
+) -> None:
+    """Not even an administrator, whose rights are enough."""
+    assert broker.ask(root, SetAccessMode(mode=mode)).code == Code.SUCCESS
+    for sender in (till, root):
+        by_key = replace(sender, secret="")
+        reply = broker.ask(by_key, send_to("orders"), b"x", on_behalf_of="root")
+        assert reply.code == Code.NO_PERMISSION
+        assert reply.remark == f"user {sender.user} may not send on behalf of user root"
+    assert broker.engine.stored("orders") == []
+
+
+def test_without_users_a_name_changes_nothing(broker: SecuredBroker) -> None:
+    reply = broker.ask(Sender(key="x" * 40), send_to("orders"), b"x", on_behalf_of="till")
+    assert reply.code == Code.SUCCESS
+
+
+def test_a_console_acts_only_for_people_and_services_with_its_prefix(
+    broker: SecuredBroker, root: Sender, console: Sender
+) -> None:
+    own = replace(broker.create(root, "console-2", "console:shop-"), secret="")
+    broker.create(root, "shop-till", "writer")
+    node = {"kind": "node", "node": "DefaultCluster/broker-a/1"}
+    broker.create(root, "shop-node", "writer", **node)
+    broker.create(root, "shop-console", "writer", "console")
+    for name, expected in (
+        ("shop-till", True),
+        ("shop-node", False),
+        ("shop-console", False),
+        ("shop-nobody", False),
+        ("root", False),
+        ("anonymous", False),
+    ):
+        reply = broker.ask(own, send_to("orders"), b"x", on_behalf_of=name)
+        assert (reply.code == Code.SUCCESS) is expected, name
+    assert broker.ask(console, send_to("orders"), b"x", on_behalf_of="root").code == Code.SUCCESS
+    assert change(broker, root, "console-2", roles=[]).code == Code.SUCCESS
+    assert (
+        "may not send on behalf"
+        in broker.ask(own, send_to("orders"), b"x", on_behalf_of="shop-till").remark
+    )
+
+
+def test_a_console_sends_nothing_about_users_even_for_an_administrator(
+    broker: SecuredBroker, root: Sender, console: Sender
+) -> None:
+    for request, *body in (
+        (AuthListUser(),),
+        (AuthUpdateUser(username="till"), b"{}"),
+        (SetAccessMode(mode="off"),),
+        (ExplainAccess(username="root", action="Pub", resource="Topic:orders"),),
+        (CheckCredential(username="root"), b"{}"),
+    ):
+        reply = broker.ask(console, request, *body, on_behalf_of="root")
+        assert reply.code == Code.NO_PERMISSION, request
+    put = next(one for one in broker.events()[::-1] if one.event.type == "UserPut")
+    reply = broker.ask(console, Undo(offset=put.offset, force=True), on_behalf_of="root")
+    assert reply.remark.startswith("a console does not change users")
+
+
+def test_the_address_of_a_console_is_not_that_of_its_users(
+    broker: SecuredBroker, root: Sender, console: Sender
+) -> None:
+    """What is allowed from a network is not, and what is denied is."""
+    inside = replace(console, source="10.1.1.1")
+    broker.create(root, "till")
+    broker.allow(root, "till", "Topic:orders", "Pub", networks=("10.0.0.0/8",))
+    reply = broker.ask(inside, send_to("orders"), b"x", on_behalf_of="till")
+    assert reply.code == Code.NO_PERMISSION
+    broker.create(root, "fox", "writer")
+    broker.allow(root, "fox", "Topic:orders", "Pub", networks=("192.0.2.0/24",), effect="deny")
+    reply = broker.ask(inside, send_to("orders"), b"x", on_behalf_of="fox")
+    assert "policy fox/Topic:orders/deny" in reply.remark
+
+
+def test_half_messages_are_shown_to_a_console_of_a_user_who_may_send(
+    broker: SecuredBroker, root: Sender, console: Sender, till: Sender
+) -> None:
+    broker.create(root, "stranger", "reader")
+    broker.allow(root, "till", "Topic:orders", "Pub", "Sub", networks=("127.0.0.0/8",))
+    for name in ("stranger", "till"):
+        beat = encode_heartbeat(HeartbeatBody(name, ("p",)))
+        assert broker.ask(console, HeartBeat(), beat, on_behalf_of=name).code == Code.SUCCESS
+    parts = broker.engine.core.parts
+    members = {one.user: one for one in parts.context.members.producers("p")}
+    now = broker.engine.wall_ms
+    assert not parts.access_gate.may_know(members["stranger"], "orders", now)
+    assert not parts.access_gate.may_know(members["till"], "orders", now)
+    broker.allow(root, "till", "Topic:orders", "Pub")
+    assert parts.access_gate.may_know(members["till"], "orders", now)

@@ -31,6 +31,7 @@ from kourou.protocol.messages.access import (
     AuthListUser,
     AuthUpdateAcl,
     AuthUpdateUser,
+    CheckCredential,
     ExplainAccess,
     GetAccessStatus,
     SetAccessMode,
@@ -439,6 +440,95 @@ def test_why_a_user_may_do_something_or_not(broker: SecuredBroker, root: Sender)
     ):
         request = ExplainAccess(username="till", action=action, resource=resource, source=source)
         assert ask(broker, by_key, request).code == Code.SYSTEM_ERROR
+
+
+def test_every_user_may_ask_about_itself(broker: SecuredBroker, root: Sender) -> None:
+    till = replace(broker.create(root, "till", "viewer"), secret="")
+    console = replace(broker.create(root, "console-1", "console"), secret="")
+
+    def may(sender: Sender, action: str, resource: str, **how: str) -> bool:
+        request = ExplainAccess(username="", action=action, resource=resource)
+        return bool(header_of(broker.ask(sender, request, **how)).allowed)
+
+    for sender, how in ((till, {}), (console, {"on_behalf_of": "till"})):
+        assert may(sender, "Sub", "Topic:*", **how)
+        assert not may(sender, "Pub", "Topic:*", **how)
+    assert broker.allow(root, "till", "Topic:secret", "Sub", effect=Effect.DENY).code == 0
+    assert not may(till, "Sub", "Topic:*")
+    assert may(till, "Get", "Cluster:*")
+    assert not may(console, "Get", "Cluster:*")
+    assert ask(broker, replace(root, secret=""), SetAccessMode(mode="observe")).code == 0
+    assert may(till, "Pub", "Topic:orders")
+
+
+def test_without_users_everybody_may_do_everything(broker: SecuredBroker) -> None:
+    request = ExplainAccess(username="", action="Pub", resource="Topic:orders")
+    assert header_of(broker.ask(ANYBODY, request)).allowed
+
+
+# -- secrets at a console -------------------------------------------------------------------------
+
+
+def checked(broker: SecuredBroker, sender: Sender, name: str, **fields: str) -> tuple[bool, str]:
+    """Whether a secret, or an id, is valid, and the id."""
+    secret = fields.pop("secret", "")
+    body = msgspec.json.encode({"password": secret})
+    reply = broker.ask(sender, CheckCredential(username=name, **fields), body)
+    assert reply.code == Code.SUCCESS, reply.remark
+    header = header_of(reply)
+    assert header.has_users
+    return header.valid, header.credential
+
+
+def test_a_console_checks_secrets(broker: SecuredBroker, root: Sender) -> None:
+    console = replace(broker.create(root, "console-1", "console"), secret="")
+    till = broker.create(root, "till")
+    valid, credential = checked(broker, console, "till", secret=till.secret)
+    assert valid
+    assert credential
+    assert till.secret not in credential
+    nothing = (False, "")
+    assert checked(broker, console, "till", secret="another-secret") == nothing
+    assert checked(broker, console, "nobody", secret=till.secret) == nothing
+    assert checked(broker, console, "till") == nothing
+    assert checked(broker, console, "till", credential=credential) == (True, credential)
+    assert checked(broker, console, "till", credential="none") == nothing
+    assert checked(broker, console, "nobody", credential=credential) == nothing
+
+
+def test_what_ends_a_credential(broker: SecuredBroker, root: Sender) -> None:
+    console = replace(broker.create(root, "console-1", "console"), secret="")
+    for name, change in (
+        ("disabled", {"userStatus": "disable"}),
+        ("renewed", {"password": "another-secret"}),
+        ("console-2", {"roles": ["console"]}),
+        ("node", {"kind": "node", "node": "c/b/0"}),
+    ):
+        made = broker.create(root, name)
+        valid, credential = checked(broker, console, name, secret=made.secret)
+        assert valid
+        assert ask(broker, root, AuthUpdateUser(username=name), **change).code == Code.SUCCESS
+        assert checked(broker, console, name, credential=credential) == (False, ""), name
+    made = broker.create(root, "deleted")
+    _, credential = checked(broker, console, "deleted", secret=made.secret)
+    assert ask(broker, root, AuthDeleteUser(username="deleted")).code == Code.SUCCESS
+    assert checked(broker, console, "deleted", credential=credential) == (False, "")
+
+
+@pytest.mark.parametrize("mode", ["off", "observe", "enforce"])
+def test_nobody_else_checks_secrets(broker: SecuredBroker, root: Sender, mode: str) -> None:
+    own = replace(broker.create(root, "console-1", "console:shop-"), secret="")
+    assert ask(broker, root, SetAccessMode(mode=mode)).code == Code.SUCCESS
+    body = msgspec.json.encode({"password": root.secret})
+    for sender in (replace(root, secret=""), ANYBODY, own):
+        reply = broker.ask(sender, CheckCredential(username="root"), body)
+        assert reply.code == Code.NO_PERMISSION
+        assert reply.remark == "only a console of user root may send it"
+
+
+def test_a_broker_without_users_says_so(broker: SecuredBroker) -> None:
+    header = header_of(broker.ask(ANYBODY, CheckCredential(username="till"), b"{}"))
+    assert (header.valid, header.has_users) == (False, False)
 
 
 def test_the_mode_is_one_of_three(broker: SecuredBroker, root: Sender) -> None:

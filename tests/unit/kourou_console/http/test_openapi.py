@@ -46,6 +46,9 @@ def test_it_is_valid(document):
     whole = json.loads(msgspec.json.encode(described(OPERATIONS, tokens=True)))
     validate(whole, cls=OpenAPIV31SpecValidator)
     assert whole["security"] == [{"token": []}]
+    both = json.loads(msgspec.json.encode(described(OPERATIONS, tokens=True, users=True)))
+    validate(both, cls=OpenAPIV31SpecValidator)
+    assert both["security"] == [{"token": []}, {"user": []}]
 
 
 def test_every_operation_is_there_once(document):

@@ -43,6 +43,7 @@ from kourou.protocol.wire.frames import (
     decode_request,
     encode_reply,
     encode_request,
+    name_user,
     patch_deadline,
 )
 
@@ -342,3 +343,52 @@ def test_deep_nesting_in_an_unknown_field_is_an_error_of_ours():
     header = b"\x83\xa1x" + b"\x91" * 60_000 + b"\xc0" + b"\xa5topic\xa1t\xa7queueId\x01"
     with pytest.raises(BadRequest):
         decode_request(decode_frame([raw(30, header)]))
+
+
+# -- on behalf of a user --------------------------------------------------------------------------
+
+
+@given(st.text(min_size=1, max_size=64).filter(lambda name: max(name) < "\ud800"))
+def test_a_frame_names_the_user_on_whose_behalf_it_is_sent(name):
+    head = encode_request(PULL, correlation=7, deadline_ms=9, trace=TRACE, kind=FrameKind.ONEWAY)
+    plain, frame = decode_frame([head]), decode_frame([name_user(head, name), b"body"])
+    assert (plain.on_behalf_of, frame.on_behalf_of) == ("", name)
+    assert decode_request(frame) == PULL
+    assert (frame.kind, frame.correlation, frame.deadline_ms, frame.trace, frame.body) == (
+        *(FrameKind.ONEWAY, 7, 9, TRACE),
+        [b"body"],
+    )
+
+
+def test_another_deadline_keeps_the_user():
+    head = name_user(encode_request(PULL, correlation=7, deadline_ms=9), "till")
+    frame = decode_frame([patch_deadline(head, 5)])
+    assert (frame.deadline_ms, frame.on_behalf_of) == (5, "till")
+
+
+def test_a_receiver_that_does_not_know_the_flag_refuses_the_header():
+    """It must not take the request for one of the console itself."""
+    head = bytearray(name_user(encode_request(PULL, correlation=7, deadline_ms=9), "till"))
+    head[3] = 0
+    with pytest.raises(BadRequest):
+        decode_request(decode_frame([bytes(head)]))
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"",
+        b"\x00",
+        b"\x00\x00\x80",  # no name
+        b"\x00\x04till",  # no header
+        b"\x00\x05till",
+        b"\xff\xfftill\x80",
+        b"\x01\x01" + bytes(257) + b"\x80",  # longer than any name
+        b"\x00\x01\xff\x80",  # not UTF-8
+    ],
+)
+def test_a_frame_that_names_no_user_is_no_frame(rest):
+    head = bytearray(raw(11, b"\x80"))
+    head[3] = 1
+    with pytest.raises(DecodeError):
+        decode_frame([bytes(head[:PREFIX_BYTES]) + rest])

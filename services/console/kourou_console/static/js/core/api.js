@@ -1,4 +1,4 @@
-// Calls of the API under /v1, and their errors.
+// Calls of the API under /v1 and of /session, and their errors.
 
 import { EventParser } from "./sse.js";
 import { session } from "./session.js";
@@ -58,6 +58,7 @@ export async function events(path, query, handle, signal) {
 async function request(method, path, { query = {}, body, headers = {}, signal } = {}) {
   const sent = { Accept: "application/json" };
   if (session.token) sent.Authorization = `Bearer ${session.token}`;
+  else if (method !== "GET") sent["Csrf-Token"] = await forChanges();
   Object.assign(sent, headers);
   if (body !== undefined) sent["Content-Type"] = "application/json";
   let response;
@@ -79,9 +80,17 @@ async function request(method, path, { query = {}, body, headers = {}, signal } 
   }
   if (!response.ok) {
     if (response.status === 401) session.refused();
+    // Another tab may have signed in again.
+    if (response.status === 403 && method !== "GET") session.csrf = null;
     throw new Problem({ ...(await said(response)), status: response.status });
   }
   return response;
+}
+
+/** The value of the header that changes need; empty where nobody is signed in. */
+async function forChanges() {
+  if (session.csrf === null) session.csrf = (await call("GET", "/session")).csrf || "";
+  return session.csrf;
 }
 
 async function said(response) {

@@ -1,4 +1,4 @@
-// The state of this browser tab: token, colour scheme, refresh interval. Soft.
+// The state of this browser tab: credentials, colour scheme, refresh interval. Soft.
 
 const TOKEN = "kourou.token";
 const THEME = "kourou.theme";
@@ -12,7 +12,9 @@ function changed() {
 
 export const session = {
   token: sessionStorage.getItem(TOKEN) || "",
-  /** The server requires a token, and none is set. */
+  /** What changes by a signed-in user have to carry; null: not asked yet, "": nothing. */
+  csrf: null,
+  /** The server requires credentials, and there are none. */
   locked: false,
   theme: localStorage.getItem(THEME) || "auto",
   every_s: Number(localStorage.getItem(EVERY) ?? 10),
@@ -30,8 +32,17 @@ export const session = {
     changed();
   },
 
+  /** A user has signed in: the browser has a cookie, which no script can read. */
+  entered(csrf) {
+    this.csrf = csrf;
+    this.locked = false;
+    changed();
+  },
+
   logout() {
     this.token = "";
+    this.csrf = null;
+    this.locked = true;
     sessionStorage.removeItem(TOKEN);
     changed();
   },

@@ -1,5 +1,6 @@
 // The bar at the top of every page: message search, refresh interval, colours, the caller.
 
+import { call } from "../core/api.js";
 import { html, useState } from "../core/dom.js";
 import { useAsk, useSession } from "../core/hooks.js";
 import { go } from "../core/route.js";
@@ -44,7 +45,7 @@ export function Bar({ menu, setMenu }) {
         value=${session.theme}
         choose=${(value) => session.setTheme(value)}
       />
-      <${Who} key=${session.token} />
+      <${Who} key=${`${session.token}${session.csrf}`} />
     </div>
   </header>`;
 }
@@ -81,8 +82,12 @@ function Who() {
   const session = useSession();
   const { answer } = useAsk("/v1/me", {}, {}, { live: false });
   if (!answer?.token_required || session.locked) return null;
+  const leave = async () => {
+    if (!session.token) await call("DELETE", "/session").catch(() => null);
+    session.logout();
+  };
   return html`<span class="small quiet wide" title=${`May ${answer.rights.join(", ")}`}
       >${answer.name}</span
     >
-    <button type="button" class="plain compact" onClick=${() => session.logout()}>Log out</button>`;
+    <button type="button" class="plain compact" onClick=${leave}>Log out</button>`;
 }

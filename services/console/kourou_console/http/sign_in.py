@@ -1,0 +1,300 @@
+"""Users of the brokers at this console: who proves a secret is that user.
+
+    Authorization: Basic base64(USER:SECRET)        programs, with each request
+    the cookie of a session                         pages (kourou_console.http.sessions)
+
+Brokers check the secret; the console keeps only a keyed digest of it. A user who was checked less
+than FRESH_MS ago is served at once, one whose check is older than STALE_MS waits for the next. In
+between the check runs while the request is served: brokers decide each request anyway, so a
+disabled user gets nothing, and another secret ends what began with the former one.
+
+Wrong secrets delay the next attempt, for the same user and from the same network: ATTEMPTS_FREE are
+free, then 2, 4, 8 ... s, up to 15 minutes. An attempt counts from its start, so that parallel ones
+are delayed, too. Who is signed in is not delayed. A loopback address is no network: behind a proxy
+all callers have it.
+
+State: soft, bounded: users with the digests of their secrets, and failed attempts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import ipaddress
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Protocol
+
+from kourou.errors import NoPermission, Throttled
+from kourou.model.limits import (
+    GATEWAY_ATTEMPTS_MAX,
+    GATEWAY_SIGN_INS_AT_ONCE_MAX,
+    GATEWAY_SIGN_INS_MAX,
+    SECRET_LENGTH_MAX,
+    USER_NAME_LENGTH_MAX,
+)
+from kourou.operations.catalogue import Right
+from kourou_console.http.call import Caller
+from kourou_console.http.responses import Busy, HttpError
+
+FRESH_MS = 1_000
+STALE_MS = 10_000
+IDLE_MS = 1_800_000
+
+ATTEMPTS_FREE = 5
+FIRST_WAIT_MS = 2_000
+LONGEST_WAIT_MS = 900_000
+FORGET_MS = 3_600_000
+"""Failed attempts count for so long after the last one."""
+
+WRONG = "unknown user or wrong secret"
+_log = logging.getLogger("kourou.console.access")
+
+
+class _WrongSecret(Exception):
+    """The user does not exist, may not sign in, or has another secret."""
+
+
+class CredentialCheck(Protocol):
+    """What brokers say about secrets; kourou.client.admin.users.UsersApi has it."""
+
+    async def credential(self, name: str, secret: str) -> Mapping[str, str]:
+        """The id of the secret at each broker; empty if it is wrong."""
+        ...
+
+    async def has_credential(self, name: str, credential: Mapping[str, str]) -> bool:
+        """Whether the user may still sign in, and still has that secret."""
+        ...
+
+
+@dataclass(slots=True)
+class SignedIn:
+    """A user who proved a secret; times are monotonic ms."""
+
+    user: str
+    credential: Mapping[str, str]
+    checked_ms: int
+    used_ms: int
+    ended: bool = False
+    check: asyncio.Task[None] | None = None
+
+    @property
+    def caller(self) -> Caller:
+        """The user as the caller of a request: brokers decide its rights."""
+        return Caller(self.user, Right.ADMIN, self.user)
+
+
+@dataclass(slots=True)
+class _Failures:
+    count: int = 0
+    last_ms: int = 0
+    until_ms: int = 0
+
+
+class Attempts:
+    """Delays attempts after failed ones, by keys: a user, a network."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._failures: OrderedDict[str, _Failures] = OrderedDict()
+
+    def begin(self, keys: tuple[str, ...]) -> None:
+        """Count an attempt as failed until it succeeds. Raises Throttled if it comes too early."""
+        now_ms = self._now_ms()
+        for key in keys:
+            one = self._failures.get(key)
+            if one is not None and one.last_ms + FORGET_MS <= now_ms:
+                del self._failures[key]
+            elif one is not None and one.until_ms > now_ms:
+                raise Throttled(
+                    "too many attempts with a wrong secret", retry_after_ms=one.until_ms - now_ms
+                )
+        for key in keys:
+            one = self._failures.pop(key, None) or _Failures()
+            one.count += 1
+            one.last_ms = now_ms
+            one.until_ms = now_ms + _wait_ms(one.count)
+            self._failures[key] = one
+        while len(self._failures) > GATEWAY_ATTEMPTS_MAX:
+            self._failures.popitem(last=False)
+
+    def undo(self, keys: tuple[str, ...]) -> None:
+        """Take back an attempt whose secret was not wrong; former failures still count."""
+        for key in keys:
+            one = self._failures.get(key)
+            if one is not None:
+                one.count -= 1
+                one.until_ms = 0
+                if one.count <= 0:
+                    del self._failures[key]
+
+    def forgive(self, key: str) -> None:
+        """Forget the failures of a user who proved the secret."""
+        self._failures.pop(key, None)
+
+
+def _wait_ms(failures: int) -> int:
+    beyond = failures - ATTEMPTS_FREE
+    return 0 if beyond < 0 else min(FIRST_WAIT_MS << min(beyond, 16), LONGEST_WAIT_MS)
+
+
+class SignIns:
+    """The users who are signed in. `now_ms` is monotonic. Used on one event loop."""
+
+    def __init__(self, brokers: CredentialCheck, now_ms: Callable[[], int]) -> None:
+        self._brokers = brokers
+        self._now_ms = now_ms
+        self._attempts = Attempts(now_ms)
+        self._key = secrets.token_bytes(32)
+        self._by_secret: OrderedDict[bytes, SignedIn] = OrderedDict()
+        self._proving: dict[bytes, asyncio.Task[SignedIn]] = {}
+
+    async def by_basic(self, headers: Mapping[str, str], source: str) -> SignedIn:
+        """The user of a request from an IP address, with its secret in the header Authorization.
+
+        Raises HttpError (401), Throttled, Busy, or what keeps brokers from an answer.
+        """
+        scheme, _, given = headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "basic":
+            raise unauthorized(headers, "sign in as a user of the brokers")
+        try:
+            user, secret = _basic(given)
+        except _WrongSecret:
+            raise unauthorized(headers, WRONG) from None
+        key = self._digest(user, secret)
+        one = self._by_secret.get(key)
+        if one is None or not await self.stands(one):
+            one = await self.prove(user, secret, headers, source)
+        one.used_ms = self._now_ms()
+        self._by_secret[key] = one
+        self._by_secret.move_to_end(key)
+        while len(self._by_secret) > GATEWAY_SIGN_INS_MAX:
+            self._by_secret.popitem(last=False)
+        return one
+
+    async def prove(
+        self, user: str, secret: str, headers: Mapping[str, str], source: str
+    ) -> SignedIn:
+        """Let the brokers check a secret. Raises as `by_basic`."""
+        key = self._digest(user, secret)
+        proving = self._proving.get(key)
+        if proving is None:  # concurrent requests are one attempt
+            if len(self._proving) >= GATEWAY_SIGN_INS_AT_ONCE_MAX:
+                raise Busy(
+                    f"{GATEWAY_SIGN_INS_AT_ONCE_MAX} users are signing in already, the maximum"
+                )
+            proving = asyncio.ensure_future(self._prove(user, secret, source))
+            self._proving[key] = proving
+            proving.add_done_callback(partial(self._proved, key))
+        try:
+            found: SignedIn = await _result(proving)
+        except _WrongSecret:
+            raise unauthorized(headers, WRONG) from None
+        return found
+
+    def _proved(self, key: bytes, task: asyncio.Task[SignedIn]) -> None:
+        self._proving.pop(key, None)
+        _retrieved(task)
+
+    def _digest(self, user: str, secret: str) -> bytes:
+        text = f"{user}\0{secret}".encode("utf-8", "surrogateescape")
+        return hashlib.blake2b(text, key=self._key, digest_size=32).digest()
+
+    async def _prove(self, user: str, secret: str, source: str) -> SignedIn:
+        """Raises _WrongSecret if it is wrong."""
+        named = f"user {user}"
+        keys = (named, *_network(source))
+        self._attempts.begin(keys)
+        now_ms = self._now_ms()
+        try:
+            found = await self._brokers.credential(user, secret)
+        except NoPermission as error:
+            _log.warning("user %r cannot sign in here: %s", user, error)
+            raise _WrongSecret from error
+        except BaseException:
+            self._attempts.undo(keys)
+            raise
+        if not found:
+            _log.warning("wrong secret for user %r from %s", user, source)
+            raise _WrongSecret
+        self._attempts.undo(keys)
+        self._attempts.forgive(named)
+        return SignedIn(user, dict(found), now_ms, now_ms)
+
+    async def stands(self, one: SignedIn) -> bool:
+        """Whether a user is still signed in. Raises what keeps all brokers from an answer."""
+        now_ms = self._now_ms()
+        age_ms = now_ms - one.checked_ms
+        if one.ended or now_ms - one.used_ms >= IDLE_MS:
+            return False
+        if age_ms >= FRESH_MS and one.check is None:
+            one.check = asyncio.ensure_future(self._check(one))
+            one.check.add_done_callback(_retrieved)
+        if age_ms >= STALE_MS and one.check is not None:
+            await _result(one.check)
+        return not one.ended
+
+    async def _check(self, one: SignedIn) -> None:
+        now_ms = self._now_ms()
+        try:
+            if await self._brokers.has_credential(one.user, one.credential):
+                one.checked_ms = now_ms
+            else:
+                one.ended = True
+        except NoPermission:
+            one.ended = True
+        finally:
+            one.check = None
+
+
+async def _result(task: asyncio.Task[Any]) -> Any:
+    """The result of a task that others wait for, too: it outlives this caller."""
+    return await asyncio.shield(task)
+
+
+def _retrieved(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()  # whoever waits for it gets it
+
+
+def _basic(given: str) -> tuple[str, str]:
+    """User and secret. Raises _WrongSecret if these cannot be any."""
+    try:
+        text = base64.b64decode(given.strip(), validate=True).decode()
+    except (binascii.Error, ValueError):
+        raise _WrongSecret from None
+    user, _, secret = text.partition(":")
+    if not 0 < len(user) <= USER_NAME_LENGTH_MAX or not 0 < len(secret) <= SECRET_LENGTH_MAX:
+        raise _WrongSecret
+    return user, secret
+
+
+def _network(source: str) -> tuple[str, ...]:
+    """The /24 or /64 network of an address, if it tells callers apart."""
+    try:
+        address = ipaddress.ip_address(source)
+    except ValueError:
+        return ()
+    address = getattr(address, "ipv4_mapped", None) or address
+    if address.is_loopback:
+        return ()
+    bits = 24 if address.version == 4 else 64
+    return (str(ipaddress.ip_network((address, bits), strict=False)),)
+
+
+def unauthorized(headers: Mapping[str, str], text: str) -> HttpError:
+    """401. A browser that is asked for Basic would ask the person by itself, and remember."""
+    is_page = "Sec-Fetch-Site" in headers
+    return HttpError(
+        HTTPStatus.UNAUTHORIZED,
+        text,
+        hint="user and secret: curl -u USER:SECRET",
+        challenge='Session realm="kourou"' if is_page else 'Basic realm="kourou", charset="UTF-8"',
+    )

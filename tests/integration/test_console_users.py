@@ -1,0 +1,301 @@
+"""Users of the brokers at a console: each may do there what it may do anywhere, and no more.
+
+A name server, a broker and a console as processes that know one another by CURVE keys. The console
+has the role console, and may read the cluster's figures for its samples.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Iterator
+from http.cookies import SimpleCookie
+from pathlib import Path
+
+import pytest
+
+from kourou import Client, ClientSettings
+from kourou.errors import NoPermission
+from kourou.service.local_cluster import ClusterSettings, LocalCluster
+from kourou.service.secret_keys import new_key_line
+from kourou.transport.curve_keys import make_pair, read_pair
+from kourou_console.http.sign_in import ATTEMPTS_FREE
+from kourou_console.operation import Operation
+from kourou_console.operations import OPERATIONS
+from kourou_rigs.console import HttpAnswer, HttpClient
+
+PAIRS = ("server", "console", "ops", "app")
+READER, TILL, BILLING, NOBODY = "reader-1", "till", "billing", "nobody"
+PATH_VALUES = {
+    "topic": "orders-a",
+    "group": "billing",
+    "broker": "broker-a",
+    "queue": "0",
+    "id": "7F000001000027100000000000FFFFFF",
+    "name": "late",
+    "client": "c",
+    "table": "t",
+    "namespace": "n",
+    "key": "k",
+    "lease": "l",
+    "transaction_id": "t",
+}
+
+
+def secret_of(name: str) -> str:
+    return f"the-secret-of-{name}"
+
+
+class Secured:
+    """The cluster, its clients and its HTTP callers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in PAIRS:
+            make_pair(folder / "keys" / name, name, ["127.0.0.1"] if name == "server" else [])
+        access_keys, first = folder / "access.keys", folder / "first-admin"
+        access_keys.touch(0o600)
+        access_keys.write_text(new_key_line("one"))
+        first.write_text(f"ops:curve:{read_pair(self.pair('ops')).public}\n")
+        server = {
+            "curveKeyFile": str(self.pair("server")),
+            "curveServerKey": str(self.servers),
+            "curveClients": "any",
+            "tcpEnable": "false",
+        }
+        broker = {"accessKeyFile": str(access_keys), "initialAdminFile": str(first)}
+        console = {
+            "curveKeyFile": str(self.pair("console")),
+            "curveServerKey": str(self.servers),
+            "signIn": "users",
+            "sampleInterval": "1000",
+        }
+        settings = ClusterSettings(
+            namesrv=server, broker={**server, **broker}, console=console, small_segments=True
+        )
+        self.cluster = LocalCluster(folder / "cluster", settings)
+        assert self.cluster.console is not None
+        self.address = str(self.cluster.console.ready["http"]).removeprefix("http://")
+
+    @property
+    def servers(self) -> Path:
+        return self.folder / "keys" / "server" / "server.key"
+
+    def pair(self, name: str) -> Path:
+        return self.folder / "keys" / name / f"{name}.key_secret"
+
+    def client(self, name: str, on_behalf_of: str = "") -> Client:
+        settings = ClientSettings(
+            curve_key_file=str(self.pair(name)),
+            curve_server_key=str(self.servers),
+            on_behalf_of=on_behalf_of,
+        )
+        return Client(self.cluster.address, settings=settings)
+
+    def http(self, user: str, secret: str = "") -> HttpCaller:
+        return HttpCaller(self.address, user, secret or secret_of(user))
+
+
+class HttpCaller(HttpClient):
+    """A program with a user and its secret."""
+
+    def __init__(self, address: str, user: str, secret: str) -> None:
+        super().__init__(address)
+        text = base64.b64encode(f"{user}:{secret}".encode()).decode()
+        self.basic = {"Authorization": f"Basic {text}"}
+
+    def request(self, method: str, path: str, **options: object) -> HttpAnswer:
+        headers = options.pop("headers", None) or self.basic
+        return super().request(method, path, headers=headers, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    made = Secured(tmp_path_factory.mktemp("secured"))
+    try:
+        asyncio.run(populate(made))
+        yield made
+    finally:
+        made.cluster.stop()
+
+
+async def populate(made: Secured) -> None:
+    """Create the users and a topic."""
+    console, app = (read_pair(made.pair(name)).public for name in ("console", "app"))
+    async with made.client("ops") as mq:
+        users = mq.admin.users
+        await users.set("ops", secret=secret_of("ops"))
+        await users.create("console-1", roles=["console", "reader"], curve_keys=[console])
+        await users.create("app", roles=["writer", "operator"], curve_keys=[app])
+        await users.create(READER, secret=secret_of(READER), roles=["reader"])
+        await users.create(NOBODY, secret=secret_of(NOBODY))
+        await users.create(TILL, secret=secret_of(TILL))
+        await users.allow(TILL, "Topic:orders-*", "Pub,Create")
+        await users.create(BILLING, secret=secret_of(BILLING))
+        await users.allow(BILLING, "Topic:orders-a", "Pub,Sub")
+        await users.allow(BILLING, "Group:billing", "Sub,Get,Create")
+        await mq.admin.topics.create("orders-a", queues=1)
+
+
+# -- who ------------------------------------------------------------------------------------------
+
+
+def test_user_and_secret_of_a_program_are_those_of_the_brokers(secured: Secured) -> None:
+    me = secured.http(TILL).get("/v1/me")
+    assert (me.status, me.json["name"], me.json["token_required"]) == (200, TILL, True)
+    nobody_said = HttpClient(secured.address).get("/v1/me")
+    assert nobody_said.status == 401
+    assert nobody_said.headers["www-authenticate"].startswith("Basic ")
+    wrong, unknown = secured.http(TILL, "guessed"), secured.http("nobody-there", "guessed")
+    answers = [one.get("/v1/me") for one in (wrong, unknown)]
+    assert [one.status for one in answers] == [401, 401]
+    assert answers[0].body == answers[1].body
+    for path in ("/healthz", "/readyz", "/", "/openapi.json"):
+        assert HttpClient(secured.address).get(path).status == 200, path
+
+
+def test_processes_of_the_cluster_do_not_sign_in(secured: Secured) -> None:
+    assert secured.http("console-1").get("/v1/me").status == 401
+
+
+async def test_a_disabled_user_and_a_former_secret_end(secured: Secured) -> None:
+    name = "guest"
+    async with secured.client("ops") as mq:
+        users = mq.admin.users
+        await users.create(name, secret=secret_of(name), roles=["writer"])
+        guest = secured.http(name)
+        path = "/v1/topics/orders-a/messages"
+        assert guest.post(path, body=b"x").status == 200
+        await users.set(name, enabled=False)
+        assert guest.post(path, body=b"x").status in (401, 403)  # at once, by the broker
+        while guest.get("/v1/me").status == 200:  # by the console, within a second
+            pass
+        await users.set(name, enabled=True, secret="a-renewed-secret")
+        assert guest.get("/v1/me").status == 401
+        renewed = secured.http(name, "a-renewed-secret")
+        assert renewed.post(path, body=b"x").status == 200
+
+
+def test_wrong_secrets_are_delayed(secured: Secured) -> None:
+    thief = secured.http("ops", "guessed")
+    assert [thief.get("/v1/me").status for _ in range(ATTEMPTS_FREE)] == [401] * ATTEMPTS_FREE
+    delayed = thief.get("/v1/me")
+    assert (delayed.status, int(delayed.headers["retry-after"])) == (429, 2)
+    assert secured.http(TILL).get("/v1/me").status == 200
+
+
+# -- what -----------------------------------------------------------------------------------------
+
+
+async def test_what_a_writer_does_is_the_writers(secured: Secured) -> None:
+    till = secured.http(TILL)
+    sent = till.post("/v1/topics/orders-new/messages", body=b"two coffees")
+    assert sent.status == 200, sent.text
+    refused = till.post("/v1/topics/bills/messages", body=b"x")
+    assert refused.status == 403
+    assert "user till has no right to" in refused.json["detail"]
+    async with secured.client("ops") as mq:
+        page = await mq.admin.history.of("topic/orders-new")
+        assert {one.actor for one in page.decisions} == {"User:till through User:console-1"}
+
+
+def test_a_reader_reads_figures_and_changes_nothing(secured: Secured) -> None:
+    reader = secured.http(READER)
+    for path in ("/v1/overview", "/v1/topics", "/v1/groups", "/v1/alarms", "/v1/brokers"):
+        assert reader.get(path).status == 200, path
+    assert "orders-a" in reader.get("/v1/topics").text
+    for answer in (
+        reader.post("/v1/topics/orders-a/messages", body=b"x"),
+        reader.put("/v1/topics/orders-b", json={}),
+        reader.put("/v1/name-servers/values/shop/key", json={"value": "v"}),
+        reader.delete("/v1/topics/orders-a"),
+        reader.get("/v1/spark/tables/orders"),
+    ):
+        assert answer.status == 403, answer.text
+    topics = reader.get("/v1/topics").text
+    assert "orders-b" not in topics
+    values = reader.get("/v1/name-servers/values", query={"namespace": "shop"})
+    assert values.status != 200 or values.json["items"] == []
+
+
+@pytest.mark.parametrize("one", OPERATIONS, ids=lambda one: one.name)
+def test_a_user_without_rights_sees_and_changes_nothing(secured: Secured, one: Operation) -> None:
+    """Whatever the console knows by itself, or name servers would do for it."""
+    path = one.path
+    for name, value in PATH_VALUES.items():
+        path = path.replace(f"{{{name}}}", value)
+    assert "{" not in path
+    body = None if one.method in ("GET", "DELETE") else {}
+    options = {} if body is None else {"json": body}
+    answer = secured.http(NOBODY).request(one.method, path, **options)
+    if one.needed:
+        assert answer.status == 403, answer.text
+        return
+    assert answer.status in (200, 400, 403, 404, 409, 410, 422), (answer.status, answer.text)
+    if answer.status == 200 and one.name != "who_am_i":
+        assert not answer.json.get("items"), answer.text
+
+
+async def test_a_name_from_an_ordinary_key_is_refused(secured: Secured) -> None:
+    for name in ("app", "ops"):
+        async with secured.client(name, on_behalf_of="ops") as mq:
+            with pytest.raises(
+                NoPermission, match=f"user {name} may not send on behalf of user ops"
+            ):
+                await mq.admin.topics.create("forged")
+    async with secured.client("console", on_behalf_of=TILL) as mq:
+        with pytest.raises(NoPermission, match="user till has no right to"):
+            await mq.admin.topics.create("bills")
+
+
+def test_messages_are_leased_to_their_user(secured: Secured) -> None:
+    billing, nobody = secured.http(BILLING), secured.http(NOBODY)
+    path = "/v1/groups/billing/topics/orders-a/leases"
+    wanted = {"max": 1, "wait_ms": 10_000, "begin": "first"}
+    assert nobody.post(path, json=wanted).status == 403
+    assert secured.http(READER).post(path, json=wanted).status == 403
+    assert billing.post("/v1/topics/orders-a/messages", body=b"mine").status == 200
+    received = billing.post(path, json=wanted)
+    assert received.status == 200, received.text
+    [message] = received.json["items"]
+    assert nobody.get("/v1/leases").json["items"] == []
+    assert [one["group"] for one in billing.get("/v1/leases").json["items"]] == ["billing"]
+    assert nobody.post(f"/v1/leases/{message['lease']}/ack").status == 404
+    assert billing.post(f"/v1/leases/{message['lease']}/ack").status == 200
+
+
+# -- pages ----------------------------------------------------------------------------------------
+
+
+def test_a_session_of_a_page(secured: Secured) -> None:
+    page = HttpClient(secured.address)
+    origin = {"Origin": f"http://{secured.address}", "Sec-Fetch-Site": "same-origin"}
+
+    def enter(secret: str) -> HttpAnswer:
+        return page.post("/session", json={"user": BILLING, "secret": secret}, headers=origin)
+
+    assert page.get("/session").json["sign_in"] == "users"
+    wrong = enter("guessed")
+    assert (wrong.status, wrong.headers["www-authenticate"]) == (401, 'Session realm="kourou"')
+    entered = enter(secret_of(BILLING))
+    [cookie] = SimpleCookie(entered.headers["set-cookie"]).values()
+    with_cookie = {**origin, "Cookie": f"{cookie.key}={cookie.value}"}
+    changing = {**with_cookie, "Csrf-Token": entered.json["csrf"]}
+    send = "/v1/topics/orders-a/messages"
+    assert page.post(send, body=b"x", headers=changing).status == 200
+    assert page.post(send, body=b"x", headers=with_cookie).status == 403
+    foreign = {**changing, "Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
+    assert page.post(send, body=b"x", headers=foreign).status == 403
+    assert page.post("/v1/topics/bills/messages", body=b"x", headers=changing).status == 403
+    assert page.get("/v1/me", headers=with_cookie).json["name"] == BILLING
+    assert page.delete("/session", headers=changing).status == 204
+    assert page.get("/v1/me", headers=with_cookie).status == 401
+
+
+def test_no_log_has_a_secret(secured: Secured) -> None:
+    assert secured.http(TILL).get("/v1/me").status == 200
+    for file in secured.folder.rglob("*"):
+        if file.is_file() and file.suffix != ".key_secret":
+            content = file.read_bytes()
+            for name in (TILL, BILLING, READER):
+                assert secret_of(name).encode() not in content, file

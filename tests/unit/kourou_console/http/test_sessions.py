@@ -1,0 +1,221 @@
+"""Sessions over HTTP: the cookie, the token for changes, other sites, and how a session ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from http.cookies import Morsel, SimpleCookie
+from pathlib import Path
+
+import pytest
+
+from kourou_console.http.access import Tokens
+from kourou_console.http.sessions import SESSION_MS
+from kourou_console.http.sign_in import IDLE_MS, STALE_MS
+from kourou_rigs.console import ConsoleHere, HttpAnswer
+from kourou_rigs.console_users import HandTime, KnownSecrets, users_at
+
+GROUP = "/v1/groups/new-group"
+
+
+@pytest.fixture
+def time() -> HandTime:
+    return HandTime()
+
+
+@pytest.fixture
+def known() -> KnownSecrets:
+    return KnownSecrets({"till": "the-secret", "ops": "secret-of-ops"})
+
+
+@pytest.fixture
+def api(console: ConsoleHere, time: HandTime, known: KnownSecrets) -> Iterator[ConsoleHere]:
+    """The console with these users."""
+    with users_at(console, known, time):
+        yield console
+
+
+def begin(
+    api: ConsoleHere, user: str = "till", secret: str = "the-secret", **headers: str
+) -> HttpAnswer:
+    return api.post("/session", json={"user": user, "secret": secret}, headers=headers)
+
+
+def cookie_of(answer: HttpAnswer) -> Morsel[str]:
+    [morsel] = SimpleCookie(answer.headers["set-cookie"]).values()
+    return morsel
+
+
+def signed_in(api: ConsoleHere) -> dict[str, str]:
+    """The headers of a page whose user is signed in."""
+    answer = begin(api)
+    assert answer.status == 200, answer.text
+    cookie = cookie_of(answer)
+    return {"Cookie": f"{cookie.key}={cookie.value}", "Csrf-Token": answer.json["csrf"]}
+
+
+def test_a_session_is_the_user(api: ConsoleHere) -> None:
+    headers = signed_in(api)
+    me = api.get("/v1/me", headers=headers).json
+    assert (me["name"], me["rights"]) == ("till", ["read", "write", "admin"])
+    view = api.get("/session", headers=headers).json
+    assert view == {"sign_in": "users", "user": "till", "csrf": headers["Csrf-Token"]}
+    assert api.put(GROUP, json={}, query={"preview": "true"}, headers=headers).status == 200
+    assert api.get("/session").json == {"sign_in": "users", "user": None, "csrf": None}
+    assert api.get("/v1/me").status == 401
+
+
+def test_the_cookie_is_for_no_script_and_no_other_site(api: ConsoleHere) -> None:
+    plain = cookie_of(begin(api))
+    assert (plain.key, plain["httponly"], plain["samesite"], plain["path"]) == (
+        *("kourou-session", True, "Strict", "/"),
+    )
+    assert (plain["secure"], plain["domain"], plain["expires"]) == ("", "", "")
+    assert len(plain.value) >= 43
+    secure = cookie_of(begin(api, Origin=f"https://{api.address}"))
+    assert (secure.key, secure["secure"], secure["httponly"]) == (
+        *("__Host-kourou-session", True, True),
+    )
+
+
+def test_a_wrong_secret_begins_nothing(api: ConsoleHere) -> None:
+    answer = begin(api, secret="guessed")
+    assert (answer.status, "set-cookie" in answer.headers) == (401, False)
+    assert "the-secret" not in answer.text
+    for body in (b"{", b"{}", b'{"user": "till"}', b'{"user": "", "secret": ""}', b"x" * 5_000):
+        headers = {"Content-Type": "application/json"}
+        assert api.post("/session", body=body, headers=headers).status in (400, 401, 413)
+
+
+def test_each_sign_in_has_a_new_cookie_and_ends_the_former_one(api: ConsoleHere) -> None:
+    first = signed_in(api)
+    second = begin(api, Cookie=first["Cookie"])
+    assert cookie_of(second).value not in first["Cookie"]
+    assert api.get("/v1/me", headers=first).status == 401
+
+
+def test_a_cookie_that_the_console_did_not_make_is_nobody(api: ConsoleHere) -> None:
+    """An attacker cannot choose the session of somebody who signs in later."""
+    chosen = {"Cookie": "kourou-session=" + "a" * 43}
+    assert api.get("/v1/me", headers=chosen).status == 401
+    assert begin(api, **chosen).status == 200
+    assert api.get("/v1/me", headers=chosen).status == 401
+
+
+# -- other sites ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("token", [None, "", "0" * 64, "ä"])
+def test_a_change_needs_the_token_of_the_session(api: ConsoleHere, token: str | None) -> None:
+    headers = signed_in(api)
+    del headers["Csrf-Token"]
+    if token is not None:
+        headers["Csrf-Token"] = token
+    answer = api.put(GROUP, json={}, query={"preview": "true"}, headers=headers)
+    assert answer.status == 403
+    assert "Csrf-Token" in answer.json["detail"]
+    assert api.delete("/session", headers=headers).status == 403
+    assert api.get("/v1/me", headers=headers).status == 200
+
+
+def test_the_token_of_another_session_is_not_enough(api: ConsoleHere) -> None:
+    mine, others = signed_in(api), signed_in(api)
+    mixed = {"Cookie": mine["Cookie"], "Csrf-Token": others["Csrf-Token"]}
+    assert api.put(GROUP, json={}, query={"preview": "true"}, headers=mixed).status == 403
+
+
+def test_pages_of_other_sites_change_nothing_and_begin_no_session(api: ConsoleHere) -> None:
+    headers = signed_in(api)
+    for foreign in (
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ):
+        answer = api.put(GROUP, json={}, query={"preview": "true"}, headers=headers | foreign)
+        assert answer.status == 403, foreign
+        assert begin(api, **foreign).status == 403, foreign
+    same = {"Origin": f"http://{api.address}", "Sec-Fetch-Site": "same-origin"}
+    answer = api.put(GROUP, json={}, query={"preview": "true"}, headers=headers | same)
+    assert answer.status == 200
+
+
+def test_a_form_begins_no_session(api: ConsoleHere) -> None:
+    body = b'{"user": "till", "secret": "the-secret"}'
+    for kind in ("text/plain", "application/x-www-form-urlencoded"):
+        assert api.post("/session", body=body, headers={"Content-Type": kind}).status == 415
+
+
+# -- the end --------------------------------------------------------------------------------------
+
+
+def test_after_a_sign_out_the_cookie_is_nobody(api: ConsoleHere) -> None:
+    headers = signed_in(api)
+    answer = api.delete("/session", headers=headers)
+    assert answer.status == 204
+    assert cookie_of(answer)["max-age"] == "0"
+    assert api.get("/v1/me", headers=headers).status == 401
+    assert api.delete("/session", headers=headers).status == 204
+
+
+def test_a_session_ends_without_requests_and_after_twelve_hours(
+    api: ConsoleHere, time: HandTime
+) -> None:
+    headers = signed_in(api)
+    time.now_ms += IDLE_MS - 1
+    assert api.get("/v1/me", headers=headers).status == 200
+    time.now_ms += IDLE_MS
+    assert api.get("/v1/me", headers=headers).status == 401
+    headers = signed_in(api)
+    for _ in range(SESSION_MS // (IDLE_MS - 1)):
+        time.now_ms += IDLE_MS - 1
+        assert api.get("/v1/me", headers=headers).status == 200
+    time.now_ms += IDLE_MS - 1
+    assert api.get("/v1/me", headers=headers).status == 401
+
+
+def test_a_session_ends_with_the_secret(
+    api: ConsoleHere, time: HandTime, known: KnownSecrets
+) -> None:
+    headers = signed_in(api)
+    known.secrets["till"] = "another-secret"
+    time.now_ms += STALE_MS
+    assert api.get("/v1/me", headers=headers).status == 401
+    known.secrets["till"] = "the-secret"
+    assert api.get("/v1/me", headers=headers).status == 401
+
+
+def test_without_brokers_nobody_is_let_in_and_nobody_is_signed_out(
+    api: ConsoleHere, time: HandTime, known: KnownSecrets
+) -> None:
+    headers = signed_in(api)
+    known.silent = True
+    time.now_ms += STALE_MS
+    assert api.get("/v1/me", headers=headers).status == 503
+    known.silent = False
+    assert api.get("/v1/me", headers=headers).status == 200
+
+
+# -- tokens next to users -------------------------------------------------------------------------
+
+
+def test_tokens_work_as_before(console: ConsoleHere, known: KnownSecrets, tmp_path: Path) -> None:
+    file = tmp_path / "tokens.toml"
+    file.write_text('[[token]]\nname = "ci"\nright = "read"\ntoken = "a-token-of-some-length"\n')
+    time = HandTime()
+    bearer = {"Authorization": "Bearer a-token-of-some-length"}
+    with users_at(console, known, time, Tokens(file, time)):
+        me = console.get("/v1/me", headers=bearer).json
+        assert (me["name"], me["rights"]) == ("ci", ["read"])
+        assert console.put(GROUP, json={}, headers=bearer).status == 403
+        foreign = {**bearer, "Origin": "https://shop.example", "Sec-Fetch-Site": "cross-site"}
+        assert console.get("/v1/me", headers=foreign).status == 200
+        assert console.get("/v1/me", headers={"Authorization": "Bearer guessed"}).status == 401
+        assert console.get("/v1/me", headers=signed_in(console)).json["name"] == "till"
+
+
+# -- without users --------------------------------------------------------------------------------
+
+
+def test_a_console_without_users_says_so(console: ConsoleHere) -> None:
+    assert console.get("/session").json == {"sign_in": None, "user": None, "csrf": None}
+    assert console.post("/session", json={"user": "till", "secret": "x"}).status == 405

@@ -1,0 +1,332 @@
+"""Users of the brokers at the console: their secrets, how long a check counts, wrong secrets."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+
+import pytest
+
+from kourou.errors import NoPermission, Throttled, Unavailable
+from kourou.model.limits import GATEWAY_ATTEMPTS_MAX, GATEWAY_SIGN_INS_AT_ONCE_MAX
+from kourou.operations.catalogue import Right
+from kourou_console.http.call import Caller
+from kourou_console.http.responses import Busy, HttpError
+from kourou_console.http.sign_in import (
+    ATTEMPTS_FREE,
+    FRESH_MS,
+    IDLE_MS,
+    LONGEST_WAIT_MS,
+    STALE_MS,
+    Attempts,
+    SignIns,
+)
+
+FAR = "192.0.2.7"
+
+
+class Time:
+    """Moved by hand."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+class Brokers:
+    """Secrets by user, and what was asked."""
+
+    def __init__(self) -> None:
+        self.secrets = {"till": "the-secret", "billing": "another-one"}
+        self.asked: list[str] = []
+        self.trouble: Exception | None = None
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def credential(self, name: str, secret: str) -> dict[str, str]:
+        self.asked.append(name)
+        await self.open.wait()
+        if self.trouble is not None:
+            raise self.trouble
+        right = self.secrets.get(name) == secret
+        return {"broker-a": f"id of {secret}"} if right else {}
+
+    async def has_credential(self, name: str, credential: dict[str, str]) -> bool:
+        self.asked.append(f"{name} again")
+        await self.open.wait()
+        if self.trouble is not None:
+            raise self.trouble
+        return credential == {"broker-a": f"id of {self.secrets.get(name)}"}
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+async def brokers() -> Brokers:
+    return Brokers()
+
+
+@pytest.fixture
+async def sign_ins(brokers: Brokers, time: Time) -> SignIns:
+    return SignIns(brokers, time)
+
+
+def basic(text: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(text.encode()).decode()}
+
+
+async def caller(sign_ins: SignIns, text: str = "till:the-secret", source: str = FAR) -> Caller:
+    return (await sign_ins.by_basic(basic(text), source)).caller
+
+
+async def refused(sign_ins: SignIns, text: str = "till:guessed", source: str = FAR) -> int:
+    """The status of an attempt that fails."""
+    with pytest.raises((HttpError, Throttled)) as error:
+        await caller(sign_ins, text, source)
+    return 429 if isinstance(error.value, Throttled) else int(error.value.status)
+
+
+# -- secrets --------------------------------------------------------------------------------------
+
+
+async def test_the_right_secret_makes_a_user_of_the_caller(sign_ins, brokers) -> None:
+    expected = Caller("till", Right.ADMIN, "till")
+    assert await caller(sign_ins) == expected
+    assert await caller(sign_ins) == expected
+    assert brokers.asked == ["till"]
+
+
+@pytest.mark.parametrize(
+    "text", ["till:guessed", "nobody:the-secret", "billing:the-secret", "till:the-secret "]
+)
+async def test_a_wrong_one_is_401(sign_ins, brokers, text) -> None:
+    assert await refused(sign_ins, text) == 401
+    assert await caller(sign_ins) == Caller("till", Right.ADMIN, "till")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Authorization": "Bearer abc"},
+        {"Authorization": "Basic"},
+        {"Authorization": "Basic ***"},
+        {"Authorization": "Basic " + base64.b64encode(b"\xff:x").decode()},
+        basic("till"),
+        basic("till:"),
+        basic(":the-secret"),
+        basic("x" * 65 + ":the-secret"),
+        basic("till:" + "x" * 257),
+    ],
+)
+async def test_what_cannot_be_user_and_secret_is_not_asked_about(
+    sign_ins, brokers, headers
+) -> None:
+    with pytest.raises(HttpError) as error:
+        await sign_ins.by_basic(headers, FAR)
+    assert error.value.status == 401
+    assert brokers.asked == []
+
+
+async def test_programs_are_asked_for_basic_and_browsers_are_not(sign_ins) -> None:
+    """A browser would show a dialog of its own, and keep the secret."""
+    with pytest.raises(HttpError) as program:
+        await sign_ins.by_basic({}, FAR)
+    with pytest.raises(HttpError) as page:
+        await sign_ins.by_basic({"Sec-Fetch-Site": "same-origin"}, FAR)
+    assert program.value.challenge == 'Basic realm="kourou", charset="UTF-8"'
+    assert page.value.challenge == 'Session realm="kourou"'
+
+
+async def test_concurrent_requests_with_one_secret_are_one_attempt(sign_ins, brokers) -> None:
+    brokers.open.clear()
+    calls = [asyncio.ensure_future(caller(sign_ins)) for _ in range(20)]
+    await asyncio.sleep(0)
+    brokers.open.set()
+    assert len(set(await asyncio.gather(*calls))) == 1
+    assert brokers.asked == ["till"]
+
+
+async def test_a_caller_that_leaves_does_not_end_the_check_of_the_others(sign_ins, brokers) -> None:
+    brokers.open.clear()
+    first, second = (asyncio.ensure_future(caller(sign_ins)) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    brokers.open.set()
+    assert (await second).user == "till"
+
+
+async def test_only_so_many_secrets_are_checked_at_once(sign_ins, brokers) -> None:
+    brokers.open.clear()
+    names = [f"user-{number}:some-secret" for number in range(GATEWAY_SIGN_INS_AT_ONCE_MAX)]
+    calls = [asyncio.ensure_future(refused(sign_ins, name, "127.0.0.1")) for name in names]
+    await asyncio.sleep(0)
+    with pytest.raises(Busy):
+        await caller(sign_ins)
+    brokers.open.set()
+    assert set(await asyncio.gather(*calls)) == {401}
+    assert (await caller(sign_ins)).user == "till"
+
+
+async def test_a_console_that_is_no_console_of_the_user_says_no_more_than_401(
+    sign_ins, brokers, caplog
+) -> None:
+    brokers.trouble = NoPermission("only a console of user till may send it")
+    assert await refused(sign_ins, "till:the-secret") == 401
+    assert "only a console of user till" in caplog.text
+    assert "the-secret" not in caplog.text
+
+
+# -- how long a check counts ----------------------------------------------------------------------
+
+
+async def idle() -> None:
+    """Let background checks end."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("age_ms", [FRESH_MS, STALE_MS])
+async def test_another_secret_ends_what_began_with_the_former_one(
+    sign_ins, brokers, time, age_ms
+) -> None:
+    await caller(sign_ins)
+    brokers.secrets["till"] = "a-new-secret"
+    assert (await caller(sign_ins)).user == "till"  # just checked
+    time.now_ms += age_ms
+    if age_ms < STALE_MS:
+        assert (await caller(sign_ins)).user == "till"  # the check runs meanwhile
+        await idle()
+    assert await refused(sign_ins, "till:the-secret") == 401
+    assert (await caller(sign_ins, "till:a-new-secret")).user == "till"
+
+
+async def test_a_check_that_is_good_is_not_repeated_before_its_time(
+    sign_ins, brokers, time
+) -> None:
+    await caller(sign_ins)
+    for _ in range(3):
+        time.now_ms += FRESH_MS
+        await caller(sign_ins)
+        await caller(sign_ins)
+        await idle()
+    assert brokers.asked == ["till", *["till again"] * 3]
+
+
+async def test_without_brokers_a_user_works_until_the_check_is_stale(
+    sign_ins, brokers, time
+) -> None:
+    await caller(sign_ins)
+    brokers.trouble = Unavailable("no broker")
+    time.now_ms += STALE_MS - 1
+    await caller(sign_ins)
+    await idle()
+    time.now_ms += 1
+    with pytest.raises(Unavailable, match="no broker"):
+        await caller(sign_ins)
+    brokers.trouble = None
+    assert (await caller(sign_ins)).user == "till"
+
+
+async def test_an_idle_user_is_asked_for_as_at_first(sign_ins, brokers, time) -> None:
+    await caller(sign_ins)
+    time.now_ms += IDLE_MS
+    await caller(sign_ins)
+    assert brokers.asked == ["till", "till"]
+
+
+# -- wrong secrets --------------------------------------------------------------------------------
+
+
+async def test_wrong_secrets_delay_the_next_attempt_more_and_more(sign_ins, time) -> None:
+    for _ in range(ATTEMPTS_FREE):
+        assert await refused(sign_ins, source="127.0.0.1") == 401
+    for wait_ms in (2_000, 4_000, 8_000):
+        time.now_ms += wait_ms - 1
+        assert await refused(sign_ins, "till:the-secret", "127.0.0.1") == 429
+        time.now_ms += 1
+        assert await refused(sign_ins, source="127.0.0.1") == 401
+    time.now_ms += LONGEST_WAIT_MS
+    assert (await caller(sign_ins, source="127.0.0.1")).user == "till"
+    assert await refused(sign_ins, source="127.0.0.1") == 401  # the count began again
+
+
+async def test_the_wait_is_never_longer_than_fifteen_minutes(time) -> None:
+    attempts = Attempts(time)
+    for _ in range(40):
+        attempts.begin(("user till",))
+        time.now_ms += LONGEST_WAIT_MS
+    attempts.begin(("user till",))
+    with pytest.raises(Throttled) as delayed:
+        attempts.begin(("user till",))
+    assert delayed.value.retry_after_ms == LONGEST_WAIT_MS
+
+
+async def test_attempts_at_the_same_time_are_delayed_too(sign_ins, brokers) -> None:
+    brokers.open.clear()
+    texts = [f"till:guess-{number}" for number in range(20)]
+    calls = [asyncio.ensure_future(refused(sign_ins, text)) for text in texts]
+    await asyncio.sleep(0)
+    brokers.open.set()
+    assert sorted(await asyncio.gather(*calls)) == [401] * ATTEMPTS_FREE + [429] * 15
+
+
+async def test_who_is_signed_in_is_not_delayed(sign_ins, time) -> None:
+    await caller(sign_ins)
+    for number in range(ATTEMPTS_FREE + 1):
+        assert await refused(sign_ins) == (401 if number < ATTEMPTS_FREE else 429)
+    assert (await caller(sign_ins)).user == "till"
+    time.now_ms += FRESH_MS
+    assert (await caller(sign_ins)).user == "till"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "delayed"),
+    [
+        ("192.0.2.1", "192.0.2.255", True),
+        ("192.0.2.1", "192.0.3.1", False),
+        ("::ffff:192.0.2.1", "192.0.2.9", True),
+        ("2001:db8:1:2::1", "2001:db8:1:2:ffff::", True),
+        ("2001:db8:1:2::1", "2001:db8:1:3::1", False),
+        ("127.0.0.1", "127.0.0.1", False),  # a proxy, for all
+        ("::1", "::1", False),
+        ("", "", False),
+    ],
+)
+async def test_a_network_that_tries_many_users_is_delayed(sign_ins, first, second, delayed) -> None:
+    for number in range(ATTEMPTS_FREE):
+        assert await refused(sign_ins, f"user-{number}:guessed", first) == 401
+    if delayed:
+        assert await refused(sign_ins, "till:the-secret", second) == 429
+    else:
+        assert (await caller(sign_ins, source=second)).user == "till"
+
+
+async def test_ones_own_secret_does_not_forgive_the_network(sign_ins) -> None:
+    for number in range(ATTEMPTS_FREE):
+        assert await refused(sign_ins, f"user-{number}:guessed") == 401
+        if number < ATTEMPTS_FREE - 1:
+            await caller(sign_ins)
+    assert await refused(sign_ins, "user-9:guessed") == 429
+
+
+async def test_an_attempt_without_an_answer_does_not_count(sign_ins, brokers) -> None:
+    brokers.trouble = Unavailable("no broker")
+    for _ in range(ATTEMPTS_FREE + 1):
+        with pytest.raises(Unavailable):
+            await caller(sign_ins)
+    brokers.trouble = None
+    assert (await caller(sign_ins)).user == "till"
+
+
+async def test_the_table_of_attempts_is_bounded(time) -> None:
+    attempts = Attempts(time)
+    for number in range(GATEWAY_ATTEMPTS_MAX + 10):
+        attempts.begin((f"user {number}",))
+    assert len(attempts._failures) == GATEWAY_ATTEMPTS_MAX
