@@ -107,7 +107,7 @@ final class Secured {
         refusedPull(stand, hook, "other-group", ORDERS, user + "Sub on Group:other-group");
         DefaultMQProducer producer = stand.started(
             new DefaultMQProducer(stand.group() + "-creator", hook));
-        refused("createTopic", user + "Create on Topic:SecuredNew",
+        refused("createTopic", user + "Create or Update on Topic:SecuredNew",
             () -> producer.createTopic("TBW102", "SecuredNew", 1));
         stand.count("refused", 4);
     }

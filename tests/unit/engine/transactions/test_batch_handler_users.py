@@ -156,6 +156,9 @@ def test_rights_on_the_cluster_include_queries_of_others(
     for ask in (state, decide, resolve):
         assert ask(broker, operator).code == Code.SUCCESS
     assert stored(broker) == ["one"]
+    write(broker, spark, ["two"], batch=1)
+    assert prepare(broker, operator, 1, batch=1).code == Code.SUCCESS
+    assert broker.engine.control.batches.table[QUERY].user == "spark"
 
 
 def test_a_query_keeps_its_user_after_a_restart(
