@@ -40,7 +40,7 @@ _PROPERTY_SIZE = struct.Struct(">I")
 _PROBE = b"\x04PING\0\0"
 _PONG = b"\x04PONG"
 _PING_NAME_BYTES, _PING_TTL_BYTES, _PING_CONTEXT_BYTES_MAX = 5, 2, 16
-_UNSENT_BYTES_MAX = 8_192
+_QUEUED_BYTES_MAX = 8_192
 """With more in the send queue a PING is not answered: what waits shows that this side lives."""
 
 JOIN_BYTES = 8_192
@@ -254,7 +254,7 @@ class ZmtpLink(TcpLink[Parts]):
             self._meet(data)
         elif data.startswith(b"\x05ERROR"):
             raise DecodeError(f"it refused: {data[7:].decode('utf-8', 'replace')}")
-        elif data.startswith(b"\x04PING") and self.queued_bytes < _UNSENT_BYTES_MAX:
+        elif data.startswith(b"\x04PING") and self.queued_bytes < _QUEUED_BYTES_MAX:
             context_at = _PING_NAME_BYTES + _PING_TTL_BYTES
             self.put((_command(_PONG + data[context_at : context_at + _PING_CONTEXT_BYTES_MAX]),))
 
