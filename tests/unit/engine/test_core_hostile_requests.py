@@ -26,8 +26,10 @@ from kourou.runtime.core import AskClient, ClientAnswered
 from kourou_rigs.access import send_to
 from kourou_rigs.engine import Engine, pull
 from kourou_rigs.hostile import hostile_body, hostile_request, hostile_text
+from kourou_rigs.pair import Pair
 
 SPECS = [spec for spec in REQUESTS.values() if Answerer.BROKER in spec.answered_by]
+OF_REPLICAS = [spec for spec in REQUESTS.values() if spec.answered_by == {Answerer.MEMBER}]
 ROUNDS = 300
 PEER = 77
 
@@ -54,6 +56,28 @@ def test_no_request_breaks_a_broker(spec: RequestSpec, rounds: Callable[[int], i
     assert stored[0].body == b"first" or "orders" in deleted
     assert stored[-1].body == b"last"
     assert engine.ask(pull(stored[-1].offset)).code == 0
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("spec", SPECS + OF_REPLICAS, ids=lambda spec: str(spec.name))
+def test_no_request_breaks_a_follower_or_its_log(
+    spec: RequestSpec, rounds: Callable[[int], int]
+) -> None:
+    """Who is not the leader adds no byte to a follower's log, and it goes on to copy."""
+    chance = Random(spec.code)
+    pair = Pair()
+    pair.connect()
+    pair.settle()
+    follower = pair.follower
+    end = follower.store.end
+    for number in range(rounds(100)):
+        request, body = hostile_request(spec, chance), hostile_body(chance)
+        follower.handle(follower.received(request, body, peer=PEER + number % 2)[1])
+    assert follower.store.end == end
+    assert pair.leader.ask(send_to("orders"), b"after").code == 0
+    pair.take()
+    pair.settle()
+    assert [message.body for message in follower.stored("orders")] == [b"after"]
 
 
 @pytest.mark.fault
