@@ -148,6 +148,8 @@ class BrokerCore:
                 case Confirmed(position):
                     effects += self._confirmed_by_group(now_ms, position)
                 case Tick():
+                    if self.parts.access_gate.rights_changed(item.wall_ms):
+                        effects += self.parts.pulls.release(now_ms)
                     effects += self._tick(now_ms, item)
                 case Disconnected(peer):
                     effects += self._disconnected(now_ms, peer)

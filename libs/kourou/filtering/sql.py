@@ -51,13 +51,16 @@ from kourou.protocol.record.properties import Values, find_properties
 # -- numbers: the text of a property as RocketMQ's comparisons read it ----------------------------
 
 
-_PLAIN = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?").fullmatch
+# A producer chooses the text, so each pattern takes linear time: no two repetitions of the same
+# characters follow each other.
+_PLAIN = re.compile(rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?").fullmatch
 _WHOLE = re.compile(r"[+-]?\d+").fullmatch
 _DECIMAL = re.compile(
-    r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?", re.ASCII
+    r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?", re.ASCII
 ).fullmatch
 _HEX = re.compile(
-    r"([+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?", re.ASCII
+    r"([+-]?0[xX](?:[0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?",
+    re.ASCII,
 ).fullmatch
 _NAMED = {
     "NaN": math.nan,

@@ -105,6 +105,9 @@ class ReplyTo:
         """The fields of a request with an access key, as they were signed; None without one."""
         return None
 
+    def drop_signed(self) -> None:
+        """Drop what `signed` keeps: the request was decided, and waits."""
+
     @property
     def version(self) -> int:
         """The remoting version of the client.

@@ -33,7 +33,7 @@ from kourou.protocol.wire.remoting import (
     decode_header,
     encode_head,
 )
-from kourou.runtime.core import AskClient, ClientAnswered, Notify, Received, Reply
+from kourou.runtime.core import AskClient, ClientAnswered, Notify, Peer, Received, Reply
 from kourou.service.protocol_server import TimedReplyTo, TransportCallbacks, connection_families
 from kourou.telemetry.metrics import Family
 from kourou.transport.remoting_server import IDLE_MS, InboundFrame, RemotingServer
@@ -65,6 +65,10 @@ class RemotingReplyTo(TimedReplyTo):
     language: str = Language.JAVA.name
     version: int = 0
     signed: Mapping[str, str | None] | None = field(default=None, repr=False)
+
+    def drop_signed(self) -> None:
+        """Drop what `signed` keeps: the request was decided, and waits."""
+        self.signed = None
 
 
 class RemotingProtocol:
@@ -135,12 +139,16 @@ class RemotingProtocol:
         observer = self._callbacks.observer
         arrived_ns = observer.arrived()
         received: list[Received] = []
+        closed: set[Peer] = set()
         for inbound in frames:
             peer, frame = inbound.peer, inbound.frame
+            if closed and peer in closed:  # what follows such a frame is not trusted
+                continue
             try:
                 command = decode_header(frame.header_type, bytes(frame.header))
             except DecodeError as error:
                 self._servers[peer.listener].cut(peer, str(error))
+                closed.add(peer)
                 continue
             body = (frame.body,) if frame.body else ()
             if command.flag & FLAG_RESPONSE:

@@ -72,10 +72,10 @@ class _Formatter(logging.Formatter):
 
 
 def as_text(fields: dict[str, str]) -> str:
-    """Return a line for people; a traceback follows on separate lines."""
+    """Return a line for people; a traceback follows on separate, indented lines."""
     trace = f" trace_id={fields['trace_id']}" if "trace_id" in fields else ""
     line = f"{fields['time']} {fields['level']:8} {fields['event']} [{fields['logger']}]{trace}"
-    return f"{line}\n{fields['exception']}" if "exception" in fields else line
+    return line + "".join(f"\n  {one}" for one in fields.get("exception", "").split("\n") if one)
 
 
 def trace_fields() -> dict[str, str]:

@@ -48,7 +48,8 @@ class TcpLink(ABC, Generic[FrameT]):
 
     `last_ms`: when something was last received or sent. `unfinished_since_ms`: when the incomplete
     frame began. `blocked_since_ms`: when the socket last accepted bytes while more were queued. The
-    last two are 0 if they do not apply.
+    last two are 0 if they do not apply. `counted_bytes`: what the owner has counted of
+    `unfinished_bytes`.
     """
 
     __slots__ = (
@@ -56,6 +57,7 @@ class TcpLink(ABC, Generic[FrameT]):
         "_partial",
         "_wanted",
         "blocked_since_ms",
+        "counted_bytes",
         "last_ms",
         "open",
         "peer",
@@ -74,6 +76,7 @@ class TcpLink(ABC, Generic[FrameT]):
         self.queued_bytes = 0
         self.blocked_since_ms = 0
         self.unfinished_since_ms = 0
+        self.counted_bytes = 0
         self._partial: bytearray | None = None
         self._filled = 0
         self._wanted = 0
@@ -84,6 +87,11 @@ class TcpLink(ABC, Generic[FrameT]):
     def unfinished_bytes(self) -> int:
         """Memory that the incomplete frame takes."""
         return 0 if self._partial is None else len(self._partial)
+
+    @property
+    def incomplete_since_ms(self) -> int:
+        """When what `unfinished_bytes` counts began; 0 if there is nothing."""
+        return self.unfinished_since_ms
 
     def read(self, frames: list[FrameT], now_ms: int) -> int:
         """Read from the socket once, and append the complete frames to `frames`.

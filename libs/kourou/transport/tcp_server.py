@@ -117,6 +117,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
         self._links: dict[int, LinkT] = {}
         self._batch: list[InboundT] = []
         self._batch_bytes = 0
+        self._unfinished_bytes = 0
         self._lost: list[LinkT] = []
         self._dirty: dict[int, LinkT] = {}
         self._blocked: dict[int, LinkT] = {}
@@ -223,7 +224,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
             peers_cut=self._cut,
             frames_unroutable=self._unroutable,
             queued_bytes=sum(link.queued_bytes for link in self._links.values()),
-            unfinished_bytes=sum(link.unfinished_bytes for link in self._links.values()),
+            unfinished_bytes=self._unfinished_bytes,
         )
 
     def _warn_clear_text(self) -> None:
@@ -332,8 +333,8 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
             self._ended(link)
             self._lost.append(link)
             self._loop.remove_reader(link.socket.fileno())
-        elif link.unfinished_bytes > READ_BYTES:
-            self._check_unfinished(link)
+        else:
+            self._count_unfinished(link)
         if (
             len(self._batch) >= limits.FRAMES_PER_TURN_MAX
             or self._batch_bytes >= limits.FRAME_BYTES_PER_TURN_MAX
@@ -342,10 +343,24 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
         elif self._due is None and (self._batch or self._lost):
             self._due = self._loop.call_soon(self._deliver)
 
-    def _check_unfinished(self, link: LinkT) -> None:
-        total = sum(each.unfinished_bytes for each in self._links.values())
-        if total > limits.UNFINISHED_BYTES_MAX:
-            self._cut_off(link, f"frames that are not whole yet take {total} bytes")
+    def _count_unfinished(self, link: LinkT) -> None:
+        """Count what a connection keeps; disconnect the slowest senders if all keep too much."""
+        kept = link.unfinished_bytes
+        self._unfinished_bytes += kept - link.counted_bytes
+        link.counted_bytes = kept
+        while self._unfinished_bytes > limits.UNFINISHED_BYTES_MAX:
+            slowest = min(
+                (one for one in self._links.values() if one.counted_bytes),
+                key=lambda one: one.incomplete_since_ms,
+            )
+            self._cut_off(
+                slowest, f"frames that are not whole yet take {self._unfinished_bytes} bytes"
+            )
+            self._uncount(slowest)
+
+    def _uncount(self, link: LinkT) -> None:
+        self._unfinished_bytes -= link.counted_bytes
+        link.counted_bytes = 0
 
     def _deliver(self) -> None:
         """Pass on the frames received since the last call, then report lost peers."""
@@ -397,6 +412,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
 
     def _shut(self, link: LinkT) -> None:
         link.open = False
+        self._uncount(link)
         del self._links[link.peer.id]
         self._dirty.pop(link.peer.id, None)
         self._blocked.pop(link.peer.id, None)

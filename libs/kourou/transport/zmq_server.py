@@ -1,8 +1,9 @@
 """A clear-text ZeroMQ listener.
 
 It behaves as a ROUTER socket: it serves any DEALER. A peer is disconnected after PEER_FAULTS_MAX
-messages that are not valid frames, if it completes no handshake within HANDSHAKE_MS_MAX, or if it
-does not respond to heartbeats for PEER_SILENT_PROBES_MAX seconds.
+messages that are not valid frames, if it completes no handshake within HANDSHAKE_MS_MAX, if it does
+not respond to heartbeats for PEER_SILENT_PROBES_MAX seconds, or if a single message takes longer
+than DEADLINE_MS_MAX, after which no sender waits for a reply.
 
 State: soft.
 """
@@ -70,6 +71,11 @@ class ZmqServer(TcpServer[ZmtpLink, Parts, Inbound]):
             return
         if link.silent_probes >= limits.PEER_SILENT_PROBES_MAX:
             self._cut_off(link, f"it has been silent for {link.silent_probes} s")
+            return
+        if 0 < link.incomplete_since_ms <= now_ms - limits.DEADLINE_MS_MAX:
+            self._cut_off(
+                link, f"its message is not whole after {now_ms - link.incomplete_since_ms} ms"
+            )
             return
         link.probe()
         if link.queue:

@@ -40,6 +40,8 @@ _PROPERTY_SIZE = struct.Struct(">I")
 _PROBE = b"\x04PING\0\0"
 _PONG = b"\x04PONG"
 _PING_NAME_BYTES, _PING_TTL_BYTES, _PING_CONTEXT_BYTES_MAX = 5, 2, 16
+_QUEUED_BYTES_MAX = 8_192
+"""With more in the send queue a PING is not answered: what waits shows that this side lives."""
 
 JOIN_BYTES = 8_192
 """Parts of a message up to this size are copied into one buffer, which is cheaper."""
@@ -105,10 +107,11 @@ class ZmtpLink(TcpLink[Parts]):
     `ready`: the handshake is complete. `silent_probes`: number of calls of `probe` since something
     was received. `faults`: an error count kept by the owner. `version`: the version in the
     greeting.
+    Invariant: parts of an incomplete message do not keep a much larger buffer that they came in.
     """
 
-    __slots__ = ("_greeted", "_kind", "_parts", "_parts_bytes", "_probed", "began_ms", "faults",
-                 "ready", "silent_probes")  # fmt: skip
+    __slots__ = ("_greeted", "_kind", "_parts", "_parts_bytes", "_parts_since_ms", "_probed",
+                 "began_ms", "faults", "ready", "silent_probes")  # fmt: skip
 
     def __init__(
         self,
@@ -128,6 +131,7 @@ class ZmtpLink(TcpLink[Parts]):
         self._probed = False
         self._parts: Parts = []
         self._parts_bytes = 0
+        self._parts_since_ms = 0
         greeting = _SIGNATURE + bytes(version) + b"NULL"
         self.put((greeting.ljust(GREETING_BYTES, b"\0"),))
 
@@ -151,16 +155,24 @@ class ZmtpLink(TcpLink[Parts]):
         """Memory that the incomplete message takes."""
         return super().unfinished_bytes + self._parts_bytes
 
+    @property
+    def incomplete_since_ms(self) -> int:
+        """When the incomplete message began; 0 if there is none."""
+        return self._parts_since_ms or self.unfinished_since_ms
+
     def read(self, frames: list[Parts], now_ms: int) -> int:
         """Read from the socket once, as TcpLink does."""
         count = super().read(frames, now_ms)
         self.silent_probes = 0
+        if self._parts:
+            self._parts_since_ms = self._parts_since_ms or now_ms
+            self._parts = list(map(_without_the_rest, self._parts))
         return count
 
     def forget(self) -> None:
         """Release all buffers: the connection is over."""
         super().forget()
-        self._parts, self._parts_bytes = [], 0
+        self._drop_parts()
 
     def _cut(self, view: memoryview, frames: list[Parts]) -> tuple[int, int]:
         at, end = 0, len(view)
@@ -200,7 +212,7 @@ class ZmtpLink(TcpLink[Parts]):
             elif self._parts:
                 self._keep_part(part)
                 frames.append(self._parts)
-                self._parts, self._parts_bytes = [], 0
+                self._drop_parts()
             else:
                 frames.append([part])
         return at, _SHORT_BYTES
@@ -213,6 +225,10 @@ class ZmtpLink(TcpLink[Parts]):
         if len(self._parts) <= limits.FRAME_PARTS_MAX:
             self._parts.append(part)
             self._parts_bytes += len(part)
+
+    def _drop_parts(self) -> None:
+        self._parts = []
+        self._parts_bytes = self._parts_since_ms = 0
 
     def _greet(self, greeting: bytes) -> None:
         if greeting[9] != _SIGNATURE_ENDS[1]:
@@ -238,7 +254,7 @@ class ZmtpLink(TcpLink[Parts]):
             self._meet(data)
         elif data.startswith(b"\x05ERROR"):
             raise DecodeError(f"it refused: {data[7:].decode('utf-8', 'replace')}")
-        elif data.startswith(b"\x04PING"):
+        elif data.startswith(b"\x04PING") and self.queued_bytes < _QUEUED_BYTES_MAX:
             context_at = _PING_NAME_BYTES + _PING_TTL_BYTES
             self.put((_command(_PONG + data[context_at : context_at + _PING_CONTEXT_BYTES_MAX]),))
 
@@ -247,6 +263,13 @@ class ZmtpLink(TcpLink[Parts]):
         if kind not in _TALKS_TO[self._kind]:
             raise DecodeError(f"its socket is a {kind or '?'}, which a {self._kind} does not serve")
         self.ready = True
+
+
+def _without_the_rest(part: Buffer) -> Buffer:
+    """Return a copy of a part if it is the smaller half of the buffer in which it arrived."""
+    if isinstance(part, memoryview) and 2 * len(part) < memoryview(part.obj).nbytes:
+        return bytes(part)
+    return part
 
 
 def _socket_type(ready: bytes) -> str:

@@ -116,3 +116,12 @@ def test_doubles_have_one_order():
         for other, right in enumerate(rising):
             found = double_order(left, right)
             assert (found > 0) - (found < 0) == (index > other) - (index < other), (left, right)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("head", ["", "0x"])
+@pytest.mark.parametrize("tail", ["x", ".x", "." + "1" * 300_000 + "x", "e" + "1" * 300_000 + "x"])
+def test_a_long_text_is_no_double(head: str, tail: str):
+    """Longer than any property, so that a pattern with quadratic time needs minutes for it."""
+    with pytest.raises(NoNumber):
+        double((head + "1" * 300_000 + tail).encode())

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
+from random import Random
 from typing import Any
 
 import pytest
 
 from kourou.errors import Code, MetadataUnavailable
 from kourou.events.control_events import KeyValueDeleted, KeyValuePut, Recorded
+from kourou.model.names import check_topic
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.protocol.bodies.config_bodies import decode_data_version, encode_data_version
 from kourou.protocol.bodies.registration_body import BrokerRegistration, encode_registration
@@ -20,7 +22,7 @@ from kourou.protocol.bodies.route_bodies import (
     decode_topic_route,
 )
 from kourou.protocol.messages import namesrv as ask
-from kourou.protocol.request import Answerer, Request
+from kourou.protocol.request import Answerer, Request, RequestSpec
 from kourou.protocol.table import REQUESTS
 from kourou.runtime.core import Disconnected, Peer, Received, Reply, ReplyTo, Tick
 from kourou.settings.registry import SettingsRegistry
@@ -29,6 +31,7 @@ from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.core import NamesrvCore
 from kourou_namesrv.key_value_handler import KeyValuesWritten, RecordKeyValues
 from kourou_namesrv.key_values import KeyValues
+from kourou_rigs.hostile import hostile_body, hostile_request
 
 
 class Bench:
@@ -77,6 +80,27 @@ def test_every_request_of_a_name_server_has_a_desk(bench: Bench) -> None:
     wanted = {spec.header for spec in REQUESTS.values() if Answerer.NAMESRV in spec.answered_by}
     writes = {ask.PutKvConfig, ask.DeleteKvConfig}
     assert set(bench.core._handlers) | writes == wanted
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    "spec",
+    [spec for spec in REQUESTS.values() if Answerer.NAMESRV in spec.answered_by],
+    ids=lambda spec: str(spec.name),
+)
+def test_no_request_breaks_a_name_server(
+    bench: Bench, spec: RequestSpec, rounds: Callable[[int], int]
+) -> None:
+    """An error that is not one of Kourou's own ends the process."""
+    chance = Random(spec.code)
+    for number in range(rounds(500)):
+        request = hostile_request(spec, chance)
+        bench.handle(bench.received(request, hostile_body(chance), peer=number % 5))
+    bench.handle(Disconnected(Peer(3, "zmq", ("127.0.0.1", 3))), Tick(1))
+    assert bench.register(version=9).code == Code.SUCCESS
+    assert "T" in bench.topics()
+    for name in bench.topics():
+        check_topic(name)
 
 
 # -- brokers and routes ----------------------------------------------------------------------------

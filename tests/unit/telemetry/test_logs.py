@@ -68,6 +68,18 @@ def test_a_traceback_is_kept(out: io.StringIO) -> None:
     assert "Traceback" in record["exception"]
 
 
+def test_an_error_text_cannot_forge_a_line(out: io.StringIO) -> None:
+    configure_logs(service="broker", log_format=LogFormat.CONSOLE, stream=out)
+    try:
+        raise ValueError("odd\n2026-01-01T00:00:00.000Z info     all is well [kourou]")
+    except ValueError:
+        log.exception("it broke")
+    first, *others = out.getvalue().splitlines()
+    assert first.endswith("it broke [kourou.test]")
+    assert any("all is well" in line for line in others)
+    assert all(line.startswith("  ") for line in others)
+
+
 def test_without_a_terminal_the_default_is_json(out: io.StringIO) -> None:
     configure_logs(service="broker", level="ERROR", stream=out)
     log.warning("below the level")

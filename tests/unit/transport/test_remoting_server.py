@@ -197,6 +197,37 @@ async def test_frames_that_never_end_have_a_limit_together(
     assert host.frames == []
 
 
+@pytest.mark.fault
+async def test_small_frames_that_never_end_count_and_the_oldest_goes(
+    host: Host, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of them is large; a client that sends a large frame now is not their victim."""
+    monkeypatch.setattr(limits, "UNFINISHED_BYTES_MAX", 1_000_000)
+    started = frame(1, bytes(100_000))
+    for number in range(9):
+        _, writer = await host.connect()
+        writer.write(started[:-1])
+        await until(lambda sent=number: host.server.statistics().peers == sent + 1)
+        await until(
+            lambda sent=number: host.server.statistics().unfinished_bytes >= (sent + 1) * 100_000
+        )
+        host.clock.advance(1_000)
+    assert host.lost == []
+    _, writer = await host.connect()
+    writer.write(frame(2, bytes(500_000))[:-1])
+    await until(lambda: len(host.lost) >= 4)
+    writer.write(b"\0")
+    await until(lambda: bool(host.frames))
+    assert host.opaques == [2]
+    first = [address for _, address in (one.peer.address for one in host.frames)]
+    assert first[0] not in [peer.address[1] for peer in host.lost]
+    assert host.server.statistics().unfinished_bytes <= 1_000_000
+    for one in host.writers:
+        one.close()
+    await until(lambda: host.server.statistics().peers == 0)
+    assert host.server.statistics().unfinished_bytes == 0
+
+
 # -- losing peers
 
 

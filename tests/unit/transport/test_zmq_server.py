@@ -290,6 +290,34 @@ async def test_who_answers_no_probe_is_cut_off(
     writer.close()
 
 
+@pytest.mark.fault
+@pytest.mark.parametrize("make_host", ["clear"], indirect=True)
+async def test_who_never_ends_a_message_is_cut_off(
+    make_host: Callable[..., Host],
+    monkeypatch: pytest.MonkeyPatch,
+    until: Until,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It answers probes and sends a part now and then, so it is neither silent nor stuck."""
+    monkeypatch.setattr(tcp_server, "SWEEP_S", 0.0)
+    monkeypatch.setattr(limits, "PEER_SILENT_PROBES_MAX", 1 << 30)
+    clock = ManualClock()
+    host = make_host(clock=clock)
+    _, writer = await asyncio.open_connection(host.server.host, host.server.port)
+    writer.write(GREETING + READY)
+    await until(lambda: host.server.statistics().bytes_in == len(GREETING + READY))
+    for number in range(3):
+        clock.advance(limits.DEADLINE_MS_MAX // 3)
+        writer.write(b"\x01\x01a")
+        size = len(GREETING + READY) + 3 * (number + 1)
+        await until(lambda sent=size: host.server.statistics().bytes_in == sent)
+    assert host.lost == []
+    clock.advance(limits.DEADLINE_MS_MAX // 3)
+    await until(lambda: host.server.statistics().peers == 0)
+    assert f"its message is not whole after {limits.DEADLINE_MS_MAX} ms" in caplog.text
+    writer.close()
+
+
 # -- peers that do not read
 
 

@@ -185,6 +185,40 @@ def test_a_message_without_an_end_is_counted_and_bounded(served: Ends) -> None:
 
 
 @pytest.mark.fault
+def test_a_part_that_is_kept_does_not_keep_what_arrived_with_it(served: Ends) -> None:
+    """Else nine small parts would keep nine reads, and count as nothing."""
+    link, far = served
+    far.send(whole([bytes(30_000)]) + b"\x01\x01a")
+    assert len(read(link)) == 1
+    half = 1 << 14
+    far.send(b"\x03" + half.to_bytes(8, "big") + bytes(half) + b"\x01\x01b")
+    assert read(link) == []
+    kept = [len(part.obj) if isinstance(part, memoryview) else len(part) for part in link._parts]
+    assert kept[::2] == [1, 1]
+    assert kept[1] < 2 * half, "and a large part is not copied for a few bytes"
+    far.send(b"\x00\x01c")
+    assert [list(map(len, parts)) for parts in read(link)] == [[1, half, 1, 1]]
+
+
+@pytest.mark.fault
+def test_an_incomplete_message_is_as_old_as_its_first_part(served: Ends) -> None:
+    link, far = served
+    frames: list[Parts] = []
+    for now_ms, data in ((5, b"\x01\x01a"), (6, b"\x01\x01b"), (7, b"\x01\x05")):
+        far.send(data)
+        link.read(frames, now_ms)
+        assert link.incomplete_since_ms == 5
+    far.send(b"12345\x00\x00" + b"\x01\x01c")
+    link.read(frames, 8)  # what completes the part
+    link.read(frames, 8)  # and what follows it
+    assert link.incomplete_since_ms == 8, "of the message that began now"
+    far.send(b"\x00\x00")
+    link.read(frames, 9)
+    assert link.incomplete_since_ms == 0
+    assert len(frames) == 2
+
+
+@pytest.mark.fault
 @pytest.mark.parametrize("seed", range(50))
 def test_damaged_streams_end_in_a_decode_error_or_in_messages(ends: Ends, seed: int) -> None:
     link, far = ends
@@ -208,6 +242,22 @@ def test_a_ping_is_answered_with_what_it_brought(served: Ends) -> None:
     link, far = served
     far.send(PING)
     assert read(link) == []
+    link.write(1)
+    assert far.recv(1_000) == PONG
+
+
+@pytest.mark.fault
+def test_who_pings_and_does_not_read_gets_few_answers(served: Ends) -> None:
+    link, far = served
+    for _ in range(20):
+        far.send(PING * 1_000)
+        assert read(link) == []
+    assert 0 < link.queued_bytes < 10_000
+    while link.queue:
+        link.write(1)
+        far.recv(100_000)
+    far.send(PING)
+    read(link)
     link.write(1)
     assert far.recv(1_000) == PONG
 

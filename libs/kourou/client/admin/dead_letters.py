@@ -21,6 +21,7 @@ from kourou.client.consumer.send_back import INNER_PRODUCER, squeezed
 from kourou.client.session.connections import body_of, header_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import BadRequest, Code, KourouError, TopicNotFound, Unavailable
+from kourou.model.limits import FAILURE_REASON_LENGTH_MAX
 from kourou.model.message import COMPRESSION_MASK, Property, SysFlag
 from kourou.model.names import AUTO_CREATE_TOPIC, check_group, dlq_topic, retry_topic
 from kourou.model.subscription import MATCH_ALL
@@ -88,7 +89,7 @@ class StoredDeadLetter:
 
         Empty for a dead letter without a reason: its delivery attempts were used up.
         """
-        return _DIFFERING.sub("#", self.reason or "").strip()
+        return _DIFFERING.sub("#", (self.reason or "")[:FAILURE_REASON_LENGTH_MAX]).strip()
 
     @property
     def attempts(self) -> int:

@@ -12,6 +12,8 @@ Invariants:
 - a list, and every total in its reply, has only what its handler gets from `sees`
 - a request on behalf of a user is decided by the rights of that user; only a console of the user
   may send it, in every mode, and never about users
+- what is kept of a refused request is bounded: a name in it that is longer than any valid one is
+  refused without being remembered
 """
 
 from __future__ import annotations
@@ -38,8 +40,14 @@ from kourou.engine.context import BrokerContext
 from kourou.engine.effects import AccessRefused, Effect
 from kourou.engine.groups.membership import GroupClient
 from kourou.engine.ports import SecretBox
-from kourou.errors import Code, DecodeError, KourouError, NoPermission, Rejected
-from kourou.model.limits import ACCESS_DECISIONS_MAX, ACCESS_REFUSALS_MAX
+from kourou.errors import BadRequest, Code, DecodeError, KourouError, NoPermission, Rejected
+from kourou.model.limits import (
+    ACCESS_DECISIONS_MAX,
+    ACCESS_REFUSALS_MAX,
+    AGGREGATE_LENGTH_MAX,
+    AUDIT_TEXT_LENGTH_MAX,
+    USER_NAME_LENGTH_MAX,
+)
 from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 from kourou.protocol.bodies.access_bodies import Refusal
 from kourou.protocol.bodies.config_bodies import decode_group_config
@@ -124,6 +132,7 @@ class AccessGate:
         self._refusals: dict[tuple[str, str, str, str], Refusal] = {}
         self._usually_allowed: set[tuple[object, ...]] = set()
         self._generation: object = None
+        self._rights: object = None
         self.allowed = 0
         self.refused = 0
 
@@ -140,6 +149,13 @@ class AccessGate:
             self._authorizer = Authorizer(self._access.table)
             self._secrets.clear()
         return self._authorizer
+
+    def rights_changed(self, wall_ms: int) -> bool:
+        """Whether users, policies, or what is in force of them, changed since the last call."""
+        if not self.active:
+            return False
+        before, self._rights = self._rights, self.authorizer.generation(wall_ms)
+        return self._rights is not before
 
     def refusals(self) -> list[Refusal]:
         """What was refused since the start, by kind; the most frequent first."""
@@ -337,7 +353,8 @@ class AccessGate:
             secret = self._secret(name)
             # An unknown name takes as long as a wrong signature, and gets the same text.
             if not verify(fields, received.body, secret or "") or secret is None:
-                raise _Credentials(f"Check signature failed for accessKey={name}")
+                shown = name[:USER_NAME_LENGTH_MAX]
+                raise _Credentials(f"Check signature failed for accessKey={shown}")
             return name
         key = received.to.peer.key
         if key:
@@ -383,6 +400,7 @@ class AccessGate:
         try:
             facts = _RequestFacts(self._context, received)
             needs: Sequence[Need | AnyOf] = requirement.needs(received.request, facts)
+            _check_names(needs)
         except KourouError as error:
             return Decision(False, str(error))
         if not needs and user == ANONYMOUS and not self._anonymous_has_policies():
@@ -435,7 +453,7 @@ class AccessGate:
             received.to.peer.address[0],
             type(received.request).__name__,
             need,
-            decision.by,
+            decision.by[:AUDIT_TEXT_LENGTH_MAX],
             received.wall_ms,
             handled=observed,
             console=received.console,
@@ -459,6 +477,16 @@ class AccessGate:
 
 def _is_about_users(need: Need | AnyOf) -> bool:
     return isinstance(need, Need) and need.type is ResourceType.USER
+
+
+def _check_names(needs: Iterable[Need | AnyOf]) -> None:
+    """Raise BadRequest if a name is longer than that of any resource: decisions are remembered."""
+    for need in needs:
+        longest = max(len(one.name) for one in (need.needs if isinstance(need, AnyOf) else (need,)))
+        if longest > AGGREGATE_LENGTH_MAX:
+            raise BadRequest(
+                f"a name has {longest} characters; at most {AGGREGATE_LENGTH_MAX} are allowed"
+            )
 
 
 def _refusal(received: Received, user: str, decision: Decision) -> Reply:

@@ -25,7 +25,13 @@ from kourou.engine.groups.subscriptions import (
 )
 from kourou.errors import BadRequest, Throttled
 from kourou.model import names
-from kourou.model.limits import CLIENT_GROUPS_MAX, CLIENTS_MAX, GROUP_SUBSCRIPTIONS_MAX
+from kourou.model.limits import (
+    CLIENT_GROUPS_MAX,
+    CLIENTS_MAX,
+    CONNECTION_GROUPS_MAX,
+    GROUP_SUBSCRIPTIONS_MAX,
+    MEMBERSHIPS_MAX,
+)
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
 from kourou.runtime.core import Peer
 
@@ -278,6 +284,13 @@ class GroupMembership:
                 names.check_topic(subscription.topic)
         if peer.id not in self._by_peer and len(self._by_peer) >= CLIENTS_MAX:
             raise Throttled(f"this broker has {CLIENTS_MAX} clients already, the maximum")
+        joining = len(_keys(peer, beat) - self._order.keys())
+        if len(self._by_peer.get(peer.id, ())) + joining > CONNECTION_GROUPS_MAX:
+            raise Throttled(
+                f"the clients of this connection are in {CONNECTION_GROUPS_MAX} groups, the maximum"
+            )
+        if len(self._order) + joining > MEMBERSHIPS_MAX:
+            raise Throttled(f"this broker has {MEMBERSHIPS_MAX} members of groups, the maximum")
 
     # -- removal ------------------------------------------------------------------------------
 
@@ -401,6 +414,13 @@ class GroupMembership:
     def __iter__(self) -> Iterator[GroupClient]:
         """Iterate over all memberships, the longest silent first."""
         return iter(self._order.values())
+
+
+def _keys(peer: Peer, beat: Heartbeat) -> set[_Key]:
+    member = (beat.client_id, peer.id)
+    keys: set[_Key] = {("producer", group, member) for group in beat.producer_groups}
+    keys.update(("consumer", part.group, member) for part in beat.consumers)
+    return keys
 
 
 def _peers(group: ConsumerGroup) -> tuple[Peer, ...]:

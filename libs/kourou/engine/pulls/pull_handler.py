@@ -4,8 +4,8 @@ State: soft (the parked pulls). Every reply is a function of the request, the co
 log.
 
 A pull that finds nothing new and may wait is parked. It is evaluated again from the start when its
-queue advances, when its time is up, or when its topic changes. Consumers see committed messages
-only.
+queue advances, when its time is up, or when its topic changes; when rights change, it ends.
+Consumers see committed messages only.
 
 If the filter of a parked pull matches none of the new messages, the pull is parked again at the
 offset after them, so that rare messages of a busy queue need no round trips; its reply has the
@@ -46,6 +46,7 @@ from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.runtime.core import LogWarning, Peer, Received, Reply
 
 Target = tuple[str, int]
+_NEVER_MS = 2**63
 
 
 @dataclass(slots=True, eq=False)
@@ -220,8 +221,15 @@ class PullHandler:
 
     def expire(self, now_ms: int) -> list[Effect]:
         """Reply to the parked pulls whose deadline has passed."""
+        return self._end(now_ms, self._holds.take_expired(now_ms))
+
+    def release(self, now_ms: int) -> list[Effect]:
+        """Reply to all parked pulls: rights have changed, and new pulls are decided by them."""
+        return self._end(now_ms, self._holds.take_expired(_NEVER_MS))
+
+    def _end(self, now_ms: int, holds: list[ParkedPull]) -> list[Effect]:
         effects: list[Effect] = []
-        for hold in self._holds.take_expired(now_ms):
+        for hold in holds:
             effects += self._attempt(now_ms, hold.received, hold.request, may_hold=False)
         return effects
 
@@ -285,6 +293,11 @@ class PullHandler:
     def _hold(
         self, now_ms: int, received: Received, request: PullMessage, deadline_ms: int
     ) -> None:
+        # Keep nothing that a client may make large: a pull has no body, and was decided.
+        received.to.drop_signed()
+        received.body = ()
+        if not request.sys_flag & PullFlag.SUBSCRIPTION:
+            request = msgspec.structs.replace(request, subscription=None, expression_type=None)
         wait_ms = min(request.suspend_timeout_millis, self._policy.hold_ms_max)
         self._holds.add(ParkedPull(received, request, deadline_ms or now_ms + wait_ms))
 

@@ -18,6 +18,7 @@ of this sender can be under way.
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from kourou.protocol.record.message_record import decode_record
 from kourou.runtime.core import Buffer
 
 _UNIQUE_KEY = Property.UNIQ_KEY.encode()
+_KEY_LENGTH_KEPT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,7 @@ class Repeats:
         return self._find_lately(who)
 
     def _lookup(self, who: MessageIdentity) -> Original | None:
-        known = self._remembered.get((who.topic, who.key))
+        known = self._remembered.get((who.topic, _short(who.key))) if self._remembered else None
         return known[2] if known is not None and known[1] == who.body_crc else None
 
     def _indexed(self, topic: str, key: str, begin_ms: int) -> list[memoryview]:
@@ -165,7 +167,7 @@ class Repeats:
         """Remember a retried send that was stored as new; its first attempt may still arrive."""
         if not who.key:
             return
-        self._remembered[who.topic, who.key] = (now_ms + DEADLINE_MS_MAX, who.body_crc, at)
+        self._remembered[who.topic, _short(who.key)] = (now_ms + DEADLINE_MS_MAX, who.body_crc, at)
         while len(self._remembered) > RETRIED_KEYS_MAX:
             self._remembered.popitem(last=False)
 
@@ -182,6 +184,13 @@ class Repeats:
             if self._remembered[key][0] > now_ms:
                 return
             del self._remembered[key]
+
+
+def _short(key: str) -> str:
+    """Return a key that takes little memory: clients' own have 32 characters, others any length."""
+    if len(key) <= _KEY_LENGTH_KEPT:
+        return key
+    return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
 
 
 def _sent(record: memoryview) -> StoredMessage | None:

@@ -11,7 +11,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kourou.model.limits import CLIENT_GROUPS_MAX, GROUP_SUBSCRIPTIONS_MAX
+from kourou.model.limits import (
+    CLIENT_GROUPS_MAX,
+    GROUP_SUBSCRIPTIONS_MAX,
+    HEARTBEAT_BYTES_MAX,
+)
 from kourou.model.subscription import (
     MATCH_ALL,
     TAG,
@@ -156,6 +160,8 @@ _decode_heartbeat = shape_decoder(_HeartbeatShape, "heartbeat")
 
 def decode_heartbeat(body: Buffer) -> HeartbeatBody:
     """The body of HEART_BEAT (34)."""
+    if len(body) > HEARTBEAT_BYTES_MAX:
+        raise malformed("heartbeat", f"it has over {HEARTBEAT_BYTES_MAX} bytes")
     shape = _decode_heartbeat(body)
     producers = shape.producer_data_set or []
     consumers = shape.consumer_data_set or []

@@ -28,7 +28,7 @@ from kourou.protocol.table import REQUESTS
 
 _SHORT_NAME_OF = {name: short_name for short_name, name in SEND_SHORT_NAMES.items()}
 _KINDS = {msgspec.inspect.BoolType: bool, msgspec.inspect.IntType: int}
-_INTEGER = re.compile(r"([+-]?)0*([0-9]+)")
+_INTEGER = re.compile(r"([+-]?)([0-9]+)")
 _TRUE = ("true", "1")
 _ABSENT = ("", "null")
 
@@ -125,8 +125,12 @@ def _plainly(fields: Mapping[str, str], header: type[Header]) -> dict[str, str |
             plain[name] = bare.lower() in _TRUE
             continue
         integer = _INTEGER.fullmatch(bare) if kind is int else None
-        plain[name] = bare if integer is None else integer[1].strip("+") + integer[2]
+        plain[name] = bare if integer is None else _without_zeros(*integer.groups())
     return plain
+
+
+def _without_zeros(sign: str, digits: str) -> str:
+    return sign.strip("+") + (digits.lstrip("0") or "0")
 
 
 def _as_sent(error: Exception, spec: RequestSpec) -> str:

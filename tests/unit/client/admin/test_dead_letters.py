@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from kourou import DeadLetter
+from kourou.client.admin.dead_letters import StoredDeadLetter
 from kourou.errors import BadRequest
+from kourou.model.message import Property
 from kourou.testing.cluster import unique_name
 
 
@@ -62,3 +65,10 @@ def test_one_client_at_a_time_holds_the_locks_of_a_groups_dead_letters(kourou_br
         one.admin.dead_letters.unlock(group)
         assert two.admin.dead_letters.lock(group) == []
         two.admin.dead_letters.unlock(group)
+
+
+@pytest.mark.fault
+def test_a_reason_that_is_too_long_is_cut_before_its_words_are_compared():
+    """A producer may write any reason into a dead-letter topic."""
+    message = SimpleNamespace(properties={Property.DLQ_REASON: "a-" * 15_000})
+    assert StoredDeadLetter(message).cause == "a-" * 250

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import pytest
@@ -37,6 +37,7 @@ from kourou.protocol.messages.groups import (
 )
 from kourou.protocol.messages.pulls import (
     CloneGroupOffset,
+    PullFlag,
     PullMessage,
     QueryMessage,
     ViewMessageById,
@@ -49,6 +50,7 @@ from kourou_rigs.access import (
     ANYBODY,
     SecuredBroker,
     Sender,
+    SignedReplyTo,
     sample_request,
     send_to,
     signed_fields,
@@ -238,6 +240,81 @@ def test_a_grant_ends_by_the_clock(broker: SecuredBroker, root: Sender) -> None:
     assert may(broker, user, send_to("orders"), b"x")
     broker.engine.advance(1_000)
     assert not may(broker, user, send_to("orders"), b"x")
+
+
+def waiting_pull() -> PullMessage:
+    flags = PullFlag.SUSPEND | PullFlag.SUBSCRIPTION
+    return PullMessage(
+        consumer_group="g",
+        topic="orders",
+        queue_id=0,
+        queue_offset=0,
+        max_msg_nums=1,
+        sys_flag=int(flags),
+        suspend_timeout_millis=60_000,
+        subscription="*",
+    )
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    "changed", [{"userStatus": "disable"}, {"roles": []}, {"password": "another-secret"}]
+)
+def test_a_pull_does_not_wait_longer_than_its_right(
+    broker: SecuredBroker, root: Sender, changed: dict[str, object]
+) -> None:
+    """It was allowed when it came; the message that it waits for comes after the change."""
+    till = replace(broker.create(root, "till", "writer"), key="")
+    broker.engine.advance(100)
+    pull = broker.received(till, waiting_pull(), b"x" * 100)
+    assert broker.give(pull) == [None]
+    broker.engine.advance(100)
+    assert (pull.to.peer.id, 1) not in broker.engine.replies, "a tick alone ends nothing"
+    assert change(broker, root, "till", **changed).code == Code.SUCCESS
+    broker.engine.advance(100)
+    reply = broker.engine.replies[pull.to.peer.id, 1]
+    assert reply.code == Code.PULL_NOT_FOUND
+    assert not reply.body
+    assert broker.ask(root, send_to("orders"), b"secret").code == Code.SUCCESS
+    assert not may(broker, till, waiting_pull())
+
+
+@pytest.mark.fault
+def test_a_pull_ends_with_a_grant_that_ends(broker: SecuredBroker, root: Sender) -> None:
+    guest = broker.create(root, "guest")
+    end_ms = broker.engine.wall_ms + 5_000
+    broker.allow(root, "guest", "Topic:orders", "Sub", until_ms=end_ms)
+    broker.allow(root, "guest", "Group:g", "Sub")
+    broker.engine.advance(100)
+    pull = broker.received(guest, waiting_pull())
+    assert broker.give(pull) == [None]
+    broker.engine.advance(1_000)
+    assert (pull.to.peer.id, 1) not in broker.engine.replies
+    broker.engine.advance(4_000)
+    assert broker.engine.replies[pull.to.peer.id, 1].code == Code.PULL_NOT_FOUND
+
+
+@pytest.mark.fault
+def test_a_pull_that_waits_keeps_nothing_large(broker: SecuredBroker, root: Sender) -> None:
+    """A client may wait with many pulls, and gives each a body, fields and texts of any size."""
+    large = "x" * 100_000
+    till = broker.create(root, "till", "writer")
+    pull = broker.received(till, waiting_pull(), large.encode())
+    dropped: list[bool] = []
+    pull.to = DroppingReplyTo(pull.to.peer, 1, signed=pull.to.signed, dropped=dropped)
+    assert broker.give(pull) == [None]
+    assert dropped == [True]
+    assert pull.body == ()
+
+
+@dataclass(slots=True)
+class DroppingReplyTo(SignedReplyTo):
+    """Notes that its signed fields may be dropped."""
+
+    dropped: list[bool] = field(default_factory=list)
+
+    def drop_signed(self) -> None:
+        self.dropped.append(True)
 
 
 def change(broker: SecuredBroker, root: Sender, name: str, **fields: object):
@@ -535,6 +612,33 @@ def test_a_denied_topic_cannot_be_read_in_the_topics_of_the_broker(
     assert may(broker, user, pull("orders"))
     for name in (HALF_TOPIC, SCHEDULE_TOPIC, "rmq_sys_kourou_control"):
         assert not may(broker, user, pull(name))
+
+
+@pytest.mark.fault
+def test_names_that_no_resource_can_have_are_refused_and_not_kept(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    """Decisions and refusals are remembered, so names in them must not be of any length."""
+    user = broker.create(root, "all", "writer", "operator")
+    long = "x" * 200_000
+    gate = broker.engine.core.parts.access_gate
+    for sender in (ANYBODY, Sender(user=long, secret="s"), user, root):
+        for request in (
+            send_to(long),
+            QueryMessage(
+                topic=long, key="k", max_num=1, begin_timestamp=0, end_timestamp=2**63 - 1
+            ),
+            PullMessage(consumer_group=long, topic="t", queue_id=0, queue_offset=0, max_msg_nums=1),
+        ):
+            reply = broker.ask(sender, request, b"x")
+            assert reply.code == Code.NO_PERMISSION
+            assert len(reply.remark) < 500
+    assert "at most 256 are allowed" in reply.remark
+    kept = [one for refusal in gate.refusals() for one in msgspec.structs.astuple(refusal)]
+    assert max(len(one) for one in kept if isinstance(one, str)) < 500
+    noted = [one for one in broker.engine.effects if isinstance(one, AccessRefused)]
+    assert max(len(one.need) + len(one.by) for one in noted) < 1_000
+    assert not any(long in repr(one) for one in gate.authorizer._decisions)
 
 
 # -- observing, counting, and what is not decided -------------------------------------------------

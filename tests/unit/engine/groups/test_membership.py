@@ -157,6 +157,35 @@ def test_there_is_a_limit_to_clients(monkeypatch: pytest.MonkeyPatch):
     members.heartbeat(1, peer(1), beat("c1", producers=("p", "q")))
 
 
+@pytest.mark.fault
+def test_a_connection_has_few_memberships_whatever_clients_it_names(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("kourou.engine.groups.membership.CONNECTION_GROUPS_MAX", 6)
+    members = GroupMembership()
+    full = [beat(f"c{number}", part("g", "T"), producers=("p",)) for number in range(3)]
+    for one in full:
+        members.heartbeat(0, peer(1), one)
+    with pytest.raises(Throttled, match="of this connection"):
+        members.heartbeat(0, peer(1), beat("c3", producers=("p",)))
+    for one in full:
+        members.heartbeat(1, peer(1), one)
+    members.heartbeat(1, peer(2), beat("c3", producers=("p",)))
+    assert members.statistics()["memberships"] == 7
+    members.disconnect(peer(1))
+    members.heartbeat(1, peer(2), beat("c4", part("g", "T"), producers=("p",)))
+
+
+@pytest.mark.fault
+def test_there_is_a_limit_to_all_memberships(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("kourou.engine.groups.membership.MEMBERSHIPS_MAX", 2)
+    members = GroupMembership()
+    members.heartbeat(0, peer(1), beat("a", producers=("p", "q")))
+    with pytest.raises(Throttled, match="members of groups"):
+        members.heartbeat(0, peer(2), beat("b", producers=("p",)))
+    members.heartbeat(1, peer(1), beat("a", producers=("q", "p")))
+
+
 def test_nothing_is_left_behind_after_any_history():
     chance = random.Random(11)
     members = GroupMembership(expiry_ms=50)

@@ -151,3 +151,16 @@ def test_remembered_keys_are_bounded_and_expire(monkeypatch) -> None:
     assert lookup.watching
     lookup.expire(DEADLINE_MS_MAX)
     assert not lookup.watching
+
+
+@pytest.mark.fault
+def test_a_long_key_is_remembered_in_few_bytes(engine, draft, records) -> None:
+    """A producer chooses it, and a million of them are remembered."""
+    long, other = "K" * 30_000, "K" * 29_999 + "L"
+    engine.ask(*records([draft(key="other")]))
+    second = header_of(engine.ask(*records([draft(key=long, body=b"1")], attempt=2)))
+    assert second.offsets == [1]
+    assert header_of(engine.ask(*records([draft(key=long, body=b"1")]))).offsets == [1]
+    assert header_of(engine.ask(*records([draft(key=other, body=b"1")]))).target_offsets == [2]
+    kept = engine.core.parts.repeats._remembered
+    assert [len(key) for _, key in kept] == [64]

@@ -4,7 +4,11 @@ import msgspec
 import pytest
 
 from kourou.errors import DecodeError
-from kourou.model.limits import CLIENT_GROUPS_MAX, GROUP_SUBSCRIPTIONS_MAX
+from kourou.model.limits import (
+    CLIENT_GROUPS_MAX,
+    GROUP_SUBSCRIPTIONS_MAX,
+    HEARTBEAT_BYTES_MAX,
+)
 from kourou.model.subscription import (
     ConsumeFromWhere,
     ConsumeType,
@@ -165,6 +169,8 @@ def test_a_heartbeat_names_no_more_than_the_limits_allow():
     topics = [{"topic": str(number)} for number in range(GROUP_SUBSCRIPTIONS_MAX + 1)]
     with pytest.raises(DecodeError, match="at most"):
         consumer_with(subscriptionDataSet=topics)
+    with pytest.raises(DecodeError, match="it has over 1048576 bytes"):
+        decode_heartbeat(msgspec.json.encode({"clientID": "c", "x": "y" * HEARTBEAT_BYTES_MAX}))
 
 
 def test_subscription_checks():

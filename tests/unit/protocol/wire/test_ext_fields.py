@@ -79,6 +79,14 @@ def test_what_is_no_integer_is_a_bad_request(text):
         decode_ext_fields(30, {"topic": "t", "queueId": text})
 
 
+@pytest.mark.fault
+@pytest.mark.parametrize("text", ["0" * 250_000 + "x", "1" * 250_000 + "x", "-" * 250_000])
+def test_a_long_text_where_a_number_should_be_is_refused(text):
+    """Anybody may send a header of this length; in quadratic time it takes minutes to read."""
+    with pytest.raises(BadRequest, match="queueId"):
+        decode_ext_fields(30, {"topic": "t", "queueId": text})
+
+
 def test_an_empty_text_where_a_number_should_be_is_absent():
     assert decode_ext_fields(310, {**LETTERS, "j": "", "l": ""}).reconsume_times is None
     with pytest.raises(BadRequest, match="queueId"):

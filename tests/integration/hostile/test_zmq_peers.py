@@ -1,0 +1,163 @@
+"""What a peer of a ZeroMQ listener claims to be, and streams that are none of ZeroMQ's."""
+
+from __future__ import annotations
+
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from kourou.errors import Code
+from kourou.protocol.bodies.access_bodies import UserChange, encode_user_change, parse_role
+from kourou.protocol.messages.access import AuthCreateUser, AuthListUser, AuthUpdateUser
+from kourou.protocol.messages.sends import SendMessage
+from kourou.protocol.request import Request
+from kourou.protocol.wire.frames import decode_frame, decode_reply, encode_request
+from kourou.transport.curve_keys import ClientCurve, ServerKeys, make_pair, read_pair
+from kourou.transport.zmq_client import ZmqConnection
+from kourou_rigs.attacked import ASK_MS, ROOT, Attacked, broker_with_users
+from kourou_rigs.waiting import until
+
+GREETING = (b"\xff" + bytes(8) + b"\x7f\x03\x01NULL").ljust(64, b"\0")
+GREETING_BYTES, READY_OF_SERVER_BYTES = 64, 43
+
+
+def ready(**properties: bytes) -> bytes:
+    """A READY command with these properties, `_` in their names standing for `-`."""
+    data = b"\x05READY"
+    for name, value in {"Socket_Type": b"DEALER", **properties}.items():
+        text = name.replace("_", "-").encode()
+        data += bytes((len(text),)) + text + struct.pack(">I", len(value)) + value
+    return b"\x04" + bytes((len(data),)) + data
+
+
+def message(*parts: bytes) -> bytes:
+    last = len(parts) - 1
+    return b"".join(
+        bytes((2 | (number < last),)) + struct.pack(">Q", len(part)) + part
+        for number, part in enumerate(parts)
+    )
+
+
+def ask(request: Request, correlation: int = 1) -> bytes:
+    return message(encode_request(request, correlation=correlation, deadline_ms=ASK_MS))
+
+
+def send_to(topic: str) -> SendMessage:
+    return SendMessage(
+        producer_group="p", topic=topic, queue_id=0, born_timestamp=1, default_topic="TBW102",
+        default_topic_queue_nums=1,
+    )  # fmt: skip
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("name", ["User_Id", "user_id", "X_User", "Identity", "Peer_Address"])
+async def test_a_peer_in_clear_text_cannot_say_who_it_is(secured: Attacked, name: str) -> None:
+    """libzmq passes on a User-Id that the peer wrote itself if there is no authentication."""
+    key = next(iter(secured.parts.control.access.users))
+    reader, writer = await secured.connect("zmq")
+    writer.write(GREETING + ready(**{name: key.encode()}) + ask(AuthListUser()))
+    await reader.readexactly(GREETING_BYTES + READY_OF_SERVER_BYTES)
+    flags, size = await reader.readexactly(2)
+    assert flags == 0
+    reply = decode_frame([await reader.readexactly(size)])
+    assert reply.code == Code.NO_PERMISSION
+    _, remark, _ = decode_reply(reply, None)
+    assert "anonymous" in remark
+    assert root_is_alone(secured)
+    await secured.serves(ROOT)
+
+
+def root_is_alone(broker: Attacked) -> bool:
+    administrators: list[str] = broker.parts.control.access.table.administrators
+    return administrators == [ROOT]
+
+
+STREAMS = {
+    "half a greeting": (GREETING[:30], True),
+    "another signature": (b"\xff" + bytes(8) + b"\x00" + GREETING[10:], False),
+    "an old version": (GREETING[:10] + b"\x01\x00" + GREETING[12:], False),
+    "another mechanism": (GREETING[:12] + b"PLAIN".ljust(20, b"\0") + GREETING[32:], False),
+    "CURVE": (GREETING[:12] + b"CURVE".ljust(20, b"\0") + GREETING[32:], False),
+    "a message before READY": (GREETING + ask(AuthListUser()), False),
+    "no kind of socket": (GREETING + ready(Socket_Type=b""), False),
+    "another kind of socket": (GREETING + ready(Socket_Type=b"PUB"), False),
+    "a property that claims 4 GiB": (
+        GREETING + b"\x04\x0c\x05READY\x01a\xff\xff\xff\xff",
+        False,
+    ),
+    "a part of 2**63": (GREETING + ready() + b"\x02" + b"\x80" + bytes(7), False),
+    "a part of 2**64 - 1": (GREETING + ready() + b"\x03" + b"\xff" * 8, False),
+    "unknown flags": (GREETING + ready() + b"\xf8\x01a", False),
+    "parts without end": (GREETING + ready() + b"\x01\x04abcd" * 200_000, True),
+    "empty parts without end": (GREETING + ready() + b"\x01\x00" * 500_000, True),
+    "commands without end": (GREETING + ready() + b"\x04\x02\x01x" * 200_000, True),
+    "pings without end": (GREETING + ready() + b"\x04\x07\x04PING\0\0" * 200_000, True),
+    "an error": (GREETING + b"\x04\x0a\x05ERROR\x03abc", False),
+    "messages that are no frames": (GREETING + ready() + message(b"x") * 20, False),
+    "frames of nine parts": (GREETING + ready() + message(*[b"K"] * 9) * 20, False),
+    "headers that are too long": (
+        GREETING + ready() + message(b"K\x01\x01\x00" + bytes(70_000)) * 16,
+        False,
+    ),
+}
+"""Streams, and whether the peer may stay for the time being."""
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(("sent", "stays"), STREAMS.values(), ids=STREAMS)
+async def test_a_stream_that_is_not_zeromq_costs_its_connection_alone(
+    attacked: Attacked, sent: bytes, stays: bool
+) -> None:
+    assert (await attacked.sent(b"by ZeroMQ")).code == Code.SUCCESS
+    before = attacked.statistics("zmq")["bytes_in"]
+    reader, writer = await attacked.connect("zmq")
+    writer.write(sent)
+    if stays:
+        await until(lambda: attacked.statistics("zmq")["bytes_in"] >= before + len(sent))
+        kept = attacked.statistics("zmq")
+        assert kept["unfinished_bytes"] < 1 << 18
+        assert kept["queued_bytes"] < 1 << 16
+    else:
+        with suppress(ConnectionError):  # it was closed with bytes that nobody has read
+            while await reader.read(1 << 16):
+                continue
+        await until(lambda: attacked.statistics("zmq")["peers_cut"] == 1)
+    writer.close()
+    assert (await attacked.sent(b"by ZeroMQ")).code == Code.SUCCESS
+    await until(lambda: attacked.statistics("zmq")["peers"] == 1)
+    await attacked.serves()
+
+
+@pytest.mark.fault
+async def test_a_key_that_is_taken_away_ends_on_its_open_connection(tmp_path: Path) -> None:
+    pairs = {}
+    for name in ("broker", "app"):
+        addresses = ["127.0.0.1"] if name == "broker" else []
+        pairs[name] = make_pair(tmp_path / name, name, addresses)[1]
+    curve = {"curve_key_file": pairs["broker"], "curve_clients": "any"}
+    async with broker_with_users(tmp_path, **curve) as broker:
+        key = read_pair(pairs["app"]).public
+        roles = (parse_role("writer:orders"), parse_role("operator:orders"))
+        made = await broker.request(
+            AuthCreateUser(username="app"),
+            encode_user_change(UserChange(roles=roles, curve_keys=(key,))),
+            ROOT,
+        )
+        assert made.code == Code.SUCCESS, made.remark
+        servers = ServerKeys(tmp_path / "broker" / "broker.key")
+        app = ZmqConnection(
+            broker.address("zmq"), curve=ClientCurve(read_pair(pairs["app"]), servers)
+        )
+        allowed = await app.request(send_to("orders"), body=(b"1",), timeout_ms=ASK_MS)
+        assert allowed.code == Code.SUCCESS, allowed.remark
+        taken = await broker.request(
+            AuthUpdateUser(username="app"), encode_user_change(UserChange(curve_keys=())), ROOT
+        )
+        assert taken.code == Code.SUCCESS, taken.remark
+        refused = await app.request(send_to("orders"), body=(b"2",), timeout_ms=ASK_MS)
+        assert refused.code == Code.NO_PERMISSION
+        assert app.statistics().reopened == 0, "the connection is the same"
+        assert broker.stored() == 1
+        app.close()
