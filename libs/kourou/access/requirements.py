@@ -186,7 +186,7 @@ def body_topics(*actions: Action) -> Requirement:
 def own_query(action: Action, *, known: bool = False) -> Requirement:
     """Nothing for a query whose first batch the sender prepared; else a right on the cluster.
 
-    Where nobody is known to have prepared one, it is needed only with `known`.
+    Where none is known to be prepared, it is needed only with `known`.
     """
 
     def needs(request: Any, facts: Facts) -> Needs:

@@ -148,8 +148,6 @@ class BrokerCore:
                 case Confirmed(position):
                     effects += self._confirmed_by_group(now_ms, position)
                 case Tick():
-                    if self.parts.access_gate.rights_changed(item.wall_ms):
-                        effects += self.parts.pulls.release(now_ms)
                     effects += self._tick(now_ms, item)
                 case Disconnected(peer):
                     effects += self._disconnected(now_ms, peer)
@@ -349,6 +347,12 @@ class BrokerCore:
     # -- time ---------------------------------------------------------------------------------
 
     def _tick(self, now_ms: int, tick: Tick) -> list[Effect]:
+        """Do what is due. Pulls that wait end when rights change: they are decided again."""
+        changed = self.parts.access_gate.rights_changed(tick.wall_ms)
+        ended = self.parts.pulls.release(now_ms) if changed else []
+        return ended + self._due(now_ms, tick)
+
+    def _due(self, now_ms: int, tick: Tick) -> list[Effect]:
         parts, wall_ms = self.parts, tick.wall_ms
         if parts.following is not None:
             return self._follower_tick(now_ms)

@@ -238,7 +238,7 @@ class AccessControl:
         return ANYBODY
 
     def check_page(self, method: str, headers: Mapping[str, str]) -> None:
-        """Reject requests from pages of other sites, if nobody needs credentials."""
+        """Reject requests from pages of other sites, if no credentials are needed."""
         if self._tokens is not None or self._sessions is not None:
             return
         host = headers.get("Host", "")

@@ -13,8 +13,8 @@ from kourou.operations.catalogue import Right
 class Caller:
     """The caller: the name of its token; without tokens every caller is "anybody".
 
-    `user`: the user of the brokers who signed in; "" if nobody did. Its rights are decided by the
-    brokers, so `right` is every right.
+    `user`: the user of the brokers who signed in; "" without a sign-in. Its rights are decided by
+    the brokers, so `right` is every right.
     """
 
     name: str

@@ -61,7 +61,7 @@ _decode = msgspec.json.Decoder(Credentials).decode
 class SessionView(msgspec.Struct, frozen=True):
     """Who is signed in. `csrf`: the token for changes, null without a session."""
 
-    #: users or tokens; null: nobody has to sign in.
+    #: users or tokens; null: no sign-in is needed.
     sign_in: str | None
     user: str | None = None
     csrf: str | None = None

@@ -261,7 +261,7 @@ async def _result(task: asyncio.Task[Any]) -> Any:
 
 def _retrieved(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
-        task.exception()  # whoever waits for it gets it
+        task.exception()  # a request that waits for it gets it
 
 
 def _basic(given: str) -> tuple[str, str]:

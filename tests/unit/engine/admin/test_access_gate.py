@@ -269,10 +269,12 @@ def test_a_pull_does_not_wait_longer_than_its_right(
     pull = broker.received(till, waiting_pull(), b"x" * 100)
     assert broker.give(pull) == [None]
     broker.engine.advance(100)
-    assert (pull.to.peer.id, 1) not in broker.engine.replies, "a tick alone ends nothing"
+    assert (pull.to.peer.id, pull.to.correlation) not in broker.engine.replies, (
+        "a tick alone ends nothing"
+    )
     assert change(broker, root, "till", **changed).code == Code.SUCCESS
     broker.engine.advance(100)
-    reply = broker.engine.replies[pull.to.peer.id, 1]
+    reply = broker.engine.replies[pull.to.peer.id, pull.to.correlation]
     assert reply.code == Code.PULL_NOT_FOUND
     assert not reply.body
     assert broker.ask(root, send_to("orders"), b"secret").code == Code.SUCCESS
@@ -289,9 +291,9 @@ def test_a_pull_ends_with_a_grant_that_ends(broker: SecuredBroker, root: Sender)
     pull = broker.received(guest, waiting_pull())
     assert broker.give(pull) == [None]
     broker.engine.advance(1_000)
-    assert (pull.to.peer.id, 1) not in broker.engine.replies
+    assert (pull.to.peer.id, pull.to.correlation) not in broker.engine.replies
     broker.engine.advance(4_000)
-    assert broker.engine.replies[pull.to.peer.id, 1].code == Code.PULL_NOT_FOUND
+    assert broker.engine.replies[pull.to.peer.id, pull.to.correlation].code == Code.PULL_NOT_FOUND
 
 
 @pytest.mark.fault

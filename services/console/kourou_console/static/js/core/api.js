@@ -87,7 +87,7 @@ async function request(method, path, { query = {}, body, headers = {}, signal } 
   return response;
 }
 
-/** The value of the header that changes need; empty where nobody is signed in. */
+/** The value of the header that changes need; empty without a session. */
 async function forChanges() {
   if (session.csrf === null) session.csrf = (await call("GET", "/session")).csrf || "";
   return session.csrf;
