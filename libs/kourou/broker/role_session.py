@@ -316,8 +316,11 @@ class RoleSession:
         )
 
     def release(self) -> list[ReplyTo]:
-        """Reply to parked pulls; returns the reply addresses of open history queries."""
-        answers = self.parts.pulls.expire(_NEVER_MS)
+        """Reply to what waits for a quota, and to parked pulls.
+
+        Returns the reply addresses of open history queries.
+        """
+        answers = [*self.parts.quota_gate.release(), *self.parts.pulls.expire(_NEVER_MS)]
         self._perform([*self.parts.appends.take_done(), *answers])
         return self.history.stop()
 

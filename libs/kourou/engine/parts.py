@@ -140,7 +140,7 @@ class BrokerParts:
         self.filter_servers = FilterServerTable()
         self.filter_server_handler = FilterServerHandler(context, self.filter_servers)
         self.filter_handler = FilterHandler(context, self.filter_servers, ensure_group)
-        self.quota_gate = QuotaGate(context)
+        self.quota_gate = QuotaGate(context, self.access_gate)
         self.pulls = PullHandler(
             context, ensure_group, MovedOffsets(context), self.filter_servers, self.quota_gate
         )

@@ -29,6 +29,12 @@ from kourou_console.config import ConsoleSettings
 PartT = TypeVar("PartT")
 _log = logging.getLogger("kourou.console")
 
+RIGHT_MS = 2_000
+"""How long a right that brokers confirmed is not asked for again."""
+
+RIGHTS_MAX = 1_000
+"""The most rights of a user that are remembered."""
+
 
 @dataclass(slots=True)
 class Gateway:
@@ -50,6 +56,7 @@ class Gateway:
     #: The console's own gateway, for that of a user.
     own: Gateway | None = None
     _parts: dict[type, Any] = field(default_factory=dict)
+    _allowed: dict[tuple[Action, str], int] = field(default_factory=dict)
 
     @property
     def admin(self) -> Admin:
@@ -70,8 +77,12 @@ class Gateway:
         return cast("PartT", self._parts[kind])
 
     async def need(self, action: Action, resource: str) -> None:
-        """Raise NoPermission unless every broker that replies allows it to the gateway's user."""
-        if not self.user:
+        """Raise NoPermission unless every broker that replies allows it to the gateway's user.
+
+        A positive answer is used again for RIGHT_MS.
+        """
+        now_ms = self.clock.monotonic_ms()
+        if not self.user or self._allowed.get((action, resource), now_ms) > now_ms:
             return
         answers = await self.admin.users.may(action, resource)
         for error in answers.missing.values():
@@ -83,6 +94,9 @@ class Gateway:
                     f"user {self.user} has no right to {action} on {resource} at {broker} "
                     f"({answer.by})"
                 )
+        if len(self._allowed) >= RIGHTS_MAX:
+            self._allowed.clear()
+        self._allowed[action, resource] = now_ms + RIGHT_MS
 
     @property
     def in_use(self) -> bool:

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from kourou.access.model import Action
 from kourou.client.client import Client
@@ -30,9 +30,6 @@ USER_IDLE_MS = 900_000
 
 LOOK_S = 30.0
 
-RIGHT_MS = 2_000
-"""How long the brokers' answer that a user has a right is used again."""
-
 OpenClient = Callable[[str], Awaitable[Client]]
 """Opens a client whose requests are sent on behalf of this user."""
 
@@ -43,7 +40,7 @@ _log = logging.getLogger("kourou.console")
 class _UserGateway:
     """The gateway of one user; times are monotonic ms.
 
-    `under_way`: requests that use it now. `allowed`: until when a right counts.
+    `under_way`: requests that use it now.
     """
 
     user: str
@@ -51,7 +48,6 @@ class _UserGateway:
     gateway: Gateway | None = None
     under_way: int = 0
     used_ms: int = 0
-    allowed: dict[tuple[Action, str], int] = field(default_factory=dict)
 
     @property
     def is_idle(self) -> bool:
@@ -93,14 +89,10 @@ class UserGateways:
             one.used_ms = self._own.clock.monotonic_ms()
 
     async def need(self, user: str, action: Action, resource: str) -> None:
-        """As Gateway.need, for a user of `of`; a positive answer is used again for RIGHT_MS."""
-        one = self._users[user]
-        now_ms = self._own.clock.monotonic_ms()
-        if one.allowed.get((action, resource), now_ms) > now_ms:
-            return
-        assert one.gateway is not None, "called within `of`"
-        await one.gateway.need(action, resource)
-        one.allowed[action, resource] = now_ms + RIGHT_MS
+        """As Gateway.need, for a user of `of`."""
+        gateway = self._users[user].gateway
+        assert gateway is not None, "called within `of`"
+        await gateway.need(action, resource)
 
     # -- opening and closing ----------------------------------------------------------------------
 

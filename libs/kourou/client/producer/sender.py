@@ -257,7 +257,7 @@ class ProducerSender:
         quota_ms = _quota_pause_ms(outcomes[0])
         pause_ms = max(quota_ms, SAME_BROKER_PAUSE_MS)
         if not quota_ms:
-            pause_ms <<= frame.attempt - 1
+            pause_ms <<= max(frame.attempt - frame.spared - 1, 0)
         for message, outcome in zip(frame.messages, outcomes, strict=True):
             spare = lost = False
             if isinstance(outcome, SendResult):

@@ -288,6 +288,8 @@ class AccessGate:
         """True if the sender may see users and policies in the history."""
         if not self.active:
             return True
+        if received.console:
+            return False
         with suppress(_Credentials):
             self._identify(received)
         return self._decided(received, _USERS).allowed

@@ -33,6 +33,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from kourou.access.model import ANONYMOUS, AccessMode, UserKind
+from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.admin.quota_table import decide_put, decide_remove
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
@@ -47,7 +48,7 @@ from kourou.model.limits import (
 )
 from kourou.model.quota import Quota, QuotaKind, QuotaUnit, quota_kind
 from kourou.protocol.bodies.quota_bodies import encode_quotas
-from kourou.protocol.messages.groups import HeartBeat, UnregisterClient
+from kourou.protocol.messages.groups import HeartBeat, LockBatchMq, UnlockBatchMq, UnregisterClient
 from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.messages.quotas import FlowControlled, ListQuotas, RemoveQuota, SetQuota
 from kourou.protocol.messages.sends import SendMessage, SendRecords, SendReplyMessage
@@ -64,9 +65,13 @@ from kourou.runtime.core import (
 )
 
 _SENDS = frozenset({SendMessage, SendRecords, SendReplyMessage})
-_UNCOUNTED = frozenset({HeartBeat, UnregisterClient, SetQuota, RemoveQuota, ListQuotas})
-"""Not counted as requests: without heartbeats a client is taken for dead, and who set a quota that
-is too small must be able to change it."""
+_UNCOUNTED = frozenset(
+    {HeartBeat, UnregisterClient, LockBatchMq, UnlockBatchMq, SetQuota, RemoveQuota, ListQuotas}
+)
+"""Not counted as requests: without heartbeats a client is taken for dead, RocketMQ's clients wait
+for a lock for 1 s only, and who set a quota that is too small must be able to change it."""
+
+_ENDS = "this broker stops, or has another role now; nothing was done"
 
 _PUBLISHED = (QuotaUnit.PUBLISH_BYTES, QuotaUnit.PUBLISH_MESSAGES)
 _FETCHED = (QuotaUnit.FETCH_BYTES, QuotaUnit.FETCH_MESSAGES)
@@ -143,8 +148,9 @@ _Use = tuple[QuotaKind, str, QuotaUnit, int]
 class QuotaGate:
     """Enforces the quotas of one broker's core, and handles the requests about them."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, access_gate: AccessGate) -> None:
         self._control = context.control
+        self._access_gate = access_gate
         self._quotas = context.control.quotas
         self._access = context.control.access
         self._traffic = context.traffic
@@ -219,7 +225,7 @@ class QuotaGate:
             waited = heapq.heappop(self._held)[2]
             if isinstance(waited, Reply):
                 effects.append(waited)
-            else:
+            elif not self._access_gate.active or self._access_gate.allows(waited, effects):
                 admitted.append(waited)
         for item in inputs:
             if type(item) is Received:
@@ -247,9 +253,14 @@ class QuotaGate:
         return passed
 
     def release(self) -> list[Effect]:
-        """Return the replies that wait; the last call. Requests that wait get no reply."""
+        """Return the replies that wait, and refusals of the requests that wait; the last call."""
         held, self._held = self._held, []
-        return [waiting for _, _, waiting in sorted(held) if isinstance(waiting, Reply)]
+        return [
+            waiting
+            if isinstance(waiting, Reply)
+            else Reply(waiting.to, Code.SERVICE_NOT_AVAILABLE, _ENDS)
+            for _, _, waiting in sorted(held, key=lambda one: one[:2])
+        ]
 
     def fetched(
         self, now_ms: int, received: Received, topic: str, group: str, messages: int, size: int

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import msgspec
 
+from kourou.access.requirements import INTERNAL_NAMESPACE
 from kourou.client.admin.name_servers import ORDER_NAMESPACE
 from kourou.client.admin.replicas import NOT_THERE, LogMember, absent
-from kourou.errors import KourouError, Unavailable
+from kourou.errors import KourouError, NoPermission, Unavailable
 from kourou.model.limits import CONSOLE_SETTINGS_MAX, GATEWAY_LINE_BYTES_MAX, QUOTA_LIMIT_MAX
 from kourou.model.quota import Quota, check_quota, check_quota_name, quota_kind
 from kourou.protocol.bodies.broker_bodies import ReplicasView
@@ -429,6 +430,11 @@ async def delete_value(gateway: Gateway, parameters: KeyPath) -> Done:
 
 async def _set_value(gateway: Gateway, place: KeyPath, value: str | None) -> Done:
     """Set a key, or remove it; a missing key is not an error."""
+    if gateway.user and place.namespace.startswith(INTERNAL_NAMESPACE):
+        raise NoPermission(
+            f"namespaces that begin with {INTERNAL_NAMESPACE} belong to brokers and name servers",
+            hint="a console changes them for no user; use kourou admin",
+        )
     admin = gateway.admin.name_servers
     before = await admin.get(place.namespace, place.key)
     if not place.preview:

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import msgspec
 
+from kourou.access.model import Action
 from kourou.client.admin.filters import FilterChangeResult
 from kourou.errors import BadRequest, Code, Rejected
 from kourou.filtering.python_rules import check_source
@@ -538,9 +539,14 @@ async def trial(gateway: Gateway, parameters: FilterPath, body: TrialBody) -> Tr
     """Dry run a filter on a topic's last messages; nothing is stored."""
     if body.source is not None and body.version is not None:
         raise BadRequest("give a source or a stored version, not both")
+    name = check_filter_name(parameters.name)
+    # Filter servers do not decide.
+    action = Action.GET if body.source is None else Action.CREATE
+    await gateway.need(action, f"Filter:{parameters.group}/{name}")
+    await gateway.need(Action.SUB, f"Topic:{body.topic}")
     found = await gateway.admin.filters.try_out(
         parameters.group,
-        check_filter_name(parameters.name),
+        name,
         body.topic,
         source=body.source or "",
         version=body.version,

@@ -8,10 +8,11 @@ than FRESH_MS ago is served at once, one whose check is older than STALE_MS wait
 between the check runs while the request is served: brokers decide each request anyway, so a
 disabled user gets nothing, and another secret ends what began with the former one.
 
-Wrong secrets delay the next attempt, for the same user and from the same network: ATTEMPTS_FREE are
-free, then 2, 4, 8 ... s, up to 15 minutes. An attempt counts from its start, so that parallel ones
-are delayed, too. Who is signed in is not delayed. A loopback address is no network: behind a proxy
-all callers have it.
+Wrong secrets delay the next attempt for the same user: ATTEMPTS_FREE are free, then 2, 4, 8 ... s,
+up to 15 minutes. They also delay attempts from the same network, after NETWORK_ATTEMPTS_FREE and up
+to 30 s, since many people may share it: an office, or a proxy. A loopback address is no network. An
+attempt counts from its start, so that parallel ones are delayed, too. Who is signed in is not
+delayed.
 
 State: soft, bounded: users with the digests of their secrets, and failed attempts.
 """
@@ -51,9 +52,12 @@ IDLE_MS = 1_800_000
 ATTEMPTS_FREE = 5
 FIRST_WAIT_MS = 2_000
 LONGEST_WAIT_MS = 900_000
+NETWORK_ATTEMPTS_FREE = 100
+NETWORK_LONGEST_WAIT_MS = 30_000
 FORGET_MS = 3_600_000
 """Failed attempts count for so long after the last one."""
 
+_OF_USER = "user "
 WRONG = "unknown user or wrong secret"
 _log = logging.getLogger("kourou.console.access")
 
@@ -117,13 +121,19 @@ class Attempts:
                     "too many attempts with a wrong secret", retry_after_ms=one.until_ms - now_ms
                 )
         for key in keys:
-            one = self._failures.pop(key, None) or _Failures()
+            one = self._failures.pop(key, None) or _Failures(last_ms=now_ms)
             one.count += 1
-            one.last_ms = now_ms
-            one.until_ms = now_ms + _wait_ms(one.count)
+            one.until_ms = now_ms + _wait_ms(key, one.count)
             self._failures[key] = one
         while len(self._failures) > GATEWAY_ATTEMPTS_MAX:
-            self._failures.popitem(last=False)
+            idle = (key for key, one in self._failures.items() if one.until_ms <= now_ms)
+            del self._failures[next(idle, next(iter(self._failures)))]
+
+    def failed(self, keys: tuple[str, ...]) -> None:
+        """Note that the secret of an attempt was wrong."""
+        for key in keys:
+            if key in self._failures:
+                self._failures[key].last_ms = self._now_ms()
 
     def undo(self, keys: tuple[str, ...]) -> None:
         """Take back an attempt whose secret was not wrong; former failures still count."""
@@ -140,9 +150,11 @@ class Attempts:
         self._failures.pop(key, None)
 
 
-def _wait_ms(failures: int) -> int:
-    beyond = failures - ATTEMPTS_FREE
-    return 0 if beyond < 0 else min(FIRST_WAIT_MS << min(beyond, 16), LONGEST_WAIT_MS)
+def _wait_ms(key: str, failures: int) -> int:
+    of_user = key.startswith(_OF_USER)
+    beyond = failures - (ATTEMPTS_FREE if of_user else NETWORK_ATTEMPTS_FREE)
+    longest_ms = LONGEST_WAIT_MS if of_user else NETWORK_LONGEST_WAIT_MS
+    return 0 if beyond < 0 else min(FIRST_WAIT_MS << min(beyond, 16), longest_ms)
 
 
 class SignIns:
@@ -209,7 +221,7 @@ class SignIns:
 
     async def _prove(self, user: str, secret: str, source: str) -> SignedIn:
         """Raises _WrongSecret if it is wrong."""
-        named = f"user {user}"
+        named = f"{_OF_USER}{user}"
         keys = (named, *_network(source))
         self._attempts.begin(keys)
         now_ms = self._now_ms()
@@ -217,12 +229,14 @@ class SignIns:
             found = await self._brokers.credential(user, secret)
         except NoPermission as error:
             _log.warning("user %r cannot sign in here: %s", user, error)
+            self._attempts.failed(keys)
             raise _WrongSecret from error
         except BaseException:
             self._attempts.undo(keys)
             raise
         if not found:
             _log.warning("wrong secret for user %r from %s", user, source)
+            self._attempts.failed(keys)
             raise _WrongSecret
         self._attempts.undo(keys)
         self._attempts.forgive(named)

@@ -175,6 +175,12 @@ class Leases:
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_ms / 1000
+        check_group(group)
+        check_topic(topic)
+        # Each time: filter servers do not decide, and messages may be here already. And a broker
+        # refuses the heartbeat of all the user's groups if one of them is not allowed.
+        await self._gateway.need(Action.SUB, f"Group:{group}")
+        await self._gateway.need(Action.SUB, f"Topic:{topic}")
         while True:
             member, joined = await self._joined(group, topic, wanted, ordered, begin)
             left_ms = max(0, round((until - loop.time()) * 1000))
@@ -190,8 +196,6 @@ class Leases:
     ) -> tuple[GroupMember, bool]:
         if self.closed:
             raise Busy("this gateway is shutting down")
-        check_group(group)
-        check_topic(topic)
         while (member := self._members.get(group)) is not None and member.left:
             async with member.changing:
                 pass  # wait until `leave` is done
@@ -268,9 +272,6 @@ class Leases:
         if sum(len(one.topics) for one in self._members.values()) >= LEASE_TOPICS_MAX:
             raise Busy(f"this gateway consumes {LEASE_TOPICS_MAX} topics already")
         await self._client.admin.topics.route(topic)
-        # A broker refuses the heartbeat of all the user's groups if one of them is not allowed.
-        await self._gateway.need(Action.SUB, f"Group:{group}")
-        await self._gateway.need(Action.SUB, f"Topic:{topic}")
         if isinstance(wanted, Filter):
             stored = await self._client.admin.filters.list(group, wanted.name)
             if not any(stored.values()):

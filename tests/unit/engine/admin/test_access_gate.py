@@ -27,7 +27,7 @@ from kourou.protocol.messages.access import (
     GetAccessStatus,
     SetAccessMode,
 )
-from kourou.protocol.messages.broker_admin import Undo, UpdateAndCreateTopic
+from kourou.protocol.messages.broker_admin import GetHistory, Undo, UpdateAndCreateTopic
 from kourou.protocol.messages.filter_server import PutFilter
 from kourou.protocol.messages.groups import (
     CheckClientConfig,
@@ -723,6 +723,16 @@ def test_a_request_of_a_console_is_decided_by_the_rights_of_the_user_that_it_nam
     for _ in range(2):
         reply = broker.ask(console, send_to("orders"), b"x", on_behalf_of="till")
         assert (reply.code, reply.remark) == (Code.NO_PERMISSION, "user till cannot sign in")
+
+
+def test_a_console_sees_no_users_in_the_history_of_an_administrator(
+    broker: SecuredBroker, root: Sender, console: Sender
+) -> None:
+    gate = broker.engine.core.parts.access_gate
+    for sender, named, sees in ((root, "", True), (console, "root", False)):
+        asked = broker.received(sender, GetHistory(max_count=1), on_behalf_of=named)
+        assert gate.allows(asked, [])
+        assert gate.may_see_users(asked) == sees
 
 
 def test_history_and_audit_name_the_user_and_the_console(

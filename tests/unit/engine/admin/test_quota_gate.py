@@ -14,7 +14,7 @@ from kourou.engine.admin.quota_gate import LimitKey, QuotaOutcome, RateLimiter
 from kourou.errors import Code
 from kourou.model.limits import QUOTA_BURST_MS, QUOTA_DEBT_MS_MAX, QUOTA_DEBTS_MIN
 from kourou.model.quota import QuotaKind, QuotaUnit
-from kourou.protocol.messages.access import SetAccessMode
+from kourou.protocol.messages.access import AuthUpdateUser, SetAccessMode
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UnregisterClient, UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.pulls import GetMaxOffset
@@ -337,6 +337,16 @@ def test_a_pull_waits_for_what_its_group_has_pulled_before(filled: Engine) -> No
     assert counted(filled) == {("fetch_messages", "delayed"): 1}
 
 
+def test_a_role_that_ends_replies_to_requests_that_wait(filled: Engine) -> None:
+    filled.ask(pull(max_msg_nums=15))
+    name = filled.send(pull(15, max_msg_nums=5))
+    [reply] = filled.core.parts.quota_gate.release()
+    assert isinstance(reply, Reply)
+    assert (reply.to.peer.id, reply.to.correlation) == name
+    assert reply.code == Code.SERVICE_NOT_AVAILABLE
+    assert not filled.core.parts.quota_gate.held
+
+
 def test_a_pull_far_over_the_quota_is_refused_after_a_wait(filled: Engine) -> None:
     assert filled.ask(pull(max_msg_nums=32)).code == Code.SUCCESS
     name = filled.send(pull(32))
@@ -438,6 +448,24 @@ def test_while_decisions_are_observed_wrong_credentials_are_no_way_around(
     assert len(codes(sent(broker, guessed, 15))) == 10
     assert broker.ask(root, SetAccessMode(mode="off")).code == Code.SUCCESS
     assert codes(sent(broker, guessed, 50)) == [Code.SUCCESS] * 50, "no user is known"
+
+
+def test_a_request_that_waits_is_decided_again(broker: SecuredBroker) -> None:
+    """Its user lost its rights while it waited."""
+    root = Sender(user="root", secret="secret-of-root")
+    till = broker.create(root, "till", "reader")
+    assert broker.ask(root, SetQuota(kind="user", name="till", requests=5)).code == 0
+    asked = GetMaxOffset(topic="orders", queue_id=0)
+    for _ in range(5):
+        assert broker.ask(till, asked).code == Code.SUCCESS
+    waits = broker.received(till, asked)
+    assert broker.give(waits) == [None]
+    disabled = AuthUpdateUser(username="till")
+    assert broker.ask(root, disabled, b'{"userStatus":"disable"}').code == Code.SUCCESS
+    broker.engine.advance(1_000)
+    reply = broker.engine.replies[waits.to.peer.id, waits.to.correlation]
+    assert reply.code != Code.SUCCESS
+    assert "disabled" in reply.remark
 
 
 def test_requests_are_counted_but_for_what_must_go_through(broker: SecuredBroker) -> None:

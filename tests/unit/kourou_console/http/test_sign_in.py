@@ -14,9 +14,11 @@ from kourou_console.http.call import Caller
 from kourou_console.http.responses import Busy, HttpError
 from kourou_console.http.sign_in import (
     ATTEMPTS_FREE,
+    FORGET_MS,
     FRESH_MS,
     IDLE_MS,
     LONGEST_WAIT_MS,
+    NETWORK_ATTEMPTS_FREE,
     STALE_MS,
     Attempts,
     SignIns,
@@ -261,6 +263,7 @@ async def test_the_wait_is_never_longer_than_fifteen_minutes(time) -> None:
     attempts = Attempts(time)
     for _ in range(40):
         attempts.begin(("user till",))
+        attempts.failed(("user till",))
         time.now_ms += LONGEST_WAIT_MS
     attempts.begin(("user till",))
     with pytest.raises(Throttled) as delayed:
@@ -300,7 +303,7 @@ async def test_who_is_signed_in_is_not_delayed(sign_ins, time) -> None:
     ],
 )
 async def test_a_network_that_tries_many_users_is_delayed(sign_ins, first, second, delayed) -> None:
-    for number in range(ATTEMPTS_FREE):
+    for number in range(NETWORK_ATTEMPTS_FREE):
         assert await refused(sign_ins, f"user-{number}:guessed", first) == 401
     if delayed:
         assert await refused(sign_ins, "till:the-secret", second) == 429
@@ -309,11 +312,11 @@ async def test_a_network_that_tries_many_users_is_delayed(sign_ins, first, secon
 
 
 async def test_ones_own_secret_does_not_forgive_the_network(sign_ins) -> None:
-    for number in range(ATTEMPTS_FREE):
+    for number in range(NETWORK_ATTEMPTS_FREE):
         assert await refused(sign_ins, f"user-{number}:guessed") == 401
-        if number < ATTEMPTS_FREE - 1:
+        if number < NETWORK_ATTEMPTS_FREE - 1:
             await caller(sign_ins)
-    assert await refused(sign_ins, "user-9:guessed") == 429
+    assert await refused(sign_ins, "user-x:guessed") == 429
 
 
 async def test_an_attempt_without_an_answer_does_not_count(sign_ins, brokers) -> None:
@@ -330,3 +333,23 @@ async def test_the_table_of_attempts_is_bounded(time) -> None:
     for number in range(GATEWAY_ATTEMPTS_MAX + 10):
         attempts.begin((f"user {number}",))
     assert len(attempts._failures) == GATEWAY_ATTEMPTS_MAX
+
+
+async def test_who_waits_stays_in_the_full_table(time) -> None:
+    attempts = Attempts(time)
+    for _ in range(ATTEMPTS_FREE):
+        attempts.begin(("user till",))
+    for number in range(GATEWAY_ATTEMPTS_MAX + 10):
+        attempts.begin((f"user {number}",))
+    with pytest.raises(Throttled):
+        attempts.begin(("user till",))
+
+
+async def test_failures_of_a_network_are_forgotten_although_others_sign_in(sign_ins, time) -> None:
+    for number in range(NETWORK_ATTEMPTS_FREE - 1):
+        assert await refused(sign_ins, f"user-{number}:guessed") == 401
+    time.now_ms += FORGET_MS // 2
+    await caller(sign_ins)
+    time.now_ms += FORGET_MS // 2
+    assert await refused(sign_ins, "user-x:guessed") == 401
+    assert await refused(sign_ins, "user-y:guessed") == 401, "the former ones do not count"
