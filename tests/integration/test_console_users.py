@@ -23,6 +23,7 @@ from kourou_console.http.sign_in import ATTEMPTS_FREE
 from kourou_console.operation import Operation
 from kourou_console.operations import OPERATIONS
 from kourou_rigs.console import HttpAnswer, HttpClient
+from kourou_rigs.waiting import until
 
 PAIRS = ("server", "console", "ops", "app")
 READER, TILL, BILLING, NOBODY = "reader-1", "till", "billing", "nobody"
@@ -39,6 +40,7 @@ PATH_VALUES = {
     "key": "k",
     "lease": "l",
     "transaction_id": "t",
+    "kind": "user",
 }
 
 
@@ -262,6 +264,33 @@ def test_messages_are_leased_to_their_user(secured: Secured) -> None:
     assert [one["group"] for one in billing.get("/v1/leases").json["items"]] == ["billing"]
     assert nobody.post(f"/v1/leases/{message['lease']}/ack").status == 404
     assert billing.post(f"/v1/leases/{message['lease']}/ack").status == 200
+
+
+async def test_a_right_that_was_taken_away_ends_leases(secured: Secured) -> None:
+    billing = secured.http(BILLING)
+    path = "/v1/groups/billing/topics/orders-a/leases"
+    wanted = {"max": 1, "wait_ms": 100, "begin": "first"}
+    assert billing.post(path, json=wanted).status == 200
+    async with secured.client("ops") as mq:
+        await mq.admin.users.deny(BILLING, "Topic:orders-a", "Sub")
+        try:
+            await until(lambda: billing.post(path, json=wanted).status == 403)
+        finally:
+            await mq.admin.users.revoke(BILLING, "Topic:orders-a")
+            await mq.admin.users.allow(BILLING, "Topic:orders-a", "Pub,Sub")
+
+
+def test_what_no_broker_decides_needs_a_right_there(secured: Secured) -> None:
+    """Filter servers run filters, and name servers store values, for all who reach them."""
+    trial = {"topic": "orders-a", "source": "def wanted(message): return True", "count": 1}
+    for user, lacks in ((NOBODY, "Create on Filter:g/f"), (READER, "Create on Filter:g/f")):
+        refused = secured.http(user).post("/v1/filters/g/f/trials", json=trial)
+        assert refused.status == 403
+        assert lacks in refused.json["detail"]
+    promoted = "/v1/name-servers/values/KOUROU_PROMOTED/cluster%2Fbroker-a"
+    refused = secured.http("ops").put(promoted, json={"value": "9 x"})
+    assert refused.status == 403, refused.text
+    assert "belong to brokers" in refused.json["detail"]
 
 
 # -- pages ----------------------------------------------------------------------------------------
