@@ -214,6 +214,7 @@ GATEWAY_STREAMS_MAX = 256  # clients that wait or follow a stream; each has a co
 GATEWAY_TOKENS_MAX = 1_000  # of one file; each request is compared with all of them
 GATEWAY_SIGN_IN_BYTES_MAX = 4_096  # of a sign-in's body: a user and a secret
 GATEWAY_USERS_MAX = 64  # who use it within 15 minutes; each has connections and components
+GATEWAY_RIGHTS_MAX = 1_000  # of a user, remembered for 2 s
 GATEWAY_SIGN_INS_MAX = 10_000  # remembered; beyond, the one that was not used for longest ends
 GATEWAY_SIGN_INS_AT_ONCE_MAX = 32  # secrets that brokers are checking
 GATEWAY_ATTEMPTS_MAX = 10_000  # users and networks with wrong secrets; beyond: the oldest go

@@ -23,6 +23,7 @@ from kourou.client.admin.api import Admin
 from kourou.client.client import Client
 from kourou.clock import Clock
 from kourou.errors import NoPermission
+from kourou.model.limits import GATEWAY_RIGHTS_MAX
 from kourou.telemetry.metrics import Family, Labels
 from kourou_console.config import ConsoleSettings
 
@@ -31,9 +32,6 @@ _log = logging.getLogger("kourou.console")
 
 RIGHT_MS = 2_000
 """How long a right that brokers confirmed is not asked for again."""
-
-RIGHTS_MAX = 1_000
-"""The most rights of a user that are remembered."""
 
 
 @dataclass(slots=True)
@@ -94,7 +92,7 @@ class Gateway:
                     f"user {self.user} has no right to {action} on {resource} at {broker} "
                     f"({answer.by})"
                 )
-        if len(self._allowed) >= RIGHTS_MAX:
+        if len(self._allowed) >= GATEWAY_RIGHTS_MAX:
             self._allowed.clear()
         self._allowed[action, resource] = now_ms + RIGHT_MS
 
