@@ -3,7 +3,7 @@
 Each user has a client, all of whose requests are sent on behalf of that user, and all components
 that keep something for a user: leases, jobs, idempotency keys. So brokers decide everything by the
 rights of the user, and no user sees what another one has. What an operation needs beyond that is
-asked from the brokers before (`need`).
+asked from the brokers before (`Gateway.need`).
 
 State: soft, bounded. A gateway is closed when its user has done nothing for USER_IDLE_MS.
 """
@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
-from kourou.access.model import Action
 from kourou.client.client import Client
 from kourou.client.session.io_thread import background
 from kourou.errors import KourouError
@@ -87,12 +86,6 @@ class UserGateways:
         finally:
             one.under_way -= 1
             one.used_ms = self._own.clock.monotonic_ms()
-
-    async def need(self, user: str, action: Action, resource: str) -> None:
-        """As Gateway.need, for a user of `of`."""
-        gateway = self._users[user].gateway
-        assert gateway is not None, "called within `of`"
-        await gateway.need(action, resource)
 
     # -- opening and closing ----------------------------------------------------------------------
 

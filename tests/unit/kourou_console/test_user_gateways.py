@@ -120,28 +120,28 @@ async def test_components_are_those_of_the_user_except_what_the_console_has_read
 
 
 async def test_a_right_is_asked_for_and_remembered_for_a_moment(rig: Rig) -> None:
-    async with rig.users.of("till"):
+    async with rig.users.of("till") as gateway:
         for _ in range(2):
-            await rig.users.need("till", Action.GET, CLUSTER)
+            await gateway.need(Action.GET, CLUSTER)
         [client] = rig.clients
         assert client.asked == 1
         rig.clock.ms += RIGHT_MS
         client.answers["broker-b"] = AccessAnswer(allowed=False, by="no policy allows it")
         for asked in (2, 3):
             with pytest.raises(NoPermission, match="user till has no right to Get on Cluster"):
-                await rig.users.need("till", Action.GET, CLUSTER)
+                await gateway.need(Action.GET, CLUSTER)
             assert client.asked == asked
 
 
 async def test_a_broker_that_refuses_to_answer_refuses(rig: Rig) -> None:
-    async with rig.users.of("till"):
+    async with rig.users.of("till") as gateway:
         [client] = rig.clients
         client.answers.missing = {"broker-b": Unavailable("it is away")}
-        await rig.users.need("till", Action.GET, CLUSTER)
+        await gateway.need(Action.GET, CLUSTER)
         rig.clock.ms += RIGHT_MS
         client.answers.missing = {"broker-b": NoPermission("user till cannot sign in")}
         with pytest.raises(NoPermission, match="cannot sign in"):
-            await rig.users.need("till", Action.GET, CLUSTER)
+            await gateway.need(Action.GET, CLUSTER)
 
 
 async def test_an_idle_gateway_is_closed_with_its_components(rig: Rig) -> None:

@@ -217,7 +217,7 @@ class Dispatch:
             assert self._users is not None, "users sign in"
             async with self._users.of(caller.user) as gateway:
                 for action, resource in operation.needed:
-                    await self._users.need(caller.user, action, resource)
+                    await gateway.need(action, resource)
                 return await self._read(operation, gateway, values, request, caller)
         finally:
             self._leave(waits=waits)
