@@ -31,7 +31,7 @@ from kourou.protocol.messages.access import AuthCreateUser, AuthListUser
 from kourou.protocol.messages.broker_admin import GetAllTopicConfig, GetBrokerRuntimeInfo
 from kourou.protocol.messages.groups import HeartBeat
 from kourou.protocol.messages.pulls import QueryMessage, ViewMessageById
-from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
+from kourou.protocol.messages.sends import ConsumerSendMsgBack
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.request import Request
 from kourou.protocol.wire.ext_fields import encode_ext_fields
@@ -41,24 +41,12 @@ from kourou.service.secret_keys import new_key_line
 from kourou.transport.curve_keys import ClientCurve, ServerKeys, make_pair, read_pair
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.zmq_client import ZmqConnection
+from kourou_rigs.access import send_to
 from kourou_rigs.transacting import end
 
 TIMEOUT_MS = 20_000
 ROOT, ROOT_SECRET = "root", "a secret of the first one"
 WRITER, WRITER_SECRET = "orders-writer", "orders-secret"
-
-
-def send(topic: str, properties: str = "", sys_flag: int = 0) -> SendMessage:
-    return SendMessage(
-        producer_group="g",
-        topic=topic,
-        default_topic="TBW102",
-        default_topic_queue_nums=1,
-        queue_id=0,
-        born_timestamp=1,
-        properties=properties,
-        sys_flag=sys_flag,
-    )
 
 
 class Broker:
@@ -124,17 +112,19 @@ def audit(folder: Path) -> list[dict[str, object]]:
 
 async def test_signed_requests_are_decided_and_survive_a_restart(tmp_path: Path) -> None:
     with started(tmp_path) as broker:
-        assert (await broker.ask(send("orders-a"))).code == Code.SYSTEM_ERROR
+        assert (await broker.ask(send_to("orders-a"))).code == Code.SYSTEM_ERROR
         created = await broker.create(WRITER, WRITER_SECRET, "writer:orders-", "operator:orders-")
         assert created.code == Code.SUCCESS, created.remark
         writer = {"user": WRITER, "secret": WRITER_SECRET}
-        stored = await broker.ask(send("orders-a"), b"one", **writer)
+        stored = await broker.ask(send_to("orders-a"), b"one", **writer)
         assert stored.code == Code.SUCCESS, stored.remark
-        other = await broker.ask(send("bills-a"), b"one", **writer)
+        other = await broker.ask(send_to("bills-a"), b"one", **writer)
         assert "AclException" in (other.remark or "")
         assert "Pub on Topic:bills-a" in (other.remark or "")
-        wrong = await broker.ask(send("orders-a"), b"one", user=WRITER, secret="guessed")
-        unknown = await broker.ask(send("orders-a"), b"one", user="nobody-here", secret="guessed")
+        wrong = await broker.ask(send_to("orders-a"), b"one", user=WRITER, secret="guessed")
+        unknown = await broker.ask(
+            send_to("orders-a"), b"one", user="nobody-here", secret="guessed"
+        )
         assert (wrong.remark or "").replace(WRITER, "X") == (unknown.remark or "").replace(
             "nobody-here", "X"
         )
@@ -151,9 +141,9 @@ async def test_signed_requests_are_decided_and_survive_a_restart(tmp_path: Path)
     assert ROOT_SECRET.encode() not in written
     assert WRITER_SECRET.encode() not in written
     with started(tmp_path) as broker:
-        again = await broker.ask(send("orders-a"), b"two", **writer)
+        again = await broker.ask(send_to("orders-a"), b"two", **writer)
         assert again.code == Code.SUCCESS, again.remark
-        assert (await broker.ask(send("orders-a"), b"two")).code == Code.SYSTEM_ERROR
+        assert (await broker.ask(send_to("orders-a"), b"two")).code == Code.SYSTEM_ERROR
 
 
 async def test_the_owner_of_the_machine_gets_back_in(tmp_path: Path) -> None:
@@ -199,7 +189,7 @@ async def test_the_key_of_a_connection_is_its_user(tmp_path: Path) -> None:
             address = str(broker.child.ready["zmq"]).removeprefix("tcp://")
             connection = ZmqConnection(address, curve=ClientCurve(read_pair(pairs[name]), servers))
             reply = await connection.request(
-                send("orders-a"), body=(b"one",), timeout_ms=TIMEOUT_MS
+                send_to("orders-a"), body=(b"one",), timeout_ms=TIMEOUT_MS
             )
             codes[name] = reply.code
             connection.close()
@@ -266,7 +256,11 @@ async def test_messages_and_topics_of_others_are_hidden_over_both_protocols(tmp_
         await doors.create_users()
         half = "TRAN_MSG\x01true\x02PGROUP\x01g\x02UNIQ_KEY\x01U"
         positions = []
-        for message in (send("app-a"), send("rival-a", "KEYS\x01k"), send("rival-a", half, 4)):
+        for message in (
+            send_to("app-a"),
+            send_to("rival-a", properties="KEYS\x01k"),
+            send_to("rival-a", properties=half, sys_flag=4),
+        ):
             stored = await broker.ask(message, b"x", user=ROOT, secret=ROOT_SECRET)
             assert stored.code == Code.SUCCESS, stored.remark
             positions.append(decode_offset_id((stored.ext_fields or {})["msgId"])[1])

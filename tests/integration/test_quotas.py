@@ -18,21 +18,11 @@ from kourou.protocol.wire.remoting import RemotingCommand
 from kourou.service.processes import Child, Children
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.zmq_client import WireReply, ZmqConnection
+from kourou_rigs.access import send_to
 
 TIMEOUT_MS = 20_000
 TOPICS = ("orders", "bills")
 PER_S = 20
-
-
-def send(topic: str) -> SendMessage:
-    return SendMessage(
-        producer_group="g",
-        topic=topic,
-        default_topic="TBW102",
-        default_topic_queue_nums=1,
-        queue_id=0,
-        born_timestamp=1,
-    )
 
 
 class Broker:
@@ -47,10 +37,10 @@ class Broker:
         assert reply.code == Code.SUCCESS, reply.remark
 
     async def by_zmq(self, topic: str) -> WireReply:
-        return await self.zmq.request(send(topic), body=(b"x",), timeout_ms=TIMEOUT_MS)
+        return await self.zmq.request(send_to(topic), body=(b"x",), timeout_ms=TIMEOUT_MS)
 
     async def by_tcp(self, topic: str) -> RemotingCommand:
-        command = RemotingCommand(SendMessage.code, ext_fields=encode_ext_fields(send(topic)))
+        command = RemotingCommand(SendMessage.code, ext_fields=encode_ext_fields(send_to(topic)))
         return await self.tcp.exchange(command, (b"x",), timeout_ms=TIMEOUT_MS)
 
 

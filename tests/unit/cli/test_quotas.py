@@ -16,17 +16,8 @@ from kourou.model.quota import Quota, QuotaKind
 from kourou.protocol.messages.quotas import ListQuotas
 from kourou_rigs.wire_broker import Silence
 from kourou_rigs.wire_cluster import WireCluster
-from kourou_rigs.wire_core import CoreBroker
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def cluster() -> WireCluster:
-    found = WireCluster(CoreBroker)
-    found.broker("broker-a")
-    found.broker("broker-b")
-    return found
 
 
 @pytest.fixture

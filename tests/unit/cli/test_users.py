@@ -18,7 +18,6 @@ from kourou.service.secret_keys import SecretKeys, new_key_line
 from kourou.transport.curve_keys import read_pair
 from kourou_rigs.wire_broker import Silence
 from kourou_rigs.wire_cluster import WireCluster
-from kourou_rigs.wire_core import CoreBroker
 
 TILL = "till" + "0" * 36
 Run = Callable[..., tuple[int, str, str]]
@@ -48,14 +47,6 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     assert main(("keys", "make", f"{tmp_path}/broker=*", str(folder), "--ring", "ops")) == 0
     monkeypatch.setenv("KOUROU_CURVE_KEY_FILE", str(folder / "ops.ring"))
     return folder
-
-
-@pytest.fixture
-def cluster() -> WireCluster:
-    found = WireCluster(CoreBroker)
-    found.broker("broker-a")
-    found.broker("broker-b")
-    return found
 
 
 @pytest.fixture
