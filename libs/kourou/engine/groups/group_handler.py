@@ -200,11 +200,11 @@ class GroupHandler:
         """Copy a group's offsets to another group (314), which is created if that is allowed."""
         if request.src_group not in self._control.groups:
             raise GroupNotFound(f"consumer group {request.src_group} does not exist")
-        self._ensure_group(
-            request.dest_group, received, f"starts at the offset of {request.src_group}"
-        )
         events = decide_clone(
             self._commits, request.src_group, request.dest_group, request.topic or None
+        )
+        self._ensure_group(
+            request.dest_group, received, f"starts at the offset of {request.src_group}"
         )
         return self._pending_replies.decided(now_ms, received, events)
 

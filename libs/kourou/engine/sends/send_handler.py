@@ -197,7 +197,8 @@ class SendHandler:
             effects = self._store_placed(now_ms, send, watched=watched)
             if effects is not None:
                 return effects
-        if any(codes):
+        refused = any(codes)
+        if refused:
             kept = without_refused(drafts, target_of, codes)
             if kept is None:
                 return [_none_stored(received, codes, remarks)]
@@ -207,10 +208,13 @@ class SendHandler:
         )
         self._confirmations.append(written.end)
         self.count(targets, target_of, sizes)
+        offsets = written.target_offsets
+        if refused:
+            offsets = [-1 if code else at for code, at in zip(codes, offsets, strict=True)]
         header = SendRecordsResponse(
             target_codes=codes,
             target_remarks=remarks,
-            target_offsets=written.target_offsets,
+            target_offsets=offsets,
             runs=written.runs,
         )
         reply = Reply(received.to, Code.SUCCESS, "", header)

@@ -112,3 +112,11 @@ def test_many_at_once_fail_as_a_whole_when_there_is_no_room(engine, draft, recor
     reply = engine.ask(*records([draft(body=bytes(300)) for _ in range(4)]))
     assert reply.code == Code.DISK_FULL
     assert header_of(engine.ask(*records([draft(body=b"small")]))).target_offsets == [1]
+
+
+def test_a_refused_queue_has_no_offset(engine, draft, records) -> None:
+    """Also at a broker where the queue would have one."""
+    drafts = [draft(), draft(queue_id=99)]
+    header = header_of(engine.ask(*records(drafts, [("orders", 0), ("orders", 99)], [0, 1])))
+    assert [bool(code) for code in header.target_codes] == [False, True]
+    assert header.target_offsets == [0, -1]
