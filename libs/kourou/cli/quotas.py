@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     *("for", "name", "publish bytes/s", "publish messages/s"),
-    *("fetch bytes/s", "fetch messages/s", "requests/s", "brokers"),
+    *("fetch bytes/s", "fetch messages/s", "requests/s", "connections", "brokers"),
 )
 _AMOUNT = re.compile(r"([0-9]+)(|k|m|g|ki|mi|gi)b?", re.IGNORECASE)
 _FACTORS = {
@@ -57,6 +57,9 @@ FetchMessages = Annotated[
 Requests = Annotated[
     str, typer.Option("--requests", metavar="N", help="Requests of any kind a second (users only).")
 ]
+Connections = Annotated[
+    str, typer.Option("--connections", metavar="N", help="Open connections (users only).")
+]
 Reason = Annotated[str, typer.Option("--reason", help="The reason, kept in the history.")]
 
 
@@ -82,6 +85,7 @@ def set_quota(
     fetch_bytes: FetchBytes = "",
     fetch_messages: FetchMessages = "",
     requests: Requests = "",
+    connections: Connections = "",
     unlimited: Annotated[
         bool, typer.Option("--unlimited", help="No limits, not even those of '*'.")
     ] = False,
@@ -98,12 +102,15 @@ def set_quota(
         "fetch_bytes": fetch_bytes,
         "fetch_messages": fetch_messages,
         "requests": requests,
+        "connections": connections,
     }
+    from kourou.model.quota import QuotaUnit
+
     wanted = {unit: amount(text) for unit, text in limits.items() if text}
     if bool(wanted) == unlimited:
         raise BadRequest("give at least one limit, or --unlimited", hint="kourou quota set --help")
     client.admin.quotas.set(kind, name, reason=reason, **wanted)
-    texts = [f"{limit} {unit.replace('_', ' ')}/s" for unit, limit in wanted.items()]
+    texts = [QuotaUnit(unit).amount(limit) for unit, limit in wanted.items()]
     return Report(remarks=[f"{kind} {printable(name)}: {', '.join(texts) or 'no limits'}"])
 
 
@@ -147,4 +154,5 @@ def _row(one: Quota) -> tuple[Any, ...]:
         one.fetch_bytes,
         one.fetch_messages,
         one.requests,
+        one.connections,
     )

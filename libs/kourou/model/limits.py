@@ -354,5 +354,6 @@ QUOTAS_MAX = 10_000  # of one broker
 QUOTA_LIMIT_MAX = 10**12  # a second; a larger limit limits nothing
 QUOTA_BURST_MS = 1_000  # of its quota, as time, that a key may use at once
 QUOTA_DEBT_MS_MAX = 1_000  # that a key may owe beyond: its requests wait, above they are refused
+QUOTA_CONNECTION_RETRY_MS = 1_000  # told to who has too many connections
 QUOTA_HELD_MAX = 10_000  # requests and replies that wait for a quota; beyond, they do not wait
 QUOTA_DEBTS_MIN = 1_024  # debts that are kept before those that are paid are looked for

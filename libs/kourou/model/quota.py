@@ -25,18 +25,23 @@ class QuotaKind(StrEnum):
 
 
 class QuotaUnit(StrEnum):
-    """What a quota limits, a second. Fetches are pulls of consumers."""
+    """What a quota limits: a second, but for open connections. Fetches are pulls of consumers."""
 
     PUBLISH_BYTES = "publish_bytes"
     PUBLISH_MESSAGES = "publish_messages"
     FETCH_BYTES = "fetch_bytes"
     FETCH_MESSAGES = "fetch_messages"
     REQUESTS = "requests"
+    CONNECTIONS = "connections"
 
     @property
     def text(self) -> str:
         """The unit as a message names it."""
         return self.value.replace("_", " ")
+
+    def amount(self, limit: int) -> str:
+        """A limit as a message names it, like `10 requests/s`."""
+        return f"{limit} {self.text}" + ("" if self is QuotaUnit.CONNECTIONS else "/s")
 
 
 _FETCHES = (QuotaUnit.FETCH_BYTES, QuotaUnit.FETCH_MESSAGES)
@@ -47,7 +52,8 @@ UNITS_OF: Mapping[QuotaKind, tuple[QuotaUnit, ...]] = MappingProxyType(
         QuotaKind.GROUP: _FETCHES,
     }
 )
-"""What can be limited for each kind: a group does not publish, and only a user sends requests."""
+"""What can be limited for each kind: a group does not publish, and only a user sends requests and
+has connections."""
 
 QuotaKey = tuple[QuotaKind, str]
 
@@ -55,6 +61,7 @@ QuotaKey = tuple[QuotaKind, str]
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of one user, topic or group at each broker, a second; None: not limited.
 
+    `connections` is the number of connections that a user may have open at a time.
     With the name `*` it is the quota of each one that has no quota of its own: a quota replaces it
     as a whole, also one without limits.
     """
@@ -66,6 +73,7 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     fetch_bytes: int | None = None
     fetch_messages: int | None = None
     requests: int | None = None
+    connections: int | None = None
 
     @property
     def key(self) -> QuotaKey:
@@ -73,7 +81,7 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind, self.name
 
     def limits(self) -> dict[QuotaUnit, int]:
-        """What is limited, and to how much a second."""
+        """What is limited, and to how much."""
         found = {unit: getattr(self, unit.value) for unit in QuotaUnit}
         return {unit: limit for unit, limit in found.items() if limit is not None}
 

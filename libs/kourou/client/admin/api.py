@@ -168,11 +168,13 @@ class QuotasApi(EveryBrokerApi):
         fetch_bytes: int | None = None,
         fetch_messages: int | None = None,
         requests: int | None = None,
+        connections: int | None = None,
         reason: str = "",
     ) -> None:
         """Limit a user, topic or group at every broker, per second; None: not limited.
 
-        It replaces the quota of that name as a whole.
+        `connections` is how many a user may have open at each broker. It replaces the quota of that
+        name as a whole.
         """
         quota = check_quota(
             Quota(
@@ -183,6 +185,7 @@ class QuotasApi(EveryBrokerApi):
                 fetch_bytes=fetch_bytes,
                 fetch_messages=fetch_messages,
                 requests=requests,
+                connections=connections,
             )
         )
         limits = {unit.value: limit for unit, limit in quota.limits().items()}

@@ -12,8 +12,12 @@ for its replies is refused. A send is stored at once, and its reply waits; any o
 itself. A pull is charged when it returns messages, so the next one waits. Nothing waits for more
 than a third of the request's time.
 
-State: soft: what each key owes, and the requests and replies that wait. It is lost with the process
-and at each change of a quota.
+A user's connections are not owed: a connection belongs to each user that sends requests on it,
+until it closes, and requests on one too many are refused.
+
+State: soft: what each key owes, the connections of users that may have so many only, and the
+requests and replies that wait. It is lost with the process; debts and connections are forgotten at
+each change of a quota.
 
 Invariants:
 - in any period, a key gets at most its limit times (the period, QUOTA_BURST_MS and
@@ -27,7 +31,7 @@ from __future__ import annotations
 import heapq
 import math
 import struct
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -42,6 +46,7 @@ from kourou.errors import Code
 from kourou.model.limits import (
     BATCH_MESSAGES_MAX,
     QUOTA_BURST_MS,
+    QUOTA_CONNECTION_RETRY_MS,
     QUOTA_DEBT_MS_MAX,
     QUOTA_DEBTS_MIN,
     QUOTA_HELD_MAX,
@@ -65,9 +70,8 @@ from kourou.runtime.core import (
 )
 
 _SENDS = frozenset({SendMessage, SendRecords, SendReplyMessage})
-_UNCOUNTED = frozenset(
-    {HeartBeat, UnregisterClient, LockBatchMq, UnlockBatchMq, SetQuota, RemoveQuota, ListQuotas}
-)
+_ABOUT_QUOTAS = frozenset({SetQuota, RemoveQuota, ListQuotas})
+_UNCOUNTED = _ABOUT_QUOTAS | {HeartBeat, UnregisterClient, LockBatchMq, UnlockBatchMq}
 """Not counted as requests: without heartbeats a client is taken for dead, RocketMQ's clients wait
 for a lock for 1 s only, and who set a quota that is too small must be able to change it."""
 
@@ -134,6 +138,41 @@ class RateLimiter:
         self._look_at = max(QUOTA_DEBTS_MIN, 2 * len(self._paid_ms))
 
 
+class UserConnections:
+    """Which connections users have open, as far as they are counted.
+
+    State: soft, bounded by the connections that are open and the limits of their users.
+    """
+
+    __slots__ = ("_counts", "_users_of")
+
+    def __init__(self) -> None:
+        self._users_of: dict[int, set[str]] = {}
+        self._counts: Counter[str] = Counter()
+
+    def open(self, peer_id: int, user: str, limit: int) -> bool:
+        """Return whether the user has this connection, or may have one more; then it is counted."""
+        if user in self._users_of.get(peer_id, ()):
+            return True
+        if self._counts[user] >= limit:
+            return False
+        self._users_of.setdefault(peer_id, set()).add(user)
+        self._counts[user] += 1
+        return True
+
+    def close(self, peer_id: int) -> None:
+        """Forget a connection."""
+        for user in self._users_of.pop(peer_id, ()):
+            self._counts[user] -= 1
+            if not self._counts[user]:
+                del self._counts[user]
+
+    def clear(self) -> None:
+        """Forget all connections."""
+        self._users_of.clear()
+        self._counts.clear()
+
+
 class _Charge(NamedTuple):
     """An amount that a request uses of a limit."""
 
@@ -156,6 +195,7 @@ class QuotaGate:
         self._traffic = context.traffic
         self._pending_replies = context.pending_replies
         self._limiter = RateLimiter()
+        self._connections = UserConnections()
         self._changes = self._quotas.changes
         self._due: dict[tuple[int, int], int] = {}
         self._held: list[tuple[int, int, Received | Reply]] = []
@@ -198,6 +238,7 @@ class QuotaGate:
             fetch_bytes=request.fetch_bytes,
             fetch_messages=request.fetch_messages,
             requests=request.requests,
+            connections=request.connections,
         )
         events = decide_put(self._quotas, quota)
         return self._pending_replies.decided(now_ms, received, events)
@@ -220,6 +261,7 @@ class QuotaGate:
         if self._changes != self._quotas.changes:
             self._changes = self._quotas.changes
             self._limiter.clear()
+            self._connections.clear()
         admitted: list[Input] = []
         while self._held and self._held[0][0] <= now_ms:
             waited = heapq.heappop(self._held)[2]
@@ -231,8 +273,10 @@ class QuotaGate:
             if type(item) is Received:
                 if not self._admits(now_ms, item, effects):
                     continue
-            elif type(item) is Disconnected and self._held:
-                self._drop_peer(item.peer.id)
+            elif type(item) is Disconnected:
+                self._connections.close(item.peer.id)
+                if self._held:
+                    self._drop_peer(item.peer.id)
             elif type(item) is Tick and len(self._due) > QUOTA_DEBTS_MIN:
                 # What has not got a reply by now does not have to wait for it any more.
                 self._due = {name: due for name, due in self._due.items() if due > now_ms}
@@ -280,6 +324,14 @@ class QuotaGate:
         user = self._user(received)
         if user is None:
             return True
+        limit = self._limit(QuotaKind.USER, user, QuotaUnit.CONNECTIONS)
+        if (
+            limit is not None
+            and not self._connections.open(received.to.peer.id, user, limit)
+            and type(received.request) not in _ABOUT_QUOTAS
+        ):
+            self._refuse_connection(received, user, limit, effects)
+            return False
         charges = self._charges(_used(received, user))
         if not charges:
             return True
@@ -310,14 +362,10 @@ class QuotaGate:
         """
         key = over.key
         retry_ms = math.ceil(self._limiter.owes_ms(now_ms, key) - QUOTA_DEBT_MS_MAX)
-        dropped = received.to.oneway
-        outcome = QuotaOutcome.DROPPED if dropped else QuotaOutcome.REFUSED
-        self.counts[key.unit, outcome] += 1
-        self._traffic.refuse(Code.FLOW_CONTROL)
-        if dropped:
+        if not self._count_refused(received, key.unit):
             return
         text = (
-            f"{key.kind} {key.name} is over its quota of {over.per_s} {key.unit.text}/s at this"
+            f"{key.kind} {key.name} is over its quota of {key.unit.amount(over.per_s)} at this"
             f" broker; nothing was done; retry in {retry_ms} ms"
         )
         header = FlowControlled(retry_after_ms=retry_ms)
@@ -327,6 +375,26 @@ class QuotaGate:
             if wait_ms and self._hold(now_ms + wait_ms, reply):
                 return
         effects.append(reply)
+
+    def _refuse_connection(
+        self, received: Received, user: str, limit: int, effects: list[Effect]
+    ) -> None:
+        """Refuse a request on a connection more than its user may have."""
+        if not self._count_refused(received, QuotaUnit.CONNECTIONS):
+            return
+        text = (
+            f"user {user} has {QuotaUnit.CONNECTIONS.amount(limit)} to this broker, which is its"
+            " quota; nothing was done; close one, or raise the quota: kourou quota set"
+        )
+        header = FlowControlled(retry_after_ms=QUOTA_CONNECTION_RETRY_MS)
+        effects.append(Reply(received.to, Code.FLOW_CONTROL, text, header))
+
+    def _count_refused(self, received: Received, unit: QuotaUnit) -> bool:
+        """Count a refused request; return whether it gets a reply."""
+        dropped = received.to.oneway
+        self.counts[unit, QuotaOutcome.DROPPED if dropped else QuotaOutcome.REFUSED] += 1
+        self._traffic.refuse(Code.FLOW_CONTROL)
+        return not dropped
 
     @staticmethod
     def _wait_ms(now_ms: int, received: Received, owes_ms: float) -> int:
@@ -347,16 +415,19 @@ class QuotaGate:
         return ANONYMOUS  # observed, with credentials that are not valid
 
     def _charges(self, used: Iterable[_Use]) -> list[_Charge]:
-        """Return what is limited of that. Names that do not exist have no quota: they are bounded
-        by nothing.
-        """
+        """Return what is limited of that."""
         charges: list[_Charge] = []
         for kind, name, unit, amount in used:
-            quota = self._quotas.of(kind, name)
-            limit = None if quota is None else getattr(quota, unit.value)
-            if limit is not None and self._exists(kind, name):
+            limit = self._limit(kind, name, unit)
+            if limit is not None:
                 charges.append(_Charge(LimitKey(kind, name, unit), amount, limit))
         return charges
+
+    def _limit(self, kind: QuotaKind, name: str, unit: QuotaUnit) -> int | None:
+        """Return a limit. Names that do not exist have no quota: they are bounded by nothing."""
+        quota = self._quotas.of(kind, name)
+        limit: int | None = None if quota is None else getattr(quota, unit.value)
+        return limit if limit is not None and self._exists(kind, name) else None
 
     def _exists(self, kind: QuotaKind, name: str) -> bool:
         if kind is QuotaKind.TOPIC:

@@ -11,7 +11,8 @@ class SetQuota(Request, kw_only=True, frozen=True):
     """SET_QUOTA (30064): limit a user, topic or group; what has no value is not limited.
 
     `kind` is user, topic or group; `name` `*` is for all that have no quota of their own. It
-    replaces the quota of that name. Limits are per second, at each broker.
+    replaces the quota of that name. Limits are per second, at each broker;
+    `connections` are those that a user may have open.
     """
 
     code: ClassVar[int] = 30064
@@ -22,6 +23,7 @@ class SetQuota(Request, kw_only=True, frozen=True):
     fetch_bytes: Int64 | None = None
     fetch_messages: Int64 | None = None
     requests: Int64 | None = None
+    connections: Int64 | None = None
     reason: str = ""
 
 

@@ -456,11 +456,13 @@ async def _set_value(gateway: Gateway, place: KeyPath, value: str | None) -> Don
 
 # -- quotas ---------------------------------------------------------------------------------------
 
-PerSecond = Annotated[int, msgspec.Meta(ge=1, le=QUOTA_LIMIT_MAX)]
+QuotaLimit = Annotated[int, msgspec.Meta(ge=1, le=QUOTA_LIMIT_MAX)]
 
 
 class QuotaView(msgspec.Struct, frozen=True, kw_only=True):
     """What a user, topic or group may use of each of these brokers a second; null: not limited.
+
+    `connections` is the number that a user may have open.
 
     The name `*` stands for all of a kind that have no quota of their own.
     """
@@ -472,6 +474,7 @@ class QuotaView(msgspec.Struct, frozen=True, kw_only=True):
     fetch_bytes: int | None
     fetch_messages: int | None
     requests: int | None
+    connections: int | None
     brokers: list[str]
 
 
@@ -490,13 +493,17 @@ class QuotaPath(msgspec.Struct, frozen=True):
 
 
 class QuotaBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The limits per second; what is not named is not limited. Groups have limits of fetches."""
+    """The limits per second; what is not named is not limited. Groups have limits of fetches.
 
-    publish_bytes: PerSecond | None = None
-    publish_messages: PerSecond | None = None
-    fetch_bytes: PerSecond | None = None
-    fetch_messages: PerSecond | None = None
-    requests: PerSecond | None = None
+    `connections`: how many a user may have open at each broker.
+    """
+
+    publish_bytes: QuotaLimit | None = None
+    publish_messages: QuotaLimit | None = None
+    fetch_bytes: QuotaLimit | None = None
+    fetch_messages: QuotaLimit | None = None
+    requests: QuotaLimit | None = None
+    connections: QuotaLimit | None = None
     reason: Reason = ""
 
 
@@ -539,13 +546,14 @@ async def put_quota(gateway: Gateway, parameters: QuotaPath, body: QuotaBody) ->
             fetch_bytes=body.fetch_bytes,
             fetch_messages=body.fetch_messages,
             requests=body.requests,
+            connections=body.connections,
         )
     )
     limits = {unit.value: limit for unit, limit in quota.limits().items()}
     if not parameters.preview:
         await gateway.admin.quotas.set(quota.kind, quota.name, reason=body.reason, **limits)
     will = "would be" if parameters.preview else "is"
-    said = ", ".join(f"{limit} {unit.text}/s" for unit, limit in quota.limits().items())
+    said = ", ".join(unit.amount(limit) for unit, limit in quota.limits().items())
     text = f"{quota.kind} {quota.name} {will} limited to {said} at each broker."
     if not limits:
         text = f"{quota.kind} {quota.name} {will} not limited."

@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.engine.admin import quota_gate
-from kourou.engine.admin.quota_gate import LimitKey, QuotaOutcome, RateLimiter
+from kourou.engine.admin.quota_gate import (
+    LimitKey,
+    QuotaOutcome,
+    RateLimiter,
+    UserConnections,
+)
 from kourou.errors import Code
 from kourou.model.limits import QUOTA_BURST_MS, QUOTA_DEBT_MS_MAX, QUOTA_DEBTS_MIN
 from kourou.model.quota import QuotaKind, QuotaUnit
@@ -21,7 +26,7 @@ from kourou.protocol.messages.pulls import GetMaxOffset
 from kourou.protocol.messages.quotas import FlowControlled, ListQuotas, RemoveQuota, SetQuota
 from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.record.layout import encode_batch
-from kourou.runtime.core import MEMBERS, Disconnected, Received, Reply
+from kourou.runtime.core import MEMBERS, Disconnected, Peer, Received, Reply
 from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, send_to
 from kourou_rigs.engine import Engine, pull
 
@@ -511,3 +516,81 @@ def test_an_operator_sets_quotas_and_a_writer_does_not(broker: SecuredBroker) ->
     wanted = SetQuota(kind="user", name="writer", publish_messages=10**6)
     assert broker.ask(writer, wanted).code == Code.NO_PERMISSION
     assert broker.ask(operator, wanted).code == Code.SUCCESS
+
+
+# -- connections ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two(broker: SecuredBroker) -> tuple[SecuredBroker, Sender]:
+    """A broker with a user that may have two connections, and the user."""
+    root = Sender(user="root", secret="secret-of-root")
+    till = broker.create(root, "till", "reader")
+    assert broker.ask(root, SetQuota(kind="user", name="till", connections=2)).code == Code.SUCCESS
+    return broker, till
+
+
+def connection(sender: Sender, peer: int) -> Peer:
+    """A connection of a sender."""
+    return Peer(peer, sender.protocol, (sender.source, 40_000), sender.listener, sender.key)
+
+
+def asked_by(broker: SecuredBroker, sender: Sender, peer: int) -> Reply | None:
+    """Ask on the connection with this number; None if there is no reply."""
+    asked = GetMaxOffset(topic="orders", queue_id=0)
+    return broker.give(broker.received(sender, asked, over=connection(sender, peer)))[0]
+
+
+def codes_by(broker: SecuredBroker, sender: Sender, *peers: int) -> list[int]:
+    return codes([asked_by(broker, sender, peer) for peer in peers])
+
+
+def test_one_connection_too_many_is_refused_until_another_closes(
+    two: tuple[SecuredBroker, Sender],
+) -> None:
+    broker, till = two
+    assert codes_by(broker, till, 101, 102, 101, 102) == [Code.SUCCESS] * 4
+    refused = asked_by(broker, till, 103)
+    assert refused is not None
+    assert (refused.code, refused.remark) == (
+        Code.FLOW_CONTROL,
+        "user till has 2 connections to this broker, which is its quota; nothing was done; "
+        "close one, or raise the quota: kourou quota set",
+    )
+    assert refused.header == FlowControlled(retry_after_ms=1_000)
+    assert counted(broker.engine) == {("connections", "refused"): 1}
+    broker.engine.handle(Disconnected(connection(till, 102)))
+    assert codes_by(broker, till, 103, 101) == [Code.SUCCESS] * 2
+    assert codes_by(broker, till, 102) == [Code.FLOW_CONTROL]
+
+
+def test_another_user_on_the_same_connection_counts_for_itself(
+    two: tuple[SecuredBroker, Sender],
+) -> None:
+    broker, till = two
+    root = Sender(user="root", secret="secret-of-root")
+    assert codes_by(broker, root, 101, 102, 103, 104) == [Code.SUCCESS] * 4
+    assert codes_by(broker, till, 101, 102, 103) == [Code.SUCCESS] * 2 + [Code.FLOW_CONTROL]
+
+
+def test_too_few_connections_can_be_changed_on_any(two: tuple[SecuredBroker, Sender]) -> None:
+    """And the broker counts anew after a change."""
+    broker, _ = two
+    root = Sender(user="root", secret="secret-of-root")
+    assert broker.ask(root, SetQuota(kind="user", name="root", connections=1)).code == 0
+    assert codes_by(broker, root, 101, 102) == [Code.SUCCESS, Code.FLOW_CONTROL]
+    raised = SetQuota(kind="user", name="root", connections=3)
+    assert broker.ask(root, raised, over=connection(root, 102)).code == Code.SUCCESS
+    assert codes_by(broker, root, 102, 103, 104) == [Code.SUCCESS] * 3
+    assert codes_by(broker, root, 101) == [Code.FLOW_CONTROL]
+
+
+def test_connections_are_counted_only_where_they_are_limited() -> None:
+    connections = UserConnections()
+    assert connections.open(1, "till", 1)
+    assert connections.open(1, "till", 1)
+    assert not connections.open(2, "till", 1)
+    assert connections.open(2, "other", 1)
+    for peer in (1, 1, 2, 3):
+        connections.close(peer)
+    assert (connections._users_of, dict(connections._counts)) == ({}, {})

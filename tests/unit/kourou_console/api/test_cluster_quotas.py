@@ -21,6 +21,7 @@ def test_quotas_come_and_go(suite) -> None:
         "fetch_bytes": None,
         "fetch_messages": None,
         "requests": 50,
+        "connections": None,
         "brokers": ["broker-a", "broker-b"],
     }
     assert suite.console.put(PATH, json={}).json["says"] == ["user quota-till is not limited."]

@@ -67,6 +67,12 @@ function Quotas({ rows }) {
         num: true,
         value: (row) => row.requests ?? "",
       },
+      {
+        key: "connections",
+        title: "Connections",
+        num: true,
+        value: (row) => row.connections ?? "",
+      },
       { key: "brokers", title: "Brokers", value: (row) => row.brokers.join(", ") },
     ]}
   />`;
