@@ -15,8 +15,8 @@ from kourou.broker.config import BrokerSettings
 from kourou.broker.network.connections import LeaderLink, Listeners
 from kourou.broker.network.registration import (
     AddressServer,
-    BrokerIdentity,
     Registration,
+    RegistrationIdentity,
     registered_topics,
 )
 from kourou.broker.part_settings import role_of
@@ -373,10 +373,10 @@ class BrokerService:
             await self._registration.stop()
         self._address_server = self._registration = None
 
-    def _identity(self) -> BrokerIdentity:
+    def _identity(self) -> RegistrationIdentity:
         settings = self.settings
         listeners = settings.listeners(self._listening.dial)
-        return BrokerIdentity(
+        return RegistrationIdentity(
             settings.cluster_name,
             settings.broker_name,
             LEADER if self._session_leads else settings.broker_id,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kourou.broker.network.registration import REMOTING, list_url
 from kourou.client.session.discovery import zmq_endpoint
-from kourou.engine.policy import BrokerIdentity, BrokerRole
+from kourou.engine.policy import BrokerRole, IdentitySettings
 from kourou.errors import ConfigError
 from kourou.service.process_keys import RemotingKeys
 from kourou.service.protocol_server import advertised
@@ -31,7 +31,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,127}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkKeys(BrokerIdentity, RemotingKeys):
+class NetworkKeys(IdentitySettings, RemotingKeys):
     """The settings of a broker's identity, addresses and name servers."""
 
     namesrv_addr: str | None = setting(

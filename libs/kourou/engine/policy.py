@@ -37,7 +37,7 @@ def _host_name() -> str:
 
 
 @dataclass(frozen=True)
-class BrokerIdentity:
+class IdentitySettings:
     """The settings of a broker's identity, addresses and name servers."""
 
     cluster_name: str = setting(
@@ -89,7 +89,7 @@ class BrokerIdentity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopicRules(BrokerIdentity):
+class TopicRules(IdentitySettings):
     """The settings of sends and pulls, and of automatic creation of topics and groups.
 
     These are the settings about topics.

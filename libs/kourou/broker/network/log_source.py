@@ -28,7 +28,7 @@ _TRIES = 5
 """Number of attempts to read the pieces of a beginning, which retention may change."""
 
 
-class LogPiece(NamedTuple):
+class FetchedLog(NamedTuple):
     """Bytes of the log from `header.position` on; empty at its end."""
 
     header: FetchLogResponse
@@ -108,14 +108,14 @@ class LogSource:
             raise Corrupt(f"the start of the log that {self.address} returned is damaged")
         return bytes(pieces)
 
-    async def fetch(self, position: int, max_bytes: int = FETCH_BYTES_MAX) -> LogPiece:
+    async def fetch(self, position: int, max_bytes: int = FETCH_BYTES_MAX) -> FetchedLog:
         """Fetch the log from `position` on, including damaged regions as such; see FETCH_LOG."""
         reply = await self._ask(
             FetchLog(group=self.group, position=position, max_bytes=max_bytes, damaged=True)
         )
         assert isinstance(reply.header, FetchLogResponse), reply.header
         body = reply.body
-        return LogPiece(reply.header, memoryview(body[0] if len(body) == 1 else b"".join(body)))
+        return FetchedLog(reply.header, memoryview(body[0] if len(body) == 1 else b"".join(body)))
 
     async def _ask(self, request: Request) -> WireReply:
         reply = await self._connection.request(request, timeout_ms=self._timeout_ms)

@@ -47,7 +47,7 @@ RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerIdentity:
+class RegistrationIdentity:
     """The identity to register.
 
     `broker_addr` is the address for RocketMQ clients, or for Kourou clients if TCP is disabled.
@@ -121,7 +121,7 @@ class Registration:
     def __init__(
         self,
         addresses: Sequence[str],
-        identity: BrokerIdentity,
+        identity: RegistrationIdentity,
         topics: Topics,
         *,
         period_ms: int,
@@ -173,7 +173,7 @@ class Registration:
                 server = self._servers[address] = _NameServer(address, _dial(address, self._curve))
                 server.task = asyncio.create_task(self._keep_registered(server))
 
-    def become(self, identity: BrokerIdentity) -> None:
+    def become(self, identity: RegistrationIdentity) -> None:
         """Register another identity (role) at the same address from now on.
 
         Name servers drop what they knew of that address.

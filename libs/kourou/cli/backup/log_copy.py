@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kourou.broker.network.log_source import LogPiece, LogSource
+from kourou.broker.network.log_source import FetchedLog, LogSource
 from kourou.cli.backup.folder import BackupFolder, BackupManifest, parted
 from kourou.client.client import Client
 from kourou.client.session.client_keys import client_curve
@@ -122,7 +122,7 @@ async def take(log: LogSource, folder: BackupFolder, tell: Tell) -> None:
     folder.save()
 
 
-async def _same(log: LogSource, folder: BackupFolder) -> LogPiece:
+async def _same(log: LogSource, folder: BackupFolder) -> FetchedLog:
     """Fetch the next piece, after checking that the log is the one that was copied.
 
     Epochs identify a log that has them; the last record identifies one that was recreated.
@@ -141,7 +141,7 @@ async def _same(log: LogSource, folder: BackupFolder) -> LogPiece:
         raise parted(manifest, error.message) from error  # no record starts there
 
 
-async def _follows(log: LogSource, folder: BackupFolder) -> LogPiece:
+async def _follows(log: LogSource, folder: BackupFolder) -> FetchedLog:
     manifest = folder.manifest
     piece = await log.fetch(manifest.end)
     header = piece.header
@@ -161,7 +161,7 @@ async def _follows(log: LogSource, folder: BackupFolder) -> LogPiece:
     return piece
 
 
-def _check_beginning(manifest: BackupManifest, piece: LogPiece) -> None:
+def _check_beginning(manifest: BackupManifest, piece: FetchedLog) -> None:
     first = piece.header.first_position
     if first > manifest.end:
         raise Corrupt(

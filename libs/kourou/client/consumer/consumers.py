@@ -28,7 +28,7 @@ from kourou.errors import FilterFailed
 from kourou.model.topic import MessageQueue
 
 
-class RunningConsumer:
+class PushConsumerHandle:
     """A push consumer, opened and closed from the application's loop."""
 
     def __init__(self, client: ClientCore, wanted: Consumption) -> None:
@@ -95,7 +95,7 @@ class RunningConsumer:
         await self._client.io.run(self._started.commit())
 
 
-class Listener(RunningConsumer):
+class Listener(PushConsumerHandle):
     """Calls a handler with every message."""
 
     def __init__(
@@ -136,7 +136,7 @@ class Listener(RunningConsumer):
         )
 
 
-class Subscribed(RunningConsumer):
+class Subscribed(PushConsumerHandle):
     """An iterator over messages (kourou.client.consumer.streams)."""
 
     def __init__(self, client: ClientCore, wanted: Consumption, *, auto_ack: bool) -> None:

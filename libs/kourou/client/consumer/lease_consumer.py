@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from kourou.client.client_core import ClientCore
-from kourou.client.consumer.consumers import RunningConsumer
+from kourou.client.consumer.consumers import PushConsumerHandle
 from kourou.client.consumer.consumption import Consumption
 from kourou.client.consumer.handlers import HandlerReport, HandlerRunner
 from kourou.client.consumer.push_consumer import PushConsumer
@@ -85,7 +85,7 @@ class OrderedLendingConsumer(LendingConsumer, OrderedConsumer):
     """One orderly consumer."""
 
 
-class LeaseConsumer(RunningConsumer):
+class LeaseConsumer(PushConsumerHandle):
     """A lending consumer that the caller opens and closes on its own loop."""
 
     def __init__(

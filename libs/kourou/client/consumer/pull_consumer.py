@@ -24,7 +24,7 @@ from kourou.client.filters.expressions import Wanted, check_wanted, says, subscr
 from kourou.client.filters.pulls import failure_of
 from kourou.client.filters.python_filter import Filter
 from kourou.client.session.client_session import Session
-from kourou.client.session.heartbeats import GroupMembership
+from kourou.client.session.heartbeats import ClientMembership
 from kourou.client.session.io_thread import on_io_thread
 from kourou.client.settings.client_settings import PullConsumerSettings
 from kourou.errors import BadRequest, Code, Corrupt, error_from_code
@@ -95,9 +95,9 @@ class PullConsumer:
     # -- lifecycle --------------------------------------------------------------------------------
 
     @property
-    def membership(self) -> GroupMembership:
+    def membership(self) -> ClientMembership:
         """The membership for heartbeats: the group must exist before the consumer may pull."""
-        return GroupMembership(
+        return ClientMembership(
             group=self.group,
             consume_type=ConsumeType.CONSUME_ACTIVELY,
             message_model=self.settings.message_model,

@@ -49,7 +49,7 @@ from kourou.client.introspection.running_info import (
     stalled_properties,
 )
 from kourou.client.session.client_session import Session
-from kourou.client.session.heartbeats import GroupMembership
+from kourou.client.session.heartbeats import ClientMembership
 from kourou.client.session.io_thread import background, is_set_within
 from kourou.client.settings.client_settings import ConsumerSettings, consume_timestamp_ms
 from kourou.clock import Clock
@@ -235,9 +235,9 @@ class PushConsumer:
         return LocalOffsets(local_offsets_path(root, self._session.client_id, self.group))
 
     @property
-    def membership(self) -> GroupMembership:
+    def membership(self) -> ClientMembership:
         """The group membership for heartbeats."""
-        return GroupMembership(
+        return ClientMembership(
             group=self.group,
             consume_type=ConsumeType.CONSUME_PASSIVELY,
             message_model=self.settings.message_model,

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kourou.client.introspection.running_info import HandlerResult, QueueInfo, RunningInfo
-from kourou.client.session.heartbeats import GroupMembership
+from kourou.client.session.heartbeats import ClientMembership
 from kourou.client.session.io_thread import background
 from kourou.errors import BadRequest, Code, DecodeError, GroupNotFound, KourouError
 from kourou.model.topic import MessageQueue
@@ -147,7 +147,7 @@ class AnyConsumer(Protocol):
     """The part of a consumer that these requests need. A pull consumer has no more than this."""
 
     @property
-    def membership(self) -> GroupMembership:
+    def membership(self) -> ClientMembership:
         """The membership that heartbeats contain."""
         ...
 

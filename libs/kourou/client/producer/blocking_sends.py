@@ -53,7 +53,7 @@ from kourou.client.producer.selectors import Selector
 from kourou.client.producer.send_frames import SendFrame
 from kourou.client.producer.sender import read_outcomes
 from kourou.client.session.io_thread import ClientClosed
-from kourou.client.transactions.ends import ATTEMPT_MS, TransactionEnd, read_end
+from kourou.client.transactions.ends import ATTEMPT_MS, PendingEnd, read_end
 from kourou.errors import KourouError, Unavailable, UnknownOutcome
 from kourou.model.limits import FRAME_RECORDS_MAX
 from kourou.model.message import Message, SendResult, SendStatus
@@ -138,7 +138,7 @@ class DirectSends:
             self._lock.release()
         return True
 
-    def end(self, end: TransactionEnd) -> bool:
+    def end(self, end: PendingEnd) -> bool:
         """Send the end of a transaction to the broker; `end.settle` receives the result.
 
         Returns False, with nothing sent, if the I/O thread must send it.

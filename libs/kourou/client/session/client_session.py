@@ -21,7 +21,7 @@ from kourou.client.introspection.broker_requests import (
 from kourou.client.requests.replies import Requests
 from kourou.client.session.connections import Connections, Dial, body_of
 from kourou.client.session.discovery import NameServers
-from kourou.client.session.heartbeats import GroupMembership, Heartbeats
+from kourou.client.session.heartbeats import ClientMembership, Heartbeats
 from kourou.client.session.io_thread import Io
 from kourou.client.session.name_servers import NameServerChoice
 from kourou.client.session.route_table import RouteTable
@@ -52,7 +52,7 @@ class GroupConsumer(Protocol):
         ...
 
     @property
-    def membership(self) -> GroupMembership:
+    def membership(self) -> ClientMembership:
         """The group membership for heartbeats."""
         ...
 

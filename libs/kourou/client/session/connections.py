@@ -47,7 +47,7 @@ FIRST_PAUSE_MS = 20
 LONGEST_PAUSE_MS = 500
 
 
-class Wire(Protocol):
+class ClientWire(Protocol):
     """The operations of a connection; ZmqConnection implements it.
 
     `on_connected`, if set, is called each time the connection is established.
@@ -102,7 +102,7 @@ class Wire(Protocol):
         ...
 
 
-Dial = Callable[[str, Callable[[Frame], None]], Wire]
+Dial = Callable[[str, Callable[[Frame], None]], ClientWire]
 """(address, on_notify) -> a connection; called on the I/O thread's loop."""
 
 
@@ -120,7 +120,7 @@ def zmq_dial(
     the interpreter from the threads that wait for them. `on_behalf_of` as in ZmqConnection.
     """
 
-    def dial(address: str, on_notify: Callable[[Frame], None]) -> Wire:
+    def dial(address: str, on_notify: Callable[[Frame], None]) -> ClientWire:
         own = not io_thread.is_network_thread(asyncio.get_running_loop())
         return ZmqConnection(
             address,
@@ -145,13 +145,13 @@ class Connections:
     def __init__(self, dial: Dial, on_notify: Callable[[str, Frame], None]) -> None:
         self._dial = dial
         self._on_notify = on_notify
-        self._open: dict[str, Wire] = {}
+        self._open: dict[str, ClientWire] = {}
         self._name_servers: set[str] = set()
         self._connected_before: set[str] = set()
         self._closed = False
         self.on_reconnected: Callable[[str], None] | None = None
 
-    def to(self, address: str) -> Wire:
+    def to(self, address: str) -> ClientWire:
         """Return the connection to a broker's address as in its route; opens it if necessary."""
         wire = self._open.get(address)
         if wire is None:
@@ -171,7 +171,7 @@ class Connections:
         elif self.on_reconnected is not None:
             self.on_reconnected(address)
 
-    def to_name_server(self, address: str) -> Wire:
+    def to_name_server(self, address: str) -> ClientWire:
         """Return the connection to a name server, with its address in the form that users write."""
         endpoint = zmq_endpoint(address)
         self._name_servers.add(endpoint)
@@ -230,7 +230,7 @@ class Connections:
 
 
 async def asked(
-    wire: Wire,
+    wire: ClientWire,
     request: Request,
     *,
     body: bytes = b"",

@@ -33,7 +33,7 @@ LOOP_CHECK_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMembership:
+class ClientMembership:
     """The client's membership in one consumer group."""
 
     group: str
@@ -51,7 +51,7 @@ class Heartbeats:
         client_id: str,
         connections: Connections,
         routes: RouteTable,
-        memberships: Callable[[], Iterable[GroupMembership]],
+        memberships: Callable[[], Iterable[ClientMembership]],
         *,
         interval_ms: int,
         timeout_ms: int,

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from kourou.client.consumer.handlers import HandlerReport, Item
     from kourou.client.consumer.received import ReceivedMessage
     from kourou.client.producer.pending_sends import Outcome, PendingSend
-    from kourou.client.transactions.ends import TransactionEnd
+    from kourou.client.transactions.ends import PendingEnd
     from kourou.clock import Clock
 
 TRACE_GROUP = "_INNER_TRACE_PRODUCER"
@@ -244,7 +244,7 @@ class SendTrace:
             success=stored is not None and stored.status is SendStatus.SEND_OK,
         )
 
-    def ended(self, end: TransactionEnd, address: str) -> None:
+    def ended(self, end: PendingEnd, address: str) -> None:
         """Record that a broker received the end of a transaction."""
         request = end.request
         self._writer.add(

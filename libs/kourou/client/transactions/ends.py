@@ -57,7 +57,7 @@ _log = logging.getLogger("kourou.client.transactions")
 
 
 @dataclass(slots=True)
-class TransactionEnd:
+class PendingEnd:
     """The end of one half message, and the callback for its result."""
 
     topic: str
@@ -94,7 +94,7 @@ class TransactionEnds:
         self._routes = session.routes
         self._clock = session.clock
         self._loop = session.io.loop
-        self._queue: ThreadQueue[TransactionEnd] = ThreadQueue(session.io.loop, self._take)
+        self._queue: ThreadQueue[PendingEnd] = ThreadQueue(session.io.loop, self._take)
         self._open = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -106,14 +106,14 @@ class TransactionEnds:
         """The number of ends that wait for a reply, without those not yet on the I/O thread."""
         return self._open
 
-    def put(self, end: TransactionEnd) -> None:
+    def put(self, end: PendingEnd) -> None:
         """Send an end; callable in any thread."""
         if running_loop() is self._loop:
             self._take([end])
         elif not self._queue.put(end):
             end.settle(Unavailable("the client is closed"))
 
-    def address_of(self, end: TransactionEnd) -> str:
+    def address_of(self, end: PendingEnd) -> str:
         """Return the leader's address by the known route, or "" without one.
 
         Callable in any thread.
@@ -121,20 +121,20 @@ class TransactionEnds:
         known = self._routes.known(end.topic)
         return "" if known is None else known.leader_address(end.broker_name) or ""
 
-    def adopt(self, end: TransactionEnd, answer: Frame | KourouError) -> None:
+    def adopt(self, end: PendingEnd, answer: Frame | KourouError) -> None:
         """Continue with an end that another thread sent once, given the reply."""
         self._open += 1
         self._idle.clear()
         end.attempt = 1
         self._answered(end, answer)
 
-    def _take(self, ends: list[TransactionEnd]) -> None:
+    def _take(self, ends: list[PendingEnd]) -> None:
         self._open += len(ends)
         self._idle.clear()
         for end in ends:
             self._tell(end)
 
-    def _tell(self, end: TransactionEnd) -> None:
+    def _tell(self, end: PendingEnd) -> None:
         now_ms = self._clock.monotonic_ms()
         left_ms = min(end.deadline_ms - now_ms, ATTEMPT_MS)
         if left_ms <= 0:
@@ -163,14 +163,14 @@ class TransactionEnds:
         except KourouError as error:
             self._failed(end, error)
 
-    def _answered(self, end: TransactionEnd, answer: Frame | KourouError) -> None:
+    def _answered(self, end: PendingEnd, answer: Frame | KourouError) -> None:
         error = read_end(end, answer)
         if error is None:
             self._settle(end, None)
         else:
             self._failed(end, error)
 
-    def _failed(self, end: TransactionEnd, error: KourouError) -> None:
+    def _failed(self, end: PendingEnd, error: KourouError) -> None:
         end.error = error
         pause_ms = min(PAUSE_MS << min(end.attempt - 1, 10), LONGEST_PAUSE_MS)
         later = isinstance(error, (Unavailable, UnknownOutcome)) and not self._closed
@@ -186,7 +186,7 @@ class TransactionEnds:
         self._routes.stale(end.topic)
         self._loop.call_later(pause_ms / 1000, self._tell, end)
 
-    def _settle(self, end: TransactionEnd, error: KourouError | None) -> None:
+    def _settle(self, end: PendingEnd, error: KourouError | None) -> None:
         end.settle(error)
         if error is None and self.message_trace is not None:
             self.message_trace.ended(end, self.address_of(end))
@@ -203,7 +203,7 @@ class TransactionEnds:
         self._closed = True
 
 
-def read_end(end: TransactionEnd, answer: Frame | KourouError) -> KourouError | None:
+def read_end(end: PendingEnd, answer: Frame | KourouError) -> KourouError | None:
     """Return the error of an end by its reply; None if the broker has accepted it."""
     if isinstance(answer, KourouError):
         return answer

@@ -38,7 +38,7 @@ from kourou.client.producer.selectors import Selector
 from kourou.client.producer.sends import Sends
 from kourou.client.session.io_thread import running_loop
 from kourou.client.transactions.checks import Check, Checker
-from kourou.client.transactions.ends import TransactionEnd, end_request
+from kourou.client.transactions.ends import PendingEnd, end_request
 from kourou.errors import BadRequest, KourouError, Rejected, Unavailable
 from kourou.model.limits import CHECK_IMMUNITY_S_MAX, UNCONFIRMED_ENDS_MAX
 from kourou.model.message import Property, SendResult, SendStatus
@@ -163,11 +163,11 @@ def ending(
     settle: Callable[[KourouError | None], None],
     *,
     waited: bool = True,
-) -> TransactionEnd:
+) -> PendingEnd:
     """Return the end of a half message, with its deadline and callback."""
     deadline_ms = core.clock.monotonic_ms() + (timeout_ms or core.settings.send_timeout_ms)
     request = end_request(core.settings.producer_group, half, state)
-    return TransactionEnd(
+    return PendingEnd(
         half.queue.topic, half.queue.broker_name, request, deadline_ms, settle, waited
     )
 

@@ -148,7 +148,7 @@ class HistoryList(Listing[ControlEventView], frozen=True, kw_only=True):
     begins_at: list[HistoryStart]
 
 
-class HistoryParams(msgspec.Struct, frozen=True, kw_only=True):
+class EventFilters(msgspec.Struct, frozen=True, kw_only=True):
     """Filters of events.
 
     `kind` is topic, group, setting, progress, filter and others, `name` what follows it (`orders`);
@@ -216,7 +216,7 @@ class Undone(Done, frozen=True, kw_only=True):
 
 
 @OPERATIONS.get("/v1/history", "history", needs=())
-async def history(gateway: Gateway, parameters: HistoryParams) -> HistoryList:
+async def history(gateway: Gateway, parameters: EventFilters) -> HistoryList:
     """Configuration changes of all brokers or one: who, when, why; newest first, paged."""
     info = await gateway.admin.cluster.info()
     brokers = await brokers_of(gateway, parameters.broker)
@@ -254,7 +254,7 @@ async def history(gateway: Gateway, parameters: HistoryParams) -> HistoryList:
 
 
 async def _page(
-    gateway: Gateway, broker: str, parameters: HistoryParams, before: int | None
+    gateway: Gateway, broker: str, parameters: EventFilters, before: int | None
 ) -> tuple[list[HistoryEvent], HistoryPage]:
     """Up to `count` events of one broker. For a kind it reads on: brokers filter by name only."""
     aggregate = ""
@@ -391,7 +391,7 @@ async def _check_filter(gateway: Gateway, event: HistoryEvent) -> None:
 @OPERATIONS.get("/v1/brokers/{broker}/history", "broker_history", needs=())
 async def broker_history(gateway: Gateway, parameters: BrokerHistoryParams) -> HistoryList:
     """Configuration changes at one broker."""
-    return await history(gateway, HistoryParams(**msgspec.structs.asdict(parameters)))
+    return await history(gateway, EventFilters(**msgspec.structs.asdict(parameters)))
 
 
 @OPERATIONS.post("/v1/brokers/{broker}/undo", "broker_undo")

@@ -10,8 +10,8 @@ import pytest
 
 from kourou.broker.network import registration
 from kourou.broker.network.registration import (
-    BrokerIdentity,
     Registration,
+    RegistrationIdentity,
     registered_topics,
     tcp_addresses,
 )
@@ -27,7 +27,7 @@ from kourou.protocol.messages.namesrv import (
 )
 from kourou.transport.zmq_client import WireReply
 
-ME = BrokerIdentity("c", "b", 0, "127.0.0.1:20911", "", {"zmq:internal": "127.0.0.1:20911"})
+ME = RegistrationIdentity("c", "b", 0, "127.0.0.1:20911", "", {"zmq:internal": "127.0.0.1:20911"})
 TOPICS = [TopicConfig("orders", 4, 4)]
 
 

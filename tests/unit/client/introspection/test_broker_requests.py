@@ -17,7 +17,7 @@ from kourou.client.introspection.broker_requests import (
 )
 from kourou.client.introspection.consume_statistics import ConsumeRates
 from kourou.client.introspection.running_info import HandlerResult, QueueInfo, RunningInfo
-from kourou.client.session.heartbeats import GroupMembership
+from kourou.client.session.heartbeats import ClientMembership
 from kourou.errors import BadRequest, Code, GroupNotFound, Rejected, Unavailable
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
 from kourou.model.topic import MessageQueue
@@ -180,7 +180,7 @@ WANTED = Subscription("T", "a || b", tags=frozenset({"a", "b"}), version=3)
 class Pulling:
     """A consumer that asks for itself."""
 
-    membership = GroupMembership(
+    membership = ClientMembership(
         "g",
         ConsumeType.CONSUME_PASSIVELY,
         MessageModel.CLUSTERING,

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kourou.client.session.heartbeats import GroupMembership
+from kourou.client.session.heartbeats import ClientMembership
 from kourou.errors import Code, Unavailable
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel
 from kourou.protocol.messages.broker_admin import GetAllTopicConfig
@@ -29,7 +29,7 @@ class Member:
 
     @property
     def membership(self):
-        return GroupMembership(
+        return ClientMembership(
             self.group,
             ConsumeType.CONSUME_PASSIVELY,
             MessageModel.CLUSTERING,

@@ -10,7 +10,7 @@ import pytest
 
 from kourou import Client
 from kourou.client.session import heartbeats
-from kourou.client.session.heartbeats import GroupMembership, Heartbeats
+from kourou.client.session.heartbeats import ClientMembership, Heartbeats
 from kourou.client.session.route_table import RouteTable
 from kourou.errors import Code
 from kourou.filtering.tags import parse_tags
@@ -18,7 +18,7 @@ from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageMode
 from kourou.protocol.messages.groups import HeartBeat
 from kourou_rigs.wire_broker import Answer
 
-GROUP = GroupMembership(
+GROUP = ClientMembership(
     "g",
     ConsumeType.CONSUME_PASSIVELY,
     MessageModel.CLUSTERING,

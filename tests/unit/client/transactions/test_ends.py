@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kourou.client.transactions.ends import TransactionEnd, TransactionEnds, end_request
+from kourou.client.transactions.ends import PendingEnd, TransactionEnds, end_request
 from kourou.errors import Code, KourouError, Rejected, StoreFaulted, Unavailable, UnknownOutcome
 from kourou.model.message import SendResult, SendStatus
 from kourou.model.topic import MessageQueue
@@ -66,7 +66,7 @@ async def reported(broker: Broker, state=TransactionState.COMMIT, *, timeout_ms=
     done: asyncio.Future[KourouError | None] = broker.io.loop.create_future()
     request = end_request("shop", HALF, state)
     deadline_ms = broker.clock.monotonic_ms() + timeout_ms
-    ends.put(TransactionEnd("orders", "broker-a", request, deadline_ms, done.set_result))
+    ends.put(PendingEnd("orders", "broker-a", request, deadline_ms, done.set_result))
     outcome = await asyncio.wait_for(done, 60)
     await ends.close(1_000)
     return outcome
@@ -132,5 +132,5 @@ async def test_a_closed_producer_tells_nobody():
     await ends.close(1_000)
     done: asyncio.Future[KourouError | None] = broker.io.loop.create_future()
     request = end_request("shop", HALF, TransactionState.COMMIT)
-    ends.put(TransactionEnd("orders", "broker-a", request, 1 << 40, done.set_result))
+    ends.put(PendingEnd("orders", "broker-a", request, 1 << 40, done.set_result))
     assert isinstance(await asyncio.wait_for(done, 60), Unavailable)
