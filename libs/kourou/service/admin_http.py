@@ -2,10 +2,12 @@
 
 A service may add its own read-only JSON pages (`Questions`).
 
-All pages are GET and read-only. A connection serves one request: its header must be complete within
-3 s, its response must be received within 10 s, and at most 64 connections are open at once; a
-request's body is not read. aiohttp would cost every service 20 MB of memory and a quarter of its
-startup time. /config shows no secrets: settings contain the names of the files that hold them.
+All pages are GET and read-only. On a loopback address the header Host must be an address or
+localhost: any other name is one that a web page made point here (DNS rebinding). A connection
+serves one request: its header must be complete within 3 s, its response must be received within
+10 s, and at most 64 connections are open at once; a request's body is not read. aiohttp would cost
+every service 20 MB of memory and a quarter of its startup time. /config shows no secrets: settings
+contain the names of the files that hold them.
 
 State: soft.
 """
@@ -13,6 +15,7 @@ State: soft.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -260,6 +263,10 @@ class _Connection(asyncio.Protocol):
         if request is None:
             self._refuse(HTTPStatus.BAD_REQUEST)
             return
+        own_address = self._transport.get_extra_info("sockname")[0]
+        if is_loopback(own_address) and not names_no_site(head):
+            self._refuse(HTTPStatus.MISDIRECTED_REQUEST)
+            return
         try:
             answer = await self._server.handler(request)
         except Exception:  # noqa: BLE001 - a page that fails must not end the service
@@ -288,6 +295,21 @@ def read_request(head: bytes) -> HttpRequest | None:
     if not target.path.startswith("/"):
         return None
     return HttpRequest(words[0], unquote(target.path), query)
+
+
+def names_no_site(head: bytes) -> bool:
+    """Whether the header Host is an address or localhost, or absent, as programs may leave it."""
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() != b"host":
+            continue
+        try:
+            host = urlsplit(f"//{value.strip().decode('latin-1')}").hostname or ""
+            if host != "localhost":
+                ipaddress.ip_address(host)
+        except ValueError:
+            return False
+    return True
 
 
 # -- clear text ------------------------------------------------------------------------------------

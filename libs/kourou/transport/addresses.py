@@ -9,6 +9,8 @@ from itertools import count
 
 from kourou.errors import ConfigError
 
+IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+
 CLEAR_TEXT_WARNING_S = 60.0
 """Interval between warnings that a server listens on the network in clear text."""
 CLEAR_TEXT = "listening on %s in clear text: everyone who can reach it may read and send"

@@ -192,7 +192,9 @@ class ConsoleService:
             now_ms = self._clock.monotonic_ms
             sessions = Sessions(SignIns(self.gateway.admin.users, now_ms), now_ms)
         self._handler = HttpHandler(
-            AccessControl(self._tokens, self._settings.host_names, sessions),
+            AccessControl(
+                self._tokens, self._settings.host_names, sessions, self._settings.trusted_proxies
+            ),
             self._dispatch,
             self._pages,
             description_pages(

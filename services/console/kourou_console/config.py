@@ -5,6 +5,7 @@ State: none; settings are read once.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,7 +15,7 @@ from kourou.errors import ConfigError
 from kourou.model.names import check_group
 from kourou.service.process_keys import ProcessKeys
 from kourou.settings.declaration import setting
-from kourou.transport.addresses import bindable, is_loopback, split_address
+from kourou.transport.addresses import IpNetwork, bindable, is_loopback, split_address
 from kourou_console.metrics.alarms import AlarmThresholds
 
 PORT = 8_080
@@ -124,6 +125,12 @@ class ConsoleSettings(WatchKeys):
         "consoleNames",
         "Additional names of this server for browsers, name;name; required only without tokens",
     )
+    trusted_proxies_text: str = setting(
+        "",
+        "trustedProxies",
+        "Networks of reverse proxies, as 127.0.0.1;10.0.0.0/8: a request from one comes from where "
+        "its header X-Forwarded-For says, for limits of wrong secrets",
+    )
     producer_group: str = setting(
         "KOUROU_CONSOLE", "producerGroup", "The producer group of all messages sent by HTTP"
     )
@@ -175,7 +182,7 @@ class ConsoleSettings(WatchKeys):
                 hint="kourou keys make FOLDER, then "
                 "kourou user create NAME --role console --curve-key FILE --no-secret",
             )
-        self.admin_addresses  # noqa: B018 - raises for an invalid address
+        self.admin_addresses, self.trusted_proxies  # noqa: B018 - raises for an invalid address
         if self.spark_etl_address:
             _checked("sparkEtlAddress", self.spark_etl_address)
 
@@ -209,6 +216,19 @@ class ConsoleSettings(WatchKeys):
     def host_names(self) -> tuple[str, ...]:
         """consoleNames as a list."""
         return tuple(name.strip() for name in self.names.split(";") if name.strip())
+
+    @property
+    def trusted_proxies(self) -> tuple[IpNetwork, ...]:
+        """trustedProxies as networks. Raises ConfigError for one that is not valid."""
+        found: list[IpNetwork] = []
+        for entry in filter(None, map(str.strip, self.trusted_proxies_text.split(";"))):
+            try:
+                found.append(ipaddress.ip_network(entry))
+            except ValueError as error:
+                raise ConfigError(
+                    f"trustedProxies: {error}", hint="an address or a network, as 10.0.0.0/8"
+                ) from None
+        return tuple(found)
 
     @property
     def admin_addresses(self) -> Mapping[str, str]:

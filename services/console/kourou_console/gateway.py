@@ -30,7 +30,7 @@ from kourou_console.config import ConsoleSettings
 PartT = TypeVar("PartT")
 _log = logging.getLogger("kourou.console")
 
-RIGHT_MS = 2_000
+RIGHT_MS = 1_000
 """How long a right that brokers confirmed is not asked for again."""
 
 

@@ -39,9 +39,11 @@ async def admin(trouble: Trouble) -> AsyncIterator[AdminHttp]:
     await made.stop()
 
 
-async def fetch(admin: AdminHttp, request: str) -> tuple[int, dict[str, str], bytes]:
+async def fetch(
+    admin: AdminHttp, request: str, host: str = "localhost"
+) -> tuple[int, dict[str, str], bytes]:
     reader, writer = await asyncio.open_connection("127.0.0.1", admin.port)
-    writer.write(f"{request} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    writer.write(f"{request} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
     answer = await reader.read()
     writer.close()
     await writer.wait_closed()
@@ -49,6 +51,23 @@ async def fetch(admin: AdminHttp, request: str) -> tuple[int, dict[str, str], by
     status, *lines = head.decode().split("\r\n")
     headers = dict(line.lower().split(": ", 1) for line in lines)
     return int(status.split()[1]), headers, body
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost:9", "127.0.0.1", "127.0.0.1:80", "[::1]:80", "10.0.0.1"]
+)
+async def test_addresses_and_localhost_are_answered(admin: AdminHttp, host: str) -> None:
+    assert (await fetch(admin, "GET /config", host))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["attacker.example", "localhost.attacker.example", "", "[::1", "x:80"]
+)
+async def test_a_name_of_a_web_site_that_points_here_is_refused(
+    admin: AdminHttp, host: str
+) -> None:
+    status, _, body = await fetch(admin, "GET /config", host)
+    assert (status, body) == (421, b"Misdirected Request\n")
 
 
 async def test_the_pages(admin: AdminHttp) -> None:

@@ -69,7 +69,7 @@ def test_a_header_that_never_ends_on_the_loop_of_services(monkeypatch: pytest.Mo
 async def test_an_answer_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_connections, "ADMIN_ANSWER_S_MAX", 0.02)
     async with Listener() as listener:
-        assert await listener.say("GET /hang HTTP/1.1\r\nHost: x\r\n\r\n") == b""
+        assert await listener.say("GET /hang HTTP/1.1\r\nHost: localhost\r\n\r\n") == b""
 
 
 @pytest.mark.fault
@@ -77,13 +77,13 @@ async def test_too_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_connections, "ADMIN_CONNECTIONS_MAX", 2)
     async with Listener() as listener:
         held = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(2)]
-        assert await listener.say("GET / HTTP/1.1\r\nHost: x\r\n\r\n") == b""
+        assert await listener.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n") == b""
         for _, writer in held:
             writer.close()
             await writer.wait_closed()
         while listener.http.connections:  # noqa: ASYNC110 - they end in callbacks of the loop
             await asyncio.sleep(0)
-        text = await listener.say("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        text = await listener.say("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert text.endswith(b"here")
 
 

@@ -28,7 +28,7 @@ import hmac
 import ipaddress
 import logging
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -40,6 +40,7 @@ from aiohttp import web
 from kourou.errors import ConfigError, NoPermission
 from kourou.model.limits import GATEWAY_TOKENS_MAX
 from kourou.operations.catalogue import Right
+from kourou.transport.addresses import IpNetwork
 from kourou_console.http.call import ANYBODY, Caller
 from kourou_console.http.pages import require_get
 from kourou_console.http.responses import HttpError
@@ -190,7 +191,8 @@ _HOSTS_SEEN_MAX = 64
 
 
 class AccessControl:
-    """Determines a request's caller. `names` are additional host names of this listener.
+    """Determines a request's caller. `names` are additional host names of this listener, `proxies`
+    the networks of proxies that tell where a request comes from.
 
     With `sessions`, users of the brokers may call, and of others only those with a token.
     """
@@ -200,7 +202,9 @@ class AccessControl:
         tokens: Tokens | None,
         names: Collection[str] = (),
         sessions: Sessions | None = None,
+        proxies: Sequence[IpNetwork] = (),
     ) -> None:
+        self._proxies = proxies
         self._tokens = tokens
         self._sessions = sessions
         self._names = {"localhost", *(name.lower() for name in names)}
@@ -218,7 +222,7 @@ class AccessControl:
         check_origin(request.method, headers)
         who = None if "Authorization" in headers else await sessions.who(request)
         if who is None:
-            who = await sessions.sign_ins.by_basic(headers, request.remote or "")
+            who = await sessions.sign_ins.by_basic(headers, self._source(request))
         return who.caller
 
     async def session(self, request: web.BaseRequest) -> web.Response:
@@ -228,7 +232,11 @@ class AccessControl:
             require_get(request)
             return open_view(tokens=self._tokens is not None)
         check_origin(request.method, request.headers)
-        return await self._sessions.answer(request, request.remote or "")
+        return await self._sessions.answer(request, self._source(request))
+
+    def _source(self, request: web.BaseRequest) -> str:
+        forwarded = request.headers.getall("X-Forwarded-For", [])
+        return source_of(request.remote or "", forwarded, self._proxies)
 
     def caller(self, method: str, headers: Mapping[str, str]) -> Caller:
         """The caller of a request. Raises HttpError (401), or NoPermission for a foreign page."""
@@ -292,3 +300,25 @@ def require(caller: Caller, right: Right) -> None:
             f"the token {caller.name!r} has the right {caller.right.name.lower()}; this needs "
             f"{right.name.lower()}"
         )
+
+
+def source_of(remote: str, forwarded: Sequence[str], proxies: Sequence[IpNetwork]) -> str:
+    """The address that a request comes from: that of the connection, or what proxies tell.
+
+    `forwarded` are the headers X-Forwarded-For. Each proxy adds the address it got the request from
+    at the end, so the last address that is no proxy's is taken: what precedes it anyone can write.
+    """
+    hops = [hop.strip() for value in forwarded for hop in value.split(",")]
+    source = remote
+    while hops and _is_in(source, proxies):
+        source = hops.pop()
+    return source
+
+
+def _is_in(address: str, networks: Sequence[IpNetwork]) -> bool:
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    found = getattr(found, "ipv4_mapped", None) or found
+    return any(found in network for network in networks)

@@ -8,11 +8,12 @@ than FRESH_MS ago is served at once, one whose check is older than STALE_MS wait
 between the check runs while the request is served: brokers decide each request anyway, so a
 disabled user gets nothing, and another secret ends what began with the former one.
 
-Wrong secrets delay the next attempt for the same user: ATTEMPTS_FREE are free, then 2, 4, 8 ... s,
-up to 15 minutes. They also delay attempts from the same network, after NETWORK_ATTEMPTS_FREE and up
-to 30 s, since many people may share it: an office, or a proxy. A loopback address is no network. An
-attempt counts from its start, so that parallel ones are delayed, too. Who is signed in is not
-delayed.
+Wrong secrets delay the next attempt, 2, 4, 8 ... s, after those that are free (AttemptLimit): for
+the same user from the same network, up to 15 minutes; for the same user from anywhere, and for any
+user from the same network, up to 30 s. So who knows a user's name cannot keep the user out from
+elsewhere, and many people may share a network: an office, or a proxy. All loopback addresses are
+one place, which limits users only. An attempt counts from its start, so that parallel ones are
+delayed, too. Who is signed in is not delayed.
 
 State: soft, bounded: users with the digests of their secrets, and failed attempts.
 """
@@ -27,7 +28,7 @@ import ipaddress
 import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -49,17 +50,33 @@ FRESH_MS = 1_000
 STALE_MS = 10_000
 IDLE_MS = 1_800_000
 
-ATTEMPTS_FREE = 5
 FIRST_WAIT_MS = 2_000
-LONGEST_WAIT_MS = 900_000
-NETWORK_ATTEMPTS_FREE = 100
-NETWORK_LONGEST_WAIT_MS = 30_000
 FORGET_MS = 3_600_000
 """Failed attempts count for so long after the last one."""
 
-_OF_USER = "user "
 WRONG = "unknown user or wrong secret"
 _log = logging.getLogger("kourou.console.access")
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptLimit:
+    """How many failed attempts are free, and the longest wait after more of them."""
+
+    of: str
+    free: int
+    longest_wait_ms: int
+
+    def wait_ms(self, failures: int) -> int:
+        """The wait after so many failures."""
+        beyond = failures - self.free
+        return 0 if beyond < 0 else min(FIRST_WAIT_MS << min(beyond, 16), self.longest_wait_ms)
+
+
+OF_PLACE = AttemptLimit("user and network", 5, 900_000)
+OF_USER = AttemptLimit("user", 100, 30_000)
+OF_NETWORK = AttemptLimit("network", 100, 30_000)
+
+AttemptKey = tuple[AttemptLimit, str]
 
 
 class _WrongSecret(Exception):
@@ -103,13 +120,13 @@ class _Failures:
 
 
 class Attempts:
-    """Delays attempts after failed ones, by keys: a user, a network."""
+    """Delays attempts after failed ones, by what each limit is for."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
-        self._failures: OrderedDict[str, _Failures] = OrderedDict()
+        self._failures: OrderedDict[AttemptKey, _Failures] = OrderedDict()
 
-    def begin(self, keys: tuple[str, ...]) -> None:
+    def begin(self, keys: Sequence[AttemptKey]) -> None:
         """Count an attempt as failed until it succeeds. Raises Throttled if it comes too early."""
         now_ms = self._now_ms()
         for key in keys:
@@ -123,19 +140,28 @@ class Attempts:
         for key in keys:
             one = self._failures.pop(key, None) or _Failures(last_ms=now_ms)
             one.count += 1
-            one.until_ms = now_ms + _wait_ms(key, one.count)
+            one.until_ms = now_ms + key[0].wait_ms(one.count)
             self._failures[key] = one
         while len(self._failures) > GATEWAY_ATTEMPTS_MAX:
-            idle = (key for key, one in self._failures.items() if one.until_ms <= now_ms)
-            del self._failures[next(idle, next(iter(self._failures)))]
+            del self._failures[self._least(now_ms)]
 
-    def failed(self, keys: tuple[str, ...]) -> None:
+    def _least(self, now_ms: int) -> AttemptKey:
+        """The oldest that has free attempts left, else that does not wait, else of all.
+
+        So attempts for many names do not free a name whose attempts are used up.
+        """
+        entries = self._failures.items
+        free = (key for key, one in entries() if one.count < key[0].free)
+        idle = (key for key, one in entries() if one.until_ms <= now_ms)
+        return next(free, None) or next(idle, None) or next(iter(self._failures))
+
+    def failed(self, keys: Sequence[AttemptKey]) -> None:
         """Note that the secret of an attempt was wrong."""
         for key in keys:
             if key in self._failures:
                 self._failures[key].last_ms = self._now_ms()
 
-    def undo(self, keys: tuple[str, ...]) -> None:
+    def undo(self, keys: Sequence[AttemptKey]) -> None:
         """Take back an attempt whose secret was not wrong; former failures still count."""
         for key in keys:
             one = self._failures.get(key)
@@ -145,16 +171,9 @@ class Attempts:
                 if one.count <= 0:
                     del self._failures[key]
 
-    def forgive(self, key: str) -> None:
+    def forgive(self, key: AttemptKey) -> None:
         """Forget the failures of a user who proved the secret."""
         self._failures.pop(key, None)
-
-
-def _wait_ms(key: str, failures: int) -> int:
-    of_user = key.startswith(_OF_USER)
-    beyond = failures - (ATTEMPTS_FREE if of_user else NETWORK_ATTEMPTS_FREE)
-    longest_ms = LONGEST_WAIT_MS if of_user else NETWORK_LONGEST_WAIT_MS
-    return 0 if beyond < 0 else min(FIRST_WAIT_MS << min(beyond, 16), longest_ms)
 
 
 class SignIns:
@@ -221,8 +240,9 @@ class SignIns:
 
     async def _prove(self, user: str, secret: str, source: str) -> SignedIn:
         """Raises _WrongSecret if it is wrong."""
-        named = f"{_OF_USER}{user}"
-        keys = (named, *_network(source))
+        network = _network(source)
+        place = (OF_PLACE, f"{network} {user}")
+        keys = [place, (OF_USER, user)] + ([(OF_NETWORK, network)] if network else [])
         self._attempts.begin(keys)
         now_ms = self._now_ms()
         try:
@@ -239,7 +259,7 @@ class SignIns:
             self._attempts.failed(keys)
             raise _WrongSecret
         self._attempts.undo(keys)
-        self._attempts.forgive(named)
+        self._attempts.forgive(place)
         return SignedIn(user, dict(found), now_ms, now_ms)
 
     async def stands(self, one: SignedIn) -> bool:
@@ -290,17 +310,17 @@ def _basic(given: str) -> tuple[str, str]:
     return user, secret
 
 
-def _network(source: str) -> tuple[str, ...]:
-    """The /24 or /64 network of an address, if it tells callers apart."""
+def _network(source: str) -> str:
+    """The /24 or /48 network of an address; empty if it does not tell callers apart."""
     try:
         address = ipaddress.ip_address(source)
     except ValueError:
-        return ()
+        return ""
     address = getattr(address, "ipv4_mapped", None) or address
     if address.is_loopback:
-        return ()
-    bits = 24 if address.version == 4 else 64
-    return (str(ipaddress.ip_network((address, bits), strict=False)),)
+        return ""
+    bits = 24 if address.version == 4 else 48  # one customer of a provider may have a /48
+    return str(ipaddress.ip_network((address, bits), strict=False))
 
 
 def unauthorized(headers: Mapping[str, str], text: str) -> HttpError:

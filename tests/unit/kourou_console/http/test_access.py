@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import os
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
 
 from kourou.errors import ConfigError, NoPermission
 from kourou.operations.catalogue import Right
-from kourou_console.http.access import LOOK_MS, AccessControl, Tokens, read_tokens, require
+from kourou_console.http.access import (
+    LOOK_MS,
+    AccessControl,
+    Tokens,
+    read_tokens,
+    require,
+    source_of,
+)
 from kourou_console.http.call import ANYBODY, Caller
 from kourou_console.http.responses import HttpError
 from kourou_rigs.console import ConsoleHere
@@ -218,3 +226,25 @@ def test_tokens_over_http(cluster, tmp_path):
         assert console.put("/v1/topics/t", json=settings, headers=bearer(WRITE)).status == 403
         evil = {**bearer(READ), "Host": "evil.example", "Origin": "http://evil.example"}
         assert console.get("/v1/me", headers=evil).status == 200, "a token is never sent by itself"
+
+
+PROXIES = [ip_network("127.0.0.0/8"), ip_network("10.0.0.0/8"), ip_network("::1/128")]
+
+
+@pytest.mark.parametrize(
+    ("remote", "forwarded", "source"),
+    [
+        ("192.0.2.7", ["203.0.113.1"], "192.0.2.7"),  # from no proxy: anyone can write it
+        ("127.0.0.1", ["203.0.113.1"], "203.0.113.1"),
+        ("127.0.0.1", ["1.1.1.1, 203.0.113.1"], "203.0.113.1"),
+        ("127.0.0.1", ["1.1.1.1", "203.0.113.1 ,10.0.0.9"], "203.0.113.1"),
+        ("::ffff:127.0.0.1", ["2001:db8::1"], "2001:db8::1"),
+        ("127.0.0.1", [], "127.0.0.1"),
+        ("127.0.0.1", ["10.0.0.1"], "10.0.0.1"),
+        ("127.0.0.1", ["1.1.1.1, unknown"], "unknown"),
+        ("", ["1.1.1.1"], ""),
+    ],
+)
+def test_where_a_request_comes_from(remote, forwarded, source):
+    assert source_of(remote, forwarded, PROXIES) == source
+    assert source_of(remote, forwarded, []) == remote

@@ -13,13 +13,14 @@ from kourou.operations.catalogue import Right
 from kourou_console.http.call import Caller
 from kourou_console.http.responses import Busy, HttpError
 from kourou_console.http.sign_in import (
-    ATTEMPTS_FREE,
     FORGET_MS,
     FRESH_MS,
     IDLE_MS,
-    LONGEST_WAIT_MS,
-    NETWORK_ATTEMPTS_FREE,
+    OF_NETWORK,
+    OF_PLACE,
+    OF_USER,
     STALE_MS,
+    AttemptLimit,
     Attempts,
     SignIns,
 )
@@ -61,6 +62,12 @@ class Brokers:
         if self.trouble is not None:
             raise self.trouble
         return credential == {"broker-a": f"id of {self.secrets.get(name)}"}
+
+
+ATTEMPTS_FREE = OF_PLACE.free
+LONGEST_WAIT_MS = OF_PLACE.longest_wait_ms
+NETWORK_ATTEMPTS_FREE = OF_NETWORK.free
+TILL = (OF_PLACE, "till")
 
 
 @pytest.fixture
@@ -262,12 +269,12 @@ async def test_wrong_secrets_delay_the_next_attempt_more_and_more(sign_ins, time
 async def test_the_wait_is_never_longer_than_fifteen_minutes(time) -> None:
     attempts = Attempts(time)
     for _ in range(40):
-        attempts.begin(("user till",))
-        attempts.failed(("user till",))
+        attempts.begin([TILL])
+        attempts.failed([TILL])
         time.now_ms += LONGEST_WAIT_MS
-    attempts.begin(("user till",))
+    attempts.begin([TILL])
     with pytest.raises(Throttled) as delayed:
-        attempts.begin(("user till",))
+        attempts.begin([TILL])
     assert delayed.value.retry_after_ms == LONGEST_WAIT_MS
 
 
@@ -295,8 +302,8 @@ async def test_who_is_signed_in_is_not_delayed(sign_ins, time) -> None:
         ("192.0.2.1", "192.0.2.255", True),
         ("192.0.2.1", "192.0.3.1", False),
         ("::ffff:192.0.2.1", "192.0.2.9", True),
-        ("2001:db8:1:2::1", "2001:db8:1:2:ffff::", True),
-        ("2001:db8:1:2::1", "2001:db8:1:3::1", False),
+        ("2001:db8:1:2::1", "2001:db8:1:ffff::", True),
+        ("2001:db8:1:2::1", "2001:db8:2:2::1", False),
         ("127.0.0.1", "127.0.0.1", False),  # a proxy, for all
         ("::1", "::1", False),
         ("", "", False),
@@ -331,18 +338,54 @@ async def test_an_attempt_without_an_answer_does_not_count(sign_ins, brokers) ->
 async def test_the_table_of_attempts_is_bounded(time) -> None:
     attempts = Attempts(time)
     for number in range(GATEWAY_ATTEMPTS_MAX + 10):
-        attempts.begin((f"user {number}",))
+        attempts.begin([(OF_PLACE, f"user-{number}")])
     assert len(attempts._failures) == GATEWAY_ATTEMPTS_MAX
 
 
-async def test_who_waits_stays_in_the_full_table(time) -> None:
+@pytest.mark.parametrize("later_ms", [0, 2_001])
+async def test_whose_attempts_are_used_up_stays_in_the_full_table(time, later_ms) -> None:
+    """Also when the wait is over: attempts for many other names do not make them free again."""
     attempts = Attempts(time)
     for _ in range(ATTEMPTS_FREE):
-        attempts.begin(("user till",))
+        attempts.begin([TILL])
+    time.now_ms += later_ms
     for number in range(GATEWAY_ATTEMPTS_MAX + 10):
-        attempts.begin((f"user {number}",))
+        attempts.begin([(OF_PLACE, f"user-{number}")])
+    if later_ms:
+        attempts.begin([TILL])
     with pytest.raises(Throttled):
-        attempts.begin(("user till",))
+        attempts.begin([TILL])
+
+
+async def test_who_knows_a_name_keeps_its_user_out_only_from_the_same_network(sign_ins) -> None:
+    for number in range(ATTEMPTS_FREE + 1):
+        expected = 401 if number < ATTEMPTS_FREE else 429
+        assert await refused(sign_ins, source="203.0.113.1") == expected
+    assert (await caller(sign_ins)).user == "till"
+
+
+async def test_guesses_from_many_networks_are_delayed_for_a_short_time(sign_ins, time) -> None:
+    for number in range(OF_USER.free):
+        assert await refused(sign_ins, source=f"10.0.{number}.1") == 401
+    assert await refused(sign_ins, source="10.1.0.1") == 429
+    for _ in range(40):
+        time.now_ms += OF_USER.longest_wait_ms
+        assert await refused(sign_ins, source="10.2.0.1") in (401, 429)
+    time.now_ms += OF_USER.longest_wait_ms
+    assert (await caller(sign_ins)).user == "till"
+
+
+def test_waits_double_up_to_the_longest() -> None:
+    limit = AttemptLimit("x", 3, 10_000)
+    assert [limit.wait_ms(count) for count in range(1, 8)] == [
+        0,
+        0,
+        2_000,
+        4_000,
+        8_000,
+        10_000,
+        10_000,
+    ]
 
 
 async def test_failures_of_a_network_are_forgotten_although_others_sign_in(sign_ins, time) -> None:
