@@ -19,7 +19,7 @@ from kourou.errors import NoPermission
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.secret_keys import new_key_line
 from kourou.transport.curve_keys import make_pair, read_pair
-from kourou_console.http.sign_in import ATTEMPTS_FREE
+from kourou_console.http.sign_in import OF_PLACE
 from kourou_console.operation import Operation
 from kourou_console.operations import OPERATIONS
 from kourou_rigs.console import HttpAnswer, HttpClient
@@ -180,7 +180,7 @@ async def test_a_disabled_user_and_a_former_secret_end(secured: Secured) -> None
 
 def test_wrong_secrets_are_delayed(secured: Secured) -> None:
     thief = secured.http("ops", "guessed")
-    assert [thief.get("/v1/me").status for _ in range(ATTEMPTS_FREE)] == [401] * ATTEMPTS_FREE
+    assert [thief.get("/v1/me").status for _ in range(OF_PLACE.free)] == [401] * OF_PLACE.free
     delayed = thief.get("/v1/me")
     assert (delayed.status, int(delayed.headers["retry-after"])) == (429, 2)
     assert secured.http(TILL).get("/v1/me").status == 200
