@@ -293,6 +293,21 @@ def test_what_no_broker_decides_needs_a_right_there(secured: Secured) -> None:
     assert "belong to brokers" in refused.json["detail"]
 
 
+async def test_refusals_are_found_in_the_audit(secured: Secured) -> None:
+    refused = secured.http(TILL).post("/v1/topics/bills/messages", body=b"x")
+    assert refused.status == 403
+    async with secured.client("ops") as mq:
+        users = mq.admin.users
+        [newest] = (await users.audit(user=TILL, request="SendRecords", max_count=1))["broker-a"]
+        assert (newest.user, newest.console) == (TILL, "console-1")
+        assert newest.need.endswith("on Topic:bills")
+        assert await users.audit(user="somebody-else") == {"broker-a": []}
+        every = (await users.audit(max_count=10_000))["broker-a"]
+        assert [one.at_ms for one in every] == sorted((one.at_ms for one in every), reverse=True)
+        until = await users.audit(until_ms=newest.at_ms)
+        assert newest not in until["broker-a"]
+
+
 # -- pages ----------------------------------------------------------------------------------------
 
 

@@ -438,6 +438,7 @@ REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType(
         "AUTH_LIST_ACL": users(LIST),
         "SET_ACCESS_MODE": users(UPDATE),
         "GET_ACCESS_STATUS": users(LIST),
+        "GET_AUDIT": users(LIST),
         "EXPLAIN_ACCESS": Requirement(
             "Get on User; any user about itself", _explain_needs, always=True
         ),

@@ -94,6 +94,7 @@ class RoleSession:
             lambda: store_runtime.projector,
             flush=store_runtime.flush,
             post=store_runtime.post,
+            audit_folder=store_runtime.audit_folder,
         )
         performers = store_runtime.performers
         self._performers: dict[type[Effect], Callable[[Any], None]] = {

@@ -27,12 +27,17 @@ if TYPE_CHECKING:
     from kourou.access.plain_acl import ImportedAcl
     from kourou.client.admin.base_api import ByBroker
     from kourou.client.admin.users import AccessStatus
+    from kourou.protocol.bodies.access_bodies import AuditLine
     from kourou.sync import Client
 
 USER_COLUMNS = ("user", "kind", "enabled", "roles", "CURVE keys", "node", "brokers")
 POLICY_COLUMNS = ("user", "effect", "actions", "resource", "from", "until", "brokers")
 REFUSAL_COLUMNS = (
     *("count", "user", "from", "request", "needs", "decided by", "last", "handled", "broker"),
+)
+AUDIT_COLUMNS = (
+    *("time", "user", "from", "request", "needs", "decided by"),
+    *("count", "handled", "console", "broker"),
 )
 IMPORT_BYTES_MAX = 1 << 20
 """plain_acl.yml files have a few kilobytes."""
@@ -377,6 +382,57 @@ def status(client: Client) -> Report:
         missing=found.missing,
         following=Report(REFUSAL_COLUMNS, sorted(refusals, key=lambda row: -row[0])),
     )
+
+
+@command("user audit", "Show refused requests, the newest first.")
+def audit(
+    client: Client,
+    *,
+    name: Annotated[
+        str, typer.Option("--user", metavar="USER", help="Of this user; anonymous is one, too.")
+    ] = "",
+    request: Annotated[
+        str,
+        typer.Option("--request", metavar="NAME", help="This request, for example SendMessage."),
+    ] = "",
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="From this time on (ISO or ms).")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Before this time (ISO or ms).")
+    ] = None,
+    most: Annotated[
+        int, typer.Option("--max", metavar="N", min=1, help="At most so many lines of each broker.")
+    ] = 100,
+) -> Report:
+    """Show refused requests of all brokers, the newest first; with --json to export them.
+
+    Of each kind, the first ten of a minute have a line each; then one line counts the rest.
+    `handled`: the mode was observe. What a follower refused is in its own store.
+    """
+    found: ByBroker[list[AuditLine]] = client.admin.users.audit(
+        user=name,
+        request=request,
+        since_ms=None if since is None else moment(since),
+        until_ms=None if until is None else moment(until),
+        max_count=most,
+    )
+    rows = [
+        (
+            local_time(one.at_ms),
+            *map(printable, (one.user, one.source, one.request, one.need, one.by)),
+            one.count,
+            one.handled,
+            printable(one.console) or None,
+            broker,
+        )
+        for one, broker in sorted(
+            ((one, broker) for broker, lines in found.items() for one in lines),
+            key=lambda pair: -pair[0].at_ms,
+        )
+    ]
+    nothing = [] if rows or found.missing else ["no request was refused"]
+    return Report(AUDIT_COLUMNS, rows, nothing, failed=bool(found.missing), missing=found.missing)
 
 
 @command("user observe", "Propose policies for what was refused.")

@@ -10,10 +10,10 @@ from kourou.engine.admin.history import (
     BeginningQuestion,
     EventFound,
     EventQuestion,
+    EventsQuestion,
     Found,
     HistoryFound,
     HistoryQuestion,
-    Question,
     StateFound,
     StateQuestion,
     dropped_progress,
@@ -28,7 +28,7 @@ from kourou.eventstore.event_store import EventStore
 from kourou.model.limits import STATE_BYTES_MAX
 
 
-def answer(store: EventStore, question: Question, upto: int) -> Found:
+def answer(store: EventStore, question: EventsQuestion, upto: int) -> Found:
     """The reply to a query. Raises MetadataUnavailable if the store lacks events below `upto`."""
     info = store.info()
     if info.next_offset < upto:

@@ -217,6 +217,7 @@ CATALOGUE: tuple[OperatorVerb, ...] = (
     _user("revoke_policies", "revoke"),
     _user("set_access_mode", "mode"),
     _user("access_status", "status"),
+    _user("audit", "audit"),
     _user("propose_policies", "observe"),
     _user("explain_access", "why"),
     _user("import_users", "import"),

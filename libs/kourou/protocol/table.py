@@ -280,6 +280,8 @@ _BROKER_ADMIN = (
     _row("SET_ACCESS_MODE", access.SetAccessMode, BROKER, RECORDED, remoting=False),
     _row("GET_ACCESS_STATUS", access.GetAccessStatus, BROKER,
          response=access.GetAccessStatusResponse, reply_body=Body.JSON, remoting=False),
+    _row("GET_AUDIT", access.GetAudit, BROKER, HISTORY_ANSWERS,
+         response=access.GetAuditResponse, reply_body=Body.JSON, remoting=False),
     _row("EXPLAIN_ACCESS", access.ExplainAccess, BROKER,
          response=access.ExplainAccessResponse, remoting=False),
     _row("CHECK_CREDENTIAL", access.CheckCredential, BROKER,

@@ -19,39 +19,26 @@ from pathlib import Path
 
 import msgspec
 
+from kourou.engine.admin.history import AuditFound, AuditQuestion
 from kourou.engine.effects import AccessRefused
 from kourou.model.limits import (
     ACCESS_REFUSALS_MAX,
     AUDIT_FILE_BYTES_MAX,
     AUDIT_FILES_MAX,
     AUDIT_LINES_MAX,
+    AUDIT_READ_BYTES_MAX,
 )
+from kourou.protocol.bodies.access_bodies import AuditLine
 
 _log = logging.getLogger("kourou.broker")
 _encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(AuditLine).decode
 
 MINUTE_MS = 60_000
 WHOLE_LINES = 10
 """Lines of a kind in a minute before they are only counted."""
 
 _OTHERS = ("others", "", "", "")
-
-
-class AuditLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line: `count` refusals up to `at_ms`. `handled`: decisions were only observed.
-
-    `console` is the user who sent it on behalf of `user`; of several the last.
-    """
-
-    at_ms: int
-    user: str
-    source: str
-    request: str
-    need: str
-    by: str
-    count: int = 1
-    handled: bool = False
-    console: str = ""
 
 
 @dataclass(slots=True)
@@ -127,16 +114,14 @@ class AuditLog:
         if self._file is not None:
             self._file.close()
         self._folder.mkdir(parents=True, exist_ok=True)
-        numbers = sorted(
-            int(one.stem) for one in self._folder.glob("*.jsonl") if one.stem.isdigit()
-        )
+        numbers = _numbers(self._folder)
         newest = numbers[-1] if numbers else 0
-        path = self._folder / f"{max(newest, 1):08d}.jsonl"
+        path = _path(self._folder, max(newest, 1))
         if path.exists() and path.stat().st_size >= AUDIT_FILE_BYTES_MAX:
-            path = self._folder / f"{newest + 1:08d}.jsonl"
+            path = _path(self._folder, newest + 1)
             numbers.append(newest + 1)
         for old in numbers[:-AUDIT_FILES_MAX]:
-            (self._folder / f"{old:08d}.jsonl").unlink()
+            _path(self._folder, old).unlink()
         self._file = path.open("ab")
         path.chmod(0o600)
         return self._file
@@ -155,3 +140,74 @@ def _line(refused: AccessRefused, key: tuple[str, str, str, str], count: int) ->
         handled=refused.handled,
         console=refused.console,
     )
+
+
+def _numbers(folder: Path) -> list[int]:
+    return sorted(int(one.stem) for one in folder.glob("*.jsonl") if one.stem.isdigit())
+
+
+def _path(folder: Path, number: int) -> Path:
+    return folder / f"{number:08d}.jsonl"
+
+
+# -- searches -------------------------------------------------------------------------------------
+
+
+def search(folder: Path, question: AuditQuestion) -> AuditFound:
+    """Return the newest lines that match; may be called on any thread. Raises OSError.
+
+    Reads at most AUDIT_READ_BYTES_MAX; what is older is for the next search. Lines that are not
+    complete are left out.
+    """
+    first, end = question.before or (None, None)
+    found: list[bytes] = []
+    left = AUDIT_READ_BYTES_MAX
+    for number in reversed(_numbers(folder)):
+        if first is not None and number > first:
+            continue
+        start, lines = _last_lines(_path(folder, number), end if number == first else None, left)
+        for offset, line in reversed(lines):
+            if _matches(line, question):
+                found.append(line)
+            if len(found) == question.limit:
+                return AuditFound(_array(found), (number, offset))
+        left -= sum(len(line) + 1 for _, line in lines)
+        if start or left <= 0:
+            return AuditFound(_array(found), (number, start))
+    return AuditFound(_array(found), None)
+
+
+def _last_lines(path: Path, end: int | None, most: int) -> tuple[int, list[tuple[int, bytes]]]:
+    """Return where the lines before `end` begin, and each with its offset; about `most` bytes."""
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        end = size if end is None else min(end, size)
+        start = file.seek(max(0, end - most))
+        data = file.read(end - start)
+    cut = data.find(b"\n") + 1
+    if start and cut < len(data):  # it may begin within a line
+        start, data = start + cut, data[cut:]
+    lines: list[tuple[int, bytes]] = []
+    at = start
+    for line in data.splitlines(keepends=True):
+        if line.endswith(b"\n"):
+            lines.append((at, line[:-1]))
+        at += len(line)
+    return start, lines
+
+
+def _matches(line: bytes, question: AuditQuestion) -> bool:
+    try:
+        one = _decode(line)
+    except msgspec.MsgspecError:
+        return False
+    return (
+        question.user in ("", one.user)
+        and question.request in ("", one.request)
+        and (question.since_ms is None or one.at_ms >= question.since_ms)
+        and (question.until_ms is None or one.at_ms < question.until_ms)
+    )
+
+
+def _array(lines: list[bytes]) -> bytes:
+    return b"[" + b",".join(lines) + b"]"

@@ -16,8 +16,10 @@ import contextlib
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
+from kourou.broker.storage.audit_log import search
 from kourou.broker.storage.control_recovery import (
     agree,
     aside,
@@ -25,7 +27,7 @@ from kourou.broker.storage.control_recovery import (
     last_of_both,
     read_control_events,
 )
-from kourou.engine.admin.history import Found
+from kourou.engine.admin.history import AuditQuestion, Found
 from kourou.engine.control import CONTROL, ControlState
 from kourou.engine.effects import AskHistory, Effect
 from kourou.engine.inputs import HistoryAnswered, Input
@@ -245,7 +247,10 @@ FLUSH_PAUSE_S = 0.02
 
 
 class HistoryExecutor:
-    """Runs on the service's loop; `post` passes HistoryAnswered to the core."""
+    """Runs on the service's loop; `post` passes HistoryAnswered to the core.
+
+    It also searches the files of the audit.
+    """
 
     def __init__(
         self,
@@ -254,7 +259,9 @@ class HistoryExecutor:
         *,
         flush: Callable[[], None],
         post: Callable[[Input], None],
+        audit_folder: Path,
     ) -> None:
+        self._audit_folder = audit_folder
         self._events = events
         self._projector = projector
         self._flush = flush
@@ -329,9 +336,12 @@ class HistoryExecutor:
         )
 
     async def _found(self, effect: AskHistory) -> Found:
+        loop, question = asyncio.get_running_loop(), effect.question
+        if isinstance(question, AuditQuestion):
+            return await loop.run_in_executor(self._threads, search, self._audit_folder, question)
         await self._caught_up(effect.upto)
-        return await asyncio.get_running_loop().run_in_executor(
-            self._threads, answer, self._events, effect.question, effect.upto
+        return await loop.run_in_executor(
+            self._threads, answer, self._events, question, effect.upto
         )
 
     async def _caught_up(self, upto: int) -> None:

@@ -101,7 +101,8 @@ class StoreRuntime:
             appended=callbacks.appended,
             flushed=callbacks.flushed,
         )
-        self._audit = AuditLog(settings.store_root / "kourou" / "audit")
+        self.audit_folder = settings.store_root / "kourou" / "audit"
+        self._audit = AuditLog(self.audit_folder)
         self.performers: dict[type[Effect], Callable[[Any], None]] = {
             **self.executor.performers(),
             AccessRefused: self._audit.record,

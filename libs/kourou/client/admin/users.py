@@ -36,11 +36,14 @@ from kourou.access.plain_acl import networks_of
 from kourou.client.admin.base_api import ByBroker, EveryBrokerApi
 from kourou.client.session.connections import body_of, header_of
 from kourou.client.session.io_thread import on_io_thread
-from kourou.errors import BadRequest, Rejected, Unavailable, UnknownOutcome
+from kourou.errors import BadRequest, KourouError, Rejected, Unavailable, UnknownOutcome
+from kourou.model.limits import AUDIT_READ_LINES_MAX
 from kourou.protocol.bodies.access_bodies import (
     SUBJECT_PREFIX,
+    AuditLine,
     Refusal,
     UserChange,
+    decode_audit,
     decode_policies_of_users,
     decode_refusals,
     decode_users,
@@ -64,6 +67,8 @@ from kourou.protocol.messages.access import (
     ExplainAccessResponse,
     GetAccessStatus,
     GetAccessStatusResponse,
+    GetAudit,
+    GetAuditResponse,
     SetAccessMode,
 )
 from kourou.protocol.request import Request
@@ -77,6 +82,7 @@ _NO_ID = "none"
 
 Users: TypeAlias = list[User]
 Policies: TypeAlias = list[Policy]
+AuditLines: TypeAlias = list[AuditLine]
 Texts: TypeAlias = tuple[str, ...]
 
 
@@ -319,6 +325,47 @@ class UsersApi(EveryBrokerApi):
     async def status(self) -> ByBroker[AccessStatus]:
         """Return what each broker does with decisions, and its refusals since its start."""
         return await self._read(GetAccessStatus(), _status)
+
+    @on_io_thread
+    async def audit(
+        self,
+        *,
+        user: str = "",
+        request: str = "",
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+        max_count: int = 100,
+    ) -> ByBroker[AuditLines]:
+        """Return the newest refused requests of each broker, at most `max_count` of each.
+
+        `user` and `request` (such as `SendMessage`) are exact, times are epoch ms; `until_ms` is
+        excluded.
+        """
+        found: dict[str, AuditLines] = {}
+        missing: dict[str, KourouError] = {}
+        for name, address in (await self._leaders()).items():
+            lines = found.setdefault(name, [])
+            before = ""
+            try:
+                while len(lines) < max_count:
+                    asked = GetAudit(
+                        user=user,
+                        request=request,
+                        since_ms=since_ms,
+                        until_ms=until_ms,
+                        max_count=min(max_count - len(lines), AUDIT_READ_LINES_MAX),
+                        before=before,
+                    )
+                    reply = await self._ask(address, asked)
+                    lines += decode_audit(body_of(reply))
+                    before = header_of(reply, GetAuditResponse).before
+                    if not before:
+                        break
+            except KourouError as error:
+                missing[name] = error
+        if len(missing) == len(found) and missing:
+            raise next(reversed(missing.values()))
+        return ByBroker(found, missing)
 
     @on_io_thread
     async def why(

@@ -73,7 +73,23 @@ class BeginningQuestion:
     epochs: tuple[tuple[int, int], ...]
 
 
-Question = HistoryQuestion | StateQuestion | EventQuestion | BeginningQuestion
+@dataclass(frozen=True, slots=True)
+class AuditQuestion:
+    """Lines of the audit, the newest first; see GET_AUDIT."""
+
+    user: str
+    request: str
+    since_ms: int | None
+    until_ms: int | None
+    limit: int
+    before: tuple[int, int] | None
+    """The number of a file, and the offset in it where the search begins."""
+
+
+EventsQuestion = HistoryQuestion | StateQuestion | EventQuestion | BeginningQuestion
+"""What the event database answers."""
+
+Question = EventsQuestion | AuditQuestion
 
 
 # -- results --------------------------------------------------------------------------------------
@@ -115,7 +131,15 @@ class BeginningFound:
     body: bytes
 
 
-Found = HistoryFound | StateFound | EventFound | BeginningFound
+@dataclass(frozen=True, slots=True)
+class AuditFound:
+    """Lines as a body; `before` is where the next search begins, None after the last file."""
+
+    body: bytes
+    before: tuple[int, int] | None
+
+
+Found = HistoryFound | StateFound | EventFound | BeginningFound | AuditFound
 
 
 # -- encoding -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Operators' requests about the past: history, stateAt, undo.
+"""Operators' requests about the past: history, stateAt, audit, undo.
 
 State: none. The data path never waits for any of these.
 
@@ -14,6 +14,8 @@ from kourou.access.model import Action, Need, ResourceType
 from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.admin.broker_handler import BrokerHandler
 from kourou.engine.admin.history import (
+    AuditFound,
+    AuditQuestion,
     BeginningFound,
     EventFound,
     EventQuestion,
@@ -45,8 +47,14 @@ from kourou.events.control_events import (
     TopicPut,
     decode_record_body,
 )
-from kourou.model.limits import HISTORY_EVENTS_MAX, HISTORY_WAIT_MS_MAX, PULL_SIZE_BYTES_MAX
+from kourou.model.limits import (
+    AUDIT_READ_LINES_MAX,
+    HISTORY_EVENTS_MAX,
+    HISTORY_WAIT_MS_MAX,
+    PULL_SIZE_BYTES_MAX,
+)
 from kourou.model.names import CONTROL_TOPIC, check_aggregate, check_event_types, check_stateful
+from kourou.protocol.messages.access import GetAudit, GetAuditResponse
 from kourou.protocol.messages.broker_admin import (
     GetHistory,
     GetHistoryResponse,
@@ -100,7 +108,12 @@ class HistoryHandler:
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
         """Return the handler of each request type."""
-        return {GetHistory: self.history, GetStateAt: self.state_at, Undo: self.undo}
+        return {
+            GetHistory: self.history,
+            GetStateAt: self.state_at,
+            GetAudit: self.audit,
+            Undo: self.undo,
+        }
 
     # -- queries ------------------------------------------------------------------------------
 
@@ -129,6 +142,22 @@ class HistoryHandler:
         question = StateQuestion(check_stateful(request.aggregate), request.at_ms, request.offset)
         return self._ask(now_ms, received, question, self._control.next_offset)
 
+    def audit(self, now_ms: int, received: Received, request: GetAudit) -> list[Effect]:
+        """Query refused requests, the newest first (30067)."""
+        if not 0 < request.max_count <= AUDIT_READ_LINES_MAX:
+            raise BadRequest(
+                f"max_count is {request.max_count}; it must be between 1 and {AUDIT_READ_LINES_MAX}"
+            )
+        question = AuditQuestion(
+            request.user,
+            request.request,
+            request.since_ms,
+            request.until_ms,
+            request.max_count,
+            _audit_place(request.before),
+        )
+        return self._ask(now_ms, received, question, 0)
+
     def answered(self, now_ms: int, item: HistoryAnswered) -> list[Effect]:
         """Handle the result of the event database. Raises its error."""
         if item.error is not None:
@@ -147,6 +176,10 @@ class HistoryHandler:
                     next_offset=found.end, at_ms=found.at_ms, begin_offset=found.lost_before
                 )
                 return [Reply(received.to, header=state, body=(found.body,))]
+            case AuditFound():
+                before = "" if found.before is None else "{}:{}".format(*found.before)
+                page = GetAuditResponse(before=before)
+                return [Reply(received.to, header=page, body=(found.body,))]
             case EventFound():
                 return self._decide(now_ms, received, found)
             case BeginningFound():
@@ -283,3 +316,15 @@ class HistoryHandler:
             )
             for number, event in enumerate(events)
         ]
+
+
+def _audit_place(text: str) -> tuple[int, int] | None:
+    """Read where a search of the audit begins. Raises BadRequest."""
+    if not text:
+        return None
+    file, colon, offset = text.partition(":")
+    if not (
+        colon and all(one.isascii() and one.isdigit() and len(one) < 19 for one in (file, offset))
+    ):
+        raise BadRequest(f"{text[:40]!r} is not the `before` of a reply")
+    return int(file), int(offset)

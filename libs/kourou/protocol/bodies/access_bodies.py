@@ -299,6 +299,27 @@ def decode_policies_of_users(body: Buffer) -> list[Policy]:
 # -- refusals -------------------------------------------------------------------------------------
 
 
+class AuditLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line of the audit: `count` refusals up to `at_ms` (epoch ms), each with this `need`.
+
+    `by` is what decided. `handled`: decisions were only observed. `console` is the user who sent it
+    on behalf of `user`; of several the last.
+    """
+
+    at_ms: int
+    user: str
+    source: str
+    request: str
+    need: str
+    by: str
+    count: int = 1
+    handled: bool = False
+    console: str = ""
+
+
+decode_audit = reply_decoder(list[AuditLine], "list of refusals of the audit")
+
+
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Requests that were refused, or would have been: how many of a kind since the start."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kourou.protocol.request import Int64, Request, Response
+from kourou.protocol.request import Int32, Int64, Request, Response
 
 
 class AuthCreateUser(Request, kw_only=True, frozen=True):
@@ -109,6 +109,28 @@ class GetAccessStatusResponse(Response, kw_only=True, frozen=True):
     users: Int64
     allowed: Int64
     refused: Int64
+
+
+class GetAudit(Request, kw_only=True, frozen=True):
+    """GET_AUDIT (30067, Kourou's own): get refused requests of users, the newest first.
+
+    `user` and `request` (a name such as `SendMessage`) are exact, "" is any; times are epoch ms.
+    `before` is that of the former reply, for the next page. A page may be empty and not the last.
+    """
+
+    code: ClassVar[int] = 30067
+    user: str = ""
+    request: str = ""
+    since_ms: Int64 | None = None
+    until_ms: Int64 | None = None
+    max_count: Int32 = 100
+    before: str = ""
+
+
+class GetAuditResponse(Response, kw_only=True, frozen=True):
+    """`before` continues with older ones; "" if there are none."""
+
+    before: str = ""
 
 
 class ExplainAccess(Request, kw_only=True, frozen=True):

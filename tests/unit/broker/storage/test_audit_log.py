@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from kourou.broker.storage.audit_log import WHOLE_LINES, AuditLine, AuditLog
+from kourou.broker.storage import audit_log
+from kourou.broker.storage.audit_log import WHOLE_LINES, AuditLog, search
+from kourou.engine.admin.history import AuditQuestion
 from kourou.engine.effects import AccessRefused
+from kourou.protocol.bodies.access_bodies import AuditLine, decode_audit
 
 MINUTE_MS = 60_000
 
@@ -119,3 +123,60 @@ def test_a_line_names_the_console_that_sent_it(tmp_path: Path) -> None:
         ("eve", ""),
         ("till", "console-1"),
     ]
+
+
+# -- searches -------------------------------------------------------------------------------------
+
+ALL = AuditQuestion("", "", None, None, 1_000, None)
+
+
+def found(folder: Path, **wanted: object) -> list[int]:
+    """The times of the lines that a search finds, page after page."""
+    question, times = replace(ALL, **wanted), []  # type: ignore[arg-type]
+    while True:
+        page = search(folder, question)
+        lines = decode_audit(page.body)
+        assert len(lines) <= question.limit
+        times += [one.at_ms for one in lines]
+        if page.before is None:
+            return times
+        question = replace(question, before=page.before)
+
+
+@pytest.fixture
+def searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three files with 300 refusals: of eve, and every third of till, one each 10 s."""
+    monkeypatch.setattr(audit_log, "AUDIT_FILE_BYTES_MAX", 15_000)
+    log = AuditLog(tmp_path)
+    for number in range(300):
+        log.record(refused("eve" if number % 3 else "till", number * 10_000))
+    log.close()
+    assert len(list(tmp_path.glob("*.jsonl"))) == 3
+    return tmp_path
+
+
+@pytest.mark.parametrize("limit", [1, 7, 1_000])
+@pytest.mark.parametrize("read_bytes", [400, 4_000, 1 << 20])
+def test_a_search_finds_each_line_once_the_newest_first(
+    searched: Path, monkeypatch: pytest.MonkeyPatch, limit: int, read_bytes: int
+) -> None:
+    monkeypatch.setattr(audit_log, "AUDIT_READ_BYTES_MAX", read_bytes)
+    every = [number * 10_000 for number in reversed(range(300))]
+    assert found(searched, limit=limit) == every
+    of_till = [at_ms for at_ms in every if at_ms % 30_000 == 0]
+    assert found(searched, limit=limit, user="till") == of_till
+    span = {"since_ms": 1_000_000, "until_ms": 1_100_000}
+    assert found(searched, limit=limit, **span) == every[190:200]
+    assert found(searched, limit=limit, request="PullMessage") == []
+
+
+def test_a_line_that_is_not_complete_is_left_out(tmp_path: Path) -> None:
+    assert found(tmp_path / "missing") == []
+    log = AuditLog(tmp_path)
+    log.record(refused(at_ms=7))
+    log.close()
+    [file] = tmp_path.glob("*.jsonl")
+    with file.open("ab") as opened:
+        opened.write(b'not JSON\n{"at_ms": 8')
+    assert found(tmp_path) == [7]
+    assert found(tmp_path, before=(9, 1 << 40)) == [7], "the file of that place was deleted"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,7 +38,11 @@ class Bench:
             site.store, database, site.control, lambda: self.flushed, idle_s=600, retry_s=600
         )
         self.executor = HistoryExecutor(
-            database, lambda: self.projector, flush=self.flush, post=self.post
+            database,
+            lambda: self.projector,
+            flush=self.flush,
+            post=self.post,
+            audit_folder=Path("no-audit"),
         )
         self.numbers = iter(range(1, 1_000))
 
@@ -162,7 +167,11 @@ async def test_a_stop_leaves_no_query_waiting(bench: Bench) -> None:
 async def test_before_the_broker_serves_history_is_unavailable(site: Any, event_store: Any) -> None:
     answer: asyncio.Future[HistoryAnswered] = asyncio.get_running_loop().create_future()
     executor = HistoryExecutor(
-        event_store, lambda: None, flush=lambda: None, post=answer.set_result
+        event_store,
+        lambda: None,
+        flush=lambda: None,
+        post=answer.set_result,
+        audit_folder=Path("no-audit"),
     )
     to = ReplyTo(Peer(1, "local", ("127.0.0.1", 1)), 1)
     received = Received(to, GetHistory(max_count=1), [], 0)

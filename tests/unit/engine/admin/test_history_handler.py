@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from kourou.engine.admin.history import (
+    AuditFound,
+    AuditQuestion,
     EventFound,
     EventQuestion,
     HistoryFound,
@@ -23,6 +25,7 @@ from kourou.model.names import CONTROL_TOPIC
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.protocol.bodies.config_bodies import encode_group_config
+from kourou.protocol.messages.access import GetAudit
 from kourou.protocol.messages.broker_admin import (
     DeleteTopicInBroker,
     GetHistory,
@@ -118,6 +121,16 @@ def test_history_is_asked_of_the_database_up_to_what_was_decided(engine: Engine)
     assert reply.body == (b"[]",)
 
 
+def test_the_audit_is_searched_page_by_page(engine: Engine):
+    wanted = GetAudit(user="eve", request="SendMessage", since_ms=5, max_count=7, before="3:900")
+    question = asked(engine, wanted)
+    assert question.question == AuditQuestion("eve", "SendMessage", 5, None, 7, (3, 900))
+    reply = answer(engine, question, AuditFound(b"[]", (2, 11)))
+    assert (header_of(reply).before, reply.body) == ("2:11", (b"[]",))
+    last = answer(engine, asked(engine, GetAudit()), AuditFound(b"[]", None))
+    assert header_of(last).before == ""
+
+
 def test_a_state_is_asked_at_an_instant_after_an_event_or_now(engine: Engine):
     offset = topic(engine)
     for request, question in (
@@ -139,6 +152,9 @@ def test_a_state_is_asked_at_an_instant_after_an_event_or_now(engine: Engine):
         (GetHistory(aggregate="topic/a\0b", max_count=1), "kind/name"),
         (GetHistory(aggregate="topic/" + "x" * 300, max_count=1), "kind/name"),
         (GetHistory(types=["T"] * 65, max_count=1), "at most 64"),
+        (GetAudit(before="x"), "`before` of a reply"),
+        (GetAudit(before="1:-1"), "`before` of a reply"),
+        (GetAudit(max_count=0), "between 1 and"),
         (Undo(offset=0, reason="a\0b"), "NUL"),
     ],
 )
