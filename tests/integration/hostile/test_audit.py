@@ -33,8 +33,8 @@ BURST, CONNECTIONS = 2_500, 4
 KINDS = ACCESS_REFUSALS_MAX + 500
 
 
-def pull(topic: str, user: str = "", opaque: int = 1) -> bytes:
-    fields = {"consumerGroup": "g", "topic": topic, "queueId": "0", "queueOffset": "0",
+def pull(group: str, user: str = "", opaque: int = 1) -> bytes:
+    fields = {"consumerGroup": group, "topic": "secret", "queueId": "0", "queueOffset": "0",
               "maxMsgNums": "1", "sysFlag": "0"}  # fmt: skip
     if user:
         fields = signed(user, fields)
