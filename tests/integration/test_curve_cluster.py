@@ -292,9 +292,9 @@ async def test_an_application_cannot_speak_for_a_member(secured: Secured) -> Non
                 members.close()
         sent = await client.send("voted", b"still led by the same rules")
         assert sent.status is SendStatus.SEND_OK
-        views = [one.view for one in await client.admin.replicas.of("group")]
-        assert [view.epoch < FAR for view in views if view is not None]
-        assert all(view.epoch < FAR for view in views if view is not None)
+        replicas = await client.admin.replicas.of("group")
+        epochs = [one.view.epoch for one in replicas if one.view is not None]
+        assert 0 < max(epochs) < FAR
 
 
 async def test_who_may_send_may_not_copy_the_log(secured: Secured) -> None:
