@@ -1,4 +1,4 @@
-"""The ID of a transaction has what the gateway needs to decide it, and any other text is refused."""
+"""The ID of a transaction has what is needed to decide it; any other text is refused."""
 
 from __future__ import annotations
 
