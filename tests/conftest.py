@@ -23,6 +23,12 @@ With all rounds, --slow took 2 h 40 on two slow cores, so that it was run too ra
 EXAMPLES = 300
 """Examples of each Hypothesis property with --soak; other runs try the same share of them."""
 
+FUZZ_EXAMPLES, FUZZ_S_MAX = 100_000, 3_600
+"""Examples of each property marked fuzz with --soak, and how long each property may take.
+
+All of them together take about an hour; alone: `pytest tests/unit -m fuzz --soak`.
+"""
+
 SAVE_INTERVAL_S = 2.0
 """How often a resumable run writes down what has passed so far."""
 
@@ -94,6 +100,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = kept
+    if config.getoption("--soak"):
+        _try_many(kept)
+
+
+def _try_many(items: list[pytest.Item]) -> None:
+    """Raise the number of examples of properties about decoders."""
+    fuzzed = [item for item in items if item.get_closest_marker("fuzz")]
+    for item in fuzzed:
+        item.add_marker(pytest.mark.timeout(FUZZ_S_MAX))
+    for function in {item.function for item in fuzzed if isinstance(item, pytest.Function)}:
+        settings(max_examples=FUZZ_EXAMPLES)(function)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -160,6 +160,18 @@ def test_processes_of_the_cluster_do_not_sign_in(secured: Secured) -> None:
     assert secured.http("console-1").get("/v1/me").status == 401
 
 
+def test_a_refused_sign_in_does_not_tell_who_exists(secured: Secured) -> None:
+    """A user with another secret, a user without one, a console, and names that nobody has."""
+    answers = [
+        secured.http(name, "guessed").get("/v1/me")
+        for name in (READER, "app", "console-1", "nobody-here", "x" * 64)
+    ]
+    assert {one.status for one in answers} == {401}
+    assert len({one.body for one in answers}) == 1
+    headers = [{**one.headers, "date": ""} for one in answers]
+    assert all(one == headers[0] for one in headers)
+
+
 async def test_a_disabled_user_and_a_former_secret_end(secured: Secured) -> None:
     name = "guest"
     async with secured.client("ops") as mq:

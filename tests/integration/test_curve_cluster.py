@@ -25,6 +25,16 @@ from kourou.cli.main import main
 from kourou.errors import Code, KourouError, Rejected, Unavailable, UnknownOutcome
 from kourou.model.message import SendStatus
 from kourou.protocol.messages.namesrv import RegisterBroker
+from kourou.protocol.messages.replication import (
+    AskVote,
+    Attach,
+    Attached,
+    ChunkAck,
+    LogChunk,
+    StandNow,
+    Vote,
+)
+from kourou.protocol.request import Request
 from kourou.service.local_cluster import zmq_address
 from kourou.service.processes import Child, Children, free_port
 from kourou.transport.curve_keys import ClientCurve, ServerKeys, make_pair, read_pair, write_public
@@ -237,6 +247,54 @@ async def test_a_member_with_another_key_is_refused_and_the_others_lead(secured:
     assert said(secured, "n2", "the server refused this client")
     logs = (secured.folder / "store-n2" / "commitlog").glob("*")
     assert not [path for path in logs if b"by two of three" in path.read_bytes()]
+
+
+FAR = 1 << 40
+"""An epoch that no election of these tests reaches."""
+
+FORGED: tuple[Request, ...] = (
+    AskVote(group="group", epoch=FAR, candidate="n1", last_epoch=FAR, end=FAR),
+    AskVote(group="group", epoch=FAR, candidate="n1", last_epoch=FAR, end=FAR, pre=True),
+    Vote(group="group", epoch=FAR, member="n1", granted=False),
+    LogChunk(
+        group="group", epoch=FAR, leader="n1", position=0, end=0, previous_epoch=0, data_epoch=0,
+        confirmed=0, leader_end=0, first_position=0,
+    ),
+    ChunkAck(group="group", epoch=FAR, member="n1", accepted=False),
+    StandNow(group="group", epoch=FAR, leader="n1", round=1),
+    Attach(cluster="DefaultCluster", broker_name="pair", broker_id=1),
+    Attached(broker_name="pair", broker_id=0, epoch=FAR, refusal="go away"),
+)  # fmt: skip
+
+
+@pytest.mark.fault
+async def test_an_application_cannot_speak_for_a_member(secured: Secured) -> None:
+    """Neither where clients connect, nor, with its key, where members do."""
+    async with secured.client("app") as client:
+        await made_when_led(client, "voted", "group")
+        for name in ("n0", "n1", "broker", "replica"):
+            ready = secured.begun[name].ready
+            clients = ZmqConnection(
+                str(ready["zmq"]).removeprefix("tcp://"), curve=secured.curve("app")
+            )
+            for forged in FORGED:
+                reply = await clients.request(forged, timeout_ms=20_000)
+                assert reply.code == Code.REQUEST_CODE_NOT_SUPPORTED, (name, forged)
+            clients.close()
+            told = ""
+            while "the server refused this client" not in told:
+                members = ZmqConnection(
+                    str(ready["replication"]).removeprefix("tcp://"), curve=secured.curve("app")
+                )
+                with pytest.raises(KourouError) as caught:
+                    await members.request(FORGED[0], timeout_ms=300)
+                told = str(caught.value)
+                members.close()
+        sent = await client.send("voted", b"still led by the same rules")
+        assert sent.status is SendStatus.SEND_OK
+        replicas = await client.admin.replicas.of("group")
+        epochs = [one.view.epoch for one in replicas if one.view is not None]
+        assert 0 < max(epochs) < FAR
 
 
 async def test_who_may_send_may_not_copy_the_log(secured: Secured) -> None:

@@ -136,6 +136,7 @@ class NetworkKeys(IdentitySettings, RemotingKeys):
         "initialAdminFile",
         "NAME:SECRET or NAME:curve:KEY of the first administrator; read at a start, while there "
         "is none",
+        secret_file=True,
     )
     acl_enable: bool = setting(
         False,

@@ -76,7 +76,10 @@ class StoreKeys(TrafficPolicy):
         "Database of control events (SQLAlchemy URL); empty is SQLite in the store's directory",
     )
     event_store_password_file: Path | None = setting(
-        None, "eventStorePasswordFile", "File that contains only the password of that database"
+        None,
+        "eventStorePasswordFile",
+        "File that contains only the password of that database",
+        secret_file=True,
     )
     accept_loss_at: int | None = setting(
         None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import resource
 import shutil
 import socket
@@ -12,9 +13,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from kourou.client.settings.client_settings import ClientSettings
 from kourou.engine.policy import BrokerPolicy
 from kourou.errors import Unavailable
 from kourou.model.limits import DISK_SIZE_WARN_BYTES
+from kourou.settings.declaration import settings_of
+from kourou.settings.sources import is_open_to_all
 
 OPEN_FILES_WANTED = 20_000
 """Enough for 10,000 queues with their files and their consumers' connections."""
@@ -222,6 +226,18 @@ def _filter_sandbox() -> Iterator[Finding]:
     )
 
 
+def _secret_files() -> Iterator[Finding]:
+    """The files with secrets that commands use, by the environment; services report their own."""
+    for one in settings_of(ClientSettings):
+        path = os.environ.get(one.environment_name, "") if one.secret_file else ""
+        if path and is_open_to_all(Path(path)):
+            yield Finding(
+                FindingKind.NOTE,
+                f"{one.environment_name}={path} is open to all users of this machine",
+                f"chmod o= {path}",
+            )
+
+
 LOOKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     _python,
     _packages,
@@ -233,6 +249,7 @@ LOOKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     _file_system,
     _ports,
     _filter_sandbox,
+    _secret_files,
 )
 
 

@@ -589,7 +589,8 @@ def _yaml(file: Path) -> Any:
             if depth > IMPORT_DEPTH_MAX:
                 raise BadRequest(f"{file} has values in more than {IMPORT_DEPTH_MAX} levels")
         return yaml.load(text, Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # PyYAML checks no text that an explicit tag, such as !!bool, makes a value of another type.
         place = getattr(error, "problem_mark", None)
         where = f", line {place.line + 1}" if place is not None else ""
         raise BadRequest(f"{file} is not valid YAML{where}") from error

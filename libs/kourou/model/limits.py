@@ -106,6 +106,8 @@ POLL_MESSAGES_MAX = 500  # messages of one poll
 SKIP_BACKLOG_MAX = 1 << 40  # messages; no queue has more
 
 # -- the control plane ----------------------------------------------------------------------------
+TOPICS_MAX = 100_000  # of one broker; groups may create their retry topics beyond it
+GROUPS_MAX = 50_000  # consumer groups of one broker: one reply of 16 MiB lists all
 TOPIC_QUEUES_MAX = 16_384  # one topic may have all the 10,000 queues that a machine supports
 SUBSCRIPTION_TAGS_MAX = 1_024
 SUBSCRIPTION_EXPRESSION_LENGTH_MAX = 16_384

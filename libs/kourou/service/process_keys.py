@@ -65,6 +65,7 @@ class ProcessKeys:
         None,
         "curveKeyFile",
         "Its own pair of CURVE keys, NAME.key_secret of `kourou keys make`; empty is clear text",
+        secret_file=True,
     )
     curve_server_key: Path | None = setting(
         None,
@@ -167,10 +168,17 @@ class RemotingKeys(ProcessKeys):
         rocketmq=SAME,
     )
     tls_key_path: Path | None = setting(
-        None, "tls.server.keyPath", "The private key of that certificate (PEM)", rocketmq=SAME
+        None,
+        "tls.server.keyPath",
+        "The private key of that certificate (PEM)",
+        rocketmq=SAME,
+        secret_file=True,
     )
     tls_key_password_file: Path | None = setting(
-        None, "tls.server.keyPasswordFile", "The file with the password of an encrypted key"
+        None,
+        "tls.server.keyPasswordFile",
+        "The file with the password of an encrypted key",
+        secret_file=True,
     )
     tls_trust_cert_path: Path | None = setting(
         None,

@@ -73,7 +73,8 @@ class Setting:
     `rocketmq` that of RocketMQ 4.9 ("" if it has no such key); `same`: which of them equal Kourou's
     default. `default_text` replaces the default in generated pages if the default depends on the
     machine. `without_effect` marks a setting whose feature does not exist yet: it is accepted with
-    a warning.
+    a warning. `secret_file` marks the path of a file with a secret: if all users of the machine can
+    read it, a start logs a warning.
     """
 
     key: str
@@ -96,6 +97,7 @@ class Setting:
     aliases: tuple[str, ...] = ()
     default_text: str = ""
     without_effect: bool = False
+    secret_file: bool = False
 
     def __post_init__(self) -> None:
         if self.kind is types.NoneType:
@@ -278,6 +280,7 @@ def setting(
     aliases: tuple[str, ...] = (),
     default_text: str = "",
     without_effect: bool = False,
+    secret_file: bool = False,
 ) -> Any:
     """Create a field of a settings class: see `Setting`.
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import stat
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +81,31 @@ def load_settings(
         if one.without_effect and text.strip() != one.format(one.default):
             warnings.append(f"{one.key} has no effect in this version of Kourou")
     values = {one.name: _parsed(one, text, origin, file) for one, text, origin in found.values()}
-    return LoadedSettings(cls(**values), tuple(warnings))
+    settings = cls(**values)
+    return LoadedSettings(settings, (*warnings, *_open_secrets(settings)))
+
+
+def _open_secrets(settings: Any) -> list[str]:
+    return [
+        f"{one.key}={path} is open to all users of this machine; to change that: chmod o= {path}"
+        for one in settings_of(type(settings))
+        if one.secret_file
+        and (path := getattr(settings, one.name)) is not None
+        and is_open_to_all(path)
+    ]
+
+
+def is_open_to_all(path: Path) -> bool:
+    """Return whether any user of this machine can read or write a file.
+
+    A folder that others cannot enter protects it, whatever its own mode is.
+    """
+    try:
+        whole = path.resolve()
+        open_file = whole.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH)
+        return bool(open_file) and all(one.stat().st_mode & stat.S_IXOTH for one in whole.parents)
+    except OSError:
+        return False  # who needs the file reports that it cannot be read
 
 
 def _misspelt(environment: Mapping[str, str], cls: type[Any]) -> list[str]:

@@ -113,6 +113,7 @@ class ConsoleSettings(WatchKeys):
         "tokenFile",
         "Bearer tokens with their rights, in TOML; without this file no token is required, on "
         "loopback only. Reloaded when it changes, and at SIGHUP",
+        secret_file=True,
     )
     sign_in: SignInMode = setting(
         SignInMode.TOKENS,

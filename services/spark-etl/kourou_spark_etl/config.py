@@ -54,13 +54,19 @@ class EtlSettings(ProcessKeys):
         None, "readModelUrl", "Database of the tables (SQLAlchemy URL); empty is SQLite in etlPath"
     )
     read_model_password_file: Path | None = setting(
-        None, "readModelPasswordFile", "A file with that database's password alone"
+        None,
+        "readModelPasswordFile",
+        "A file with that database's password alone",
+        secret_file=True,
     )
     event_store_url: str | None = setting(
         None, "eventStoreUrl", "Database of the service's events; empty is SQLite in etlPath"
     )
     event_store_password_file: Path | None = setting(
-        None, "eventStorePasswordFile", "A file with that database's password alone"
+        None,
+        "eventStorePasswordFile",
+        "A file with that database's password alone",
+        secret_file=True,
     )
     trace_otlp_endpoint: str | None = setting(
         None,

@@ -6,7 +6,6 @@ RocketMQ's CVE-2019-17572: the automatic creation of a topic `../../x` made fold
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -14,41 +13,17 @@ import pytest
 
 from kourou.errors import Code
 from kourou.model.names import check_topic
-from kourou.protocol.messages.sends import SEND_SHORT_NAMES
-from kourou.protocol.request import Answerer, RequestSpec
+from kourou.protocol.request import Answerer
 from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.remoting import HeaderType, RemotingCommand, encode_command
 from kourou_rigs.attacked import LAST, Attacked
-from kourou_rigs.hostile import NAMES, OVERLONG
+from kourou_rigs.hostile import NAMES, NAMES_IN_BODIES, OVERLONG, fields_with
 
 SPECS = [
     spec
     for spec in REQUESTS.values()
     if Answerer.BROKER in spec.answered_by and spec.remoting and spec.name != "UPDATE_BROKER_CONFIG"
 ]
-BODIES = (
-    '{{"clientID":{0},"producerDataSet":[{{"groupName":{0}}}],"consumerDataSet":[{{"groupName":{0},'
-    '"subscriptionDataSet":[{{"topic":{0},"subString":"*"}}]}}]}}',
-    '{{"clientId":{0},"consumerGroup":{0},"group":{0},"groupName":{0},"subscriptionData":'
-    '{{"topic":{0}}},"mqSet":[{{"topic":{0},"brokerName":{0},"queueId":0}}]}}',
-)
-LETTERS = {name: letter for letter, name in SEND_SHORT_NAMES.items()}
-
-
-def fields_of(spec: RequestSpec, name: str) -> Mapping[str, str]:
-    """All fields of the request: texts have this name, numbers are small."""
-    found = {}
-    for field in msgspec.inspect.type_info(spec.header).fields:  # type: ignore[attr-defined]  # a StructType
-        kinds = getattr(field.type, "types", (field.type,))
-        if any(isinstance(kind, msgspec.inspect.StrType) for kind in kinds):
-            found[field.encode_name] = name
-        elif any(isinstance(kind, msgspec.inspect.IntType) for kind in kinds):
-            found[field.encode_name] = "1"
-    if "properties" in found:
-        found["properties"] = f"REAL_TOPIC\x01{name}\x02REAL_QID\x010\x02KEYS\x01{name}\x02"
-    if spec.short_names:
-        return {LETTERS[key]: value for key, value in found.items()}
-    return found
 
 
 def files(folder: Path) -> set[str]:
@@ -62,9 +37,12 @@ async def test_no_name_of_any_request_becomes_a_path(attacked: Attacked, tmp_pat
     codes: set[int] = set()
     for spec in SPECS:
         said = [
-            attacked.say(spec.code, body.encode(), **fields_of(spec, name))
+            attacked.say(spec.code, body.encode(), **fields_with(spec, name))
             for name in NAMES
-            for body in ("x", *(one.format(msgspec.json.encode(name).decode()) for one in BODIES))
+            for body in (
+                "x",
+                *(one.format(msgspec.json.encode(name).decode()) for one in NAMES_IN_BODIES),
+            )
         ]
         for reply in await asyncio.gather(*said):
             assert len(reply.remark or "") < 12_000

@@ -10,6 +10,8 @@ import asyncio
 import base64
 import json
 import os
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,12 +22,16 @@ from kourou.access.signature import ACCESS_KEY, SIGNATURE, sign
 from kourou.errors import Code
 from kourou.protocol.bodies.access_bodies import UserChange, encode_user_change, parse_role
 from kourou.protocol.messages.access import AuthCreateUser
+from kourou.protocol.request import Answerer
+from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.ext_fields import encode_ext_fields
 from kourou.protocol.wire.remoting import RemotingCommand
 from kourou.service.processes import Child, Children
 from kourou.service.secret_keys import new_key_line
 from kourou.transport.remoting_client import RemotingConnection
 from kourou_rigs.attacked import ASK_MS, ROOT, SECRETS, TILL, raw_frame, signed
+from kourou_rigs.certificates import Authority
+from kourou_rigs.hostile import fields_with
 
 TEXTS = (
     "a\r\nb",
@@ -73,6 +79,19 @@ def page(address: str, path: str) -> str:
     with urllib.request.urlopen(f"{address}{path}", timeout=ASK_MS / 1_000) as reply:
         text: str = reply.read().decode()
         return text
+
+
+def checked_log(child: Child) -> str:
+    """The log of a process; each of its lines is one that the process wrote itself."""
+    log = child.log_path.read_text(encoding="utf-8")
+    lines = [line for line in log.splitlines() if " is ready: " not in line[:40]]
+    assert len(lines) == len(log.splitlines()) - 1
+    for line in lines:
+        record = json.loads(line)
+        assert record.get("event") != "forged"
+        assert all(value.isprintable() for key, value in record.items() if key != "exception")
+        assert len(line) < 50_000
+    return log
 
 
 async def attack(to: RemotingConnection, text: str) -> None:
@@ -132,14 +151,7 @@ async def test_no_text_forges_a_line_and_no_secret_is_written(
     visible = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
     connection.close()
     assert broker.stop() == os.EX_OK
-    log = broker.log_path.read_text(encoding="utf-8")
-    lines = [line for line in log.splitlines() if not line.startswith("kourou broker is ready: ")]
-    assert len(lines) == len(log.splitlines()) - 1
-    for line in lines:
-        record = json.loads(line)
-        assert record.get("event") != "forged"
-        assert all(value.isprintable() for key, value in record.items() if key != "exception")
-        assert len(line) < 50_000
+    log = checked_log(broker)
     audited = [
         line
         for path in (tmp_path / "store" / "kourou" / "audit").glob("*.jsonl")
@@ -164,3 +176,83 @@ def _check_secrets(folder: Path, shown: str, visible: bytes) -> None:
     assert any(path.name.startswith("0000") for path in files)
     for content in (shown.encode(), visible, *(path.read_bytes() for path in files)):
         assert not [one for one in secrets if one in content]
+
+
+@pytest.mark.fault
+async def test_no_text_forges_a_line_of_a_name_server(tmp_path: Path) -> None:
+    """Whoever reaches it may register brokers and change values, with any text."""
+    conf = tmp_path / "namesrv.conf"
+    keys = {"listenPort": "0", "adminPort": "0", "kvConfigPath": str(tmp_path / "kv.json")}
+    conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+    specs = [
+        spec for spec in REQUESTS.values() if Answerer.NAMESRV in spec.answered_by and spec.remoting
+    ]
+    with Children(tmp_path) as children:
+        child = children.start_module("namesrv", "kourou_namesrv", "-c", str(conf))
+        child.wait_for_ready()
+        connection = RemotingConnection(str(child.ready["tcp"]))
+        for text in TEXTS:
+            plain = text.encode("utf-8", "replace").decode()
+            for spec in specs:
+                command = RemotingCommand(spec.code, ext_fields=dict(fields_with(spec, plain)))
+                await connection.exchange(command, (plain.encode(),), timeout_ms=ASK_MS)
+        shown = page(str(child.ready["admin"]), "/metrics")
+        connection.close()
+        assert child.stop() == os.EX_OK
+        checked_log(child)
+    assert not [line for line in shown.splitlines() if line.startswith("evil_metric")]
+
+
+HIDDEN = "a-secret-that-no-text-shows"
+FILES = {
+    "accessKeyFile": ("keys", f"one:{HIDDEN}\n"),
+    "initialAdminFile": ("first", f"{HIDDEN}\n"),
+    "curveKeyFile": ("pair", f'public-key = "{HIDDEN}"\nsecret-key = "{HIDDEN}"\n'),
+    "tls.server.keyPath": ("tls.key", f"-----BEGIN PRIVATE KEY-----\n{HIDDEN}\n"),
+}
+
+
+def started(*arguments: str) -> str:
+    """What a broker that does not start says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "kourou_broker", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return done.stdout + done.stderr
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("key", FILES)
+def test_a_refused_start_names_the_file_and_not_its_secret(tmp_path: Path, key: str) -> None:
+    name, text = FILES[key]
+    file = tmp_path / name
+    file.touch(0o600)
+    file.write_text(text)
+    keys = {"listenPort": "0", "storePathRootDir": str(tmp_path / "store"), key: str(file)}
+    if key == "curveKeyFile":
+        keys["curveClients"] = "any"
+    if key == "tls.server.keyPath":
+        certificate = Authority(tmp_path / "tls", "tests").pair("server")[0]
+        keys |= {"tls.server.mode": "enforcing", "tls.server.certPath": str(certificate)}
+    conf = tmp_path / "broker.conf"
+    conf.write_text("".join(f"{name}={value}\n" for name, value in keys.items()))
+    said = started("-c", str(conf))
+    assert str(file) in said
+    assert "is ready" not in said
+    assert HIDDEN not in said
+    for option in ("-p", "-m"):
+        assert HIDDEN not in started("-c", str(conf), option)
+
+
+@pytest.mark.fault
+def test_settings_are_printed_without_the_password_of_a_url(tmp_path: Path) -> None:
+    """It should be in a file of its own, but a URL may have one."""
+    url = f"postgresql://kourou:{HIDDEN}@127.0.0.1:1/events"
+    arguments = ("--set", f"storePathRootDir={tmp_path}", "--set", f"eventStoreUrl={url}")
+    for option in ("-p", "-m"):
+        printed = started(*arguments, option)
+        assert "***@127.0.0.1" in printed
+        assert HIDDEN not in printed

@@ -7,11 +7,15 @@ counts is that the broker decides by exactly what its handlers then use.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 
 import pytest
 
-from kourou.access.signature import ACCESS_KEY, SIGNATURE
+from kourou.access.signature import ACCESS_KEY, SIGNATURE, sign, verify
+from kourou.engine.admin import access_gate
 from kourou.errors import Code
+from kourou.protocol.bodies.access_bodies import UserChange, encode_user_change
+from kourou.protocol.messages.access import AuthCreateUser
 from kourou.protocol.messages.broker_admin import GetBrokerConfig, UpdateAndCreateTopic
 from kourou.protocol.wire.remoting import (
     HeaderType,
@@ -19,7 +23,8 @@ from kourou.protocol.wire.remoting import (
     decode_command,
     encode_command,
 )
-from kourou_rigs.attacked import ROOT, TILL, Attacked, raw_frame, signed
+from kourou_rigs.access import curve_key
+from kourou_rigs.attacked import ROOT, SECRETS, TILL, Attacked, raw_frame, signed
 
 SEND, QUERY_MESSAGE, PULL, UPDATE_BROKER_CONFIG = 310, 12, 11, 25
 LETTERS = {
@@ -158,4 +163,38 @@ async def test_an_operator_of_some_topics_changes_nothing_else(secured: Attacked
     refused(await secured.request(other, user=TILL))
     refused(await secured.request(GetBrokerConfig(), user=TILL))
     assert "bills-new" not in secured.parts.control.topics.table
+    await secured.serves(TILL)
+
+
+@pytest.mark.fault
+async def test_a_wrong_secret_does_not_tell_who_exists(
+    secured: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Text and work are the same for all; who is disabled learns it with the right secret only."""
+    for name, change in (
+        ("disabled", UserChange(secret=SECRETS[TILL], enabled=False)),
+        ("with-a-key", UserChange(curve_keys=(curve_key("with-a-key"),))),
+    ):
+        made = await secured.request(
+            AuthCreateUser(username=name), encode_user_change(change), ROOT
+        )
+        assert made.code == Code.SUCCESS, made.remark
+    checked: list[str] = []
+
+    def counted(fields: Mapping[str, str | None], body: Iterable[bytes], secret: str) -> bool:
+        checked.append(str(fields[ACCESS_KEY]))
+        return verify(fields, body, secret)
+
+    monkeypatch.setattr(access_gate, "verify", counted)
+    names = [ROOT, TILL, "disabled", "with-a-key", "nobody-here"]
+    texts = set()
+    for name in names:
+        fields = {**LETTERS, ACCESS_KEY: name}
+        fields[SIGNATURE] = sign(fields, [b"x"], "a guessed secret")
+        texts.add(refused(await give(secured, SEND, fields, b"x")).replace(name, "NAME"))
+    assert len(texts) == 1
+    assert checked == names
+    fields = {**LETTERS, ACCESS_KEY: "disabled"}
+    fields[SIGNATURE] = sign(fields, [b"x"], SECRETS[TILL])
+    assert "the user is disabled" in refused(await give(secured, SEND, fields, b"x"))
     await secured.serves(TILL)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -161,3 +163,50 @@ async def test_a_key_that_is_taken_away_ends_on_its_open_connection(tmp_path: Pa
         assert app.statistics().reopened == 0, "the connection is the same"
         assert broker.stored() == 1
         app.close()
+
+
+CURVE_GREETING = GREETING[:12] + b"CURVE".ljust(20, b"\0") + GREETING[32:]
+HELLO = b"\x04\xc8\x05HELLO\x01\x00" + bytes(192)
+HANDSHAKES = (
+    CURVE_GREETING + HELLO,
+    CURVE_GREETING + HELLO[:90],
+    CURVE_GREETING + b"\x04\x06\x05HELLO",
+    CURVE_GREETING + b"\x06" + struct.pack(">Q", 1 << 40) + b"\x05HELLO",
+    CURVE_GREETING + b"\x06" + struct.pack(">Q", 60_000) + b"\x08INITIATE" + bytes(59_991),
+    CURVE_GREETING + HELLO + HELLO,
+    CURVE_GREETING + ready() + ask(AuthListUser()),
+    CURVE_GREETING + b"\x04\x09\x07MESSAGE\0",
+    CURVE_GREETING[:31],
+    GREETING + ready(User_Id=b"root") + ask(AuthListUser()),
+    GREETING[:12] + b"PLAIN".ljust(20, b"\0") + GREETING[32:] + b"\x04\x06\x05HELLO",
+)
+"""Beginnings of connections to a listener with keys; none of them proves one."""
+
+
+@pytest.mark.fault
+async def test_a_broken_handshake_with_keys_costs_its_connection_alone(
+    tmp_path: Path, rounds: Callable[[int], int]
+) -> None:
+    chance = Random(7)
+    pairs = {}
+    for name in ("broker", "app"):
+        addresses = ["127.0.0.1"] if name == "broker" else []
+        pairs[name] = make_pair(tmp_path / name, name, addresses)[1]
+    curve = {"curve_key_file": pairs["broker"], "curve_clients": "any"}
+    async with broker_with_users(tmp_path, **curve) as broker:
+        asked = broker.parts.access_gate.refused
+        for number in range(rounds(1_000)):
+            sent = bytearray(HANDSHAKES[number % len(HANDSHAKES)])
+            for _ in range(chance.choice((0, 0, 1, 5))):
+                sent[chance.randrange(len(sent))] = chance.randrange(256)
+            _, writer = await broker.connect("zmq")
+            writer.write(bytes(sent))
+        servers = ServerKeys(tmp_path / "broker" / "broker.key")
+        keys = ClientCurve(read_pair(pairs["app"]), servers)
+        app = ZmqConnection(broker.address("zmq"), curve=keys)
+        reply = await app.request(AuthListUser(), timeout_ms=ASK_MS)
+        assert reply.code == Code.NO_PERMISSION
+        assert broker.parts.access_gate.refused == asked + 1, "only the one with a key was heard"
+        assert broker.statistics("zmq")["peers"] == 1
+        app.close()
+        await broker.serves(ROOT)

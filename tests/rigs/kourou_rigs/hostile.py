@@ -6,11 +6,13 @@ All choices come from the caller's random generator, so a seed reproduces a fail
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
 import msgspec
 
+from kourou.protocol.messages.sends import SEND_SHORT_NAMES
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.request import Request, RequestSpec
 
@@ -75,7 +77,32 @@ TEXTS = (
 )
 """Texts that mean something in some field, each also where it means nothing."""
 
+NAMES_IN_BODIES = (
+    '{{"clientID":{0},"producerDataSet":[{{"groupName":{0}}}],"consumerDataSet":[{{"groupName":{0},'
+    '"subscriptionDataSet":[{{"topic":{0},"subString":"*"}}]}}]}}',
+    '{{"clientId":{0},"consumerGroup":{0},"group":{0},"groupName":{0},"subscriptionData":'
+    '{{"topic":{0}}},"mqSet":[{{"topic":{0},"brokerName":{0},"queueId":0}}]}}',
+)
+"""JSON bodies with room for a name, to be filled by `format` with it as JSON."""
+
+_LETTERS = {name: letter for letter, name in SEND_SHORT_NAMES.items()}
 _EDGES = (-1, 0, 1, 2, 7, 2**15, 2**16 - 1, 2**31 - 1, -(2**31), 2**62, 2**63 - 1, -(2**63))
+
+
+def fields_with(spec: RequestSpec, text: str) -> Mapping[str, str]:
+    """All fields of a request by remoting: texts are this one, numbers are 1."""
+    found: dict[str, str] = {}
+    for field in msgspec.inspect.type_info(spec.header).fields:  # type: ignore[attr-defined]  # a StructType
+        kinds = getattr(field.type, "types", (field.type,))
+        if any(isinstance(kind, msgspec.inspect.StrType) for kind in kinds):
+            found[field.encode_name] = text
+        elif any(isinstance(kind, msgspec.inspect.IntType) for kind in kinds):
+            found[field.encode_name] = "1"
+    if "properties" in found:
+        found["properties"] = f"REAL_TOPIC\x01{text}\x02REAL_QID\x010\x02KEYS\x01{text}\x02"
+    if spec.short_names:
+        return {_LETTERS[key]: value for key, value in found.items()}
+    return found
 
 
 def hostile_text(chance: Random) -> str:

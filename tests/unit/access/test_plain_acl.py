@@ -1,6 +1,8 @@
 """RocketMQ's plain_acl.yml decides the same requests here, and white addresses replace nothing."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kourou.access.authorizer import AccessTable, Authorizer
 from kourou.access.model import Action, Need, ResourceType
@@ -148,3 +150,36 @@ def test_notations_of_addresses(text: str, networks: tuple[str, ...]) -> None:
 def test_notations_that_could_match_too_much_are_refused(text: str) -> None:
     with pytest.raises(BadRequest, match="not an address"):
         networks_of(text)
+
+
+SCALARS = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+    | st.binary(max_size=3)
+    | st.sampled_from(["PUB|SUB", "DENY", "t=PUB", "t=", "=PUB", "*=SUB", "10.0.0.*", "10.0.0.9-1",
+                       "10.0.0.{1,2}", "256.1.1.1", "1.*.1.1", "true", "long-enough", "a b\n"])
+)  # fmt: skip
+ACCOUNT = st.dictionaries(
+    st.sampled_from(
+        ["accessKey", "secretKey", "whiteRemoteAddress", "admin", "defaultTopicPerm", "unknown",
+         "defaultGroupPerm", "topicPerms", "groupPerms"]
+    ) | st.integers(),
+    SCALARS | st.lists(SCALARS, max_size=3),
+)  # fmt: skip
+DOCUMENT = st.fixed_dictionaries(
+    {},
+    optional={
+        "accounts": st.lists(ACCOUNT | SCALARS, max_size=3) | SCALARS,
+        "globalWhiteRemoteAddresses": st.lists(SCALARS, max_size=3) | SCALARS,
+    },
+)
+
+
+@pytest.mark.fuzz
+@given(DOCUMENT | SCALARS, st.booleans())
+def test_any_document_is_imported_or_refused(document: object, accept: bool) -> None:
+    try:
+        imported = read_plain_acl(document, accept_whitelist=accept)
+    except BadRequest:
+        return
+    assert set(imported.secrets) == {one.name for one in imported.users}
+    assert {one.user for one in imported.policies} <= set(imported.secrets)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kourou.access.signature import SIGNATURE, sign, signed_bytes, verify
+from kourou.access.signature import SIGNATURE, same_secret, sign, signed_bytes, verify
 
 SEND = {
     "AccessKey": "kourouUser",
@@ -82,3 +82,13 @@ def test_every_value_and_the_body_are_protected() -> None:
         assert not verify({**signed, key: SEND[key] + "x"}, (b"Hello",), "s"), key
     assert not verify(signed, (b"hello",), "s")
     assert not verify(signed, (b"Hello",), "t")
+
+
+@pytest.mark.parametrize(
+    "other", ["", "secre", "secrets", "Secret", "secret\0", "sécret", "\ud800"]
+)
+def test_secrets_are_the_same_only_as_a_whole(other: str) -> None:
+    assert same_secret("secret", "secret")
+    assert same_secret(other, other)
+    assert not same_secret("secret", other)
+    assert not same_secret(other, "secret")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import pytest
@@ -11,12 +13,14 @@ import pytest
 from kourou.broker.config import BrokerSettings
 from kourou.cli import doctor
 from kourou.errors import MissingPackages
+from kourou.settings.declaration import settings_of
 from kourou_console.config import ConsoleSettings
 from kourou_filter_server import zygote_link as layers
 from kourou_filter_server.config import FilterServerSettings
 from kourou_filter_server.zygote_link import Layer
 from kourou_namesrv.config import NamesrvSettings
 from kourou_spark_etl import machine
+from kourou_spark_etl.config import EtlSettings
 
 MOUNTS = """\
 /dev/sda1 / ext4 rw,relatime 0 0
@@ -141,3 +145,36 @@ def test_the_doctor_tries_the_real_layers() -> None:
     [finding] = doctor._filter_sandbox()
     for name in ("user namespaces", "Landlock", "seccomp"):
         assert name in finding.what or finding.kind is doctor.FindingKind.NOTE
+
+
+def test_a_key_that_all_users_can_read_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    with TemporaryDirectory(dir="/dev/shm") as name:
+        Path(name).chmod(0o755)
+        file = Path(name) / "ops.ring"
+        file.write_text("secret")
+        monkeypatch.setenv("KOUROU_CURVE_KEY_FILE", str(file))
+        file.chmod(0o644)
+        [finding] = doctor._secret_files()
+        assert finding.what == f"KOUROU_CURVE_KEY_FILE={file} is open to all users of this machine"
+        assert finding.remedy == f"chmod o= {file}"
+        file.chmod(0o600)
+        assert list(doctor._secret_files()) == []
+
+
+def test_files_with_secrets_are_declared_so() -> None:
+    """Every setting of a service that names a file with a key, a secret, a token or a password."""
+    services = (BrokerSettings, ConsoleSettings, NamesrvSettings, FilterServerSettings, EtlSettings)
+    declared = {one.key for kind in services for one in settings_of(kind) if one.secret_file}
+    assert declared == {
+        *("curveKeyFile", "tls.server.keyPath", "tls.server.keyPasswordFile", "tokenFile"),
+        *("eventStorePasswordFile", "readModelPasswordFile", "initialAdminFile"),
+    }
+    named = {
+        one.key
+        for kind in services
+        for one in settings_of(kind)
+        if one.kind is Path and re.search("(?i)key|secret|password|token|admin", one.key)
+    }
+    refused_if_open = {"accessKeyFile"}
+    public = {"curveServerKey"}
+    assert named == declared | refused_if_open | public

@@ -244,6 +244,7 @@ _JSON = st.recursive(
 )
 
 
+@pytest.mark.fuzz
 @given(st.sampled_from(EXAMPLES), st.text(max_size=12), _JSON, st.data())
 def test_a_changed_event_is_read_or_refused_and_nothing_else(
     example: tuple[Event, str], key: str, value: object, data: st.DataObject

@@ -209,6 +209,7 @@ WORDS += ["0", "1e9", "0x", "f'{", "}'"]
 BLANKS = ["\n", " ", "    ", "\t", "\0", "\ufeff", "\r", "\x0c", "\ud800"]
 
 
+@pytest.mark.fuzz
 @given(
     st.lists(st.sampled_from(WORDS + BLANKS) | st.text(max_size=3), max_size=40).map("".join),
 )

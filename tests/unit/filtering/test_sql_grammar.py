@@ -202,6 +202,7 @@ PIECES = st.sampled_from(
 )
 
 
+@pytest.mark.fuzz
 @given(st.lists(PIECES, max_size=12).map(" ".join) | st.text(max_size=30))
 def test_any_text_is_parsed_or_refused(text: str):
     try:

@@ -68,6 +68,7 @@ def test_a_bad_topic_is_refused():
         parse_tags("a/b", "*")
 
 
+@pytest.mark.fuzz
 @given(st.text(max_size=40))
 def test_any_text_is_parsed_or_refused(text: str):
     try:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kourou.errors import BadRequest, DecodeError
 from kourou.events.control_events import Event, EventLost, KeyValuePut, Recorded
@@ -41,3 +46,19 @@ def test_a_snapshot_is_the_state():
 def test_what_is_no_snapshot_raises_decode_error(snapshot: bytes):
     with pytest.raises(DecodeError):
         KEY_VALUES.decode(snapshot)
+
+
+@pytest.mark.fuzz
+@given(
+    st.binary(max_size=60)
+    | st.dictionaries(
+        st.sampled_from(["format", "next_offset", "nextOffset", "at_ms", "atMs", "table", "x"]),
+        st.none()
+        | st.integers()
+        | st.text(max_size=5)
+        | st.dictionaries(st.text(max_size=3), st.text(max_size=3) | st.integers(), max_size=2),
+    ).map(lambda value: json.dumps(value).encode())
+)
+def test_any_bytes_are_a_snapshot_or_a_decode_error(snapshot: bytes):
+    with suppress(DecodeError):
+        assert isinstance(KEY_VALUES.decode(snapshot), KeyValues)

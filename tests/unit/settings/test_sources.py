@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -15,6 +16,7 @@ from kourou.settings.registry import SettingsRegistry
 from kourou.settings.sources import (
     LoadedSettings,
     as_entries,
+    is_open_to_all,
     load_settings,
     render,
 )
@@ -176,3 +178,41 @@ def test_the_engine_gets_every_key_with_its_range() -> None:
     assert (specs["listenPort"].low, specs["listenPort"].high) == (0, 99)
     assert [name for name, spec in specs.items() if spec.dynamic] == ["brokerName"]
     assert specs["namesrvAddr"].default == ""
+
+
+# -- files with secrets ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithSecret:
+    key: Path | None = setting(None, "curveKeyFile", "A key", secret_file=True)
+    other: Path | None = setting(None, "kvConfigPath", "No secret")
+
+
+@pytest.fixture
+def entered_by_all() -> Iterator[Path]:
+    """A folder that every user of the machine can enter."""
+    with TemporaryDirectory(dir="/dev/shm") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [(0o600, False), (0o640, False), (0o604, True), (0o602, True), (0o444, True), (0o000, False)],
+)
+def test_a_start_warns_of_a_secret_that_all_users_can_read(
+    entered_by_all: Path, mode: int, expected: bool
+) -> None:
+    file = entered_by_all / "a.key_secret"
+    file.write_text("secret")
+    file.chmod(mode)
+    assert is_open_to_all(file) is expected
+    given = {"curveKeyFile": str(file), "kvConfigPath": str(file)}
+    warnings = load_settings(WithSecret, arguments=given, environment={}).warnings
+    assert len(warnings) == expected
+    assert all(text.startswith(f"curveKeyFile={file} is open to all") for text in warnings)
+    entered_by_all.chmod(0o750)
+    assert not is_open_to_all(file), "the folder protects it"
+    assert not is_open_to_all(entered_by_all / "missing")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 import zmq.auth
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kourou.errors import ConfigError
 from kourou.transport.curve_keys import (
@@ -185,3 +188,27 @@ def test_what_is_no_address_is_refused(tmp_path: Path, address: str) -> None:
     with pytest.raises(ConfigError, match="does not name a server"):
         make_pair(tmp_path, "a", [address])
     assert list(tmp_path.iterdir()) == []
+
+
+KEY = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
+LINES = st.sampled_from(
+    ["metadata", "curve", f'    public-key = "{KEY}"', f'    secret-key = "{KEY}"', "",
+     '    public-key = ""', '    secret-key = "short"', "    addresses = a:1 *:2 [::1]:3",
+     "    addresses = ../x", '    public-key = "' + "\ufffd" * 40 + '"', "\tpublic-key=x", "# text"]
+)  # fmt: skip
+
+
+@pytest.mark.fuzz
+@given(st.lists(LINES, max_size=12).map("\n".join).map(str.encode) | st.binary(max_size=80))
+def test_any_file_holds_keys_or_is_refused_without_showing_one(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.key_secret"
+    file.write_bytes(data)
+    told = []
+    for load in (read_pair, read_public, partial(read_public, ring=True)):
+        try:
+            load(file)
+        except ConfigError as error:
+            told.append(str(error))
+    assert KEY not in "".join(told)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import zmq
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kourou.errors import DecodeError
 from kourou.model import limits
@@ -332,3 +334,27 @@ def test_libzmq_takes_this_for_a_dealer(make_socket: Callable[[int], zmq.Socket[
         while not frames:
             assert link.read(frames, 1), "it did not hang up"
         assert [bytes(part) for part in frames[0]] == [b"answer"]
+
+
+PIECES = st.sampled_from(
+    [GREETING, GREETING[:20], READY, PING, PONG, b"\x05READY", b"\x04\x06\x05READY", b"\x05ERROR",
+     b"\x01\x02ab", b"\x00\x01c", b"\x02" + bytes(7) + b"\x05hello", b"\x03" + b"\xff" * 8,
+     b"\x04\x0c\x05READY\x01a\xff\xff\xff\xff", GREETING.replace(b"NULL", b"CURVE"[:4])]
+)  # fmt: skip
+
+
+@pytest.mark.fuzz
+@given(st.lists(PIECES | st.binary(max_size=80), max_size=8).map(b"".join), st.booleans())
+def test_any_stream_is_messages_or_a_decode_error(stream: bytes, greeted: bool) -> None:
+    """The handshake with its properties, commands and parts; nothing is kept of what is refused."""
+    near, far = socketlib.socketpair()
+    with near, far:
+        near.setblocking(False)
+        link = ZmtpLink(near, PEER, 1, ROUTER)
+        far.sendall((GREETING + READY if greeted else b"") + stream)
+        try:
+            messages = read(link)
+        except DecodeError:
+            return
+        assert all(len(parts) <= limits.FRAME_PARTS_MAX + 1 for parts in messages)
+        assert link.unfinished_bytes <= 64 * 1024 + len(stream)

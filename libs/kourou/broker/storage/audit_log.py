@@ -5,16 +5,20 @@ of the control log. Of each kind (user, source, request, need) the first lines o
 written whole, then one line with the exact `count` of the rest. A new file begins at
 AUDIT_FILE_BYTES_MAX; the oldest of AUDIT_FILES_MAX files is deleted.
 
-A line contains no bodies and no secrets; JSON escapes control characters.
+A line contains no bodies and no secrets; JSON escapes control characters. While the file cannot be
+written, refusals are counted; the counts are written as soon as it can, once a minute.
 
 State: soft: the counts of the current minute. `close` writes them.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+from contextlib import suppress
 from dataclasses import dataclass
-from io import BufferedWriter
+from io import FileIO
 from pathlib import Path
 
 import msgspec
@@ -49,13 +53,18 @@ class _Kind:
     rest: int = 0
     last: AccessRefused | None = None
 
+    def count(self, refused: AccessRefused) -> None:
+        """Count a refusal that has no line of its own."""
+        self.rest += 1
+        self.last = refused
+
 
 class AuditLog:
     """Appends to the newest file of a folder. All calls on one thread."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._file: BufferedWriter | None = None
+        self._file: FileIO | None = None
         self._minute = 0
         self._lines = 0
         self._kinds: dict[tuple[str, str, str, str], _Kind] = {}
@@ -71,8 +80,7 @@ class AuditLog:
             key = _OTHERS
         kind = self._kinds.setdefault(key, _Kind())
         if key is _OTHERS or kind.lines >= WHOLE_LINES or self._lines >= AUDIT_LINES_MAX:
-            kind.rest += 1
-            kind.last = refused
+            kind.count(refused)
             return
         if not kind.lines:
             verb = "would be refused" if refused.handled else "refused"
@@ -82,37 +90,53 @@ class AuditLog:
             )
         kind.lines += 1
         self._lines += 1
-        self._write(_line(refused, key, 1))
+        if not self._write(_line(refused, key, 1)):
+            kind.count(refused)
+            self._lines = AUDIT_LINES_MAX  # the rest of the minute is only counted
 
     def close(self) -> None:
         """Write the counts of this minute, and close the file."""
         self._summarize()
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._close()
+
+    def _close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError):  # every line was written already
+                file.close()
 
     def _summarize(self) -> None:
+        """Write the counts; those that cannot be written are kept for the next minute."""
+        kept: dict[tuple[str, str, str, str], _Kind] = {}
         for key, kind in self._kinds.items():
-            if kind.last is not None:
-                self._write(_line(kind.last, key, kind.rest))
-        self._kinds.clear()
-        self._lines = 0
+            if kind.last is None:
+                continue
+            if kept or not self._write(_line(kind.last, key, kind.rest)):
+                kept[key] = _Kind(rest=kind.rest, last=kind.last)
+        self._kinds = kept
+        self._lines = AUDIT_LINES_MAX if kept else 0
 
-    def _write(self, line: AuditLine) -> None:
-        """A refusal stays refused even if its line cannot be written."""
+    def _write(self, line: AuditLine) -> bool:
+        """Write a line whole or not at all; False if it cannot be written."""
         try:
-            file = self._opened()
-            file.write(_encode(line) + b"\n")
-            file.flush()
+            self._append(_encode(line) + b"\n")
         except OSError as error:
             _log.error("the audit file cannot be written: %s", error)
-            self._file = None
+            self._close()
+            return False
+        return True
 
-    def _opened(self) -> BufferedWriter:
+    def _append(self, data: bytes) -> None:
+        file = self._opened()
+        end = file.tell()
+        if file.write(data) != len(data):  # e.g. the disk is full
+            file.truncate(end)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _opened(self) -> FileIO:
         if self._file is not None and self._file.tell() < AUDIT_FILE_BYTES_MAX:
             return self._file
-        if self._file is not None:
-            self._file.close()
+        self._close()
         self._folder.mkdir(parents=True, exist_ok=True)
         numbers = _numbers(self._folder)
         newest = numbers[-1] if numbers else 0
@@ -122,7 +146,7 @@ class AuditLog:
             numbers.append(newest + 1)
         for old in numbers[:-AUDIT_FILES_MAX]:
             _path(self._folder, old).unlink()
-        self._file = path.open("ab")
+        self._file = FileIO(path, "ab")
         path.chmod(0o600)
         return self._file
 

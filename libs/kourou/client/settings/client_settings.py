@@ -218,6 +218,7 @@ class ClientSettings(Settings):
         "curveKeyFile",
         "This client's pair of CURVE keys, NAME.key_secret or NAME.ring of `kourou keys make`; "
         "empty: as KOUROU_CURVE_KEY_FILE says, else clear text.",
+        secret_file=True,
     )
     curve_server_key: str = setting(
         "",

@@ -18,7 +18,6 @@ Invariants:
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
@@ -35,7 +34,7 @@ from kourou.access.model import (
     UserRole,
 )
 from kourou.access.requirements import CallerKind, Requirement, need_of_topic
-from kourou.access.signature import ACCESS_KEY, verify
+from kourou.access.signature import ACCESS_KEY, same_secret, verify
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import AccessRefused, Effect
 from kourou.engine.groups.membership import GroupClient
@@ -275,10 +274,7 @@ class AccessGate:
         """
         stored = self._secret(name)
         given = stored if secret is None else secret
-        same = hmac.compare_digest(
-            hmac.digest(b"", (stored or "").encode(), "sha256"),
-            hmac.digest(b"", (given or "").encode(), "sha256"),
-        )
+        same = same_secret(stored or "", given or "")
         account = self._access.users.get(name)
         if not same or stored is None or account is None or not account.signs_in:
             return ""

@@ -26,6 +26,7 @@ from kourou.access.model import (
     check_secret,
     plain_address,
 )
+from kourou.access.signature import same_secret
 from kourou.engine.admin import access_table as rules
 from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.context import BrokerContext
@@ -319,7 +320,7 @@ class AccessHandler:
         gate = self._gate
         if request.credential:
             found = gate.credential_of(request.username, None)
-            found = found if found == request.credential else ""
+            found = found if same_secret(found, request.credential) else ""
         else:
             secret = decode_user_change(b"".join(received.body)).secret or ""
             found = gate.credential_of(request.username, secret)

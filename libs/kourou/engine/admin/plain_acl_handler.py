@@ -21,6 +21,7 @@ from kourou.access.plain_acl import (
     account_policies,
     changed_policies,
 )
+from kourou.access.signature import same_secret
 from kourou.engine.admin import access_table as rules
 from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.admin.access_handler import set_secret
@@ -180,7 +181,7 @@ class PlainAclHandler:
         if sealed is None or self._box is None:
             return False
         try:
-            return self._box.open(name, sealed) == secret
+            return same_secret(self._box.open(name, sealed), secret)
         except DecodeError:
             return False
 

@@ -18,7 +18,7 @@ from kourou.engine.policy import TopicRules
 from kourou.errors import BadRequest, Rejected, TopicNotFound
 from kourou.events.control_events import Event, TopicDeleted, TopicPut
 from kourou.model import names
-from kourou.model.limits import TOPIC_QUEUES_MAX
+from kourou.model.limits import TOPIC_QUEUES_MAX, TOPICS_MAX
 from kourou.model.topic import DataVersion, Permission, TopicConfig
 
 
@@ -176,7 +176,7 @@ def decide_put(
         )
     before = topics.get(name)
     if before is None:
-        _check_case(topics, name)
+        _check_new(topics, name)
     else:
         wanted = replace(wanted, order=before.order)
     if wanted == before:
@@ -218,7 +218,13 @@ def _check_queues(what: str, count: int) -> None:
         raise BadRequest(f"{what} is {count}; it must be between 1 and {TOPIC_QUEUES_MAX}")
 
 
-def _check_case(topics: TopicAggregate, name: str) -> None:
+def _check_new(topics: TopicAggregate, name: str) -> None:
+    """Raise Rejected if no topic with this name may be added."""
+    if len(topics) >= TOPICS_MAX:
+        raise Rejected(
+            f"topic {name} is not created: this broker has {TOPICS_MAX} topics, the maximum",
+            hint="delete topics that are not used",
+        )
     other = topics.folded.clash(name)
     if other is not None:
         raise Rejected(
@@ -293,7 +299,7 @@ def decide_auto_create(
         )
     queues = min(default_queue_nums, template.write_queue_nums)
     _check_queues("defaultTopicQueueNums", queues)
-    _check_case(topics, name)
+    _check_new(topics, name)
     created = TopicConfig(
         name=name,
         read_queue_nums=queues,

@@ -16,7 +16,7 @@ from kourou.engine.admin.topic_table import FoldedNames
 from kourou.errors import BadRequest, GroupNotFound, Rejected
 from kourou.events.control_events import Event, GroupDeleted, GroupPut
 from kourou.model import names
-from kourou.model.limits import TOPIC_QUEUES_MAX
+from kourou.model.limits import GROUPS_MAX, TOPIC_QUEUES_MAX
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import DataVersion
 
@@ -97,7 +97,7 @@ def decide_put(groups: GroupAggregate, wanted: GroupConfig) -> list[Event]:
     )
     before = groups.get(name)
     if before is None:
-        _check_case(groups, name)
+        _check_new(groups, name)
     return [] if wanted == before else [GroupPut(wanted, before)]
 
 
@@ -115,7 +115,7 @@ def decide_auto_create(groups: GroupAggregate, name: str, *, enabled: bool) -> l
             f"consumer group {name} does not exist",
             hint="create it: autoCreateSubscriptionGroup is false",
         )
-    _check_case(groups, name)
+    _check_new(groups, name)
     return [GroupPut(GroupConfig(name))]
 
 
@@ -138,7 +138,13 @@ def _check_range(what: str, value: int, minimum: int, maximum: int) -> None:
         raise BadRequest(f"{what} is {value}; it must be between {minimum} and {maximum}")
 
 
-def _check_case(groups: GroupAggregate, name: str) -> None:
+def _check_new(groups: GroupAggregate, name: str) -> None:
+    """Raise Rejected if no group with this name may be added."""
+    if len(groups) >= GROUPS_MAX:
+        raise Rejected(
+            f"group {name} is not created: this broker has {GROUPS_MAX} groups, the maximum",
+            hint="delete groups that are not used",
+        )
     other = groups.folded.clash(name)
     if other is not None:
         raise Rejected(

@@ -325,7 +325,10 @@ class TransferParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Promotion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A follower by its brokerId, or by its address; `force` against a leader that is alive."""
+    """A follower by its brokerId, or by its registered address.
+
+    `force`: even if the leader is alive, or others have more of the log.
+    """
 
     broker_id: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
     address: Name | None = None
@@ -369,6 +372,13 @@ async def promote(gateway: Gateway, parameters: BrokerChange, body: Promotion) -
     if (body.broker_id is None) == (body.address is None):
         raise BadRequest("no replica was named", hint="its broker_id, or its address")
     members = members_of(await gateway.admin.replicas.of(name))
+    if body.address is not None and all(one.address != body.address for one in members):
+        # A console connects to no address that its callers name.
+        raise BadRequest(
+            f"no replica of {name} is registered at {body.address}",
+            hint=f"registered: {', '.join(one.address for one in members)}; for another address "
+            "use the command line: kourou admin promote",
+        )
     if parameters.preview:
         return _response(gateway, name, _promoted(name, members, body), members, preview=True)
     result = await gateway.admin.replicas.promote(
@@ -390,7 +400,7 @@ def _promoted(name: str, members: list[LogReplica], body: Promotion) -> list[str
         ),
         None,
     )
-    if chosen is None and body.address is None:
+    if chosen is None:
         raise BadRequest(
             f"no replica of {name} is registered with brokerId {body.broker_id}",
             hint=f"registered: {', '.join(str(one.registered_id) for one in members)}",
@@ -409,7 +419,7 @@ def _promoted(name: str, members: list[LogReplica], body: Promotion) -> list[str
             )
         )
     ends = [one.end for one in members if one.end is not None and one is not chosen]
-    if chosen is not None and chosen.end is not None and ends and max(ends) > chosen.end:
+    if chosen.end is not None and ends and max(ends) > chosen.end:
         says.append(
             f"{max(ends) - chosen.end:,} bytes of the log that only another replica has would be "
             "lost."

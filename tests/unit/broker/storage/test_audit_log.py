@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from io import FileIO
 from pathlib import Path
 
 import msgspec
@@ -180,3 +181,45 @@ def test_a_line_that_is_not_complete_is_left_out(tmp_path: Path) -> None:
         opened.write(b'not JSON\n{"at_ms": 8')
     assert found(tmp_path) == [7]
     assert found(tmp_path, before=(9, 1 << 40)) == [7], "the file of that place was deleted"
+
+
+def test_what_could_not_be_written_is_counted_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "audit"
+    folder.write_text("no folder")
+    log = AuditLog(folder)
+    for minute in range(2):
+        for number in range(100):
+            log.record(refused(at_ms=minute * MINUTE_MS + number))
+            log.record(refused("mallory", at_ms=minute * MINUTE_MS + number))
+    complaints = caplog.text.count("the audit file cannot be written")
+    assert complaints == 2, "one a minute, not one a refusal"
+    folder.unlink()
+    log.record(refused(at_ms=2 * MINUTE_MS))
+    log.close()
+    found = lines(folder)
+    assert sum(one.count for one in found if one.user == "eve") == 201
+    assert sum(one.count for one in found if one.user == "mallory") == 200
+
+
+def test_a_full_disk_leaves_no_half_of_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = AuditLog(tmp_path)
+    log.record(refused())
+    monkeypatch.setattr(
+        "kourou.broker.storage.audit_log.FileIO", type("Full", (FileIO,), {"write": half})
+    )
+    log.close()
+    log.record(refused(at_ms=1))
+    log.record(refused(at_ms=2))
+    monkeypatch.setattr("kourou.broker.storage.audit_log.FileIO", FileIO)
+    log.record(refused(at_ms=MINUTE_MS))
+    log.close()
+    assert [one.count for one in lines(tmp_path)] == [1, 2, 1]
+
+
+def half(file: FileIO, data: bytes) -> int:
+    """What a disk does that becomes full."""
+    return FileIO.write(file, data[: len(data) // 2])

@@ -106,6 +106,22 @@ def test_a_topic_shrinks_by_write_queues_first_and_by_read_queues_when_they_are_
     assert topics.decide_put(state, RULES, TopicConfig("TopicA", 2, 2), unread=left[:1])
 
 
+def test_beyond_the_maximum_no_topic_is_created_by_a_request(monkeypatch: pytest.MonkeyPatch):
+    state = with_topic(TopicConfig("TopicA", 4, 4))
+    monkeypatch.setattr("kourou.engine.admin.topic_table.TOPICS_MAX", len(state))
+    with pytest.raises(Rejected, match=f"has {len(state)} topics, the maximum"):
+        topics.decide_put(state, RULES, TopicConfig("TopicB", 4, 4))
+    with pytest.raises(Rejected, match="the maximum"):
+        topics.decide_auto_create(
+            state, RULES, "TopicB", default_topic="TBW102", default_queue_nums=4
+        )
+    assert topics.decide_put(state, RULES, TopicConfig("TopicA", 8, 8)), "it exists"
+    assert topics.decide_retry_topic(state, "g", 1), "its group was created"
+    assert topics.decide_dlq_topic(state, "g")
+    apply(state, [TopicDeleted(TopicConfig("TopicA", 4, 4))])
+    assert topics.decide_put(state, RULES, TopicConfig("TopicB", 4, 4))
+
+
 # -- the table ----------------------------------------------------------------------------------
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kourou.engine.groups import group_table as groups
 from kourou.engine.groups.group_table import GroupAggregate
+from kourou.errors import Rejected
 from kourou.events.control_events import Event, GroupDeleted, GroupPut
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import DataVersion
@@ -39,3 +42,16 @@ def test_every_change_makes_a_new_data_version_and_a_copy_stays_behind():
     assert state.version == DataVersion(6, 2)
     assert "g" in copy
     assert "g" not in state
+
+
+def test_beyond_the_maximum_no_group_is_created(monkeypatch: pytest.MonkeyPatch):
+    state = apply(GroupAggregate(), [GroupPut(GroupConfig("g"))])
+    monkeypatch.setattr("kourou.engine.groups.group_table.GROUPS_MAX", 1)
+    with pytest.raises(Rejected, match="has 1 groups, the maximum"):
+        groups.decide_put(state, GroupConfig("h"))
+    with pytest.raises(Rejected, match="the maximum"):
+        groups.decide_auto_create(state, "h", enabled=True)
+    assert groups.decide_put(state, GroupConfig("g", retry_max_times=3)), "it exists"
+    assert groups.decide_auto_create(state, "g", enabled=True) == []
+    apply(state, [GroupDeleted(GroupConfig("g"))])
+    assert groups.decide_put(state, GroupConfig("h"))

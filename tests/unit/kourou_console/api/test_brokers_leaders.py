@@ -19,6 +19,20 @@ def test_a_broker_alone_has_nobody_to_hand_over_to(suite) -> None:
     assert suite.console.post("/v1/brokers/nobody/promote", json={"broker_id": 1}).status == 404
 
 
+def test_a_console_promotes_registered_addresses_only(suite) -> None:
+    """Its callers must not make it connect anywhere."""
+    path = "/v1/brokers/broker-a/promote"
+    for query in (PREVIEW, {}):
+        asked = {"address": "127.0.0.1:1", "force": True}
+        answer = suite.console.post(path, query=query, json=asked)
+        assert answer.status == 400
+        assert "is registered at 127.0.0.1:1" in answer.json["detail"]
+        assert "kourou admin promote" in answer.json["hint"]
+    [one] = suite.console.post(path, query=PREVIEW, json={"broker_id": 0}).json["members"]
+    answer = suite.console.post(path, query=PREVIEW, json={"address": one["address"]})
+    assert answer.status == 200, answer.text
+
+
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     """A broker with a follower."""

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import gzip
+import json
 import socket
 import zlib
+from contextlib import suppress
+from urllib.parse import quote, urlencode
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from kourou.errors import BadRequest
 from kourou.model.limits import BODY_SIZE_BYTES_MAX
 from kourou_console.http import request_input
+from kourou_console.http.request_input import Reader, decoded, path_names, query_pairs
+from kourou_console.operation import Operation
+from kourou_console.operations import OPERATIONS
 from kourou_rigs.console import ConsoleHere
 
 MESSAGES = "/v1/topics/orders/messages"
@@ -142,3 +151,66 @@ def test_a_body_that_does_not_come_in_time(console, monkeypatch):
     found = raw(console, head(MESSAGES, "Content-Length: 10"), b"half")
     assert found.startswith(b"HTTP/1.1 408")
     assert console.service._request_metrics.body_bytes() == 0
+
+
+# -- what is not meant for any operation ----------------------------------------------------------
+
+TEXT = st.text(max_size=12) | st.sampled_from(
+    [
+        "0",
+        "-1",
+        "9" * 400,
+        "true",
+        "null",
+        "1e999",
+        "NaN",
+        "\0",
+        "a/b",
+        "..",
+        "2026-01-01T00:00:00Z",
+    ]
+)
+QUERY = st.lists(
+    st.tuples(
+        st.sampled_from(["count", "broker", "from", "to", "preview", "cursor", "queue", "x"])
+        | TEXT,
+        TEXT,
+    ),
+    max_size=5,
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["messages", "body", "name", "settings", "queues", "force", "to", "key"]
+            )
+            | TEXT,
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=15,
+)
+
+
+@pytest.mark.fuzz
+@given(
+    st.sampled_from(OPERATIONS),
+    st.lists(TEXT, min_size=4, max_size=4),
+    QUERY.map(urlencode) | st.text(max_size=40),
+    JSON.map(json.dumps).map(str.encode) | st.binary(max_size=40),
+)
+def test_any_path_query_and_body_are_an_operations_or_a_bad_request(
+    operation: Operation, places: list[str], query: str, body: bytes
+) -> None:
+    reader = Reader(operation)
+    in_path = places[: len(path_names(operation.path))]
+    with suppress(BadRequest):
+        reader.parameters(in_path, query_pairs(query))
+    with suppress(BadRequest):
+        decoded(quote(places[0]) + query)
+    if operation.body is not None:
+        with suppress(BadRequest):
+            reader.body(body)

@@ -6,10 +6,18 @@ import asyncio
 import base64
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kourou.errors import NoPermission, Throttled, Unavailable
-from kourou.model.limits import GATEWAY_ATTEMPTS_MAX, GATEWAY_SIGN_INS_AT_ONCE_MAX
+from kourou.model.limits import (
+    GATEWAY_ATTEMPTS_MAX,
+    GATEWAY_SIGN_INS_AT_ONCE_MAX,
+    SECRET_LENGTH_MAX,
+    USER_NAME_LENGTH_MAX,
+)
 from kourou.operations.catalogue import Right
+from kourou_console.http import sign_in
 from kourou_console.http.call import Caller
 from kourou_console.http.responses import Busy, HttpError
 from kourou_console.http.sign_in import (
@@ -396,3 +404,21 @@ async def test_failures_of_a_network_are_forgotten_although_others_sign_in(sign_
     time.now_ms += FORGET_MS // 2
     assert await refused(sign_ins, "user-x:guessed") == 401
     assert await refused(sign_ins, "user-y:guessed") == 401, "the former ones do not count"
+
+
+@pytest.mark.fuzz
+@given(
+    st.text(max_size=40)
+    | st.binary(max_size=40).map(lambda data: base64.b64encode(data).decode())
+    | st.tuples(st.text(max_size=70), st.text(max_size=300)).map(
+        lambda pair: base64.b64encode(":".join(pair).encode("utf-8", "replace")).decode()
+    )
+)
+def test_any_credentials_are_a_user_and_a_secret_or_wrong(given_text: str) -> None:
+    try:
+        user, secret = sign_in._basic(given_text)
+    except sign_in._WrongSecret:
+        return
+    assert 0 < len(user) <= USER_NAME_LENGTH_MAX
+    assert 0 < len(secret) <= SECRET_LENGTH_MAX
+    assert ":" not in user

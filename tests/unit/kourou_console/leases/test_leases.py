@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kourou_console.http.responses import HttpError
 from kourou_console.leases.leases import LeaseTokens
@@ -37,3 +39,10 @@ def test_a_changed_token_is_refused():
         with pytest.raises(HttpError, match="never issued") as refused:
             tokens.read(changed)
         assert refused.value.hint
+
+
+@pytest.mark.fuzz
+@given(st.text(max_size=40) | st.text("AZaz09-_", min_size=35, max_size=35))
+def test_any_text_is_no_token_of_a_gateway_that_made_none(text: str) -> None:
+    with pytest.raises(HttpError):
+        LeaseTokens().read(text)

@@ -32,6 +32,7 @@ def test_of_other_queues_only_the_time_is_left() -> None:
     assert decode_cursor(text, QUEUES) == Cursor(None, 1_000)
 
 
+@pytest.mark.fuzz
 @given(st.text(max_size=40))
 def test_any_other_text_is_refused_or_of_other_queues(text: str) -> None:
     try:

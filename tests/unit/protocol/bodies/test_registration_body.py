@@ -101,6 +101,7 @@ def test_a_compressed_form_that_is_no_zlib_stream_is_cut_or_a_bomb():
             decode_registration(body, compressed=True)
 
 
+@pytest.mark.fuzz
 @given(st.binary(max_size=120))
 def test_any_compressed_bytes_are_a_registration_or_an_error_of_ours(raw):
     for body in (raw, zlib.compress(raw), zlib.compress(PIECES[0] + raw)):

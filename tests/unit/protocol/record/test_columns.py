@@ -235,6 +235,7 @@ def test_damage_is_named_as_the_walk_names_it(
 RUNS = [scan(run(30)), scan(run(30, mixed=True))]
 
 
+@pytest.mark.fuzz
 @given(st.binary(max_size=400), st.integers(0, 3000))
 def test_a_walk_over_noise_raises_nothing(noise: bytes, at: int) -> None:
     data = bytearray(RUNS[0].blob.tobytes())

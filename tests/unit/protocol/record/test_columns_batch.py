@@ -166,6 +166,7 @@ def holds(found: RecordColumns, positions: np.ndarray | None = None) -> np.ndarr
 FLIPS = st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 255)), max_size=4)
 
 
+@pytest.mark.fuzz
 @given(FLIPS, st.sampled_from([2, 30]), st.integers(-2, 2))
 def test_hostile_batches_raise_nothing_else_and_what_passes_can_be_appended(
     flips: list[tuple[int, int]], count: int, lie: int

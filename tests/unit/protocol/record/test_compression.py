@@ -80,6 +80,7 @@ def test_a_frame_of_zstandard_is_cut_if_its_checksum_is(declared: bool) -> None:
                 decompress(flag(2), form[:-missing])
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize(("kind", "form"), FORMS)
 @given(at=st.integers(0, 10_000), flip=st.integers(1, 255), extra=st.binary(max_size=4))
 def test_damage_raises_nothing_but_corrupt(
@@ -94,6 +95,7 @@ def test_damage_raises_nothing_but_corrupt(
     assert len(body) <= 72_000
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("kind", [1, 2, 3])
 @given(form=st.binary(max_size=80))
 def test_noise_raises_nothing_but_corrupt(kind: int, form: bytes) -> None:

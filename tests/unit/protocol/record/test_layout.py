@@ -136,6 +136,7 @@ def test_a_record_outside_the_buffer(at: int, end: int) -> None:
         parts_of(draft(), at, end)
 
 
+@pytest.mark.fuzz
 @given(st.binary(max_size=200), st.integers(0, 48))
 def test_noise_raises_nothing_but_corrupt(tail: bytes, flags: int) -> None:
     raw = draft()[:36] + flags.to_bytes(4, "big") + tail
@@ -161,6 +162,7 @@ def test_a_batch_that_is_encoded_comes_back(batch: list[tuple[int, bytes, bytes]
     assert list(split_batch(encode_batch(batch))) == batch
 
 
+@pytest.mark.fuzz
 @given(st.binary(max_size=200))
 def test_noise_is_no_batch_and_nothing_else_is_raised(noise: bytes) -> None:
     with contextlib.suppress(MessageIllegal):

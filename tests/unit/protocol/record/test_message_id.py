@@ -85,6 +85,7 @@ def test_offset_ids_are_read_back(address: object, port: int, position: int) -> 
     assert decode_offset_id(text) == ((str(address), port), position)
 
 
+@pytest.mark.fuzz
 @given(st.text(max_size=60) | st.text("0123456789abcdefABCDEF ", min_size=32, max_size=56))
 def test_other_texts_are_refused(text: str) -> None:
     try:

@@ -295,6 +295,7 @@ def test_the_messages_of_a_pull() -> None:
 FLIPS = st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 255)), min_size=1, max_size=4)
 
 
+@pytest.mark.fuzz
 @given(flips=FLIPS, cut=st.integers(0, 60), crc=st.booleans(), v6=st.booleans())
 def test_damage_raises_only_our_own_errors(
     flips: list[tuple[int, int]], cut: int, crc: bool, v6: bool

@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kourou.protocol.record.message_trace import (
     Consumed,
@@ -135,3 +137,18 @@ def test_what_a_record_is_found_by() -> None:
 def test_what_is_missing_is_null_as_in_java() -> None:
     fields = encode_record(replace(PUBLISHED, tag="", offset_message_id="")).split("\x01")
     assert (fields[6], fields[12]) == ("null", "null")
+
+
+@pytest.mark.fuzz
+@given(
+    st.binary(max_size=80)
+    | st.lists(
+        st.sampled_from(["Pub", "SubBefore", "SubAfter", "EndTransaction", "\x01", "\x02", "null"])
+        | st.sampled_from(["0", "-1", "9" * 5_000, "true", "٣", "x", ""]),
+        max_size=40,
+    ).map(lambda pieces: "\x01".join(pieces).encode())
+)
+def test_any_bytes_are_records_or_nothing(body: bytes) -> None:
+    """Every program may write traces, and the console reads them."""
+    for record in decode_trace(body):
+        assert isinstance(keys_of(record), tuple)

@@ -77,6 +77,7 @@ def test_foreign_spellings_are_read_as_rocketmq_reads_them(
         assert decoded == expected.get(name.decode())
 
 
+@pytest.mark.fuzz
 @given(st.lists(st.sampled_from([b"a", b"b", b"ab", b"\x01", b"\x02", b"\xff"])), st.booleans())
 def test_finding_agrees_with_decoding(pieces: list[bytes], view: bool) -> None:
     raw = b"".join(pieces)
@@ -85,3 +86,21 @@ def test_finding_agrees_with_decoding(pieces: list[bytes], view: bool) -> None:
         found = find_property(memoryview(raw) if view else raw, name)
         expected = decoded.get(name.decode())
         assert (None if found is None else found.decode("utf-8", "replace")) == expected
+
+
+@pytest.mark.fuzz
+@given(
+    st.binary(max_size=60)
+    | st.lists(st.sampled_from([b"a", b"\x01", b"\x02", b"\xff"])).map(b"".join)
+)
+def test_any_bytes_are_properties(raw: bytes) -> None:
+    """What is not is dropped, and what is left can be written again, in the same order."""
+    properties = decode_properties(raw)
+    assert all(name and value for name, value in properties.items())
+    assert not any({"\x01", "\x02"} & set(name) for name in properties)
+    assert not any("\x02" in value for value in properties.values())
+    plain = {name: value for name, value in properties.items() if "\x01" not in value}
+    encoded = encode_properties(plain)
+    assert list(decode_properties(encoded).items()) == [
+        one for one in plain.items() if one[0] != "__CRC32#"
+    ]

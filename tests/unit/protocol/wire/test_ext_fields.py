@@ -234,6 +234,7 @@ def test_every_spelling_in_and_one_spelling_out(code, data):
     assert encode_ext_fields(decode_ext_fields(code, fields), short_names=short_names) == plain
 
 
+@pytest.mark.fuzz
 @given(
     st.sampled_from(sorted(REQUESTS)),
     st.dictionaries(st.sampled_from([*"abcdefghijklmn", "topic", "queueId", "offset"]), st.text()),

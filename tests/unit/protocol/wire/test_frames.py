@@ -287,6 +287,7 @@ def test_our_own_optional_fields_do_not_cost_a_byte_when_absent():
     assert b"listeners" not in encode_request(request, correlation=1, deadline_ms=1)
 
 
+@pytest.mark.fuzz
 @given(st.lists(st.binary(max_size=200), max_size=10))
 def test_any_parts_are_a_frame_or_an_error_of_ours(parts):
     try:
@@ -296,6 +297,7 @@ def test_any_parts_are_a_frame_or_an_error_of_ours(parts):
     decode_anything(frame)
 
 
+@pytest.mark.fuzz
 @given(
     st.sampled_from(sorted(REQUESTS)),
     st.binary(max_size=120)
@@ -311,6 +313,7 @@ def test_any_header_of_any_request_is_decoded_or_an_error_of_ours(code, header, 
         decode_anything(decode_frame([raw(code, header, kind=kind)]))
 
 
+@pytest.mark.fuzz
 @given(st.data())
 def test_a_damaged_frame_is_decoded_or_an_error_of_ours(data):
     head = bytearray(encode_request(PULL, correlation=9, deadline_ms=1500))

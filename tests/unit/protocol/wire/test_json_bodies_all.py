@@ -1,18 +1,25 @@
 """All bodies: what they decode from, what they encode to, and malformed input."""
 
 import contextlib
+import json
+from functools import partial
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.errors import Code, ConfigError, DecodeError
+from kourou.access.model import User, check_policy, check_user
+from kourou.errors import BadRequest, Code, ConfigError, DecodeError
 from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies import (
+    access_bodies,
+    broker_bodies,
     config_bodies,
+    filter_bodies,
     heartbeat_body,
     lists_body,
+    quota_bodies,
     registration_body,
     route_bodies,
     statistics_bodies,
@@ -88,6 +95,7 @@ SOMETHING = st.recursive(
 )
 
 
+@pytest.mark.fuzz
 @given(
     st.dictionaries(st.sampled_from(NAMES), SOMETHING, max_size=6).map(
         lambda value: str(value).replace("None", "null").encode()
@@ -98,6 +106,58 @@ def test_any_bytes_are_a_body_or_an_error_of_ours(body):
     for decode in DECODERS.values():
         with contextlib.suppress(DecodeError, ConfigError):
             decode(body)
+
+
+OWN_DECODERS = (
+    access_bodies.decode_user_change,
+    access_bodies.decode_users,
+    partial(access_bodies.decode_policies, "till"),
+    access_bodies.decode_policies_of_users,
+    access_bodies.decode_refusals,
+    broker_bodies.decode_setting_views,
+    broker_bodies.decode_event_views,
+    broker_bodies.decode_state_view,
+    broker_bodies.decode_replicas,
+    broker_bodies.decode_attempts,
+    broker_bodies.decode_decision,
+    filter_bodies.decode_filters,
+    filter_bodies.decode_filter_servers,
+    filter_bodies.decode_filter_trial,
+    filter_bodies.decode_filter_statistics,
+    quota_bodies.decode_quotas,
+)
+OWN_NAMES = [
+    "username", "password", "userType", "userStatus", "kind", "roles", "curveKeys", "node",
+    "subject", "policies", "policyType", "entries", "resource", "actions", "sourceIps", "decision",
+    "untilMs", "winners", "counts", "attempts", "settings", "filters", "servers", "versions",
+    "name", "offset", "atMs", "event", "limits", "members", "followers", "1", "-1",
+    "99999999999999999999",
+]  # fmt: skip
+OWN_TEXTS = st.sampled_from(
+    ["Topic:orders*", "Cluster:*", "*", "User:till", "Super", "Deny", "Pub", "writer:orders",
+     "10.0.0.*", "10.0.0.{1,2}", "1-9", "::/0", "0.0.0.0/0", "Custom", "topic", "x" * 300,
+     "\x00", "a/b/c"]
+)  # fmt: skip
+OWN = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**65), 2**65) | st.text(max_size=5) | OWN_TEXTS,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(OWN_NAMES), inner, max_size=6)
+    ),
+    max_leaves=20,
+)
+
+
+@pytest.mark.fuzz
+@given(OWN.map(json.dumps).map(str.encode) | st.binary(max_size=100))
+def test_any_bytes_are_a_body_of_kourous_own_requests_or_an_error_of_ours(body):
+    for decode in OWN_DECODERS:
+        with contextlib.suppress(DecodeError, BadRequest):
+            decode(body)
+    with contextlib.suppress(DecodeError, BadRequest):
+        check_user(access_bodies.decode_user_change(body).applied(User(name="till")))
+    with contextlib.suppress(DecodeError, BadRequest):
+        for policy in access_bodies.decode_policies("till", body):
+            check_policy(policy)
 
 
 NEED_SOMETHING = {

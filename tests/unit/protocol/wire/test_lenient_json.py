@@ -158,6 +158,7 @@ def test_maps_with_object_keys_come_back(table):
     assert loads(dumps({"t": table})) == {"t": table}
 
 
+@pytest.mark.fuzz
 @given(
     st.binary(max_size=200) | st.text(alphabet="{}[]:,'\"\\/*-+.019eEtrufalsn \n").map(str.encode)
 )

@@ -63,6 +63,7 @@ def test_entries_come_back(entries):
     assert decode_properties_text(encode_properties_text(entries)) == entries
 
 
+@pytest.mark.fuzz
 @given(st.binary() | st.text(alphabet="ab=:#!\\u0041 \t\r\n").map(str.encode))
 def test_any_bytes_are_entries_or_an_error_of_ours(body):
     with contextlib.suppress(ConfigError):

@@ -324,6 +324,7 @@ def test_what_was_whole_before_bad_bytes_is_still_handed_over():
         reader.feed(good)
 
 
+@pytest.mark.fuzz
 @given(st.lists(st.binary(max_size=300), max_size=6))
 def test_any_stream_is_commands_or_an_error_of_ours(chunks):
     reader = FrameReader()
@@ -334,6 +335,7 @@ def test_any_stream_is_commands_or_an_error_of_ours(chunks):
         assert reader.error is not None
 
 
+@pytest.mark.fuzz
 @given(st.sampled_from(HeaderType), st.data())
 def test_a_damaged_frame_is_a_command_or_an_error_of_ours(header_type, data):
     command = RemotingCommand(**{**{name: getattr(COMMAND, name) for name in (
@@ -346,6 +348,7 @@ def test_a_damaged_frame_is_a_command_or_an_error_of_ours(header_type, data):
         FrameReader().feed(frame)
 
 
+@pytest.mark.fuzz
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

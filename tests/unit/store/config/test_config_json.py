@@ -93,6 +93,7 @@ def test_what_is_no_table_is_a_decode_error(data):
         assert decode in (decode_topics, decode_groups)
 
 
+@pytest.mark.fuzz
 @given(st.binary(max_size=60))
 def test_no_bytes_raise_anything_else(data):
     for decode in (decode_topics, decode_groups, decode_offsets, decode_delays):

@@ -1,11 +1,20 @@
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kourou.errors import Corrupt
 from kourou.store.config.sealed_file import SealedFile, seal, unseal
+from kourou.store.disk import write_atomically
+from kourou.store.paths import StorePaths
+from kourou.store.replica.epoch_file import MAGIC as EPOCHS
+from kourou.store.replica.epoch_file import load_epochs
+from kourou.store.replica.vote_file import MAGIC as VOTE
+from kourou.store.replica.vote_file import VoteFile
 from kourou.testing.disk import PowerLost, SimDisk, disk_with
 
 FOLDER = Path("/store/kourou")
@@ -100,3 +109,21 @@ def test_whenever_the_power_goes_off_the_old_or_the_new_is_there_and_stays() -> 
                 again = after.copy()
                 again.overwrite(sealed(again).copies[damaged], b"\xff", 9)
                 assert sealed(again).load("") == found, (seed, step)
+
+
+@pytest.mark.fuzz
+@given(st.binary(max_size=60), st.binary(max_size=60), st.binary(max_size=40))
+def test_any_copies_are_a_body_or_corrupt(first: bytes, second: bytes, inside: bytes) -> None:
+    """The files of epochs, of the vote, and of a log that begins later: noise, and valid noise."""
+    paths = StorePaths.under(Path("/store"))
+    for one, magic, load in (
+        (paths.vote, VOTE, lambda disk: VoteFile(disk, paths).load()),
+        (paths.epochs, EPOCHS, lambda disk: load_epochs(disk, paths)),
+    ):
+        for copies in ((first, second), (seal(magic, 1, inside), second)):
+            disk = disk_with(paths.kourou)
+            file = SealedFile(disk, one, magic)
+            for path, data in zip(file.copies, copies, strict=True):
+                write_atomically(disk, path, data)
+            with suppress(Corrupt):
+                load(disk)

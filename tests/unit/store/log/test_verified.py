@@ -173,6 +173,7 @@ def test_what_a_torn_sector_leaves_is_not(properties: bytes) -> None:
     assert not properties_are_sound(properties)
 
 
+@pytest.mark.fuzz
 @given(st.binary(max_size=300))
 def test_whatever_the_bytes_are_nothing_else_is_raised(data: bytes) -> None:
     padded = data.ljust(100, b"\0")

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import struct
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from kourou.store.disk import write_atomically
 from kourou.store.recovery.recovery_point import (
     FILE_BYTES,
     SECTOR_BYTES,
@@ -136,3 +141,18 @@ def test_a_damaged_sector_is_passed_over(at: int) -> None:
     found = load_recovery_point(disk, PATH)
     assert found is not None
     assert found.flushed == POINT.flushed
+
+
+NUMBERS = st.integers(-(2**63), 2**63 - 1)
+
+
+@pytest.mark.fuzz
+@given(st.binary(max_size=FILE_BYTES), st.lists(NUMBERS, min_size=8, max_size=8))
+def test_any_bytes_are_points_that_can_be_or_none(noise: bytes, numbers: list[int]) -> None:
+    """Also with a checksum that is right: another program, or a bug, may have written it."""
+    body = struct.pack(">4s8q", b"KRP1", *numbers)
+    disk = SimDisk()
+    for data in (noise, body + struct.pack(">I", zlib.crc32(body)) + noise):
+        write_atomically(disk, PATH, data[:FILE_BYTES])
+        for point in load_recovery_points(disk, PATH):
+            assert 0 <= point.projected <= point.flushed

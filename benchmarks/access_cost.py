@@ -1,0 +1,213 @@
+"""Measure what users, signatures and TLS cost a broker, in CPU time per message sent.
+
+    .venv/bin/python benchmarks/access_cost.py [--seconds 5] [--rounds 3] [--json]
+
+Starts two brokers for RocketMQ's protocol: one without users that also accepts TLS, and one with an
+administrator and a user who has a role and a policy. The same sends of 1 KiB go to both: without
+credentials, signed by the user, and without credentials over TLS. Situations alternate in each
+round, and each is first in turn. CPU time is that of the broker's process alone. Prints medians,
+and the median of the ratios to `open` of the same round. The script asserts nothing about them; a
+send that is refused ends it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import ssl
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kourou.access.signature import ACCESS_KEY, SIGNATURE, sign
+from kourou.errors import Code
+from kourou.protocol.messages.access import AuthCreateAcl, AuthCreateUser
+from kourou.protocol.request import Request
+from kourou.protocol.wire.ext_fields import encode_ext_fields
+from kourou.protocol.wire.remoting import FrameReader, RemotingCommand, encode_command
+from kourou.service.os_processes import CpuReading
+from kourou.service.processes import Child, Children
+from kourou.service.secret_keys import new_key_line
+from kourou.transport.remoting_client import RemotingConnection
+from kourou_rigs.certificates import Authority
+
+SEND = 310
+BODY = b"x" * 1024
+CONNECTIONS, WINDOW = 8, 16
+TIMEOUT_MS = 10_000
+WARM_UP_S = 2.0
+ADMINISTRATOR, USER = "root", "till"
+SECRETS = {ADMINISTRATOR: "the-secret-of-root", USER: "the-secret-of-till"}
+LETTERS = {
+    "a": "bench", "b": "orders", "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1", "h": "0",
+}  # fmt: skip
+
+
+@dataclass
+class Situation:
+    """Where sends go and how; what each round measured."""
+
+    name: str
+    broker: Child
+    frame: bytes
+    context: ssl.SSLContext | None = None
+    cpu_us: list[float] = field(default_factory=list)
+    per_s: list[float] = field(default_factory=list)
+
+
+def signed(user: str, fields: Mapping[str, str], body: bytes) -> dict[str, str]:
+    """The fields of a request with the user's signature."""
+    named = {**fields, ACCESS_KEY: user}
+    return {**named, SIGNATURE: sign(named, [body], SECRETS[user])}
+
+
+def send_frame(user: str = "") -> bytes:
+    """One send, always the same."""
+    fields = signed(user, LETTERS, BODY) if user else LETTERS
+    return encode_command(RemotingCommand(SEND, opaque=1, ext_fields=dict(fields), body=BODY))
+
+
+async def sender(situation: Situation, until: float) -> int:
+    """Send over one connection with a window of unanswered sends; returns how many were stored."""
+    host, _, port = str(situation.broker.ready["tcp"]).rpartition(":")
+    name = None if situation.context is None else "localhost"
+    reader, writer = await asyncio.open_connection(
+        host, int(port), ssl=situation.context, server_hostname=name
+    )
+    replies, stored, in_flight = FrameReader(), 0, WINDOW
+    writer.write(situation.frame * WINDOW)
+    while in_flight:
+        found = replies.feed(await reader.read(1 << 16))
+        for one in found:
+            if one.code != Code.SUCCESS:
+                raise SystemExit(f"{situation.name}: a send was refused: {one.remark}")
+        stored += len(found)
+        in_flight -= len(found)
+        if found and time.perf_counter() < until:
+            writer.write(situation.frame * len(found))
+            in_flight += len(found)
+    writer.close()
+    return stored
+
+
+async def load(situation: Situation, seconds: float) -> tuple[int, float]:
+    """(messages, seconds) of all connections."""
+    began = time.perf_counter()
+    counts = await asyncio.gather(*(sender(situation, began + seconds) for _ in range(CONNECTIONS)))
+    return sum(counts), time.perf_counter() - began
+
+
+async def measure(situation: Situation, seconds: float) -> None:
+    """One round of one situation."""
+    reading = CpuReading.of(situation.broker.pid)
+    messages, took_s = await load(situation, seconds)
+    situation.cpu_us.append(reading.spent_ns() / 1_000 / messages)
+    situation.per_s.append(messages / took_s)
+
+
+async def ask(broker: Child, request: Request, content: object) -> None:
+    """Send a request of the administrator."""
+    body = json.dumps(content).encode()
+    fields = signed(ADMINISTRATOR, dict(encode_ext_fields(request)), body)
+    connection = RemotingConnection(str(broker.ready["tcp"]))
+    reply = await connection.exchange(
+        RemotingCommand(request.code, ext_fields=dict(fields)), (body,), timeout_ms=TIMEOUT_MS
+    )
+    connection.close()
+    if reply.code != Code.SUCCESS:
+        raise SystemExit(f"the user could not be created: {reply.remark}")
+
+
+async def run(situations: list[Situation], seconds: float, rounds: int) -> None:
+    """Create the user, warm up, and measure all situations in turns."""
+    secured = situations[1].broker
+    user = {"password": SECRETS[USER], "roles": ["writer:orders", "operator:orders"]}
+    await ask(secured, AuthCreateUser(username=USER), user)
+    entry = {"resource": "Topic:orders*", "actions": ["Pub"], "decision": "Allow"}
+    policies = {"policies": [{"entries": [entry]}]}
+    await ask(secured, AuthCreateAcl(subject=f"User:{USER}"), policies)
+    for one in situations:
+        await load(one, WARM_UP_S)
+    for number in range(rounds):
+        at = number % len(situations)
+        for one in situations[at:] + situations[:at]:
+            await measure(one, seconds)
+
+
+def start(children: Children, folder: Path, name: str, keys: Mapping[str, object]) -> Child:
+    """Start a broker with its store in a folder of its own."""
+    conf = folder / f"{name}.conf"
+    usual = {
+        "listenPort": 0,
+        "adminEnable": "false",
+        "brokerIP1": "127.0.0.1",
+        "storePathRootDir": folder / name,
+    }
+    conf.write_text("".join(f"{key}={value}\n" for key, value in {**usual, **keys}.items()))
+    child = children.start_module(name, "kourou_broker", "-c", str(conf))
+    child.wait_for_ready()
+    return child
+
+
+def all_situations(children: Children, folder: Path) -> list[Situation]:
+    """Start both brokers; `open` is the first situation."""
+    authority = Authority(folder / "tls", "benchmark")
+    certificate, key = authority.pair("server")
+    access, first = folder / "access.keys", folder / "first"
+    for path, text in (
+        (access, new_key_line("one")),
+        (first, f"{ADMINISTRATOR}:{SECRETS[ADMINISTRATOR]}\n"),
+    ):
+        path.touch(0o600)
+        path.write_text(text)
+    tls = {
+        "tls.server.mode": "permissive",
+        "tls.server.certPath": certificate,
+        "tls.server.keyPath": key,
+    }
+    plain = start(children, folder, "open", tls)
+    secured = start(
+        children, folder, "secured", {"accessKeyFile": access, "initialAdminFile": first}
+    )
+    context = ssl.create_default_context(cafile=str(authority.path))
+    return [
+        Situation("open", plain, send_frame()),
+        Situation("signed by a user", secured, send_frame(USER)),
+        Situation("open, over TLS", plain, send_frame(), context),
+    ]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="kourou-bench-") as text:
+        folder = Path(text)
+        with Children(folder) as children:
+            situations = all_situations(children, folder)
+            asyncio.run(run(situations, given.seconds, given.rounds))
+    base = situations[0]
+    for one in situations:
+        ratio = statistics.median(
+            mine / other for mine, other in zip(one.cpu_us, base.cpu_us, strict=True)
+        )
+        cpu_us, per_s = statistics.median(one.cpu_us), statistics.median(one.per_s)
+        if given.json:
+            row = {"name": one.name, "cpu_us": cpu_us, "per_s": per_s, "ratio": ratio}
+            print(json.dumps(row))
+        else:
+            print(
+                f"  {one.name:<18} {cpu_us:>7.2f} µs of CPU a message  {ratio:>5.2f} × open"
+                f"  {per_s:>8.0f} messages/s"
+            )
+
+
+if __name__ == "__main__":
+    main()
