@@ -35,7 +35,7 @@ from kourou.protocol.bodies.lists_body import LockBatch, encode_lock_batch
 from kourou.protocol.bodies.registration_body import BrokerRegistration, encode_registration
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
-from kourou.protocol.messages.namesrv import PutUsers, RegisterBroker
+from kourou.protocol.messages.namesrv import PutUsers, RegisterBroker, UpdateNamesrvConfig
 from kourou.protocol.messages.sends import SendMessage, Target
 from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.request import Answerer, Request, RequestSpec
@@ -407,7 +407,9 @@ async def test_each_request_of_a_name_server_is_for_whom_it_is(
     server = NameServer(tmp_path)
     async with server.started():
         lines = [line.rstrip() async for line in walk_name_server(server)]
+        changed = await server.ask("admin", UpdateNamesrvConfig(), b"kvConfigPath=/etc/passwd\n")
     golden_copies.check(NAME_SERVER_COPY, NAME_SERVER_HEAD + "\n".join(lines) + "\n")
+    assert changed[0] == Code.NO_PERMISSION, "no setting is for requests"
     audited = b"".join(one.read_bytes() for one in (tmp_path / "kv" / "audit").iterdir())
     first = msgspec.json.decode(audited.splitlines()[0])
     assert first["user"] == "anonymous"
