@@ -344,8 +344,9 @@ class NameServer:
         try:
             yield
         finally:
-            for wire in (*self._wires.values(), self._remoting):
+            for wire in self._wires.values():
                 wire.close()
+            self._remoting.close()
             await service.drain()
             await service.stop()
 

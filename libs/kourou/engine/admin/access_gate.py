@@ -148,6 +148,16 @@ class AccessGate(RequestGate):
     def _facts(self, received: Received) -> Facts:
         return _RequestFacts(self._context, received)
 
+    def _decide_node(self, user: str) -> Decision:
+        """Only a node of this broker: a filter server of another one brings no consumers here."""
+        decision = super()._decide_node(user)
+        policy = self._context.policy
+        if decision.allowed and not self._access.users[user].node.startswith(
+            f"{policy.cluster_name}/{policy.broker_name}/"
+        ):
+            return Decision(False, "it is a node of another broker")
+        return decision
+
     def _usual(self, user: str, received: Received) -> tuple[object, ...] | None:
         """Return what alone decides a send to an existing topic, or a pull; None for all others.
 

@@ -242,15 +242,15 @@ class RequestGate:
 
     # -- what only a broker knows -----------------------------------------------------------------
 
-    def _trusts(self, _peer: Peer) -> bool:
+    def _trusts(self, peer: Peer) -> bool:
         """Whether all requests of a peer are handled: none here."""
         return False
 
-    def _facts(self, _received: Received) -> Facts:
+    def _facts(self, received: Received) -> Facts:
         """Return what is known about a request besides its fields: nothing here."""
         return NO_FACTS
 
-    def _usual(self, _user: str, _received: Received) -> tuple[object, ...] | None:
+    def _usual(self, user: str, received: Received) -> tuple[object, ...] | None:
         """Return what alone decides a request that comes every second; None for all others."""
         return None
 
