@@ -358,7 +358,9 @@ class NameServer:
         sender = self.senders[column]
         fields = dict(encode_ext_fields(request))
         if sender.secret:
-            fields = signed_fields(sender, request, body)
+            fields = {
+                key: value or "" for key, value in signed_fields(sender, request, body).items()
+            }
         command = RemotingCommand(request.code, ext_fields=fields)
         answer = await self._remoting.exchange(command, (body,), timeout_ms=TIMEOUT_MS)
         return answer.code, answer.remark or ""

@@ -482,7 +482,7 @@ class PublishedGate:
         """Replace the users of a broker. Raises NoPermission, DecodeError or BadRequest."""
         if self._members is None:
             raise NoPermission(
-                "this name server takes no users: anybody could send them",
+                "this name server takes no users: every client could send them",
                 hint="set curveMembers",
             )
         access = decode_access(body)
