@@ -231,6 +231,11 @@ class RequestGate:
         enforced = self._access.effective_mode is AccessMode.ENFORCE
         return received.user if enforced else ""
 
+    def node_of(self, key: str) -> str:
+        """Return the process whose CURVE key it is, as cluster/broker/id; "" if it is of none."""
+        account = self._access.users.get(self._access.user_of_key.get(key, ""))
+        return "" if account is None else account.node
+
     def _decided(self, received: Received, need: Need | AnyOf) -> Decision:
         user = received.user or ANONYMOUS
         return self.authorizer.decide(user, (need,), received.source, received.wall_ms)
@@ -456,7 +461,8 @@ class PublishedGate:
     """Decides for a name server, by the users of the brokers that registered with it.
 
     `members` None: there are no such keys, and nothing is decided. Members may send everything, and
-    only they register brokers and send users. Any other request is handled if the users of one
+    only they register brokers and send users; a member whose key is that of a node registers only
+    its own broker. Any other request is handled if the users of one
     broker allow it. Until the first users arrive, what changes something is refused, and everything
     else is handled.
 
@@ -495,15 +501,29 @@ class PublishedGate:
         Sets the request's user.
         """
         self._sees = _everything
-        if self._members is None or self._members.allows(received.to.peer.key):
+        if self._members is None:
             return True
         requirement = _REQUIREMENTS[type(received.request)]
-        if requirement.caller is not CallerKind.USER:
+        for_brokers = requirement.caller is CallerKind.NODE
+        if self._members.allows(received.to.peer.key):
+            why = self._why_not_itself(received) if for_brokers else ""
+            return not why or self._refuse(received, effects, Code.NO_PERMISSION, why)
+        if for_brokers:
             return self._refuse(received, effects, Code.NO_PERMISSION, NOT_A_MEMBER)
         if not self._tables and _changes_something(requirement, received.request):
             return self._refuse(received, effects, Code.SERVICE_NOT_AVAILABLE, NOT_YET)
         gates = [gate for _, gate in self._tables.values() if gate.active]
         return not gates or self._allows_one_of(gates, received, effects)
+
+    def _why_not_itself(self, received: Received) -> str:
+        """Why a member must not send what is for brokers: its key is that of another one."""
+        request: Any = received.request
+        ours = f"{request.cluster_name}/{request.broker_name}/"
+        for _, gate in self._tables.values():
+            node = gate.node_of(received.to.peer.key)
+            if node and not node.startswith(ours):
+                return f"the key is that of node {node}, which is not one of {ours}"
+        return ""
 
     def _allows_one_of(
         self, gates: Sequence[RequestGate], received: Received, effects: list[Any]

@@ -109,6 +109,23 @@ def test_only_brokers_send_what_is_for_brokers(door: Door, spec: Any) -> None:
         door.publish()
 
 
+def test_the_key_of_a_node_registers_only_its_broker(door: Door) -> None:
+    root = door.broker.administrator()
+    node = {"kind": "node", "node": "C/broker-a/1", "curveKeys": [MEMBER.key]}
+    door.broker.create(root, "replica", **node)
+    for spec in OF_BROKERS:
+        fields = {"cluster_name": "C", "broker_id": 0}
+        own = sample_request(spec, {**fields, "broker_name": "broker-a"})
+        other = sample_request(spec, {**fields, "broker_name": "broker-a2"})
+        assert door.refusal(MEMBER, other) == ""
+        door.publish()
+        assert door.refusal(MEMBER, own) == ""
+        refusal = door.refusal(MEMBER, other)
+        assert refusal == "the key is that of node C/broker-a/1, which is not one of C/broker-a2/"
+        assert door.refusal(MEMBER, PUT) == ""
+        door.gate = PublishedGate(Members(), secret_box())
+
+
 @pytest.mark.parametrize("claim", [{"listener": "members"}, {"protocol": "leader"}])
 def test_no_name_of_a_listener_is_trusted(door: Door, claim: dict[str, str]) -> None:
     """A name server's listeners have the names that its settings give them."""
