@@ -1,23 +1,29 @@
-"""Every request of the table at a broker, sent by one user of each kind: who is let through.
+"""Every request of the table, sent by one user of each kind: who is let through.
 
-The copy is tests/golden/access/requests.txt. A person compares it with the needs of each request;
-after an intended change: `pytest tests/golden/test_access_requests.py --rewrite`.
+The copies are in tests/golden/access: requests.txt of a broker's core, name_server.txt of a name
+server, through its sockets. A person compares them with the needs of each request; after an
+intended change: `pytest tests/golden/test_access_requests.py --rewrite`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import base64
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from tests.golden.conftest import GoldenCopies
 
+from kourou.engine.admin.access_table import encode_access
+from kourou.engine.admin.request_gate import NOT_A_MEMBER
 from kourou.errors import Code
 from kourou.model.names import HALF_TOPIC, TRACE_TOPIC
 from kourou.model.subscription import GroupConfig, Subscription
-from kourou.model.topic import MessageQueue, TopicConfig
+from kourou.model.topic import DataVersion, MessageQueue, TopicConfig
 from kourou.model.transaction import BatchQuery
-from kourou.protocol.bodies.config_bodies import encode_group_config
+from kourou.protocol.bodies.config_bodies import encode_data_version, encode_group_config
 from kourou.protocol.bodies.heartbeat_body import (
     ConsumerData,
     HeartbeatBody,
@@ -26,14 +32,23 @@ from kourou.protocol.bodies.heartbeat_body import (
     encode_subscription_check,
 )
 from kourou.protocol.bodies.lists_body import LockBatch, encode_lock_batch
+from kourou.protocol.bodies.registration_body import BrokerRegistration, encode_registration
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
+from kourou.protocol.messages.namesrv import PutUsers, RegisterBroker, UpdateNamesrvConfig
 from kourou.protocol.messages.sends import SendMessage, Target
 from kourou.protocol.record.message_id import encode_offset_id
-from kourou.protocol.request import RequestSpec
+from kourou.protocol.request import Answerer, Request, RequestSpec
 from kourou.protocol.table import REQUESTS
+from kourou.protocol.wire.ext_fields import encode_ext_fields
+from kourou.protocol.wire.remoting import RemotingCommand
 from kourou.runtime.core import Reply
-from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, sample_request
+from kourou.transport.curve_keys import ClientCurve, ServerKeys, make_pair, read_pair
+from kourou.transport.remoting_client import RemotingConnection
+from kourou.transport.zmq_client import ZmqConnection
+from kourou_namesrv.app import NamesrvService
+from kourou_namesrv.config import NamesrvSettings
+from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, sample_request, signed_fields
 
 COPY = Path(__file__).parent / "access" / "requests.txt"
 
@@ -226,3 +241,179 @@ def walk() -> Iterator[str]:
 
 def test_each_request_is_for_whom_it_is(golden_copies: GoldenCopies) -> None:
     golden_copies.check(COPY, HEAD + "\n".join(line.rstrip() for line in walk()) + "\n")
+
+
+# -- name servers ---------------------------------------------------------------------------------
+
+NAME_SERVER_COPY = COPY.with_name("name_server.txt")
+NAME_SERVER_HEAD = """\
+# Every request of a name server with curveMembers, which has the users of a broker: who is let
+# through. Each request goes through a socket.
+#
+#   +  handled
+#   .  refused, and no handler saw it
+#   3  not in RocketMQ's protocol
+#
+# By RocketMQ's protocol: anon, without credentials; wrong, a wrong secret; none, a user without
+# rights; then users with one role each, on everything. By CURVE: key, an unknown key; k-oper, the
+# key of the operator; member, a key of curveMembers, which only brokers have.
+#
+"""
+ROLES = {
+    "none": [],
+    "reader": ["reader"],
+    "writer": ["writer"],
+    "oper": ["operator"],
+    "admin": ["administrator"],
+}
+CURVE_USERS = {"key": "stranger", "k-oper": "oper", "member": "member"}
+TIMEOUT_MS = 20_000
+REFUSALS = ("AclException", "has no right to", "no credentials", NOT_A_MEMBER)
+
+NAME_SERVER_FIELDS: Mapping[str, Any] = {
+    **_FIELDS,
+    "broker_name": "broker-a",
+    "broker_addr": "127.0.0.1:10911",
+    "cluster_name": "DefaultCluster",
+    "cluster": "DefaultCluster",
+    "broker_id": 0,
+    "namespace": "N",
+    "key": "k",
+    "value": "v",
+}
+VALUES_OF: Mapping[str, Mapping[str, Any]] = {
+    "of a topic's order": {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders"},
+    "of operators": {},
+    "of Kourou": {"namespace": "KOUROU_PROMOTED", "key": "DefaultCluster/broker-a"},
+}
+NAME_SERVER_VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "PUT_KV_CONFIG": VALUES_OF,
+    "GET_KV_CONFIG": VALUES_OF,
+    "DELETE_KV_CONFIG": VALUES_OF,
+    "GET_ROUTEINFO_BY_TOPIC": {
+        "orders": {},
+        "new topics": {"topic": "TBW102"},
+        "traces": {"topic": TRACE_TOPIC},
+        "half messages": {"topic": HALF_TOPIC},
+    },
+}
+
+
+class NameServer:
+    """A name server with the users of a broker; requests go through its sockets."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("namesrv", *CURVE_USERS.values()):
+            make_pair(folder / name, name, ["127.0.0.1"] if name == "namesrv" else [])
+        (folder / "access.keys").touch(0o600)
+        (folder / "access.keys").write_text(f"k1:{base64.b64encode(bytes(range(32))).decode()}\n")
+        self.broker = SecuredBroker()
+        root = self.broker.administrator()
+        self.senders = {"anon": ANYBODY, "wrong": Sender(user="root", secret="not-the-secret")}
+        for name, roles in ROLES.items():
+            keys = [self.pair(name).public] if name in CURVE_USERS.values() else []
+            self.senders[name] = self.broker.create(root, name, *roles, curveKeys=keys)
+        self._wires: dict[str, ZmqConnection] = {}
+        self._remoting: RemotingConnection
+
+    def pair(self, name: str) -> Any:
+        return read_pair(self.folder / name / f"{name}.key_secret")
+
+    @asynccontextmanager
+    async def started(self) -> AsyncIterator[None]:
+        settings = NamesrvSettings(
+            listen_port=0,
+            admin_enabled=False,
+            kv_config_path=self.folder / "kv" / "kvConfig.json",
+            curve_key_file=self.folder / "namesrv" / "namesrv.key_secret",
+            curve_clients="any",
+            curve_members=str(self.folder / "member" / "member.key"),
+            access_key_file=self.folder / "access.keys",
+        )
+        service = NamesrvService(settings)
+        await service.recover(_unexpected)
+        listening = await service.serve()
+        servers = ServerKeys(self.folder / "namesrv" / "namesrv.key")
+        for column, name in CURVE_USERS.items():
+            curve = ClientCurve(self.pair(name), servers)
+            self._wires[column] = ZmqConnection(
+                listening["zmq"].removeprefix("tcp://"), curve=curve
+            )
+        self._remoting = RemotingConnection(listening["tcp"].removeprefix("tcp://"))
+        try:
+            yield
+        finally:
+            for wire in self._wires.values():
+                wire.close()
+            self._remoting.close()
+            await service.drain()
+            await service.stop()
+
+    async def ask(self, column: str, request: Request, body: bytes = b"") -> tuple[int, str]:
+        """Code and remark of the reply to a request, sent as the column says."""
+        if column in self._wires:
+            reply = await self._wires[column].request(request, body=(body,), timeout_ms=TIMEOUT_MS)
+            return reply.code, reply.remark
+        sender = self.senders[column]
+        fields = dict(encode_ext_fields(request))
+        if sender.secret:
+            fields = {
+                key: value or "" for key, value in signed_fields(sender, request, body).items()
+            }
+        command = RemotingCommand(request.code, ext_fields=fields)
+        answer = await self._remoting.exchange(command, (body,), timeout_ms=TIMEOUT_MS)
+        return answer.code, answer.remark or ""
+
+
+def _unexpected(error: BaseException) -> None:
+    raise AssertionError from error
+
+
+async def walk_name_server(server: NameServer) -> AsyncIterator[str]:
+    """A line for each request of a name server: who is let through."""
+    columns = [*server.senders, *CURVE_USERS]
+    registration = BrokerRegistration((TopicConfig("orders"),), DataVersion(1, 1))
+    bodies = {
+        "REGISTER_BROKER": encode_registration(registration),
+        "QUERY_DATA_VERSION": encode_data_version(DataVersion(1, 1)),
+        "PUT_USERS": encode_access(server.broker.access),
+        "UPDATE_NAMESRV_CONFIG": b"kvConfigPath=/etc/passwd\n",
+    }
+    for kind in (RegisterBroker, PutUsers):
+        spec = REQUESTS[kind.code]
+        request = sample_request(spec, NAME_SERVER_FIELDS)
+        assert (await server.ask("member", request, bodies[spec.name]))[0] == Code.SUCCESS
+    yield " " * WIDTH + " ".join(f"{name:>6}" for name in columns)
+    for code, spec in sorted(REQUESTS.items()):
+        if Answerer.NAMESRV not in spec.answered_by:
+            continue
+        for variant, fields in NAME_SERVER_VARIANTS.get(spec.name, {"": {}}).items():
+            request = sample_request(spec, {**NAME_SERVER_FIELDS, **fields})
+            marks = []
+            for column in columns:
+                answer = await server.ask(column, request, bodies.get(spec.name, b""))
+                marks.append(_mark(*answer))
+            name = f"{code} {spec.name}" + (f", {variant}" if variant else "")
+            yield f"{name:<{WIDTH}}" + " ".join(f"{mark:>6}" for mark in marks)
+
+
+def _mark(code: int, remark: str) -> str:
+    if code == Code.REQUEST_CODE_NOT_SUPPORTED:
+        return "3"
+    return "." if code and any(text in remark for text in REFUSALS) else "+"
+
+
+async def test_each_request_of_a_name_server_is_for_whom_it_is(
+    golden_copies: GoldenCopies, tmp_path: Path
+) -> None:
+    server = NameServer(tmp_path)
+    async with server.started():
+        lines = [line.rstrip() async for line in walk_name_server(server)]
+        changed = await server.ask("admin", UpdateNamesrvConfig(), b"kvConfigPath=/etc/passwd\n")
+    golden_copies.check(NAME_SERVER_COPY, NAME_SERVER_HEAD + "\n".join(lines) + "\n")
+    assert changed[0] == Code.NO_PERMISSION, "no setting is for requests"
+    audited = b"".join(one.read_bytes() for one in (tmp_path / "kv" / "audit").iterdir())
+    first = msgspec.json.decode(audited.splitlines()[0])
+    assert first["user"] == "anonymous"
+    assert first["request"] == "PutKvConfig"

@@ -13,7 +13,14 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from kourou.access.model import ALL, Action, AnyOf, Need, ResourceType
-from kourou.model.names import CONTROL_TOPIC, DLQ_PREFIX, NOT_FOR_CLIENTS, RETRY_PREFIX, TRACE_TOPIC
+from kourou.model.names import (
+    AUTO_CREATE_TOPIC,
+    CONTROL_TOPIC,
+    DLQ_PREFIX,
+    NOT_FOR_CLIENTS,
+    RETRY_PREFIX,
+    TRACE_TOPIC,
+)
 
 PUB, SUB = Action.PUB, Action.SUB
 CREATE, UPDATE, DELETE = Action.CREATE, Action.UPDATE, Action.DELETE
@@ -262,6 +269,13 @@ def _value_needs(action: Action) -> Callable[[Any, Facts], Needs]:
     return needs
 
 
+def _route_needs(request: Any, _: Facts) -> Needs:
+    """Every user may find where traces go, and where a topic may be created."""
+    if request.topic in (AUTO_CREATE_TOPIC, TRACE_TOPIC):
+        return []
+    return [need_of_topic(request.topic, PUB, SUB, GET)]
+
+
 def _history_needs(request: Any, _: Facts) -> Needs:
     """Get on the aggregate's subject: topic/NAME, group/NAME, filter/GROUP/NAME, or the cluster."""
     kind, _, name = request.aggregate.partition("/")
@@ -308,6 +322,7 @@ LOCK_OF_CLIENT = all_of(LOCK, OWN_CLIENT)
 OFFSETS = topic(GET, SUB)
 VALUES = Requirement("Get on the cluster, or any right on the topic", _value_needs(GET))
 CHANGE_VALUE = Requirement("Update on the cluster", _value_needs(UPDATE))
+ROUTE = Requirement("Pub or Sub or Get on Topic `topic`", _route_needs)
 HISTORY = Requirement("Get on the subject", _history_needs)
 FILTERS = Requirement("Get on the filter, or on the cluster for all", _filters_needs)
 READ_CLUSTER, CHANGE_CLUSTER = cluster(GET), cluster(UPDATE)
@@ -389,16 +404,16 @@ REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType(
         "GET_UNIT_TOPIC_LIST": LISTED,
         "GET_HAS_UNIT_SUB_TOPIC_LIST": LISTED,
         "GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST": LISTED,
-        "GET_ROUTEINFO_BY_TOPIC": topic(PUB, SUB, GET),
+        "GET_ROUTEINFO_BY_TOPIC": ROUTE,
+        "GET_BROKER_CLUSTER_INFO": ANY,
+        "GET_SYSTEM_TOPIC_LIST_FROM_NS": ANY,
         # brokers and name servers
         "GET_ALL_DELAY_OFFSET": READ_CLUSTER,
         "GET_BROKER_CONFIG": READ_CLUSTER,
         "GET_BROKER_RUNTIME_INFO": READ_CLUSTER,
         "GET_BROKER_CLUSTER_ACL_INFO": READ_CLUSTER,
-        "GET_BROKER_CLUSTER_INFO": READ_CLUSTER,
         "GET_PRODUCER_CONNECTION_LIST": READ_CLUSTER,
         "GET_ALL_PRODUCER_INFO": READ_CLUSTER,
-        "GET_SYSTEM_TOPIC_LIST_FROM_NS": READ_CLUSTER,
         "GET_SYSTEM_TOPIC_LIST_FROM_BROKER": READ_CLUSTER,
         "VIEW_BROKER_STATS_DATA": READ_CLUSTER,
         "GET_NAMESRV_CONFIG": READ_CLUSTER,
@@ -462,6 +477,7 @@ REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType(
         "REGISTER_BROKER": NODE,
         "UNREGISTER_BROKER": NODE,
         "QUERY_DATA_VERSION": NODE,
+        "PUT_USERS": NODE,
         "REGISTER_FILTER_SERVER": NODE,
         "UNREGISTER_FILTER_SERVER": NODE,
         "NOTIFY_FILTERS_CHANGED": NODE,

@@ -395,6 +395,7 @@ class BrokerService:
             timeout_ms=settings.register_timeout_ms,
             completed=self._registration_completed,
             filter_listeners=lambda: self._parts().filter_servers.reported(),
+            users=lambda: self._parts().control.access,
             epoch=lambda: self._parts().control.replicas.epoch,
             promotion=lambda: self._parts().control.replicas.promotion,
             fenced=lambda epoch: self._post(Fenced(epoch)),

@@ -11,8 +11,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 from kourou.broker.administrators import AdministratorFile, recovery_file
 from kourou.broker.raft_keys import FLUSHED, RaftKeys
@@ -24,9 +22,6 @@ from kourou.service.command_line import Arguments
 from kourou.service.process_keys import REPLICATION_PORT_SHIFT
 from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.settings.sources import LoadedSettings, load_settings, render
-
-if TYPE_CHECKING:
-    from kourou.service.secret_keys import SecretKeys
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,18 +50,6 @@ class BrokerSettings(BrokerPolicy, StoreKeys, RaftKeys):
                 hint="keep it elsewhere: a copy of the store must not contain its keys",
             )
         self.secret_keys  # noqa: B018 - raises if they cannot be read
-
-    @cached_property
-    def secret_keys(self) -> SecretKeys | None:
-        """The keys for secrets of users, read once; None: users cannot have secrets.
-
-        Raises ConfigError.
-        """
-        if self.access_key_file is None:
-            return None
-        from kourou.service.secret_keys import SecretKeys  # only secrets need cryptography
-
-        return SecretKeys.read(self.access_key_file)
 
     @property
     def administrator_files(self) -> list[AdministratorFile]:

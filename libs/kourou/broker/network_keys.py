@@ -13,7 +13,7 @@ from kourou.broker.network.registration import REMOTING, list_url
 from kourou.client.session.discovery import zmq_endpoint
 from kourou.engine.policy import BrokerRole, IdentitySettings
 from kourou.errors import ConfigError
-from kourou.service.process_keys import RemotingKeys
+from kourou.service.process_keys import AccessKeys
 from kourou.service.protocol_server import advertised
 from kourou.service.remoting_protocol import VIP
 from kourou.settings.declaration import SAME, setting
@@ -31,7 +31,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,127}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkKeys(IdentitySettings, RemotingKeys):
+class NetworkKeys(IdentitySettings, AccessKeys):
     """The settings of a broker's identity, addresses and name servers."""
 
     namesrv_addr: str | None = setting(
@@ -125,12 +125,6 @@ class NetworkKeys(IdentitySettings, RemotingKeys):
         rocketmq=SAME,
     )
 
-    access_key_file: Path | None = setting(
-        None,
-        "accessKeyFile",
-        "The keys that encrypt the secrets of users in the store, of `kourou keys access FILE`; "
-        "outside the store, mode 600; empty: users cannot have secrets",
-    )
     initial_admin_file: Path | None = setting(
         None,
         "initialAdminFile",

@@ -345,6 +345,7 @@ SECRET_LENGTH_MIN = 7  # characters; RocketMQ wants more than 6
 SECRET_LENGTH_MAX = 256
 USERS_MAX = 10_000  # of one broker
 POLICIES_MAX = 100_000
+USERS_BODY_BYTES_MAX = 64 << 20  # all of them in JSON; compressed they are sent to name servers
 POLICY_NETWORKS_MAX = 64  # of one policy; a request is compared with each once
 ACCESS_REFUSALS_MAX = 10_000  # kinds of refusals that are counted one by one; beyond: together
 AUDIT_TEXT_LENGTH_MAX = 255  # why a request is refused; some reasons quote the request

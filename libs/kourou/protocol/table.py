@@ -391,6 +391,7 @@ _NAMESRV = (
     _row("GET_NAMESRV_CONFIG", namesrv.GetNamesrvConfig, NAMESRV, reply_body=Body.PROPERTIES),
     _row("QUERY_DATA_VERSION", namesrv.QueryDataVersion, NAMESRV,
          response=namesrv.QueryDataVersionResponse, body=Body.JSON, reply_body=Body.JSON),
+    _row("PUT_USERS", namesrv.PutUsers, NAMESRV, body=Body.JSON, remoting=False),
 )  # fmt: skip
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kourou.errors import ConfigError
 from kourou.service.os_processes import cores_named
@@ -13,6 +15,9 @@ from kourou.telemetry.logs import LogFormat
 from kourou.transport.addresses import bindable, is_loopback, join_address
 from kourou.transport.curve_keys import AllowedKeys, ClientCurve, ServerCurve, ServerKeys, read_pair
 from kourou.transport.tls import ClientAuth, ServerTls, TlsFiles, TlsMode
+
+if TYPE_CHECKING:
+    from kourou.service.secret_keys import SecretKeys
 
 REPLICATION_PORT_SHIFT = 10_001
 """From listenPort to the port where replicas connect, unless it is set."""
@@ -319,3 +324,28 @@ class RemotingKeys(ProcessKeys):
         """Return the `host:port` to bind for RocketMQ clients."""
         host = bindable(self.tcp_bind_address or self.bind_address)
         return join_address(host, port)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccessKeys(RemotingKeys):
+    """The setting of every service that checks the signatures of RocketMQ's clients."""
+
+    access_key_file: Path | None = setting(
+        None,
+        "accessKeyFile",
+        "The keys that encrypt the secrets of users, of `kourou keys access FILE`; outside the "
+        "store, mode 600; a name server needs those of its brokers to check signatures; empty: "
+        "users cannot have secrets",
+    )
+
+    @cached_property
+    def secret_keys(self) -> SecretKeys | None:
+        """The keys for secrets of users, read once; None: no user has a secret.
+
+        Raises ConfigError.
+        """
+        if self.access_key_file is None:
+            return None
+        from kourou.service.secret_keys import SecretKeys  # only secrets need cryptography
+
+        return SecretKeys.read(self.access_key_file)

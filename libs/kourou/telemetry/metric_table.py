@@ -224,7 +224,6 @@ _OF_BROKERS = _of(
         *_BY_GROUP,
     ),
     # Kourou: requests
-    _counter("kourou_access_decisions_total", "Decisions of access control", "decision"),
     _counter(
         "kourou_quota_requests_total",
         "Requests that a quota delayed, refused, or dropped because they are one-way",
@@ -466,6 +465,12 @@ CONSOLE_METRICS = _of(
     _gauge("kourou_gateway_lease_groups", "Consumer groups of which the gateway is a member"),
 )
 
+_OF_DECISIONS = _of(
+    (ServiceKind.BROKER, ServiceKind.NAMESRV),
+    # Kourou: access control
+    _counter("kourou_access_decisions_total", "Decisions of access control", "decision"),
+)
+
 _OF_NAME_SERVERS = _of(
     _NAMESRV,
     # Kourou: name server
@@ -478,6 +483,7 @@ _OF_NAME_SERVERS = _of(
 
 _ALL = (
     *_OF_BROKERS,
+    *_OF_DECISIONS,
     *_OF_CONNECTIONS,
     *_OF_TRACES,
     *_OF_FILTER_SERVERS,

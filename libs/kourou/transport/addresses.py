@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import socket as socketlib
+from collections.abc import Mapping
 from itertools import count
 
 from kourou.errors import ConfigError
@@ -53,6 +54,18 @@ def split_address(address: str) -> tuple[str, int]:
     if port > 65_535:
         raise ConfigError(f"{address!r}: port {port} is above 65535")
     return host, port
+
+
+def named_addresses(key: str, text: str) -> Mapping[str, str]:
+    """Read `name=host:port;name=host:port`. Raises ConfigError, which names the setting `key`."""
+    found: dict[str, str] = {}
+    for entry in text.split(";"):
+        name, equals, address = entry.strip().partition("=")
+        if not equals or not name.isidentifier() or name in found:
+            raise ConfigError(f"{key}: {entry!r} is refused", hint="name=host:port")
+        split_address(address)
+        found[name] = address
+    return found
 
 
 def join_address(host: str, port: int | str) -> str:

@@ -89,6 +89,12 @@ class FilterServerSettings(RemotingKeys):
         "unsafeNoSandbox",
         "Run filters without a sandbox: for development, on loopback only",
     )
+    filter_upload: bool = setting(
+        False,
+        "filterUploadEnable",
+        "Take filters, for uploads and dry runs, also from clients on other machines that have no "
+        "CURVE key",
+    )
     workers_max: int = setting(
         _workers_max,
         "filterWorkersMax",
@@ -308,6 +314,7 @@ class FilterServerSettings(RemotingKeys):
             failure_window_ms=self.failure_window_ms,
             register_ms=self.register_period_ms,
             trial_ms_max=self.trial_ms,
+            filters_of_all=self.filter_upload,
         )
 
     @property

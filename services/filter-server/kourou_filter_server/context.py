@@ -33,7 +33,8 @@ class ServerPolicy:
     of a request's deadline are reserved for the transfer of the reply; `filter_wait_ms` is how long
     a pull waits for its filter beyond the long-poll time. `ahead_messages` and `ahead_bytes` limit
     one prefetch request to the broker, `ahead_kept_bytes` the total of prefetched records that wait
-    for pulls.
+    for pulls. `filters_of_all`: uploads and dry runs are not only for clients on this machine and
+    for those with a CURVE key.
     """
 
     workers_max: int = 4
@@ -56,6 +57,7 @@ class ServerPolicy:
     register_ms: int = 10_000
     trials_max: int = 2
     trial_ms_max: int = 10_000
+    filters_of_all: bool = False
 
 
 # -- the context ----------------------------------------------------------------------------------

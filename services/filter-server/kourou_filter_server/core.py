@@ -16,7 +16,9 @@ State: soft, all of it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
 
+from kourou.access.model import plain_address
 from kourou.errors import Code
 from kourou.model.filter import FilterKey
 from kourou.protocol.bodies.filter_bodies import FilterFigures, encode_filter_statistics
@@ -28,7 +30,7 @@ from kourou.protocol.messages.filter_server import (
 )
 from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.request import Request
-from kourou.runtime.core import Disconnected, Received, Reply, Tick
+from kourou.runtime.core import Disconnected, Peer, Received, Reply, Tick
 from kourou_filter_server.catalogue import Catalogue, ClientUploads, ServerRegistration
 from kourou_filter_server.context import CoreContext, FilterStatistics, ServerPolicy
 from kourou_filter_server.discipline import Discipline
@@ -56,12 +58,18 @@ _HANDLED = (
     NotifyFiltersChanged,
 )
 
+NO_FILTERS = (
+    "this filter server takes filters from clients on its machine, and from those with a CURVE "
+    "key; upload it to the broker, or set filterUploadEnable=true"
+)
+
 
 class FilterCore:
     """The decisions of a filter server. `listeners`: `carrier:listener` -> consumers' address."""
 
     def __init__(self, policy: ServerPolicy, address: str, listeners: Mapping[str, str]) -> None:
         self._context = context = CoreContext()
+        self._filters_of_all = policy.filters_of_all
         self._leaving = False
         self.statistics = statistics = FilterStatistics()
         self.catalogue = catalogue = Catalogue(context, self._filters_changed)
@@ -126,6 +134,10 @@ class FilterCore:
             self._context.do(Reply(received.to, Code.SERVICE_NOT_AVAILABLE, LEAVING))
             return
         match received.request:
+            case TryFilter() | RegisterMessageFilterClass() if not self._may_bring_filters(
+                received.to.peer
+            ):
+                self._context.do(Reply(received.to, Code.NO_PERMISSION, NO_FILTERS))
             case PullMessage() as request:
                 self.pulls.arrived(received, request)
             case TryFilter() as request:
@@ -137,6 +149,15 @@ class FilterCore:
                 self._context.do(Reply(received.to, body=(body,)))
             case NotifyFiltersChanged() as request:  # comes over the broker connection, too
                 self.catalogue.version_reported(request.filters_version)
+
+    def _may_bring_filters(self, peer: Peer) -> bool:
+        """Whether a peer is on this machine, or has proved a CURVE key, or all peers may."""
+        if self._filters_of_all or peer.key:
+            return True
+        try:
+            return ip_address(plain_address(peer.address[0])).is_loopback
+        except ValueError:
+            return False
 
     def _tick(self) -> None:
         self.registration.tick()

@@ -9,12 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
+from kourou.broker.storage.audit_log import AuditLog
 from kourou.clock import Clock, SystemClock
-from kourou.errors import Code, KourouError
+from kourou.engine.admin.request_gate import PublishedGate, decision_counts
+from kourou.engine.effects import AccessRefused
+from kourou.errors import KourouError
 from kourou.events.stream import WrittenMeanwhile
-from kourou.protocol.messages.namesrv import QueryDataVersion, RegisterBroker, UnregisterBroker
 from kourou.protocol.request import Answerer
-from kourou.runtime.core import Disconnected, Received, Reply, Tick
+from kourou.runtime.core import Disconnected, Reply, Tick
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
@@ -34,9 +36,6 @@ from kourou_namesrv.key_values import KeyValueStore
 _log = logging.getLogger("kourou.namesrv")
 
 TICK_MS = 1_000
-NOT_A_MEMBER = "only the keys of curveMembers may register brokers"
-REGISTRATIONS = (RegisterBroker, UnregisterBroker, QueryDataVersion)
-"""Requests that only a broker sends, about itself."""
 
 
 class NamesrvService:
@@ -50,9 +49,10 @@ class NamesrvService:
         self._text = render(settings, explained=False)
         self._kv = KeyValueStore(settings.kv_config_path, settings.event_store_url, self._clock)
         self._writer = ThreadPoolExecutor(1, "kourou-kv")  # one thread keeps their order
-        self._registering = settings.registering_keys
+        self._gate = PublishedGate(settings.registering_keys, settings.secret_keys)
+        self._audit = AuditLog(settings.kv_config_path.parent / "audit")
         callbacks = TransportCallbacks(
-            self._arrived,
+            lambda received: self._loop.offer_all(received),
             lambda peer: self._loop.post(Disconnected(peer)),
         )
         insecure = settings.insecure_network
@@ -88,10 +88,11 @@ class NamesrvService:
         if self._admin is not None:
             self._listening["admin"] = f"http://{self._admin.address}"
         registry = SettingsRegistry.of(self._settings)
-        self._core = NamesrvCore(self._settings, self._kv.load(), registry, self._text)
+        self._core = NamesrvCore(self._settings, self._kv.load(), registry, self._text, self._gate)
+        audited = self._audit.record
         self._loop = SingleWriterLoop(
             self._core,
-            {Reply: self._protocols.reply, RecordKeyValues: self._record},
+            {Reply: self._protocols.reply, RecordKeyValues: self._record, AccessRefused: audited},
             self._clock,
             on_failure=fail,
             refuse=self._protocols.refuse,
@@ -114,20 +115,9 @@ class NamesrvService:
         if self._admin is not None:
             await self._admin.stop()
         self._kv.close()
+        self._audit.close()
         self._writer.shutdown()
         self._protocols.close()
-
-    def _arrived(self, received: list[Received]) -> None:
-        """Hand requests to the loop, except registrations from keys that must not register."""
-        for one in (refused := [one for one in received if self._is_forged(one)]):
-            _log.warning("%s must not register a broker: %s", one.to.peer, one.request)
-            self._protocols.reply(Reply(one.to, Code.NO_PERMISSION, NOT_A_MEMBER))
-        self._loop.offer_all([one for one in received if one not in refused])
-
-    def _is_forged(self, received: Received) -> bool:
-        if self._registering is None or not isinstance(received.request, REGISTRATIONS):
-            return False
-        return not self._registering.allows(received.to.peer.key)
 
     def _record(self, effect: RecordKeyValues) -> None:
         self._writer.submit(self._record_in_thread, effect)
@@ -166,11 +156,13 @@ class NamesrvService:
         base, routes = {"node_type": "nameserver"}, self._core.routes
         brokers = [({**base, "cluster": name}, count) for name, count in routes.counts().items()]
         expired = [(base, self._core.expired)]
+        decided = decision_counts(base, self._gate)
         return expose(
             [
                 Family.gauge("kourou_namesrv_brokers", samples=brokers),
                 Family.gauge("kourou_namesrv_topics", samples=[(base, len(routes.topics()))]),
                 Family.counter("kourou_namesrv_expired_brokers_total", samples=expired),
+                Family.counter("kourou_access_decisions_total", samples=decided),
                 *self._protocols.families(base),
             ]
         )

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kourou.errors import ConfigError
-from kourou.service.process_keys import RemotingKeys
+from kourou.service.process_keys import AccessKeys
 from kourou.settings.declaration import SAME, setting
-from kourou.transport.addresses import split_address
+from kourou.transport.addresses import named_addresses
 
 ZMQ_PORT_SHIFT = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamesrvSettings(RemotingKeys):
+class NamesrvSettings(AccessKeys):
     """All keys of `namesrv.conf`."""
 
     listen_port: int = setting(
@@ -96,7 +96,7 @@ class NamesrvSettings(RemotingKeys):
                 raise ConfigError(f"listenPort={self.listen_port} is too high; give zmqPort")
             v6 = ":" in self.bind_address
             return {"internal": f"{f'[{self.bind_address}]' if v6 else self.bind_address}:{port}"}
-        return _named("zmqListeners", self.zmq_listeners)
+        return named_addresses("zmqListeners", self.zmq_listeners)
 
     @property
     def tcp_listeners(self) -> Mapping[str, str]:
@@ -105,7 +105,7 @@ class NamesrvSettings(RemotingKeys):
             return {}
         if not self.tcp_named_listeners:
             return {"internal": self.tcp_address(self.listen_port)}
-        return _named("tcpListeners", self.tcp_named_listeners)
+        return named_addresses("tcpListeners", self.tcp_named_listeners)
 
     @property
     def admin_port(self) -> int:
@@ -113,14 +113,3 @@ class NamesrvSettings(RemotingKeys):
         if self.admin_port_wanted is not None:
             return self.admin_port_wanted
         return 18_080 if self.listen_port else 0
-
-
-def _named(key: str, text: str) -> Mapping[str, str]:
-    found: dict[str, str] = {}
-    for entry in text.split(";"):
-        name, equals, address = entry.strip().partition("=")
-        if not equals or not name.isidentifier() or name in found:
-            raise ConfigError(f"{key}: {entry!r} is refused", hint="name=host:port")
-        split_address(address)
-        found[name] = address
-    return found

@@ -30,6 +30,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kourou.engine.admin.request_gate import PublishedGate
+from kourou.engine.effects import AccessRefused
 from kourou.errors import BadRequest, Code, KourouError, Throttled, TopicNotFound
 from kourou.model.limits import BROKER_NAME_LENGTH_MAX, BROKERS_MAX
 from kourou.model.topic import (
@@ -340,13 +342,16 @@ STRICT_ROUTES_SINCE = 401
 """RocketMQ's name server quotes broker IDs in routes from this version (4.9.4) on."""
 
 Input = Received | Disconnected | Tick | KeyValuesWritten
-Effect = Reply | RecordKeyValues
+Effect = Reply | RecordKeyValues | AccessRefused
 Answer = tuple[Response | None, bytes]
 _NOTHING: Answer = (None, b"")
 
 
 class NamesrvCore:
-    """The decisions of one name server; `settings_text` is the reply to GET_NAMESRV_CONFIG."""
+    """The decisions of one name server; `settings_text` is the reply to GET_NAMESRV_CONFIG.
+
+    `gate` decides who may do what; None: everybody may do everything.
+    """
 
     def __init__(
         self,
@@ -354,8 +359,10 @@ class NamesrvCore:
         key_values: KeyValues,
         registry: SettingsRegistry,
         settings_text: str,
+        gate: PublishedGate | None = None,
     ) -> None:
         self.routes = routes = BrokerTable()
+        self._gate = gate or PublishedGate(None)
         self._changes = KeyValueHandler(key_values)
         self._promotions: dict[str, int] = {}
         self.expired = 0
@@ -364,6 +371,10 @@ class NamesrvCore:
         self._now_ms = 0
         self._scanned_ms = 0
         self._effects: list[Effect] = []
+
+        def listed(topics: list[str]) -> Answer:
+            return _topics(self._gate.seen(topics))
+
         self._handlers: dict[type[Any], Callable[[Received, Any], Answer]] = {
             ask.RegisterBroker: self._register,
             ask.UnregisterBroker: self._unregister,
@@ -377,18 +388,17 @@ class NamesrvCore:
             ask.GetKvListByNamespace: self._list_key_values,
             ask.GetNamesrvConfig: lambda *_: (None, settings_text.encode()),
             ask.UpdateNamesrvConfig: self._update_settings,
-            ask.GetAllTopicListFromNamesrv: lambda *_: _topics(routes.topics()),
-            ask.GetTopicsByCluster: lambda _, it: _topics(routes.topics_of_cluster(it.cluster)),
+            ask.GetAllTopicListFromNamesrv: lambda *_: listed(routes.topics()),
+            ask.GetTopicsByCluster: lambda _, it: listed(routes.topics_of_cluster(it.cluster)),
             ask.GetSystemTopicListFromNamesrv: lambda by, _: _topics(
                 *routes.system_topics(by.to.peer)
             ),
-            ask.GetUnitTopicList: lambda *_: _topics(routes.topics_flagged(UNIT)),
-            ask.GetHasUnitSubTopicList: lambda *_: _topics(
-                routes.topics_flagged(UNIT_SUBSCRIPTION)
-            ),
-            ask.GetHasUnitSubUnunitTopicList: lambda *_: _topics(
+            ask.GetUnitTopicList: lambda *_: listed(routes.topics_flagged(UNIT)),
+            ask.GetHasUnitSubTopicList: lambda *_: listed(routes.topics_flagged(UNIT_SUBSCRIPTION)),
+            ask.GetHasUnitSubUnunitTopicList: lambda *_: listed(
                 routes.topics_flagged(UNIT_SUBSCRIPTION, UNIT)
             ),
+            ask.PutUsers: self._put_users,
         }
 
     @property
@@ -402,6 +412,8 @@ class NamesrvCore:
         self._effects = []
         for item in inputs:
             match item:
+                case Received() if not self._gate.allows(item, self._effects):
+                    pass
                 case Received(request=ask.PutKvConfig() | ask.DeleteKvConfig()):
                     self._effects += self._changes.change(item)
                 case Received():
@@ -466,8 +478,9 @@ class NamesrvCore:
             self._effects += self._changes.keep(registrations.NAMESPACE, key, news, reason)
         order = self.key_values.table.get(ORDER_TOPIC_CONFIG)
         outdo = registrations.to_outdo(self.key_values, identity, self._promotions)
+        mark = self._gate.mark_of(received.to.peer, identity.cluster, identity.name)
         header = ask.RegisterBrokerResponse(
-            ha_server_addr=ha_address or None, master_addr=leader or None, epoch=outdo
+            ha_server_addr=ha_address or None, master_addr=leader or None, epoch=outdo, users=mark
         )
         return header, encode_kv_table(order) if order else b""
 
@@ -475,6 +488,10 @@ class NamesrvCore:
         identity = _identity(it)
         gone = self.routes.unregister(identity, received.to.peer)
         _log.info("%s %s", _named(identity), "left" if gone else "left late: it is replaced")
+        return _NOTHING
+
+    def _put_users(self, received: Received, it: ask.PutUsers) -> Answer:
+        self._gate.publish(it, _body(received))
         return _NOTHING
 
     def _query_data_version(self, received: Received, it: ask.QueryDataVersion) -> Answer:
@@ -485,12 +502,12 @@ class NamesrvCore:
 
     def _wipe(self, received: Received, it: ask.WipeWritePermOfBroker) -> Answer:
         count = self.routes.set_wiped(it.broker_name, True)
-        _log.warning("%s wiped the write permission of %s", received.to.peer, it.broker_name)
+        _log.warning("%s wiped the write permission of %s", received.actor, it.broker_name)
         return ask.WipeWritePermOfBrokerResponse(wipe_topic_count=count), b""
 
     def _unwipe(self, received: Received, it: ask.AddWritePermOfBroker) -> Answer:
         count = self.routes.set_wiped(it.broker_name, False)
-        _log.warning("%s gave %s its write permission back", received.to.peer, it.broker_name)
+        _log.warning("%s gave %s its write permission back", received.actor, it.broker_name)
         return ask.AddWritePermOfBrokerResponse(add_topic_count=count), b""
 
     def _route(self, received: Received, it: ask.GetRouteInfoByTopic) -> Answer:
@@ -507,7 +524,7 @@ class NamesrvCore:
 
     def _delete_topic(self, received: Received, it: ask.DeleteTopicInNamesrv) -> Answer:
         self.routes.delete_topic(it.topic, it.cluster_name)
-        _log.warning("%s deleted the route of topic %s", received.to.peer, it.topic)
+        _log.warning("%s deleted the route of topic %s", received.actor, it.topic)
         return _NOTHING
 
     def _get_key_value(self, _received: Received, it: ask.GetKvConfig) -> Answer:

@@ -121,4 +121,4 @@ def _cause(asked: Asked) -> Cause:
     if isinstance(asked, Own):
         return Cause("name server", asked.reason)
     trace_id = asked.trace[:16].hex() if any(asked.trace) else ""
-    return Cause(str(asked.to.peer), trace_id=trace_id)
+    return Cause(asked.actor, trace_id=trace_id)

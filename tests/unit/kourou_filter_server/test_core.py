@@ -7,13 +7,20 @@ import pytest
 
 from kourou.errors import Code
 from kourou.protocol.bodies.filter_bodies import decode_filter_statistics
-from kourou.protocol.messages.filter_server import GetFilterStatistics, NotifyFiltersChanged
+from kourou.protocol.messages.filter_server import (
+    GetFilterStatistics,
+    NotifyFiltersChanged,
+    RegisterMessageFilterClass,
+    TryFilter,
+)
+from kourou.protocol.record.layout import masked_crc
 from kourou.protocol.request import Answerer, RequestSpec
 from kourou.protocol.table import REQUESTS
-from kourou.runtime.core import Reply, Tick
+from kourou.runtime.core import Peer, Reply, Tick
+from kourou_filter_server.context import ServerPolicy
 from kourou_filter_server.core import FilterCore
 from kourou_filter_server.interface import AskBroker, EvaluateBatch
-from kourou_rigs.filter_bench import GROUP, NAME, WALL_MS, Bench, record
+from kourou_rigs.filter_bench import GROUP, NAME, TOPIC, WALL_MS, Bench, record
 from kourou_rigs.hostile import hostile_body, hostile_request
 
 
@@ -35,6 +42,39 @@ def test_figures_of_all_or_of_one(bench: Bench) -> None:
     assert (figures.seen, figures.passed, figures.batches, figures.starts) == (1, 1, 1, 1)
     assert figures.bytes_in == figures.bytes_out == len(record(0))
     assert figures.running
+
+
+HERE, THERE = ("127.0.0.1", 1), ("192.0.2.7", 1)
+
+
+@pytest.mark.parametrize(
+    ("peer", "of_all", "taken"),
+    [
+        (Peer(1, "tcp", HERE), False, True),
+        (Peer(1, "tcp", ("::ffff:127.0.0.1", 1)), False, True),
+        (Peer(1, "tcp", THERE), False, False),
+        (Peer(1, "tcp", ("", 1)), False, False),
+        (Peer(1, "zmq", THERE), False, False),
+        (Peer(1, "zmq", THERE, key="k" * 40), False, True),
+        (Peer(1, "tcp", THERE), True, True),
+    ],
+)
+def test_filters_come_from_this_machine_or_with_a_key(
+    benches: Callable[..., Bench], peer: Peer, of_all: bool, taken: bool
+) -> None:
+    bench = benches(ServerPolicy(workers_max=2, filters_of_all=of_all))
+    bench.peer = peer
+    source = b"def match(message, context):\n    return True\n"
+    upload = RegisterMessageFilterClass(
+        consumer_group=GROUP, topic=TOPIC, class_name=NAME, class_crc=masked_crc(source)
+    )
+    trial = TryFilter(consumer_group=GROUP, name=NAME, topic=TOPIC, count=1)
+    for request in (upload, trial):
+        bench.turn(bench.received(request, source))
+        assert bool(bench.all(AskBroker)) is taken
+        refused = [one for one in bench.all(Reply) if one.code == Code.NO_PERMISSION]
+        assert len(refused) == (not taken)
+        assert all("filterUploadEnable=true" in one.remark for one in refused)
 
 
 @pytest.mark.fault

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from kourou.engine.admin.access_table import AccessAggregate, encode_access
+from kourou.engine.admin.request_gate import PublishedGate
 from kourou.errors import Code, MetadataUnavailable
 from kourou.events.control_events import KeyValueDeleted, KeyValuePut, Recorded
 from kourou.model.names import check_topic
@@ -31,6 +33,7 @@ from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.core import NamesrvCore
 from kourou_namesrv.key_value_handler import KeyValuesWritten, RecordKeyValues
 from kourou_namesrv.key_values import KeyValues
+from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, curve_key, secret_box
 from kourou_rigs.hostile import hostile_body, hostile_request
 
 
@@ -313,6 +316,91 @@ def test_order_settings_go_to_brokers_and_on_request_into_routes() -> None:
         assert decode_kv_table(reply.body[0]) == {"T": "broker-a:4"}
         route = decode_topic_route(bench.ask(ask.GetRouteInfoByTopic(topic="T")).body[0])
         assert route.order_topic_conf == ("broker-a:4" if wished else None)
+
+
+# -- users -----------------------------------------------------------------------------------------
+
+
+class Members:
+    """The keys of brokers."""
+
+    def allows(self, key: str, /) -> bool:
+        return key == curve_key("member")
+
+
+class Secured:
+    """A core that has the users of a broker, and the broker."""
+
+    def __init__(self) -> None:
+        self.bench = Bench()
+        gate = PublishedGate(Members(), secret_box())
+        registry = SettingsRegistry.of(self.bench.settings)
+        self.bench.core = NamesrvCore(self.bench.settings, KeyValues(), registry, "", gate)
+        self.broker = SecuredBroker()
+        self.root = self.broker.administrator()
+        self.member = Sender(key=curve_key("member"))
+
+    def give(self, sender: Sender, request: Request, *body: bytes) -> list[Any]:
+        return list(self.bench.handle(self.broker.received(sender, request, *body)))
+
+    def ask(self, sender: Sender, request: Request, *body: bytes) -> Reply:
+        [reply] = [one for one in self.give(sender, request, *body) if isinstance(one, Reply)]
+        return reply
+
+    def registered(self) -> ask.RegisterBrokerResponse:
+        request = ask.RegisterBroker(
+            cluster_name="C", broker_name="broker-a", broker_addr="a:1", broker_id=0
+        )
+        topics = (TopicConfig("orders-a"), TopicConfig("bills"))
+        body = encode_registration(BrokerRegistration(topics, DataVersion(1, 1)))
+        reply = self.ask(self.member, request, body)
+        assert reply.code == Code.SUCCESS
+        assert isinstance(reply.header, ask.RegisterBrokerResponse)
+        return reply.header
+
+    def publish(self) -> None:
+        request = ask.PutUsers(cluster_name="C", broker_name="broker-a")
+        body = encode_access(self.broker.access)
+        assert self.ask(self.member, request, body).code == Code.SUCCESS
+
+
+def test_a_broker_hears_which_of_its_users_are_known() -> None:
+    secured = Secured()
+    assert secured.registered().users == ""
+    secured.publish()
+    assert secured.registered().users == secured.broker.access.mark
+
+
+def test_without_keys_of_brokers_no_users_are_taken(bench: Bench) -> None:
+    assert bench.register().header == ask.RegisterBrokerResponse()
+    request = ask.PutUsers(cluster_name="C", broker_name="broker-a")
+    assert bench.ask(request, encode_access(AccessAggregate())).code == Code.NO_PERMISSION
+
+
+def test_users_change_what_they_have_a_right_to() -> None:
+    secured = Secured()
+    writer = secured.broker.create(secured.root, "till", "writer:orders-")
+    secured.registered()
+    secured.publish()
+    topics = secured.ask(writer, ask.GetAllTopicListFromNamesrv())
+    assert decode_topic_list(topics.body[0])[0] == ["orders-a"]
+    delete = ask.DeleteTopicInNamesrv(topic="bills")
+    assert secured.ask(writer, delete).code == Code.NO_PERMISSION
+    assert secured.bench.core.routes.topics() == ["orders-a", "bills"]
+    assert secured.ask(secured.root, delete).code == Code.SUCCESS
+    assert secured.bench.core.routes.topics() == ["orders-a"]
+
+
+def test_the_history_has_the_user_who_set_a_value() -> None:
+    secured = Secured()
+    secured.publish()
+    request = ask.PutKvConfig(namespace="N", key="a", value="1")
+    [effect] = secured.give(secured.root, request)
+    assert effect.cause.actor == "User:root"
+    refused, _ = secured.give(ANYBODY, request)
+    assert (refused.user, refused.request) == ("anonymous", "PutKvConfig")
+    [reply] = secured.bench.handle(recorded(effect))
+    assert reply.code == Code.SUCCESS
 
 
 # -- settings --------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import ConfigError
-from kourou.service.process_keys import RemotingKeys
+from kourou.service.process_keys import AccessKeys, RemotingKeys
+from kourou.service.secret_keys import new_key_line
 from kourou.settings.sources import load_settings
 from kourou.transport.curve_keys import make_pair, read_pair
 from kourou.transport.tls import ClientAuth
@@ -138,3 +139,16 @@ def test_the_network_may_reach_enforced_tls_alone(tmp_path: Path) -> None:
         tls("permissive", tcpBindAddress="0.0.0.0")
     with pytest.raises(ConfigError, match=r"bindAddress=.* is refused"):
         tls("enforcing", bindAddress="0.0.0.0")
+
+
+def test_the_keys_of_secrets_are_for_the_owner_only(tmp_path: Path) -> None:
+    assert AccessKeys().secret_keys is None
+    path = tmp_path / "access.keys"
+    path.touch(0o600)
+    path.write_text(new_key_line("one"))
+    keys = AccessKeys(access_key_file=path).secret_keys
+    assert keys is not None
+    assert keys.open("till", keys.seal("till", "a-secret-of-till")) == "a-secret-of-till"
+    path.chmod(0o644)
+    with pytest.raises(ConfigError, match="open to other users"):
+        AccessKeys(access_key_file=path).secret_keys  # noqa: B018 - raises

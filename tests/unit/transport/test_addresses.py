@@ -13,8 +13,21 @@ from kourou.transport.addresses import (
     is_loopback,
     join_address,
     listening_address,
+    named_addresses,
     split_address,
 )
+
+
+def test_named_addresses() -> None:
+    assert named_addresses("zmqListeners", "internal=*:1; host=h:2") == {
+        "internal": "*:1",
+        "host": "h:2",
+    }
+    for text in ("", "h:1", "a b=h:1", "a=h:1;a=h:2"):
+        with pytest.raises(ConfigError, match=r"zmqListeners: .* is refused"):
+            named_addresses("zmqListeners", text)
+    with pytest.raises(ConfigError, match="not an address"):
+        named_addresses("zmqListeners", "a=h")
 
 
 @pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:x", "host:-1", "h:65536", "h:²"])

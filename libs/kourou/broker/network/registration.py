@@ -21,11 +21,13 @@ from dataclasses import dataclass, field, replace
 
 from kourou.client.session.discovery import LIST_REFRESH_MS, zmq_endpoint
 from kourou.client.session.name_servers import NameServerList
+from kourou.engine.admin.access_table import AccessAggregate, encode_access
 from kourou.engine.control import ControlState
 from kourou.errors import Code, KourouError
-from kourou.model.topic import DataVersion, Permission, TopicConfig
+from kourou.model.topic import MASTER_ID, DataVersion, Permission, TopicConfig
 from kourou.protocol.bodies.registration_body import BrokerRegistration, encode_registration
 from kourou.protocol.messages.namesrv import (
+    PutUsers,
     RegisterBroker,
     RegisterBrokerResponse,
     UnregisterBroker,
@@ -62,6 +64,7 @@ class RegistrationIdentity:
 
 
 Topics = Callable[[], tuple[Sequence[TopicConfig], DataVersion]]
+Users = Callable[[], AccessAggregate]
 FilterListeners = Callable[[], Sequence[dict[str, str]]]
 """The listeners of each filter server: `transport:listener` -> `host:port`."""
 
@@ -115,7 +118,8 @@ class Registration:
     epoch of the log, `promotion` the epoch of its newest promotion. `fenced` receives a higher
     epoch: on a leader, the name server has refused it; on a follower, a promotion must exceed that
     epoch. `answered` receives each reply: on a follower, it contains the leader's address. While
-    `hurry` returns true, registration repeats every second.
+    `hurry` returns true, registration repeats every second. `users` returns the users to send to
+    name servers that take them.
     """
 
     def __init__(
@@ -128,6 +132,7 @@ class Registration:
         timeout_ms: int,
         completed: Callable[[int], None] = lambda number: None,
         filter_listeners: FilterListeners = tuple,
+        users: Users = AccessAggregate,
         epoch: Callable[[], int | None] = lambda: None,
         promotion: Callable[[], int | None] = lambda: None,
         fenced: Callable[[int], None] = lambda epoch: None,
@@ -145,6 +150,7 @@ class Registration:
         self._topics = topics
         self._curve = curve
         self._filter_listeners = filter_listeners
+        self._users = users
         self._period_s = period_ms / 1_000
         self._timeout_ms = timeout_ms
         self._servers: dict[str, _NameServer] = {}
@@ -265,6 +271,8 @@ class Registration:
             return False
         done = reply.code == Code.SUCCESS
         if done:
+            if isinstance(reply.header, RegisterBrokerResponse):
+                await self._send_users(server, reply.header.users)
             server.received = number
         self._note(server, done=done, why=reply.remark)
         if not isinstance(reply.header, RegisterBrokerResponse):
@@ -276,6 +284,28 @@ class Registration:
         self._fenced(reply.header.epoch)  # before the broker is reported as ready
         self._decided.set()
         return True  # an immediate retry would change nothing
+
+    async def _send_users(self, server: _NameServer, known: str | None) -> None:
+        """Send the users to a name server that has others; `known` is the mark of those it has.
+
+        A follower may lack the newest changes, so it sends its users only if there are none there.
+        A failure is repeated with the next registration.
+        """
+        me, users = self._identity, self._users()
+        if known is None or known == users.mark:
+            return
+        if me.broker_id != MASTER_ID and (known or not users.users):
+            return
+        request = PutUsers(cluster_name=me.cluster_name, broker_name=me.broker_name)
+        try:
+            reply = await server.connection.request(
+                request, body=(encode_access(users),), timeout_ms=self._timeout_ms
+            )
+        except KourouError as error:
+            _log.warning("name server %s has former users: %s", server.address, error)
+            return
+        if reply.code != Code.SUCCESS:
+            _log.warning("name server %s refused the users: %s", server.address, reply.remark)
 
     def _note(self, server: _NameServer, *, done: bool, why: str) -> None:
         if done and not server.registered:

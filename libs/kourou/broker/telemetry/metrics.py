@@ -15,6 +15,7 @@ from msgspec import to_builtins
 from kourou.broker.telemetry.measurements import PROTOCOLS, PULLS, SENDS, Measurements
 from kourou.clock import Clock
 from kourou.engine.admin.quota_gate import QuotaOutcome
+from kourou.engine.admin.request_gate import decision_counts
 from kourou.engine.delays.delivery import DELAY_GROUP, LATENESS_BOUNDS_MS
 from kourou.engine.groups.membership import GroupClient, GroupMembership
 from kourou.engine.parts import BrokerParts
@@ -105,11 +106,7 @@ def _traffic(base: Base, parts: BrokerParts) -> Iterator[Family]:
         for code, count in traffic.refused.items()
     ]
     yield Family.counter("kourou_requests_refused_total", "", refused)
-    gate = parts.access_gate
-    decided = [
-        ({"decision": "allowed", **base}, gate.allowed),
-        ({"decision": "refused", **base}, gate.refused),
-    ]
+    decided = decision_counts(base, parts.access_gate)
     yield Family.counter("kourou_access_decisions_total", "", decided)
     quotas = parts.quota_gate
     slowed = [

@@ -11,6 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -37,7 +38,8 @@ from kourou.events.control_events import (
     UserPut,
     UserSecretSet,
 )
-from kourou.model.limits import POLICIES_MAX, USERS_MAX
+from kourou.model.limits import POLICIES_MAX, USERS_BODY_BYTES_MAX, USERS_MAX
+from kourou.protocol.wire.json_bodies import Buffer, decoded, malformed
 
 
 @dataclass(slots=True)
@@ -75,6 +77,11 @@ class AccessAggregate:
         if self._keys is None:
             self._keys = {key: one.name for one in self.users.values() for key in one.curve_keys}
         return self._keys
+
+    @property
+    def mark(self) -> str:
+        """A text that differs whenever the table of a broker does."""
+        return f"{self.changed_ms}-{self.version}"
 
     def can_prove(self, name: str) -> bool:
         """Return whether a user has a secret or a key to prove who it is."""
@@ -249,3 +256,32 @@ def access_of(found: AccessTaken) -> AccessAggregate:
         found.version,
         found.changed_ms,
     )
+
+
+# -- body of PUT_USERS ----------------------------------------------------------------------------
+
+_WHAT = "table of users"
+_encode = msgspec.json.Encoder().encode
+_decoder = msgspec.json.Decoder(AccessTaken)
+
+
+def encode_access(access: AccessAggregate) -> bytes:
+    """Return the table as a broker sends it to name servers: compressed JSON."""
+    return zlib.compress(_encode(taken(access)), 1)
+
+
+def decode_access(body: Buffer) -> AccessAggregate:
+    """Return the table from a result of `encode_access`. Raises DecodeError or BadRequest."""
+    inflater = zlib.decompressobj()
+    try:
+        plain = inflater.decompress(body, USERS_BODY_BYTES_MAX)
+    except zlib.error as error:
+        raise malformed(_WHAT, error) from error
+    if not inflater.eof:
+        raise malformed(_WHAT, f"it is cut short, or longer than {USERS_BODY_BYTES_MAX} bytes")
+    found = access_of(decoded(plain, _decoder, _WHAT))
+    for user in found.users.values():
+        check_user(user)
+    for policy in found.policies.values():
+        check_policy(policy)
+    return found

@@ -23,6 +23,7 @@ from kourou.engine.sends.appends import Appends
 from kourou.engine.sends.confirmations import Confirmations
 from kourou.errors import Code, KourouError
 from kourou.events.control_events import (
+    AccessEventBase,
     Cause,
     EpochOpened,
     Event,
@@ -154,7 +155,7 @@ def entailed_by(event: Event, control: ControlState) -> list[Effect]:
     entailed: list[Effect] = [ConfigChanged(table) for table in _TABLES.get(type(event), ())]
     if isinstance(event, TopicDeleted):
         entailed.append(DropTopic(event.before.name))
-    if isinstance(event, TopicPut | TopicDeleted):
+    if isinstance(event, TopicPut | TopicDeleted | AccessEventBase):
         entailed.append(Announce())
     if isinstance(event, FilterEventBase):
         entailed.append(ConfigChanged("filters"))

@@ -71,11 +71,14 @@ class RegisterBrokerResponse(Response, kw_only=True, frozen=True):
 
     Kourou's own: a leader is refused (14) with the `epoch` of another broker that leads its log; a
     follower gets the epoch of the newest promotion of its log, which its own promotion must exceed.
+    `users` is the mark of the users that were received from this broker, "" if none were; absent if
+    the name server takes none from it.
     """
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
     epoch: Epoch | None = None
+    users: str | None = None
 
 
 class UnregisterBroker(Request, kw_only=True, frozen=True):
@@ -209,3 +212,14 @@ class QueryDataVersionResponse(Response, kw_only=True, frozen=True):
     """True: register again with all topics."""
 
     changed: bool
+
+
+class PutUsers(Request, kw_only=True, frozen=True):
+    """PUT_USERS (30067, Kourou's own): a broker's users, policies and encrypted secrets.
+
+    The body has all of them, compressed; they replace those received from that broker before.
+    """
+
+    code: ClassVar[int] = 30067
+    cluster_name: str
+    broker_name: str

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kourou.access.model import User
 from kourou.broker.network import registration
 from kourou.broker.network.registration import (
     Registration,
@@ -15,12 +16,15 @@ from kourou.broker.network.registration import (
     registered_topics,
     tcp_addresses,
 )
+from kourou.engine.admin.access_table import AccessAggregate, decode_access
+from kourou.engine.admin.access_table import evolve as evolve_access
 from kourou.engine.control import ControlState
 from kourou.errors import Code, Unavailable
-from kourou.events.control_events import Recorded, SettingChanged, TopicPut
+from kourou.events.control_events import Recorded, SettingChanged, TopicPut, UserPut
 from kourou.model.topic import DataVersion, Permission, TopicConfig
 from kourou.protocol.bodies.registration_body import decode_registration
 from kourou.protocol.messages.namesrv import (
+    PutUsers,
     RegisterBroker,
     RegisterBrokerResponse,
     UnregisterBroker,
@@ -315,6 +319,77 @@ async def test_filter_servers_are_registered_as_they_are_at_the_time(make) -> No
 def test_rocketmq_hears_of_those_that_its_clients_can_dial() -> None:
     one = {"zmq:internal": "f:1", "tcp:internal": "f:2", "tcp:host": "h:2"}
     assert tcp_addresses([one, {"zmq:internal": "f:3"}]) == ("f:2",)
+
+
+# -- users -----------------------------------------------------------------------------------------
+
+
+def users_of(*names: str) -> AccessAggregate:
+    found = AccessAggregate()
+    for name in names:
+        evolve_access(found, UserPut(User(name=name)), 5)
+    return found
+
+
+async def test_a_name_server_that_has_other_users_gets_ours(make) -> None:
+    users = users_of("till")
+    known: asyncio.Queue[int] = asyncio.Queue()
+    one = make("a", users=lambda: users, completed=known.put_nowait)
+    server = NameServer.servers["a"]
+    server.header = RegisterBrokerResponse(users="")
+    one.register_now(1)
+    assert await known.get() == 1
+    assert server.heard[1] == PutUsers(cluster_name="c", broker_name="b")
+    assert decode_access(server.bodies[1]) == users, "before anybody hears that it is complete"
+    server.header = RegisterBrokerResponse(users=users.mark)
+    one.register_now(2)
+    assert await known.get() == 2
+    server.header = None  # RocketMQ's
+    one.register_now(3)
+    assert await known.get() == 3
+    assert [type(each) for each in server.heard[2:]] == [RegisterBroker, RegisterBroker]
+    evolve_access(users, UserPut(User(name="ann")), 6)
+    server.header = RegisterBrokerResponse(users="5-1")
+    one.register_now(4)
+    assert await known.get() == 4
+    assert decode_access(server.bodies[-1]) == users
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "sent"), [("", ("till",), 1), ("", (), 0), ("5-1", ("till", "ann"), 0)]
+)
+async def test_a_follower_sends_users_where_there_are_none(
+    make, there: str, here: tuple[str, ...], sent: int
+) -> None:
+    known: asyncio.Queue[int] = asyncio.Queue()
+    one = make("a", users=lambda: users_of(*here), completed=known.put_nowait)
+    one.become(replace(ME, broker_id=1))
+    server = NameServer.servers["a"]
+    server.header = RegisterBrokerResponse(users=there)
+    one.register_now(1)
+    assert await known.get() == 1
+    assert sum(isinstance(each, PutUsers) for each in server.heard) == sent
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("fails", ["refused", "silent"])
+async def test_a_broker_whose_users_do_not_arrive_is_registered(make, caplog, fails: str) -> None:
+    one = make("a", users=lambda: users_of("till"))
+    server = NameServer.servers["a"]
+    answer = server.request
+
+    async def request(request, **options):
+        if not isinstance(request, PutUsers):
+            return await answer(request, **options)
+        if fails == "silent":
+            raise Unavailable("nobody answers")
+        return WireReply(Code.SYSTEM_ERROR, "too many", None, [])
+
+    server.request = request
+    server.header = RegisterBrokerResponse(users="")
+    await one.first(60)
+    assert one.registered == {"a": True}
+    assert ("refused the users: too many" if fails == "refused" else "former users") in caplog.text
 
 
 # -- epochs ----------------------------------------------------------------------------------------

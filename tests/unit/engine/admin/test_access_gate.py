@@ -28,7 +28,7 @@ from kourou.protocol.messages.access import (
     SetAccessMode,
 )
 from kourou.protocol.messages.broker_admin import GetHistory, Undo, UpdateAndCreateTopic
-from kourou.protocol.messages.filter_server import PutFilter
+from kourou.protocol.messages.filter_server import PutFilter, RegisterFilterServer
 from kourou.protocol.messages.groups import (
     CheckClientConfig,
     HeartBeat,
@@ -841,3 +841,20 @@ def test_half_messages_are_shown_to_a_console_of_a_user_who_may_send(
     assert not parts.access_gate.may_know(members["till"], "orders", now)
     broker.allow(root, "till", "Topic:orders", "Pub")
     assert parts.access_gate.may_know(members["till"], "orders", now)
+
+
+@pytest.mark.parametrize(
+    ("node", "code"),
+    [
+        ("DefaultCluster/broker-a/fs-1", Code.SUCCESS),
+        ("DefaultCluster/broker-a2/fs-1", Code.NO_PERMISSION),
+        ("Other/broker-a/fs-1", Code.NO_PERMISSION),
+        ("fs-1", Code.NO_PERMISSION),
+    ],
+)
+def test_a_filter_server_is_a_node_of_its_broker(
+    broker: SecuredBroker, root: Sender, node: str, code: Code
+) -> None:
+    user = broker.create(root, "fs-1", kind="node", node=node)
+    request = RegisterFilterServer(filter_server_addr="127.0.0.1:1")
+    assert broker.ask(replace(user, secret=""), request).code == code

@@ -12,6 +12,7 @@ import pytest
 
 from kourou.access.model import AccessMode, Effect, UserKind
 from kourou.engine.admin.history import event_view
+from kourou.engine.inputs import RegistrationDone
 from kourou.errors import Code
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.bodies.access_bodies import (
@@ -97,6 +98,16 @@ def test_the_first_user_must_be_an_administrator(broker: SecuredBroker) -> None:
     reply = ask(broker, ANYBODY, AuthCreateUser(username="root"), password="a-secret", **SUPER)
     assert reply.code == Code.SUCCESS
     assert ask(broker, ANYBODY, AuthListUser()).code == Code.NO_PERMISSION
+
+
+def test_a_change_is_answered_when_name_servers_know_it() -> None:
+    broker = SecuredBroker(Engine(name_servers=False))
+    body = msgspec.json.encode({**SUPER, "curveKeys": [curve_key("root")]})
+    [reply] = broker.give(broker.received(ANYBODY, AuthCreateUser(username="root"), body))
+    assert reply is None
+    broker.engine.handle(RegistrationDone(1))
+    [reply] = broker.engine.replies.values()
+    assert reply.code == Code.SUCCESS
 
 
 def test_without_keys_for_secrets_a_user_needs_a_curve_key() -> None:

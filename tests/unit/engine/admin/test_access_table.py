@@ -24,7 +24,7 @@ from kourou.access.model import (
 from kourou.engine.admin import access_table as rules
 from kourou.engine.admin.access_table import AccessAggregate, access_of, taken
 from kourou.engine.control import ControlState, evolve
-from kourou.errors import BadRequest, Rejected
+from kourou.errors import BadRequest, DecodeError, Rejected
 from kourou.events.control_events import (
     AccessModeSet,
     Event,
@@ -106,6 +106,23 @@ def test_the_snapshot_has_everything(access: AccessAggregate) -> None:
     applied(access, rules.decide_mode(access, AccessMode.OBSERVE))
     raw = msgspec.json.encode(taken(access))
     assert access_of(msgspec.json.decode(raw, type=rules.AccessTaken)) == access
+
+
+def test_a_name_server_gets_everything_and_the_mark_of_it(access: AccessAggregate) -> None:
+    received = rules.decode_access(rules.encode_access(access))
+    assert received == access
+    assert received.mark == access.mark == "6-4"
+    assert rules.decode_access(rules.encode_access(AccessAggregate())).mark == "0-0"
+
+
+@pytest.mark.fault
+def test_a_table_that_grows_beyond_its_limit_is_refused(
+    access: AccessAggregate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = rules.encode_access(access)
+    monkeypatch.setattr(rules, "USERS_BODY_BYTES_MAX", 10)
+    with pytest.raises(DecodeError, match="longer than 10 bytes"):
+        rules.decode_access(body)
 
 
 def test_the_events_are_the_same_after_the_log(access: AccessAggregate) -> None:

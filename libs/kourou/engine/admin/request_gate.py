@@ -1,0 +1,580 @@
+"""Decides requests by a table of users: who sends a request, what it needs, and whether it may.
+
+RequestGate decides by one table; a broker's own is kourou.engine.admin.access_gate. PublishedGate
+decides for a name server, by the tables that brokers send it.
+
+State: soft: decrypted secrets and decisions of the current tables, counters of refusals.
+
+Invariants:
+- a request whose type declares no needs is refused
+- the user comes from this request's signature, or from the key of its connection, and is looked up
+  for every request: what is revoked is refused at once
+- a decision uses the values that the handler will use, parsed from the bytes that were signed
+- a list, and every total in its reply, has only what its handler gets from `sees`
+- a request on behalf of a user is decided by the rights of that user; only a console of the user
+  may send it, in every mode, and never about users
+- what is kept of a refused request is bounded: a name in it that is longer than any valid one is
+  refused without being remembered
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from kourou.access.authorizer import Authorizer, Decision
+from kourou.access.model import (
+    ANONYMOUS,
+    AccessMode,
+    Action,
+    AnyOf,
+    Need,
+    ResourceType,
+    UserKind,
+    UserRole,
+)
+from kourou.access.requirements import CallerKind, Facts, Requirement, need_of_topic
+from kourou.access.signature import ACCESS_KEY, verify
+from kourou.engine.admin.access_table import AccessAggregate, decode_access
+from kourou.engine.effects import AccessRefused
+from kourou.engine.ports import SecretBox
+from kourou.errors import BadRequest, Code, DecodeError, KourouError, NoPermission
+from kourou.model.limits import (
+    ACCESS_DECISIONS_MAX,
+    ACCESS_REFUSALS_MAX,
+    AGGREGATE_LENGTH_MAX,
+    AUDIT_TEXT_LENGTH_MAX,
+    USER_NAME_LENGTH_MAX,
+)
+from kourou.protocol.bodies.access_bodies import Refusal
+from kourou.protocol.messages import broker_admin, filter_server, groups, pulls, sends
+from kourou.protocol.messages.namesrv import PutUsers
+from kourou.protocol.request import Request
+from kourou.protocol.table import REQUESTS, not_supported
+from kourou.protocol.wire.remoting import VERSION_5_0_0
+from kourou.runtime.core import Buffer, Peer, Received, Reply
+
+_BY_POSITION = (
+    sends.ConsumerSendMsgBack,
+    pulls.ViewMessageById,
+    sends.EndTransaction,
+    sends.ResumeCheckHalfMessage,
+    groups.ConsumeMessageDirectly,
+)
+_CREATE_OR_UPDATE = (
+    broker_admin.UpdateAndCreateTopic,
+    groups.UpdateAndCreateSubscriptionGroup,
+    filter_server.PutFilter,
+    filter_server.RegisterMessageFilterClass,
+)
+_OF_BATCH = (
+    sends.GetBatchState,
+    sends.PrepareBatch,
+    sends.DecideBatch,
+    sends.ResolveBatch,
+    sends.AbortBatch,
+)
+_OTHERS = ("others", "", "others", "")
+
+
+def requirements_by_type() -> Mapping[type[Request], Requirement]:
+    """The needs of each request type; requests that share a type have the same needs."""
+    found: dict[type[Request], Requirement] = {}
+    for spec in REQUESTS.values():
+        known = found.setdefault(spec.header, spec.requirement)
+        assert known.text == spec.requirement.text, (
+            f"two different needs for {spec.header.__name__}"
+        )
+    return found
+
+
+_REQUIREMENTS = requirements_by_type()
+_EVERYTHING = Need(ResourceType.CLUSTER, "", (Action.GET,))
+_ANY_ACTION = tuple(Action)
+
+Sees = Callable[[ResourceType, str], bool]
+"""(TOPIC or GROUP, name) -> whether a list that goes to a user may have it."""
+
+
+def _everything(_kind: ResourceType, _name: str) -> bool:
+    return True
+
+
+class InvalidCredentials(Exception):
+    """The credentials of a request are not valid."""
+
+
+class _NotRepresented(Exception):
+    """A request names a user on whose behalf its sender may not send it."""
+
+
+class _NoFacts:
+    """Implements kourou.access.requirements.Facts where only a request's fields are known."""
+
+    def exists(self, kind: ResourceType, name: str) -> bool:
+        """False."""
+        return False
+
+    def began(self, query: str) -> bool | None:
+        """Not known."""
+        return None
+
+    def record_topic(self) -> str:
+        """Not known."""
+        return ""
+
+    def groups(self) -> Iterable[str]:
+        """None."""
+        return ()
+
+    def topics(self) -> Iterable[str]:
+        """None."""
+        return ()
+
+
+NO_FACTS = _NoFacts()
+
+
+class RequestGate:
+    """Decides by one table of users. `secrets` None: no signature is right."""
+
+    def __init__(self, access: AccessAggregate, secrets: SecretBox | None) -> None:
+        self._access = access
+        self._box = secrets
+        self._authorizer = Authorizer()
+        self._version = -1
+        self._secrets: dict[str, str] = {}
+        self._refusals: dict[tuple[str, str, str, str], Refusal] = {}
+        self._usually_allowed: set[tuple[object, ...]] = set()
+        self.allowed = 0
+        self.refused = 0
+
+    @property
+    def active(self) -> bool:
+        """Whether requests are decided at all: there are users."""
+        return bool(self._access.users)
+
+    @property
+    def authorizer(self) -> Authorizer:
+        """The authorizer, with the current table."""
+        if self._version != self._access.version:
+            self._version = self._access.version
+            self._authorizer = Authorizer(self._access.table)
+            self._secrets.clear()
+        return self._authorizer
+
+    def refusals(self) -> list[Refusal]:
+        """What was refused since the start, by kind; the most frequent first."""
+        return sorted(self._refusals.values(), key=lambda one: -one.count)
+
+    def allows(self, received: Received, effects: list[Any]) -> bool:
+        """Return whether a request may be handled; otherwise its reply is added to `effects`.
+
+        Sets the request's user.
+        """
+        if self._trusts(received.to.peer):
+            return True
+        requirement = _REQUIREMENTS.get(type(received.request))
+        if requirement is None or requirement.caller is CallerKind.SERVER:
+            text = not_supported(received.request.code)
+            effects.append(Reply(received.to, Code.REQUEST_CODE_NOT_SUPPORTED, text))
+            return False
+        mode = AccessMode.ENFORCE if requirement.always else self._access.mode
+        if mode is AccessMode.OFF and not received.on_behalf_of:
+            return True
+        user = ANONYMOUS
+        try:
+            user = received.user = self._user(received)
+            if received.on_behalf_of:
+                user = self._represent(received, requirement)
+                if mode is AccessMode.OFF:
+                    return True
+        except InvalidCredentials as error:
+            decision = Decision(False, str(error))
+        except _NotRepresented as error:
+            decision = Decision(False, str(error))
+            mode = AccessMode.ENFORCE
+        else:
+            usual = self._usual(user, received)
+            if usual in self._usually_allowed:
+                self.allowed += 1
+                return True
+            decision = self._decide(user, requirement, received)
+            if decision.allowed:
+                if usual is not None:
+                    self._remember(usual)
+                self.allowed += 1
+                return True
+        return self._refuse(received, user, decision, effects, observed=mode is AccessMode.OBSERVE)
+
+    def sees(self, received: Received) -> Sees:
+        """Return what of a list is for the sender: topics and groups on which it has any right.
+
+        Everything is for nodes, for those with Get on the cluster, and where nothing is enforced.
+        """
+        if not self.sender(received):
+            return _everything
+        account = self._access.users.get(received.user)
+        node = account is not None and account.kind is UserKind.NODE
+        if node or self._decided(received, _EVERYTHING).allowed:
+            return _everything
+
+        def has_right(kind: ResourceType, name: str) -> bool:
+            if kind is ResourceType.TOPIC:
+                return self._decided(received, need_of_topic(name, *_ANY_ACTION)).allowed
+            return self._decided(received, Need(kind, name, _ANY_ACTION)).allowed
+
+        return has_right
+
+    def sender(self, received: Received) -> str:
+        """Return the user who sends a request; "" where decisions are not enforced."""
+        enforced = self._access.effective_mode is AccessMode.ENFORCE
+        return received.user if enforced else ""
+
+    def node_of(self, key: str) -> str:
+        """Return the process whose CURVE key it is, as cluster/broker/id; "" if it is of none."""
+        account = self._access.users.get(self._access.user_of_key.get(key, ""))
+        return "" if account is None else account.node
+
+    def _decided(self, received: Received, need: Need | AnyOf) -> Decision:
+        user = received.user or ANONYMOUS
+        return self.authorizer.decide(user, (need,), received.source, received.wall_ms)
+
+    def _remember(self, usual: tuple[object, ...]) -> None:
+        if len(self._usually_allowed) >= ACCESS_DECISIONS_MAX:
+            self._usually_allowed.clear()
+        self._usually_allowed.add(usual)
+
+    # -- what only a broker knows -----------------------------------------------------------------
+
+    def _trusts(self, peer: Peer) -> bool:
+        """Whether all requests of a peer are handled: none here."""
+        return False
+
+    def _facts(self, received: Received) -> Facts:
+        """Return what is known about a request besides its fields: nothing here."""
+        return NO_FACTS
+
+    def _usual(self, user: str, received: Received) -> tuple[object, ...] | None:
+        """Return what alone decides a request that comes every second; None for all others."""
+        return None
+
+    # -- who --------------------------------------------------------------------------------------
+
+    def _user(self, received: Received) -> str:
+        """Raises InvalidCredentials if they are not valid."""
+        fields = received.to.signed
+        if fields is not None:
+            name = fields.get(ACCESS_KEY) or ""
+            secret = self._secret(name)
+            # An unknown name takes as long as a wrong signature, and gets the same text.
+            if not verify(fields, received.body, secret or "") or secret is None:
+                shown = name[:USER_NAME_LENGTH_MAX]
+                raise InvalidCredentials(f"Check signature failed for accessKey={shown}")
+            return name
+        key = received.to.peer.key
+        if key:
+            return self._access.user_of_key.get(key, ANONYMOUS)
+        return ANONYMOUS
+
+    def _represent(self, received: Received, requirement: Requirement) -> str:
+        """Make a console's request one of the user that it names.
+
+        Raises _NotRepresented if the sender may not send it on behalf of that user.
+        """
+        sender, name = received.user, received.on_behalf_of
+        account, named = self._access.users.get(sender), self._access.users.get(name)
+        if account is None or not account.is_console_of(name, received.wall_ms):
+            raise _NotRepresented(f"user {sender} may not send on behalf of user {name}")
+        if requirement.caller is not CallerKind.USER:
+            raise _NotRepresented("it is not sent on behalf of a user")
+        if named is None or not named.signs_in:
+            raise _NotRepresented(f"user {name} cannot sign in")
+        received.user, received.console = name, sender
+        return name
+
+    def _secret(self, name: str) -> str | None:
+        self.authorizer  # noqa: B018 - forgets the secrets of an older table
+        found = self._secrets.get(name)
+        if found is None:
+            sealed = self._access.secrets.get(name)
+            if sealed is None or self._box is None:
+                return None
+            try:
+                found = self._secrets[name] = self._box.open(name, sealed)
+            except DecodeError:
+                return None
+        return found
+
+    # -- whether ----------------------------------------------------------------------------------
+
+    def _decide(self, user: str, requirement: Requirement, received: Received) -> Decision:
+        if requirement.caller is CallerKind.NODE:
+            return self._decide_node(user)
+        if requirement.caller is CallerKind.CONSOLE:
+            return self._decide_console(user, received)
+        try:
+            needs: Sequence[Need | AnyOf] = requirement.needs(
+                received.request, self._facts(received)
+            )
+            _check_names(needs)
+        except KourouError as error:
+            return Decision(False, str(error))
+        if not needs and user == ANONYMOUS and not self._anonymous_has_policies():
+            return Decision(False, "the request has no credentials")
+        if received.console and any(map(_is_about_users, needs)):
+            return Decision(False, "a console sends no requests about users")
+        return self.authorizer.decide(user, needs, received.source, received.wall_ms)
+
+    def _decide_console(self, user: str, received: Received) -> Decision:
+        account = self._access.users.get(user)
+        name = getattr(received.request, "username", "")
+        if account is None or not account.is_console_of(name, received.wall_ms):
+            return Decision(False, f"only a console of user {name} may send it")
+        return Decision(True, f"role {UserRole.CONSOLE}")
+
+    def _decide_node(self, user: str) -> Decision:
+        account = self._access.users.get(user)
+        if account is None or account.kind is not UserKind.NODE or not account.enabled:
+            return Decision(False, "only a node of this cluster may send it")
+        return Decision(True, f"node {account.node}")
+
+    def _anonymous_has_policies(self) -> bool:
+        return any(one.user == ANONYMOUS for one in self._access.policies.values())
+
+    # -- refusals ---------------------------------------------------------------------------------
+
+    def _refuse(
+        self,
+        received: Received,
+        user: str,
+        decision: Decision,
+        effects: list[Any],
+        *,
+        observed: bool,
+    ) -> bool:
+        """Count a refusal, and reply unless it is only observed; return `observed`."""
+        effects.append(self._refused(received, user, decision, observed=observed))
+        if not observed:
+            effects.append(_refusal(received, user, decision))
+        return observed
+
+    def _refused(
+        self, received: Received, user: str, decision: Decision, *, observed: bool
+    ) -> AccessRefused:
+        """Count a refusal; returns it for the audit."""
+        self.refused += 1
+        need = "" if decision.need is None else str(decision.need)
+        refused = AccessRefused(
+            user,
+            received.to.peer.address[0],
+            type(received.request).__name__,
+            need,
+            decision.by[:AUDIT_TEXT_LENGTH_MAX],
+            received.wall_ms,
+            handled=observed,
+            console=received.console,
+        )
+        kind = (user, refused.source, refused.request, need)
+        if kind not in self._refusals and len(self._refusals) >= ACCESS_REFUSALS_MAX:
+            kind = _OTHERS
+        known = self._refusals.get(kind)
+        self._refusals[kind] = Refusal(
+            user=kind[0],
+            source=kind[1],
+            request=kind[2],
+            need=kind[3],
+            by=refused.by,
+            count=1 if known is None else known.count + 1,
+            last_ms=refused.wall_ms,
+            handled=observed,
+        )
+        return refused
+
+
+def _is_about_users(need: Need | AnyOf) -> bool:
+    return isinstance(need, Need) and need.type is ResourceType.USER
+
+
+def _check_names(needs: Iterable[Need | AnyOf]) -> None:
+    """Raise BadRequest if a name is longer than that of any resource: decisions are remembered."""
+    for need in needs:
+        longest = max(len(one.name) for one in (need.needs if isinstance(need, AnyOf) else (need,)))
+        if longest > AGGREGATE_LENGTH_MAX:
+            raise BadRequest(
+                f"a name has {longest} characters; at most {AGGREGATE_LENGTH_MAX} are allowed"
+            )
+
+
+def _refusal(received: Received, user: str, decision: Decision) -> Reply:
+    """The reply to a refused request.
+
+    Clients of RocketMQ 5 know code 16; older ones know code 1 and look for the exception's name.
+
+    Its text does not say what the sender must not know: see `_text`.
+    """
+    text = _text(received.request, user, decision)
+    to = received.to
+    if to.peer.protocol == "tcp" and to.version < VERSION_5_0_0:
+        name = "org.apache.rocketmq.acl.common.AclException"
+        return Reply(to, Code.SYSTEM_ERROR, f"{name}: {text}")
+    return Reply(to, Code.NO_PERMISSION, text)
+
+
+def _text(request: Request, user: str, decision: Decision) -> str:
+    """The text of a refusal, without what only its audit has.
+
+    It does not name the topic of a message that the request names by its position: who may not read
+    messages must not learn from positions which topics there are. Nor does it tell whether what the
+    request would create exists.
+    """
+    need = decision.need
+    if need is None:
+        return decision.by
+    if isinstance(request, _BY_POSITION) and need.type is not ResourceType.GROUP:
+        return f"user {user} has no right to {' or '.join(need.actions)} on the message's topic"
+    lacking = f"user {user} has no right to {need} ({decision.by})"
+    if isinstance(request, _CREATE_OR_UPDATE) and need.actions[0] in (Action.CREATE, Action.UPDATE):
+        either = need._replace(actions=(Action.CREATE, Action.UPDATE))
+        return f"user {user} has no right to {either} ({decision.by})"
+    if isinstance(request, _OF_BATCH) and need.type is ResourceType.CLUSTER:
+        return f"no batch of query {request.query} was prepared by user {user}, and {lacking}"
+    return lacking
+
+
+# -- the gate of a name server --------------------------------------------------------------------
+
+_CHANGES = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE})
+NOT_A_MEMBER = "only the keys of curveMembers may register brokers"
+NOT_YET = "no broker has sent its users since this name server started; repeat it in some seconds"
+
+
+class MemberKeys(Protocol):
+    """The CURVE keys of brokers; see kourou.transport.curve_keys."""
+
+    def allows(self, key: str, /) -> bool:
+        """Return whether a key is one of them."""
+        ...
+
+
+class PublishedGate:
+    """Decides for a name server, by the users of the brokers that registered with it.
+
+    `members` None: there are no such keys, and nothing is decided. Members may send everything, and
+    only they register brokers and send users; a member whose key is that of a node registers only
+    its own broker. Any other request is handled if the users of one
+    broker allow it. Until the first users arrive, what changes something is refused, and everything
+    else is handled.
+
+    Users are kept while their broker is away: what was decided once does not become open again.
+    """
+
+    def __init__(self, members: MemberKeys | None, secrets: SecretBox | None = None) -> None:
+        self._members = members
+        self._box = secrets
+        self._tables: dict[tuple[str, str], tuple[str, RequestGate]] = {}
+        self._sees: Sees = _everything
+        self.allowed = 0
+        self.refused = 0
+
+    def mark_of(self, peer: Peer, cluster: str, broker: str) -> str | None:
+        """Return the mark of a broker's users, "" without any; None if `peer` must not send any."""
+        if self._members is None or not peer.key:
+            return None
+        mark, _ = self._tables.get((cluster, broker), ("", None))
+        return mark
+
+    def publish(self, request: PutUsers, body: Buffer) -> None:
+        """Replace the users of a broker. Raises NoPermission, DecodeError or BadRequest."""
+        if self._members is None:
+            raise NoPermission(
+                "this name server takes no users: every client could send them",
+                hint="set curveMembers",
+            )
+        access = decode_access(body)
+        gate = RequestGate(access, self._box)
+        self._tables[request.cluster_name, request.broker_name] = access.mark, gate
+
+    def allows(self, received: Received, effects: list[Any]) -> bool:
+        """Return whether a request may be handled; otherwise its reply is added to `effects`.
+
+        Sets the request's user.
+        """
+        self._sees = _everything
+        if self._members is None:
+            return True
+        requirement = _REQUIREMENTS[type(received.request)]
+        for_brokers = requirement.caller is CallerKind.NODE
+        if self._members.allows(received.to.peer.key):
+            why = self._why_not_itself(received) if for_brokers else ""
+            return not why or self._refuse(received, effects, Code.NO_PERMISSION, why)
+        if for_brokers:
+            return self._refuse(received, effects, Code.NO_PERMISSION, NOT_A_MEMBER)
+        if not self._tables and _changes_something(requirement, received.request):
+            return self._refuse(received, effects, Code.SERVICE_NOT_AVAILABLE, NOT_YET)
+        gates = [gate for _, gate in self._tables.values() if gate.active]
+        return not gates or self._allows_one_of(gates, received, effects)
+
+    def _why_not_itself(self, received: Received) -> str:
+        """Why a member must not send what is for brokers: its key is that of another one."""
+        request: Any = received.request
+        ours = f"{request.cluster_name}/{request.broker_name}/"
+        for _, gate in self._tables.values():
+            node = gate.node_of(received.to.peer.key)
+            if node and not node.startswith(ours):
+                return f"the key is that of node {node}, which is not one of {ours}"
+        return ""
+
+    def _allows_one_of(
+        self, gates: Sequence[RequestGate], received: Received, effects: list[Any]
+    ) -> bool:
+        """Decide by each table in turn, until one allows it.
+
+        The refusal is that of a table which knows the user, if there is one.
+        """
+        refusal: list[Any] = []
+        for gate in gates:
+            received.user = received.console = ""
+            replies: list[Any] = []
+            if gate.allows(received, replies):
+                self.allowed += 1
+                self._sees = gate.sees(received)
+                effects += replies  # what is only observed
+                return True
+            if not refusal or received.user not in ("", ANONYMOUS):
+                refusal = replies
+        self.refused += 1
+        effects += refusal
+        return False
+
+    def _refuse(self, received: Received, effects: list[Any], code: int, why: str) -> bool:
+        self.refused += 1
+        source, name = received.to.peer.address[0], type(received.request).__name__
+        effects.append(
+            AccessRefused(ANONYMOUS, source, name, "", why, received.wall_ms, handled=False)
+        )
+        effects.append(Reply(received.to, code, why))
+        return False
+
+    def seen(self, topics: Iterable[str]) -> list[str]:
+        """Return what of a list of topics the sender of the last allowed request may see."""
+        return [one for one in topics if self._sees(ResourceType.TOPIC, one)]
+
+
+def decision_counts(
+    labels: Mapping[str, str], gate: RequestGate | PublishedGate
+) -> list[tuple[dict[str, str], int]]:
+    """Return the samples of the metric of decisions."""
+    return [
+        ({"decision": "allowed", **labels}, gate.allowed),
+        ({"decision": "refused", **labels}, gate.refused),
+    ]
+
+
+def _changes_something(requirement: Requirement, request: Request) -> bool:
+    needs = requirement.needs(request, NO_FACTS)
+    return any(
+        not _CHANGES.isdisjoint(one.actions)
+        for need in needs
+        for one in (need.needs if isinstance(need, AnyOf) else (need,))
+    )

@@ -1,0 +1,208 @@
+"""Users at a name server process: it has them from a broker process, and decides by them.
+
+Requests are signed as RocketMQ's clients do, and go through RocketMQ's frames; brokers and the
+command line have CURVE keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kourou.access.signature import ACCESS_KEY, SIGNATURE, sign
+from kourou.cli.main import main
+from kourou.engine.admin.request_gate import NOT_A_MEMBER, NOT_YET
+from kourou.errors import Code
+from kourou.protocol.bodies.access_bodies import UserChange, encode_user_change, parse_role
+from kourou.protocol.bodies.route_bodies import decode_cluster_info, decode_topic_route
+from kourou.protocol.messages.access import AuthCreateUser, AuthUpdateUser
+from kourou.protocol.messages.namesrv import (
+    GetBrokerClusterInfo,
+    GetRouteInfoByTopic,
+    PutKvConfig,
+    RegisterBroker,
+)
+from kourou.protocol.request import Request
+from kourou.protocol.wire.ext_fields import encode_ext_fields
+from kourou.protocol.wire.remoting import RemotingCommand
+from kourou.service.local_cluster import zmq_address
+from kourou.service.processes import Child, Children, free_port
+from kourou.service.secret_keys import new_key_line
+from kourou.transport.curve_keys import make_pair, read_pair
+from kourou.transport.remoting_client import RemotingConnection
+from kourou_rigs.access import send_to
+
+TIMEOUT_MS = 20_000
+SECRETS = {"root": "a secret of the first one", "till": "a secret of till"}
+PUT = PutKvConfig(namespace="N", key="k", value="v")
+
+
+class Suite:
+    """A name server and a broker with users."""
+
+    def __init__(self, folder: Path, children: Children) -> None:
+        self._folder, self._children = folder, children
+        for name in ("namesrv", "broker", "ops"):
+            make_pair(folder / "keys" / name, name, ["127.0.0.1"] if name != "ops" else [])
+        (folder / "access.keys").touch(0o600)
+        (folder / "access.keys").write_text(new_key_line("one"))
+        (folder / "first-admin").write_text(f"root:{SECRETS['root']}\n")
+        self.zmq_port, self.tcp_port = free_port(), free_port()
+        self.namesrv = self.start_name_server()
+
+    def pair(self, name: str) -> Path:
+        return self._folder / "keys" / name / f"{name}.key_secret"
+
+    def public(self, name: str) -> Path:
+        return self._folder / "keys" / name / f"{name}.key"
+
+    def start_name_server(self) -> Child:
+        return self._start(
+            "namesrv",
+            "kourou_namesrv",
+            {
+                "listenPort": str(self.tcp_port),
+                "zmqPort": str(self.zmq_port),
+                "kvConfigPath": str(self._folder / "names" / "kvConfig.json"),
+                "curveMembers": str(self.public("broker")),
+            },
+        )
+
+    def start_broker(self) -> Child:
+        return self._start(
+            "broker",
+            "kourou_broker",
+            {
+                "listenPort": "0",
+                "brokerIP1": "127.0.0.1",
+                "mappedFileSizeCommitLog": str(1 << 20),
+                "storePathRootDir": str(self._folder / "store"),
+                "initialAdminFile": str(self._folder / "first-admin"),
+                "curveServerKey": str(self.public("namesrv")),
+                "namesrvAddr": zmq_address(self.namesrv),
+                "registerNameServerPeriod": "60000",
+            },
+        )
+
+    def _start(self, name: str, module: str, settings: dict[str, str]) -> Child:
+        keys = {
+            "adminEnable": "false",
+            "accessKeyFile": str(self._folder / "access.keys"),
+            "curveKeyFile": str(self.pair(name)),
+            "curveClients": "any",
+            **settings,
+        }
+        conf = self._folder / f"{name}.conf"
+        conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+        child = self._children.start_module(name, module, "-c", str(conf))
+        child.wait_for_ready()
+        return child
+
+    async def ask(
+        self, child: Child, request: Request, body: bytes = b"", *, user: str = ""
+    ) -> RemotingCommand:
+        fields = dict(encode_ext_fields(request))
+        if user:
+            fields[ACCESS_KEY] = user
+            fields[SIGNATURE] = sign(fields, [body], SECRETS[user])
+        connection = RemotingConnection(str(child.ready["tcp"]).removeprefix("tcp://"))
+        try:
+            return await connection.exchange(
+                RemotingCommand(request.code, ext_fields=fields), (body,), timeout_ms=TIMEOUT_MS
+            )
+        finally:
+            connection.close()
+
+    async def named(self, request: Request, *, user: str = "") -> tuple[int, str]:
+        """Code and remark of the name server's reply."""
+        reply = await self.ask(self.namesrv, request, user=user)
+        return reply.code, reply.remark or ""
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Iterator[Suite]:
+    with Children(tmp_path) as children:
+        yield Suite(tmp_path, children)
+
+
+async def create(suite: Suite, broker: Child, name: str, change: UserChange) -> None:
+    body = encode_user_change(change)
+    made = await suite.ask(broker, AuthCreateUser(username=name), body, user="root")
+    assert made.code == Code.SUCCESS, made.remark
+
+
+async def test_a_name_server_decides_by_the_users_of_its_broker(suite: Suite) -> None:
+    assert await suite.named(PUT) == (Code.SERVICE_NOT_AVAILABLE, NOT_YET)
+    assert (await suite.named(GetRouteInfoByTopic(topic="orders-a")))[0] == Code.TOPIC_NOT_EXIST
+    broker = suite.start_broker()
+    assert "AclException" in (await suite.named(PUT))[1]
+    assert (await suite.named(PUT, user="root"))[0] == Code.SUCCESS
+
+    roles = tuple(map(parse_role, ("writer:orders-", "operator:orders-")))
+    change = UserChange(secret=SECRETS["till"], roles=roles)
+    await create(suite, broker, "till", change)  # the reply waits for the name server
+    stored = await suite.ask(broker, send_to("orders-a"), b"one", user="till")
+    assert stored.code == Code.SUCCESS, stored.remark
+    signed = await suite.ask(suite.namesrv, GetRouteInfoByTopic(topic="orders-a"), user="till")
+    route = decode_topic_route(bytes(signed.body))
+    assert [one.broker_name for one in route.queue_datas] == ["broker-a"]
+    unsigned = await suite.named(GetRouteInfoByTopic(topic="orders-a"))
+    assert "anonymous has no right to Pub or Sub or Get on Topic:orders-a" in unsigned[1]
+    other = await suite.named(GetRouteInfoByTopic(topic="bills-a"), user="till")
+    assert "till has no right to" in other[1]
+    assert "till has no right to Update on Cluster:" in (await suite.named(PUT, user="till"))[1]
+
+    disabled = encode_user_change(UserChange(enabled=False))
+    done = await suite.ask(broker, AuthUpdateUser(username="till"), disabled, user="root")
+    assert done.code == Code.SUCCESS, done.remark
+    late = await suite.named(GetRouteInfoByTopic(topic="orders-a"), user="till")
+    assert "the user is disabled" in late[1]
+
+
+async def test_a_forged_broker_is_refused_also_by_its_administrator(suite: Suite) -> None:
+    suite.start_broker()
+    forged = RegisterBroker(
+        cluster_name="DefaultCluster",
+        broker_name="broker-a",
+        broker_addr="127.0.0.1:1",
+        broker_id=0,
+    )
+    for user in ("", "root"):
+        assert await suite.named(forged, user=user) == (Code.NO_PERMISSION, NOT_A_MEMBER)
+    known = await suite.ask(suite.namesrv, GetBrokerClusterInfo(), user="root")
+    brokers = decode_cluster_info(bytes(known.body)).brokers
+    assert "127.0.0.1:1" not in brokers["broker-a"].broker_addrs.values()
+
+
+async def test_a_name_server_that_restarts_is_not_open(suite: Suite) -> None:
+    broker = suite.start_broker()
+    assert (await suite.named(PUT, user="root"))[0] == Code.SUCCESS
+    assert suite.namesrv.stop() == 0
+    suite.namesrv = suite.start_name_server()
+    assert await suite.named(PUT) == (Code.SERVICE_NOT_AVAILABLE, NOT_YET)
+    await create(suite, broker, "till", UserChange(secret=SECRETS["till"]))  # it registers again
+    async with asyncio.timeout(TIMEOUT_MS / 1_000):
+        while (refused := await suite.named(PUT))[0] == Code.SERVICE_NOT_AVAILABLE:
+            pass
+    assert "AclException" in refused[1]
+    assert (await suite.named(PUT, user="root"))[0] == Code.SUCCESS
+
+
+def test_the_command_line_has_the_rights_of_its_key(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = suite.start_broker()
+    ops = read_pair(suite.pair("ops")).public
+    change = UserChange(roles=(parse_role("reader"),), curve_keys=(ops,))
+    asyncio.run(create(suite, broker, "ops", change))
+    monkeypatch.setenv("NAMESRV_ADDR", zmq_address(suite.namesrv))
+    monkeypatch.setenv("KOUROU_CURVE_KEY_FILE", str(suite.pair("ops")))
+    monkeypatch.setenv("KOUROU_CURVE_SERVER_KEY", str(suite.public("namesrv")))
+    assert main(("admin", "getNamesrvConfig")) == 0
+    assert "curveMembers" in capsys.readouterr().out
+    put = ("admin", "updateKvConfig", "-s", "N", "-k", "k", "-v", "v")
+    assert main(put) != 0
+    assert "user ops has no right to Update on Cluster:" in capsys.readouterr().err

@@ -1,0 +1,315 @@
+"""A name server decides by the users that brokers sent it; see test_access_gate.py for a broker."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from kourou.engine.admin.access_table import AccessAggregate, encode_access
+from kourou.engine.admin.request_gate import (
+    NOT_A_MEMBER,
+    NOT_YET,
+    PublishedGate,
+    decision_counts,
+)
+from kourou.engine.effects import AccessRefused
+from kourou.errors import BadRequest, Code, DecodeError, NoPermission
+from kourou.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC
+from kourou.protocol.messages import namesrv as ask
+from kourou.protocol.messages.access import SetAccessMode
+from kourou.protocol.request import Request
+from kourou.protocol.table import REQUESTS
+from kourou.runtime.core import Peer, Received, Reply
+from kourou_rigs.access import (
+    ANYBODY,
+    SecuredBroker,
+    Sender,
+    curve_key,
+    sample_request,
+    secret_box,
+)
+
+MEMBER = Sender(key=curve_key("member"))
+ROUTE = ask.GetRouteInfoByTopic(topic="orders-a")
+PUT = ask.PutKvConfig(namespace="N", key="k", value="v")
+OF_BROKERS = [
+    spec
+    for spec in REQUESTS.values()
+    if spec.name in ("REGISTER_BROKER", "UNREGISTER_BROKER", "QUERY_DATA_VERSION", "PUT_USERS")
+]
+
+
+class Members:
+    """The keys of brokers."""
+
+    def allows(self, key: str, /) -> bool:
+        return key == MEMBER.key
+
+
+@dataclass
+class Door:
+    """A name server's gate, and a broker whose users it may get."""
+
+    broker: SecuredBroker = field(default_factory=SecuredBroker)
+    gate: PublishedGate = field(default_factory=lambda: PublishedGate(Members(), secret_box()))
+
+    def publish(self, broker: SecuredBroker | None = None, name: str = "broker-a") -> None:
+        access = (broker or self.broker).access
+        request = ask.PutUsers(cluster_name="C", broker_name=name)
+        self.gate.publish(request, encode_access(access))
+
+    def given(self, received: Received) -> tuple[bool, list[Any]]:
+        effects: list[Any] = []
+        return self.gate.allows(received, effects), effects
+
+    def refusal(self, sender: Sender, request: Request, **how: Any) -> str:
+        """The text of the reply to a refused request; "" if it is handled."""
+        allowed, effects = self.given(self.broker.received(sender, request, **how))
+        if allowed:
+            assert not effects
+            return ""
+        refused, reply = effects
+        assert isinstance(refused, AccessRefused)
+        assert isinstance(reply, Reply)
+        assert reply.code != Code.SUCCESS
+        return reply.remark
+
+
+@pytest.fixture
+def door() -> Door:
+    return Door()
+
+
+def signed(sender: Sender) -> Sender:
+    return Sender(user=sender.user, secret=sender.secret)
+
+
+def test_without_keys_of_brokers_nothing_is_decided() -> None:
+    door = Door(gate=PublishedGate(None))
+    for request in (ROUTE, PUT, sample_request(OF_BROKERS[0], {})):
+        assert door.refusal(ANYBODY, request) == ""
+    with pytest.raises(NoPermission, match="set curveMembers"):
+        door.publish()
+    peer = Peer(1, "zmq", ("127.0.0.1", 1), key=MEMBER.key)
+    assert door.gate.mark_of(peer, "C", "broker-a") is None
+
+
+@pytest.mark.parametrize("spec", OF_BROKERS, ids=lambda spec: str(spec.name))
+def test_only_brokers_send_what_is_for_brokers(door: Door, spec: Any) -> None:
+    root = door.broker.administrator()
+    request = sample_request(spec, {})
+    for _ in range(2):  # without users, and with them
+        for sender in (ANYBODY, signed(root), Sender(key=root.key), Sender(listener="members")):
+            assert door.refusal(sender, request) == NOT_A_MEMBER
+        assert door.refusal(MEMBER, request) == ""
+        door.publish()
+
+
+def test_the_key_of_a_node_registers_only_its_broker(door: Door) -> None:
+    root = door.broker.administrator()
+    node = {"kind": "node", "node": "C/broker-a/1", "curveKeys": [MEMBER.key]}
+    door.broker.create(root, "replica", **node)
+    for spec in OF_BROKERS:
+        fields = {"cluster_name": "C", "broker_id": 0}
+        own = sample_request(spec, {**fields, "broker_name": "broker-a"})
+        other = sample_request(spec, {**fields, "broker_name": "broker-a2"})
+        assert door.refusal(MEMBER, other) == ""
+        door.publish()
+        assert door.refusal(MEMBER, own) == ""
+        refusal = door.refusal(MEMBER, other)
+        assert refusal == "the key is that of node C/broker-a/1, which is not one of C/broker-a2/"
+        assert door.refusal(MEMBER, PUT) == ""
+        door.gate = PublishedGate(Members(), secret_box())
+
+
+@pytest.mark.parametrize("claim", [{"listener": "members"}, {"protocol": "leader"}])
+def test_no_name_of_a_listener_is_trusted(door: Door, claim: dict[str, str]) -> None:
+    """A name server's listeners have the names that its settings give them."""
+    door.broker.administrator()
+    door.publish()
+    assert "user anonymous has no right to" in door.refusal(Sender(**claim), PUT)
+
+
+def test_until_users_arrive_what_changes_something_waits(door: Door) -> None:
+    root = door.broker.administrator()
+    changes = (PUT, ask.DeleteTopicInNamesrv(topic="t"), ask.UpdateNamesrvConfig())
+    for request in changes:
+        for sender in (ANYBODY, signed(root)):
+            assert door.refusal(sender, request) == NOT_YET
+    promotions = ask.GetKvConfig(namespace="KOUROU_PROMOTED", key="C/broker-a")
+    assert door.refusal(ANYBODY, promotions) == NOT_YET
+    for request in (ROUTE, ask.GetBrokerClusterInfo(), ask.GetNamesrvConfig()):
+        assert door.refusal(ANYBODY, request) == ""
+    door.publish()
+    for request in changes:
+        assert door.refusal(signed(root), request) == ""
+        assert "no right to" in door.refusal(ANYBODY, request)
+
+
+def test_a_broker_without_users_decides_nothing_and_opens_nothing(door: Door) -> None:
+    door.publish()
+    assert door.refusal(ANYBODY, PUT) == ""
+    other = SecuredBroker()
+    other.administrator()
+    door.publish(other, "broker-b")
+    assert "no right to Update on Cluster:" in door.refusal(ANYBODY, PUT)
+
+
+def test_each_request_needs_what_the_table_says(door: Door) -> None:
+    root = door.broker.administrator()
+    writer = door.broker.create(root, "till", "writer:orders-")
+    operator = door.broker.create(root, "oper", "operator")
+    nobody = door.broker.create(root, "none")
+    door.publish()
+    for sender in (signed(writer), Sender(key=writer.key)):
+        assert door.refusal(sender, ROUTE) == ""
+        for topic in (AUTO_CREATE_TOPIC, TRACE_TOPIC):
+            assert door.refusal(sender, ask.GetRouteInfoByTopic(topic=topic)) == ""
+        assert door.refusal(sender, ask.GetBrokerClusterInfo()) == ""
+        assert "Topic:bills" in door.refusal(sender, ask.GetRouteInfoByTopic(topic="bills"))
+        assert "Update on Cluster:" in door.refusal(sender, PUT)
+    assert door.refusal(signed(operator), PUT) == ""
+    assert "Topic:orders-a" in door.refusal(signed(nobody), ROUTE)
+    inner = ask.PutKvConfig(namespace="KOUROU_PROMOTED", key="C/broker-a", value="1")
+    assert "Update on User:" in door.refusal(signed(operator), inner)
+    assert door.refusal(signed(root), inner) == ""
+    assert "Topic:orders-a" in door.refusal(ANYBODY, ROUTE)
+    assert door.refusal(ANYBODY, ask.GetBrokerClusterInfo()) == "the request has no credentials"
+    wrong = door.refusal(Sender(user="till", secret="guessed-it"), ROUTE)
+    assert wrong == "Check signature failed for accessKey=till"
+
+
+def test_without_the_keys_of_secrets_no_signature_is_right(door: Door) -> None:
+    root = door.broker.administrator()
+    door.gate = PublishedGate(Members())
+    door.publish()
+    assert "Check signature failed" in door.refusal(signed(root), ROUTE)
+    assert door.refusal(Sender(key=root.key), PUT) == ""
+
+
+def test_what_is_revoked_is_refused_from_the_next_table_on(door: Door) -> None:
+    root = door.broker.administrator()
+    operator = door.broker.create(root, "oper", "operator")
+    door.publish()
+    received = door.broker.received(signed(operator), PUT)
+    assert door.given(received)[0]
+    assert received.actor == "User:oper"
+    users = door.broker.access.users
+    users["oper"] = msgspec.structs.replace(users["oper"], enabled=False)
+    door.publish()  # the version is the same: it is that of another table
+    assert door.refusal(signed(operator), PUT) == "the user is disabled"
+
+
+def test_one_broker_that_allows_it_is_enough(door: Door) -> None:
+    ours, theirs = door.broker, SecuredBroker()
+    first = ours.administrator("ours")
+    second = theirs.administrator("theirs")
+    reader = theirs.create(second, "reader", "reader")
+    door.publish(ours, "broker-a")
+    door.publish(theirs, "broker-b")
+    for sender in (first, second):
+        assert door.refusal(signed(sender), PUT) == ""
+    assert "user reader has no right to" in door.refusal(signed(reader), PUT)
+    assert "Check signature failed" in door.refusal(Sender(user="x", secret="y" * 16), PUT)
+    labels = decision_counts({"node": "n"}, door.gate)
+    assert labels == [
+        ({"decision": "allowed", "node": "n"}, 2),
+        ({"decision": "refused", "node": "n"}, 2),
+    ]
+
+
+def test_lists_have_what_their_user_may_see(door: Door) -> None:
+    root = door.broker.administrator()
+    writer = door.broker.create(root, "till", "writer:orders-")
+    reader = door.broker.create(root, "reader", "reader")
+    topics = ["orders-a", "bills", "orders-b"]
+    request = ask.GetAllTopicListFromNamesrv()
+    assert door.refusal(ANYBODY, request) == ""
+    assert door.gate.seen(topics) == topics
+    door.publish()
+    assert door.refusal(signed(writer), request) == ""
+    assert door.gate.seen(topics) == ["orders-a", "orders-b"]
+    for sender in (signed(reader), MEMBER):
+        assert door.refusal(sender, request) == ""
+        assert door.gate.seen(topics) == topics
+
+
+def test_a_console_sends_for_its_users_only(door: Door) -> None:
+    root = door.broker.administrator()
+    door.broker.create(root, "till", "writer:orders-")
+    console = door.broker.create(root, "console-1", "console", "operator")
+    reader = door.broker.create(root, "reader", "reader")
+    door.publish()
+    key = Sender(key=console.key)
+    received = door.broker.received(key, ROUTE, on_behalf_of="till")
+    assert door.given(received)[0]
+    assert received.actor == "User:till through User:console-1"
+    assert "user till has no right" in door.refusal(key, PUT, on_behalf_of="till")
+    assert door.refusal(key, PUT) == ""
+    other = Sender(key=reader.key)
+    assert "may not send on behalf of" in door.refusal(other, ROUTE, on_behalf_of="till")
+
+
+def test_what_is_only_observed_is_handled_and_noted(door: Door) -> None:
+    root = door.broker.administrator()
+    assert door.broker.ask(root, SetAccessMode(mode="observe")).code == Code.SUCCESS
+    door.publish()
+    allowed, effects = door.given(door.broker.received(ANYBODY, PUT))
+    assert allowed
+    [noted] = effects
+    assert isinstance(noted, AccessRefused)
+    assert noted.handled
+    assert noted.request == "PutKvConfig"
+
+
+def test_the_mark_of_the_users_changes_with_them(door: Door) -> None:
+    peer = Peer(1, "zmq", ("127.0.0.1", 1), key=MEMBER.key)
+
+    def mark() -> str | None:
+        return door.gate.mark_of(peer, "C", "broker-a")
+
+    seen = [mark()]
+    assert seen == [""]
+    door.publish()
+    seen.append(mark())
+    root = door.broker.administrator()
+    door.publish()
+    seen.append(mark())
+    door.broker.create(root, "till")
+    assert mark() == seen[-1]
+    door.publish()
+    seen.append(mark())
+    assert len(set(seen)) == 4
+    assert seen[-1] == door.broker.access.mark
+    assert door.gate.mark_of(peer, "C", "broker-b") == ""
+    assert door.gate.mark_of(replace(peer, key=""), "C", "broker-a") is None
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        encode_access(AccessAggregate())[:-4],
+        zlib.compress(b"[]"),
+        zlib.compress(b'{"users":[{"name":"a/b"}]}'),
+        zlib.compress(
+            b'{"policies":[{"id":"1","user":"u","resource":["Topic","t",false],'
+            b'"actions":["Pub"],"networks":["nowhere"]}]}'
+        ),
+    ],
+    ids=["empty", "plain", "cut", "list", "name", "network"],
+)
+def test_a_damaged_table_changes_nothing(door: Door, body: bytes) -> None:
+    root = door.broker.administrator()
+    door.publish()
+    request = ask.PutUsers(cluster_name="C", broker_name="broker-a")
+    with pytest.raises((DecodeError, BadRequest)):
+        door.gate.publish(request, body)
+    assert door.refusal(signed(root), PUT) == ""
+    assert door.refusal(ANYBODY, PUT) != ""
