@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-from kourou.engine.admin.request_gate import InvalidCredentials, RequestGate
-
 from kourou.access.authorizer import Decision
 from kourou.access.model import ALL, ANONYMOUS, AccessMode, Action, Need, ResourceType
 from kourou.access.requirements import Facts, need_of_topic
 from kourou.access.signature import same_secret
+from kourou.engine.admin.request_gate import InvalidCredentials, RequestGate
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.groups.membership import GroupClient
