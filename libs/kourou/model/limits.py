@@ -185,6 +185,7 @@ PORT_MAX = 65_535
 NAME_SERVER_LIST_BYTES_MAX = 16_384  # the body of an address server's reply
 HANDSHAKE_MS_MAX = 3_000  # a connection without a greeting is closed
 TLS_HANDSHAKE_MS_MAX = 10_000  # a JVM that has just started takes some of them
+HTTPS_HANDSHAKES_MAX = 256  # of an HTTP port, 0.2 s of work; beyond, the oldest one is ended
 CURVE_KEYS_MAX = 10_000  # public keys in a folder: all are read when it has changed
 CURVE_FILE_BYTES_MAX = 1 << 20  # a file of keys; one key has 400 bytes
 TLS_FILE_BYTES_MAX = 1 << 20  # a PEM file; all authorities of an operating system have 220 KiB

@@ -16,8 +16,8 @@ import pytest
 from kourou.errors import ConfigError
 from kourou.model import limits
 from kourou.protocol.wire.remoting import RemotingCommand, encode_command
-from kourou.transport.remoting_server import TLS_HANDSHAKE, RemotingServer
-from kourou.transport.tls import ClientAuth, ServerTls, TlsFiles
+from kourou.transport.remoting_server import RemotingServer
+from kourou.transport.tls import TLS_HANDSHAKE, ClientAuth, ServerTls, TlsFiles
 from kourou_rigs.certificates import Authority
 
 Host = Any  # RemotingHost of tests/unit/transport/conftest.py
@@ -55,10 +55,7 @@ async def enforcing(make_remoting_host: Make, files: TlsFiles) -> Host:
 
 def client(authority: Authority, pair: tuple[Path, Path] | None = None) -> ssl.SSLContext:
     """What a client trusts, and what it presents."""
-    context = ssl.create_default_context(cafile=str(authority.path))
-    if pair is not None:
-        context.load_cert_chain(*pair)
-    return context
+    return authority.trusted(pair)
 
 
 async def connect(host: Host, context: ssl.SSLContext) -> Stream:

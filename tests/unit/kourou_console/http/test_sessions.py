@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from kourou.testing.cluster import Cluster
+from kourou.transport.tls import TlsMode
 from kourou_console.http.access import Tokens
 from kourou_console.http.sessions import SESSION_MS
 from kourou_console.http.sign_in import IDLE_MS, STALE_MS
-from kourou_rigs.console import ConsoleHere, HttpAnswer
+from kourou_rigs.certificates import Authority
+from kourou_rigs.console import ConsoleHere, HttpAnswer, HttpClient
 from kourou_rigs.console_users import HandTime, KnownSecrets, users_at
 
 GROUP = "/v1/groups/new-group"
@@ -75,6 +78,45 @@ def test_the_cookie_is_for_no_script_and_no_other_site(api: ConsoleHere) -> None
     assert (secure.key, secure["secure"], secure["httponly"]) == (
         *("__Host-kourou-session", True, True),
     )
+
+
+@pytest.fixture
+def over_tls(
+    cluster: Cluster, time: HandTime, known: KnownSecrets, tmp_path: Path
+) -> Iterator[ConsoleHere]:
+    """A console that serves TLS, with these users."""
+    authority = Authority(tmp_path / "keys", "own")
+    certificate, key = authority.pair("console")
+    with (
+        ConsoleHere(
+            cluster,
+            tls=authority.trusted(),
+            tls_mode=TlsMode.ENFORCING,
+            tls_cert_path=certificate,
+            tls_key_path=key,
+        ) as console,
+        users_at(console, known, time),
+    ):
+        yield console
+
+
+def test_over_tls_cookies_are_secure_and_browsers_stay_there(
+    over_tls: ConsoleHere, api: ConsoleHere
+) -> None:
+    answer = begin(over_tls)
+    cookie = cookie_of(answer)
+    assert (cookie.key, cookie["secure"]) == ("__Host-kourou-session", True)
+    page, refused = over_tls.get("/"), over_tls.get("/v1/me")
+    assert [one.status for one in (answer, page, refused)] == [200, 200, 401]
+    for one in (answer, page, refused):
+        assert one.headers["strict-transport-security"] == "max-age=2592000"
+    assert "strict-transport-security" not in api.get("/").headers
+    headers = {"Cookie": f"{cookie.key}={cookie.value}", "Csrf-Token": answer.json["csrf"]}
+    assert over_tls.get("/v1/me", headers=headers).json["name"] == "till"
+    own_page = {**headers, "Origin": f"https://{over_tls.address}"}
+    assert over_tls.delete("/session", headers=own_page).status == 204
+    plain = HttpClient(over_tls.address).get("/", headers={"X-Long": "x" * 5_000})
+    assert (plain.status, "https://" in plain.text) == (400, True)
 
 
 def test_a_wrong_secret_begins_nothing(api: ConsoleHere) -> None:
