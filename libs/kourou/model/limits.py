@@ -342,6 +342,7 @@ SPARK_READ_TIMEOUT_MS_MAX = 3_600_000  # a longer wait is useless
 USER_NAME_LENGTH_MAX = 64
 SECRET_LENGTH_MIN = 7  # characters; RocketMQ wants more than 6
 SECRET_LENGTH_MAX = 256
+SUBJECT_LENGTH_MAX = 1_024  # characters of a certificate's subject that belongs to a user
 USERS_MAX = 10_000  # of one broker
 POLICIES_MAX = 100_000
 POLICY_NETWORKS_MAX = 64  # of one policy; a request is compared with each once

@@ -18,9 +18,14 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
+from kourou.access.subject import subject_text
 from kourou.errors import ConfigError
 from kourou.model.limits import TLS_FILE_BYTES_MAX
+
+if TYPE_CHECKING:
+    from kourou.access.subject import Rdns
 
 _log = logging.getLogger("kourou.transport")
 
@@ -180,6 +185,20 @@ def _load_authorities(context: ssl.SSLContext, trust: Path) -> None:
         context.load_verify_locations(cadata=authorities)
     except (ssl.SSLError, ValueError) as error:
         raise ConfigError(f"{trust} holds no certificate: {why(error)}") from error
+
+
+def certificate_subject(tls: ssl.SSLObject) -> str:
+    """Return the subject of the other end's certificate, which was verified; "" without one.
+
+    It is "" as well if a name in it is not text.
+    """
+    try:
+        certificate = tls.getpeercert() or {}
+    except (ssl.SSLError, ValueError):
+        return ""
+    rdns = cast("Rdns", certificate.get("subject", ()))
+    is_text = all(isinstance(value, str) for rdn in rdns for _, value in rdn)
+    return subject_text(rdns) if is_text else ""
 
 
 def why(error: Exception) -> str:

@@ -446,6 +446,25 @@ async def test_client_certificates_are_verified_as_far_as_the_settings_say(
     assert bool(host.batches) is served
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_the_subject_of_a_certificate_comes_with_every_frame(
+    make_remoting_host: Make, files: TlsFiles, authority: Authority, version: ssl.TLSVersion
+) -> None:
+    tls = replace(files, trust=authority.path, client_auth=ClientAuth.OPTIONAL)
+    host = make_remoting_host(tls=ServerTls(tls, enforcing=False))
+    host.echo = True
+    subject = r"CN=till\, 1+UID=7,O=Example"
+    own = client(authority, authority.pair("client", subject=subject))
+    own.minimum_version = own.maximum_version = version
+    streams = [await connect(host, own), await connect(host, client(authority))]
+    streams.append(await host.connect())
+    for number, (reader, writer) in enumerate(streams * 2):
+        writer.write(frame(number))
+        await reader.readexactly(len(frame(number)))
+    assert [one.peer.subject for one in host.frames] == [subject, "", ""] * 2
+    assert host.frames[0].peer == host.frames[3].peer
+
+
 # -- files
 
 

@@ -6,8 +6,9 @@ Invariants:
 - a request whose type declares no needs is refused
 - what this process connected to is trusted, and so is the listener for replicas, which admits only
   the keys of curveMembers
-- the user comes from this request's signature, or from the key of its connection, and is looked up
-  for every request: what is revoked is refused at once
+- the user comes from this request's signature, or from the key or certificate of its connection,
+  and is looked up for every request: what is revoked is refused at once
+- a signature on a connection whose certificate belongs to a user must be that user's
 - a decision uses the values that the handler will use, parsed from the bytes that were signed
 - a list, and every total in its reply, has only what its handler gets from `sees`
 - a request on behalf of a user is decided by the rights of that user; only a console of the user
@@ -284,6 +285,12 @@ class AccessGate:
             return ""
         return self._access.secrets[name].nonce.hex()
 
+    def owner_of(self, subject: str) -> str:
+        """Return the user who may sign in by certificates with a subject; "" if there is none."""
+        name = self._access.user_of_subject.get(subject, "")
+        account = self._access.users.get(name)
+        return name if account is not None and account.signs_in else ""
+
     def may_see_users(self, received: Received) -> bool:
         """True if the sender may see users and policies in the history."""
         if not self.active:
@@ -349,7 +356,12 @@ class AccessGate:
 
     def _user(self, received: Received) -> str:
         """Raises _Credentials if they are not valid."""
-        fields = received.to.signed
+        peer, fields = received.to.peer, received.to.signed
+        owner = ""
+        if peer.key:
+            owner = self._access.user_of_key.get(peer.key, "")
+        elif peer.subject:
+            owner = self._access.user_of_subject.get(peer.subject, "")
         if fields is not None:
             name = fields.get(ACCESS_KEY) or ""
             secret = self._secret(name)
@@ -357,11 +369,10 @@ class AccessGate:
             if not verify(fields, received.body, secret or "") or secret is None:
                 shown = name[:USER_NAME_LENGTH_MAX]
                 raise _Credentials(f"Check signature failed for accessKey={shown}")
+            if owner and owner != name:
+                raise _Credentials(f"the connection's certificate does not belong to user {name}")
             return name
-        key = received.to.peer.key
-        if key:
-            return self._access.user_of_key.get(key, ANONYMOUS)
-        return ANONYMOUS
+        return owner or ANONYMOUS
 
     def _represent(self, received: Received, requirement: Requirement) -> str:
         """Make a console's request one of the user that it names.
@@ -414,6 +425,8 @@ class AccessGate:
     def _decide_console(self, user: str, received: Received) -> Decision:
         account = self._access.users.get(user)
         name = getattr(received.request, "username", "")
+        subject = getattr(received.request, "subject", "")
+        name = self._access.user_of_subject.get(subject, name)
         if account is None or not account.is_console_of(name, received.wall_ms):
             return Decision(False, f"only a console of user {name} may send it")
         return Decision(True, f"role {UserRole.CONSOLE}")

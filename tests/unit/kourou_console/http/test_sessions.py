@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import base64
+from collections.abc import Callable, Iterator
 from http.cookies import Morsel, SimpleCookie
 from pathlib import Path
 
 import pytest
 
 from kourou.testing.cluster import Cluster
-from kourou.transport.tls import TlsMode
+from kourou.transport.tls import ClientAuth, TlsMode
 from kourou_console.http.access import Tokens
 from kourou_console.http.sessions import SESSION_MS
 from kourou_console.http.sign_in import IDLE_MS, STALE_MS
@@ -117,6 +118,72 @@ def test_over_tls_cookies_are_secure_and_browsers_stay_there(
     assert over_tls.delete("/session", headers=own_page).status == 204
     plain = HttpClient(over_tls.address).get("/", headers={"X-Long": "x" * 5_000})
     assert (plain.status, "https://" in plain.text) == (400, True)
+
+
+@pytest.fixture
+def shown(
+    cluster: Cluster, time: HandTime, known: KnownSecrets, tmp_path: Path
+) -> Iterator[Callable[[str], HttpClient]]:
+    """A console that verifies certificates: clients by the subject that they show ("" none)."""
+    authority = Authority(tmp_path / "keys", "own")
+    certificate, key = authority.pair("console")
+    known.subjects = {"CN=till,O=Example": "till"}
+    with (
+        ConsoleHere(
+            cluster,
+            tls=authority.trusted(),
+            tls_mode=TlsMode.ENFORCING,
+            tls_cert_path=certificate,
+            tls_key_path=key,
+            tls_trust_cert_path=authority.path,
+            tls_need_client_auth=ClientAuth.OPTIONAL,
+        ) as console,
+        users_at(console, known, time),
+    ):
+
+        def client(subject: str) -> HttpClient:
+            pair = authority.pair("client", subject=subject) if subject else None
+            return HttpClient(console.address, tls=authority.trusted(pair))
+
+        yield client
+
+
+def test_a_certificate_is_its_user_without_a_secret(
+    shown: Callable[[str], HttpClient], known: KnownSecrets, time: HandTime
+) -> None:
+    till = shown("CN=till,O=Example")
+    assert till.get("/v1/me").json["name"] == "till"
+    for subject in ("CN=till", "CN=till,O=Other", ""):
+        assert shown(subject).get("/v1/me").status == 401, subject
+    changed = till.put(GROUP, json={}, query={"preview": "true"})
+    assert changed.status == 200, changed.text
+    foreign = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
+    refused = till.put(GROUP, json={}, query={"preview": "true"}, headers=foreign)
+    assert refused.status == 403
+    known.subjects.clear()
+    time.now_ms += STALE_MS
+    assert till.get("/v1/me").status == 401
+
+
+def test_other_credentials_must_be_of_the_owner_of_the_certificate(
+    shown: Callable[[str], HttpClient],
+) -> None:
+    till, stranger = shown("CN=till,O=Example"), shown("CN=stranger")
+    for user, secret, statuses in (
+        ("till", "the-secret", (200, 200)),
+        ("ops", "secret-of-ops", (403, 200)),
+        ("ops", "guessed", (401, 401)),
+    ):
+        text = base64.b64encode(f"{user}:{secret}".encode()).decode()
+        basic = {"Authorization": f"Basic {text}"}
+        found = tuple(one.get("/v1/me", headers=basic).status for one in (till, stranger))
+        assert found == statuses, (user, secret)
+    cookie = cookie_of(stranger.post("/session", json={"user": "ops", "secret": "secret-of-ops"}))
+    session = {"Cookie": f"{cookie.key}={cookie.value}"}
+    assert stranger.get("/v1/me", headers=session).json["name"] == "ops"
+    refused = till.get("/v1/me", headers=session)
+    assert refused.status == 403
+    assert "does not belong to user ops" in refused.json["detail"]
 
 
 def test_a_wrong_secret_begins_nothing(api: ConsoleHere) -> None:
