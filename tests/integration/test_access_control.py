@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,7 +30,7 @@ from kourou.protocol.bodies.access_bodies import (
 )
 from kourou.protocol.bodies.config_bodies import decode_topic_configs
 from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
-from kourou.protocol.messages.access import AuthCreateUser, AuthListUser
+from kourou.protocol.messages.access import AuthCreateUser, AuthListUser, AuthUpdateUser
 from kourou.protocol.messages.broker_admin import GetAllTopicConfig, GetBrokerRuntimeInfo
 from kourou.protocol.messages.groups import HeartBeat
 from kourou.protocol.messages.pulls import QueryMessage, ViewMessageById
@@ -35,13 +38,15 @@ from kourou.protocol.messages.sends import ConsumerSendMsgBack
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.request import Request
 from kourou.protocol.wire.ext_fields import encode_ext_fields
-from kourou.protocol.wire.remoting import RemotingCommand
+from kourou.protocol.wire.remoting import RemotingCommand, decode_header, encode_command
 from kourou.service.processes import Child, Children
 from kourou.service.secret_keys import new_key_line
+from kourou.transport.addresses import split_address
 from kourou.transport.curve_keys import ClientCurve, ServerKeys, make_pair, read_pair
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_rigs.access import send_to
+from kourou_rigs.certificates import Authority
 from kourou_rigs.transacting import end
 
 TIMEOUT_MS = 20_000
@@ -77,17 +82,19 @@ class Broker:
     async def ask(
         self, request: Request, body: bytes = b"", *, user: str = "", secret: str = ""
     ) -> RemotingCommand:
-        fields = dict(encode_ext_fields(request))
-        if user:
-            fields[ACCESS_KEY] = user
-            fields[SIGNATURE] = sign(fields, [body], secret)
         connection = RemotingConnection(str(self.child.ready["tcp"]))
         try:
             return await connection.exchange(
-                RemotingCommand(request.code, ext_fields=fields), (body,), timeout_ms=TIMEOUT_MS
+                command(request, body, user, secret), (body,), timeout_ms=TIMEOUT_MS
             )
         finally:
             connection.close()
+
+    async def change(self, request: Request, change: UserChange) -> None:
+        """Send a request about a user as the administrator."""
+        body = encode_user_change(change)
+        reply = await self.ask(request, body, user=ROOT, secret=ROOT_SECRET)
+        assert reply.code == Code.SUCCESS, reply.remark
 
     async def create(self, name: str, secret: str, *roles: str) -> RemotingCommand:
         change = UserChange(secret=secret, roles=tuple(map(parse_role, roles)))
@@ -97,6 +104,51 @@ class Broker:
             user=ROOT,
             secret=ROOT_SECRET,
         )
+
+
+def command(request: Request, body: bytes, user: str, secret: str) -> RemotingCommand:
+    """The header of a request as RocketMQ's clients sign it; without a user it is not signed."""
+    fields = dict(encode_ext_fields(request))
+    if user:
+        fields[ACCESS_KEY] = user
+        fields[SIGNATURE] = sign(fields, [body], secret)
+    return RemotingCommand(request.code, ext_fields=fields)
+
+
+def verifying(authority: Authority) -> dict[str, str]:
+    """Settings of a broker that accepts clear text, TLS, and certificates of an authority."""
+    certificate, key = authority.pair("broker")
+    return {
+        "tls.server.mode": "permissive",
+        "tls.server.certPath": str(certificate),
+        "tls.server.keyPath": str(key),
+        "tls.server.trustCertPath": str(authority.path),
+        "tls.server.need.client.auth": "optional",
+    }
+
+
+class SecureConnection:
+    """A connection over TLS to a broker's remoting listener."""
+
+    async def open(self, broker: Broker, context: ssl.SSLContext) -> SecureConnection:
+        host, port = split_address(str(broker.child.ready["tcp"]))
+        self._reader, self._writer = await asyncio.open_connection(host, port, ssl=context)
+        return self
+
+    async def send(self, topic: str, *, user: str = "", secret: str = "") -> str:
+        """Send a message; returns why it is refused, "" if it is not."""
+        body = b"one"
+        self._writer.write(
+            encode_command(replace(command(send_to(topic), body, user, secret), body=body))
+        )
+        size, word = struct.unpack(">II", await self._reader.readexactly(8))
+        frame = await self._reader.readexactly(size - 4)
+        reply = decode_header(word >> 24, frame[: word & 0xFFFFFF])
+        assert reply.code in (Code.SUCCESS, Code.SYSTEM_ERROR), reply.remark
+        return (reply.remark or "") if reply.code else ""
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 @contextmanager
@@ -194,6 +246,62 @@ async def test_the_key_of_a_connection_is_its_user(tmp_path: Path) -> None:
             codes[name] = reply.code
             connection.close()
     assert codes == {"app": Code.SUCCESS, "stranger": Code.NO_PERMISSION}
+
+
+async def test_the_certificate_of_a_connection_is_its_user(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "tls", "own")
+    subject = "CN=till,OU=Shop,O=Example"
+    contexts = {
+        "till": authority.trusted(authority.pair("till", subject=subject)),
+        "renewed": authority.trusted(authority.pair("renewed", subject=subject)),
+        "unknown": authority.trusted(authority.pair("other", subject="CN=till,OU=2,O=Example")),
+        "none": authority.trusted(),
+    }
+    own_roles = (parse_role("writer:orders-"), parse_role("operator:orders-"))
+    with started(tmp_path, **verifying(authority)) as broker:
+        till = UserChange(roles=own_roles, certificate_subjects=("cn=till, ou=Shop, o=Example",))
+        await broker.change(AuthCreateUser(username="till"), till)
+        assert (await broker.create(WRITER, WRITER_SECRET, "writer", "operator")).code == 0
+        writer = {"user": WRITER, "secret": WRITER_SECRET}
+        links = {
+            name: await SecureConnection().open(broker, context)
+            for name, context in contexts.items()
+        }
+        for name, link in links.items():
+            refused = await link.send("orders-a")
+            assert bool(refused) == (name in ("unknown", "none")), (name, refused)
+            assert not refused or "user anonymous has no right" in refused
+        refused = await links["till"].send("bills-a")
+        assert "user till has no right to Pub on Topic:bills-a" in refused
+        assert "does not belong to user" in await links["till"].send("orders-a", **writer)
+        assert await links["unknown"].send("orders-a", **writer) == ""
+        for change, reason in (
+            (UserChange(enabled=False), "the user is disabled"),
+            (UserChange(enabled=True, certificate_subjects=()), "user anonymous has no right"),
+        ):
+            await broker.change(AuthUpdateUser(username="till"), change)
+            assert reason in await links["till"].send("orders-a")
+        for link in links.values():
+            link.close()
+
+
+async def send_once(broker: Broker, context: ssl.SSLContext) -> None:
+    link = await SecureConnection().open(broker, context)
+    try:
+        await link.send("orders-a")
+    finally:
+        link.close()
+
+
+@pytest.mark.fault
+async def test_certificates_that_are_not_valid_get_no_connection(tmp_path: Path) -> None:
+    authority, other = (Authority(tmp_path / name, name) for name in ("own", "other"))
+    with started(tmp_path, **verifying(authority)) as broker:
+        till = UserChange(roles=(parse_role("writer"),), certificate_subjects=("CN=till",))
+        await broker.change(AuthCreateUser(username="till"), till)
+        for shown in (other.pair("till"), authority.pair("till", expired=True)):
+            with pytest.raises((OSError, asyncio.IncompleteReadError)):
+                await send_once(broker, authority.trusted(shown))
 
 
 class BothDoors:

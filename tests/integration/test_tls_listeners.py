@@ -1,4 +1,4 @@
-"""A name server and a broker that enforce TLS, as processes with settings files."""
+"""A name server, a broker and a console that enforce TLS, as processes with settings files."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from kourou.cli.health import run_health
+from kourou.errors import Unavailable
 from kourou.protocol.wire.remoting import RemotingCommand, decode_header, encode_command
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child
@@ -52,7 +54,8 @@ def test_services_enforce_tls_and_take_a_new_certificate(tmp_path: Path) -> None
         "tls.server.keyPath": str(pair[1]),
     }
     context = ssl.create_default_context(cafile=str(authority.path))
-    with LocalCluster(tmp_path, ClusterSettings(broker=tls, namesrv=tls)) as cluster:
+    settings = ClusterSettings(broker=tls, namesrv=tls, console=tls)
+    with LocalCluster(tmp_path, settings) as cluster:
         services = (
             (cluster.namesrv, GET_CLUSTER_INFO),
             (cluster.brokers[0], GET_TOPIC_CONFIG),
@@ -65,6 +68,13 @@ def test_services_enforce_tls_and_take_a_new_certificate(tmp_path: Path) -> None
             with secret(child, context) as before:
                 assert answer(before, code).code == 0
                 first = subject(before)
+        assert cluster.console is not None
+        pages = [str(child.ready["admin"]) for child in (cluster.namesrv, cluster.brokers[0])]
+        for page in (*pages, *(str(cluster.console.ready[one]) for one in ("admin", "http"))):
+            assert page.startswith("https://127.0.0.1:")
+            assert run_health(["--ca", str(authority.path), f"{page}/readyz"]) == 0
+            with pytest.raises(Unavailable, match="answers 400: this port serves HTTPS"):
+                run_health([f"{page.replace('https', 'http')}/readyz"])
         for target, source in zip(pair, authority.pair("renewed"), strict=True):
             source.replace(target)
         for child, code in services:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from kourou.access.subject import parse_subject
 from kourou.errors import BadRequest
 from kourou.model.limits import (
     POLICY_NETWORKS_MAX,
@@ -209,7 +210,9 @@ class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """An account. Credentials are kept apart from it.
 
     A NODE is a process of this suite. `node` names it, `cluster/broker/id` for a broker, and no
-    other process may act for it. Its CURVE keys (public, Z85) prove who it is on ZeroMQ.
+    other process may act for it. Its CURVE keys (public, Z85) prove who it is on ZeroMQ, and
+    certificates with one of its subjects over TLS: a whole subject, as two authorities or units of
+    one may give the same common name to different owners.
     """
 
     name: str
@@ -218,6 +221,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     roles: tuple[RoleGrant, ...] = ()
     node: str = ""
     curve_keys: tuple[str, ...] = ()
+    certificate_subjects: tuple[str, ...] = ()
 
     @property
     def administers(self) -> bool:
@@ -276,7 +280,10 @@ _CURVE_KEY = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 
 
 def check_user(user: User) -> User:
-    """Return the user; raises BadRequest if its name or its node is not valid."""
+    """Return the user, with subjects in their normal form.
+
+    Raises BadRequest if its name, its node or a credential is not valid.
+    """
     name = user.name
     if (
         not 1 <= len(name) <= USER_NAME_LENGTH_MAX
@@ -297,7 +304,8 @@ def check_user(user: User) -> User:
                 f"{key!r} is not a CURVE public key",
                 hint="40 characters, as `kourou keys make` writes them into NAME.key",
             )
-    return user
+    subjects = tuple(dict.fromkeys(map(parse_subject, user.certificate_subjects)))
+    return msgspec.structs.replace(user, certificate_subjects=subjects)
 
 
 def check_secret(secret: str) -> str:

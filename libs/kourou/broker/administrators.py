@@ -65,6 +65,7 @@ class AdministratorFile:
                 roles=(RoleGrant(UserRole.ADMINISTRATOR), *roles),
                 node=known.node,
                 curve_keys=keys,
+                certificate_subjects=known.certificate_subjects,
             )
         )
         events = decide_put_user(access, user)

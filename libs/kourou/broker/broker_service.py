@@ -118,7 +118,9 @@ class BrokerService:
         settings = self.settings
         self._listening.listen()
         if settings.admin_port is not None:
-            admin = AdminHttp(settings.admin_host, settings.admin_port, self._pages())
+            admin = AdminHttp(
+                settings.admin_host, settings.admin_port, self._pages(), settings.http_tls
+            )
             await admin.start()
             self._admin = admin
 
@@ -183,7 +185,7 @@ class BrokerService:
         await self._find_name_servers()
         listening = self._listening.addresses
         if self._admin is not None:
-            listening["admin"] = f"http://{self._admin.address}"
+            listening["admin"] = self._admin.url
         return listening
 
     async def drain(self) -> None:

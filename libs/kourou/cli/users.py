@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from kourou.protocol.bodies.access_bodies import AuditLine
     from kourou.sync import Client
 
-USER_COLUMNS = ("user", "kind", "enabled", "roles", "CURVE keys", "node", "brokers")
+USER_COLUMNS = (
+    *("user", "kind", "enabled", "roles", "CURVE keys", "certificates", "node", "brokers"),
+)
 POLICY_COLUMNS = ("user", "effect", "actions", "resource", "from", "until", "brokers")
 REFUSAL_COLUMNS = (
     *("count", "user", "from", "request", "needs", "decided by", "last", "handled", "broker"),
@@ -80,6 +82,14 @@ CurveKeys = Annotated[
         help="A CURVE public key, or its file NAME.key (repeatable).",
     ),
 ]
+Subjects = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--certificate-subject",
+        metavar="SUBJECT",
+        help="The subject of its TLS certificates, as CN=till,O=Example (repeatable).",
+    ),
+]
 SecretFile = Annotated[
     Path | None,
     typer.Option("--secret-file", metavar="FILE", help="Read the secret from this file."),
@@ -126,9 +136,10 @@ def create(
     ] = False,
     roles: Roles = None,
     curve_keys: CurveKeys = None,
+    subjects: Subjects = None,
     secret_file: SecretFile = None,
     no_secret: Annotated[
-        bool, typer.Option("--no-secret", help="No secret: the user has CURVE keys only.")
+        bool, typer.Option("--no-secret", help="No secret: only CURVE keys and certificates.")
     ] = False,
     kind: Kind = "",
     node: Node = "",
@@ -137,7 +148,7 @@ def create(
     """Create a user at all brokers; a random secret is made and printed once.
 
     The secret is the SecretKey of RocketMQ clients, the user's name their AccessKey. Clients of
-    Kourou's own protocol prove who they are by a CURVE key.
+    Kourou's own protocol prove who they are by a CURVE key, others by a certificate, too.
     """
     keys = _keys_of(curve_keys or ())
     if no_secret and secret_file is not None:
@@ -153,6 +164,7 @@ def create(
             roles=roles or (),
             kind=_kind(kind),
             curve_keys=keys,
+            certificate_subjects=subjects or (),
             node=node,
             reason=reason,
         )
@@ -178,6 +190,10 @@ def change(
     no_curve_keys: Annotated[
         bool, typer.Option("--no-curve-keys", help="Remove all CURVE keys.")
     ] = False,
+    subjects: Subjects = None,
+    no_subjects: Annotated[
+        bool, typer.Option("--no-certificate-subjects", help="Remove all subjects.")
+    ] = False,
     secret_file: SecretFile = None,
     new_secret: Annotated[
         bool, typer.Option("--new-secret", help="Make a new random secret and print it once.")
@@ -188,12 +204,15 @@ def change(
 ) -> Report:
     """Change a user at all brokers; what is not given stays as it is.
 
-    --role and --curve-key replace all former roles and keys.
+    --role, --curve-key and --certificate-subject replace all former roles, keys and subjects.
     """
-    if (no_roles and roles) or (no_curve_keys and curve_keys):
-        raise BadRequest(
-            "--no-roles and --role, --no-curve-keys and --curve-key exclude each other"
-        )
+    for options, removes, given in (
+        ("roles and --role", no_roles, roles),
+        ("curve-keys and --curve-key", no_curve_keys, curve_keys),
+        ("certificate-subjects and --certificate-subject", no_subjects, subjects),
+    ):
+        if removes and given:
+            raise BadRequest(f"--no-{options} exclude each other")
     if new_secret and secret_file is not None:
         raise BadRequest("--new-secret and --secret-file exclude each other")
     wanted: dict[str, Any] = {
@@ -202,6 +221,7 @@ def change(
         "roles": [] if no_roles else roles or None,
         "kind": _kind(kind),
         "curve_keys": [] if no_curve_keys else _keys_of(curve_keys or ()) or None,
+        "certificate_subjects": [] if no_subjects else subjects or None,
         "node": node or None,
     }
     secret = _secret(secret_file)[0] if new_secret or secret_file is not None else None
@@ -746,6 +766,7 @@ def _user_row(one: User) -> tuple[Any, ...]:
         one.enabled,
         printable(_texts(map(role_text, one.roles))) or None,
         _texts(one.curve_keys) or None,
+        printable("; ".join(one.certificate_subjects)) or None,
         printable(one.node) or None,
     )
 

@@ -40,11 +40,9 @@ _USER_KEY = "use curveKeyFile, and give its public key to a user"
 _NO_TLS = "Kourou does not use TLS in its own clients and outgoing connections"
 _CURVE = (
     "use curveKeyFile between Kourou's own services and clients; listeners for RocketMQ's clients "
-    "have tls.server.mode"
+    "and HTTP ports have tls.server.mode"
 )
-_NO_LISTENER_TLS = (
-    "Kourou does not take it here: brokers, name servers and filter servers read it at their start"
-)
+_NO_LISTENER_TLS = "Kourou does not take it here: services read it at their start"
 _IN_FILE = "write it into their settings"
 _NO_COUNT = "Kourou does not wait for a number of replicas"
 _ACKS = "brokerRole=SYNC_MASTER waits for one follower, a Raft group (dLegerPeers) for a majority"
@@ -116,8 +114,7 @@ REFUSED: Mapping[str, RefusedSetting] = {
 _OTHER_TLS = RefusedSetting((), _NO_TLS, _CURVE)
 _OTHER_LISTENER_TLS = RefusedSetting(
     (),
-    "Kourou does not have this setting, or does not take it here: brokers, name servers and filter "
-    "servers read TLS at their start",
+    "Kourou does not have this setting, or does not take it here: services read TLS at their start",
     "docs/reference/settings.md lists them",
 )
 

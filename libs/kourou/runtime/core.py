@@ -59,7 +59,8 @@ class Peer:
 
     `protocol` names the transport ("zmq", "tcp", "local") for statistics only: no decision depends
     on it. `listener` is the name of the listener that accepted the connection. `key` is the CURVE
-    public key (Z85) that the other end proved to have; "" in clear text.
+    public key (Z85) that the other end proved to have, `subject` that of its TLS certificate
+    (kourou.access.subject), which was verified; "" without.
     """
 
     id: int
@@ -67,6 +68,7 @@ class Peer:
     address: tuple[str, int]
     listener: str = "internal"
     key: str = ""
+    subject: str = ""
 
     def __str__(self) -> str:
         return f"{self.protocol}:{self.address[0]}:{self.address[1]}#{self.id}"

@@ -2,12 +2,12 @@
 
 A service may add its own read-only JSON pages (`Questions`).
 
-All pages are GET and read-only. On a loopback address the header Host must be an address or
-localhost: any other name is one that a web page made point here (DNS rebinding). A connection
-serves one request: its header must be complete within 3 s, its response must be received within
-10 s, and at most 64 connections are open at once; a request's body is not read. aiohttp would cost
-every service 20 MB of memory and a quarter of its startup time. /config shows no secrets: settings
-contain the names of the files that hold them.
+All pages are GET and read-only; if TLS is enforced, they are served over TLS only. On a loopback
+address the header Host must be an address or localhost: any other name is one that a web page made
+point here (DNS rebinding). A connection serves one request: its header must be complete within 3 s,
+its response must be received within 10 s, and at most 64 connections are open at once; a request's
+body is not read. aiohttp would cost every service 20 MB of memory and a quarter of its startup
+time. /config shows no secrets: settings contain the names of the files that hold them.
 
 State: soft.
 """
@@ -32,7 +32,9 @@ from kourou.model.limits import (
     ADMIN_HEAD_BYTES_MAX,
     ADMIN_HEADER_S_MAX,
 )
+from kourou.service.http_listener import HttpListener
 from kourou.transport.addresses import bindable, is_loopback
+from kourou.transport.tls import ServerTls
 
 _log = logging.getLogger("kourou.service")
 
@@ -63,43 +65,52 @@ class AdminPages:
 
 
 class AdminHttp:
-    """The HTTP listener; with `port` 0 it uses a free port."""
+    """The HTTP server of the pages; with `port` 0 it uses a free port, with `tls` HTTPS only."""
 
-    def __init__(self, host: str, port: int, pages: AdminPages) -> None:
-        self.host = host
-        self.port = port
+    def __init__(
+        self, host: str, port: int, pages: AdminPages, tls: ServerTls | None = None
+    ) -> None:
         self._pages = pages
         self._http = GuardedServer(self._answer)
-        self._server: asyncio.Server | None = None
+        self._listener = HttpListener(self._http, host, port, tls)
+        #: Only clients with a certificate can read the pages.
+        self._closed_to_strangers = tls is not None and tls.requires_certificates
         self._warning = ClearTextWarning()
 
     async def start(self) -> None:
         """Bind and start to serve. Raises ConfigError if the port is in use."""
-        loop = asyncio.get_running_loop()
+        listener = self._listener
         try:
-            self._server = await loop.create_server(self._http, self.host, self.port)
+            await listener.start()
         except OSError as error:
             raise ConfigError(
-                f"admin port {self.port} on {self.host} cannot be used: {error.strerror}",
+                f"admin port {listener.port} on {listener.host} cannot be used: {error.strerror}",
                 hint="choose another adminPort, or 0 for any",
             ) from error
-        self.port = self._server.sockets[0].getsockname()[1]
-        self._warning.start(self.host, self.address)
+        if not self._closed_to_strangers:
+            self._warning.start(listener.host, self.address)
 
     async def stop(self) -> None:
         """Close the listener and its connections."""
         self._warning.stop()
-        if self._server is not None:
-            self._server.close()
-            self._http.close()
-            await self._server.wait_closed()
-            self._server = None
+        await self._listener.close()
+        self._http.close()
+        await self._listener.wait_closed()
+
+    @property
+    def port(self) -> int:
+        """The bound port."""
+        return self._listener.port
 
     @property
     def address(self) -> str:
         """The bound address, as `host:port`."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        return self._listener.address
+
+    @property
+    def url(self) -> str:
+        """The bound address as a URL without a path."""
+        return self._listener.url
 
     async def _answer(self, request: HttpRequest) -> HttpResponse:
         if request.method not in ("GET", "HEAD"):
@@ -249,8 +260,12 @@ class _Connection(asyncio.Protocol):
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def eof_received(self) -> bool:
-        """Return True while a response is pending: a half-closed client still gets it."""
-        return self._task is not None
+        """Return True while a response is pending: a half-closed client still gets it.
+
+        TLS has no half-closed connections here: the transport closes it in any case.
+        """
+        over_tls = self._transport.get_extra_info("sslcontext") is not None
+        return self._task is not None and not over_tls
 
     def cut_off(self) -> None:
         """Abort the connection without a response."""

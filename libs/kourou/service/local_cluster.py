@@ -222,7 +222,8 @@ class LocalCluster:
         port = settings.get("zmqPort") or int(settings.get("listenPort", 0)) + ZMQ_PORT_SHIFT
         self._zmq[name] = f"tcp://{HOST}:{port}"
         if settings.get("adminEnable") != "false":
-            self._pages[name] = f"{HOST}:{settings.get('adminPort', 0)}"
+            scheme = "https://" if settings.get("tls.server.mode") == "enforcing" else ""
+            self._pages[name] = f"{scheme}{HOST}:{settings.get('adminPort', 0)}"
         file = str(self._write(name, settings))
         return self._children.start_module(name, module, *words, "-c", file, *arguments)
 

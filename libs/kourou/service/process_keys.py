@@ -22,10 +22,19 @@ if TYPE_CHECKING:
 REPLICATION_PORT_SHIFT = 10_001
 """From listenPort to the port where replicas connect, unless it is set."""
 
+_OPEN = {
+    "bindAddress": ("not encrypted", "; or give it a curveKeyFile"),
+    "adminHost": (
+        "any host could read the pages",
+        "; or tls.server.mode=enforcing with tls.server.need.client.auth=require",
+    ),
+}
+"""Why an address that is open to the network is refused, and what else would allow it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessKeys:
-    """The settings that every service has: listen address, admin pages, logging, keys."""
+    """The settings that every service has: listen address, admin pages, logging, keys, TLS."""
 
     bind_address: str = setting(
         "127.0.0.1",
@@ -79,12 +88,52 @@ class ProcessKeys:
         "them, or a folder where each is HOST.key, or contains its addresses",
     )
 
+    tls_mode: TlsMode = setting(
+        TlsMode.DISABLED,
+        "tls.server.mode",
+        "TLS on its ports for RocketMQ's own clients and for HTTP: enforcing accepts nothing else; "
+        "permissive also accepts clear text of RocketMQ's clients, and leaves HTTP in clear text",
+        rocketmq="permissive",
+    )
+    tls_cert_path: Path | None = setting(
+        None,
+        "tls.server.certPath",
+        "Its certificate, followed by those of intermediate authorities (PEM); read again when it "
+        "changes, as are the other files of TLS",
+        rocketmq=SAME,
+    )
+    tls_key_path: Path | None = setting(
+        None, "tls.server.keyPath", "The private key of that certificate (PEM)", rocketmq=SAME
+    )
+    tls_key_password_file: Path | None = setting(
+        None, "tls.server.keyPasswordFile", "The file with the password of an encrypted key"
+    )
+    tls_trust_cert_path: Path | None = setting(
+        None,
+        "tls.server.trustCertPath",
+        "The authorities whose client certificates are accepted (PEM)",
+        rocketmq=SAME,
+    )
+    tls_need_client_auth: ClientAuth = setting(
+        ClientAuth.NONE,
+        "tls.server.need.client.auth",
+        "Whether a client presents a certificate; one that is presented must be valid",
+        rocketmq=SAME,
+    )
+    tls_auth_client: bool = setting(
+        False,
+        "tls.server.authClient",
+        "The same as tls.server.need.client.auth=require, unless that is optional",
+        rocketmq=SAME,
+    )
+
     def check_process(self) -> None:
         """Raises ConfigError for an invalid combination of settings.
 
         Refuses an address that is open to the network without insecureNetwork, processor cores that
         this machine does not have, and keys that would have no effect.
         """
+        self._check_tls()
         if self.curve_server_key is not None and self.curve_key_file is None:
             raise ConfigError(
                 "curveServerKey is set and curveKeyFile is not",
@@ -94,7 +143,7 @@ class ProcessKeys:
         if self.process_cores is not None:
             cores_named("processCores", self.process_cores, os.sched_getaffinity(0))
         self._check_bind_address()
-        if self.admin_enabled:
+        if self.admin_enabled and not self._proves_readers:
             self._check_address("adminHost", self.admin_host)
 
     def _check_bind_address(self) -> None:
@@ -114,12 +163,88 @@ class ProcessKeys:
         servers.check()
         return ClientCurve(read_pair(self.curve_key_file), servers)
 
+    def _check_tls(self) -> None:
+        """Raises ConfigError for TLS without its files, and for files that would have no effect."""
+        if self.tls_mode is TlsMode.DISABLED:
+            for one in settings_of(ProcessKeys):
+                if one.key.startswith("tls.") and getattr(self, one.name) != one.default:
+                    raise ConfigError(
+                        f"{one.key} is set, but TLS is disabled",
+                        hint="tls.server.mode=enforcing, or permissive to accept clear text, too; "
+                        "or remove the key",
+                    )
+            return
+        mode = f"tls.server.mode={self.tls_mode}"
+        if self.tls_cert_path is None or self.tls_key_path is None:
+            raise ConfigError(
+                f"{mode} needs tls.server.certPath and tls.server.keyPath",
+                hint="Kourou never makes a self-signed certificate, as RocketMQ does by default; "
+                "to do without TLS: tls.server.mode=disabled",
+            )
+        if self.tls_mode is TlsMode.PERMISSIVE and not self.serves_remoting:
+            raise ConfigError(
+                f"{mode}, but there is no listener for RocketMQ's clients",
+                hint="an HTTP port serves TLS or clear text, never both: use enforcing or disabled",
+            )
+        if (self.tls_client_auth is ClientAuth.NONE) != (self.tls_trust_cert_path is None):
+            is_set, other = "tls.server.trustCertPath", "tls.server.need.client.auth"
+            if self.tls_trust_cert_path is None:
+                key = "need.client.auth" if self.tls_need_client_auth != "none" else "authClient"
+                is_set, other = f"tls.server.{key}", is_set
+            raise ConfigError(
+                f"{is_set} is set and {other} is not",
+                hint="client certificates are verified with the authorities in trustCertPath, if "
+                "need.client.auth is optional or require",
+            )
+
+    @property
+    def tls_client_auth(self) -> ClientAuth:
+        """Whether clients present certificates, by either of the two settings."""
+        if self.tls_auth_client and self.tls_need_client_auth is ClientAuth.NONE:
+            return ClientAuth.REQUIRE
+        return self.tls_need_client_auth
+
+    @property
+    def server_tls(self) -> ServerTls | None:
+        """TLS of the listeners for RocketMQ's clients; None means clear text.
+
+        Raises ConfigError if the files cannot be used.
+        """
+        if self.tls_mode is TlsMode.DISABLED:
+            return None
+        assert self.tls_cert_path is not None
+        assert self.tls_key_path is not None
+        files = TlsFiles(
+            self.tls_cert_path,
+            self.tls_key_path,
+            self.tls_key_password_file,
+            self.tls_trust_cert_path,
+            self.tls_client_auth,
+        )
+        return ServerTls(files, enforcing=self.tls_mode is TlsMode.ENFORCING)
+
+    @property
+    def http_tls(self) -> ServerTls | None:
+        """TLS of the HTTP ports; None means clear text. Raises ConfigError as `server_tls`."""
+        return self.server_tls if self.tls_mode is TlsMode.ENFORCING else None
+
+    @property
+    def serves_remoting(self) -> bool:
+        """Whether there is a listener for RocketMQ's clients: no other one can be permissive."""
+        return False
+
+    @property
+    def _proves_readers(self) -> bool:
+        """Whether who reads the HTTP pages must have a certificate."""
+        enforcing = self.tls_mode is TlsMode.ENFORCING
+        return enforcing and self.tls_client_auth is ClientAuth.REQUIRE
+
     def _check_address(self, key: str, host: str) -> None:
         if not self.insecure_network and not is_loopback(bindable(host)):
+            why, instead = _OPEN.get(key, ("not encrypted", ""))
             raise ConfigError(
-                f"{key}={host} is refused: it is open to the network and not encrypted",
-                hint="use 127.0.0.1, or set insecureNetwork=true"
-                + ("; or give it a curveKeyFile" if key == "bindAddress" else ""),
+                f"{key}={host} is refused: it is open to the network and {why}",
+                hint=f"use 127.0.0.1, or set insecureNetwork=true{instead}",
             )
 
 
@@ -209,7 +334,6 @@ class RemotingKeys(ProcessKeys):
 
         The RocketMQ protocol is clear text, even if CURVE keys are set, unless TLS is enforced.
         """
-        self._check_tls()
         if (self.curve_key_file is None) != (self.curve_clients is None):
             is_set = "curveClients" if self.curve_key_file is None else "curveKeyFile"
             other = "curveKeyFile" if self.curve_key_file is None else "curveClients"
@@ -244,66 +368,6 @@ class RemotingKeys(ProcessKeys):
         ):
             self._check_address("tcpBindAddress", self.tcp_bind_address)
 
-    def _check_tls(self) -> None:
-        """Raises ConfigError for TLS without its files, and for files that would have no effect."""
-        if self.tls_mode is TlsMode.DISABLED:
-            for one in settings_of(RemotingKeys):
-                if one.key.startswith("tls.") and getattr(self, one.name) != one.default:
-                    raise ConfigError(
-                        f"{one.key} is set, but TLS is disabled",
-                        hint="tls.server.mode=enforcing, or permissive to accept clear text, too; "
-                        "or remove the key",
-                    )
-            return
-        mode = f"tls.server.mode={self.tls_mode}"
-        if self.tls_cert_path is None or self.tls_key_path is None:
-            raise ConfigError(
-                f"{mode} needs tls.server.certPath and tls.server.keyPath",
-                hint="Kourou never makes a self-signed certificate, as RocketMQ does by default; "
-                "to do without TLS: tls.server.mode=disabled",
-            )
-        if not self.tcp_enabled:
-            raise ConfigError(
-                f"{mode}, but tcpEnable=false: there is no listener for RocketMQ's clients",
-                hint="remove one of the two; CURVE keys encrypt Kourou's own protocol",
-            )
-        if (self.tls_client_auth is ClientAuth.NONE) != (self.tls_trust_cert_path is None):
-            is_set, other = "tls.server.trustCertPath", "tls.server.need.client.auth"
-            if self.tls_trust_cert_path is None:
-                key = "need.client.auth" if self.tls_need_client_auth != "none" else "authClient"
-                is_set, other = f"tls.server.{key}", is_set
-            raise ConfigError(
-                f"{is_set} is set and {other} is not",
-                hint="client certificates are verified with the authorities in trustCertPath, if "
-                "need.client.auth is optional or require",
-            )
-
-    @property
-    def tls_client_auth(self) -> ClientAuth:
-        """Whether clients present certificates, by either of the two settings."""
-        if self.tls_auth_client and self.tls_need_client_auth is ClientAuth.NONE:
-            return ClientAuth.REQUIRE
-        return self.tls_need_client_auth
-
-    @property
-    def server_tls(self) -> ServerTls | None:
-        """TLS of the listeners for RocketMQ clients; None means clear text.
-
-        Raises ConfigError if the files cannot be used.
-        """
-        if self.tls_mode is TlsMode.DISABLED:
-            return None
-        assert self.tls_cert_path is not None
-        assert self.tls_key_path is not None
-        files = TlsFiles(
-            self.tls_cert_path,
-            self.tls_key_path,
-            self.tls_key_password_file,
-            self.tls_trust_cert_path,
-            self.tls_client_auth,
-        )
-        return ServerTls(files, enforcing=self.tls_mode is TlsMode.ENFORCING)
-
     @property
     def registering_keys(self) -> AllowedKeys | None:
         """The keys that may register at a name server; None: no key is needed."""
@@ -319,6 +383,11 @@ class RemotingKeys(ProcessKeys):
         if self.curve_key_file is None or clients is None:
             return None
         return ServerCurve(read_pair(self.curve_key_file), AllowedKeys.of_setting(clients))
+
+    @property
+    def serves_remoting(self) -> bool:
+        """Whether tcpEnable is set."""
+        return self.tcp_enabled
 
     def tcp_address(self, port: int) -> str:
         """Return the `host:port` to bind for RocketMQ clients."""

@@ -24,10 +24,8 @@ from kourou.protocol.wire.remoting import LENGTHS_BYTES, read_lengths
 from kourou.runtime.core import Peer
 from kourou.transport.tcp_link import TcpLink
 from kourou.transport.tcp_server import TcpServer, TcpServerStatistics
-from kourou.transport.tls import ServerTls
+from kourou.transport.tls import TLS_HANDSHAKE, ServerTls
 from kourou.transport.tls_link import TlsLink
-
-TLS_HANDSHAKE = b"\x16"
 
 _GREETINGS = {
     TLS_HANDSHAKE: "the peer uses TLS, which is disabled here (tls.server.mode)",

@@ -1,8 +1,9 @@
 """TLS of a listener: its files, the context of new connections, and the reload of changed files.
 
-The names follow RocketMQ's settings. A context is never changed: a reload makes a new one, so an
-open connection keeps the certificate and the authorities with which it began. There is no
-self-signed certificate: without files there is no TLS.
+Listeners for RocketMQ's clients and HTTP servers share it; their names follow RocketMQ's settings.
+A context is never changed: a reload makes a new one, so an open connection keeps the certificate
+and the authorities with which it began. There is no self-signed certificate: without files there is
+no TLS.
 
 Contents of keys and passwords are never printed, logged or included in an error.
 
@@ -14,15 +15,24 @@ from __future__ import annotations
 import enum
 import logging
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
+from kourou.access.subject import subject_text
 from kourou.errors import ConfigError
 from kourou.model.limits import TLS_FILE_BYTES_MAX
+
+if TYPE_CHECKING:
+    from kourou.access.subject import Rdns
 
 _log = logging.getLogger("kourou.transport")
 
 Signature = tuple[tuple[int, int, int] | None, ...]
+
+TLS_HANDSHAKE = b"\x16"
+"""The first byte of every TLS connection."""
 
 
 class TlsMode(enum.StrEnum):
@@ -74,30 +84,11 @@ class TlsFiles:
         # Without tickets a client cannot return with the rights of an earlier handshake.
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
-        self._load_pair(context)
+        _load_pair(context, self.certificate, self.key, self._password)
         if self.trust is not None:
-            authorities = _read(self.trust).decode("ascii", "replace")
-            try:
-                context.load_verify_locations(cadata=authorities)
-            except (ssl.SSLError, ValueError) as error:
-                raise ConfigError(f"{self.trust} holds no certificate: {why(error)}") from error
+            _load_authorities(context, self.trust)
         context.verify_mode = _VERIFY[self.client_auth]
         return context
-
-    def _load_pair(self, context: ssl.SSLContext) -> None:
-        for path in (self.certificate, self.key):
-            _read(path)  # its own errors do not name the file
-        try:
-            context.load_cert_chain(self.certificate, self.key, self._password)
-        except ssl.SSLError as error:
-            if error.reason == "KEY_VALUES_MISMATCH":
-                raise ConfigError(f"{self.certificate} and {self.key} are not a pair") from error
-            raise ConfigError(
-                f"{self.certificate} and {self.key} cannot be used: {why(error)}",
-                hint="both are PEM files: the certificate chain, and its private key",
-            ) from error
-        except OSError as error:
-            raise ConfigError(f"{self.certificate} cannot be read: {error.strerror}") from error
 
     def _password(self) -> bytes:
         """Called for an encrypted key only; without it OpenSSL would ask on the terminal."""
@@ -113,10 +104,12 @@ class ServerTls:
     """TLS of the listeners of a process. Raises ConfigError if the files cannot be used.
 
     `context` is that of new connections. `enforcing`: connections in clear text are closed.
+    `requires_certificates`: so are those without a certificate of a trusted authority.
     """
 
     def __init__(self, files: TlsFiles, *, enforcing: bool) -> None:
         self.enforcing = enforcing
+        self.requires_certificates = files.client_auth is ClientAuth.REQUIRE
         self._files = files
         self._signature = files.signature()
         self.context = files.context()
@@ -133,6 +126,79 @@ class ServerTls:
             _log.error("TLS continues with the earlier certificate and key: %s", error)
         else:
             _log.info("new TLS connections use the changed files: %s", self._files.certificate)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTlsFiles:
+    """The PEM files of a client: the authorities that it trusts, and what it presents.
+
+    Without `trust` it trusts the authorities of the operating system.
+    """
+
+    trust: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Return a context that verifies the server and its name. Raises ConfigError."""
+        if (self.certificate is None) != (self.key is None):
+            raise ConfigError("a certificate and its key belong together: name both files")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.trust is None:
+            context.load_default_certs()
+        else:
+            _load_authorities(context, self.trust)
+        if self.certificate is not None and self.key is not None:
+            _load_pair(context, self.certificate, self.key, _no_password)
+        return context
+
+
+def _load_pair(
+    context: ssl.SSLContext, certificate: Path, key: Path, password: Callable[[], bytes]
+) -> None:
+    """Load a certificate and its key. Raises ConfigError."""
+    for path in (certificate, key):
+        _read(path)  # its own errors do not name the file
+    try:
+        context.load_cert_chain(certificate, key, password)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise ConfigError(f"{certificate} and {key} are not a pair") from error
+        raise ConfigError(
+            f"{certificate} and {key} cannot be used: {why(error)}",
+            hint="both are PEM files: the certificate chain, and its private key",
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"{certificate} cannot be read: {error.strerror}") from error
+
+
+def _no_password() -> bytes:
+    """Called for an encrypted key only; without it OpenSSL would ask on the terminal."""
+    raise ConfigError("the client's key is encrypted", hint="use a key without a password")
+
+
+def _load_authorities(context: ssl.SSLContext, trust: Path) -> None:
+    """Load the authorities that a context trusts. Raises ConfigError."""
+    authorities = _read(trust).decode("ascii", "replace")
+    try:
+        context.load_verify_locations(cadata=authorities)
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigError(f"{trust} holds no certificate: {why(error)}") from error
+
+
+def certificate_subject(tls: ssl.SSLObject) -> str:
+    """Return the subject of the other end's certificate, which was verified; "" without one.
+
+    It is "" as well if a name in it is not text.
+    """
+    try:
+        certificate = tls.getpeercert() or {}
+    except (ssl.SSLError, ValueError):
+        return ""
+    rdns = cast("Rdns", certificate.get("subject", ()))
+    is_text = all(isinstance(value, str) for rdn in rdns for _, value in rdn)
+    return subject_text(rdns) if is_text else ""
 
 
 def why(error: Exception) -> str:

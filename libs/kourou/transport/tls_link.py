@@ -9,7 +9,8 @@ that much memory in addition to the replies themselves.
 Invariants:
 - The first `_sealed` buffers of `queue` are encrypted, the others are not; so an empty queue means
   that nothing waits, and all limits of the queue apply to both.
-- Nothing is encrypted before the handshake is complete.
+- Nothing is encrypted before the handshake is complete. From then on `peer` has the subject of the
+  client's certificate, if there is one.
 
 State: soft.
 """
@@ -19,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import socket as socketlib
 import ssl
+from dataclasses import replace
 from itertools import islice
 from typing import cast
 
@@ -31,7 +33,7 @@ from kourou.transport.tcp_link import (
     FrameT,
     TcpLink,
 )
-from kourou.transport.tls import why
+from kourou.transport.tls import certificate_subject, why
 
 SEAL_BYTES = 65_536
 """Maximum plain bytes that are encrypted at a time: four records."""
@@ -99,6 +101,7 @@ class TlsLink(TcpLink[FrameT]):
         if not self.established:
             tls.do_handshake()
             self.established = True
+            self.peer = replace(self.peer, subject=certificate_subject(tls))
         while True:
             partial = self._partial
             if partial is None:

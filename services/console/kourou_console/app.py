@@ -23,6 +23,7 @@ from kourou.clock import Clock, SystemClock
 from kourou.errors import ConfigError, KourouError
 from kourou.service.admin_http import AdminHttp, AdminPages, ClearTextWarning
 from kourou.service.entry import run_from_arguments
+from kourou.service.http_listener import HttpListener
 from kourou.service.lifecycle import leave
 from kourou.settings.sources import render
 from kourou.telemetry.metrics import expose
@@ -130,7 +131,7 @@ class ConsoleService:
         self._dispatch: Dispatch | None = None
         self._handler: HttpHandler | None = None
         self._http: GatewayServer | None = None
-        self._listener: asyncio.Server | None = None
+        self._listener: HttpListener | None = None
         self._watch: ClusterWatch | None = None
         self._admin: AdminHttp | None = None
         self._warning = ClearTextWarning()
@@ -157,29 +158,30 @@ class ConsoleService:
         self._request_metrics.cut_off = lambda: self._http.cut_off_count if self._http else 0
         await self._bind(self._http)
         if settings.admin_enabled:
-            self._admin = AdminHttp(settings.admin_host, settings.admin_port, self._admin_pages())
+            self._admin = AdminHttp(
+                settings.admin_host, settings.admin_port, self._admin_pages(), settings.http_tls
+            )
             await self._admin.start()
-            self._listening["admin"] = f"http://{self._admin.address}"
+            self._listening["admin"] = self._admin.url
         self._gateway = Gateway(await self._open_client(), self._clock, settings, self._make_client)
         if settings.sign_in is SignInMode.USERS:
             self._users = UserGateways(self._gateway, self._open_client)
         self._watch = ClusterWatch(self._gateway)
 
     async def _bind(self, http: GatewayServer) -> None:
-        host, port = self._settings.bind_address, self._settings.port
+        host, port, tls = self._settings.bind_address, self._settings.port, self._settings.http_tls
+        listener = HttpListener(http, host, port, tls, backlog=BACKLOG)
         try:
-            self._listener = await asyncio.get_running_loop().create_server(
-                http, host, port, backlog=BACKLOG
-            )
+            await listener.start()
         except OSError as error:
             raise ConfigError(
                 f"port {port} on {host} cannot be used: {error.strerror}",
                 hint="set another consolePort, or 0 for any free port",
             ) from error
-        port = self._listener.sockets[0].getsockname()[1]
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self._listening["http"] = f"http://{address}"
-        self._warning.start(host, address)
+        self._listener = listener
+        self._listening["http"] = listener.url
+        if tls is None:
+            self._warning.start(host, listener.address)
 
     async def serve(self) -> Mapping[str, str]:
         """Start handling requests; wait for the cluster's reply for CLUSTER_WAIT_S at most."""
@@ -218,7 +220,7 @@ class ConsoleService:
         """Accept no new requests; long-polling requests get a reply, others finish."""
         self._serving = False
         if self._listener is not None:
-            self._listener.close()
+            await self._listener.close()
         if self._dispatch is not None:
             self._dispatch.leaving = True
         if self._http is not None:
@@ -237,7 +239,7 @@ class ConsoleService:
         if self._watch is not None:
             await self._watch.stop()
         if self._listener is not None:
-            self._listener.close()
+            await self._listener.close()
         if self._http is not None:
             self._http.leave()
             await self._http.shutdown(timeout=1.0)

@@ -16,9 +16,11 @@ from kourou.model.names import check_group
 from kourou.service.process_keys import ProcessKeys
 from kourou.settings.declaration import setting
 from kourou.transport.addresses import IpNetwork, bindable, is_loopback, split_address
+from kourou.transport.tls import ClientTlsFiles
 from kourou_console.metrics.alarms import AlarmThresholds
 
 PORT = 8_080
+HTTPS = "https://"
 ADMIN_PORT = 18_380
 _PERCENT = 100
 
@@ -152,12 +154,28 @@ class ConsoleSettings(WatchKeys):
         high=60_000,
     )
     spark_etl_address: str = setting(
-        "", "sparkEtlAddress", "host:port of spark-etl's admin pages; empty: no Spark"
+        "",
+        "sparkEtlAddress",
+        "host:port of spark-etl's admin pages, https://host:port over TLS; empty: no Spark",
     )
     admin_addresses_text: str = setting(
         "",
         "adminAddresses",
-        "Admin pages of brokers and other services, name=host:port;name=host:port",
+        "Admin pages of brokers and other services, name=host:port;name=https://host:port",
+    )
+    tls_client_trust_path: Path | None = setting(
+        None,
+        "tls.client.trustCertPath",
+        "For https:// addresses: the authorities that sign certificates of these pages (PEM); "
+        "empty: those of the system",
+    )
+    tls_client_cert_path: Path | None = setting(
+        None,
+        "tls.client.certPath",
+        "For https:// addresses that require one: the certificate to present (PEM)",
+    )
+    tls_client_key_path: Path | None = setting(
+        None, "tls.client.keyPath", "The private key of that certificate (PEM)"
     )
     trace_otlp_endpoint: str | None = setting(
         None,
@@ -184,8 +202,17 @@ class ConsoleSettings(WatchKeys):
                 "kourou user create NAME --role console --curve-key FILE --no-secret",
             )
         self.admin_addresses, self.trusted_proxies  # noqa: B018 - raises for an invalid address
+        admin_addresses = self.admin_addresses.values()
         if self.spark_etl_address:
             _checked("sparkEtlAddress", self.spark_etl_address)
+        files = self.client_tls
+        if any(one.startswith(HTTPS) for one in (self.spark_etl_address, *admin_addresses)):
+            files.context()
+        elif files != ClientTlsFiles():
+            raise ConfigError(
+                "a key tls.client.… is set, but no address begins with https://",
+                hint="sparkEtlAddress=https://host:port, or remove the key",
+            )
 
     def _check_bind_address(self) -> None:
         if self.token_file is not None or self.insecure_network:
@@ -212,6 +239,13 @@ class ConsoleSettings(WatchKeys):
         if not self.name_servers:
             raise ConfigError("namesrvAddr is not set", hint="-n host:port, or NAMESRV_ADDR")
         return self.name_servers
+
+    @property
+    def client_tls(self) -> ClientTlsFiles:
+        """What the console trusts and presents at https:// addresses."""
+        return ClientTlsFiles(
+            self.tls_client_trust_path, self.tls_client_cert_path, self.tls_client_key_path
+        )
 
     @property
     def host_names(self) -> tuple[str, ...]:
@@ -245,7 +279,7 @@ class ConsoleSettings(WatchKeys):
 
 def _checked(key: str, address: str) -> str:
     try:
-        split_address(address)
+        split_address(address.removeprefix(HTTPS))
     except ConfigError as error:
         raise ConfigError(f"{key}: {error.message}", hint=error.hint) from None
     return address

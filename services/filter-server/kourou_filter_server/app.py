@@ -308,12 +308,14 @@ class FilterServerService:
         if settings.unsafe_no_sandbox:
             self._warn_unsafe()
         if settings.admin_enabled:
-            self._admin = AdminHttp(settings.admin_host, settings.admin_port, self._pages())
+            self._admin = AdminHttp(
+                settings.admin_host, settings.admin_port, self._pages(), settings.http_tls
+            )
             await self._admin.start()
         self._listening = self._zmq.listen({"internal": settings.zmq_bind_address})
         self._listening |= self._remoting.listen(settings.tcp_listeners)
         if self._admin is not None:
-            self._listening["admin"] = f"http://{self._admin.address}"
+            self._listening["admin"] = self._admin.url
         listeners = settings.listeners(self._dial())
         address = listeners["zmq:internal"]
         self._core = FilterCore(settings.policy, address, listeners)

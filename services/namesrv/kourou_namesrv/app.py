@@ -81,12 +81,12 @@ class NamesrvService:
         """Bind the listeners, then load the key/value settings before the first request is read."""
         if self._settings.admin_enabled:
             host, port = self._settings.admin_host, self._settings.admin_port
-            self._admin = AdminHttp(host, port, self._pages())
+            self._admin = AdminHttp(host, port, self._pages(), self._settings.http_tls)
             await self._admin.start()
         self._listening = self._zmq.listen(self._settings.listeners())
         self._listening |= self._remoting.listen(self._settings.tcp_listeners)
         if self._admin is not None:
-            self._listening["admin"] = f"http://{self._admin.address}"
+            self._listening["admin"] = self._admin.url
         registry = SettingsRegistry.of(self._settings)
         self._core = NamesrvCore(self._settings, self._kv.load(), registry, self._text, self._gate)
         audited = self._audit.record

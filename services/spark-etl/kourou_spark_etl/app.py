@@ -87,7 +87,9 @@ class SparkEtlService:
         self._spans = self._traced()
         await asyncio.to_thread(self._open_databases)
         if settings.admin_enabled:
-            self._admin = AdminHttp(settings.admin_host, settings.admin_port, self._pages())
+            self._admin = AdminHttp(
+                settings.admin_host, settings.admin_port, self._pages(), settings.http_tls
+            )
             await self._admin.start()
         self._spark = await asyncio.to_thread(self._open_session)
 
@@ -202,7 +204,7 @@ class SparkEtlService:
                 self._tasks.append(asyncio.create_task(self._compact(spec)))
         self._tasks.append(asyncio.create_task(self._watch_java()))
         self._serving = True
-        return {} if self._admin is None else {"admin": f"http://{self._admin.address}"}
+        return {} if self._admin is None else {"admin": self._admin.url}
 
     async def drain(self) -> None:
         """Let each query finish its current batch, then stop it."""

@@ -2,7 +2,7 @@
 
 run -c FILE --jobs FILE …    run the service, with the arguments of every service
 list --jobs FILE             check a job file and list its queries
-status [--admin URL]         the state of a running service's queries
+status [--admin URL]         the state of a running service's queries; https:// with --ca FILE
 stop [--wait S]              stop it gracefully: current batches are finished
 """
 
@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from kourou.errors import ConfigError, TimedOut, Unavailable
 from kourou.service.os_processes import find_running
+from kourou.transport.tls import ClientTlsFiles
 from kourou_spark_etl.config import ADMIN_PORT
 from kourou_spark_etl.job_file import AVAILABLE_NOW, QuerySpec, load_job_file
 
@@ -105,6 +106,12 @@ def _parsed(verb: str, arguments: Sequence[str], called_as: str) -> argparse.Nam
     if verb == "status":
         url = f"http://127.0.0.1:{ADMIN_PORT}"
         parser.add_argument("--admin", metavar="URL", default=url, help=f"its page; else {url}")
+        for name, what in (
+            ("--ca", "authorities that sign its certificate, for https:// (PEM)"),
+            ("--cert", "a certificate to present, if it requires one (PEM)"),
+            ("--key", "the private key of that certificate"),
+        ):
+            parser.add_argument(name, metavar="FILE", type=Path, help=what)
     if verb == "stop":
         parser.add_argument("--wait", metavar="S", type=float, default=WAIT_S, help="at most")
         parser.add_argument("--pid", type=int, action="append", help="only this process")
@@ -148,7 +155,8 @@ def _as_json(spec: QuerySpec) -> dict[str, Any]:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    statistics = _ask(arguments.admin)
+    files = ClientTlsFiles(arguments.ca, arguments.cert, arguments.key)
+    statistics = _ask(arguments.admin, files)
     if arguments.json:
         _say(json.dumps(statistics) + "\n")
         return 0
@@ -164,11 +172,8 @@ def _status(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _ask(admin: str) -> dict[str, Any]:
-    url = urlsplit(admin)
-    if url.scheme != "http" or not url.hostname:
-        raise ConfigError(f"{admin!r} is not an http URL", hint=f"http://127.0.0.1:{ADMIN_PORT}")
-    connection = http.client.HTTPConnection(url.hostname, url.port or 80, timeout=ANSWER_S)
+def _ask(admin: str, files: ClientTlsFiles) -> dict[str, Any]:
+    connection = _connection(admin, files)
     try:
         connection.request("GET", "/statistics")
         answer = connection.getresponse()
@@ -180,6 +185,23 @@ def _ask(admin: str) -> dict[str, Any]:
     if not isinstance(found, dict) or "queries" not in found:
         raise Unavailable(f"{admin} is another service, not a Spark service")
     return found
+
+
+def _connection(admin: str, files: ClientTlsFiles) -> http.client.HTTPConnection:
+    url = urlsplit(admin)
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise ConfigError(
+            f"{admin!r} is not an http or https URL", hint=f"http://127.0.0.1:{ADMIN_PORT}"
+        )
+    if url.scheme == "https":
+        return http.client.HTTPSConnection(
+            url.hostname, url.port or 443, timeout=ANSWER_S, context=files.context()
+        )
+    if files != ClientTlsFiles():
+        raise ConfigError(
+            "--ca, --cert and --key are for https:// pages", hint="--admin https://HOST:PORT"
+        )
+    return http.client.HTTPConnection(url.hostname, url.port or 80, timeout=ANSWER_S)
 
 
 # -- stop -----------------------------------------------------------------------------------------

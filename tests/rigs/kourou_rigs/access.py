@@ -55,6 +55,7 @@ class Sender:
     user: str = ""
     secret: str = ""
     key: str = ""
+    subject: str = ""
     source: str = "127.0.0.1"
     protocol: str = "local"
     listener: str = "internal"
@@ -95,7 +96,9 @@ class SecuredBroker:
         """
         number = next(self._numbers)
         address = (sender.source, 40_000)
-        peer = over or Peer(number, sender.protocol, address, sender.listener, sender.key)
+        peer = over or Peer(
+            number, sender.protocol, address, sender.listener, sender.key, sender.subject
+        )
         fields = signed
         if fields is None and sender.secret:
             fields = signed_fields(sender, request, *body)

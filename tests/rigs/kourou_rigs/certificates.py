@@ -1,15 +1,18 @@
-"""Certificates for tests, made when they are needed and valid for a day."""
+"""Certificates for tests, made when they are needed and valid for a day, of this machine."""
 
 from __future__ import annotations
 
 import datetime
+import ipaddress
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+
+_NAMES = (x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
 
 
 @dataclass
@@ -23,13 +26,15 @@ class Authority:
         self.folder.mkdir(exist_ok=True)
         self._key = ec.generate_private_key(ec.SECP256R1())
         self.path = self.folder / f"{self.name}-ca.pem"
-        self.path.write_bytes(_pem(self._signed(self.name, self._key, authority=True)))
+        self.path.write_bytes(_pem(self._signed(f"CN={self.name}", self._key, authority=True)))
 
-    def pair(self, name: str, password: bytes = b"") -> tuple[Path, Path]:
-        """A certificate and its key, in files."""
+    def pair(
+        self, name: str, password: bytes = b"", *, subject: str = "", expired: bool = False
+    ) -> tuple[Path, Path]:
+        """A certificate and its key, in files; `subject` (RFC 4514) instead of CN=`name`."""
         key = ec.generate_private_key(ec.SECP256R1())
         place = self.folder / f"{name}.pem", self.folder / f"{name}.key"
-        place[0].write_bytes(_pem(self._signed(name, key)))
+        place[0].write_bytes(_pem(self._signed(subject or f"CN={name}", key, expired=expired)))
         place[1].write_bytes(
             key.private_bytes(
                 serialization.Encoding.PEM,
@@ -41,26 +46,35 @@ class Authority:
         )
         return place
 
+    def trusted(self, pair: tuple[Path, Path] | None = None) -> ssl.SSLContext:
+        """What a client has that trusts this authority and presents a pair."""
+        context = ssl.create_default_context(cafile=str(self.path))
+        if pair is not None:
+            context.load_cert_chain(*pair)
+        return context
+
     def _signed(
-        self, name: str, key: ec.EllipticCurvePrivateKey, *, authority: bool = False
+        self,
+        subject: str,
+        key: ec.EllipticCurvePrivateKey,
+        *,
+        authority: bool = False,
+        expired: bool = False,
     ) -> x509.Certificate:
-        now = datetime.datetime.now(datetime.UTC)
+        day = datetime.timedelta(days=1)
+        now = datetime.datetime.now(datetime.UTC) - (2 * day if expired else 0 * day)
         return (
             x509.CertificateBuilder()
-            .subject_name(_named(name))
-            .issuer_name(_named(self.name))
+            .subject_name(x509.Name.from_rfc4514_string(subject))
+            .issuer_name(x509.Name.from_rfc4514_string(f"CN={self.name}"))
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + datetime.timedelta(days=1))
+            .not_valid_before(now - day)
+            .not_valid_after(now + day)
             .add_extension(x509.BasicConstraints(authority, None), critical=True)
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+            .add_extension(x509.SubjectAlternativeName(_NAMES), critical=False)
             .sign(self._key, hashes.SHA256())
         )
-
-
-def _named(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
 def _pem(certificate: x509.Certificate) -> bytes:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import ssl
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -73,12 +74,15 @@ class Event:
 class HttpClient:
     """Requests to `address` (host:port). `token` is sent with each unless headers contain one.
 
+    With `tls` they are sent over TLS.
+
     Each request has its own connection, so several threads may use the client.
     """
 
-    def __init__(self, address: str, token: str = "") -> None:
+    def __init__(self, address: str, token: str = "", tls: ssl.SSLContext | None = None) -> None:
         self.address = address
         self._token = token
+        self._tls = tls
 
     def request(
         self,
@@ -154,7 +158,11 @@ class HttpClient:
         if query:
             path = f"{path}?{urlencode(query, doseq=True)}"
         host, _, port = self.address.rpartition(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=WAIT_S)
+        connection = (
+            http.client.HTTPConnection(host, int(port), timeout=WAIT_S)
+            if self._tls is None
+            else http.client.HTTPSConnection(host, int(port), timeout=WAIT_S, context=self._tls)
+        )
         try:
             connection.putrequest(method, path, skip_host="host" in named)
             for name, value in sent:
@@ -233,9 +241,10 @@ class ConsoleHere(HttpClient):
         *,
         namesrv_addr: str = "",
         token: str = "",
+        tls: ssl.SSLContext | None = None,
         **settings: Any,
     ) -> None:
-        super().__init__("", token)
+        super().__init__("", token, tls)
         address = namesrv_addr or (cluster.address if cluster is not None else "")
         chosen: dict[str, Any] = {"name_servers": address, "port": 0, "admin_enabled": False}
         made: dict[str, Any] = {}
@@ -268,8 +277,8 @@ class ConsoleHere(HttpClient):
         except BaseException:
             self.stop()
             raise
-        self.address = listening["http"].removeprefix("http://")
-        self.admin_address = listening.get("admin", "").removeprefix("http://")
+        self.address = listening["http"].partition("://")[2]
+        self.admin_address = listening.get("admin", "").partition("://")[2]
         return self
 
     async def _start(self) -> Mapping[str, str]:

@@ -31,10 +31,12 @@ class HandTime:
 
 
 class KnownSecrets:
-    """What brokers would say about secrets. `silent`: they do not reply."""
+    """What brokers would say about secrets and subjects. `silent`: they do not reply."""
 
     def __init__(self, secrets: Mapping[str, str]) -> None:
         self.secrets = dict(secrets)
+        #: Users by the subjects of their certificates.
+        self.subjects: dict[str, str] = {}
         self.silent = False
 
     async def credential(self, name: str, secret: str) -> Mapping[str, str]:
@@ -46,6 +48,11 @@ class KnownSecrets:
         """Whether the user still has that secret."""
         self._check()
         return dict(credential) == {"broker-a": self.secrets.get(name)}
+
+    async def user_of_certificate(self, subject: str) -> str:
+        """The user to whom certificates with the subject belong."""
+        self._check()
+        return self.subjects.get(subject, "")
 
     def _check(self) -> None:
         if self.silent:

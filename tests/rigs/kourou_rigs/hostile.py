@@ -177,7 +177,8 @@ _MEMBERS = (
     "messageModel", "consumeFromWhere", "unitMode", "consumerGroup", "clientId", "mqSet",
     "brokerName", "queueId", "group", "subscriptionData", "retryQueueNums", "retryMaxTimes",
     "brokerId", "offsetTable", "users", "username", "password", "userType", "roles", "curveKeys",
-    "policies", "resource", "actions", "sourceIps", "decision", "winners", "positions", "offsets",
+    "certificateSubjects", "policies", "resource", "actions", "sourceIps", "decision", "winners",
+    "positions", "offsets",
 )  # fmt: skip
 
 

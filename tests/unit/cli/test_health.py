@@ -7,12 +7,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
+from pathlib import Path
 
 import pytest
 
 from kourou.cli import main as command_line
 from kourou.model.limits import HEALTH_ANSWER_BYTES_MAX
+from kourou.transport.tls import ClientAuth, ServerTls, TlsFiles
+from kourou_rigs.certificates import Authority
 
 Answering = Callable[[bytes], str]
 
@@ -90,7 +93,10 @@ def test_nobody_there_is_1(capsys: pytest.CaptureFixture[str]) -> None:
         [],
         ["a", "b"],
         ["127.0.0.1:18080"],
-        ["https://127.0.0.1/readyz"],
+        ["ftp://127.0.0.1/readyz"],
+        ["--ca"],
+        ["--ca", "ca.pem"],
+        ["--ca", "ca.pem", "http://127.0.0.1/readyz"],
         ["http:///readyz"],
         ["http://127.0.0.1:port/"],
         ["http://127.0.0.1:99999/"],
@@ -101,6 +107,59 @@ def test_nobody_there_is_1(capsys: pytest.CaptureFixture[str]) -> None:
 def test_wrong_usage_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.main(["health", *arguments]) == 2
     assert "kourou health http://HOST:PORT/readyz" in capsys.readouterr().err
+
+
+class SecurePage:
+    """A page over TLS that answers so many connections."""
+
+    def __init__(self, files: TlsFiles, count: int = 1) -> None:
+        self._context = ServerTls(files, enforcing=True).context
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"https://127.0.0.1:{self._listener.getsockname()[1]}/readyz"
+        self._thread = threading.Thread(target=self._serve, args=(count,), daemon=True)
+
+    def _serve(self, count: int) -> None:
+        for _ in range(count):
+            plain, _ = self._listener.accept()
+            with suppress(OSError), self._context.wrap_socket(plain, server_side=True) as link:
+                link.recv(4_096)
+                link.sendall(b"HTTP/1.1 200 OK\r\n\r\nok\n")
+
+    def __enter__(self) -> str:
+        self._thread.start()
+        return self.url
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join()
+        self._listener.close()
+
+
+def test_https_is_verified_by_the_authority(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority, other = (Authority(tmp_path / name, name) for name in ("own", "other"))
+    with SecurePage(TlsFiles(*authority.pair("server")), 3) as url:
+        assert command_line.main(["health", "--ca", str(authority.path), url]) == 0
+        assert capsys.readouterr() == ("", "")
+        for trust in (["--ca", str(other.path)], []):
+            assert command_line.main(["health", *trust, url]) == 1
+            assert "the TLS handshake failed: unable to get" in capsys.readouterr().err
+
+
+def test_a_page_that_requires_a_certificate_gets_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority = Authority(tmp_path / "own", "own")
+    pair, own = authority.pair("server"), authority.pair("health")
+    files = TlsFiles(*pair, trust=authority.path, client_auth=ClientAuth.REQUIRE)
+    trust = ["health", "--ca", str(authority.path)]
+    with SecurePage(files, 2) as url:
+        assert command_line.main([*trust, "--cert", str(own[0]), "--key", str(own[1]), url]) == 0
+        assert command_line.main([*trust, url]) == 1
+        assert command_line.main([*trust, "--cert", str(own[0]), url]) == 2
+        assert "belong together" in capsys.readouterr().err
+        assert command_line.main(["health", "--ca", f"{tmp_path}/gone", url]) == 2
+        assert "gone cannot be read" in capsys.readouterr().err
 
 
 def test_it_loads_nothing_but_the_standard_library() -> None:

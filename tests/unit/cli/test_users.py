@@ -213,6 +213,7 @@ def test_changes_of_a_user(ops: Run) -> None:
         "enabled": False,
         "roles": None,
         "CURVE keys": None,
+        "certificates": None,
         "node": None,
         "brokers": "all",
     }
@@ -232,6 +233,11 @@ def test_changes_of_a_user(ops: Run) -> None:
         (("create", "new", "--role", "captain"), "is not a role"),
         (("create", "new", "--kind", "robot"), "not a kind of user"),
         (("create", "new", "--curve-key", "short"), "not a CURVE public key"),
+        (("create", "new", "--certificate-subject", "till"), "not the subject of a certificate"),
+        (
+            ("set", "till", "--certificate-subject", "CN=a", "--no-certificate-subjects"),
+            "exclude each other",
+        ),
         (("create", "new", "--secret-file", "/does/not/exist"), "cannot use /does/not/exist"),
         (("mode", "on"), "'on' is not a mode"),
         (("allow", "till", "Pub", "orders"), "is not a resource"),
@@ -249,6 +255,17 @@ def test_wrong_usage_changes_nothing(
     assert (code, out) == (2, "")
     assert text in err
     assert access(cluster).version == version
+
+
+def test_subjects_of_certificates(ops: Run) -> None:
+    shown = ["--certificate-subject", "cn=till, O=Example", "--certificate-subject", "CN=till,OU=2"]
+    assert ops("create", "till", "--no-secret", *shown)[0] == 0
+    listed = json.loads(ops("list", "--json")[1].splitlines()[1])
+    assert listed["certificates"] == "CN=till,O=Example; CN=till,OU=2"
+    assert ops("set", "till", "--certificate-subject", "CN=new")[0] == 0
+    assert json.loads(ops("list", "--json")[1].splitlines()[1])["certificates"] == "CN=new"
+    assert ops("set", "till", "--no-certificate-subjects")[0] == 0
+    assert json.loads(ops("list", "--json")[1].splitlines()[1])["certificates"] is None
 
 
 def test_a_secret_key_is_not_taken_for_a_public_one(ops: Run, keys: Path) -> None:

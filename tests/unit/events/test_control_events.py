@@ -92,6 +92,7 @@ USER = User(
     name="till",
     roles=(RoleGrant(UserRole.WRITER, "orders-", 2**62),),
     curve_keys=("x" * 40,),
+    certificate_subjects=("CN=till,O=Example",),
 )
 QUOTA = Quota(kind=QuotaKind.USER, name="till", publish_bytes=5, requests=7)
 POLICY = Policy(

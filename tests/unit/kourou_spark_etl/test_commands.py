@@ -17,6 +17,8 @@ import pytest
 
 from kourou.errors import ConfigError, Unavailable
 from kourou.service.os_processes import RunningProcess
+from kourou.transport.tls import ServerTls, TlsFiles
+from kourou_rigs.certificates import Authority
 from kourou_spark_etl import commands
 from kourou_spark_etl.commands import run_command
 from kourou_spark_etl.progress import BatchProgress
@@ -58,7 +60,7 @@ def test_status_of_nobody(capsys: pytest.CaptureFixture[str]) -> None:
         port = free.getsockname()[1]
     with pytest.raises(Unavailable, match="no Spark service responds"):
         run_command(["status", "--admin", f"http://127.0.0.1:{port}"])
-    with pytest.raises(ConfigError, match="is not an http URL"):
+    with pytest.raises(ConfigError, match="is not an http or https URL"):
         run_command(["status", "--admin", "file:///x"])
 
 
@@ -107,11 +109,35 @@ def test_status_of_a_service(
             monkeypatch.setattr(Pages, "told", {"brokers": 1})
             with pytest.raises(Unavailable, match="another service, not a Spark service"):
                 run_command(status)
+            with pytest.raises(ConfigError, match="are for https:// pages"):
+                run_command([*status, "--ca", "ca.pem"])
         finally:
             server.shutdown()
             thread.join()
     assert " ".join(first.split()) == "lake lake running batch 7 rows 1,234 failures 0"
     assert " ".join(second.split()[2:]) == "failed batch - rows 0 failures 1 no such topic"
+
+
+def test_status_over_tls(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority, other = (Authority(tmp_path / name, name) for name in ("own", "other"))
+    monkeypatch.setattr(Pages, "told", {"queries": []})
+    with HTTPServer(("127.0.0.1", 0), Pages) as server:
+        files = TlsFiles(*authority.pair("etl"))
+        context = ServerTls(files, enforcing=True).context
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            status = ["status", "--json", "--admin", f"https://127.0.0.1:{server.server_port}"]
+            assert run_command([*status, "--ca", str(authority.path)]) == 0
+            assert json.loads(capsys.readouterr().out) == Pages.told
+            with pytest.raises(Unavailable, match="certificate verify failed"):
+                run_command([*status, "--ca", str(other.path)])
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_stop_ends_the_services_that_run(

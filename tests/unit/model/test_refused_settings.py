@@ -43,8 +43,8 @@ def test_the_settings_that_it_recommends_exist(key: str) -> None:
     [
         ("tls.enable", "does not use TLS in its own clients"),
         ("tls.client.trustCertPath", "does not use TLS in its own clients"),
-        ("tls.server.mode", "does not take it here: brokers, name servers and filter servers read"),
-        ("tls.server.keyPath", "does not take it here: brokers, name servers and filter servers"),
+        ("tls.server.mode", "does not take it here: services read it at their start"),
+        ("tls.server.keyPath", "does not take it here: services read TLS at their start"),
         ("tls.server.keyPassword", "takes no password in a setting"),
         ("tls.test.mode.enable", "never makes a self-signed certificate"),
     ],

@@ -8,7 +8,9 @@ import logging
 import pytest
 
 from kourou.service import admin_http as clear_text
-from kourou.service.admin_http import ClearTextWarning
+from kourou.service.admin_http import AdminHttp, AdminPages, ClearTextWarning
+from kourou.transport.tls import ClientAuth, ServerTls, TlsFiles
+from kourou_rigs.certificates import Authority
 
 
 async def test_it_is_said_at_once_and_every_minute(monkeypatch, caplog) -> None:
@@ -42,3 +44,16 @@ async def test_what_only_this_machine_reaches_is_no_matter(host, caplog) -> None
     warning.start(host, "here")
     warning.stop()
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize("auth", [ClientAuth.NONE, ClientAuth.OPTIONAL, ClientAuth.REQUIRE])
+async def test_pages_for_those_with_a_certificate_are_not_open(auth, tmp_path, caplog) -> None:
+    authority = Authority(tmp_path, "own")
+    trust = None if auth is ClientAuth.NONE else authority.path
+    files = TlsFiles(*authority.pair("server"), trust=trust, client_auth=auth)
+    pages = AdminPages(str, str, bytes, str, dict)
+    admin = AdminHttp("0.0.0.0", 0, pages, ServerTls(files, enforcing=True))
+    await admin.start()
+    await admin.stop()
+    assert admin.url == f"https://0.0.0.0:{admin.port}"
+    assert ("open to the network" in caplog.text) == (auth is not ClientAuth.REQUIRE)

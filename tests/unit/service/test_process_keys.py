@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import ConfigError
-from kourou.service.process_keys import ProcessKeys
+from kourou.service.process_keys import ProcessKeys, RemotingKeys
 from kourou.settings.sources import render
 from kourou.transport.curve_keys import make_pair, read_pair
+from kourou.transport.tls import ClientAuth, TlsMode
 
 
 def test_nothing_is_open_to_the_network_by_default() -> None:
@@ -35,6 +36,33 @@ def test_with_keys_it_may_listen_to_the_network_but_not_show_its_pages(tmp_path:
     ProcessKeys(bind_address="0.0.0.0", curve_key_file=key).check_process()
     with pytest.raises(ConfigError, match=r"adminHost=.* is refused"):
         ProcessKeys(admin_host="0.0.0.0", curve_key_file=key).check_process()
+
+
+TLS = {"tls_cert_path": Path("/c.pem"), "tls_key_path": Path("/k.pem")}
+
+
+def test_http_serves_tls_or_clear_text_but_never_both() -> None:
+    enforcing = ProcessKeys(tls_mode=TlsMode.ENFORCING, **TLS)
+    enforcing.check_process()
+    with pytest.raises(ConfigError, match=r"/c.pem cannot be read"):
+        _ = enforcing.http_tls
+    assert ProcessKeys().http_tls is None
+    with pytest.raises(ConfigError, match=r"permissive, but there is no listener for RocketMQ's"):
+        ProcessKeys(tls_mode=TlsMode.PERMISSIVE, **TLS).check_process()
+    permissive = RemotingKeys(tls_mode=TlsMode.PERMISSIVE, **TLS)
+    permissive.check_process()
+    assert permissive.http_tls is None
+
+
+def test_pages_may_be_open_to_those_with_a_certificate() -> None:
+    enforcing = {"tls_mode": TlsMode.ENFORCING, "admin_host": "0.0.0.0", **TLS}
+    trust = {"tls_trust_cert_path": Path("/ca.pem")}
+    with pytest.raises(ConfigError, match=r"adminHost=.*any host could read.*client.auth=require"):
+        ProcessKeys(**enforcing).check_process()
+    optional = {"tls_need_client_auth": ClientAuth.OPTIONAL, **trust}
+    with pytest.raises(ConfigError, match=r"adminHost=.* is refused"):
+        ProcessKeys(**enforcing, **optional).check_process()
+    ProcessKeys(**enforcing, tls_need_client_auth=ClientAuth.REQUIRE, **trust).check_process()
 
 
 def test_it_dials_by_its_own_pair_and_shows_no_secret(tmp_path: Path) -> None:

@@ -82,18 +82,22 @@ def test_tls_needs_a_certificate_and_its_key(mode: str) -> None:
             ConfigError,
             match=rf"tls.server.mode={mode} needs .*certPath and .*keyPath.*never .* self-signed",
         ):
-            loaded(**{"tls.server.mode": mode, **told}).check_remoting()
+            loaded(**{"tls.server.mode": mode, **told}).check_process()
     assert tls(mode).tls_cert_path == Path("/c.pem")
     with pytest.raises(ConfigError, match=r"/c.pem cannot be read"):
         tls(mode).server_tls  # noqa: B018 - raises
-    with pytest.raises(ConfigError, match="tcpEnable=false: there is no listener"):
-        tls(mode, tcpEnable="false")
+
+
+def test_without_the_listener_tls_is_for_http_alone() -> None:
+    assert tls("enforcing", tcpEnable="false").tls_cert_path
+    with pytest.raises(ConfigError, match=r"permissive, but there is no listener"):
+        tls("permissive", tcpEnable="false")
 
 
 @pytest.mark.parametrize("key", [*FILES, "tls.server.trustCertPath", "tls.server.authClient"])
 def test_settings_of_tls_without_tls_are_refused(key: str) -> None:
     with pytest.raises(ConfigError, match=rf"{key} is set, but TLS is disabled.*enforcing"):
-        loaded(**{key: "true"}).check_remoting()
+        loaded(**{key: "true"}).check_process()
     assert loaded(**{"tls.server.mode": "disabled"}).server_tls is None
 
 

@@ -16,8 +16,8 @@ import pytest
 from kourou.errors import ConfigError
 from kourou.model import limits
 from kourou.protocol.wire.remoting import RemotingCommand, encode_command
-from kourou.transport.remoting_server import TLS_HANDSHAKE, RemotingServer
-from kourou.transport.tls import ClientAuth, ServerTls, TlsFiles
+from kourou.transport.remoting_server import RemotingServer
+from kourou.transport.tls import TLS_HANDSHAKE, ClientAuth, ServerTls, TlsFiles
 from kourou_rigs.certificates import Authority
 
 Host = Any  # RemotingHost of tests/unit/transport/conftest.py
@@ -55,10 +55,7 @@ async def enforcing(make_remoting_host: Make, files: TlsFiles) -> Host:
 
 def client(authority: Authority, pair: tuple[Path, Path] | None = None) -> ssl.SSLContext:
     """What a client trusts, and what it presents."""
-    context = ssl.create_default_context(cafile=str(authority.path))
-    if pair is not None:
-        context.load_cert_chain(*pair)
-    return context
+    return authority.trusted(pair)
 
 
 async def connect(host: Host, context: ssl.SSLContext) -> Stream:
@@ -447,6 +444,25 @@ async def test_client_certificates_are_verified_as_far_as_the_settings_say(
         answer = b""
     assert (answer == frame(1)) is served
     assert bool(host.batches) is served
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_the_subject_of_a_certificate_comes_with_every_frame(
+    make_remoting_host: Make, files: TlsFiles, authority: Authority, version: ssl.TLSVersion
+) -> None:
+    tls = replace(files, trust=authority.path, client_auth=ClientAuth.OPTIONAL)
+    host = make_remoting_host(tls=ServerTls(tls, enforcing=False))
+    host.echo = True
+    subject = r"CN=till\, 1+UID=7,O=Example"
+    own = client(authority, authority.pair("client", subject=subject))
+    own.minimum_version = own.maximum_version = version
+    streams = [await connect(host, own), await connect(host, client(authority))]
+    streams.append(await host.connect())
+    for number, (reader, writer) in enumerate(streams * 2):
+        writer.write(frame(number))
+        await reader.readexactly(len(frame(number)))
+    assert [one.peer.subject for one in host.frames] == [subject, "", ""] * 2
+    assert host.frames[0].peer == host.frames[3].peer
 
 
 # -- files

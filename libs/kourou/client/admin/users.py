@@ -132,15 +132,17 @@ class UsersApi(EveryBrokerApi):
         roles: Iterable[str | RoleGrant] = (),
         kind: UserKind | None = None,
         curve_keys: Iterable[str] = (),
+        certificate_subjects: Iterable[str] = (),
         node: str = "",
         reason: str = "",
     ) -> None:
         """Create a user at every broker; the first user must be an administrator.
 
         `secret` is for clients of RocketMQ's protocol, `curve_keys` (public, Z85) for those of
-        Kourou's. `roles` are `writer`, or `writer:orders-` for names with that prefix. A `node` is
-        a process of the cluster, `cluster/broker/id`. If only some brokers have the user, the
-        others get it, and these values replace those there. Raises Rejected if all have it.
+        Kourou's, and `certificate_subjects` (RFC 4514) for clients with TLS certificates. `roles`
+        are `writer`, or `writer:orders-` for names with that prefix. A `node` is a process of the
+        cluster, `cluster/broker/id`. If only some brokers have the user, the others get it, and
+        these values replace those there. Raises Rejected if all have it.
         """
         change = _change(
             secret=secret,
@@ -148,6 +150,7 @@ class UsersApi(EveryBrokerApi):
             roles=roles,
             kind=kind or (UserKind.NODE if node else UserKind.SERVICE),
             curve_keys=curve_keys,
+            certificate_subjects=certificate_subjects,
             node=node,
         )
         check_user(change.applied(User(name=name)))
@@ -172,12 +175,13 @@ class UsersApi(EveryBrokerApi):
         roles: Iterable[str | RoleGrant] | None = None,
         kind: UserKind | None = None,
         curve_keys: Iterable[str] | None = None,
+        certificate_subjects: Iterable[str] | None = None,
         node: str | None = None,
         reason: str = "",
     ) -> None:
         """Change a user at every broker; None leaves a value as it is.
 
-        `roles` and `curve_keys` replace all former ones.
+        `roles`, `curve_keys` and `certificate_subjects` replace all former ones.
         """
         change = _change(
             secret=secret,
@@ -186,6 +190,7 @@ class UsersApi(EveryBrokerApi):
             roles=roles,
             kind=kind,
             curve_keys=curve_keys,
+            certificate_subjects=certificate_subjects,
             node=node,
         )
         request = AuthUpdateUser(username=name, reason=reason)
@@ -393,7 +398,8 @@ class UsersApi(EveryBrokerApi):
         or UnknownOutcome if none replies, NoPermission if this client is no console of the user.
         """
         body = encode_user_change(UserChange(secret=secret))
-        return await self._credential(name, lambda _: "", body)
+        found = await self._checked(lambda _: CheckCredential(username=name), body)
+        return {broker: one.credential for broker, one in found.items()}
 
     @on_io_thread
     async def has_credential(self, name: str, credential: Mapping[str, str]) -> bool:
@@ -401,19 +407,31 @@ class UsersApi(EveryBrokerApi):
 
         False if a broker that has users is not in it. Raises as `credential`.
         """
-        return bool(await self._credential(name, lambda broker: credential.get(broker, _NO_ID)))
 
-    async def _credential(
-        self, name: str, id_at: Callable[[str], str], body: bytes = b""
-    ) -> dict[str, str]:
+        def request(broker: str) -> CheckCredential:
+            return CheckCredential(username=name, credential=credential.get(broker, _NO_ID))
+
+        return bool(await self._checked(request))
+
+    @on_io_thread
+    async def user_of_certificate(self, subject: str) -> str:
+        """Return the user to whom certificates with a subject belong; "" if brokers do not agree.
+
+        For consoles; "" as well if the user may not sign in. Raises as `credential`.
+        """
+        found = await self._checked(lambda _: CheckCredential(username="", subject=subject))
+        names = {one.username for one in found.values()}
+        return names.pop() if len(names) == 1 else ""
+
+    async def _checked(
+        self, request_of: Callable[[str], CheckCredential], body: bytes = b""
+    ) -> dict[str, CheckCredentialResponse]:
+        """Return what each broker with users replies; empty if it is not valid at one of them."""
         leaders = await self._leaders()
         replies = await asyncio.gather(
             *(
                 self._session.connections.ask(
-                    address,
-                    CheckCredential(username=name, credential=id_at(broker)),
-                    body=body,
-                    timeout_ms=CHECK_TIMEOUT_MS,
+                    address, request_of(broker), body=body, timeout_ms=CHECK_TIMEOUT_MS
                 )
                 for broker, address in leaders.items()
             ),
@@ -422,7 +440,7 @@ class UsersApi(EveryBrokerApi):
         silent = [one for one in replies if isinstance(one, Unavailable | UnknownOutcome)]
         if len(silent) == len(replies):
             raise silent[-1]
-        found: dict[str, str] = {}
+        found: dict[str, CheckCredentialResponse] = {}
         for broker, reply in zip(leaders, replies, strict=True):
             if isinstance(reply, Unavailable | UnknownOutcome):
                 continue
@@ -432,7 +450,7 @@ class UsersApi(EveryBrokerApi):
             if header.has_users and not header.valid:
                 return {}
             if header.valid:
-                found[broker] = header.credential
+                found[broker] = header
         return found
 
 
@@ -447,6 +465,7 @@ def _change(
     kind: UserKind | None,
     curve_keys: Iterable[str] | None,
     node: str | None,
+    certificate_subjects: Iterable[str] | None = None,
     enabled: bool | None = None,
 ) -> UserChange:
     return UserChange(
@@ -458,6 +477,7 @@ def _change(
         if roles is None
         else tuple(parse_role(one) if isinstance(one, str) else one for one in roles),
         curve_keys=None if curve_keys is None else tuple(curve_keys),
+        certificate_subjects=None if certificate_subjects is None else tuple(certificate_subjects),
         node=node,
     )
 

@@ -109,6 +109,12 @@ class AccessGate(RequestGate):
             return ""
         return self._access.secrets[name].nonce.hex()
 
+    def owner_of(self, subject: str) -> str:
+        """Return the user who may sign in by certificates with a subject; "" if there is none."""
+        name = self._access.user_of_subject.get(subject, "")
+        account = self._access.users.get(name)
+        return name if account is not None and account.signs_in else ""
+
     def may_see_users(self, received: Received) -> bool:
         """True if the sender may see users and policies in the history."""
         if not self.active:

@@ -313,11 +313,15 @@ class AccessHandler:
     def check_credential(
         self, _now_ms: int, received: Received, request: CheckCredential
     ) -> list[BrokerEffect]:
-        """Reply whether a secret is that of a user who may sign in (30063).
+        """Reply whether a secret is that of a user who may sign in, or whose a subject is (30063).
 
         The reply does not tell an unknown user from a wrong secret.
         """
         gate = self._gate
+        if request.subject:
+            name = gate.owner_of(request.subject)
+            header = CheckCredentialResponse(valid=bool(name), has_users=gate.active, username=name)
+            return [Reply(received.to, header=header)]
         if request.credential:
             found = gate.credential_of(request.username, None)
             found = found if same_secret(found, request.credential) else ""

@@ -6,7 +6,7 @@ Invariants:
 - `version` grows by one with every event; `changed_ms` is the time of the last one
 - a secret and a policy belong to a user that exists; a policy may be about `anonymous`
 - once there was an administrator, no decision removes the last one
-- a CURVE key belongs to at most one user
+- a CURVE key, and a subject of certificates, belongs to at most one user
 """
 
 from __future__ import annotations
@@ -19,14 +19,7 @@ from types import MappingProxyType
 import msgspec
 
 from kourou.access.authorizer import AccessTable
-from kourou.access.model import (
-    AccessMode,
-    Policy,
-    SealedSecret,
-    User,
-    check_policy,
-    check_user,
-)
+from kourou.access.model import AccessMode, Policy, SealedSecret, User, check_policy, check_user
 from kourou.errors import BadRequest, Rejected
 from kourou.events.control_events import (
     AccessEventBase,
@@ -54,6 +47,7 @@ class AccessAggregate:
     changed_ms: int = 0
     _table: AccessTable | None = field(default=None, compare=False, repr=False)
     _keys: dict[str, str] | None = field(default=None, compare=False, repr=False)
+    _subjects: dict[str, str] | None = field(default=None, compare=False, repr=False)
 
     @property
     def effective_mode(self) -> AccessMode:
@@ -83,9 +77,21 @@ class AccessAggregate:
         """A text that differs whenever the table of a broker does."""
         return f"{self.changed_ms}-{self.version}"
 
+    @property
+    def user_of_subject(self) -> Mapping[str, str]:
+        """Subject of certificates -> user."""
+        if self._subjects is None:
+            self._subjects = {
+                subject: one.name
+                for one in self.users.values()
+                for subject in one.certificate_subjects
+            }
+        return self._subjects
+
     def can_prove(self, name: str) -> bool:
-        """Return whether a user has a secret or a key to prove who it is."""
-        return name in self.secrets or bool(self.users[name].curve_keys)
+        """Return whether a user has a secret, a key or a certificate to prove who it is."""
+        user = self.users[name]
+        return name in self.secrets or bool(user.curve_keys or user.certificate_subjects)
 
     def copy(self) -> AccessAggregate:
         """Return an independent copy. O(users and policies)."""
@@ -102,7 +108,7 @@ class AccessAggregate:
         """Note that an event changed the table."""
         self.version += 1
         self.changed_ms = max(self.changed_ms, at_ms)
-        self._table = self._keys = None
+        self._table = self._keys = self._subjects = None
 
 
 # -- evolve ---------------------------------------------------------------------------------------
@@ -152,6 +158,10 @@ def decide_put_user(access: AccessAggregate, wanted: User) -> list[Event]:
         owner = access.user_of_key.get(key, user.name)
         if owner != user.name:
             raise BadRequest(f"the CURVE key {key} belongs to user {owner}")
+    for subject in user.certificate_subjects:
+        owner = access.user_of_subject.get(subject, user.name)
+        if owner != user.name:
+            raise BadRequest(f"certificates of {subject} belong to user {owner}")
     if before is None and not access.users and not user.administers:
         raise BadRequest(
             "the first user must be an administrator: from then on, requests are decided",

@@ -7,8 +7,9 @@ State: soft: decrypted secrets and decisions of the current tables, counters of 
 
 Invariants:
 - a request whose type declares no needs is refused
-- the user comes from this request's signature, or from the key of its connection, and is looked up
-  for every request: what is revoked is refused at once
+- the user comes from this request's signature, or from the key or certificate of its connection,
+  and is looked up for every request: what is revoked is refused at once
+- a signature on a connection whose certificate belongs to a user must be that user's
 - a decision uses the values that the handler will use, parsed from the bytes that were signed
 - a list, and every total in its reply, has only what its handler gets from `sees`
 - a request on behalf of a user is decided by the rights of that user; only a console of the user
@@ -263,7 +264,12 @@ class RequestGate:
 
     def _user(self, received: Received) -> str:
         """Raises InvalidCredentials if they are not valid."""
-        fields = received.to.signed
+        peer, fields = received.to.peer, received.to.signed
+        owner = ""
+        if peer.key:
+            owner = self._access.user_of_key.get(peer.key, "")
+        elif peer.subject:
+            owner = self._access.user_of_subject.get(peer.subject, "")
         if fields is not None:
             name = fields.get(ACCESS_KEY) or ""
             secret = self._secret(name)
@@ -271,11 +277,12 @@ class RequestGate:
             if not verify(fields, received.body, secret or "") or secret is None:
                 shown = name[:USER_NAME_LENGTH_MAX]
                 raise InvalidCredentials(f"Check signature failed for accessKey={shown}")
+            if owner and owner != name:
+                raise InvalidCredentials(
+                    f"the connection's certificate does not belong to user {name}"
+                )
             return name
-        key = received.to.peer.key
-        if key:
-            return self._access.user_of_key.get(key, ANONYMOUS)
-        return ANONYMOUS
+        return owner or ANONYMOUS
 
     def _represent(self, received: Received, requirement: Requirement) -> str:
         """Make a console's request one of the user that it names.
@@ -329,6 +336,8 @@ class RequestGate:
     def _decide_console(self, user: str, received: Received) -> Decision:
         account = self._access.users.get(user)
         name = getattr(received.request, "username", "")
+        subject = getattr(received.request, "subject", "")
+        name = self._access.user_of_subject.get(subject, name)
         if account is None or not account.is_console_of(name, received.wall_ms):
             return Decision(False, f"only a console of user {name} may send it")
         return Decision(True, f"role {UserRole.CONSOLE}")

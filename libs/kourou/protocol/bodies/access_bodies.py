@@ -1,7 +1,8 @@
 """JSON bodies about users and policies, as RocketMQ 5.3 has them, with a few fields more.
 
 A policy of RocketMQ is one entry for a subject and a resource. The fields `roles`, `kind`,
-`curveKeys`, `node` and `untilMs` are Kourou's own. No reply contains a secret.
+`curveKeys`, `certificateSubjects`, `node` and `untilMs` are Kourou's own. No reply contains a
+secret.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class _UserShape(Shape, kw_only=True, omit_defaults=True):
     kind: str | None = None
     roles: list[str] | None = None
     curve_keys: list[str] | None = None
+    certificate_subjects: list[str] | None = None
     node: str | None = None
 
 
@@ -58,6 +60,7 @@ class UserChange:
     kind: UserKind | None = None
     roles: tuple[RoleGrant, ...] | None = None
     curve_keys: tuple[str, ...] | None = None
+    certificate_subjects: tuple[str, ...] | None = None
     node: str | None = None
 
     def applied(self, user: User) -> User:
@@ -74,6 +77,9 @@ class UserChange:
             roles=roles,
             node=user.node if self.node is None else self.node,
             curve_keys=user.curve_keys if self.curve_keys is None else self.curve_keys,
+            certificate_subjects=user.certificate_subjects
+            if self.certificate_subjects is None
+            else self.certificate_subjects,
         )
 
 
@@ -90,7 +96,8 @@ def decode_user_change(body: Buffer) -> UserChange:
         enabled=_one_of(shape.user_status, {"enable": True, "disable": False}, "userStatus"),
         kind=_one_of(shape.kind, {one.value: one for one in UserKind}, "kind"),
         roles=None if shape.roles is None else tuple(map(parse_role, shape.roles)),
-        curve_keys=None if shape.curve_keys is None else tuple(shape.curve_keys),
+        curve_keys=_tuple(shape.curve_keys),
+        certificate_subjects=_tuple(shape.certificate_subjects),
         node=shape.node,
     )
 
@@ -106,10 +113,19 @@ def encode_user_change(change: UserChange) -> bytes:
             user_status=states[change.enabled],
             kind=change.kind,
             roles=None if change.roles is None else [role_text(one) for one in change.roles],
-            curve_keys=None if change.curve_keys is None else list(change.curve_keys),
+            curve_keys=_list(change.curve_keys),
+            certificate_subjects=_list(change.certificate_subjects),
             node=change.node,
         )
     )
+
+
+def _tuple(texts: list[str] | None) -> tuple[str, ...] | None:
+    return None if texts is None else tuple(texts)
+
+
+def _list(texts: tuple[str, ...] | None) -> list[str] | None:
+    return None if texts is None else list(texts)
 
 
 def _one_of(given: str | None, known: Mapping[str, T], what: str) -> T | None:
@@ -143,6 +159,7 @@ def _user_shape(user: User) -> _UserShape:
         kind=user.kind,
         roles=[role_text(one) for one in user.roles],
         curve_keys=list(user.curve_keys) or None,
+        certificate_subjects=list(user.certificate_subjects) or None,
         node=user.node or None,
     )
 
@@ -167,6 +184,7 @@ def decode_users(body: Buffer) -> list[User]:
             roles=tuple(map(parse_role, one.roles or ())),
             node=one.node or "",
             curve_keys=tuple(one.curve_keys or ()),
+            certificate_subjects=tuple(one.certificate_subjects or ()),
         )
         for one in _decode_users(body)
     ]

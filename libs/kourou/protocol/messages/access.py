@@ -158,20 +158,24 @@ class CheckCredential(Request, kw_only=True, frozen=True):
     """CHECK_CREDENTIAL (30063, Kourou's own): whether a secret is that of a user.
 
     The body is a user with the secret as its password. With `credential` there is no body: is the
-    secret still the one that had this id?
+    secret still the one that had this id? With `subject` there is neither a body nor a name: to
+    whom do certificates with this subject belong?
     """
 
     code: ClassVar[int] = 30063
     username: str
     credential: str = ""
+    subject: str = ""
 
 
 class CheckCredentialResponse(Response, kw_only=True, frozen=True):
     """`credential` is the id of the secret at this broker, "" if it is not `valid`.
 
-    `has_users` is False at a broker that has no users, and decides nothing.
+    `has_users` is False at a broker that has no users, and decides nothing. `username` is the owner
+    of a certificate who may sign in.
     """
 
     valid: bool
     has_users: bool
     credential: str = ""
+    username: str = ""

@@ -14,8 +14,9 @@ import aiohttp
 import msgspec
 
 from kourou.access.model import Action
-from kourou.errors import BadRequest, Code, Corrupt, Rejected, Unavailable
+from kourou.errors import BadRequest, Code, ConfigError, Corrupt, Rejected, Unavailable
 from kourou.model.limits import CONSOLE_SPARK_BYTES_MAX, READ_MODEL_PAGE_ROWS_MAX
+from kourou_console.config import HTTPS
 from kourou_console.gateway import Gateway
 from kourou_console.lists import Listing, Missing, Name
 from kourou_console.operation import Chapter, NoParameters
@@ -93,7 +94,7 @@ async def spark(gateway: Gateway, _parameters: NoParameters) -> Spark:
     """The queries of the Spark pipeline and their state, or why Spark is unavailable."""
     address = gateway.settings.spark_etl_address
     try:
-        found = await _asked(address, "/statistics", {})
+        found = await _asked(gateway, "/statistics", {})
     except Unavailable as error:
         return Spark(
             available=False,
@@ -131,7 +132,7 @@ async def tables(gateway: Gateway, _parameters: NoParameters) -> SparkTables:
     """The tables written by the pipeline."""
     now_ms = gateway.clock.now_ms()
     try:
-        found = await _asked(gateway.settings.spark_etl_address, "/tables", {})
+        found = await _asked(gateway, "/tables", {})
     except Unavailable as error:
         return SparkTables(
             items=[],
@@ -166,9 +167,8 @@ async def rows(gateway: Gateway, parameters: RowsWanted) -> SparkRows:
         question[column] = value
     if parameters.table == "latency_percentiles":  # computed, without pages
         question = {name: value for name, value in question.items() if name not in _RESERVED}
-    address = gateway.settings.spark_etl_address
     try:
-        found = await _asked(address, f"/tables/{quote(parameters.table, safe='')}", question)
+        found = await _asked(gateway, f"/tables/{quote(parameters.table, safe='')}", question)
     except Unavailable as error:
         return SparkRows(
             items=[],
@@ -195,24 +195,32 @@ async def rows(gateway: Gateway, parameters: RowsWanted) -> SparkRows:
     )
 
 
-async def _asked(address: str, path: str, question: Mapping[str, str]) -> Any:
+async def _asked(gateway: Gateway, path: str, question: Mapping[str, str]) -> Any:
     """Request a page of spark-etl. Raises Unavailable, BadRequest, Rejected (404) or Corrupt."""
+    address = gateway.settings.spark_etl_address
     if not address:
         raise Unavailable(
             ("Spark is not running. Start it with ./kourou up --spark."),
             hint="sparkEtlAddress=host:port",
         )
     timeout = aiohttp.ClientTimeout(total=ASK_S)
+    over_tls = address.startswith(HTTPS)
+    url = address if over_tls else f"http://{address}"
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(f"http://{address}{path}", params=question) as answer,
+            session.get(
+                f"{url}{path}",
+                params=question,
+                # Read for each request, so it uses files that have changed.
+                ssl=gateway.settings.client_tls.context() if over_tls else True,
+            ) as answer,
         ):
             content = await answer.content.read(CONSOLE_SPARK_BYTES_MAX + 1)
             while len(content) <= CONSOLE_SPARK_BYTES_MAX and not answer.content.at_eof():
                 content += await answer.content.read(CONSOLE_SPARK_BYTES_MAX + 1)
             status = answer.status
-    except (TimeoutError, aiohttp.ClientError, OSError) as error:
+    except (TimeoutError, aiohttp.ClientError, OSError, ConfigError) as error:
         raise Unavailable(
             f"Spark does not respond at {address}: {error or type(error).__name__}"
         ) from error

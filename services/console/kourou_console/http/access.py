@@ -14,8 +14,9 @@ sites. Such a page can send requests, but cannot choose the headers Host and Ori
 IP address, localhost or a name in `consoleNames` (any other name is DNS rebinding), and Origin must
 equal Host.
 
-With signIn=users a caller names a user of the brokers (kourou_console.http.sign_in), or still has a
-token. A browser may attach a user's credentials to requests of other sites' pages by itself, so
+With signIn=users a caller is a user of the brokers (kourou_console.http.sign_in), or still has a
+token. If the connection's certificate belongs to a user, other credentials must be that user's. A
+browser may attach a user's credentials to requests of other sites' pages by itself, so
 Origin must equal Host, and changes must not come from other sites.
 
 State: soft, the tokens' digests.
@@ -41,6 +42,7 @@ from kourou.errors import ConfigError, NoPermission
 from kourou.model.limits import GATEWAY_TOKENS_MAX
 from kourou.operations.catalogue import Right
 from kourou.transport.addresses import IpNetwork
+from kourou.transport.tls import certificate_subject
 from kourou_console.http.call import ANYBODY, Caller
 from kourou_console.http.pages import require_get
 from kourou_console.http.responses import HttpError
@@ -220,9 +222,16 @@ class AccessControl:
         if sessions is None or (self._tokens is not None and _has_token(headers)):
             return self.caller(request.method, headers)
         check_origin(request.method, headers)
-        who = None if "Authorization" in headers else await sessions.who(request)
+        owner = await sessions.sign_ins.by_certificate(_subject(request))
+        has_secret = "Authorization" in headers
+        who = None if has_secret else await sessions.who(request) or owner
         if who is None:
             who = await sessions.sign_ins.by_basic(headers, self._source(request))
+        if owner is not None and owner.user != who.user:
+            raise NoPermission(
+                f"the certificate of this connection does not belong to user {who.user}",
+                hint="use the credentials of one user",
+            )
         return who.caller
 
     async def session(self, request: web.BaseRequest) -> web.Response:
@@ -279,6 +288,12 @@ def check_origin(method: str, headers: Mapping[str, str]) -> None:
     site = headers.get("Sec-Fetch-Site", "none")
     if method not in SAFE_METHODS and site not in ("same-origin", "none"):
         raise NoPermission("a page of another site may not change anything", hint=OWN_PAGES)
+
+
+def _subject(request: web.BaseRequest) -> str:
+    """The subject of the certificate that the caller's connection has; "" without one."""
+    tls = request.get_extra_info("ssl_object")
+    return "" if tls is None else certificate_subject(tls)
 
 
 def _has_token(headers: Mapping[str, str]) -> bool:

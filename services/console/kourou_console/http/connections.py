@@ -38,6 +38,10 @@ LINGER_S = 1.0
 """How long a rejected body is still read and discarded, so that its sender gets the response."""
 
 READ_BUFFER_BYTES = 1 << 16
+
+HSTS = "max-age=2592000"
+"""Over TLS: for 30 days browsers do not use clear text, for any port of this host name."""
+
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 _log = logging.getLogger("kourou.console.http")
 
@@ -250,7 +254,10 @@ def gateway_server(handler: Handler) -> GatewayServer:
         connection = request.protocol
         assert isinstance(connection, HttpConnection)
         connection.request_started()
-        return await handler(request)
+        answer = await handler(request)
+        if request.secure and not answer.prepared:
+            answer.headers["Strict-Transport-Security"] = HSTS
+        return answer
 
     return GatewayServer(
         handle,

@@ -6,9 +6,9 @@
 
 The cookie holds 256 random bits, new at each sign-in; the console keeps their SHA-256. No script
 and no other site gets it (HttpOnly, SameSite=Strict, no Domain). It has the prefix `__Host-` and
-Secure if the page came by https, which its header Origin says. A session ends after IDLE_MS without
-a request, after SESSION_MS, at a sign-out, and as soon as the user is disabled or has another
-secret (kourou_console.http.sign_in).
+Secure if the page came by https: to this console, or to a proxy, which the header Origin says. A
+session ends after IDLE_MS without a request, after SESSION_MS, at a sign-out, and as soon as the
+user is disabled or has another secret (kourou_console.http.sign_in).
 
 A change needs the header Csrf-Token with the token of the session: a form cannot set a header, and
 no page of another site may (there is no CORS).
@@ -149,7 +149,7 @@ class Sessions:
         while len(self._sessions) > GATEWAY_SIGN_INS_MAX:
             self._sessions.popitem(last=False)
         answer = result_response(SessionView("users", who.user, csrf), HTTPStatus.OK)
-        secure = request.headers.get("Origin", "").startswith("https:")
+        secure = request.secure or request.headers.get("Origin", "").startswith("https:")
         answer.set_cookie(
             SECURE_COOKIE if secure else COOKIE,
             text,

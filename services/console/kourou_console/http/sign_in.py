@@ -1,7 +1,8 @@
-"""Users of the brokers at this console: who proves a secret is that user.
+"""Users of the brokers at this console: who proves a secret, or has a certificate, is that user.
 
     Authorization: Basic base64(USER:SECRET)        programs, with each request
     the cookie of a session                         pages (kourou_console.http.sessions)
+    a TLS certificate of the connection             both
 
 Brokers check the secret; the console keeps only a keyed digest of it. A user who was checked less
 than FRESH_MS ago is served at once, one whose check is older than STALE_MS waits for the next. In
@@ -94,15 +95,23 @@ class CredentialCheck(Protocol):
         """Whether the user may still sign in, and still has that secret."""
         ...
 
+    async def user_of_certificate(self, subject: str) -> str:
+        """The user to whom certificates with a subject belong; "" if to none who may sign in."""
+        ...
+
 
 @dataclass(slots=True)
 class SignedIn:
-    """A user who proved a secret; times are monotonic ms."""
+    """A user who proved a secret, or has a certificate with `subject`; times are monotonic ms.
+
+    `user` is "" if certificates with the subject belong to no user.
+    """
 
     user: str
     credential: Mapping[str, str]
     checked_ms: int
     used_ms: int
+    subject: str = ""
     ended: bool = False
     check: asyncio.Task[None] | None = None
 
@@ -203,12 +212,36 @@ class SignIns:
         one = self._by_secret.get(key)
         if one is None or not await self.stands(one):
             one = await self.prove(user, secret, headers, source)
+        self._keep(key, one)
+        return one
+
+    async def by_certificate(self, subject: str) -> SignedIn | None:
+        """The user of a connection whose certificate has a subject; None if it belongs to none.
+
+        Raises what keeps brokers from an answer.
+        """
+        if not subject:
+            return None
+        key = self._digest("", subject)  # no secret is one of the user ""
+        one = self._by_secret.get(key)
+        if one is None or not await self.stands(one):
+            now_ms = self._now_ms()
+            one = SignedIn(await self._owner(subject), {}, now_ms, now_ms, subject)
+        self._keep(key, one)
+        return one if one.user else None
+
+    def _keep(self, key: bytes, one: SignedIn) -> None:
         one.used_ms = self._now_ms()
         self._by_secret[key] = one
         self._by_secret.move_to_end(key)
         while len(self._by_secret) > GATEWAY_SIGN_INS_MAX:
             self._by_secret.popitem(last=False)
-        return one
+
+    async def _owner(self, subject: str) -> str:
+        try:
+            return await self._brokers.user_of_certificate(subject)
+        except NoPermission:  # this is no console of that user
+            return ""
 
     async def prove(
         self, user: str, secret: str, headers: Mapping[str, str], source: str
@@ -278,7 +311,11 @@ class SignIns:
     async def _check(self, one: SignedIn) -> None:
         now_ms = self._now_ms()
         try:
-            if await self._brokers.has_credential(one.user, one.credential):
+            if one.subject:
+                is_same = await self._owner(one.subject) == one.user
+            else:
+                is_same = await self._brokers.has_credential(one.user, one.credential)
+            if is_same:
                 one.checked_ms = now_ms
             else:
                 one.ended = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 
+import msgspec
 import pytest
 
 from kourou.access.model import (
@@ -336,6 +337,32 @@ async def test_a_secret_has_an_id_at_each_broker(console):
     assert not await console.has_credential("till", {})
     for name, secret in (("till", "another-secret"), ("nobody", SECRET), ("till", "")):
         assert await console.credential(name, secret) == {}
+
+
+async def test_a_certificate_belongs_to_the_user_of_whom_all_brokers_say_so(cluster, users):
+    subject = "CN=till,O=Example"
+    await users.create("till", certificate_subjects=[subject])
+    await users.create("console-1", roles=["console"], curve_keys=[CONSOLE])
+    for one in cluster.brokers.values():
+        connect_key(one, CONSOLE)
+    assert await users.user_of_certificate(subject) == "till"
+    assert await users.user_of_certificate("CN=till") == ""
+    table = access(cluster, "broker-b")
+    table.users["till"] = msgspec.structs.replace(table.users["till"], certificate_subjects=())
+    table.changed(0)
+    assert await users.user_of_certificate(subject) == ""
+
+
+async def test_subjects_are_kept_and_removed(cluster, users):
+    await users.create("till", certificate_subjects=["cn=till, O=Example"])
+    expected = User(name="till", certificate_subjects=("CN=till,O=Example",))
+    assert await users.get("till") == {"broker-a": expected, "broker-b": expected}
+    await users.set("till", enabled=False)
+    assert (await users.get("till"))["broker-a"].certificate_subjects == ("CN=till,O=Example",)
+    await users.set("till", certificate_subjects=[])
+    assert (await users.get("till"))["broker-b"].certificate_subjects == ()
+    with pytest.raises(BadRequest, match="is not the subject of a certificate"):
+        await users.create("new", certificate_subjects=["till"])
 
 
 async def test_one_broker_with_another_secret_is_enough_to_refuse(cluster, console):

@@ -234,6 +234,77 @@ def test_a_key_that_is_taken_away_ends_with_the_next_request_of_its_connection(
     assert not may(broker, by_key, send_to("orders"), b"x")
 
 
+# -- certificates ---------------------------------------------------------------------------------
+
+SUBJECT = "CN=till,OU=Shop,O=Example"
+
+
+@pytest.fixture
+def certified(broker: SecuredBroker, root: Sender) -> Sender:
+    """A client with a certificate that belongs to user till."""
+    made = broker.create(root, "till", "writer", certificateSubjects=[SUBJECT])
+    return replace(made, secret="", key="", subject=SUBJECT)
+
+
+def test_a_certificate_is_its_user_without_a_signature(
+    broker: SecuredBroker, certified: Sender
+) -> None:
+    assert may(broker, certified, send_to("orders"), b"x")
+    assert may(broker, replace(certified, secret="secret-of-till"), send_to("orders"), b"x")
+    for other in ("CN=till,OU=Bar,O=Example", "CN=till", "O=Example"):
+        stranger = replace(certified, subject=other)
+        reply = broker.ask(stranger, send_to("orders"), b"x")
+        assert (reply.code, "user anonymous has no right" in reply.remark) == (
+            *(Code.NO_PERMISSION, True),
+        )
+
+
+def test_a_subject_that_belongs_to_nobody_leaves_signatures_as_they_are(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    user = replace(broker.create(root, "billing", "writer"), key="", subject="CN=unknown")
+    assert may(broker, user, send_to("orders"), b"x")
+    assert not may(broker, replace(user, secret="guessed-it"), send_to("orders"), b"x")
+
+
+@pytest.mark.fault
+def test_a_signature_must_be_of_the_owner_of_the_certificate(
+    broker: SecuredBroker, root: Sender, certified: Sender
+) -> None:
+    billing = broker.create(root, "billing", "writer")
+    both = replace(billing, key="", subject=certified.subject)
+    reply = broker.ask(both, send_to("orders"), b"x")
+    assert reply.code == Code.NO_PERMISSION
+    assert reply.remark == "the connection's certificate does not belong to user billing"
+    wrong = broker.ask(replace(both, secret="guessed-it"), send_to("orders"), b"x")
+    assert wrong.remark == "Check signature failed for accessKey=billing"
+
+
+def test_what_ends_a_certificate_ends_it_on_open_connections(
+    broker: SecuredBroker, root: Sender, certified: Sender
+) -> None:
+    for changed, restored in (
+        ({"userStatus": "disable"}, {"userStatus": "enable"}),
+        ({"certificateSubjects": []}, {"certificateSubjects": [SUBJECT]}),
+        ({"roles": []}, {"roles": ["writer"]}),
+    ):
+        assert may(broker, certified, send_to("orders"), b"x"), changed
+        assert change(broker, root, "till", **changed).code == Code.SUCCESS
+        assert not may(broker, certified, send_to("orders"), b"x"), changed
+        assert change(broker, root, "till", **restored).code == Code.SUCCESS
+    assert broker.ask(root, AuthDeleteUser(username="till")).code == Code.SUCCESS
+    assert not may(broker, certified, send_to("orders"), b"x")
+
+
+def test_who_may_not_give_rights_gives_no_certificates(
+    broker: SecuredBroker, root: Sender, certified: Sender
+) -> None:
+    clerk = broker.create(root, "clerk")
+    broker.allow(root, "clerk", "User:*", "Create", "Update")
+    assert change(broker, clerk, "till", certificateSubjects=["CN=clerk"]).code != Code.SUCCESS
+    assert may(broker, certified, send_to("orders"), b"x")
+
+
 def test_a_grant_ends_by_the_clock(broker: SecuredBroker, root: Sender) -> None:
     user = broker.create(root, "guest")
     broker.allow(root, "guest", "Topic:orders", "Pub", until_ms=broker.engine.wall_ms + 1_000)

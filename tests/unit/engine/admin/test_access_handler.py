@@ -526,6 +526,39 @@ def test_what_ends_a_credential(broker: SecuredBroker, root: Sender) -> None:
     assert checked(broker, console, "deleted", credential=credential) == (False, "")
 
 
+def owner(broker: SecuredBroker, sender: Sender, subject: str) -> str:
+    """To whom certificates with a subject belong."""
+    reply = broker.ask(sender, CheckCredential(username="", subject=subject), b"")
+    assert reply.code == Code.SUCCESS, reply.remark
+    header = header_of(reply)
+    assert (header.valid, header.credential) == (bool(header.username), "")
+    return header.username
+
+
+def test_a_console_learns_whose_a_certificate_is(broker: SecuredBroker, root: Sender) -> None:
+    console = replace(broker.create(root, "console-1", "console"), secret="")
+    subjects = {"till": "CN=till,O=Example", "node": "CN=node", "console-2": "CN=console-2"}
+    kinds = {"node": {"kind": "node", "node": "c/b/0"}, "console-2": {"roles": ["console"]}}
+    for name, subject in subjects.items():
+        broker.create(root, name, certificateSubjects=[subject], **kinds.get(name, {}))
+    assert owner(broker, console, subjects["till"]) == "till"
+    for subject in ("CN=till", "CN=unknown", subjects["node"], subjects["console-2"]):
+        assert owner(broker, console, subject) == "", subject
+    assert ask(broker, root, AuthUpdateUser(username="till"), userStatus="disable").code == 0
+    assert owner(broker, console, subjects["till"]) == ""
+
+
+def test_a_console_of_other_users_does_not_learn_it(broker: SecuredBroker, root: Sender) -> None:
+    own = replace(broker.create(root, "console-1", "console:shop-"), secret="")
+    broker.create(root, "till", certificateSubjects=["CN=till"])
+    broker.create(root, "shop-a", certificateSubjects=["CN=shop-a"])
+    assert owner(broker, own, "CN=shop-a") == "shop-a"
+    for sender in (own, replace(root, secret=""), ANYBODY):
+        for subject in ("CN=till", "CN=unknown"):
+            reply = broker.ask(sender, CheckCredential(username="", subject=subject), b"")
+            assert reply.code == Code.NO_PERMISSION, subject
+
+
 @pytest.mark.parametrize("mode", ["off", "observe", "enforce"])
 def test_nobody_else_checks_secrets(broker: SecuredBroker, root: Sender, mode: str) -> None:
     own = replace(broker.create(root, "console-1", "console:shop-"), secret="")

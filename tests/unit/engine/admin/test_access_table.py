@@ -206,6 +206,22 @@ def test_a_key_belongs_to_one_user(access: AccessAggregate) -> None:
     assert rules.decide_put_user(access, other) == [UserPut(other)]
 
 
+def test_a_subject_belongs_to_one_user(access: AccessAggregate) -> None:
+    subjects = ("cn=till, O=Example", "CN=till,O=Example", "CN=till,OU=Shop")
+    with_subjects = msgspec.structs.replace(TILL, certificate_subjects=subjects)
+    applied(access, rules.decide_put_user(access, with_subjects))
+    assert access.user_of_subject == {"CN=till,O=Example": "till", "CN=till,OU=Shop": "till"}
+    assert access.can_prove("till")
+    other = User(name="other", certificate_subjects=("O=Example",))
+    assert rules.decide_put_user(access, other) == [UserPut(other)]
+    other = User(name="other", certificate_subjects=("CN=till,O=Example",))
+    with pytest.raises(BadRequest, match="certificates of CN=till,O=Example belong to user till"):
+        rules.decide_put_user(access, other)
+    applied(access, rules.decide_put_user(access, TILL))
+    assert access.user_of_subject == {}
+    assert rules.decide_put_user(access, other) == [UserPut(other)]
+
+
 @pytest.mark.parametrize(
     "user",
     [
@@ -218,6 +234,7 @@ def test_a_key_belongs_to_one_user(access: AccessAggregate) -> None:
         User(name="n", kind=UserKind.NODE),
         User(name="n", node="DefaultCluster/broker-a/1"),
         User(name="n", curve_keys=("short",)),
+        User(name="n", certificate_subjects=("till",)),
     ],
 )
 def test_users_that_cannot_be(access: AccessAggregate, user: User) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kourou.errors import BadRequest, Unavailable
 from kourou.service.admin_http import AdminHttp, AdminPages
+from kourou.transport.tls import ClientAuth, ServerTls, TlsFiles
+from kourou_rigs.certificates import Authority
 from kourou_rigs.console import ConsoleHere
 
 ROWS = [{"consumer_group": "till", "lag": 5}, {"consumer_group": "shop", "lag": 7}]
@@ -49,18 +52,20 @@ QUERY = {
 }
 
 
+PAGES = AdminPages(
+    healthy=lambda: "",
+    ready=lambda: "",
+    metrics=lambda: b"",
+    config=lambda: "",
+    statistics=lambda: {"master": "local[2]", "queries": [QUERY]},
+    questions=question,
+)
+
+
 @pytest.fixture(scope="module")
 def console(suite: Any) -> Iterator[ConsoleHere]:
     """A console with the address of a pipeline."""
-    pages = AdminPages(
-        healthy=lambda: "",
-        ready=lambda: "",
-        metrics=lambda: b"",
-        config=lambda: "",
-        statistics=lambda: {"master": "local[2]", "queries": [QUERY]},
-        questions=question,
-    )
-    http = AdminHttp("127.0.0.1", 0, pages)
+    http = AdminHttp("127.0.0.1", 0, PAGES)
     suite.console.run(http.start())
     with ConsoleHere(suite.cluster, spark_etl_address=http.address) as here:
         yield here
@@ -105,3 +110,25 @@ def test_without_a_pipeline_it_is_said(suite: Any) -> None:
         assert answer.status == 200
         assert answer.json["available"] is False
         assert "sparkEtlAddress" in answer.json["why"]
+
+
+def test_pages_over_tls_are_verified(suite: Any, tmp_path: Path) -> None:
+    authority, other = (Authority(tmp_path / name, name) for name in ("own", "other"))
+    files = TlsFiles(*authority.pair("etl"), trust=authority.path, client_auth=ClientAuth.REQUIRE)
+    http = AdminHttp("127.0.0.1", 0, PAGES, ServerTls(files, enforcing=True))
+    suite.console.run(http.start())
+    certificate, key = authority.pair("console")
+    try:
+        for trust, is_available in ((authority, True), (other, False)):
+            with ConsoleHere(
+                suite.cluster,
+                spark_etl_address=http.url,
+                tls_client_trust_path=trust.path,
+                tls_client_cert_path=certificate,
+                tls_client_key_path=key,
+            ) as console:
+                found = console.get("/v1/spark").json
+            assert found["available"] == is_available, found
+            assert is_available or "certificate verify failed" in found["why"]
+    finally:
+        suite.console.run(http.stop())

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import base64
+from collections.abc import Callable, Iterator
 from http.cookies import Morsel, SimpleCookie
 from pathlib import Path
 
 import pytest
 
+from kourou.testing.cluster import Cluster
+from kourou.transport.tls import ClientAuth, TlsMode
 from kourou_console.http.access import Tokens
 from kourou_console.http.sessions import SESSION_MS
 from kourou_console.http.sign_in import IDLE_MS, STALE_MS
-from kourou_rigs.console import ConsoleHere, HttpAnswer
+from kourou_rigs.certificates import Authority
+from kourou_rigs.console import ConsoleHere, HttpAnswer, HttpClient
 from kourou_rigs.console_users import HandTime, KnownSecrets, users_at
 
 GROUP = "/v1/groups/new-group"
@@ -75,6 +79,111 @@ def test_the_cookie_is_for_no_script_and_no_other_site(api: ConsoleHere) -> None
     assert (secure.key, secure["secure"], secure["httponly"]) == (
         *("__Host-kourou-session", True, True),
     )
+
+
+@pytest.fixture
+def over_tls(
+    cluster: Cluster, time: HandTime, known: KnownSecrets, tmp_path: Path
+) -> Iterator[ConsoleHere]:
+    """A console that serves TLS, with these users."""
+    authority = Authority(tmp_path / "keys", "own")
+    certificate, key = authority.pair("console")
+    with (
+        ConsoleHere(
+            cluster,
+            tls=authority.trusted(),
+            tls_mode=TlsMode.ENFORCING,
+            tls_cert_path=certificate,
+            tls_key_path=key,
+        ) as console,
+        users_at(console, known, time),
+    ):
+        yield console
+
+
+def test_over_tls_cookies_are_secure_and_browsers_stay_there(
+    over_tls: ConsoleHere, api: ConsoleHere
+) -> None:
+    answer = begin(over_tls)
+    cookie = cookie_of(answer)
+    assert (cookie.key, cookie["secure"]) == ("__Host-kourou-session", True)
+    page, refused = over_tls.get("/"), over_tls.get("/v1/me")
+    assert [one.status for one in (answer, page, refused)] == [200, 200, 401]
+    for one in (answer, page, refused):
+        assert one.headers["strict-transport-security"] == "max-age=2592000"
+    assert "strict-transport-security" not in api.get("/").headers
+    headers = {"Cookie": f"{cookie.key}={cookie.value}", "Csrf-Token": answer.json["csrf"]}
+    assert over_tls.get("/v1/me", headers=headers).json["name"] == "till"
+    own_page = {**headers, "Origin": f"https://{over_tls.address}"}
+    assert over_tls.delete("/session", headers=own_page).status == 204
+    plain = HttpClient(over_tls.address).get("/", headers={"X-Long": "x" * 5_000})
+    assert (plain.status, "https://" in plain.text) == (400, True)
+
+
+@pytest.fixture
+def shown(
+    cluster: Cluster, time: HandTime, known: KnownSecrets, tmp_path: Path
+) -> Iterator[Callable[[str], HttpClient]]:
+    """A console that verifies certificates: clients by the subject that they show ("" none)."""
+    authority = Authority(tmp_path / "keys", "own")
+    certificate, key = authority.pair("console")
+    known.subjects = {"CN=till,O=Example": "till"}
+    with (
+        ConsoleHere(
+            cluster,
+            tls=authority.trusted(),
+            tls_mode=TlsMode.ENFORCING,
+            tls_cert_path=certificate,
+            tls_key_path=key,
+            tls_trust_cert_path=authority.path,
+            tls_need_client_auth=ClientAuth.OPTIONAL,
+        ) as console,
+        users_at(console, known, time),
+    ):
+
+        def client(subject: str) -> HttpClient:
+            pair = authority.pair("client", subject=subject) if subject else None
+            return HttpClient(console.address, tls=authority.trusted(pair))
+
+        yield client
+
+
+def test_a_certificate_is_its_user_without_a_secret(
+    shown: Callable[[str], HttpClient], known: KnownSecrets, time: HandTime
+) -> None:
+    till = shown("CN=till,O=Example")
+    assert till.get("/v1/me").json["name"] == "till"
+    for subject in ("CN=till", "CN=till,O=Other", ""):
+        assert shown(subject).get("/v1/me").status == 401, subject
+    changed = till.put(GROUP, json={}, query={"preview": "true"})
+    assert changed.status == 200, changed.text
+    foreign = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
+    refused = till.put(GROUP, json={}, query={"preview": "true"}, headers=foreign)
+    assert refused.status == 403
+    known.subjects.clear()
+    time.now_ms += STALE_MS
+    assert till.get("/v1/me").status == 401
+
+
+def test_other_credentials_must_be_of_the_owner_of_the_certificate(
+    shown: Callable[[str], HttpClient],
+) -> None:
+    till, stranger = shown("CN=till,O=Example"), shown("CN=stranger")
+    for user, secret, statuses in (
+        ("till", "the-secret", (200, 200)),
+        ("ops", "secret-of-ops", (403, 200)),
+        ("ops", "guessed", (401, 401)),
+    ):
+        text = base64.b64encode(f"{user}:{secret}".encode()).decode()
+        basic = {"Authorization": f"Basic {text}"}
+        found = tuple(one.get("/v1/me", headers=basic).status for one in (till, stranger))
+        assert found == statuses, (user, secret)
+    cookie = cookie_of(stranger.post("/session", json={"user": "ops", "secret": "secret-of-ops"}))
+    session = {"Cookie": f"{cookie.key}={cookie.value}"}
+    assert stranger.get("/v1/me", headers=session).json["name"] == "ops"
+    refused = till.get("/v1/me", headers=session)
+    assert refused.status == 403
+    assert "does not belong to user ops" in refused.json["detail"]
 
 
 def test_a_wrong_secret_begins_nothing(api: ConsoleHere) -> None:

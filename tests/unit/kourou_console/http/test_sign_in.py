@@ -51,6 +51,7 @@ class Brokers:
 
     def __init__(self) -> None:
         self.secrets = {"till": "the-secret", "billing": "another-one"}
+        self.subjects = {"CN=till": "till"}
         self.asked: list[str] = []
         self.trouble: Exception | None = None
         self.open = asyncio.Event()
@@ -70,6 +71,12 @@ class Brokers:
         if self.trouble is not None:
             raise self.trouble
         return credential == {"broker-a": f"id of {self.secrets.get(name)}"}
+
+    async def user_of_certificate(self, subject: str) -> str:
+        self.asked.append(subject)
+        if self.trouble is not None:
+            raise self.trouble
+        return self.subjects.get(subject, "")
 
 
 ATTEMPTS_FREE = OF_PLACE.free
@@ -198,6 +205,44 @@ async def test_a_console_that_is_no_console_of_the_user_says_no_more_than_401(
     assert await refused(sign_ins, "till:the-secret") == 401
     assert "only a console of user till" in caplog.text
     assert "the-secret" not in caplog.text
+
+
+# -- certificates ---------------------------------------------------------------------------------
+
+
+async def owner(sign_ins: SignIns, subject: str = "CN=till") -> str | None:
+    """The user of a connection with such a certificate."""
+    found = await sign_ins.by_certificate(subject)
+    return None if found is None else found.caller.user
+
+
+async def test_a_certificate_makes_its_user_of_the_caller(sign_ins, brokers) -> None:
+    assert [await owner(sign_ins) for _ in range(3)] == ["till"] * 3
+    assert [await owner(sign_ins, "CN=unknown") for _ in range(3)] == [None] * 3
+    assert await owner(sign_ins, "") is None
+    assert brokers.asked == ["CN=till", "CN=unknown"]
+
+
+@pytest.mark.parametrize(("before", "after"), [("till", ""), ("till", "billing"), ("", "till")])
+async def test_a_subject_with_another_owner_counts_within_seconds(
+    sign_ins, brokers, time, before, after
+) -> None:
+    brokers.subjects = {"CN=till": before}
+    assert await owner(sign_ins) == (before or None)
+    brokers.subjects = {"CN=till": after}
+    assert await owner(sign_ins) == (before or None)  # just checked
+    time.now_ms += FRESH_MS
+    assert await owner(sign_ins) == (before or None)  # the check runs meanwhile
+    await idle()
+    assert await owner(sign_ins) == (after or None)
+
+
+async def test_a_certificate_of_another_consoles_user_is_nobodys(sign_ins, brokers) -> None:
+    brokers.trouble = NoPermission("only a console of user till may send it")
+    assert await owner(sign_ins) is None
+    brokers.trouble = Unavailable("no broker")
+    with pytest.raises(Unavailable):
+        await owner(sign_ins, "CN=new")
 
 
 # -- how long a check counts ----------------------------------------------------------------------
