@@ -48,7 +48,13 @@ from kourou.model.limits import (
     AUDIT_TEXT_LENGTH_MAX,
     USER_NAME_LENGTH_MAX,
 )
-from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
+from kourou.model.names import (
+    CHECK_GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
+    SCHEDULE_TOPIC,
+    reply_topic,
+)
 from kourou.protocol.bodies.access_bodies import Refusal
 from kourou.protocol.bodies.config_bodies import decode_group_config
 from kourou.protocol.bodies.heartbeat_body import decode_heartbeat, decode_subscription_check
@@ -104,7 +110,7 @@ _EVERYTHING = Need(ResourceType.CLUSTER, "", (Action.GET,))
 _ANY_ACTION = tuple(Action)
 
 Sees = Callable[[ResourceType, str], bool]
-"""(TOPIC or GROUP, name) -> whether a list that goes to a user may have it."""
+"""(TOPIC, GROUP or FILTER, name) -> whether a list that goes to a user may have it."""
 
 
 def _everything(_kind: ResourceType, _name: str) -> bool:
@@ -218,16 +224,22 @@ class AccessGate:
     def sees(self, received: Received) -> Sees:
         """Return what of a list is for the sender: topics and groups on which it has any right.
 
-        Everything is for nodes, for those with Get on the cluster, and where nothing is enforced.
+        Filters need Get, because a list may have their sources. Everything is for nodes, and where
+        nothing is enforced; topics and groups are also for those with Get on the cluster.
         """
         if not self.sender(received):
             return _everything
         account = self._access.users.get(received.user)
         node = account is not None and account.kind is UserKind.NODE
-        if node or self._decided(received, _EVERYTHING).allowed:
+        if node:
             return _everything
+        all_names = self._decided(received, _EVERYTHING).allowed
 
         def has_right(kind: ResourceType, name: str) -> bool:
+            if kind is ResourceType.FILTER:
+                return self._decided(received, Need(kind, name, (Action.GET,))).allowed
+            if all_names:
+                return True
             if kind is ResourceType.TOPIC:
                 return self._decided(received, need_of_topic(name, *_ANY_ACTION)).allowed
             return self._decided(received, Need(kind, name, _ANY_ACTION)).allowed
@@ -256,13 +268,13 @@ class AccessGate:
                 hint="a right to change users does not contain other rights",
             )
 
-    def need(self, received: Received, need: Need) -> None:
+    def need(self, received: Received, need: Need | AnyOf) -> None:
         """Raise NoPermission unless the sender has a right, or decisions are not enforced."""
         decision = self.may(received, need)
         if not decision.allowed:
             raise NoPermission(f"user {received.user} has no right to {need} ({decision.by})")
 
-    def may(self, received: Received, need: Need) -> Decision:
+    def may(self, received: Received, need: Need | AnyOf) -> Decision:
         """Return whether the sender has a right, or decisions are not enforced."""
         if self._access.effective_mode is not AccessMode.ENFORCE:
             return Decision(True, "decisions are not enforced")
@@ -405,7 +417,8 @@ class AccessGate:
             _check_names(needs)
         except KourouError as error:
             return Decision(False, str(error))
-        if not needs and user == ANONYMOUS and not self._anonymous_has_policies():
+        admitted = requirement.anonymous and self._anonymous_has_policies()
+        if not needs and user == ANONYMOUS and not admitted:
             return Decision(False, "the request has no credentials")
         if received.console and any(map(_is_about_users, needs)):
             return Decision(False, "a console sends no requests about users")
@@ -535,6 +548,14 @@ class _RequestFacts:
     def __init__(self, context: BrokerContext, received: Received) -> None:
         self._context = context
         self._received = received
+
+    def has_credentials(self) -> bool:
+        """True unless the sender is anonymous."""
+        return self._received.user != ANONYMOUS
+
+    def reply_topic(self) -> str:
+        """The topic for replies of this cluster."""
+        return reply_topic(self._context.policy.cluster_name)
 
     def exists(self, kind: ResourceType, name: str) -> bool:
         """True if the topic, group or filter exists here."""
