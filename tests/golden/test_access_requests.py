@@ -114,6 +114,10 @@ VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "orders": {},
         "orders and a new topic": {"targets": [Target("orders", 0), Target("new", 0)]},
     },
+    "SEND_REPLY_MESSAGE": {
+        "to the reply topic": {"topic": "DefaultCluster_REPLY_TOPIC"},
+        "a new topic": {"topic": "new"},
+    },
     "PULL_MESSAGE": READS,
     "QUERY_MESSAGE": READS,
     "VIEW_MESSAGE_BY_ID": {"of orders": {}, "unknown": {"offset": 1 << 40}},

@@ -16,6 +16,7 @@ from kourou.access.model import (
     ALL,
     ANONYMOUS,
     ROLES,
+    SOME,
     Action,
     AnyOf,
     Effect,
@@ -106,11 +107,12 @@ class AccessEntry:
     def concerns(self, need: Need) -> bool:
         """True if the resource and an action fit, from wherever the request comes.
 
-        A user who is denied one resource does not get all of its type.
+        A user who is denied one resource does not get all of its type, and who is allowed one has
+        a right to some of it.
         """
         if self.actions.isdisjoint(need.actions):
             return False
-        if need.name == ALL and self.effect is Effect.DENY:
+        if (need.name, self.effect) in ((ALL, Effect.DENY), (SOME, Effect.ALLOW)):
             return self.pattern.type in (None, need.type)
         return self.pattern.covers(need.type, need.name)
 
@@ -169,8 +171,8 @@ class Authorizer:
     ) -> Decision:
         """Decide a request that needs all of `needs`; refused by the first that is not met.
 
-        Of an AnyOf one suffices. `source` is the IP address of the socket, "" for a call from the
-        same process. None: it is not known, so that policies for networks deny and do not allow.
+        `source` is the IP address of the socket, "" for a call from the same process. None: it is
+        not known, so that policies for networks deny and do not allow.
         """
         if self._ends_ms is not None and now_ms >= self._ends_ms:
             self._forget()
@@ -185,12 +187,7 @@ class Authorizer:
         allowed = Decision(True, "no right is needed")
         matched = self._matched(source)
         for need in needs:
-            alternatives = need.needs if isinstance(need, AnyOf) else (need,)
-            decision = self._remembered(user, alternatives[0], matched, now_ms)
-            for other in alternatives[1:]:
-                if decision.allowed:
-                    break
-                decision = self._remembered(user, other, matched, now_ms)
+            decision = self._remembered(user, need, matched, now_ms)
             if not decision.allowed:
                 return decision
             allowed = decision
@@ -222,7 +219,7 @@ class Authorizer:
     # -- what is remembered -----------------------------------------------------------------------
 
     def _remembered(
-        self, user: str, need: Need, matched: frozenset[str] | None, now_ms: int
+        self, user: str, need: Need | AnyOf, matched: frozenset[str] | None, now_ms: int
     ) -> Decision:
         key = (user, need, matched)
         decision = self._decisions.get(key)
@@ -234,7 +231,7 @@ class Authorizer:
         return decision
 
     def _forget(self) -> None:
-        self._decisions: dict[tuple[str, Need, frozenset[str] | None], Decision] = {}
+        self._decisions: dict[tuple[str, Need | AnyOf, frozenset[str] | None], Decision] = {}
         self._entries: dict[str, list[AccessEntry]] = {}
         self._sources: dict[str, frozenset[str]] = {}
         self._networks: dict[str, IPv4Network | IPv6Network] = {
@@ -269,21 +266,31 @@ class Authorizer:
         return found
 
     def _decided(
-        self, user: str, need: Need, matched: frozenset[str] | None, now_ms: int
+        self, user: str, need: Need | AnyOf, matched: frozenset[str] | None, now_ms: int
     ) -> Decision:
         entries = self._entries.get(user)
         if entries is None:
             entries = self._entries[user] = entries_of(self._table, user)
-        fitting = [one for one in entries if self._fits(one, need, matched, now_ms)]
+        names = need.needs if isinstance(need, AnyOf) else (need,)
+        fitting = [
+            (one, [each for each in entries if self._fits(each, one, matched, now_ms)])
+            for one in names
+        ]
         refusal = "no policy allows it"
-        for action in need.actions:
-            entries = [one for one in fitting if action in one.actions]
-            denying = [one for one in entries if one.effect is Effect.DENY]
+        for actions in zip(*(one.actions for one in names), strict=True):
+            found = [
+                (one, each)
+                for (one, rights), action in zip(fitting, actions, strict=True)
+                for each in rights
+                if action in each.actions
+            ]
+            denying = [each for _, each in found if each.effect is Effect.DENY]
             if denying:
                 refusal = denying[0].origin
-            elif entries:
-                return Decision(True, entries[0].origin, need)
-        return Decision(False, refusal, need)
+            elif found:
+                met, right = found[0]
+                return Decision(True, right.origin, met)
+        return Decision(False, refusal, names[-1])
 
     def _fits(
         self, one: AccessEntry, need: Need, matched: frozenset[str] | None, now_ms: int

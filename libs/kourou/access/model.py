@@ -19,12 +19,16 @@ from kourou.model.limits import (
     SECRET_LENGTH_MIN,
     USER_NAME_LENGTH_MAX,
 )
+from kourou.model.names import RETRY_PREFIX
 
 ANONYMOUS = "anonymous"
 """The user of a request without credentials."""
 
 ALL = "*"
 """The name in a need for all resources of a type; no resource has this name."""
+
+SOME = "?"
+"""The name in a need for any one resource of a type; no resource has this name."""
 
 
 class ResourceType(StrEnum):
@@ -178,6 +182,7 @@ ROLES: Mapping[UserRole, tuple[tuple[ResourceType, frozenset[Action]], ...]] = M
             (ResourceType.CLUSTER, frozenset({Action.GET})),
             (ResourceType.TOPIC, frozenset({Action.SUB})),
             (ResourceType.GROUP, frozenset({Action.GET})),
+            (ResourceType.USER, frozenset({Action.GET})),
         ),
         UserRole.CONSOLE: (),
         UserRole.ADMINISTRATOR: tuple((kind, ALL_ACTIONS) for kind in ResourceType),
@@ -263,11 +268,15 @@ class Need(NamedTuple):
     actions: tuple[Action, ...]
 
     def __str__(self) -> str:
-        return f"{' or '.join(self.actions)} on {self.type}:{self.name}"
+        which = f"any {self.type}" if self.name == SOME else f"{self.type}:{self.name}"
+        return f"{' or '.join(self.actions)} on {which}"
 
 
 class AnyOf(NamedTuple):
-    """Needs of which one suffices."""
+    """Needs of which one suffices: what the same resource is called.
+
+    Their actions correspond one by one, and what one of them is denied, all are denied.
+    """
 
     needs: tuple[Need, ...]
 
@@ -320,6 +329,7 @@ def check_secret(secret: str) -> str:
 
 def check_policy(policy: Policy) -> Policy:
     """Return the policy; raises BadRequest if it can match nothing or a network is not valid."""
+    _check_resource(policy.resource)
     if in_order(policy.actions) != policy.actions:
         policy = msgspec.structs.replace(policy, actions=in_order(policy.actions))
     if not policy.actions:
@@ -334,6 +344,25 @@ def check_policy(policy: Policy) -> Policy:
         if getattr(network.network_address, "ipv4_mapped", None):
             raise BadRequest(f"{text!r} is an IPv4 network in IPv6 form", hint="10.0.0.0/8")
     return policy
+
+
+def _check_resource(resource: Pattern) -> None:
+    """Raise BadRequest if no need names such a resource: a denial of it would deny nothing."""
+    kind, name = resource.type, resource.name
+    if kind is ResourceType.CLUSTER and not resource.covers(kind, ""):
+        raise BadRequest(
+            f"{resource} matches nothing: the cluster has no name in policies",
+            hint=f"{kind}:*",
+        )
+    if kind is ResourceType.FILTER and not resource.is_prefix and "/" not in name:
+        raise BadRequest(
+            f"{resource} matches nothing: a filter is GROUP/NAME", hint=f"{kind}:GROUP/{name}"
+        )
+    if kind is ResourceType.TOPIC and name.startswith(RETRY_PREFIX):
+        of_group = Pattern(ResourceType.GROUP, name[len(RETRY_PREFIX) :], resource.is_prefix)
+        raise BadRequest(
+            f"{resource} matches nothing: a retry topic belongs to its group", hint=str(of_group)
+        )
 
 
 def plain_address(address: str) -> str:

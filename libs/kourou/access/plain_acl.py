@@ -35,6 +35,7 @@ from kourou.access.model import (
     in_order,
 )
 from kourou.errors import BadRequest
+from kourou.model.names import RETRY_PREFIX
 
 SECRET_CHARACTERS_MIN = 7
 """RocketMQ wants access key and secret to be longer than 6 characters."""
@@ -115,6 +116,8 @@ def _read_account(found: ImportedAcl, account: Any, *, accept_whitelist: bool) -
         found.notes.append(f"account {name} occurs twice; the first one counts")
         return
     topics, groups = _perms(account, "topicPerms"), _perms(account, "groupPerms")
+    for one in [name for name in topics if name.startswith(RETRY_PREFIX)]:
+        groups.setdefault(one.removeprefix(RETRY_PREFIX), topics.pop(one))
     roles: tuple[RoleGrant, ...] = ()
     if _on(account.get("admin")):
         roles = (RoleGrant(UserRole.OPERATOR if topics or groups else UserRole.ADMINISTRATOR),)

@@ -38,8 +38,7 @@ class CallerKind(StrEnum):
     """Who may send a request at all."""
 
     USER = "user"
-    """A user who meets its needs; without needs every user with credentials, or anonymous if the
-    door admits it."""
+    """A user who meets its needs; without needs every user with credentials."""
     NODE = "node"
     """Only the process that the request names, with its own credential."""
     CONSOLE = "console"
@@ -51,8 +50,14 @@ class CallerKind(StrEnum):
 class Facts(Protocol):
     """What a process knows about a request besides its fields."""
 
+    def has_credentials(self) -> bool:
+        """True unless the sender is anonymous."""
+
     def exists(self, kind: ResourceType, name: str) -> bool:
         """True if the topic, group or filter exists here. A filter's name is GROUP/NAME."""
+
+    def reply_topic(self) -> str:
+        """The topic for replies of this cluster."""
 
     def began(self, query: str) -> bool | None:
         """Whether the sender prepared the first batch of a query; None if that is not known."""
@@ -73,27 +78,31 @@ class Requirement:
 
     `text` describes them for people. `always`: they are enforced even if other decisions are off or
     observed, as long as there are users: no user becomes an administrator in the meantime.
+    `anonymous`: without needs it is also for clients without credentials, if a policy is about
+    them. Such a request must neither change nor tell anything that they have no right to.
     """
 
     text: str
     needs: Callable[[Any, Facts], Needs]
     caller: CallerKind = CallerKind.USER
     always: bool = False
+    anonymous: bool = False
 
 
 def need_of_topic(name: str, *actions: Action) -> Need | AnyOf:
     """The need for a topic by its name. A group's retry topic belongs to the group.
 
     A dead-letter topic may be used by whom the group belongs to, or who has the right to that topic
-    by name. A topic of the broker itself has messages of all topics, so it needs the right to all;
-    the one with its decisions has users, too.
+    by name, unless one of the two is denied. A topic of the broker itself has messages of all
+    topics, so it needs the right to all; the one with its decisions has users, too.
     """
     if name == CONTROL_TOPIC:
         return Need(ResourceType.USER, ALL, (GET,))
     if name in NOT_FOR_CLIENTS:
         return Need(ResourceType.TOPIC, ALL, actions)
     if name.startswith(RETRY_PREFIX):
-        return Need(ResourceType.GROUP, name.removeprefix(RETRY_PREFIX), _of_group(actions))
+        needed = tuple(dict.fromkeys(_of_group(actions)))
+        return Need(ResourceType.GROUP, name.removeprefix(RETRY_PREFIX), needed)
     topic = Need(ResourceType.TOPIC, name, actions)
     if name.startswith(DLQ_PREFIX):
         group = Need(ResourceType.GROUP, name.removeprefix(DLQ_PREFIX), _of_group(actions))
@@ -102,8 +111,8 @@ def need_of_topic(name: str, *actions: Action) -> Need | AnyOf:
 
 
 def _of_group(actions: tuple[Action, ...]) -> tuple[Action, ...]:
-    """A group has no Pub: its members, who have Sub, write to its retry topic."""
-    return tuple(dict.fromkeys(SUB if action is PUB else action for action in actions))
+    """One by one: a group has no Pub, and its members, who have Sub, write to its retry topic."""
+    return tuple(SUB if action is PUB else action for action in actions)
 
 
 # -- the parts that rows are made of --------------------------------------------------------------
@@ -193,7 +202,8 @@ def body_topics(*actions: Action) -> Requirement:
 def own_query(action: Action, *, known: bool = False) -> Requirement:
     """Nothing for a query whose first batch the sender prepared; else a right on the cluster.
 
-    Where none is known to be prepared, it is needed only with `known`.
+    Where none is known to be prepared, it is needed only with `known`. To change such a query needs
+    more, which the handler decides: an earlier request of the same batch may prepare it.
     """
 
     def needs(request: Any, facts: Facts) -> Needs:
@@ -202,7 +212,9 @@ def own_query(action: Action, *, known: bool = False) -> Requirement:
         return [] if own else [Need(ResourceType.CLUSTER, "", (action,))]
 
     whose = "of its own query" if known else "of a query that no other user began"
-    return Requirement(f"any user, {whose}; else {action} on the cluster", needs)
+    if action is UPDATE and not known:
+        whose += " (without a user, with Pub on its first message's topic)"
+    return Requirement(f"any user, {whose}; else {action} on the cluster", needs, anonymous=True)
 
 
 def all_of(*parts: Requirement) -> Requirement:
@@ -210,6 +222,7 @@ def all_of(*parts: Requirement) -> Requirement:
     return Requirement(
         "; ".join(one.text for one in parts),
         lambda request, facts: [need for one in parts for need in one.needs(request, facts)],
+        anonymous=any(one.anonymous for one in parts),
     )
 
 
@@ -222,7 +235,7 @@ def _either(actions: tuple[Action, ...]) -> str:
 
 
 ANY = Requirement("any user", _nothing)
-FILTERED = Requirement("lists what the user has a right to", _nothing)
+FILTERED = Requirement("lists what the user has a right to", _nothing, anonymous=True)
 LISTED = all_of(ANY, FILTERED)
 NODE = Requirement("the node that it names", _nothing, CallerKind.NODE)
 SERVER = Requirement("a server, to its client", _nothing, CallerKind.SERVER)
@@ -245,15 +258,24 @@ def _send_records_needs(request: Any, facts: Facts) -> Needs:
 def _pub_needs(names: Iterable[str], targets: Iterable[str], facts: Facts) -> Needs:
     """Pub on all names, and Create on the targets that do not exist.
 
-    Every user may write traces, as in RocketMQ: its clients do, next to their messages. A retry
-    topic comes into being with its group.
+    Every user with credentials may write traces, as in RocketMQ: its clients do, next to their
+    messages. A retry topic comes into being with its group.
     """
-    needs: Needs = [need_of_topic(one, PUB) for one in dict.fromkeys(names) if one != TRACE_TOPIC]
+    needs: Needs = [
+        need_of_topic(one, PUB)
+        for one in dict.fromkeys(names)
+        if one != TRACE_TOPIC or not facts.has_credentials()
+    ]
     return needs + [
         need_of_topic(one, CREATE)
         for one in targets
         if not one.startswith(RETRY_PREFIX) and not facts.exists(ResourceType.TOPIC, one)
     ]
+
+
+def _reply_needs(request: Any, facts: Facts) -> Needs:
+    """As for a send; a reply goes to another client, so also Pub on the cluster's reply topic."""
+    return _pub_needs((request.topic, facts.reply_topic()), (request.topic,), facts)
 
 
 def _value_needs(action: Action) -> Callable[[Any, Facts], Needs]:
@@ -315,8 +337,13 @@ def _upload_name(request: Any, _: Facts) -> str:
 
 
 SEND = Requirement("Pub on every topic; Create for a new one", _send_needs)
+REPLY = Requirement(
+    "Pub on the topic and on the cluster's reply topic; Create for a new one", _reply_needs
+)
 PULL = all_of(group(SUB), topic(SUB))
-OWN_CLIENT = Requirement("a client ID with which no other user is connected", _nothing)
+OWN_CLIENT = Requirement(
+    "a client ID with which no other user is connected", _nothing, anonymous=True
+)
 LOCK = all_of(body_groups(SUB), body_topics(SUB))
 LOCK_OF_CLIENT = all_of(LOCK, OWN_CLIENT)
 OFFSETS = topic(GET, SUB)
@@ -330,8 +357,12 @@ UPLOAD = create_or_update(ResourceType.FILTER, _upload_name)
 COPY_LOG = all_of(
     cluster(GET),
     Requirement(
-        "Sub on all topics and Get on all groups",
-        lambda *_: [Need(ResourceType.TOPIC, ALL, (SUB,)), Need(ResourceType.GROUP, ALL, (GET,))],
+        "Sub on all topics; Get on all groups and users",
+        lambda *_: [
+            Need(ResourceType.TOPIC, ALL, (SUB,)),
+            Need(ResourceType.GROUP, ALL, (GET,)),
+            Need(ResourceType.USER, ALL, (GET,)),
+        ],
     ),
 )
 
@@ -342,8 +373,8 @@ REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType(
         "SEND_MESSAGE_V2": SEND,
         "SEND_BATCH_MESSAGE": SEND,
         "SEND_RECORDS": Requirement(SEND.text, _send_records_needs),
-        "SEND_REPLY_MESSAGE": topic(PUB),
-        "SEND_REPLY_MESSAGE_V2": topic(PUB),
+        "SEND_REPLY_MESSAGE": REPLY,
+        "SEND_REPLY_MESSAGE_V2": REPLY,
         "PUSH_REPLY_MESSAGE_TO_CLIENT": SERVER,
         "CONSUMER_SEND_MSG_BACK": all_of(group(SUB, field="group"), record(SUB)),
         "END_TRANSACTION": record(PUB),
@@ -433,7 +464,9 @@ REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType(
         "TRANSFER_LEADER": CHANGE_CLUSTER,
         "GET_HISTORY": HISTORY,
         "GET_STATE_AT": HISTORY,
-        "UNDO": CHANGE_CLUSTER,
+        "UNDO": all_of(
+            CHANGE_CLUSTER, Requirement("the right to each change that undoes it", _nothing)
+        ),
         "SET_QUOTA": CHANGE_CLUSTER,
         "REMOVE_QUOTA": CHANGE_CLUSTER,
         "LIST_QUOTAS": READ_CLUSTER,

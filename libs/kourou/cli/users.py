@@ -62,7 +62,7 @@ Resource = Annotated[
     str,
     typer.Argument(
         metavar="RESOURCE",
-        help="Topic:NAME, Group:NAME, Filter:NAME, TYPE:PREFIX*, Topic:*, Cluster:*, or *.",
+        help="Topic:NAME, Group:NAME, Filter:GROUP/NAME, TYPE:PREFIX*, Topic:*, Cluster:*, or *.",
     ),
 ]
 Roles = Annotated[

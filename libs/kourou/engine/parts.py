@@ -139,7 +139,9 @@ class BrokerParts:
         ensure_group = self.members.ensure_group
         self.filter_servers = FilterServerTable()
         self.filter_server_handler = FilterServerHandler(context, self.filter_servers)
-        self.filter_handler = FilterHandler(context, self.filter_servers, ensure_group)
+        self.filter_handler = FilterHandler(
+            context, self.filter_servers, ensure_group, self.access_gate
+        )
         self.quota_gate = QuotaGate(context, self.access_gate)
         self.pulls = PullHandler(
             context, ensure_group, MovedOffsets(context), self.filter_servers, self.quota_gate

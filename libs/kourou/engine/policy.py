@@ -149,7 +149,7 @@ class TopicRules(IdentitySettings):
         return names.is_system_topic(topic) or topic in (
             self.cluster_name,
             self.broker_name,
-            f"{self.cluster_name}_REPLY_TOPIC",
+            names.reply_topic(self.cluster_name),
             self.trace_topic_name,
         )
 

@@ -110,6 +110,11 @@ def dlq_topic(group: str) -> str:
     return DLQ_PREFIX + group
 
 
+def reply_topic(cluster: str) -> str:
+    """The topic in which the brokers of a cluster store replies to requests."""
+    return f"{cluster}_REPLY_TOPIC"
+
+
 def is_system_topic(name: str) -> bool:
     """True for topics that belong to Kourou or RocketMQ itself: clients cannot delete them."""
     return name in SYSTEM_TOPICS or name.startswith(SYSTEM_PREFIX)

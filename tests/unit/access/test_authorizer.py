@@ -5,7 +5,9 @@ import pytest
 from kourou.access.authorizer import AccessTable, Authorizer
 from kourou.access.model import (
     ANONYMOUS,
+    SOME,
     Action,
+    AnyOf,
     Effect,
     Need,
     Pattern,
@@ -112,8 +114,9 @@ def test_roles_have_these_rights(role: UserRole, may: Need, may_not: Need) -> No
     found = authorizer(roles=(RoleGrant(role),))
     assert allowed(found, may)
     assert not allowed(found, may_not)
-    users = Need(ResourceType.USER, "alice", tuple(Action))
-    assert not allowed(found, users)
+    reads = {Action.GET} if role is UserRole.BACKUP else set()  # they are in the log
+    for action in Action:
+        assert allowed(found, Need(ResourceType.USER, "alice", (action,))) is (action in reads)
 
 
 def test_a_role_on_a_prefix_covers_those_names_and_never_the_cluster() -> None:
@@ -214,12 +217,21 @@ def test_users_that_could_be_taken_for_others_are_refused(fields, what: str) -> 
         ({"networks": ("010.0.0.0/8",)}, "not a network"),
         ({"networks": ("::ffff:10.0.0.0/104",)}, "IPv4 network in IPv6"),
         ({"networks": ("10.0.0.0/8",) * 65}, "at most 64"),
+        ({"resource": Pattern.parse("Cluster:DefaultCluster")}, "the cluster has no name"),
+        ({"resource": Pattern.parse("Cluster:Default*")}, "the cluster has no name"),
+        ({"resource": Pattern.parse("Filter:late")}, "a filter is GROUP/NAME"),
+        ({"resource": Pattern.parse("Topic:%RETRY%g")}, "belongs to its group"),
     ],
 )
 def test_policies_that_could_not_match_are_refused(fields, what: str) -> None:
-    usual = {"actions": (PUB,)} | fields
+    usual = {"actions": (PUB,), "resource": Pattern.parse("Topic:t")} | fields
     with pytest.raises(BadRequest, match=what):
-        check_policy(Policy(id="1", user="alice", resource=Pattern.parse("Topic:t"), **usual))
+        check_policy(Policy(id="1", user="alice", **usual))
+
+
+@pytest.mark.parametrize("text", ["*", "Cluster:*", "Filter:*", "Filter:g*", "Filter:g/late"])
+def test_policies_about_what_has_another_name_are_accepted(text: str) -> None:
+    assert check_policy(policy(text, PUB)).resource == Pattern.parse(text)
 
 
 def test_whoever_is_denied_one_topic_does_not_get_all() -> None:
@@ -243,3 +255,31 @@ def test_from_an_unknown_source_networks_deny_and_do_not_allow() -> None:
     ):
         assert found.decide("alice", [topic("orders", PUB)], source, NOW).allowed is orders
         assert found.decide("alice", [topic("news", PUB)], source, NOW).allowed is news
+
+
+def test_what_is_denied_under_one_name_is_not_allowed_under_another() -> None:
+    """A dead-letter topic is its group's, and has a name of its own."""
+    group = Need(ResourceType.GROUP, "g", (SUB, Action.GET))
+    either = AnyOf((group, topic("%DLQ%g", SUB, Action.GET)))
+    of_group, of_topic = policy("Group:g", SUB), policy("Topic:%DLQ%g", SUB)
+
+    def decided(*policies: Policy) -> tuple[bool, str]:
+        found = authorizer(*policies).decide("alice", (either,), "", NOW)
+        return found.allowed, found.by
+
+    assert decided(of_group) == (True, "policy Group:g allow")
+    assert decided(of_topic) == (True, "policy Topic:%DLQ%g allow")
+    for allow, name in ((of_group, "Topic:%DLQ%g"), (of_topic, "Group:g")):
+        deny = policy(name, SUB, effect=Effect.DENY)
+        assert decided(allow, deny) == (False, f"policy {name} deny")
+        other = policy(name, Action.GET, effect=Effect.DENY)
+        assert decided(allow, other)[0], "Sub is not denied, and suffices"
+
+
+def test_a_right_to_any_resource_is_one_that_not_all_are_denied() -> None:
+    anywhere = topic(SOME, PUB)
+    assert str(anywhere) == "Pub on any Topic"
+    assert not allowed(authorizer(policy("Topic:t", SUB), policy("Group:t", PUB)), anywhere)
+    one = policy("Topic:t", PUB)
+    assert allowed(authorizer(one, policy("Topic:u", PUB, effect=Effect.DENY)), anywhere)
+    assert not allowed(authorizer(one, policy("Topic:*", PUB, effect=Effect.DENY)), anywhere)

@@ -92,6 +92,14 @@ def test_an_administrator_with_entries_is_held_to_them() -> None:
     assert not may(ResourceType.USER, "x", Action.CREATE)
 
 
+def test_a_retry_topic_stands_for_its_group() -> None:
+    fields = {"topicPerms": ["%RETRY%g=DENY", "orders=SUB"], "defaultGroupPerm": "SUB"}
+    may = decisions(account(**fields), "orders1")
+    assert may(ResourceType.TOPIC, "orders", Action.SUB)
+    assert may(ResourceType.GROUP, "h", Action.SUB)
+    assert not may(ResourceType.GROUP, "g", Action.SUB)
+
+
 def test_a_white_address_restricts_and_never_replaces_a_signature() -> None:
     document = account(whiteRemoteAddress="10.0.0.{1,2}", defaultTopicPerm="PUB")
     may = decisions(document, "orders1", accept_whitelist=True)

@@ -22,6 +22,13 @@ class Known:
     names: tuple[str, ...] = ("orders", "g", "g/f")
     record: str = "orders"
     in_body: dict[str, list[str]] = field(default_factory=dict)
+    credentials: bool = True
+
+    def has_credentials(self) -> bool:
+        return self.credentials
+
+    def reply_topic(self) -> str:
+        return "c_REPLY_TOPIC"
 
     def exists(self, kind: ResourceType, name: str) -> bool:
         return name in self.names
@@ -82,6 +89,18 @@ def test_only_servers_send_what_a_client_answers() -> None:
         ("SEND_MESSAGE", {"topic": "%RETRY%g"}, Known(("%RETRY%g",)), ["Sub on Group:g"]),
         ("SEND_MESSAGE", {"topic": "%RETRY%g"}, Known(), ["Sub on Group:g"]),  # comes with g
         ("SEND_MESSAGE", {"topic": TRACE_TOPIC}, Known((TRACE_TOPIC,)), []),
+        (
+            "SEND_MESSAGE",
+            {"topic": TRACE_TOPIC},
+            Known((TRACE_TOPIC,), credentials=False),
+            [f"Pub on Topic:{TRACE_TOPIC}"],
+        ),
+        (
+            "SEND_REPLY_MESSAGE",
+            {"topic": "new"},
+            Known(),
+            ["Pub on Topic:new", "Pub on Topic:c_REPLY_TOPIC", "Create on Topic:new"],
+        ),
         ("SEND_MESSAGE", {"topic": HALF_TOPIC}, Known((HALF_TOPIC,)), ["Pub on Topic:*"]),
         ("QUERY_MESSAGE", {"topic": SCHEDULE_TOPIC}, Known(), ["Sub on Topic:*"]),
         ("QUERY_MESSAGE", {"topic": TRACE_TOPIC}, Known(), [f"Sub on Topic:{TRACE_TOPIC}"]),
@@ -177,7 +196,7 @@ def test_only_servers_send_what_a_client_answers() -> None:
             "FETCH_LOG",
             {},
             Known(),
-            ["Get on Cluster:", "Sub on Topic:*", "Get on Group:*"],
+            ["Get on Cluster:", "Sub on Topic:*", "Get on Group:*", "Get on User:*"],
         ),
         ("GET_HISTORY", {"aggregate": "topic/orders"}, Known(), ["Get on Topic:orders"]),
         ("GET_HISTORY", {"aggregate": ""}, Known(), ["Get on Cluster:"]),
@@ -211,6 +230,7 @@ def test_requests_need(name, fields, facts, expected) -> None:
         (UserRole.OPERATOR, "UPDATE_BROKER_CONFIG", "UPDATE_AND_CREATE_ACL_CONFIG"),
         (UserRole.ADMINISTRATOR, "UPDATE_AND_CREATE_ACL_CONFIG", None),
         (UserRole.BACKUP, "FETCH_LOG", "SEND_MESSAGE"),
+        (UserRole.WRITER, "PULL_MESSAGE", "FETCH_LOG"),
     ],
 )
 def test_roles_may_send_these_requests(role: UserRole, may: str, may_not: str | None) -> None:

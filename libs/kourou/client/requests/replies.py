@@ -31,7 +31,7 @@ from kourou.client.session.routes import QueueMap
 from kourou.errors import BadRequest, Code, KourouError, Rejected, Throttled, TimedOut, Unavailable
 from kourou.model.limits import REQUESTS_WAITING_MAX
 from kourou.model.message import Property, StoredMessage, SysFlag
-from kourou.model.names import AUTO_CREATE_TOPIC
+from kourou.model.names import AUTO_CREATE_TOPIC, reply_topic
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.sends import PushReplyMessageToClient, SendReplyMessage
 from kourou.protocol.record.compression import decompress
@@ -62,11 +62,6 @@ class ReplyNotTaken(Unavailable):
 
     Do: Usually nothing: the requester repeats its request if it needs the reply.
     """
-
-
-def reply_topic(cluster: str) -> str:
-    """Return the topic in which the brokers of a cluster store replies."""
-    return f"{cluster}_REPLY_TOPIC"
 
 
 class AwaitedReply:

@@ -84,13 +84,13 @@ class AccessGate(RequestGate):
                 hint="a right to change users does not contain other rights",
             )
 
-    def need(self, received: Received, need: Need) -> None:
+    def need(self, received: Received, need: Need | AnyOf) -> None:
         """Raise NoPermission unless the sender has a right, or decisions are not enforced."""
         decision = self.may(received, need)
         if not decision.allowed:
             raise NoPermission(f"user {received.user} has no right to {need} ({decision.by})")
 
-    def may(self, received: Received, need: Need) -> Decision:
+    def may(self, received: Received, need: Need | AnyOf) -> Decision:
         """Return whether the sender has a right, or decisions are not enforced."""
         if self._access.effective_mode is not AccessMode.ENFORCE:
             return Decision(True, "decisions are not enforced")

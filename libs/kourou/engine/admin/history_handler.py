@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kourou.access.model import Action, Need, ResourceType
+from kourou.access.requirements import need_of_topic
 from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.admin.broker_handler import BrokerHandler
 from kourou.engine.admin.history import (
@@ -41,6 +42,10 @@ from kourou.events.control_events import (
     AccessEventBase,
     Cause,
     Event,
+    FilterDeleted,
+    FilterRestored,
+    GroupDeleted,
+    GroupPut,
     OffsetsReset,
     Recorded,
     TopicDeleted,
@@ -72,12 +77,11 @@ ANSWER_WAY_MS = 500
 """Subtracted from a request's deadline, so that the reply arrives before the client gives up."""
 
 _SUBJECTS = {
-    "topic": ResourceType.TOPIC,
     "group": ResourceType.GROUP,
     "progress": ResourceType.GROUP,
     "filter": ResourceType.FILTER,
 }
-"""What the decision about an aggregate is about; of all others, the cluster."""
+"""What the decision about an aggregate is about, besides topics; of all others, the cluster."""
 
 
 class HistoryHandler:
@@ -241,8 +245,11 @@ class HistoryHandler:
     def _decide(self, now_ms: int, received: Received, found: EventFound) -> list[Effect]:
         request, recorded = received.request, found.recorded
         assert isinstance(request, Undo), request
-        self._check_right(received, recorded.event)
-        events = self._decided(request, found)
+        if isinstance(recorded.event, AccessEventBase):
+            self._gate.need_administrator(received)
+        undoing = self._undoing(request, found)
+        self._check_rights(received, undoing)
+        events = [*undoing, *self._broker.entailed(undoing)]
         first = self._control.next_offset
         reason = request.reason or f"undo of event {recorded.offset}"
         body = tell_events(self._as_recorded(first, events, received, reason, recorded.offset))
@@ -273,15 +280,17 @@ class HistoryHandler:
                     pass
         return effects
 
-    def _check_right(self, received: Received, event: Event) -> None:
-        """Raise NoPermission without the right to change what the event changed."""
-        if isinstance(event, AccessEventBase):
-            self._gate.need_administrator(received)
-        kind, _, name = event.aggregate.partition("/")
-        if kind in _SUBJECTS:
-            self._gate.need(received, Need(_SUBJECTS[kind], name, (Action.UPDATE,)))
+    def _check_rights(self, received: Received, undoing: Sequence[Event]) -> None:
+        """Raise NoPermission without the right to each change that undoes the event."""
+        for event in undoing:
+            kind, _, name = event.aggregate.partition("/")
+            action = _action(event)
+            if kind == "topic":
+                self._gate.need(received, need_of_topic(name, action))
+            elif kind in _SUBJECTS:
+                self._gate.need(received, Need(_SUBJECTS[kind], name, (action,)))
 
-    def _decided(self, request: Undo, found: EventFound) -> list[Event]:
+    def _undoing(self, request: Undo, found: EventFound) -> list[Event]:
         event = found.recorded.event
         kind, _, name = event.aggregate.partition("/")
         topic = name if kind == "topic" else ""
@@ -294,8 +303,7 @@ class HistoryHandler:
             ends=self._appends.ends(topic) if topic else {},
             dropped=found.dropped,
         )
-        events = decide_undo(self._control, event, context)
-        return [*events, *self._broker.entailed(events)]
+        return decide_undo(self._control, event, context)
 
     def _as_recorded(
         self, first: int, events: Sequence[Event], received: Received, reason: str, undoes: int
@@ -328,3 +336,14 @@ def _audit_place(text: str) -> tuple[int, int] | None:
     ):
         raise BadRequest(f"{text[:40]!r} is not the `before` of a reply")
     return int(file), int(offset)
+
+
+def _action(event: Event) -> Action:
+    """The action that an event results from."""
+    match event:
+        case TopicPut(before=None) | GroupPut(before=None) | FilterRestored():
+            return Action.CREATE
+        case TopicDeleted() | GroupDeleted() | FilterDeleted():
+            return Action.DELETE
+        case _:
+            return Action.UPDATE

@@ -94,7 +94,7 @@ _EVERYTHING = Need(ResourceType.CLUSTER, "", (Action.GET,))
 _ANY_ACTION = tuple(Action)
 
 Sees = Callable[[ResourceType, str], bool]
-"""(TOPIC or GROUP, name) -> whether a list that goes to a user may have it."""
+"""(TOPIC, GROUP or FILTER, name) -> whether a list that goes to a user may have it."""
 
 
 def _everything(_kind: ResourceType, _name: str) -> bool:
@@ -112,9 +112,17 @@ class _NotRepresented(Exception):
 class _NoFacts:
     """Implements kourou.access.requirements.Facts where only a request's fields are known."""
 
+    def has_credentials(self) -> bool:
+        """Not known."""
+        return False
+
     def exists(self, kind: ResourceType, name: str) -> bool:
         """False."""
         return False
+
+    def reply_topic(self) -> str:
+        """Not known."""
+        return ""
 
     def began(self, query: str) -> bool | None:
         """Not known."""
@@ -211,16 +219,22 @@ class RequestGate:
     def sees(self, received: Received) -> Sees:
         """Return what of a list is for the sender: topics and groups on which it has any right.
 
-        Everything is for nodes, for those with Get on the cluster, and where nothing is enforced.
+        Filters need Get, because a list may have their sources. Everything is for nodes, and where
+        nothing is enforced; topics and groups are also for those with Get on the cluster.
         """
         if not self.sender(received):
             return _everything
         account = self._access.users.get(received.user)
         node = account is not None and account.kind is UserKind.NODE
-        if node or self._decided(received, _EVERYTHING).allowed:
+        if node:
             return _everything
+        all_names = self._decided(received, _EVERYTHING).allowed
 
         def has_right(kind: ResourceType, name: str) -> bool:
+            if kind is ResourceType.FILTER:
+                return self._decided(received, Need(kind, name, (Action.GET,))).allowed
+            if all_names:
+                return True
             if kind is ResourceType.TOPIC:
                 return self._decided(received, need_of_topic(name, *_ANY_ACTION)).allowed
             return self._decided(received, Need(kind, name, _ANY_ACTION)).allowed
@@ -327,7 +341,8 @@ class RequestGate:
             _check_names(needs)
         except KourouError as error:
             return Decision(False, str(error))
-        if not needs and user == ANONYMOUS and not self._anonymous_has_policies():
+        admitted = requirement.anonymous and self._anonymous_has_policies()
+        if not needs and user == ANONYMOUS and not admitted:
             return Decision(False, "the request has no credentials")
         if received.console and any(map(_is_about_users, needs)):
             return Decision(False, "a console sends no requests about users")

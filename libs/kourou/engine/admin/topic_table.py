@@ -357,7 +357,7 @@ def start_topics(rules: TopicRules) -> list[TopicConfig]:
         (rules.broker_name, 1, int(broker_perm)),
         (names.SELF_TEST_TOPIC, 1, both),
         (names.OFFSET_MOVED_TOPIC, 1, both),
-        (f"{rules.cluster_name}_REPLY_TOPIC", 1, both),
+        (names.reply_topic(rules.cluster_name), 1, both),
         (names.BENCHMARK_TOPIC, BENCHMARK_QUEUES, both),
         (names.SCHEDULE_TOPIC, SCHEDULE_QUEUES, both),
         (names.CONTROL_TOPIC, 1, both),

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kourou.access.model import ResourceType
+from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.filters import filter_table as rules
@@ -49,13 +51,18 @@ class FilterHandler:
     """Handles the requests about filters."""
 
     def __init__(
-        self, context: BrokerContext, servers: FilterServerTable, ensure_group: EnsureGroup
+        self,
+        context: BrokerContext,
+        servers: FilterServerTable,
+        ensure_group: EnsureGroup,
+        gate: AccessGate,
     ) -> None:
         self._control = context.control
         self._pending_replies = context.pending_replies
         self._servers = servers
         self._policy = context.policy
         self._ensure_group = ensure_group
+        self._gate = gate
         self._skips: dict[tuple[str, int, str, int, tuple[int, ...]], None] = {}
         self._allowance = CheckAllowance()
 
@@ -198,7 +205,10 @@ class FilterHandler:
     # -- queries ------------------------------------------------------------------------------
 
     def tell(self, _now_ms: int, received: Received, request: GetFilters) -> list[Effect]:
-        """Reply with filters of all groups, a group, or one (30023), and with filter servers."""
+        """Reply with filters of all groups, a group, or one (30023), and with filter servers.
+
+        Those that the sender may not get are left out.
+        """
         filters = self._control.filters
         if request.name:
             found = [rules.existing(filters, request.consumer_group, request.name)]
@@ -208,7 +218,12 @@ class FilterHandler:
             found = [filters.table[key] for key in sorted(filters.table)]
         if request.version is not None and not request.name:
             raise BadRequest("a version was given without the name of its filter")
-        states = [_for_request(one, request) for one in found]
+        sees = self._gate.sees(received)
+        states = [
+            _for_request(one, request)
+            for one in found
+            if sees(ResourceType.FILTER, f"{one.group}/{one.name}")
+        ]
         if request.with_source:
             size_bytes = sum(
                 each.size_bytes

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from kourou.access.model import Action, Need, ResourceType
+from kourou.access.model import SOME, Action, AnyOf, Need, ResourceType
+from kourou.access.requirements import need_of_topic
 from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
@@ -55,6 +56,7 @@ LOOK_MS = 1_000
 
 _HOUR_MS = 3_600_000
 _CHANGE_CLUSTER = Need(ResourceType.CLUSTER, "", (Action.UPDATE,))
+_PUB_SOMEWHERE = Need(ResourceType.TOPIC, SOME, (Action.PUB,))
 
 
 class BatchHandler:
@@ -102,9 +104,10 @@ class BatchHandler:
         """Record that this broker has what is to be committed, and waits for the decision (30031).
 
         The first time, the query becomes the sender's. Raises Rejected if messages are missing, or
-        if there are more than were sent.
+        if there are more than were sent, and NoPermission as `_check_user`.
         """
         query, batch = _named(request.query, request.batch)
+        self._check_user(received, query)
         attempts = decode_attempts(b"".join(received.body))
         batches = self._control.batches
         messages = sum(count for _, count in attempts.values())
@@ -130,8 +133,12 @@ class BatchHandler:
         )
 
     def decide(self, now_ms: int, received: Received, request: DecideBatch) -> list[Effect]:
-        """Commit a batch (30032). If it was decided before, the reply repeats that decision."""
+        """Commit a batch (30032). If it was decided before, the reply repeats that decision.
+
+        Raises NoPermission as `_check_user`.
+        """
         query, batch = _named(request.query, request.batch)
+        self._check_user(received, query)
         wanted = decode_decision(b"".join(received.body))
         for attempt in wanted.winners.values():
             check_attempt(attempt)
@@ -160,6 +167,7 @@ class BatchHandler:
         this needs Update on the cluster. Raises NoPermission.
         """
         query, batch = _named(request.query, request.batch)
+        self._check_user(received, query)
         batches, broker = self._control.batches, self._policy.broker_name
         rules.check_resolve(batches, broker, query, batch)
         decision = decode_decision(b"".join(received.body))
@@ -193,6 +201,29 @@ class BatchHandler:
         ]
         header = self._step(parts, lambda _: False, received.wall_ms)
         return self._pending_replies.decided(now_ms, received, [], header=header)
+
+    def _check_user(self, received: Received, query: str) -> None:
+        """Raise NoPermission unless the query is the sender's, or may become it.
+
+        It may if the sender may send to the topic of its first half message here, or to some topic
+        while there is none: a query's coordinator need not have messages. Update on the cluster is
+        enough for any query. The gate decides before an earlier request of the same batch is
+        handled, so it may not know yet whose the query is.
+        """
+        known = self._control.batches.table.get(query)
+        owner = "" if known is None else known.user
+        if owner and owner == self._gate.sender(received):
+            return
+        if not self._gate.may(received, _CHANGE_CLUSTER):
+            self._gate.need(received, _CHANGE_CLUSTER if owner else self._need_to_begin(query))
+
+    def _need_to_begin(self, query: str) -> Need | AnyOf:
+        parts = self._transactions.halves.batches.of_query(query)
+        if not parts:
+            return _PUB_SOMEWHERE
+        [(_, position)] = min(parts, key=lambda part: part.first_offset).first(1)
+        topic, _ = self._transactions.read(position).real_target
+        return need_of_topic(topic, Action.PUB)
 
     # -- cleanup ----------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ Invariants:
 - a decided batch keeps its winners until this broker has resolved it
 - a coordinator decides a batch only after the previous one is resolved
 - a query that has a user keeps it
+- no user displaces the queries of others: each has a share of the table
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from kourou.events.control_events import (
     BatchResolved,
     Event,
 )
-from kourou.model.limits import BATCH_PARTITIONS_MAX, BATCH_QUERIES_MAX
+from kourou.model.limits import BATCH_PARTITIONS_MAX, BATCH_QUERIES_MAX, BATCH_QUERIES_USER_MAX
 from kourou.model.transaction import BatchQuery
 
 
@@ -98,18 +99,24 @@ def decide_prepare(
                 f"the coordinator of query {query} is {known.coordinator}, not {coordinator}",
                 hint="start that broker again: it may have a decision already",
             )
-    forgotten = [] if known is not None else _make_room(batches)
+    forgotten = [] if known is not None else _make_room(batches, user)
     return [*forgotten, BatchPrepared(query, batch, coordinator, messages, user)]
 
 
-def _make_room(batches: Batches) -> list[Event]:
-    if len(batches.table) < BATCH_QUERIES_MAX:
+def _make_room(batches: Batches, user: str) -> list[Event]:
+    """Forget the least recently used query where a new one has no room: of its user, or of all."""
+    own = [query for query, known in batches.table.items() if user and known.user == user]
+    if len(own) >= BATCH_QUERIES_USER_MAX:
+        candidates = own
+    elif len(batches.table) >= BATCH_QUERIES_MAX:
+        candidates = list(batches.table)
+    else:
         return []
-    for query, known in batches.table.items():
-        if not known.is_pending:
+    for query in candidates:
+        if not batches.table[query].is_pending:
             return [BatchQueryForgotten(query)]
     raise Rejected(
-        f"this broker has unfinished batches of {BATCH_QUERIES_MAX} queries already, the maximum"
+        f"this broker has unfinished batches of {len(candidates)} queries already, the maximum"
     )
 
 

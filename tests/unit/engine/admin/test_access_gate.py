@@ -42,7 +42,7 @@ from kourou.protocol.messages.pulls import (
     QueryMessage,
     ViewMessageById,
 )
-from kourou.protocol.messages.sends import ConsumerSendMsgBack
+from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendRecords, Target
 from kourou.protocol.request import RequestSpec
 from kourou.protocol.table import REQUESTS
 from kourou.runtime.core import MEMBERS, OWN_LINKS
@@ -439,6 +439,59 @@ def test_every_user_writes_traces_and_nobody_reads_them_so(
     assert not may(broker, user, query)
 
 
+OPEN_TO_ANONYMOUS = {
+    "HEART_BEAT",
+    "UNREGISTER_CLIENT",
+    # what the handlers decide
+    "GET_ALL_TOPIC_CONFIG",
+    "GET_ALL_SUBSCRIPTIONGROUP_CONFIG",
+    "GET_ALL_CONSUMER_OFFSET",
+    "GET_BROKER_CONSUME_STATS",
+    "GET_ALL_TOPIC_LIST_FROM_NAMESERVER",
+    "GET_TOPICS_BY_CLUSTER",
+    "GET_UNIT_TOPIC_LIST",
+    "GET_HAS_UNIT_SUB_TOPIC_LIST",
+    "GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST",
+    "GET_BATCH_STATE",
+    "PREPARE_BATCH",
+    "DECIDE_BATCH",
+    "RESOLVE_BATCH",
+}
+
+
+def test_a_policy_for_clients_without_credentials_opens_what_they_need(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    """With a policy about one topic, not every request that any user may send."""
+    broker.allow(root, "anonymous", "Topic:orders", "Sub")
+    gate = broker.engine.core.parts.access_gate
+    beat = encode_heartbeat(HeartbeatBody("c", ("p",)))
+    admitted = set[str]()
+    for spec in REQUESTS.values():
+        request = sample_request(spec, {"topic": "secret"})
+        body = beat if isinstance(request, HeartBeat) else b""
+        if gate.allows(broker.received(ANYBODY, request, body), []):
+            admitted.add(spec.name)
+    assert admitted == OPEN_TO_ANONYMOUS
+
+
+def test_clients_without_credentials_write_traces_only_by_a_policy(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    broker.engine.control.topics.table[TRACE_TOPIC] = TopicConfig(TRACE_TOPIC, 1, 1)
+    gate = broker.engine.core.parts.access_gate
+    both = SendRecords(
+        targets=[Target("orders", 0), Target(TRACE_TOPIC, 0)], sizes=b"", producer_group="p"
+    )
+    broker.allow(root, "anonymous", "Topic:orders", "Pub")
+    assert may(broker, ANYBODY, send_to("orders"), b"x")
+    assert not may(broker, ANYBODY, send_to(TRACE_TOPIC), b"x")
+    assert not gate.allows(broker.received(ANYBODY, both), [])
+    broker.allow(root, "anonymous", f"Topic:{TRACE_TOPIC}", "Pub")
+    assert may(broker, ANYBODY, send_to(TRACE_TOPIC), b"x")
+    assert gate.allows(broker.received(ANYBODY, both), [])
+
+
 def test_requests_that_have_no_body_to_decide_about_are_refused(
     broker: SecuredBroker, root: Sender
 ) -> None:
@@ -654,6 +707,22 @@ def test_messages_of_a_topic_are_for_who_may_consume_it(
     query = QueryMessage(topic=topic, key="k", max_num=9, begin_timestamp=0, end_timestamp=1 << 60)
     pull = PullMessage(consumer_group="g", topic=topic, queue_id=0, queue_offset=0, max_msg_nums=1)
     assert (may(broker, till, query), may(broker, till, pull)) == (allowed, allowed)
+
+
+def test_denied_dead_letters_are_not_for_the_members_of_their_group(
+    broker: SecuredBroker, root: Sender, till: Sender
+) -> None:
+    query = QueryMessage(
+        topic="%DLQ%g", key="k", max_num=9, begin_timestamp=0, end_timestamp=1 << 60
+    )
+    assert may(broker, till, query)
+    broker.allow(root, "till", "Topic:%DLQ%g", "Sub", effect="deny")
+    reply = broker.ask(till, query)
+    assert (reply.code, "Topic:%DLQ%g/deny" in reply.remark) == (Code.NO_PERMISSION, True)
+    broker.allow(root, "till", "Topic:%DLQ%g", "Sub")
+    assert may(broker, till, query)
+    broker.allow(root, "till", "Group:g", "Sub", effect="deny")
+    assert not may(broker, till, query)
 
 
 def test_a_query_by_key_returns_messages_of_its_topic_only(

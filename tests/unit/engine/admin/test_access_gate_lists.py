@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from kourou.protocol.bodies.config_bodies import (
     decode_topic_configs,
     encode_group_config,
 )
+from kourou.protocol.bodies.filter_bodies import decode_filters
 from kourou.protocol.bodies.lists_body import decode_group_list
 from kourou.protocol.bodies.statistics_bodies import decode_broker_consume_stats
 from kourou.protocol.messages.access import SetAccessMode
@@ -24,6 +26,7 @@ from kourou.protocol.messages.broker_admin import (
     QueryTopicConsumeByWho,
     UpdateAndCreateTopic,
 )
+from kourou.protocol.messages.filter_server import GetFilters, PutFilter
 from kourou.protocol.messages.groups import (
     GetAllSubscriptionGroupConfig,
     GetBrokerConsumeStats,
@@ -192,3 +195,37 @@ def test_a_right_that_ends_takes_its_topic_out_of_lists(
     assert "bills" in topics(broker, till)
     broker.engine.advance(1_000)
     assert topics(broker, till) == OF_TILL
+
+
+def test_dead_letters_are_listed_unless_every_right_to_them_is_denied(
+    broker: SecuredBroker, root: Sender, till: Sender
+) -> None:
+    broker.allow(root, "till", "Topic:*", "Delete", effect="deny")
+    assert topics(broker, till) == OF_TILL
+    broker.allow(root, "till", "Topic:%DLQ%till", "All", effect="deny")
+    assert topics(broker, till) == OF_TILL - {"%DLQ%till"}
+
+
+def test_a_denied_filter_is_in_no_list(broker: SecuredBroker, root: Sender) -> None:
+    for name in ("late", "secret"):
+        source = f"def match(message, context):  # {name}\n    return message.offset > 1\n".encode()
+        digest = hashlib.sha256(source).hexdigest()
+        put = PutFilter(consumer_group="till", name=name, sha256=digest)
+        assert broker.ask(replace(root, secret=""), put, source).code == Code.SUCCESS
+    joe = replace(broker.create(root, "joe", "reader"), secret="")
+    node = {"kind": "node", "node": "DefaultCluster/broker-a/1"}
+    replica = replace(broker.create(root, "replica", "reader", **node), secret="")
+
+    def names(sender: Sender) -> list[list[str]]:
+        return [
+            [one.name for one in decode_filters(body_of(broker, sender, request))]
+            for request in (GetFilters(consumer_group="till"), GetFilters(with_source=True))
+        ]
+
+    assert names(joe) == [["late", "secret"]] * 2
+    for name in ("joe", "replica"):
+        broker.allow(root, name, "Filter:till/secret", "Get", effect="deny")
+    assert names(joe) == [["late"]] * 2
+    assert names(replica) == [["late", "secret"]] * 2
+    alone = GetFilters(consumer_group="till", name="secret", with_source=True)
+    assert broker.ask(joe, alone).code == Code.NO_PERMISSION

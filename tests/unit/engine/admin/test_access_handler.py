@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from dataclasses import replace
@@ -15,12 +16,14 @@ from kourou.engine.admin.history import event_view
 from kourou.engine.inputs import RegistrationDone
 from kourou.errors import Code
 from kourou.model.names import CONTROL_TOPIC
+from kourou.model.subscription import GroupConfig
 from kourou.protocol.bodies.access_bodies import (
     UserChange,
     decode_policies_of_users,
     decode_user_change,
     decode_users,
 )
+from kourou.protocol.bodies.config_bodies import encode_group_config
 from kourou.protocol.messages.access import (
     AuthCreateAcl,
     AuthCreateUser,
@@ -45,7 +48,13 @@ from kourou.protocol.messages.broker_admin import (
     UpdateAndCreateAclConfig,
     UpdateAndCreateTopic,
 )
+from kourou.protocol.messages.filter_server import ChangeFilter, PutFilter
+from kourou.protocol.messages.groups import (
+    DeleteSubscriptionGroup,
+    UpdateAndCreateSubscriptionGroup,
+)
 from kourou.protocol.messages.pulls import PullMessage
+from kourou.protocol.messages.replication import FetchLog
 from kourou.runtime.core import Reply
 from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, curve_key
 from kourou_rigs.engine import Engine, header_of
@@ -260,6 +269,11 @@ def test_policies_are_removed_by_resource_or_all(broker: SecuredBroker, root: Se
         ("User:till", {"resource": "Topic:a", "actions": []}, "at least one action"),
         (
             "User:till",
+            {"resource": "Cluster:DefaultCluster", "actions": ["Update"], "decision": "Deny"},
+            "Cluster:DefaultCluster matches nothing",
+        ),
+        (
+            "User:till",
             {"resource": "Topic:a", "actions": ["Pub"], "decision": "Perhaps"},
             "decision is 'Perhaps'",
         ),
@@ -362,6 +376,74 @@ def test_an_undo_needs_the_right_to_what_it_changes(broker: SecuredBroker, root:
     assert (reply.code, "Update on Topic:secret" in reply.remark) == (Code.NO_PERMISSION, True)
     assert ask(broker, root, AuthDeleteAcl(subject="User:joe")).code == Code.SUCCESS
     assert ask(broker, operator, Undo(offset=change, force=True)).code == Code.SUCCESS
+
+
+PAY = UpdateAndCreateTopic(topic="pay", read_queue_nums=1, write_queue_nums=1, perm=6)
+PUT_GROUP = (UpdateAndCreateSubscriptionGroup(), encode_group_config(GroupConfig("g")))
+DELETE_GROUP = (DeleteSubscriptionGroup(group_name="g"), b"")
+
+
+@pytest.mark.parametrize(
+    ("changes", "event", "action", "resource"),
+    [
+        ([(PAY, b"")], "TopicPut", "Delete", "Topic:pay"),
+        ([PUT_GROUP], "GroupPut", "Delete", "Group:g"),
+        ([PUT_GROUP, DELETE_GROUP], "GroupDeleted", "Create", "Group:g"),
+    ],
+)
+def test_an_undo_needs_the_right_to_the_opposite_change(
+    broker: SecuredBroker,
+    root: Sender,
+    changes: list[tuple[Any, bytes]],
+    event: str,
+    action: str,
+    resource: str,
+) -> None:
+    operator = replace(broker.create(root, "joe", "operator"), secret="")
+    for request, body in changes:
+        assert broker.ask(root, request, body).code == Code.SUCCESS
+    [*_, change] = [one.offset for one in broker.events() if one.event.type == event]
+    undo = Undo(offset=change, force=True)
+    broker.allow(root, "joe", resource, action, effect="deny")
+    count = len(broker.events())
+    reply = ask(broker, operator, undo)
+    assert (reply.code, f"{action} on {resource}" in reply.remark) == (Code.NO_PERMISSION, True)
+    assert len(broker.events()) == count
+    assert ask(broker, root, AuthDeleteAcl(subject="User:joe")).code == Code.SUCCESS
+    assert ask(broker, operator, undo).code == Code.SUCCESS
+
+
+def test_who_may_not_upload_filters_does_not_restore_one(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    operator = replace(broker.create(root, "joe", "operator"), secret="")
+    source = b"def match(message, context):\n    return message.offset > 1\n"
+    digest = hashlib.sha256(source).hexdigest()
+    put = PutFilter(consumer_group="g", name="late", sha256=digest)
+    assert broker.ask(replace(root, secret=""), put, source).code == Code.SUCCESS
+    delete = ChangeFilter(consumer_group="g", name="late", action="delete")
+    assert ask(broker, operator, delete).code == Code.SUCCESS
+    undo = Undo(offset=broker.events()[-1].offset)
+    reply = ask(broker, operator, undo)
+    assert (reply.code, "Create on Filter:g/late" in reply.remark) == (Code.NO_PERMISSION, True)
+    broker.allow(root, "joe", "Filter:g/late", "Create")
+    assert ask(broker, operator, undo).code == Code.SUCCESS
+    undo = Undo(offset=broker.events()[-1].offset)
+    broker.allow(root, "joe", "Filter:g/late", "Delete", effect="deny")
+    reply = ask(broker, operator, undo)
+    assert (reply.code, "Delete on Filter:g/late" in reply.remark) == (Code.NO_PERMISSION, True)
+
+
+def test_the_log_is_not_for_who_may_not_read_users(broker: SecuredBroker, root: Sender) -> None:
+    """It has their names, policies and keys."""
+    fetch = FetchLog(group="broker-a", position=0, max_bytes=1 << 20)
+    for name, reads in (("viewer", False), ("writer", False), ("backup", True)):
+        sender = replace(broker.create(root, name, name), secret="")
+        reply = ask(broker, sender, fetch)
+        assert (reply.code == Code.SUCCESS) is reads
+        assert (curve_key("root").encode() in b"".join(map(bytes, reply.body))) is reads
+    broker.allow(root, "viewer", "User:*", "Get")
+    assert ask(broker, Sender(key=curve_key("viewer")), fetch).code == Code.SUCCESS
 
 
 def test_a_reader_of_the_history_learns_nothing_about_users(

@@ -3,7 +3,13 @@
 import pytest
 
 from kourou.errors import Code
+from kourou.model.names import AUTO_CREATE_TOPIC
+from kourou.protocol.bodies.heartbeat_body import HeartbeatBody, encode_heartbeat
+from kourou.protocol.messages.groups import HeartBeat
 from kourou.protocol.messages.sends import SendReplyMessage
+from kourou_rigs.access import SecuredBroker
+
+REPLIES = "DefaultCluster_REPLY_TOPIC"
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -13,3 +19,39 @@ def test_replies_need_not_be_stored(engine, stored) -> None:
     request = SendReplyMessage(producer_group="p", topic=topic, queue_id=0, born_timestamp=5)
     assert engine.ask(request, b"pong").code == Code.SYSTEM_ERROR, "it names no client"
     assert [one.body for one in engine.stored(topic)] == [b"pong"] * stored
+
+
+def test_a_reply_reaches_another_client_only_with_a_right_to_the_reply_topic() -> None:
+    broker = SecuredBroker()
+    root = broker.administrator()
+    victim, eve = broker.create(root, "victim"), broker.create(root, "eve")
+    beat = encode_heartbeat(HeartbeatBody("victim@1", ("p",)))
+    assert broker.ask(victim, HeartBeat(), beat).code == Code.SUCCESS
+
+    def reply_in(topic: str) -> SendReplyMessage:
+        return SendReplyMessage(
+            producer_group="p",
+            topic=topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=1,
+            queue_id=0,
+            born_timestamp=1,
+            properties="REPLY_TO_CLIENT\x01victim@1",
+        )
+
+    broker.engine.notices.clear()
+    for actions, missing in (
+        (["Pub"], f"Pub on Topic:{REPLIES}"),
+        (["Pub", "Create"], f"Pub on Topic:{REPLIES}"),
+    ):
+        broker.allow(root, "eve", "Topic:eve-*", *actions)
+        reply = broker.ask(eve, reply_in("eve-1"), b"x")
+        assert (reply.code, missing in reply.remark) == (Code.NO_PERMISSION, True)
+    broker.allow(root, "eve", f"Topic:{REPLIES}", "Pub")
+    broker.allow(root, "eve", "Topic:eve-*", "Pub")
+    reply = broker.ask(eve, reply_in("eve-1"), b"x")
+    assert (reply.code, "Create on Topic:eve-1" in reply.remark) == (Code.NO_PERMISSION, True)
+    assert "eve-1" not in broker.engine.control.topics
+    assert broker.engine.notices == []
+    assert broker.give(broker.received(eve, reply_in(REPLIES), b"x")) == [None]
+    assert len(broker.engine.notices) == 1, "the client that waits is asked to take it"

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from kourou.engine.transactions import batches
 from kourou.errors import Code
 from kourou.model.names import OP_TOPIC
 from kourou.model.transaction import BatchMark
@@ -159,6 +160,82 @@ def test_rights_on_the_cluster_include_queries_of_others(
     write(broker, spark, ["two"], batch=1)
     assert prepare(broker, operator, 1, batch=1).code == Code.SUCCESS
     assert broker.engine.control.batches.table[QUERY].user == "spark"
+
+
+def begin(broker: SecuredBroker, sender: Sender, query: str) -> Reply:
+    """Prepare a batch of which this broker has no message."""
+    request = PrepareBatch(query=query, batch=0, coordinator="broker-b")
+    return broker.ask(sender, request, encode_attempts({}))
+
+
+def test_only_who_may_send_its_messages_begins_a_query(
+    broker: SecuredBroker, root: Sender, spark: Sender
+) -> None:
+    """Else its batches could be resolved without winners, which discards them."""
+    reader, other = user(broker, root, "r", "viewer"), user(broker, root, "other")
+    broker.allow(root, "other", "Topic:secret", "Pub")
+    broker.allow(root, "anonymous", "Topic:orders", "Sub")
+    write(broker, spark, ["one", "two"])
+    events = len(broker.engine.events())
+    for sender, query in (
+        (reader, QUERY),
+        (reader, "new"),
+        (ANYBODY, QUERY),
+        (ANYBODY, "new"),
+        (other, QUERY),
+    ):
+        reply = begin(broker, sender, query)
+        assert (reply.code, "no right to Pub on" in reply.remark) == (Code.NO_PERMISSION, True)
+    assert len(broker.engine.events()) == events
+    assert begin(broker, spark, "new").code == Code.SUCCESS, "the coordinator has no message"
+    for ask in (decide, resolve):
+        assert prepare(broker, spark, 2).code == ask(broker, spark).code == Code.SUCCESS
+    assert stored(broker) == ["one", "two"]
+
+
+@pytest.mark.parametrize("mode", ["observe", "off"])
+def test_a_query_without_a_user_is_ended_by_who_may_send_its_messages(
+    broker: SecuredBroker, root: Sender, spark: Sender, mode: str
+) -> None:
+    by_key, reader = replace(root, secret=""), user(broker, root, "r", "viewer")
+    assert broker.ask(by_key, SetAccessMode(mode=mode)).code == Code.SUCCESS
+    write(broker, ANYBODY, ["one"])
+    assert prepare(broker, ANYBODY, 1).code == Code.SUCCESS
+    assert broker.ask(by_key, SetAccessMode(mode="enforce")).code == Code.SUCCESS
+    for ask in (decide, resolve):
+        assert ask(broker, reader).code == Code.NO_PERMISSION
+        assert ask(broker, spark).code == Code.SUCCESS
+    assert stored(broker) == ["one"]
+
+
+def test_a_request_that_comes_with_the_first_prepare_is_decided_after_it(
+    broker: SecuredBroker, spark: Sender, rival: Sender
+) -> None:
+    """The gate decides about both before it is known whose the query is."""
+    write(broker, spark, ["one"])
+    request = PrepareBatch(query=QUERY, batch=0, coordinator="broker-b")
+    replies = broker.give(
+        broker.received(spark, request, encode_attempts({0: ("a", 1)})),
+        broker.received(rival, ResolveBatch(query=QUERY, batch=0), encode_decision({}, {})),
+    )
+    codes = [None if reply is None else reply.code for reply in replies]
+    assert codes == [Code.SUCCESS, Code.NO_PERMISSION]
+    assert broker.engine.stored(OP_TOPIC) == []
+
+
+def test_no_user_makes_the_broker_forget_queries_of_others(
+    broker: SecuredBroker, spark: Sender, rival: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "BATCH_QUERIES_MAX", 4)
+    monkeypatch.setattr(batches, "BATCH_QUERIES_USER_MAX", 3)
+    write(broker, spark, ["one"])
+    assert prepare(broker, spark, 1).code == decide(broker, spark).code == Code.SUCCESS
+    assert resolve(broker, spark).code == Code.SUCCESS
+    for number in range(5):
+        assert begin(broker, rival, f"r-{number}").code == Code.SUCCESS
+    table = broker.engine.control.batches.table
+    assert list(table) == [QUERY, "r-2", "r-3", "r-4"]
+    assert table[QUERY].resolved == 0
 
 
 def test_a_query_keeps_its_user_after_a_restart(
