@@ -67,6 +67,15 @@ class AccessGate(RequestGate):
         observed = self._access.effective_mode is not AccessMode.ENFORCE
         return self._refuse(received, user, decision, effects, observed=observed)
 
+    def check_replicas(self) -> None:
+        """Raise Rejected if the first user would cut off the replicas, whose keys are not known."""
+        if not self.active and not self._knows_replicas and self._context.control.replicas.epochs:
+            raise Rejected(
+                "the first user cannot be created: from then on, replicas prove who they are, and "
+                "curveMembers does not name their keys",
+                hint=REPLICAS_UNKNOWN_HINT,
+            )
+
     def need_administrator(self, received: Received) -> None:
         """Raise NoPermission unless an administrator sends it, or nothing is decided."""
         if not self.active:

@@ -181,8 +181,6 @@ class RequestGate:
 
         Sets the request's user.
         """
-        if self._trusts(received.to.peer):
-            return True
         requirement = _REQUIREMENTS.get(type(received.request))
         if requirement is None or requirement.caller is CallerKind.SERVER:
             text = not_supported(received.request.code)
@@ -194,10 +192,10 @@ class RequestGate:
         user = ANONYMOUS
         try:
             user = received.user = self._user(received)
-            if received.on_behalf_of:
-                user = self._represent(received, requirement)
-                if mode is AccessMode.OFF:
-                    return True
+            if named := self._named(received):
+                user = self._represent(received, named, requirement)
+            if mode is AccessMode.OFF:
+                return True
         except InvalidCredentials as error:
             decision = Decision(False, str(error))
         except _NotRepresented as error:
@@ -219,14 +217,10 @@ class RequestGate:
     def sees(self, received: Received) -> Sees:
         """Return what of a list is for the sender: topics and groups on which it has any right.
 
-        Filters need Get, because a list may have their sources. Everything is for nodes, and where
-        nothing is enforced; topics and groups are also for those with Get on the cluster.
+        Filters need Get, because a list may have their sources. Everything is for all where nothing
+        is enforced; topics and groups are also for those with Get on the cluster.
         """
         if not self.sender(received):
-            return _everything
-        account = self._access.users.get(received.user)
-        node = account is not None and account.kind is UserKind.NODE
-        if node:
             return _everything
         all_names = self._decided(received, _EVERYTHING).allowed
 
@@ -262,9 +256,9 @@ class RequestGate:
 
     # -- what only a broker knows -----------------------------------------------------------------
 
-    def _trusts(self, peer: Peer) -> bool:
-        """Whether all requests of a peer are handled: none here."""
-        return False
+    def _named(self, received: Received) -> str:
+        """Return the user on whose behalf the sender sends a request; "" for none."""
+        return received.on_behalf_of
 
     def _facts(self, received: Received) -> Facts:
         """Return what is known about a request besides its fields: nothing here."""
@@ -298,12 +292,12 @@ class RequestGate:
             return name
         return owner or ANONYMOUS
 
-    def _represent(self, received: Received, requirement: Requirement) -> str:
-        """Make a console's request one of the user that it names.
+    def _represent(self, received: Received, name: str, requirement: Requirement) -> str:
+        """Make a console's request one of the user `name`.
 
         Raises _NotRepresented if the sender may not send it on behalf of that user.
         """
-        sender, name = received.user, received.on_behalf_of
+        sender = received.user
         account, named = self._access.users.get(sender), self._access.users.get(name)
         if account is None or not account.is_console_of(name, received.wall_ms):
             raise _NotRepresented(f"user {sender} may not send on behalf of user {name}")
@@ -391,7 +385,7 @@ class RequestGate:
         need = "" if decision.need is None else str(decision.need)
         refused = AccessRefused(
             user,
-            received.to.peer.address[0],
+            received.address,
             type(received.request).__name__,
             need,
             decision.by[:AUDIT_TEXT_LENGTH_MAX],
