@@ -3,17 +3,19 @@
 State: soft, as that of kourou.engine.admin.request_gate, whose invariants hold here, too.
 
 Invariants:
-- what this process connected to is trusted, and so is the listener for replicas, which admits only
-  the keys of curveMembers
+- what this process connected to is trusted
+- on the listener for replicas nothing is handled unless it admits only the keys of curveMembers;
+  then the requests of replicas are trusted, and those that they forward are decided as the client's
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Any
 
 from kourou.access.authorizer import Decision
-from kourou.access.model import ALL, ANONYMOUS, AccessMode, Action, Need, ResourceType
+from kourou.access.model import ALL, ANONYMOUS, AccessMode, Action, AnyOf, Need, ResourceType
 from kourou.access.requirements import Facts, need_of_topic
 from kourou.access.signature import same_secret
 from kourou.engine.admin.request_gate import InvalidCredentials, RequestGate
@@ -22,16 +24,37 @@ from kourou.engine.effects import Effect
 from kourou.engine.groups.membership import GroupClient
 from kourou.engine.ports import SecretBox
 from kourou.errors import KourouError, NoPermission, Rejected
-from kourou.model.names import CHECK_GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
+from kourou.model.names import (
+    CHECK_GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
+    SCHEDULE_TOPIC,
+    reply_topic,
+)
 from kourou.protocol.bodies.config_bodies import decode_group_config
 from kourou.protocol.bodies.heartbeat_body import decode_heartbeat, decode_subscription_check
 from kourou.protocol.bodies.lists_body import decode_lock_batch
-from kourou.protocol.messages import groups, pulls, sends
+from kourou.protocol.messages import groups, pulls, replication, sends
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.record.message_record import decode_record, real_target
 from kourou.protocol.record.properties import encode_properties
-from kourou.protocol.request import Request
-from kourou.runtime.core import MEMBERS, OWN_LINKS, Peer, Received
+from kourou.protocol.request import Answerer, Request
+from kourou.protocol.table import REQUESTS
+from kourou.runtime.core import MEMBERS, OWN_LINKS, Notify, Origin, Received
+
+BETWEEN_REPLICAS = frozenset(
+    spec.header for spec in REQUESTS.values() if Answerer.MEMBER in spec.answered_by
+)
+"""The requests that replicas of a log send for themselves."""
+
+REPLICAS_UNKNOWN = (
+    "this log has users, and curveMembers does not name the keys of its replicas, which would read "
+    "all of it"
+)
+REPLICAS_UNKNOWN_HINT = (
+    "set curveMembers to a folder with the public keys of this broker and its replicas, at each of "
+    "them; without replicas set replicationEnable=false"
+)
 
 _MOVED = frozenset({HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, CHECK_GIVEN_UP_TOPIC})
 _PUB_ON_ALL = Need(ResourceType.TOPIC, ALL, (Action.PUB,))
@@ -41,11 +64,30 @@ _USERS = Need(ResourceType.USER, ALL, (Action.GET,))
 class AccessGate(RequestGate):
     """Decides for one broker's core."""
 
-    def __init__(self, context: BrokerContext, secrets: SecretBox | None) -> None:
+    def __init__(
+        self, context: BrokerContext, secrets: SecretBox | None, *, knows_replicas: bool
+    ) -> None:
+        """`knows_replicas`: the listener for replicas, if any, admits only their keys."""
         super().__init__(context.control.access, secrets)
+        self._knows_replicas = knows_replicas
         self._context = context
         self._generation: object = None
         self._rights: object = None
+
+    def allows(self, received: Received, effects: list[Any]) -> bool:
+        """Return whether a request may be handled; otherwise its reply is added to `effects`.
+
+        Sets the request's user, unless a replica sends it for itself.
+        """
+        peer = received.to.peer
+        if peer.protocol in OWN_LINKS:
+            return True
+        if peer.listener == MEMBERS:
+            if not self._knows_replicas:
+                return self._refuse_replica(received, effects)
+            if type(received.request) in BETWEEN_REPLICAS:
+                return True
+        return super().allows(received, effects)
 
     def rights_changed(self, wall_ms: int) -> bool:
         """Whether users, policies, or what is in force of them, changed since the last call."""
@@ -147,8 +189,34 @@ class AccessGate(RequestGate):
 
     # -- what only a broker knows -----------------------------------------------------------------
 
-    def _trusts(self, peer: Peer) -> bool:
-        return peer.protocol in OWN_LINKS or peer.listener == MEMBERS
+    def _user(self, received: Received) -> str:
+        """Raises InvalidCredentials if they are not valid.
+
+        A replica has checked those of the requests that it forwards.
+        """
+        if received.to.peer.listener == MEMBERS:
+            origin = Origin.parse(received.on_behalf_of)
+            received.forwarded_from = origin.address
+            return origin.sender or ANONYMOUS
+        return super()._user(received)
+
+    def _named(self, received: Received) -> str:
+        if received.to.peer.listener == MEMBERS:
+            return Origin.parse(received.on_behalf_of).named
+        return received.on_behalf_of
+
+    def _refuse_replica(self, received: Received, effects: list[Any]) -> bool:
+        """Refuse a request on the listener for replicas; a follower is told why. Returns False."""
+        decision = Decision(False, REPLICAS_UNKNOWN)
+        if isinstance(received.request, replication.Attach):
+            refusal = replication.Attached(
+                broker_name=self._context.policy.broker_name,
+                broker_id=received.request.broker_id,
+                epoch=0,
+                refusal=f"{REPLICAS_UNKNOWN} ({REPLICAS_UNKNOWN_HINT})",
+            )
+            effects.append(Notify(received.to.peer, refusal))
+        return self._refuse(received, ANONYMOUS, decision, effects, observed=False)
 
     def _facts(self, received: Received) -> Facts:
         return _RequestFacts(self._context, received)
@@ -157,10 +225,9 @@ class AccessGate(RequestGate):
         """Only a node of this broker: a filter server of another one brings no consumers here."""
         decision = super()._decide_node(user)
         policy = self._context.policy
-        if decision.allowed and not self._access.users[user].node.startswith(
-            f"{policy.cluster_name}/{policy.broker_name}/"
-        ):
-            return Decision(False, "it is a node of another broker")
+        here = f"{policy.cluster_name}/{policy.broker_name}/"
+        if decision.allowed and not (node := self._access.users[user].node).startswith(here):
+            return Decision(False, f"user {user} is the node {node}, and this is {here}")
         return decision
 
     def _usual(self, user: str, received: Received) -> tuple[object, ...] | None:
@@ -201,6 +268,14 @@ class _RequestFacts:
     def __init__(self, context: BrokerContext, received: Received) -> None:
         self._context = context
         self._received = received
+
+    def has_credentials(self) -> bool:
+        """True unless the sender is anonymous."""
+        return self._received.user != ANONYMOUS
+
+    def reply_topic(self) -> str:
+        """The topic for replies of this cluster."""
+        return reply_topic(self._context.policy.cluster_name)
 
     def exists(self, kind: ResourceType, name: str) -> bool:
         """True if the topic, group or filter exists here."""
