@@ -147,7 +147,8 @@ def value_of(kind: inspect.Type, text: str) -> Any:
     """A value of a type whose texts are the address, flags true and numbers 0."""
     match kind:
         case inspect.UnionType(types=types):
-            return value_of(types[0], text)
+            given = [one for one in types if not isinstance(one, inspect.NoneType)]
+            return value_of(given[0], text)
         case inspect.StructType(fields=fields):
             return {
                 one.encode_name: value_of(one.type, text)
