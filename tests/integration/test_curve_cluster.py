@@ -281,7 +281,8 @@ async def test_an_application_cannot_speak_for_a_member(secured: Secured) -> Non
                 reply = await clients.request(forged, timeout_ms=20_000)
                 assert reply.code == Code.REQUEST_CODE_NOT_SUPPORTED, (name, forged)
             clients.close()
-            told = ""
+        for name in ("n0", "n1", "broker"):
+            ready, told = secured.begun[name].ready, ""
             while "the server refused this client" not in told:
                 members = ZmqConnection(
                     str(ready["replication"]).removeprefix("tcp://"), curve=secured.curve("app")

@@ -71,7 +71,10 @@ class SecretKeys:
                 f"the key file {path} is open to other users of this machine",
                 hint=f"chmod 600 {path}",
             )
-        return cls.parse(text)
+        try:
+            return cls.parse(text)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error.message}", hint=error.hint) from None
 
     def seal(self, user: str, secret: str) -> SealedSecret:
         """Encrypt a user's secret with the first key and a new nonce."""

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from kourou.protocol.request import Answerer, RequestSpec
+from kourou.protocol.request import Answerer
 from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.remoting import RemotingCommand
 from kourou.testing.cluster import Cluster
@@ -27,10 +27,9 @@ from kourou_console.operation import BodyKind, Operation
 from kourou_console.operations import OPERATIONS
 from kourou_namesrv.app import NamesrvService
 from kourou_namesrv.config import NamesrvSettings
-from kourou_rigs.access import sample_request
 from kourou_rigs.attacked import ASK_MS, ROOT, Attacked, signed
 from kourou_rigs.console import ConsoleHere
-from kourou_rigs.hostile import NAMES_IN_BODIES, fields_with
+from kourou_rigs.hostile import NAMES_IN_BODIES, fields_with, has_room, texts_of
 
 UPDATE_BROKER_CONFIG, UPDATE_NAMESRV_CONFIG = 25, 318
 SETTINGS = (
@@ -59,23 +58,6 @@ def bodies(text: str) -> list[bytes]:
     named = msgspec.json.encode(text).decode()
     found = [one.format(named) for one in NAMES_IN_BODIES]
     return [text.encode(), *(one.encode() for one in found)]
-
-
-def has_text(kind: inspect.Type) -> bool:
-    return any(isinstance(one, inspect.StrType) for one in getattr(kind, "types", (kind,)))
-
-
-def texts_of(spec: RequestSpec, text: str) -> Any:
-    """A request of Kourou's own protocol, with the text wherever there is room for one."""
-    fields = inspect.type_info(spec.header).fields  # type: ignore[attr-defined]  # a StructType
-    known = {
-        one.name: text
-        for one in fields
-        if any(
-            isinstance(kind, inspect.StrType) for kind in getattr(one.type, "types", (one.type,))
-        )
-    }
-    return sample_request(spec, known)
 
 
 async def walk(
@@ -165,12 +147,13 @@ def value_of(kind: inspect.Type, text: str) -> Any:
     """A value of a type whose texts are the address, flags true and numbers 0."""
     match kind:
         case inspect.UnionType(types=types):
-            return value_of(types[0], text)
+            given = [one for one in types if not isinstance(one, inspect.NoneType)]
+            return value_of(given[0], text)
         case inspect.StructType(fields=fields):
             return {
                 one.encode_name: value_of(one.type, text)
                 for one in fields
-                if one.required or has_text(one.type) or isinstance(one.type, inspect.BoolType)
+                if one.required or has_room(one.type) or isinstance(one.type, inspect.BoolType)
             }
         case inspect.StrType():
             return text
@@ -199,7 +182,7 @@ def ask(console: ConsoleHere, operation: Operation, text: str, known: Mapping[st
     query = {
         one.encode_name: known.get(one.encode_name, text)
         for one in fields
-        if one.encode_name not in in_path and has_text(inspect.type_info(one.type))
+        if one.encode_name not in in_path and has_room(inspect.type_info(one.type))
     }
     options: dict[str, Any] = {}
     if operation.body_kind is BodyKind.BYTES:

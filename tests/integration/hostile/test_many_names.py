@@ -30,7 +30,7 @@ NAMES_OF_A_BURST = 500
 KEPT_OF_A_NAME = 0.05
 """Memory blocks; caches of a fixed size fill during the first round."""
 
-REMEMBERED = 1_000
+REMEMBERED = 100
 TABLES = (
     "kourou.access.authorizer.ACCESS_DECISIONS_MAX",
     "kourou.engine.admin.access_gate.ACCESS_DECISIONS_MAX",
@@ -120,6 +120,7 @@ async def grows_by(broker: Attacked, rounds: int, of: Callable[[str], bytes]) ->
 
 
 @pytest.mark.fault
+@pytest.mark.timeout(1_800)
 async def test_names_that_are_asked_about_are_not_kept(
     tmp_path: Path, rounds: Callable[[int], int]
 ) -> None:
@@ -133,6 +134,7 @@ async def test_names_that_are_asked_about_are_not_kept(
 
 
 @pytest.mark.fault
+@pytest.mark.timeout(1_800)
 async def test_names_that_are_refused_are_not_kept(
     tmp_path: Path, rounds: Callable[[int], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

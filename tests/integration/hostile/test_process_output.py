@@ -231,7 +231,12 @@ def test_a_refused_start_names_the_file_and_not_its_secret(tmp_path: Path, key: 
     file = tmp_path / name
     file.touch(0o600)
     file.write_text(text)
-    keys = {"listenPort": "0", "storePathRootDir": str(tmp_path / "store"), key: str(file)}
+    keys = {
+        "listenPort": "0",
+        "mappedFileSizeCommitLog": str(1 << 20),
+        "storePathRootDir": str(tmp_path / "store"),
+        key: str(file),
+    }
     if key == "curveKeyFile":
         keys["curveClients"] = "any"
     if key == "tls.server.keyPath":

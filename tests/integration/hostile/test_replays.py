@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -130,7 +131,8 @@ async def test_over_tls_captured_bytes_are_worth_nothing(tmp_path: Path) -> None
         for _ in range(3):
             reader, writer = await broker.connect()
             writer.write(bytes(tap.heard))
-            while await reader.read(1 << 16):
-                continue
+            with suppress(ConnectionError):  # it was closed with bytes that nobody has read
+                while await reader.read(1 << 16):
+                    continue
         assert broker.stored() == 1
         await broker.serves(TILL)

@@ -15,6 +15,7 @@ import msgspec
 from kourou.protocol.messages.sends import SEND_SHORT_NAMES
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.request import Request, RequestSpec
+from kourou_rigs.access import sample_request
 
 NAMES = (
     "../../outside",
@@ -94,7 +95,7 @@ def fields_with(spec: RequestSpec, text: str) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for field in msgspec.inspect.type_info(spec.header).fields:  # type: ignore[attr-defined]  # a StructType
         kinds = getattr(field.type, "types", (field.type,))
-        if any(isinstance(kind, msgspec.inspect.StrType) for kind in kinds):
+        if has_room(field.type):
             found[field.encode_name] = text
         elif any(isinstance(kind, msgspec.inspect.IntType) for kind in kinds):
             found[field.encode_name] = "1"
@@ -103,6 +104,20 @@ def fields_with(spec: RequestSpec, text: str) -> Mapping[str, str]:
     if spec.short_names:
         return {_LETTERS[key]: value for key, value in found.items()}
     return found
+
+
+def has_room(kind: msgspec.inspect.Type) -> bool:
+    """True if a field of this type takes a text."""
+    kinds = getattr(kind, "types", (kind,))
+    return any(isinstance(one, msgspec.inspect.StrType) for one in kinds)
+
+
+def texts_of(spec: RequestSpec, text: str) -> Request:
+    """A request whose texts are this one; what else it requires is empty."""
+    fields = msgspec.inspect.type_info(spec.header).fields  # type: ignore[attr-defined]  # a StructType
+    known = {one.name: text for one in fields if has_room(one.type)}
+    request: Request = sample_request(spec, known)
+    return request
 
 
 def hostile_text(chance: Random) -> str:

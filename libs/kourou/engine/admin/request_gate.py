@@ -480,9 +480,8 @@ class PublishedGate:
 
     `members` None: there are no such keys, and nothing is decided. Members may send everything, and
     only they register brokers and send users; a member whose key is that of a node registers only
-    its own broker. Any other request is handled if the users of one
-    broker allow it. Until the first users arrive, what changes something is refused, and everything
-    else is handled.
+    its own broker. Any other request is handled if the users of one broker allow it. Until the
+    first users arrive, what changes something is refused, and everything else is handled.
 
     Users are kept while their broker is away: what was decided once does not become open again.
     """

@@ -1,7 +1,8 @@
-"""Secrets, signatures and tokens are compared in constant time: by `hmac.compare_digest` alone.
+"""Secrets are compared in constant time, and no command line or environment has one.
 
 `==` ends at the first character that differs, so its time tells how much of a guess is right. A
-clock cannot test that on a shared machine; the code can.
+clock cannot test that on a shared machine; the code can: `hmac.compare_digest` is the only
+comparison. What is in a command line or an environment, other users and all children can read.
 """
 
 from __future__ import annotations
@@ -9,8 +10,19 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
+
+from kourou.broker.config import BrokerSettings
+from kourou.cli.commands import app
+from kourou.settings.declaration import settings_of
+from kourou_console.config import ConsoleSettings
+from kourou_filter_server.config import FilterServerSettings
+from kourou_namesrv.config import NamesrvSettings
+from kourou_spark_etl.config import EtlSettings
 
 SECRET = re.compile(
     r"(^|_)(secret|password|signature|token|csrf|credential|digest|mac|cookie|nonce)s?(_key)?$"
@@ -122,3 +134,35 @@ def test_a_planted_comparison_is_found(text: str, name: str) -> None:
 )
 def test_what_tells_nothing_about_a_secret_is_allowed(text: str) -> None:
     assert not list(comparisons(ast.parse(text)))
+
+
+# -- command lines and environments ---------------------------------------------------------------
+
+GIVEN = re.compile("secret|password|token|credential", re.IGNORECASE)
+SERVICES = (BrokerSettings, ConsoleSettings, EtlSettings, FilterServerSettings, NamesrvSettings)
+
+
+def options_of(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """The options and arguments of a command and of all commands below it."""
+    for one in command.params:
+        yield f"{name} {one.name}", one
+    for below, inner in getattr(command, "commands", {}).items():
+        yield from options_of(inner, f"{name} {below}")
+
+
+def test_no_command_takes_a_secret_in_its_arguments() -> None:
+    found = {
+        name: one
+        for name, one in options_of(typer.main.get_command(app), "kourou")
+        if GIVEN.search(one.name)
+    }
+    assert "kourou user create secret_file" in found
+    values = [name for name, one in found.items() if not (one.is_flag or one.metavar == "FILE")]
+    assert not values
+
+
+def test_no_setting_is_a_secret() -> None:
+    """Settings name files with secrets; they may stand in an environment, and are shown."""
+    found = [one for kind in SERVICES for one in settings_of(kind) if GIVEN.search(one.key)]
+    assert {"eventStorePasswordFile", "tokenFile"} <= {one.key for one in found}
+    assert not [one.key for one in found if one.kind is not Path]
