@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 from tests.golden.conftest import GoldenCopies
 
-from kourou.engine.admin.access_table import encode_access
-from kourou.engine.admin.request_gate import NOT_A_MEMBER
+from kourou.authorization.access_table import encode_access
+from kourou.authorization.request_gate import NOT_A_MEMBER
 from kourou.errors import Code
 from kourou.model.names import HALF_TOPIC, TRACE_TOPIC
 from kourou.model.subscription import GroupConfig, Subscription

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from kourou.access.signature import ACCESS_KEY, SIGNATURE, sign
+from kourou.authorization.request_gate import NOT_A_MEMBER, NOT_YET
 from kourou.cli.main import main
-from kourou.engine.admin.request_gate import NOT_A_MEMBER, NOT_YET
 from kourou.errors import Code
 from kourou.protocol.bodies.access_bodies import UserChange, encode_user_change, parse_role
 from kourou.protocol.bodies.route_bodies import decode_cluster_info, decode_topic_route

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kourou.access.model import RoleGrant, User, UserRole, check_secret, check_user
-from kourou.engine.admin.access_table import AccessAggregate, decide_put_user
-from kourou.engine.ports import SecretBox
+from kourou.authorization.access_table import AccessAggregate, decide_put_user
+from kourou.authorization.request_gate import SecretBox
 from kourou.errors import ConfigError, KourouError
 from kourou.events.control_events import Event, UserSecretSet
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from kourou.engine.admin import access_table as access_rules
+from kourou.authorization import access_table as access_rules
+from kourou.authorization.access_table import AccessAggregate, AccessTaken, access_of
 from kourou.engine.admin import quota_table as quota_rules
 from kourou.engine.admin import topic_table as topic_rules
-from kourou.engine.admin.access_table import AccessAggregate, AccessTaken, access_of
 from kourou.engine.admin.quota_table import QuotaAggregate, quotas_of
 from kourou.engine.admin.topic_table import TopicAggregate, topics_of
 from kourou.engine.filters import filter_table as filter_rules

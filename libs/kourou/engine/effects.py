@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from kourou.authorization.audit import AccessRefused
 from kourou.protocol.request import Request
 from kourou.runtime.core import AskClient, Buffer, LogWarning, Notify, Received, Reply, ReplyTo
 
@@ -201,24 +202,6 @@ class HandOver:
     """Transfer leadership of the Raft group to `target`; if empty, to the most advanced replica."""
 
     target: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class AccessRefused:
-    """Note a refused request for the audit. `need` is what its user lacks, `by` what decided.
-
-    `handled`: decisions are only observed, and it was handled nevertheless. `console` is the user
-    who sent it on behalf of `user`, from `source`.
-    """
-
-    user: str
-    source: str
-    request: str
-    need: str
-    by: str
-    wall_ms: int
-    handled: bool
-    console: str = ""
 
 
 Effect = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kourou.authorization.request_gate import SecretBox
 from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.admin.access_handler import AccessHandler
 from kourou.engine.admin.broker_handler import BrokerHandler
@@ -29,7 +30,7 @@ from kourou.engine.groups.progress import Commits
 from kourou.engine.groups.queue_locks import QueueLocks
 from kourou.engine.groups.subscriptions import SubscriptionPolicy
 from kourou.engine.policy import BrokerPolicy, EffectivePolicy
-from kourou.engine.ports import SecretBox, StoreView
+from kourou.engine.ports import StoreView
 from kourou.engine.pulls.moved_offsets import MovedOffsets
 from kourou.engine.pulls.pull_handler import PullHandler
 from kourou.engine.pulls.query_handler import OffsetHandler, QueryHandler

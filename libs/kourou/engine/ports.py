@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kourou.access.model import SealedSecret
 from kourou.protocol.record.properties import Values
 from kourou.replication.epochs import Epochs
 from kourou.replication.static_leader import ChunkRead
@@ -51,18 +50,6 @@ class QueueRead:
     corrupt_offsets: list[int] = field(default_factory=list)
     last_position: int = -1
     run: memoryview | None = None
-
-
-class SecretBox(Protocol):
-    """Encrypts the secrets of users; see kourou.service.secret_keys."""
-
-    def seal(self, user: str, secret: str) -> SealedSecret:
-        """Encrypt a user's secret."""
-        ...
-
-    def open(self, user: str, sealed: SealedSecret) -> str:
-        """Decrypt a user's secret; raises DecodeError if it cannot."""
-        ...
 
 
 class StoreView(Protocol):

@@ -9,15 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
-from kourou.broker.storage.audit_log import AuditLog
+from kourou.authorization.audit import AccessRefused
+from kourou.authorization.request_gate import PublishedGate, decision_counts
 from kourou.clock import Clock, SystemClock
-from kourou.engine.admin.request_gate import PublishedGate, decision_counts
-from kourou.engine.effects import AccessRefused
 from kourou.errors import KourouError
 from kourou.events.stream import WrittenMeanwhile
 from kourou.protocol.request import Answerer
 from kourou.runtime.core import Disconnected, Reply, Tick
 from kourou.service.admin_http import AdminHttp, AdminPages
+from kourou.service.audit_log import AuditLog
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
 from kourou.service.loop import SingleWriterLoop

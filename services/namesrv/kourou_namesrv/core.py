@@ -30,8 +30,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kourou.engine.admin.request_gate import PublishedGate
-from kourou.engine.effects import AccessRefused
+from kourou.authorization.audit import AccessRefused
+from kourou.authorization.request_gate import PublishedGate
 from kourou.errors import BadRequest, Code, KourouError, Throttled, TopicNotFound
 from kourou.model.limits import BROKER_NAME_LENGTH_MAX, BROKERS_MAX
 from kourou.model.topic import (

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from kourou.broker.storage.audit_log import WHOLE_LINES
 from kourou.errors import Code
 from kourou.model.limits import ACCESS_REFUSALS_MAX, AUDIT_LINES_MAX
 from kourou.protocol.bodies.access_bodies import UserChange, encode_user_change, parse_role
@@ -24,6 +23,7 @@ from kourou.protocol.messages.access import (
 from kourou.protocol.messages.broker_admin import GetHistory
 from kourou.protocol.request import Request
 from kourou.protocol.wire.remoting import RemotingCommand, encode_command
+from kourou.service.audit_log import WHOLE_LINES
 from kourou.transport.curve_keys import ClientCurve, ServerKeys, make_pair, read_pair
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_rigs.attacked import ASK_MS, LAST, ROOT, TILL, Attacked, broker_with_users, signed

@@ -12,8 +12,8 @@ import msgspec
 
 from kourou.access.model import Effect, Pattern, Policy
 from kourou.access.signature import ACCESS_KEY, SIGNATURE, sign
-from kourou.engine.admin.access_table import AccessAggregate
-from kourou.engine.ports import SecretBox
+from kourou.authorization.access_table import AccessAggregate
+from kourou.authorization.request_gate import SecretBox
 from kourou.events.control_events import Recorded, decode_record_body
 from kourou.model.names import AUTO_CREATE_TOPIC
 from kourou.protocol.bodies.access_bodies import encode_policies, parse_actions, policy_id

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from kourou.authorization.request_gate import SecretBox
 from kourou.engine.control import ControlState, decide_start, evolve
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import Announce, Append, CopyChunk, DropTopic, Effect, Flush, Wake
 from kourou.engine.inputs import Copied, Dispatched, Flushed, Input, RegistrationDone
 from kourou.engine.parts import BrokerParts, Role, Start
 from kourou.engine.policy import BrokerPolicy, EffectivePolicy, TopicRules
-from kourou.engine.ports import ANYWHERE, PropertyTest, QueueRead, SecretBox
+from kourou.engine.ports import ANYWHERE, PropertyTest, QueueRead
 from kourou.engine.roles.leader import LeaderRole
 from kourou.engine.roles.quorum import QuorumLeaderRole
 from kourou.engine.sends.appends import LogEnd

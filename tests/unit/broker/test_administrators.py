@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kourou.access.model import RoleGrant, SealedSecret, User, UserRole
+from kourou.authorization.access_table import AccessAggregate, evolve
 from kourou.broker.administrators import AdministratorFile
-from kourou.engine.admin.access_table import AccessAggregate, evolve
 from kourou.errors import ConfigError
 from kourou.events.control_events import AccessEventBase, UserPut
 

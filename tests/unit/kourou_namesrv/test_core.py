@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kourou.engine.admin.access_table import AccessAggregate, encode_access
-from kourou.engine.admin.request_gate import PublishedGate
+from kourou.authorization.access_table import AccessAggregate, encode_access
+from kourou.authorization.request_gate import PublishedGate
 from kourou.errors import Code, MetadataUnavailable
 from kourou.events.control_events import KeyValueDeleted, KeyValuePut, Recorded
 from kourou.model.names import check_topic

@@ -19,9 +19,9 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from kourou.authorization.access_table import AccessAggregate, encode_access
 from kourou.client.session.discovery import LIST_REFRESH_MS, zmq_endpoint
 from kourou.client.session.name_servers import NameServerList
-from kourou.engine.admin.access_table import AccessAggregate, encode_access
 from kourou.engine.control import ControlState
 from kourou.errors import Code, KourouError
 from kourou.model.topic import MASTER_ID, DataVersion, Permission, TopicConfig

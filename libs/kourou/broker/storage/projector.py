@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kourou.broker.storage.audit_log import search
+from kourou.authorization.audit import AuditQuestion
 from kourou.broker.storage.control_recovery import (
     agree,
     aside,
@@ -27,7 +27,7 @@ from kourou.broker.storage.control_recovery import (
     last_of_both,
     read_control_events,
 )
-from kourou.engine.admin.history import AuditQuestion, Found
+from kourou.engine.admin.history import Found
 from kourou.engine.control import CONTROL, ControlState
 from kourou.engine.effects import AskHistory, Effect
 from kourou.engine.inputs import HistoryAnswered, Input
@@ -39,6 +39,7 @@ from kourou.eventstore.history_reader import answer
 from kourou.model.limits import HISTORY_QUESTIONS_MAX
 from kourou.model.names import CONTROL_TOPIC
 from kourou.runtime.core import ReplyTo
+from kourou.service.audit_log import search
 
 _log = logging.getLogger("kourou.broker")
 

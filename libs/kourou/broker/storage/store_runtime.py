@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kourou.authorization.audit import AccessRefused
 from kourou.broker.config import BrokerSettings
 from kourou.broker.part_settings import log_flush_of, queue_flush_of, write_out_of
-from kourou.broker.storage.audit_log import AuditLog
 from kourou.broker.storage.effect_executor import EffectExecutor
 from kourou.broker.storage.open_store import OpenStore
 from kourou.broker.storage.projector import Projector
@@ -25,11 +25,12 @@ from kourou.broker.telemetry.measurements import Measurements
 from kourou.broker.telemetry.metrics import BrokerReport
 from kourou.clock import Clock
 from kourou.engine.control import ControlState
-from kourou.engine.effects import AccessRefused, Effect, Flush
+from kourou.engine.effects import Effect, Flush
 from kourou.engine.inputs import Input
 from kourou.engine.parts import BrokerParts
 from kourou.errors import StoreFaulted
 from kourou.events.control_events import Event
+from kourou.service.audit_log import AuditLog
 from kourou.service.protocol_server import ProtocolServers
 from kourou.store.store import Store
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
+from kourou.authorization.request_gate import decision_counts
 from kourou.broker.telemetry.measurements import PROTOCOLS, PULLS, SENDS, Measurements
 from kourou.clock import Clock
 from kourou.engine.admin.quota_gate import QuotaOutcome
-from kourou.engine.admin.request_gate import decision_counts
 from kourou.engine.delays.delivery import DELAY_GROUP, LATENESS_BOUNDS_MS
 from kourou.engine.groups.membership import GroupClient, GroupMembership
 from kourou.engine.parts import BrokerParts

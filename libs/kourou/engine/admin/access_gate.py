@@ -1,6 +1,6 @@
 """Decides every request before a handler gets it, by the broker's own table of users.
 
-State: soft, as that of kourou.engine.admin.request_gate, whose invariants hold here, too.
+State: soft, as that of kourou.authorization.request_gate, whose invariants hold here, too.
 
 Invariants:
 - what this process connected to is trusted
@@ -18,11 +18,10 @@ from kourou.access.authorizer import Decision
 from kourou.access.model import ALL, ANONYMOUS, AccessMode, Action, AnyOf, Need, ResourceType
 from kourou.access.requirements import Facts, need_of_topic
 from kourou.access.signature import same_secret
-from kourou.engine.admin.request_gate import InvalidCredentials, RequestGate
+from kourou.authorization.request_gate import InvalidCredentials, RequestGate, SecretBox
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.groups.membership import GroupClient
-from kourou.engine.ports import SecretBox
 from kourou.errors import KourouError, NoPermission, Rejected
 from kourou.model.names import (
     CHECK_GIVEN_UP_TOPIC,

@@ -27,11 +27,11 @@ from kourou.access.model import (
     plain_address,
 )
 from kourou.access.signature import same_secret
-from kourou.engine.admin import access_table as rules
+from kourou.authorization import access_table as rules
+from kourou.authorization.request_gate import SecretBox
 from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect as BrokerEffect
-from kourou.engine.ports import SecretBox
 from kourou.errors import BadRequest, NoPermission
 from kourou.events.control_events import Event, UserPut, UserSecretSet
 from kourou.protocol.bodies.access_bodies import (

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from kourou.access.model import SealedSecret
-from kourou.engine.admin.access_table import AccessAggregate
+from kourou.authorization.access_table import AccessAggregate
+from kourou.authorization.audit import AuditFound, AuditQuestion
 from kourou.engine.control import ControlState
 from kourou.engine.groups.progress import Table, TopicTable
 from kourou.engine.roles import replicas
@@ -73,19 +74,6 @@ class BeginningQuestion:
     epochs: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AuditQuestion:
-    """Lines of the audit, the newest first; see GET_AUDIT."""
-
-    user: str
-    request: str
-    since_ms: int | None
-    until_ms: int | None
-    limit: int
-    before: tuple[int, int] | None
-    """The number of a file, and the offset in it where the search begins."""
-
-
 EventsQuestion = HistoryQuestion | StateQuestion | EventQuestion | BeginningQuestion
 """What the event database answers."""
 
@@ -129,14 +117,6 @@ class BeginningFound:
 
     position: int
     body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class AuditFound:
-    """Lines as a body; `before` is where the next search begins, None after the last file."""
-
-    body: bytes
-    before: tuple[int, int] | None
 
 
 Found = HistoryFound | StateFound | EventFound | BeginningFound | AuditFound

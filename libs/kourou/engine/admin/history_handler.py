@@ -12,11 +12,10 @@ from typing import Any
 
 from kourou.access.model import Action, Need, ResourceType
 from kourou.access.requirements import need_of_topic
+from kourou.authorization.audit import AuditFound, AuditQuestion
 from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.admin.broker_handler import BrokerHandler
 from kourou.engine.admin.history import (
-    AuditFound,
-    AuditQuestion,
     BeginningFound,
     EventFound,
     EventQuestion,

@@ -22,13 +22,13 @@ from kourou.access.plain_acl import (
     changed_policies,
 )
 from kourou.access.signature import same_secret
-from kourou.engine.admin import access_table as rules
+from kourou.authorization import access_table as rules
+from kourou.authorization.access_table import AccessAggregate
+from kourou.authorization.request_gate import SecretBox
 from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.admin.access_handler import set_secret
-from kourou.engine.admin.access_table import AccessAggregate
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
-from kourou.engine.ports import SecretBox
 from kourou.errors import BadRequest, Code, DecodeError, Rejected
 from kourou.events.control_events import AccessEvent, Event
 from kourou.model.topic import DataVersion

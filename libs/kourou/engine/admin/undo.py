@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kourou.engine.admin import access_table as access
+from kourou.authorization import access_table as access
 from kourou.engine.admin import quota_table as quotas
 from kourou.engine.admin import topic_table as topics
 from kourou.engine.admin import undo as filter_undo

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from kourou.access.model import User
+from kourou.authorization.access_table import AccessAggregate, decode_access
+from kourou.authorization.access_table import evolve as evolve_access
 from kourou.broker.network import registration
 from kourou.broker.network.registration import (
     Registration,
@@ -16,8 +18,6 @@ from kourou.broker.network.registration import (
     registered_topics,
     tcp_addresses,
 )
-from kourou.engine.admin.access_table import AccessAggregate, decode_access
-from kourou.engine.admin.access_table import evolve as evolve_access
 from kourou.engine.control import ControlState
 from kourou.errors import Code, Unavailable
 from kourou.events.control_events import Recorded, SettingChanged, TopicPut, UserPut

@@ -9,7 +9,7 @@ import pytest
 
 from kourou.access.model import AccessMode
 from kourou.access.signature import ACCESS_KEY, SIGNATURE
-from kourou.engine.effects import AccessRefused
+from kourou.authorization.audit import AccessRefused
 from kourou.engine.transactions.half_messages import COMMIT
 from kourou.errors import Code
 from kourou.model.names import CONTROL_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TRACE_TOPIC

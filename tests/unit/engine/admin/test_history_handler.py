@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
+from kourou.authorization.audit import AuditFound, AuditQuestion
 from kourou.engine.admin.history import (
-    AuditFound,
-    AuditQuestion,
     EventFound,
     EventQuestion,
     HistoryFound,

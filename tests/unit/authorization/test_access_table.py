@@ -21,8 +21,8 @@ from kourou.access.model import (
     UserKind,
     UserRole,
 )
-from kourou.engine.admin import access_table as rules
-from kourou.engine.admin.access_table import AccessAggregate, access_of, taken
+from kourou.authorization import access_table as rules
+from kourou.authorization.access_table import AccessAggregate, access_of, taken
 from kourou.engine.control import ControlState, evolve
 from kourou.errors import BadRequest, DecodeError, Rejected
 from kourou.events.control_events import (

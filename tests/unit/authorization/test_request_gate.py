@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from kourou.engine.admin.access_table import AccessAggregate, encode_access
-from kourou.engine.admin.request_gate import (
+from kourou.authorization.access_table import AccessAggregate, encode_access
+from kourou.authorization.audit import AccessRefused
+from kourou.authorization.request_gate import (
     NOT_A_MEMBER,
     NOT_YET,
     PublishedGate,
     decision_counts,
 )
-from kourou.engine.effects import AccessRefused
 from kourou.errors import BadRequest, Code, DecodeError, NoPermission
 from kourou.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC
 from kourou.protocol.messages import namesrv as ask

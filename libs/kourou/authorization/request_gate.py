@@ -31,14 +31,14 @@ from kourou.access.model import (
     AnyOf,
     Need,
     ResourceType,
+    SealedSecret,
     UserKind,
     UserRole,
 )
 from kourou.access.requirements import CallerKind, Facts, Requirement, need_of_topic
 from kourou.access.signature import ACCESS_KEY, verify
-from kourou.engine.admin.access_table import AccessAggregate, decode_access
-from kourou.engine.effects import AccessRefused
-from kourou.engine.ports import SecretBox
+from kourou.authorization.access_table import AccessAggregate, decode_access
+from kourou.authorization.audit import AccessRefused
 from kourou.errors import BadRequest, Code, DecodeError, KourouError, NoPermission
 from kourou.model.limits import (
     ACCESS_DECISIONS_MAX,
@@ -99,6 +99,18 @@ Sees = Callable[[ResourceType, str], bool]
 
 def _everything(_kind: ResourceType, _name: str) -> bool:
     return True
+
+
+class SecretBox(Protocol):
+    """Encrypts the secrets of users; see kourou.service.secret_keys."""
+
+    def seal(self, user: str, secret: str) -> SealedSecret:
+        """Encrypt a user's secret."""
+        ...
+
+    def open(self, user: str, sealed: SealedSecret) -> str:
+        """Decrypt a user's secret; raises DecodeError if it cannot."""
+        ...
 
 
 class InvalidCredentials(Exception):

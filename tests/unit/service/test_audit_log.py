@@ -10,11 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kourou.broker.storage import audit_log
-from kourou.broker.storage.audit_log import WHOLE_LINES, AuditLog, search
-from kourou.engine.admin.history import AuditQuestion
-from kourou.engine.effects import AccessRefused
+from kourou.authorization.audit import AccessRefused, AuditQuestion
 from kourou.protocol.bodies.access_bodies import AuditLine, decode_audit
+from kourou.service import audit_log
+from kourou.service.audit_log import WHOLE_LINES, AuditLog, search
 
 MINUTE_MS = 60_000
 
@@ -69,7 +68,7 @@ def test_each_kind_is_logged_once_a_minute(
 def test_more_kinds_than_the_limit_are_counted_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kourou.broker.storage.audit_log.ACCESS_REFUSALS_MAX", 3)
+    monkeypatch.setattr("kourou.service.audit_log.ACCESS_REFUSALS_MAX", 3)
     log = AuditLog(tmp_path)
     for number in range(10):
         log.record(refused(f"user-{number}"))
@@ -82,8 +81,8 @@ def test_more_kinds_than_the_limit_are_counted_together(
 def test_files_are_bounded_in_size_and_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kourou.broker.storage.audit_log.AUDIT_FILE_BYTES_MAX", 300)
-    monkeypatch.setattr("kourou.broker.storage.audit_log.AUDIT_FILES_MAX", 3)
+    monkeypatch.setattr("kourou.service.audit_log.AUDIT_FILE_BYTES_MAX", 300)
+    monkeypatch.setattr("kourou.service.audit_log.AUDIT_FILES_MAX", 3)
     for start in range(2):  # a second start continues
         log = AuditLog(tmp_path)
         for number in range(20):
@@ -208,13 +207,11 @@ def test_a_full_disk_leaves_no_half_of_a_line(
 ) -> None:
     log = AuditLog(tmp_path)
     log.record(refused())
-    monkeypatch.setattr(
-        "kourou.broker.storage.audit_log.FileIO", type("Full", (FileIO,), {"write": half})
-    )
+    monkeypatch.setattr("kourou.service.audit_log.FileIO", type("Full", (FileIO,), {"write": half}))
     log.close()
     log.record(refused(at_ms=1))
     log.record(refused(at_ms=2))
-    monkeypatch.setattr("kourou.broker.storage.audit_log.FileIO", FileIO)
+    monkeypatch.setattr("kourou.service.audit_log.FileIO", FileIO)
     log.record(refused(at_ms=MINUTE_MS))
     log.close()
     assert [one.count for one in lines(tmp_path)] == [1, 2, 1]

@@ -23,8 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from kourou.engine.admin.history import AuditFound, AuditQuestion
-from kourou.engine.effects import AccessRefused
+from kourou.authorization.audit import AccessRefused, AuditFound, AuditQuestion
 from kourou.model.limits import (
     ACCESS_REFUSALS_MAX,
     AUDIT_FILE_BYTES_MAX,
