@@ -11,7 +11,7 @@ import json
 import ssl
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -147,8 +147,10 @@ class SecureConnection:
         assert reply.code in (Code.SUCCESS, Code.SYSTEM_ERROR), reply.remark
         return (reply.remark or "") if reply.code else ""
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._writer.close()
+        with suppress(OSError):  # the broker has closed it
+            await self._writer.wait_closed()
 
 
 @contextmanager
@@ -282,7 +284,7 @@ async def test_the_certificate_of_a_connection_is_its_user(tmp_path: Path) -> No
             await broker.change(AuthUpdateUser(username="till"), change)
             assert reason in await links["till"].send("orders-a")
         for link in links.values():
-            link.close()
+            await link.close()
 
 
 async def send_once(broker: Broker, context: ssl.SSLContext) -> None:
@@ -290,7 +292,7 @@ async def send_once(broker: Broker, context: ssl.SSLContext) -> None:
     try:
         await link.send("orders-a")
     finally:
-        link.close()
+        await link.close()
 
 
 @pytest.mark.fault

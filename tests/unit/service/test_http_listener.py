@@ -181,6 +181,7 @@ def test_too_many_handshakes_end_the_oldest(
             assert await said(silent[0]) == b""
             assert len(site.listener._handshakes) == 1
             silent[1][1].close()
+            await silent[1][1].wait_closed()
 
     run(work())
 
