@@ -212,7 +212,8 @@ class BatchHandler:
         """
         known = self._control.batches.table.get(query)
         owner = "" if known is None else known.user
-        if owner and owner == self._gate.sender(received):
+        sender = self._gate.sender(received)
+        if not sender or sender == owner:
             return
         if not self._gate.may(received, _CHANGE_CLUSTER):
             self._gate.need(received, _CHANGE_CLUSTER if owner else self._need_to_begin(query))
