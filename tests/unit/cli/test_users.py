@@ -8,15 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import kourou.sync
 from kourou.cli.main import main
-from kourou.protocol.messages.access import AuthListUser
+from kourou.protocol.bodies.access_bodies import AuditLine
+from kourou.protocol.messages.access import AuthListUser, GetAudit, GetAuditResponse
 from kourou.runtime.core import Peer
 from kourou.service.secret_keys import SecretKeys, new_key_line
 from kourou.transport.curve_keys import read_pair
-from kourou_rigs.wire_broker import Silence
+from kourou_rigs.wire_broker import Answer, Silence
 from kourou_rigs.wire_cluster import WireCluster
 
 TILL = "till" + "0" * 36
@@ -334,6 +336,37 @@ def test_why_is_answered_by_the_exit_code_too(ops: Run) -> None:
     code, _, err = ops("why", "till", "Pub", "Topic:news", "--from", "010.0.0.1")
     assert code == 1
     assert "is not an IP address" in err
+
+
+def test_the_audit_of_all_brokers_the_newest_first(run: Run, cluster: WireCluster) -> None:
+    """Each broker is asked page after page, until it has no more, or enough were found."""
+    asked: list[GetAudit] = []
+
+    def pages(at_ms: int) -> Callable[[object], Answer | None]:
+        def intercept(request: object) -> Answer | None:
+            if not isinstance(request, GetAudit):
+                return None
+            asked.append(request)
+            at = at_ms + (10 if request.before else 20)
+            line = AuditLine(at_ms=at, user="eve\n", source="::1", request="R", need="N", by="B")
+            header = GetAuditResponse(before="" if request.before else "1:5")
+            return Answer(header=header, body=msgspec.json.encode([line]))
+
+        return intercept
+
+    for number, broker in enumerate(cluster.brokers.values()):
+        broker.intercept = pages(number)  # type: ignore[union-attr]
+    code, out, err = run("audit", "--user", "eve", "--since", "5", "--max", "2", "--json")
+    assert (code, err) == (0, "")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row["broker"] for row in rows] == ["broker-b", "broker-a"] * 2
+    assert rows[0]["user"] == "eve\\n"
+    assert {(one.user, one.since_ms) for one in asked} == {("eve", 5)}
+    assert [(one.before, one.max_count) for one in asked] == [("", 2), ("1:5", 1)] * 2
+    asked.clear()
+    assert len(run("audit", "--max", "1")[1].splitlines()) == 3  # the columns, and one each
+    assert len(asked) == 2
+    assert run("audit", "--max", "0")[0] == 2
 
 
 def test_status_and_proposals_after_refusals(ops: Run, cluster: WireCluster, keys: Path) -> None:
