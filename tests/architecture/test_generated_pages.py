@@ -29,7 +29,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 sys.path.insert(0, str(DOCS))  # where docs/generate.py finds them, too
 from generators import dashboards, features, mqadmin, readme, reference  # noqa: E402 - after the path to it
 from generators import errors as errors_page  # noqa: E402 - after the path to it
-from generators.marks import Mark  # noqa: E402 - after the path to it
+from generators.marks import Mark, find_marks  # noqa: E402 - after the path to it
 
 LINE_LENGTH_MAX = 500
 """Of a row: longer ones scroll sideways where they are rendered."""
@@ -52,6 +52,11 @@ PAGES = {**reference.PAGES, **dashboards.PAGES, **readme.PAGES, **mqadmin.PAGES}
 def test_it_is_current(root: Path, name: str) -> None:
     made = PAGES[name](root)
     assert (root / name).read_text(encoding="utf-8") == made, "run python docs/generate.py"
+
+
+def test_a_test_that_two_stages_ran_is_one_proof(root: Path) -> None:
+    marks = sorted(find_marks(root))
+    assert features.page(root, sorted([*marks, *marks])) == features.page(root, marks)
 
 
 JAVA = {"b.py::test_java": "needs Java: no java here"}
