@@ -146,7 +146,7 @@ class HistoryHandler:
         return self._ask(now_ms, received, question, self._control.next_offset)
 
     def audit(self, now_ms: int, received: Received, request: GetAudit) -> list[Effect]:
-        """Query refused requests, the newest first (30067)."""
+        """Query refused requests, the newest first (30068)."""
         if not 0 < request.max_count <= AUDIT_READ_LINES_MAX:
             raise BadRequest(
                 f"max_count is {request.max_count}; it must be between 1 and {AUDIT_READ_LINES_MAX}"

@@ -112,13 +112,13 @@ class GetAccessStatusResponse(Response, kw_only=True, frozen=True):
 
 
 class GetAudit(Request, kw_only=True, frozen=True):
-    """GET_AUDIT (30067, Kourou's own): get refused requests of users, the newest first.
+    """GET_AUDIT (30068, Kourou's own): get refused requests of users, the newest first.
 
     `user` and `request` (a name such as `SendMessage`) are exact, "" is any; times are epoch ms.
     `before` is that of the former reply, for the next page. A page may be empty and not the last.
     """
 
-    code: ClassVar[int] = 30067
+    code: ClassVar[int] = 30068
     user: str = ""
     request: str = ""
     since_ms: Int64 | None = None
