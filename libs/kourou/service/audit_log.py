@@ -205,11 +205,14 @@ def _last_lines(path: Path, end: int | None, most: int) -> tuple[int, list[tuple
     with path.open("rb") as file:
         size = file.seek(0, 2)
         end = size if end is None else min(end, size)
-        start = file.seek(max(0, end - most))
-        data = file.read(end - start)
-    cut = data.find(b"\n") + 1
-    if start and cut < len(data):  # it may begin within a line
-        start, data = start + cut, data[cut:]
+        while True:
+            start = file.seek(max(0, end - most))
+            data = file.read(end - start)
+            cut = data.find(b"\n") + 1 if start else 0  # it may begin within a line
+            if not start or cut < len(data):
+                break
+            most *= 2
+    start, data = start + cut, data[cut:]
     lines: list[tuple[int, bytes]] = []
     at = start
     for line in data.splitlines(keepends=True):

@@ -24,7 +24,7 @@ from kourou_rigs.certificates import Authority
 Run = Callable[[Coroutine[Any, Any, None]], None]
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
-REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, new_event_loop], ids=["asyncio", "uvloop"])
