@@ -125,7 +125,7 @@ def test_the_first_administrator_gets_a_secret_once(
     assert shown["SecretKey"] not in out
     public = read_pair(keys / "ops.key_secret").public
     assert out.splitlines()[1].split() == [
-        *("ops", "service", "yes", "administrator", public, "-", "all")
+        *("ops", "service", "yes", "administrator", public, "-", "-", "all")
     ]
 
 
