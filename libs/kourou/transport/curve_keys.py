@@ -86,7 +86,10 @@ def read_pair(path: Path) -> KeyPair:
             f"{path} holds {len(pairs) or 'no'} secret keys",
             hint=f"exactly one is needed: the file that ends with {SECRET} holds it",
         )
-    [secret], [public] = _SECRET_KEY.findall(pairs[0]), _PUBLIC_KEY.findall(pairs[0])
+    found, named = _SECRET_KEY.findall(pairs[0]), _PUBLIC_KEY.findall(pairs[0])
+    if len(found) != 1 or len(named) != 1:
+        raise ConfigError(f"{path}: its pair has {len(named)} public and {len(found)} secret keys")
+    secret, public = found[0], named[0]
     _checked(path, secret)
     import zmq  # only processes with keys need it
 
