@@ -77,6 +77,7 @@ class Suite:
             "kourou_broker",
             {
                 "listenPort": "0",
+                "brokerName": "broker-a",
                 "brokerIP1": "127.0.0.1",
                 "mappedFileSizeCommitLog": str(1 << 20),
                 "storePathRootDir": str(self._folder / "store"),

@@ -229,16 +229,19 @@ class RequestGate:
     def sees(self, received: Received) -> Sees:
         """Return what of a list is for the sender: topics and groups on which it has any right.
 
-        Filters need Get, because a list may have their sources. Everything is for all where nothing
-        is enforced; topics and groups are also for those with Get on the cluster.
+        Filters need Get, because a list may have their sources; nodes have all, to run them.
+        Everything is for all where nothing is enforced; topics and groups are also for those with
+        Get on the cluster.
         """
         if not self.sender(received):
             return _everything
+        account = self._access.users.get(received.user)
+        node = account is not None and account.kind is UserKind.NODE
         all_names = self._decided(received, _EVERYTHING).allowed
 
         def has_right(kind: ResourceType, name: str) -> bool:
             if kind is ResourceType.FILTER:
-                return self._decided(received, Need(kind, name, (Action.GET,))).allowed
+                return node or self._decided(received, Need(kind, name, (Action.GET,))).allowed
             if all_names:
                 return True
             if kind is ResourceType.TOPIC:

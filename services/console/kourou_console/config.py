@@ -175,7 +175,7 @@ class ConsoleSettings(WatchKeys):
         "For https:// addresses that require one: the certificate to present (PEM)",
     )
     tls_client_key_path: Path | None = setting(
-        None, "tls.client.keyPath", "The private key of that certificate (PEM)"
+        None, "tls.client.keyPath", "The private key of that certificate (PEM)", secret_file=True
     )
     trace_otlp_endpoint: str | None = setting(
         None,

@@ -167,6 +167,7 @@ def test_files_with_secrets_are_declared_so() -> None:
     declared = {one.key for kind in services for one in settings_of(kind) if one.secret_file}
     assert declared == {
         *("curveKeyFile", "tls.server.keyPath", "tls.server.keyPasswordFile", "tokenFile"),
+        "tls.client.keyPath",
         *("eventStorePasswordFile", "readModelPasswordFile", "initialAdminFile"),
     }
     named = {

@@ -360,7 +360,7 @@ def test_the_audit_of_all_brokers_the_newest_first(run: Run, cluster: WireCluste
     assert (code, err) == (0, "")
     rows = [json.loads(line) for line in out.splitlines()]
     assert [row["broker"] for row in rows] == ["broker-b", "broker-a"] * 2
-    assert rows[0]["user"] == "eve\\n"
+    assert rows[0]["user"] == "eve\\x0a"
     assert {(one.user, one.since_ms) for one in asked} == {("eve", 5)}
     assert [(one.before, one.max_count) for one in asked] == [("", 2), ("1:5", 1)] * 2
     asked.clear()

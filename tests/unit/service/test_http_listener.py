@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kourou.service.http_listener import HttpListener
 
 from kourou.model import limits
 from kourou.service.admin_http import GuardedServer, HttpRequest, HttpResponse
+from kourou.service.http_listener import HttpListener
 from kourou.service.lifecycle import new_event_loop
 from kourou.transport.tls import ClientAuth, ServerTls, TlsFiles
 from kourou_rigs.certificates import Authority
