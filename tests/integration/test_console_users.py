@@ -19,10 +19,13 @@ from kourou.errors import NoPermission
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.secret_keys import new_key_line
 from kourou.transport.curve_keys import make_pair, read_pair
+from kourou.transport.tls import ClientAuth, TlsMode
+from kourou_console.config import SignInMode
 from kourou_console.http.sign_in import OF_PLACE
 from kourou_console.operation import Operation
 from kourou_console.operations import OPERATIONS
-from kourou_rigs.console import HttpAnswer, HttpClient
+from kourou_rigs.certificates import Authority
+from kourou_rigs.console import ConsoleHere, HttpAnswer, HttpClient
 from kourou_rigs.waiting import until
 
 PAIRS = ("server", "console", "ops", "app")
@@ -188,6 +191,40 @@ async def test_a_disabled_user_and_a_former_secret_end(secured: Secured) -> None
         assert guest.get("/v1/me").status == 401
         renewed = secured.http(name, "a-renewed-secret")
         assert renewed.post(path, body=b"x").status == 200
+
+
+async def test_a_certificate_is_its_user_at_the_brokers(secured: Secured, tmp_path: Path) -> None:
+    """A console that serves TLS, of the same cluster."""
+    authority, name = Authority(tmp_path / "tls", "own"), "certified"
+    certificate, key = authority.pair("console")
+    own = authority.trusted(authority.pair("own", subject=f"CN={name},O=Example"))
+    async with secured.client("ops") as mq:
+        users = mq.admin.users
+        await users.create(name, certificate_subjects=[f"cn={name}, O=Example"])
+        await users.allow(name, "Topic:orders-a", "Pub")
+        with ConsoleHere(
+            None,
+            namesrv_addr=secured.cluster.address,
+            tls=own,
+            sign_in=SignInMode.USERS,
+            curve_key_file=secured.pair("console"),
+            curve_server_key=secured.servers,
+            tls_mode=TlsMode.ENFORCING,
+            tls_cert_path=certificate,
+            tls_key_path=key,
+            tls_trust_cert_path=authority.path,
+            tls_need_client_auth=ClientAuth.OPTIONAL,
+        ) as console:
+            assert console.get("/v1/me").json["name"] == name
+            assert console.post("/v1/topics/orders-a/messages", body=b"x").status == 200
+            assert console.post("/v1/topics/bills/messages", body=b"x").status == 403
+            other = authority.trusted(authority.pair("other", subject=f"CN={name}"))
+            assert HttpClient(console.address, tls=other).get("/v1/me").status == 401
+            await users.set(name, enabled=False)
+            refused = console.post("/v1/topics/orders-a/messages", body=b"x")
+            assert refused.status in (401, 403)  # at once, by the broker
+            while console.get("/v1/me").status == 200:  # by the console, within a second
+                pass
 
 
 def test_wrong_secrets_are_delayed(secured: Secured) -> None:
