@@ -33,8 +33,8 @@ KEPT_OF_A_NAME = 0.05
 REMEMBERED = 100
 TABLES = (
     "kourou.access.authorizer.ACCESS_DECISIONS_MAX",
-    "kourou.engine.admin.access_gate.ACCESS_DECISIONS_MAX",
-    "kourou.engine.admin.access_gate.ACCESS_REFUSALS_MAX",
+    "kourou.authorization.request_gate.ACCESS_DECISIONS_MAX",
+    "kourou.authorization.request_gate.ACCESS_REFUSALS_MAX",
     "kourou.service.audit_log.ACCESS_REFUSALS_MAX",
 )
 """Limits of what is remembered of refusals: lower here, so that the first round reaches them."""

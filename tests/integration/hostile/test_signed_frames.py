@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 from kourou.access.signature import ACCESS_KEY, SIGNATURE, sign, verify
-from kourou.engine.admin import access_gate
+from kourou.authorization import request_gate
 from kourou.errors import Code
 from kourou.protocol.bodies.access_bodies import UserChange, encode_user_change
 from kourou.protocol.messages.access import AuthCreateUser
@@ -185,7 +185,7 @@ async def test_a_wrong_secret_does_not_tell_who_exists(
         checked.append(str(fields[ACCESS_KEY]))
         return verify(fields, body, secret)
 
-    monkeypatch.setattr(access_gate, "verify", counted)
+    monkeypatch.setattr(request_gate, "verify", counted)
     names = [ROOT, TILL, "disabled", "with-a-key", "nobody-here"]
     texts = set()
     for name in names:
