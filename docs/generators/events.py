@@ -24,6 +24,7 @@ from kourou.model.topic import TopicConfig
 
 SOURCE = "libs/kourou/events/control_events.py"
 PLACES = (
+    "libs/kourou/authorization",
     "libs/kourou/engine",
     "libs/kourou/settings",
     "libs/kourou/store",
