@@ -144,9 +144,7 @@ BATCH_QUERY_LENGTH_MAX = 120  # a query's id; with the prefix batches/ it is an 
 BATCH_ATTEMPT_LENGTH_MAX = 64  # of a task at one partition
 BATCH_PARTITIONS_MAX = 32_768  # of one batch: its winners are one event, below 4 MiB
 BATCH_QUERIES_MAX = 10_000  # that a broker remembers; beyond, the least recently used are removed
-BATCH_QUERIES_USER_MAX = (
-    1_000  # of one user; beyond, the least recently used of that user are removed
-)
+BATCH_QUERIES_USER_MAX = 1_000  # of one user; beyond, its least recently used are removed
 BATCH_NUMBER_MAX = 2**63 - 1  # of a batch within its query: a Java long
 BATCH_PARTITION_MAX = 2**31 - 1  # of a partition within its batch: a Java int
 BATCH_STEP_MESSAGES_MAX = 2_048  # half messages that one request resolves; others wait some 20 ms
