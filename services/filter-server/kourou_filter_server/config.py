@@ -89,9 +89,9 @@ class FilterServerSettings(RemotingKeys):
         "unsafeNoSandbox",
         "Run filters without a sandbox: for development, on loopback only",
     )
-    filter_upload: bool = setting(
+    filters_of_all: bool = setting(
         False,
-        "filterUploadEnable",
+        "filterUploadFromNetwork",
         "Take filters, for uploads and dry runs, also from clients on other machines that have no "
         "CURVE key",
     )
@@ -314,7 +314,7 @@ class FilterServerSettings(RemotingKeys):
             failure_window_ms=self.failure_window_ms,
             register_ms=self.register_period_ms,
             trial_ms_max=self.trial_ms,
-            filters_of_all=self.filter_upload,
+            filters_of_all=self.filters_of_all,
         )
 
     @property

@@ -60,7 +60,7 @@ _HANDLED = (
 
 NO_FILTERS = (
     "this filter server takes filters from clients on its machine, and from those with a CURVE "
-    "key; upload it to the broker, or set filterUploadEnable=true"
+    "key; upload it to the broker, or set filterUploadFromNetwork=true"
 )
 
 

@@ -74,7 +74,7 @@ def test_filters_come_from_this_machine_or_with_a_key(
         assert bool(bench.all(AskBroker)) is taken
         refused = [one for one in bench.all(Reply) if one.code == Code.NO_PERMISSION]
         assert len(refused) == (not taken)
-        assert all("filterUploadEnable=true" in one.remark for one in refused)
+        assert all("filterUploadFromNetwork=true" in one.remark for one in refused)
 
 
 @pytest.mark.fault
