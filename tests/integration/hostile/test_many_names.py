@@ -92,7 +92,7 @@ def with_credentials(name: str) -> bytes:
 
 async def settled(broker: Attacked) -> int:
     """The number of live memory blocks when all connections of attackers are gone."""
-    await until(lambda: broker.statistics()["peers"] == 1)
+    await until(lambda: broker.statistics()["peers"] == 1 and not list(broker.parts.membership))
     gc.collect()
     return sys.getallocatedblocks()
 
@@ -104,7 +104,7 @@ async def ask_about(broker: Attacked, names: Iterator[str], of: Callable[[str], 
     for _ in range(NAMES_OF_A_ROUND // NAMES_OF_A_BURST):
         burst = b"".join(of(next(names)) for _ in range(NAMES_OF_A_BURST))
         replies = await broker.answers(burst, last)
-        assert replies[-1].opaque == LAST
+        assert any(one.opaque == LAST for one in replies)
         answered += len(replies) - 1
     return answered
 

@@ -107,6 +107,7 @@ class Attacked(ServedHere):
             if any(one.opaque == LAST for one in found):
                 break
         writer.close()
+        self._writers.remove(writer)
         return found
 
     # -- afterwards ---------------------------------------------------------------------------
