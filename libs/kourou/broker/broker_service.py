@@ -27,12 +27,13 @@ from kourou.broker.storage.store_runtime import RuntimeCallbacks, StoreRuntime
 from kourou.broker.telemetry.exporter_page import ExporterPage, PageQuestions, exporter_page
 from kourou.broker.telemetry.measurements import Measurements
 from kourou.clock import Clock, SystemClock
+from kourou.engine.admin.access_gate import REPLICAS_UNKNOWN, REPLICAS_UNKNOWN_HINT
 from kourou.engine.control import ControlState
 from kourou.engine.effects import ChangeRole, CutLog, Effect
 from kourou.engine.inputs import Fenced, Input, LeaderConnected, RegistrationDone
 from kourou.engine.parts import BrokerParts, Role
 from kourou.engine.roles.follower import StaticFollower
-from kourou.errors import Code
+from kourou.errors import Code, ConfigError
 from kourou.protocol.messages.namesrv import RegisterBrokerResponse
 from kourou.replication.static_follower import FollowerStep
 from kourou.runtime.core import Disconnected, Peer, Received, Reply, ReplyTo
@@ -147,7 +148,12 @@ class BrokerService:
         return RuntimeCallbacks(self._post, self._register_now, self._fail)
 
     def _opened(self, store_runtime: StoreRuntime) -> None:
-        """Called when the store is open, before a core works on it."""
+        """Called when the store is open, before a core works on it.
+
+        Raises ConfigError at the start of the process.
+        """
+        if not self._served:
+            _check_replicas(self.settings, store_runtime.opened.recovered.control)
 
     def _connected(self, control: ControlState, change: ChangeRole | None) -> RoleSession:
         """Create a core on the open store; `change` is its new role, or None at a start."""
@@ -522,6 +528,14 @@ def broker_spans(
     from kourou.broker.telemetry.spans import BrokerSpans  # only tracing needs OpenTelemetry
 
     return BrokerSpans(start_export(options))
+
+
+def _check_replicas(settings: BrokerSettings, control: ControlState) -> None:
+    """Raises ConfigError if the log has users, and replicas that would be refused."""
+    users = control.access.users or settings.administrator_files
+    replicas = control.replicas.epochs or settings.raft_enabled
+    if users and replicas and not settings.knows_replicas:
+        raise ConfigError(REPLICAS_UNKNOWN, hint=REPLICAS_UNKNOWN_HINT)
 
 
 def _cut(why: CutLog) -> Callable[[Store], object]:

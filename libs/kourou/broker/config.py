@@ -24,6 +24,7 @@ from kourou.service.command_line import Arguments
 from kourou.service.process_keys import REPLICATION_PORT_SHIFT
 from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.settings.sources import LoadedSettings, load_settings, render
+from kourou.transport.curve_keys import ANY
 
 if TYPE_CHECKING:
     from kourou.service.secret_keys import SecretKeys
@@ -78,6 +79,11 @@ class BrokerSettings(BrokerPolicy, StoreKeys, RaftKeys):
         if recovery.exists():
             found.append(AdministratorFile(recovery, recovers=True))
         return found
+
+    @property
+    def knows_replicas(self) -> bool:
+        """Whether whoever reaches the listener for replicas has the key of one, or it is closed."""
+        return not self.replication_enabled or self.curve_members not in (None, ANY)
 
     @property
     def members_bind_address(self) -> str:

@@ -135,6 +135,7 @@ class RoleSession:
             delays=opened.delays,
             role=role,
             secrets=settings.secret_keys,
+            knows_replicas=settings.knows_replicas,
         )
 
     @property

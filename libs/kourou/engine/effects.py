@@ -183,8 +183,9 @@ class ChangeRole:
 class Forward:
     """Forward a request to the leader of the group, and give its reply to the requester.
 
-    `deadline_ms` is monotonic and absolute, 0 for none. If no reply comes, the requester gets
-    OUTCOME_UNKNOWN if the request may have been executed, and NotLeader if it was not.
+    `deadline_ms` is monotonic and absolute, 0 for none. `origin` names the user, for the leader. If
+    no reply comes, the requester gets OUTCOME_UNKNOWN if the request may have been executed, and
+    NotLeader if it was not.
     """
 
     member: str
@@ -192,6 +193,7 @@ class Forward:
     request: Request
     body: Sequence[Buffer]
     deadline_ms: int = 0
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)

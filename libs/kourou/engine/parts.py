@@ -81,6 +81,7 @@ class Start:
 
     `delays` is the progress of the delay levels (level -> next offset) if another broker made some.
     `role` None: this broker cannot have followers. `secrets` None: it cannot keep users' secrets.
+    `knows_replicas`: whoever reaches the listener for replicas is one of them.
     """
 
     view: StoreView
@@ -97,6 +98,7 @@ class Start:
     delays: Mapping[int, int] = field(default_factory=dict)
     role: Role | None = None
     secrets: SecretBox | None = None
+    knows_replicas: bool = False
 
 
 class BrokerParts:
@@ -110,7 +112,7 @@ class BrokerParts:
         self.recorder, self.membership = context.recorder, context.members
         self.pressure, self.redirects = context.pressure, context.redirects
         self.repeats = context.repeats
-        self.access_gate = AccessGate(context, start.secrets)
+        self.access_gate = AccessGate(context, start.secrets, knows_replicas=start.knows_replicas)
         self.statistics = Statistics(self.traffic, self.policy.cluster_name)
         self.topic_registration = TopicRegistration()
         self.retention = RetentionHandler(context, self._waiting_before)
@@ -138,7 +140,9 @@ class BrokerParts:
         self.members = MemberHandler(context, self.access_gate)
         ensure_group = self.members.ensure_group
         self.filter_servers = FilterServerTable()
-        self.filter_server_handler = FilterServerHandler(context, self.filter_servers)
+        self.filter_server_handler = FilterServerHandler(
+            context, self.filter_servers, self.access_gate
+        )
         self.filter_handler = FilterHandler(context, self.filter_servers, ensure_group)
         self.quota_gate = QuotaGate(context, self.access_gate)
         self.pulls = PullHandler(

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from kourou.errors import Code, KourouError
+from kourou.model.limits import ACTOR_LENGTH_MAX
 from kourou.protocol.request import Request
 from kourou.protocol.wire.remoting import VERSION_4_9_8
 
@@ -46,6 +47,9 @@ class Core(Protocol[Input, Effect]):
 
 MEMBERS = "members"
 """The listener for replicas of a log; it refuses clients."""
+
+_ORIGIN_PARTS = "/"
+"""Separates the parts of an Origin; no user's name has one."""
 
 
 OWN_LINKS = frozenset({"leader", "raft", "page"})
@@ -117,6 +121,28 @@ class ReplyTo:
         return VERSION_4_9_8
 
 
+class Origin(NamedTuple):
+    """From whom a replica has a request that it forwards to its leader.
+
+    `sender` is the user who sent it, `named` the user on whose behalf, if the sender is a console,
+    and `address` the IP address that it came from. In a frame it is the text SENDER/NAMED/ADDRESS
+    in place of a user.
+    """
+
+    sender: str = ""
+    named: str = ""
+    address: str = ""
+
+    def __str__(self) -> str:
+        return _ORIGIN_PARTS.join(self)
+
+    @classmethod
+    def parse(cls, text: str) -> Origin:
+        """Read such a text; anything else names nobody."""
+        parts = text.split(_ORIGIN_PARTS)
+        return cls(*parts) if len(parts) == len(cls._fields) else cls()
+
+
 @dataclass(slots=True)
 class Received:
     """A request arrived.
@@ -124,7 +150,8 @@ class Received:
     `wall_ms` is the wall clock at receipt; `deadline_ms` is monotonic and absolute, 0 for none;
     `trace` is the 25-byte trace context of the frame, empty if absent. `user` is who sends it, set
     when that is decided; "" where nothing is decided. `on_behalf_of` is the user whom the frame
-    names, a claim; if it is accepted, that is the `user`, and `console` is who sent the frame.
+    names, a claim; if it is accepted, that is the `user`, and `console` is who sent the frame. On
+    the listener for replicas it is an Origin; `forwarded_from` is the address in it.
     """
 
     to: ReplyTo
@@ -136,6 +163,7 @@ class Received:
     user: str = ""
     on_behalf_of: str = ""
     console: str = ""
+    forwarded_from: str = ""
 
     @property
     def actor(self) -> str:
@@ -144,13 +172,33 @@ class Received:
             return str(self.to.peer)
         return f"User:{self.user}" + (f" through User:{self.console}" if self.console else "")
 
+    def actor_of_client(self, client_id: str) -> str:
+        """Who causes what the request does, for the history: the user if known, else the client.
+
+        A client chooses its ID, which must not be taken for a user.
+        """
+        return self.actor if self.user else f"client {client_id}"[:ACTOR_LENGTH_MAX]
+
+    @property
+    def address(self) -> str:
+        """The IP address of the client, also of a request that a replica forwards."""
+        return self.forwarded_from or self.to.peer.address[0]
+
     @property
     def source(self) -> str | None:
         """The IP address that the user's rights depend on; None if it is not known.
 
         The address of a console is not that of the user on whose behalf it sends.
         """
-        return None if self.console else self.to.peer.address[0]
+        return None if self.console else self.address
+
+    @property
+    def origin(self) -> str:
+        """The Origin of the request as a text, for a replica that forwards it; "" if not known."""
+        if not self.user:
+            return ""
+        sender, named = (self.console, self.user) if self.console else (self.user, "")
+        return str(Origin(sender, named, self.address))
 
 
 @dataclass(frozen=True, slots=True)

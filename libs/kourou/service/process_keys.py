@@ -149,7 +149,7 @@ class RemotingKeys(ProcessKeys):
         "curveMembers",
         "With curveKeyFile, the keys of brokers and their replicas: who may copy a log or be a "
         "member of its group, and register at a name server; a folder or a file of public keys, "
-        "or any; empty is curveClients",
+        "or any; empty is curveClients. A log with users has replicas only if it names their keys",
     )
 
     tls_mode: TlsMode = setting(

@@ -11,9 +11,16 @@ import pytest
 from kourou.errors import Code
 from kourou.protocol.bodies.access_bodies import UserChange, encode_user_change, parse_role
 from kourou.protocol.messages.access import AuthCreateUser, AuthListUser, AuthUpdateUser
+from kourou.protocol.messages.replication import Attach, Attached, FetchLog, GetLogBeginning
 from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.request import Request
-from kourou.protocol.wire.frames import decode_frame, decode_reply, encode_request
+from kourou.protocol.wire.frames import (
+    Frame,
+    decode_frame,
+    decode_reply,
+    decode_request,
+    encode_request,
+)
 from kourou.transport.curve_keys import ClientCurve, ServerKeys, make_pair, read_pair
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_rigs.attacked import ASK_MS, ROOT, Attacked, broker_with_users
@@ -128,6 +135,37 @@ async def test_a_stream_that_is_not_zeromq_costs_its_connection_alone(
     assert (await attacked.sent(b"by ZeroMQ")).code == Code.SUCCESS
     await until(lambda: attacked.statistics("zmq")["peers"] == 1)
     await attacked.serves()
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_a_stranger_copies_no_log_and_follows_nobody(tmp_path: Path, encrypted: bool) -> None:
+    """With curveClients=any, as in clear text, everybody may connect to the port for replicas."""
+    settings, curve = {}, None
+    if encrypted:
+        public, pair = make_pair(tmp_path / "broker", "broker", ["127.0.0.1"])
+        settings = {"curve_key_file": pair, "curve_clients": "any"}
+        own = read_pair(make_pair(tmp_path / "stranger", "stranger")[1])
+        curve = ClientCurve(own, ServerKeys(public))
+    async with broker_with_users(tmp_path, **settings) as broker:
+        heard: list[Frame] = []
+        stranger = ZmqConnection(broker.address("replication"), curve=curve, on_notify=heard.append)
+        for request in (
+            FetchLog(group="broker-a", position=0, max_bytes=1 << 20),
+            GetLogBeginning(group="broker-a"),
+        ):
+            reply = await stranger.request(request, timeout_ms=ASK_MS)
+            assert (reply.code, reply.body) == (Code.NO_PERMISSION, [])
+            assert "curveMembers does not name the keys" in reply.remark
+        attach = Attach(cluster="DefaultCluster", broker_name="broker-a", broker_id=1)
+        stranger.oneway(attach, timeout_ms=ASK_MS)
+        await until(lambda: bool(heard))
+        answer = decode_request(heard[0])
+        assert isinstance(answer, Attached)
+        assert "curveMembers does not name the keys" in answer.refusal
+        assert broker.parts.leading.followers == []
+        stranger.close()
+        await broker.serves(ROOT)
 
 
 @pytest.mark.fault

@@ -293,6 +293,8 @@ class Engine:
     """Senders also wait for followers, which acknowledge after a flush if this is set."""
     secrets: SecretBox | None = None
     """Without it users cannot have secrets."""
+    knows_replicas: bool = False
+    """Whether the listener for replicas admits only their keys."""
 
     def __post_init__(self) -> None:
         self.store = MemoryStore(self.segment_size) if self.left is None else self.left
@@ -330,6 +332,7 @@ class Engine:
                     delays=self.delays,
                     role=self.role,
                     secrets=self.secrets,
+                    knows_replicas=self.knows_replicas,
                 )
             )
         )

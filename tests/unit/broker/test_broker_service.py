@@ -17,12 +17,14 @@ from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
 from kourou.errors import Code, ConfigError
 from kourou.model.topic import DataVersion, TopicConfig
+from kourou.protocol.messages.access import AuthCreateUser
 from kourou.protocol.messages.broker_admin import GetBrokerConfig, GetHistory
 from kourou.protocol.messages.namesrv import (
     GetRouteInfoByTopic,
     RegisterBroker,
     UnregisterBroker,
 )
+from kourou.protocol.messages.replication import Attach
 from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.request import Request
 from kourou.protocol.wire.frames import (
@@ -340,3 +342,31 @@ async def test_a_stop_answers_history_queries_of_a_database_that_hangs(tmp_path)
     assert (reply.code, reply.remark) == (Code.SERVICE_NOT_AVAILABLE, app.STOPPING)
     released.set()
     connection.close()
+
+
+async def test_a_log_with_replicas_has_users_only_with_the_keys_of_the_replicas(tmp_path) -> None:
+    async with running(settings(tmp_path)) as (service, connection):
+        heard: list[Frame] = []
+        replica = ZmqConnection(service._listening.members_address, on_notify=heard.append)
+        attach = Attach(cluster="DefaultCluster", broker_name="broker-a", broker_id=1)
+        replica.oneway(attach, timeout_ms=60_000)
+        await until(lambda: bool(heard))
+        body = b'{"userType":"Super","password":"a-secret-of-root"}'
+        refused = await connection.request(
+            AuthCreateUser(username="root"), body=(body,), timeout_ms=60_000
+        )
+        replica.close()
+        assert "the first user cannot be created" in refused.remark
+        assert "set curveMembers to a folder with the public keys" in refused.remark
+    first = tmp_path / "first"
+    first.write_text(f"root:curve:{'k' * 40}\n")
+    asks_for_users = {"initial_admin_file": first}
+    for given, users in ((asks_for_users, set()), ({}, {"root"})):
+        if users:
+            closed = settings(tmp_path, replication_enabled=False, **asks_for_users)
+            async with running(closed) as (service, _):
+                assert set(service._parts().control.access.users) == users
+        service = BrokerService(settings(tmp_path, **given))
+        with pytest.raises(ConfigError, match="curveMembers does not name the keys"):
+            await service.recover(lambda _error: None)
+        await service.stop()

@@ -138,10 +138,15 @@ def test_with_keys_it_knows_whom_it_dials_and_who_may_copy(tmp_path: Path) -> No
     found = BrokerSettings(**told, namesrv_addr="127.0.0.1:9876", curve_server_key=public)
     assert found.members_curve is not None
     assert found.members_curve.allowed.allows("whoever")
+    assert not found.knows_replicas
     found = BrokerSettings(**told, curve_members=str(public))
     assert found.members_curve is not None
     assert not found.members_curve.allowed.allows("whoever")
+    assert found.knows_replicas
+    assert not BrokerSettings(**told, curve_members="any").knows_replicas
     assert BrokerSettings().members_curve is None
+    assert not BrokerSettings().knows_replicas
+    assert BrokerSettings(replication_enabled=False).knows_replicas, "nobody reaches it"
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,13 @@ from kourou.protocol.messages.replication import (
     Vote,
 )
 from kourou.protocol.table import REQUESTS
-from kourou.protocol.wire.frames import NO_TRACE, decode_reply, encode_request
+from kourou.protocol.wire.frames import (
+    NO_TRACE,
+    FrameKind,
+    decode_reply,
+    encode_request,
+    name_user,
+)
 from kourou.replication.raft import inputs as happened
 from kourou.replication.raft.inputs import Buffer, Message
 from kourou.runtime.core import MEMBERS, AskClient, Notify, Received, Reply, ReplyTo
@@ -333,9 +339,19 @@ class PeerLinks:
 
     def _forward(self, link: _Link, asking: ZmqConnection, wanted: Forward, left_ms: int) -> None:
         to, size = wanted.to, sum(map(len, wanted.body))
-        trace = to.trace or NO_TRACE
+        correlation = asking.next_correlation()
+        head = encode_request(
+            wanted.request,
+            correlation=correlation,
+            deadline_ms=left_ms,
+            trace=to.trace or NO_TRACE,
+            kind=FrameKind.ONEWAY if to.oneway else FrameKind.REQUEST,
+        )
+        if wanted.origin:
+            head = name_user(head, wanted.origin)
+        deadline_ms = self._clock.monotonic_ms() + left_ms
         if to.oneway:
-            asking.oneway(wanted.request, body=wanted.body, timeout_ms=left_ms, trace=trace)
+            asking.submit([head, *wanted.body], correlation, None, deadline_ms)
             return
 
         def ended(outcome: Outcome) -> None:
@@ -343,13 +359,8 @@ class PeerLinks:
             link.forwarding -= 1
             self._reply(_forwarded(wanted, outcome))
 
-        correlation = asking.next_correlation()
-        head = encode_request(
-            wanted.request, correlation=correlation, deadline_ms=left_ms, trace=trace
-        )
         link.forwarded_bytes += size
         link.forwarding += 1
-        deadline_ms = self._clock.monotonic_ms() + left_ms
         asking.submit([head, *wanted.body], correlation, ended, deadline_ms)
 
     def _refuse(self, to: ReplyTo, why: str, *, busy: bool = False) -> None:

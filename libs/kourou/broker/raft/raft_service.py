@@ -27,6 +27,7 @@ from kourou.broker.raft.raft_group import GroupCallbacks, RaftGroup, VoteWriter
 from kourou.broker.storage.bootstrap import RestartLog, RestartRequest
 from kourou.broker.storage.store_runtime import RuntimeCallbacks, StoreRuntime
 from kourou.clock import Clock
+from kourou.engine.admin.access_gate import REPLICAS_UNKNOWN, REPLICAS_UNKNOWN_HINT
 from kourou.engine.control import ControlState
 from kourou.engine.effects import ChangeRole, Effect, Forward, HandOver
 from kourou.engine.parts import Role
@@ -39,6 +40,7 @@ from kourou.runtime.core import Received, Reply
 from kourou.store.disk import Disk
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
+from kourou.transport.rate_limited_log import RateLimitedLog
 
 _log = logging.getLogger("kourou.raft")
 
@@ -92,6 +94,7 @@ class RaftService(BrokerService):
         self._lead_at_ms = 0
         self._log_change: LogChange | None = None
         self._broken = False
+        self._complaints = RateLimitedLog(_log, self._clock)
 
     # -- lifecycle ---------------------------------------------------------------------------------
 
@@ -102,6 +105,7 @@ class RaftService(BrokerService):
 
     def _opened(self, store_runtime: StoreRuntime) -> None:
         """Prepare the Raft replica with the store, once per process."""
+        super()._opened(store_runtime)
         if self._vote is not None:
             return
         if len(self.settings.raft_peers) == 2:
@@ -313,7 +317,24 @@ class RaftService(BrokerService):
 
     def _arrived(self, received: list[Received]) -> None:
         said, rest = raft_messages(received)
-        if said:
+        if said and self._trusts_replicas():
             self._group.received(said)
         if rest:
             super()._arrived(rest)
+
+    def _trusts_replicas(self) -> bool:
+        """Whether Raft messages are handled: replicas prove who they are, or there are no users.
+
+        A replica without curveMembers refuses to start with users, but may have copied them since.
+        """
+        if self.settings.knows_replicas or self._session is None:
+            return True
+        if not self._session.parts.control.access.users:
+            return True
+        self._complaints.warning(
+            "replicas",
+            "dropped messages of replicas: %s; %s",
+            REPLICAS_UNKNOWN,
+            REPLICAS_UNKNOWN_HINT,
+        )
+        return False

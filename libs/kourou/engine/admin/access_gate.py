@@ -4,8 +4,9 @@ State: soft: decrypted secrets and decisions of the current table, counters of r
 
 Invariants:
 - a request whose type declares no needs is refused
-- what this process connected to is trusted, and so is the listener for replicas, which admits only
-  the keys of curveMembers
+- what this process connected to is trusted
+- on the listener for replicas nothing is handled unless it admits only the keys of curveMembers;
+  then the requests of replicas are trusted, and those that they forward are decided as the client's
 - the user comes from this request's signature, or from the key of its connection, and is looked up
   for every request: what is revoked is refused at once
 - a decision uses the values that the handler will use, parsed from the bytes that were signed
@@ -53,15 +54,28 @@ from kourou.protocol.bodies.access_bodies import Refusal
 from kourou.protocol.bodies.config_bodies import decode_group_config
 from kourou.protocol.bodies.heartbeat_body import decode_heartbeat, decode_subscription_check
 from kourou.protocol.bodies.lists_body import decode_lock_batch
-from kourou.protocol.messages import broker_admin, filter_server, groups, pulls, sends
+from kourou.protocol.messages import broker_admin, filter_server, groups, pulls, replication, sends
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.record.message_record import decode_record, real_target
 from kourou.protocol.record.properties import encode_properties
-from kourou.protocol.request import Request
+from kourou.protocol.request import Answerer, Request
 from kourou.protocol.table import REQUESTS, not_supported
 from kourou.protocol.wire.remoting import VERSION_5_0_0
-from kourou.runtime.core import MEMBERS, OWN_LINKS, Received, Reply
+from kourou.runtime.core import MEMBERS, OWN_LINKS, Notify, Origin, Received, Reply
 
+BETWEEN_REPLICAS = frozenset(
+    spec.header for spec in REQUESTS.values() if Answerer.MEMBER in spec.answered_by
+)
+"""The requests that replicas of a log send for themselves."""
+
+REPLICAS_UNKNOWN = (
+    "this log has users, and curveMembers does not name the keys of its replicas, which would read "
+    "all of it"
+)
+REPLICAS_UNKNOWN_HINT = (
+    "set curveMembers to a folder with the public keys of this broker and its replicas, at each of "
+    "them; without replicas set replicationEnable=false"
+)
 _BY_POSITION = (
     sends.ConsumerSendMsgBack,
     pulls.ViewMessageById,
@@ -122,10 +136,14 @@ class _NotRepresented(Exception):
 class AccessGate:
     """Decides for one broker's core."""
 
-    def __init__(self, context: BrokerContext, secrets: SecretBox | None) -> None:
+    def __init__(
+        self, context: BrokerContext, secrets: SecretBox | None, *, knows_replicas: bool
+    ) -> None:
+        """`knows_replicas`: the listener for replicas, if any, admits only their keys."""
         self._context = context
         self._access = context.control.access
         self._box = secrets
+        self._knows_replicas = knows_replicas
         self._authorizer = Authorizer()
         self._version = -1
         self._secrets: dict[str, str] = {}
@@ -167,8 +185,13 @@ class AccessGate:
         Sets the request's user.
         """
         peer = received.to.peer
-        if peer.protocol in OWN_LINKS or peer.listener == MEMBERS:
+        if peer.protocol in OWN_LINKS:
             return True
+        if peer.listener == MEMBERS:
+            if not self._knows_replicas:
+                return self._refuse_replica(received, effects)
+            if type(received.request) in BETWEEN_REPLICAS:
+                return True
         requirement = _REQUIREMENTS.get(type(received.request))
         if requirement is None or requirement.caller is CallerKind.SERVER:
             text = not_supported(received.request.code)
@@ -180,10 +203,10 @@ class AccessGate:
         user = ANONYMOUS
         try:
             user = received.user = self._user(received)
-            if received.on_behalf_of:
-                user = self._represent(received, requirement)
-                if mode is AccessMode.OFF:
-                    return True
+            if named := self._named(received):
+                user = self._represent(received, named, requirement)
+            if mode is AccessMode.OFF:
+                return True
         except _Credentials as error:
             decision = Decision(False, str(error))
         except _NotRepresented as error:
@@ -218,13 +241,9 @@ class AccessGate:
     def sees(self, received: Received) -> Sees:
         """Return what of a list is for the sender: topics and groups on which it has any right.
 
-        Everything is for nodes, for those with Get on the cluster, and where nothing is enforced.
+        Everything is for those with Get on the cluster, and where nothing is enforced.
         """
-        if not self.sender(received):
-            return _everything
-        account = self._access.users.get(received.user)
-        node = account is not None and account.kind is UserKind.NODE
-        if node or self._decided(received, _EVERYTHING).allowed:
+        if not self.sender(received) or self._decided(received, _EVERYTHING).allowed:
             return _everything
 
         def has_right(kind: ResourceType, name: str) -> bool:
@@ -238,6 +257,15 @@ class AccessGate:
         """Return the user who sends a request; "" where decisions are not enforced."""
         enforced = self._access.effective_mode is AccessMode.ENFORCE
         return received.user if enforced else ""
+
+    def check_replicas(self) -> None:
+        """Raise Rejected if the first user would cut off the replicas, whose keys are not known."""
+        if not self.active and not self._knows_replicas and self._context.control.replicas.epochs:
+            raise Rejected(
+                "the first user cannot be created: from then on, replicas prove who they are, and "
+                "curveMembers does not name their keys",
+                hint=REPLICAS_UNKNOWN_HINT,
+            )
 
     def need_administrator(self, received: Received) -> None:
         """Raise NoPermission unless an administrator sends it, or nothing is decided."""
@@ -348,7 +376,14 @@ class AccessGate:
             received.user = self._user(received)
 
     def _user(self, received: Received) -> str:
-        """Raises _Credentials if they are not valid."""
+        """Raises _Credentials if they are not valid.
+
+        A replica has checked those of the requests that it forwards.
+        """
+        if received.to.peer.listener == MEMBERS:
+            origin = Origin.parse(received.on_behalf_of)
+            received.forwarded_from = origin.address
+            return origin.sender or ANONYMOUS
         fields = received.to.signed
         if fields is not None:
             name = fields.get(ACCESS_KEY) or ""
@@ -363,12 +398,19 @@ class AccessGate:
             return self._access.user_of_key.get(key, ANONYMOUS)
         return ANONYMOUS
 
-    def _represent(self, received: Received, requirement: Requirement) -> str:
-        """Make a console's request one of the user that it names.
+    @staticmethod
+    def _named(received: Received) -> str:
+        """The user on whose behalf the sender sends it; "" for none."""
+        if received.to.peer.listener == MEMBERS:
+            return Origin.parse(received.on_behalf_of).named
+        return received.on_behalf_of
+
+    def _represent(self, received: Received, name: str, requirement: Requirement) -> str:
+        """Make a console's request one of the user `name`.
 
         Raises _NotRepresented if the sender may not send it on behalf of that user.
         """
-        sender, name = received.user, received.on_behalf_of
+        sender = received.user
         account, named = self._access.users.get(sender), self._access.users.get(name)
         if account is None or not account.is_console_of(name, received.wall_ms):
             raise _NotRepresented(f"user {sender} may not send on behalf of user {name}")
@@ -422,12 +464,29 @@ class AccessGate:
         account = self._access.users.get(user)
         if account is None or account.kind is not UserKind.NODE or not account.enabled:
             return Decision(False, "only a node of this cluster may send it")
+        policy = self._context.policy
+        here = f"{policy.cluster_name}/{policy.broker_name}/"
+        if not account.node.startswith(here):
+            return Decision(False, f"user {user} is the node {account.node}, and this is {here}")
         return Decision(True, f"node {account.node}")
 
     def _anonymous_has_policies(self) -> bool:
         return any(one.user == ANONYMOUS for one in self._access.policies.values())
 
     # -- refusals ---------------------------------------------------------------------------------
+
+    def _refuse_replica(self, received: Received, effects: list[Effect]) -> bool:
+        """Refuse a request on the listener for replicas; a follower is told why. Returns False."""
+        decision = Decision(False, REPLICAS_UNKNOWN)
+        if isinstance(received.request, replication.Attach):
+            refusal = replication.Attached(
+                broker_name=self._context.policy.broker_name,
+                broker_id=received.request.broker_id,
+                epoch=0,
+                refusal=f"{REPLICAS_UNKNOWN} ({REPLICAS_UNKNOWN_HINT})",
+            )
+            effects.append(Notify(received.to.peer, refusal))
+        return self._refuse(received, ANONYMOUS, decision, effects, observed=False)
 
     def _refuse(
         self,
@@ -452,7 +511,7 @@ class AccessGate:
         need = "" if decision.need is None else str(decision.need)
         refused = AccessRefused(
             user,
-            received.to.peer.address[0],
+            received.address,
             type(received.request).__name__,
             need,
             decision.by[:AUDIT_TEXT_LENGTH_MAX],

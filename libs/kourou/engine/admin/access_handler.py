@@ -114,6 +114,7 @@ class AccessHandler:
         """Create a user (3001)."""
         if request.username in self._access.users:
             raise BadRequest(f"user {request.username} exists", hint="kourou user set")
+        self._gate.check_replicas()
         return self._put(now_ms, received, User(name=request.username))
 
     def update_user(

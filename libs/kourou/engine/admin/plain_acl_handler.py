@@ -75,6 +75,7 @@ class PlainAclHandler:
         """Create or change an account (50); what the request does not mention stays as it is."""
         self._gate.need_administrator(received)
         try:
+            self._gate.check_replicas()
             events = self._put(request)
         except Rejected as error:
             raise _with_code(error, Code.ACL_UPDATE_FAILED) from error

@@ -33,7 +33,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from kourou.access.model import ANONYMOUS, AccessMode, UserKind
-from kourou.engine.admin.access_gate import AccessGate
+from kourou.engine.admin.access_gate import BETWEEN_REPLICAS, AccessGate
 from kourou.engine.admin.quota_table import decide_put, decide_remove
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
@@ -335,9 +335,14 @@ class QuotaGate:
         return max(0, min(math.ceil(owes_ms), QUOTA_DEBT_MS_MAX, left_ms // 3))
 
     def _user(self, received: Received) -> str | None:
-        """Return the user; "" where users are not known, None for processes of this suite."""
+        """Return the user; "" where users are not known, None for processes of this suite.
+
+        A request that a replica forwards is its client's.
+        """
         peer = received.to.peer
-        if peer.protocol in OWN_LINKS or peer.listener == MEMBERS:
+        if peer.protocol in OWN_LINKS:
+            return None
+        if peer.listener == MEMBERS and type(received.request) in BETWEEN_REPLICAS:
             return None
         account = self._access.users.get(received.user)
         if account is not None and account.kind is UserKind.NODE:

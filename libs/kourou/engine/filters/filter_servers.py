@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Announce, Effect
-from kourou.errors import BadRequest, Throttled
+from kourou.errors import BadRequest, NoPermission, Throttled
 from kourou.model.limits import (
     FILTER_SERVER_ADDRESS_LENGTH_MAX,
     FILTER_SERVER_LISTENERS_MAX,
@@ -33,7 +34,7 @@ class FilterServer:
     """One filter server. `listeners` has `protocol:listener` -> `host:port`; `heard_ms`: monotonic.
 
     `notified` is False for a filter server of RocketMQ, which does not understand Kourou's
-    notifications.
+    notifications. `user` registered it, "" where users are not known.
     """
 
     address: str
@@ -41,6 +42,7 @@ class FilterServer:
     peer: Peer
     heard_ms: int
     notified: bool = True
+    user: str = ""
 
 
 class FilterServerTable:
@@ -58,12 +60,18 @@ class FilterServerTable:
         return iter(self._table.values())
 
     def register(
-        self, now_ms: int, address: str, listeners: Mapping[str, str] | None, peer: Peer
+        self,
+        now_ms: int,
+        address: str,
+        listeners: Mapping[str, str] | None,
+        peer: Peer,
+        user: str = "",
     ) -> bool:
         """Add or refresh a filter server; return True if name servers must be informed.
 
         A filter server without listeners is reached at `address`, by the transport that it used.
-        Raises BadRequest or Throttled.
+        The address belongs to `user` while it is registered. Raises BadRequest, NoPermission or
+        Throttled.
         """
         _check_address(address)
         table = {f"{peer.protocol}:internal": address} if listeners is None else dict(listeners)
@@ -75,12 +83,19 @@ class FilterServerTable:
             _check_address(name)
             _check_address(dialled)
         before = self._table.get(address)
+        if before is not None and before.user and user and before.user != user:
+            raise NoPermission(
+                f"another user has registered the filter server {address}",
+                hint="give each filter server an address of its own",
+            )
         if before is None and len(self._table) >= FILTER_SERVERS_MAX:
             raise Throttled(
                 f"{FILTER_SERVERS_MAX} filter servers are registered at this broker "
                 "already, the maximum"
             )
-        self._table[address] = FilterServer(address, table, peer, now_ms, listeners is not None)
+        self._table[address] = FilterServer(
+            address, table, peer, now_ms, listeners is not None, user
+        )
         return before is None or before.listeners != table
 
     def unregister(self, address: str, peer: Peer) -> bool:
@@ -143,8 +158,11 @@ class FilterServerHandler:
     registration.
     """
 
-    def __init__(self, context: BrokerContext, servers: FilterServerTable) -> None:
+    def __init__(
+        self, context: BrokerContext, servers: FilterServerTable, gate: AccessGate
+    ) -> None:
         self._servers = servers
+        self._gate = gate
         self._control = context.control
         self._recorder = context.recorder
         self._confirmations = context.confirmations
@@ -159,7 +177,11 @@ class FilterServerHandler:
     ) -> list[Effect]:
         """Register a filter server (301); the reply to a new one waits for the name servers."""
         new = self._servers.register(
-            now_ms, request.filter_server_addr, request.listeners, received.to.peer
+            now_ms,
+            request.filter_server_addr,
+            request.listeners,
+            received.to.peer,
+            self._gate.sender(received),
         )
         header = RegisterFilterServerResponse(
             broker_name=self._policy.broker_name,

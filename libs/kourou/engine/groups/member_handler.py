@@ -100,7 +100,8 @@ class MemberHandler:
         consumers: list[ConsumerPart] = []
         for part in beat.consumers:
             try:
-                cause = Cause(beat.client_id, "first heartbeat of a consumer")
+                actor = received.actor_of_client(beat.client_id)
+                cause = Cause(actor, "first heartbeat of a consumer")
                 self._found(part.group, cause, received.wall_ms)
             except KourouError as error:
                 code = code or error.wire_code
@@ -328,7 +329,8 @@ class LockHandler:
             return effects
         before = self._confirmations.appended
         held = set(self._locks.lock(now_ms, batch.group, batch.client_id, self._places(batch)))
-        effects += self._record(batch.client_id, "lock", received.wall_ms)
+        actor = received.actor_of_client(batch.client_id)
+        effects += self._record(actor, "lock", received.wall_ms)
         granted = [
             queue
             for queue in batch.queues
@@ -348,7 +350,8 @@ class LockHandler:
         if not self._gate.may_act_as(received, batch.client_id, effects):
             return effects
         waiting = self._locks.unlock(now_ms, batch.group, batch.client_id, self._places(batch))
-        effects += self._record(batch.client_id, "unlock", received.wall_ms)
+        actor = received.actor_of_client(batch.client_id)
+        effects += self._record(actor, "unlock", received.wall_ms)
         return [*effects, Reply(received.to), *self._tell(batch.group, waiting)]
 
     def expire(self, now_ms: int, wall_ms: int) -> list[Effect]:

@@ -226,7 +226,8 @@ class QuorumFollower:
             # at that time may be gone, and with it the memory of that send. So the leader must look
             # for a copy.
             request = msgspec.structs.replace(request, attempt=0)
-        return [Forward(leader, received.to, request, received.body, received.deadline_ms)]
+        origin, body = received.origin, received.body
+        return [Forward(leader, received.to, request, body, received.deadline_ms, origin)]
 
     def _refusal(self, leader: str) -> str:
         quorum, name = self._quorum, self._policy.broker_name

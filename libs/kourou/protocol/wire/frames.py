@@ -4,7 +4,8 @@
     head   = prefix header                 one part
     prefix = magic(1, 0x4B) version(1) kind(1) flags(1) code(4, signed)
              correlation(8) deadline(4, ms left, 0: none) trace(16 + 8 + 1)     big-endian, 45 bytes
-             [length(2) UTF-8: the user on whose behalf a console sends it, if flags has bit 0]
+             [length(2) UTF-8: the user on whose behalf a console or a replica sends it, if flags
+             has bit 0]
     header = the request's header, msgpack map
            | [remark, header | nil]        in a reply, msgpack array
 
@@ -57,7 +58,10 @@ ON_BEHALF_OF = 1
 
 _FLAGS_AT = 3
 _NAME_SIZE = struct.Struct(">H")
-_NAME_BYTES_MAX = 4 * USER_NAME_LENGTH_MAX
+_ADDRESS_BYTES_MAX = 64
+_NAME_BYTES_MAX = 2 * 4 * USER_NAME_LENGTH_MAX + _ADDRESS_BYTES_MAX
+"""A replica that forwards a request names a console, its user and an address."""
+
 _REPLY_WITHOUT_HEADER = 0xC0  # msgpack's nil, the last byte of such a reply
 
 
@@ -78,7 +82,8 @@ class Frame:
     """A frame whose prefix was checked; `header` is still msgpack, `body` the further parts.
 
     `code` is a request code, or in a reply the response code. `deadline_ms` is the time that the
-    sender still waits, 0 if not stated. `on_behalf_of` is the user that a console names, else "".
+    sender still waits, 0 if not stated. `on_behalf_of` is the user that a console names, or the
+    origin of a request that a replica forwards (kourou.runtime.core.Origin), else "".
     """
 
     kind: FrameKind

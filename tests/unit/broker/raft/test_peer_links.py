@@ -28,7 +28,7 @@ from kourou.protocol.messages.replication import (
 from kourou.protocol.request import Request
 from kourou.protocol.wire.frames import FrameKind, decode_request, encode_reply
 from kourou.replication.raft import inputs as happened
-from kourou.runtime.core import MEMBERS, Peer, Received, Reply, ReplyTo
+from kourou.runtime.core import MEMBERS, Origin, Peer, Received, Reply, ReplyTo
 from kourou.service.processes import free_port
 from kourou.service.protocol_server import ProtocolServers
 from kourou.telemetry.metric_table import METRICS
@@ -105,10 +105,16 @@ class Bench:
         return found.sent, found.dropped
 
     def forward(
-        self, oneway: bool = False, body: bytes = b"", deadline_ms: int = 0, peer: Peer = CLIENT
+        self,
+        oneway: bool = False,
+        body: bytes = b"",
+        deadline_ms: int = 0,
+        peer: Peer = CLIENT,
+        origin: str = "",
     ) -> ReplyTo:
         to = ReplyTo(peer, 99, oneway, TRACE)
-        self.links.forward(Forward("n1", to, DELETE, (body,) if body else (), deadline_ms))
+        parts = (body,) if body else ()
+        self.links.forward(Forward("n1", to, DELETE, parts, deadline_ms, origin))
         return to
 
 
@@ -349,6 +355,23 @@ async def test_a_client_that_waits_for_nothing_gets_nothing(bench: Bench) -> Non
     await until(lambda: bool(other.heard))
     assert other.heard[0].frame.kind is FrameKind.ONEWAY
     assert bench.replies == []
+
+
+@pytest.mark.parametrize("oneway", [False, True])
+async def test_a_forwarded_request_names_its_user(bench: Bench, oneway: bool) -> None:
+    other = bench.other()
+    bench.dial(n1=other.address)
+    longest = Origin("\u20ac" * 64, "\U0001f600" * 64, "2001:db8::1%" + "e" * 15)
+    for origin in ("till//10.1.2.3", str(longest), ""):
+        bench.forward(oneway, body=b"all of it", origin=origin)
+    await until(lambda: len(other.heard) == 3)
+    frames = [one.frame for one in other.heard]
+    assert [one.on_behalf_of for one in frames] == ["till//10.1.2.3", str(longest), ""]
+    assert Origin.parse(frames[1].on_behalf_of) == longest
+    for frame in frames:
+        assert decode_request(frame) == DELETE
+        assert (b"".join(frame.body), frame.trace) == (b"all of it", TRACE)
+        assert frame.kind is (FrameKind.ONEWAY if oneway else FrameKind.REQUEST)
 
 
 async def test_what_never_left_was_not_done(bench: Bench) -> None:

@@ -16,12 +16,17 @@ from kourou.broker.raft import raft_service
 from kourou.broker.raft.raft_service import RaftService
 from kourou.broker.role_session import RoleSession
 from kourou.engine.core import BrokerCore
+from kourou.engine.sends.recorder import read_control_events
 from kourou.errors import Code, ConfigError, Corrupt, DiskFull
 from kourou.model.names import CONTROL_TOPIC
+from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
+from kourou.protocol.messages.replication import Vote
 from kourou.replication.raft.effects import Role, RoleChanged, TruncateLog
+from kourou.runtime.core import MEMBERS, Peer, Received, ReplyTo
 from kourou.service.local_cluster import GroupPorts
 from kourou.store.paths import StorePaths
-from kourou.transport.zmq_client import WireReply
+from kourou.transport.curve_keys import ClientCurve, ServerKeys, make_pair, read_pair
+from kourou.transport.zmq_client import WireReply, ZmqConnection
 from kourou_rigs.served_here import ServedHere
 from kourou_rigs.waiting import until
 
@@ -208,6 +213,58 @@ async def test_a_follower_has_the_leader_answer(tmp_path: Path) -> None:
             await until(lambda: follower.group.leader_address == leader.address("tcp"))  # noqa: B023
             reply = await follower.sent(b"%d" % number)
             assert (reply.code, reply.header.queue_offset) == (Code.SUCCESS, number)
+
+
+async def test_a_request_through_a_follower_is_that_of_its_user(tmp_path: Path) -> None:
+    public, pair = make_pair(tmp_path / "keys", "replica", ["127.0.0.1"])
+    own = read_pair(make_pair(tmp_path / "root", "root")[1])
+    first = tmp_path / "first"
+    first.write_text(f"root:curve:{own.public}\n")
+    secured = {
+        "curve_key_file": pair,
+        "curve_clients": "any",
+        "curve_members": str(public),
+        "curve_server_key": public,
+        "initial_admin_file": first,
+    }
+    made = UpdateAndCreateTopic(topic="t", read_queue_nums=1, write_queue_nums=1, perm=6)
+    async with group_of_three(tmp_path, **secured) as group:
+        leader = await group.leader()
+        follower = group.others(leader)[0]
+        await until(lambda: "root" in follower.parts.control.access.users)
+        await until(lambda: follower.group.leader == leader.group.member)
+        servers = ServerKeys(public)
+        root = ZmqConnection(follower.address("zmq"), curve=ClientCurve(own, servers))
+        reply = await root.request(made, timeout_ms=ASK_MS)
+        root.close()
+        assert reply.code == Code.SUCCESS, reply.remark
+        low, _ = leader.store.queue_range(CONTROL_TOPIC, 0)
+        events = read_control_events(leader.store, low, leader.store.end, print)
+        actors = [one.actor for one in events if one.event.aggregate == "topic/t"]
+        assert actors == ["User:root"]
+
+        at = group.ports.addresses[leader.group.member]
+        replica = ZmqConnection(at, curve=ClientCurve(read_pair(pair), servers))
+        reply = await replica.request(DeleteTopicInBroker(topic="t"), timeout_ms=ASK_MS)
+        replica.close()
+        assert reply.code == Code.NO_PERMISSION, "it names no user"
+
+        vote = Vote(group="broker-a", epoch=1 << 40, member="n9", granted=False)
+        to = ReplyTo(Peer(1, "zmq", ("127.0.0.1", 1), MEMBERS), 0, oneway=True)
+        for knows in (False, True):
+            with (
+                mock.patch.object(MemberSettings, "knows_replicas", knows),
+                mock.patch.object(follower.group, "received") as handled,
+            ):
+                follower.service._arrived([Received(to, vote, [], 0)])
+            assert handled.called is knows
+    ports = GroupPorts(3)
+    for settings in ({}, {"initial_admin_file": first}):
+        with pytest.raises(ConfigError, match="curveMembers does not name the keys"):
+            await Group(tmp_path if not settings else tmp_path / "new", ports).start(
+                "n0", **settings
+            )
+    ports.release()
 
 
 @pytest.mark.feature("F153", "F154", "F155", "F160")

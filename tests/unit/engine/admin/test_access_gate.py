@@ -16,9 +16,11 @@ from kourou.model.names import CONTROL_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TRACE_
 from kourou.model.subscription import GroupConfig, Subscription
 from kourou.model.topic import TopicConfig
 from kourou.protocol.bodies.access_bodies import decode_refusals
+from kourou.protocol.bodies.broker_bodies import encode_attempts
 from kourou.protocol.bodies.config_bodies import encode_group_config
 from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
 from kourou.protocol.messages.access import (
+    AuthCreateUser,
     AuthDeleteUser,
     AuthListUser,
     AuthUpdateUser,
@@ -27,8 +29,19 @@ from kourou.protocol.messages.access import (
     GetAccessStatus,
     SetAccessMode,
 )
-from kourou.protocol.messages.broker_admin import GetHistory, Undo, UpdateAndCreateTopic
-from kourou.protocol.messages.filter_server import PutFilter
+from kourou.protocol.messages.broker_admin import (
+    DeleteTopicInBroker,
+    GetHistory,
+    Undo,
+    UpdateAndCreateAclConfig,
+    UpdateAndCreateTopic,
+    UpdateBrokerConfig,
+)
+from kourou.protocol.messages.filter_server import (
+    PutFilter,
+    RegisterFilterServer,
+    UnregisterFilterServer,
+)
 from kourou.protocol.messages.groups import (
     CheckClientConfig,
     HeartBeat,
@@ -42,24 +55,27 @@ from kourou.protocol.messages.pulls import (
     QueryMessage,
     ViewMessageById,
 )
-from kourou.protocol.messages.sends import ConsumerSendMsgBack
-from kourou.protocol.request import RequestSpec
+from kourou.protocol.messages.replication import Attach, Attached, FetchLog, GetLogBeginning
+from kourou.protocol.messages.sends import ConsumerSendMsgBack, PrepareBatch
+from kourou.protocol.request import Request, RequestSpec
 from kourou.protocol.table import REQUESTS
-from kourou.runtime.core import MEMBERS, OWN_LINKS
+from kourou.runtime.core import MEMBERS, OWN_LINKS, Disconnected
 from kourou_rigs.access import (
     ANYBODY,
     SecuredBroker,
     Sender,
     SignedReplyTo,
     sample_request,
+    secret_box,
     send_to,
     signed_fields,
     stored_at,
 )
-from kourou_rigs.engine import header_of
+from kourou_rigs.engine import Engine, header_of
 from kourou_rigs.transacting import end
 
 TOPICS = ("orders", "secret")
+ROOT = Sender(user="root", secret="secret-of-root")
 HALF = "TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01U"
 PUT_FILTER = REQUESTS[PutFilter.code]
 
@@ -672,13 +688,10 @@ def test_users_are_protected_whatever_the_mode(broker: SecuredBroker, root: Send
         assert may(broker, ANYBODY, send_to("orders"), b"x")
 
 
-def test_links_that_the_broker_opened_and_the_listener_for_replicas_pass(
-    broker: SecuredBroker, root: Sender
-) -> None:
+def test_links_that_the_broker_opened_pass(broker: SecuredBroker, root: Sender) -> None:
     assert root.user
     for protocol in OWN_LINKS:
         assert may(broker, Sender(protocol=protocol), send_to("orders"), b"x")
-    assert may(broker, Sender(protocol="zmq", listener=MEMBERS), send_to("orders"), b"x")
     for protocol in ("zmq", "tcp", "local"):
         reply = broker.ask(Sender(protocol=protocol), send_to("orders"), b"x")
         assert reply.code in (Code.NO_PERMISSION, Code.SYSTEM_ERROR)
@@ -701,6 +714,187 @@ def test_who_acts_is_in_the_history(broker: SecuredBroker, root: Sender) -> None
     topic = UpdateAndCreateTopic(topic="new", read_queue_nums=1, write_queue_nums=1, perm=6)
     assert broker.ask(root, topic).code == Code.SUCCESS
     assert broker.events()[-1].actor == "User:root"
+
+
+def test_a_filter_server_registers_at_its_own_broker_and_only_as_itself(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    nodes = {
+        name: replace(broker.create(root, name, kind="node", node=node), secret="")
+        for name, node in (
+            ("fs-1", "DefaultCluster/broker-a/fs-1"),
+            ("fs-2", "DefaultCluster/broker-a/fs-2"),
+            ("elsewhere", "DefaultCluster/broker-a2/0"),
+            ("other-cluster", "Other/broker-a/0"),
+        )
+    }
+    register = RegisterFilterServer(filter_server_addr="f1:1", listeners={"zmq:internal": "f1:1"})
+    own = broker.received(nodes["fs-1"], register)
+    assert [reply.code for reply in broker.give(own) if reply is not None] == [Code.SUCCESS]
+    for name in ("elsewhere", "other-cluster"):
+        for request in (register, UnregisterFilterServer(filter_server_addr="f1:1")):
+            reply = broker.ask(nodes[name], request)
+            assert (reply.code, reply.remark) == (
+                Code.NO_PERMISSION,
+                f"user {name} is the node {broker.access.users[name].node}, and this is "
+                "DefaultCluster/broker-a/",
+            )
+    taken = broker.ask(nodes["fs-2"], register)
+    assert (taken.code, taken.remark) == (
+        Code.NO_PERMISSION,
+        "another user has registered the filter server f1:1 "
+        "(give each filter server an address of its own)",
+    )
+    broker.ask(nodes["fs-2"], UnregisterFilterServer(filter_server_addr="f1:1"))
+    servers = broker.engine.core.parts.filter_servers
+    assert [(one.address, one.peer, one.user) for one in servers] == [("f1:1", own.to.peer, "fs-1")]
+    broker.engine.handle(Disconnected(own.to.peer))
+    assert broker.ask(nodes["fs-2"], register).code == Code.SUCCESS, "the address is free again"
+
+
+# -- the listener for replicas --------------------------------------------------------------------
+
+
+REPLICA = Sender(protocol="zmq", listener=MEMBERS, key="r" * 40)
+FETCH = FetchLog(group="broker-a", position=0, max_bytes=1_000)
+ATTACH = Attach(cluster="DefaultCluster", broker_name="broker-a", broker_id=1)
+OF_STRANGERS: tuple[tuple[Request, bytes], ...] = (
+    (FETCH, b""),
+    (GetLogBeginning(group="broker-a"), b""),
+    (ATTACH, b""),
+    (UpdateBrokerConfig(), b"brokerPermission=2"),
+    (DeleteTopicInBroker(topic="orders"), b""),
+    (AuthListUser(), b""),
+    (send_to("orders"), b"x"),
+)
+
+
+@pytest.mark.parametrize("mode", list(AccessMode))
+def test_who_may_be_anybody_gets_nothing_on_the_listener_for_replicas(
+    broker: SecuredBroker, root: Sender, mode: AccessMode
+) -> None:
+    """In every mode, because the log contains the users."""
+    assert broker.ask(root, SetAccessMode(mode=mode)).code == Code.SUCCESS
+    events = len(broker.engine.events())
+    for request, body in OF_STRANGERS:
+        for named in ("", "root//127.0.0.1", "root"):
+            reply = broker.ask(REPLICA, request, body, on_behalf_of=named)
+            assert reply.code == Code.NO_PERMISSION, request
+            assert "curveMembers does not name the keys" in reply.remark
+    assert (len(broker.engine.events()), broker.engine.stored("orders")) == (events, [])
+    noted = [one for one in broker.engine.effects if isinstance(one, AccessRefused)]
+    assert {(one.user, one.handled) for one in noted} == {("anonymous", False)}
+
+
+def test_without_users_the_listener_for_replicas_serves_everybody(broker: SecuredBroker) -> None:
+    assert broker.ask(REPLICA, FETCH).code != Code.NO_PERMISSION
+    assert broker.ask(REPLICA, send_to("orders"), b"x").code == Code.SUCCESS
+
+
+def test_a_follower_whose_key_is_not_known_is_told_why() -> None:
+    broker = SecuredBroker(Engine(leads=True, secrets=secret_box()))
+    broker.administrator()
+    broker.give(broker.received(REPLICA, ATTACH, oneway=True))
+    [notice] = broker.engine.notices
+    assert isinstance(notice.request, Attached)
+    assert (notice.request.broker_name, notice.request.broker_id) == ("broker-a", 1)
+    assert "curveMembers does not name the keys" in notice.request.refusal
+    assert broker.engine.core.parts.leading.followers == []
+
+
+@pytest.mark.parametrize("knows", [False, True])
+def test_a_log_with_replicas_gets_users_only_if_their_keys_are_known(knows: bool) -> None:
+    """Otherwise its replication would stop with the first user."""
+    broker = SecuredBroker(Engine(leads=True, secrets=secret_box(), knows_replicas=knows))
+    broker.give(broker.received(REPLICA, ATTACH, oneway=True))
+    body = msgspec.json.encode({"userType": "Super", "password": "a-secret-of-root"})
+    made = broker.ask(ANYBODY, AuthCreateUser(username="root"), body)
+    account = UpdateAndCreateAclConfig(
+        access_key="root-two", secret_key="a-secret-of-root", admin=True
+    )
+    second = broker.ask(replace(ROOT, secret="a-secret-of-root") if knows else ANYBODY, account)
+    assert (made.code == Code.SUCCESS, second.code == Code.SUCCESS) == (knows, knows)
+    assert set(broker.access.users) == ({"root", "root-two"} if knows else set())
+    if not knows:
+        for reply in (made, second):
+            assert "the first user cannot be created" in reply.remark
+            assert "set curveMembers to a folder with the public keys" in reply.remark
+
+
+@pytest.fixture
+def group() -> SecuredBroker:
+    """A broker that knows the keys of its replicas, with two topics, and root and till."""
+    made = SecuredBroker(Engine(secrets=secret_box(), knows_replicas=True))
+    for name in TOPICS:
+        topic = UpdateAndCreateTopic(topic=name, read_queue_nums=1, write_queue_nums=1, perm=6)
+        assert made.ask(ANYBODY, topic).code == Code.SUCCESS
+    root = made.administrator()
+    made.create(root, "till")
+    made.allow(root, "till", "Topic:orders*", "Pub", "Create", networks=("10.0.0.0/8",))
+    return made
+
+
+def test_replicas_copy_the_log_and_send_nothing_of_their_own(group: SecuredBroker) -> None:
+    assert group.ask(REPLICA, FETCH).code != Code.NO_PERMISSION
+    for request, body in OF_STRANGERS[3:]:
+        for named in ("", "root", "root/", "a/b/c/d", "nobody//10.1.1.1", "//10.1.1.1"):
+            reply = group.ask(REPLICA, request, body, on_behalf_of=named)
+            assert reply.code == Code.NO_PERMISSION, (request, named)
+    assert group.engine.stored("orders") == []
+
+
+def test_a_forwarded_request_is_decided_and_recorded_as_its_users(group: SecuredBroker) -> None:
+    sent = group.ask(REPLICA, send_to("orders-2"), b"x", on_behalf_of="till//10.1.2.3")
+    assert sent.code == Code.SUCCESS, sent.remark
+    actors = [one.actor for one in group.events() if one.event.aggregate == "topic/orders-2"]
+    assert actors == ["User:till"]
+    for named in ("till//192.0.2.1", "till//", "till//no-address"):
+        reply = group.ask(REPLICA, send_to("orders"), b"x", on_behalf_of=named)
+        assert "user till has no right to Pub on Topic:orders" in reply.remark, named
+    group.engine.effects.clear()
+    group.ask(REPLICA, send_to("secret"), b"x", on_behalf_of="till//10.1.2.3")
+    [noted] = [one for one in group.engine.effects if isinstance(one, AccessRefused)]
+    assert (noted.user, noted.source) == ("till", "10.1.2.3")
+
+
+def test_a_forwarded_batch_belongs_to_the_user_who_prepared_it(group: SecuredBroker) -> None:
+    prepare = PrepareBatch(query="q-1", batch=0, coordinator="broker-a")
+    reply = group.ask(REPLICA, prepare, encode_attempts({}), on_behalf_of="till//10.1.2.3")
+    assert reply.code == Code.SUCCESS, reply.remark
+    assert group.engine.control.batches.table["q-1"].user == "till"
+    group.create(ROOT, "rival")
+    again = msgspec.structs.replace(prepare, batch=1)
+    refused = group.ask(REPLICA, again, encode_attempts({}), on_behalf_of="rival//10.1.2.3")
+    assert "no batch of query q-1 was prepared by user rival" in refused.remark
+
+
+def test_a_forwarded_request_of_a_console_is_decided_again(group: SecuredBroker) -> None:
+    group.create(ROOT, "console-1", "console")
+    group.create(ROOT, "writer", "writer", "operator")
+    origin = "console-1/writer/10.1.2.3"
+    sent = group.ask(REPLICA, send_to("orders-3"), b"x", on_behalf_of=origin)
+    assert sent.code == Code.SUCCESS, sent.remark
+    actors = [one.actor for one in group.events() if one.event.aggregate == "topic/orders-3"]
+    assert actors == ["User:writer through User:console-1"]
+    for origin, text in (
+        ("writer/till/10.1.2.3", "user writer may not send on behalf of user till"),
+        ("console-1/nobody/10.1.2.3", "user nobody cannot sign in"),
+    ):
+        reply = group.ask(REPLICA, send_to("orders"), b"x", on_behalf_of=origin)
+        assert (reply.code, reply.remark) == (Code.NO_PERMISSION, text)
+    assert change(group, ROOT, "console-1", roles=[]).code == Code.SUCCESS
+    reply = group.ask(REPLICA, send_to("orders"), b"x", on_behalf_of="console-1/writer/10.1.2.3")
+    assert reply.remark == "user console-1 may not send on behalf of user writer"
+
+
+def test_only_the_listener_for_replicas_takes_an_origin(
+    broker: SecuredBroker, root: Sender, till: Sender, console: Sender
+) -> None:
+    for sender in (till, root, console):
+        named = "root//127.0.0.1"
+        reply = broker.ask(replace(sender, secret=""), send_to("orders"), b"x", on_behalf_of=named)
+        assert reply.code == Code.NO_PERMISSION
+    assert broker.engine.stored("orders") == []
 
 
 # -- consoles: requests on behalf of users --------------------------------------------------------

@@ -31,7 +31,7 @@ from kourou.protocol.messages.groups import (
 )
 from kourou.protocol.messages.pulls import GetAllConsumerOffset
 from kourou.protocol.request import Request
-from kourou.runtime.core import MEMBERS, OWN_LINKS
+from kourou.runtime.core import OWN_LINKS
 from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, send_to
 
 TOPICS, GROUPS = ("orders", "bills"), ("till", "clerk")
@@ -156,7 +156,7 @@ def test_what_is_denied_is_not_listed(
     assert topics(broker, user) == seen
 
 
-def test_nodes_and_readers_of_the_cluster_see_everything(
+def test_readers_of_the_cluster_see_everything_and_nodes_what_they_have_a_right_to(
     broker: SecuredBroker, root: Sender
 ) -> None:
     everything = bodies(broker, root)
@@ -165,11 +165,14 @@ def test_nodes_and_readers_of_the_cluster_see_everything(
     for user in (
         broker.create(root, "reader", "reader"),
         broker.create(root, "copies", "backup"),
-        broker.create(root, "replica", **node),
+        broker.create(root, "filters", "reader", **node),
         *(Sender(protocol=protocol) for protocol in OWN_LINKS),
-        Sender(protocol="zmq", listener=MEMBERS),
     ):
         assert bodies(broker, user) == everything, user
+    other = broker.create(root, "other-filters", **node)
+    assert topics(broker, other) == set()
+    broker.allow(root, "other-filters", "Topic:orders", "Sub")
+    assert topics(broker, other) == {"orders"}
     grants = {"roles": ["reader:orders"]}
     assert topics(broker, broker.create(root, "other", **grants)) == {"orders"}
 

@@ -19,10 +19,11 @@ from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UnregisterClient, UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.pulls import GetMaxOffset
 from kourou.protocol.messages.quotas import FlowControlled, ListQuotas, RemoveQuota, SetQuota
+from kourou.protocol.messages.replication import FetchLog
 from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.record.layout import encode_batch
 from kourou.runtime.core import MEMBERS, Disconnected, Received, Reply
-from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, send_to
+from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, secret_box, send_to
 from kourou_rigs.engine import Engine, pull
 
 KEY = LimitKey(QuotaKind.USER, "till", QuotaUnit.PUBLISH_BYTES)
@@ -424,11 +425,28 @@ def test_a_user_is_the_same_on_all_connections(broker: SecuredBroker) -> None:
     assert codes(sent(broker, by_key, 1) + sent(broker, till, 1)) == []
 
 
-def test_nodes_and_replicas_are_exempt(broker: SecuredBroker) -> None:
+def test_nodes_are_exempt(broker: SecuredBroker) -> None:
     root = Sender(user="root", secret="secret-of-root")
     node = broker.create(root, "fs", "writer", kind="node", node="c/b/0")
     assert codes(sent(broker, node, 50)) == [Code.SUCCESS] * 50
-    assert codes(sent(broker, Sender(listener=MEMBERS), 50)) == [Code.SUCCESS] * 50
+
+
+def test_replicas_are_exempt_and_the_users_whose_requests_they_forward_are_not() -> None:
+    broker = SecuredBroker(Engine(secrets=secret_box(), knows_replicas=True))
+    topic(broker.engine)
+    root = broker.administrator()
+    broker.create(root, "till", "writer")
+    quota = SetQuota(kind="user", name="till", publish_messages=10, requests=10)
+    assert broker.ask(root, quota).code == Code.SUCCESS
+    replica = Sender(protocol="zmq", listener=MEMBERS)
+    forwarded = [
+        broker.received(replica, send_to("orders"), b"x", on_behalf_of="till//10.0.0.1")
+        for _ in range(40)
+    ]
+    assert Code.FLOW_CONTROL in codes(broker.give(*forwarded))
+    fetch = FetchLog(group="broker-a", position=0, max_bytes=1_000)
+    copies = [broker.received(replica, fetch, on_behalf_of="till//10.0.0.1") for _ in range(40)]
+    assert Code.FLOW_CONTROL not in codes(broker.give(*copies))
 
 
 def test_clients_without_credentials_are_one_user(broker: SecuredBroker) -> None:

@@ -83,6 +83,27 @@ def rival(broker: SecuredBroker, root: Sender) -> Sender:
     return broker.create(root, "rival", "writer")
 
 
+@pytest.mark.parametrize("client", ["User:ops", "broker", "x" * 255])
+def test_a_client_id_is_not_taken_for_a_user_in_the_history(engine, client: str) -> None:
+    beat = HeartbeatBody(client, (), (ConsumerData("g", subscriptions=(Subscription("orders"),)),))
+    lock = encode_lock_batch(LockBatch("g", client, (QUEUE,)))
+    assert engine.ask(HeartBeat(), encode_heartbeat(beat)).code == Code.SUCCESS
+    for request in (LockBatchMq(), UnlockBatchMq()):
+        assert engine.ask(request, lock).code == Code.SUCCESS
+    actors = {one.actor for one in SecuredBroker(engine).events()}
+    assert actors == {"broker", f"client {client}"[:256]}
+
+
+def test_the_history_names_the_user_of_a_heartbeat_and_of_a_lock(
+    broker: SecuredBroker, till: Sender
+) -> None:
+    before = len(broker.events())
+    for request, body in (AS_C1[0], AS_C1[2], AS_C1[3]):
+        assert broker.ask(till, request, body).code == Code.SUCCESS
+    assert {one.actor for one in broker.events()[before:]} == {"User:till"}
+    assert {one.event.type for one in broker.events()[before:]} >= {"GroupPut", "QueueLocksChanged"}
+
+
 def test_the_client_id_of_another_user_is_refused_and_nothing_changes(
     broker: SecuredBroker, till: Sender, rival: Sender
 ) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -13,6 +16,7 @@ from kourou.engine.roles.quorum import KEPT, QuorumFollowerRole, QuorumLeaderRol
 from kourou.errors import Code
 from kourou.events.control_events import Cause, LogDeleted, TopicPut
 from kourou.model.topic import TopicConfig
+from kourou.protocol.messages.access import AuthCreateUser, AuthDeleteUser
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.groups import (
     LockBatchMq,
@@ -22,6 +26,7 @@ from kourou.protocol.messages.groups import (
 from kourou.protocol.messages.replication import TransferLeader
 from kourou.protocol.messages.sends import SendReplyMessage
 from kourou.runtime.core import MEMBERS, Peer, Received, ReplyTo, Tick
+from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, curve_key, secret_box
 from kourou_rigs.engine import Engine, pull
 from kourou_rigs.quorum import GivenQuorum
 
@@ -32,18 +37,21 @@ ANSWER = SendReplyMessage(
     producer_group="p", topic="DefaultCluster_REPLY_TOPIC", queue_id=0, born_timestamp=1
 )
 
+REPLICA = Sender(protocol="zmq", listener=MEMBERS)
+
 
 class Group:
     """A leader and a follower; what one has is copied when the test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: Any) -> None:
+        """`settings` are those of both engines."""
         self.ours = GivenQuorum(member="n0", leader="n0", state="leader", epoch=3)
-        self.leader = Engine(role=QuorumLeaderRole(3, self.ours))
+        self.leader = Engine(role=QuorumLeaderRole(3, self.ours), **settings)
         self.theirs = GivenQuorum(
             member="n1", leader="n0", leader_address="10.0.0.1:20911", epoch=3
         )
         policy = BrokerPolicy("DefaultCluster", "broker-a", 2)
-        self.follower = Engine(policy=policy, role=QuorumFollowerRole(self.theirs))
+        self.follower = Engine(policy=policy, role=QuorumFollowerRole(self.theirs), **settings)
         self.copy()
 
     def copy(self) -> None:
@@ -127,6 +135,54 @@ def test_what_another_member_passed_on_goes_no_further(group) -> None:
     follower.handle(Received(to, TOPIC, [], follower.wall_ms))
     assert forwards(follower) == []
     assert follower.effects[-1].code == Code.SERVICE_NOT_AVAILABLE
+
+
+def test_the_leader_decides_and_records_a_forwarded_request_as_that_of_its_user() -> None:
+    group = Group(secrets=secret_box(), knows_replicas=True)
+    ours, theirs = SecuredBroker(group.leader), SecuredBroker(group.follower)
+    senders = created(group, ours)
+    for name, by, named, address in (
+        ("t-1", "root", "", "192.0.2.1"),
+        ("t-2", "console-1", "ops", "192.0.2.2"),
+    ):
+        request = msgspec.structs.replace(TOPIC, topic=name)
+        sender = replace(senders[by], secret="", source=address)
+        theirs.give(theirs.received(sender, request, on_behalf_of=named))
+        forward = forwards(group.follower)[-1]
+        assert (forward.request, forward.origin) == (request, f"{by}/{named}/{address}")
+        ours.give(ours.received(REPLICA, forward.request, on_behalf_of=forward.origin))
+    actors = {one.event.aggregate: one.actor for one in ours.events()}
+    assert actors["topic/t-1"] == "User:root"
+    assert actors["topic/t-2"] == "User:ops through User:console-1"
+
+
+def test_a_right_that_a_late_follower_does_not_know_to_be_revoked_is_revoked() -> None:
+    group = Group(secrets=secret_box(), knows_replicas=True)
+    ours, theirs = SecuredBroker(group.leader), SecuredBroker(group.follower)
+    senders = created(group, ours)
+    ours.give(ours.received(senders["root"], AuthDeleteUser(username="ops")))
+    assert "ops" in theirs.access.users
+    theirs.give(theirs.received(replace(senders["ops"], secret=""), TOPIC))
+    [forward] = forwards(group.follower)
+    [reply] = ours.give(ours.received(REPLICA, forward.request, on_behalf_of=forward.origin))
+    assert reply is not None
+    assert reply.code == Code.NO_PERMISSION
+    assert ours.engine.control.topics.get("t") is None
+
+
+def created(group: Group, leader: SecuredBroker) -> dict[str, Sender]:
+    """Create users at the leader, which the follower copies; their replies wait for the group."""
+    senders: dict[str, Sender] = {}
+    for name, role in (("root", "administrator"), ("ops", "operator"), ("console-1", "console")):
+        made = Sender(user=name, secret=f"secret-of-{name}", key=curve_key(name))
+        body = {"password": made.secret, "roles": [role], "curveKeys": [made.key]}
+        request = AuthCreateUser(username=name)
+        by = senders.get("root", ANYBODY)
+        leader.give(leader.received(by, request, msgspec.json.encode(body)))
+        senders[name] = made
+    group.copy()
+    assert set(group.follower.control.access.users) == set(senders)
+    return senders
 
 
 # -- the copy --------------------------------------------------------------------------------------
