@@ -42,7 +42,7 @@ TIMEOUT_MS = 10_000
 WARM_UP_S = 2.0
 ADMINISTRATOR, USER = "root", "till"
 SECRETS = {ADMINISTRATOR: "the-secret-of-root", USER: "the-secret-of-till"}
-LETTERS = {
+LABELS = {
     "a": "bench", "b": "orders", "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1", "h": "0",
 }  # fmt: skip
 
@@ -67,7 +67,7 @@ def signed(user: str, fields: Mapping[str, str], body: bytes) -> dict[str, str]:
 
 def send_frame(user: str = "") -> bytes:
     """One send, always the same."""
-    fields = signed(user, LETTERS, BODY) if user else LETTERS
+    fields = signed(user, LABELS, BODY) if user else LABELS
     return encode_command(RemotingCommand(SEND, opaque=1, ext_fields=dict(fields), body=BODY))
 
 

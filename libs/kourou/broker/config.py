@@ -65,7 +65,7 @@ class BrokerSettings(BrokerPolicy, StoreKeys, RaftKeys):
 
     @property
     def knows_replicas(self) -> bool:
-        """Whether whoever reaches the listener for replicas has the key of one, or it is closed."""
+        """Whether all who reach the listener for replicas have the key of one, or it is closed."""
         return not self.replication_enabled or self.curve_members not in (None, ANY)
 
     @property

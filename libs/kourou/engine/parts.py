@@ -82,7 +82,7 @@ class Start:
 
     `delays` is the progress of the delay levels (level -> next offset) if another broker made some.
     `role` None: this broker cannot have followers. `secrets` None: it cannot keep users' secrets.
-    `knows_replicas`: whoever reaches the listener for replicas is one of them.
+    `knows_replicas`: all who reach the listener for replicas are replicas.
     """
 
     view: StoreView

@@ -140,7 +140,7 @@ class Origin(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Origin:
-        """Read such a text; anything else names nobody."""
+        """Read such a text; anything else is an empty Origin."""
         parts = text.split(_ORIGIN_PARTS)
         return cls(*parts) if len(parts) == len(cls._fields) else cls()
 
