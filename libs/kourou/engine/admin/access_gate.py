@@ -205,7 +205,7 @@ class AccessGate(RequestGate):
         return received.on_behalf_of
 
     def _refuse_replica(self, received: Received, effects: list[Any]) -> bool:
-        """Refuse a request on the listener for replicas; a follower gets the reason. Returns False."""
+        """Refuse a request on the listener for replicas, with the reason; return False."""
         decision = Decision(False, REPLICAS_UNKNOWN)
         if isinstance(received.request, replication.Attach):
             refusal = replication.Attached(
