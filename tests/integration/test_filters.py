@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -143,6 +144,15 @@ async def test_a_broken_filter_holds_until_a_fixed_version_runs(cluster, ordered
         ) == len(passing(60))
 
 
+async def refused(consumer, queue):
+    """The error of a pull; filter servers hear of a change on another connection than the pull."""
+    while True:
+        try:
+            await consumer.pull(queue, 7, expression=thirds)
+        except FilterFailed as error:
+            return error
+
+
 @pytest.mark.feature("F240")
 async def test_a_pull_consumer_and_what_an_operator_decides(cluster):
     settings = PullConsumerSettings(consumer_group="g-pulls")
@@ -156,9 +166,7 @@ async def test_a_pull_consumer_and_what_an_operator_decides(cluster):
         assert found.next_offset == 30
 
         await mq.admin.filters.disable("g-pulls", "thirds", reason="lunch")
-        with pytest.raises(FilterFailed) as failed:
-            await consumer.pull(queue, 7, expression=thirds)
-        assert failed.value.kind == "disabled"
+        assert (await refused(consumer, queue)).kind == "disabled"
         again = await mq.pull_consumer(
             settings=PullConsumerSettings(consumer_group="g-pulls-2"), body_type=dict
         )
@@ -166,7 +174,10 @@ async def test_a_pull_consumer_and_what_an_operator_decides(cluster):
             await again.pull(queue, 0, expression=Filter.named("thirds"))
         assert failed.value.kind == "missing"
         await mq.admin.filters.enable("g-pulls", "thirds")
-        found = await consumer.pull(queue, 7, expression=thirds)
+        found = None
+        while found is None:
+            with suppress(FilterFailed):
+                found = await consumer.pull(queue, 7, expression=thirds)
         assert [message.body["n"] for message in found.messages] == passing(30)[3:]
 
         trial = await mq.admin.filters.try_out("g-pulls", "thirds", "pulls", count=9)
