@@ -103,10 +103,17 @@ class ProcessKeys:
         rocketmq=SAME,
     )
     tls_key_path: Path | None = setting(
-        None, "tls.server.keyPath", "The private key of that certificate (PEM)", rocketmq=SAME
+        None,
+        "tls.server.keyPath",
+        "The private key of that certificate (PEM)",
+        rocketmq=SAME,
+        secret_file=True,
     )
     tls_key_password_file: Path | None = setting(
-        None, "tls.server.keyPasswordFile", "The file with the password of an encrypted key"
+        None,
+        "tls.server.keyPasswordFile",
+        "The file with the password of an encrypted key",
+        secret_file=True,
     )
     tls_trust_cert_path: Path | None = setting(
         None,
@@ -281,52 +288,6 @@ class RemotingKeys(ProcessKeys):
         "With curveKeyFile, the keys of brokers and their replicas: who may copy a log or be a "
         "member of its group, and register at a name server; a folder or a file of public keys, "
         "or any; empty is curveClients. A log with users has replicas only if it names their keys",
-    )
-
-    tls_mode: TlsMode = setting(
-        TlsMode.DISABLED,
-        "tls.server.mode",
-        "TLS for RocketMQ's own clients, on listenPort: permissive accepts clear text, too, "
-        "enforcing does not",
-        rocketmq="permissive",
-    )
-    tls_cert_path: Path | None = setting(
-        None,
-        "tls.server.certPath",
-        "Its certificate, followed by those of intermediate authorities (PEM); read again when it "
-        "changes, as are the other files of TLS",
-        rocketmq=SAME,
-    )
-    tls_key_path: Path | None = setting(
-        None,
-        "tls.server.keyPath",
-        "The private key of that certificate (PEM)",
-        rocketmq=SAME,
-        secret_file=True,
-    )
-    tls_key_password_file: Path | None = setting(
-        None,
-        "tls.server.keyPasswordFile",
-        "The file with the password of an encrypted key",
-        secret_file=True,
-    )
-    tls_trust_cert_path: Path | None = setting(
-        None,
-        "tls.server.trustCertPath",
-        "The authorities whose client certificates are accepted (PEM)",
-        rocketmq=SAME,
-    )
-    tls_need_client_auth: ClientAuth = setting(
-        ClientAuth.NONE,
-        "tls.server.need.client.auth",
-        "Whether a client presents a certificate; one that is presented must be valid",
-        rocketmq=SAME,
-    )
-    tls_auth_client: bool = setting(
-        False,
-        "tls.server.authClient",
-        "The same as tls.server.need.client.auth=require, unless that is optional",
-        rocketmq=SAME,
     )
 
     def check_remoting(self) -> None:

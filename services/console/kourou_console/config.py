@@ -201,7 +201,7 @@ class ConsoleSettings(WatchKeys):
                 hint="kourou keys make FOLDER, then "
                 "kourou user create NAME --role console --curve-key FILE --no-secret",
             )
-        self.admin_addresses, self.trusted_proxies  # noqa: B018 - raises for an invalid address
+        self.trusted_proxies  # noqa: B018 - raises for an invalid network
         admin_addresses = self.admin_addresses.values()
         if self.spark_etl_address:
             _checked("sparkEtlAddress", self.spark_etl_address)
