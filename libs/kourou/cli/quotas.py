@@ -96,6 +96,8 @@ def set_quota(
     It replaces the quota of that name: what is not given is not limited. Who uses more is slowed
     down; who does not wait for replies is refused for a moment, with code 215.
     """
+    from kourou.model.quota import QuotaUnit
+
     limits = {
         "publish_bytes": publish_bytes,
         "publish_messages": publish_messages,
@@ -104,8 +106,6 @@ def set_quota(
         "requests": requests,
         "connections": connections,
     }
-    from kourou.model.quota import QuotaUnit
-
     wanted = {unit: amount(text) for unit, text in limits.items() if text}
     if bool(wanted) == unlimited:
         raise BadRequest("give at least one limit, or --unlimited", hint="kourou quota set --help")
