@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import math
 import os
 import random
 import re
@@ -25,6 +26,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -37,6 +39,9 @@ STOP_GRACE_MS = 30_000
 """Maximum time for a service to drain after SIGTERM."""
 
 POLL_S = 0.01
+WAIT_S_MIN, WAIT_S_MAX = 0.001, 0.05
+"""How often to look whether a child has ended: often at first, for short waits."""
+
 EXIT_BAD_USAGE = 2
 LOG_LINES_SHOWN = 10
 _PR_SET_PDEATHSIG = 1
@@ -101,7 +106,7 @@ class Child:
     @property
     def running(self) -> bool:
         """Is it still running?"""
-        return self._process.poll() is None
+        return self._exit_code() is None
 
     def wait_for_ready(self, timeout_ms: int = READY_TIMEOUT_MS) -> dict[str, Any]:
         """Wait for the ready file and return its content.
@@ -122,7 +127,7 @@ class Child:
             self.ready = json.loads(self.ready_file.read_text(encoding="utf-8"))
             self.ready_after_ms = passed
             return True
-        code = self._process.poll()
+        code = self._exit_code()
         if code is not None:
             raise self._ended(code)
         if passed > timeout_ms:
@@ -132,10 +137,15 @@ class Child:
 
     def wait_for_exit(self, timeout_s: float) -> int | None:
         """Return its exit code (negative: the signal that ended it), or None at the timeout."""
-        try:
-            return self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return None
+        ends = time.monotonic() + timeout_s
+        pause = WAIT_S_MIN
+        while (code := self._exit_code()) is None:
+            left = ends - time.monotonic()
+            if left <= 0:
+                return None
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, WAIT_S_MAX)
+        return code
 
     def write_line(self, line: str) -> None:
         """Write a line to its standard input. Raises BrokenPipeError if it has ended."""
@@ -145,11 +155,12 @@ class Child:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, if it still runs."""
-        self._process.send_signal(number)
+        if self.running:
+            os.kill(self.pid, number)
 
     def stop(self, grace_ms: int = STOP_GRACE_MS) -> int:
         """Send SIGTERM, and SIGKILL after the grace period; returns the exit code."""
-        self._process.send_signal(signal.SIGTERM)
+        self.signal(signal.SIGTERM)
         self._close_input()
         code = self.wait_for_exit(grace_ms / 1000)
         if code is None:
@@ -159,11 +170,32 @@ class Child:
 
     def kill(self) -> int:
         """Send SIGKILL; returns the exit code when the process has ended."""
-        self._process.kill()
+        self.signal(signal.SIGKILL)
         self._close_input()
-        code = self._process.wait()
+        code = self.wait_for_exit(math.inf)
+        assert code is not None
         self.ready_file.unlink(missing_ok=True)  # it refers to a process that has ended
         return code
+
+    def _exit_code(self) -> int | None:
+        """Return its exit code if it has ended.
+
+        Not by `Popen.poll` and `Popen.wait`: an exception that a signal handler raises between
+        their taking a lock and their `try` leaves it locked, and then `wait` never returns. Here
+        the code is stored before the process is reaped, so that no interruption loses it.
+        """
+        process = self._process
+        if process.returncode is None:
+            try:
+                ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if ended is not None:
+                    exited = ended.si_code == os.CLD_EXITED
+                    process.returncode = ended.si_status if exited else -ended.si_status
+                    os.waitpid(process.pid, os.WNOHANG)
+            except ChildProcessError:  # another thread was faster, or SIGCHLD is ignored
+                if process.returncode is None:
+                    process.returncode = 0  # as Popen does
+        return process.returncode
 
     def _close_input(self) -> None:
         if self._process.stdin is not None:
@@ -173,11 +205,11 @@ class Child:
     @property
     def ended_in_peace(self) -> bool:
         """Has it ended with exit code 0, that is, because it was asked to stop?"""
-        return self._process.poll() == 0
+        return self._exit_code() == 0
 
     def how_it_ended(self) -> str:
         """Describe how it ended: the signal that killed it, or its exit code, or "still runs"."""
-        code = self._process.poll()
+        code = self._exit_code()
         if code is None:
             return "still runs"
         if code < 0:

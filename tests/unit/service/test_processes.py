@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -133,6 +134,7 @@ def test_an_orphan_dies_with_its_parent(tmp_path: Path) -> None:
     parent_source = f"""
 import os, signal, sys
 from pathlib import Path
+from types import FrameType
 from kourou.service.processes import Child
 child = Child("gentle", [sys.executable, "-c", {GENTLE!r}], Path({str(tmp_path)!r}))
 child.wait_for_ready()
@@ -157,3 +159,55 @@ def wait_until_gone(pid: int) -> None:
         assert poll.poll(10_000), "it still runs"
     finally:
         os.close(handle)
+
+
+@pytest.mark.fault
+def test_an_interruption_between_any_two_instructions_loses_no_exit_code(tmp_path: Path) -> None:
+    """Signal handlers raise wherever the code is, also between taking a lock and its `try`."""
+    step = 0
+    with Children(tmp_path) as children:
+        while True:
+            child = children.start("short", ["sh", "-c", "exit 3"], says_ready=False)
+            os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+            step += 1
+            if not interrupted_after(step, lambda child=child: child.wait_for_exit(0)):
+                break  # it has fewer instructions
+            assert (child.kill(), child.running) == (3, False)
+    assert step > 20
+
+
+@pytest.mark.fault
+def test_an_interruption_between_any_two_instructions_leaves_a_child_that_can_be_stopped(
+    tmp_path: Path,
+) -> None:
+    step = 0
+    with Children(tmp_path) as children:
+        child = children.start("long", ["sleep", "1000"], says_ready=False)
+        while interrupted_after(step := step + 1, lambda: child.wait_for_exit(0)):
+            assert child.running
+        assert child.stop() == -signal.SIGTERM
+    assert step > 20
+
+
+def interrupted_after(instructions: int, work: Callable[[], object]) -> bool:
+    """Raise KeyboardInterrupt after so many instructions of `work`; was it not done before?"""
+    left = instructions
+
+    def trace(frame: FrameType, event: str, _: object) -> object:
+        nonlocal left
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= 1
+            if not left:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False

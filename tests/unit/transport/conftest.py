@@ -214,7 +214,7 @@ class RemotingHost:
 
     async def close(self) -> None:
         for writer in self.writers:
-            writer.close()
+            writer.transport.abort()  # closing TLS waits 30 s for a client that does not read
         self.server.close()
         for writer in self.writers:
             try:
