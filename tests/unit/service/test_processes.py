@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -135,6 +137,7 @@ def test_an_orphan_dies_with_its_parent(tmp_path: Path) -> None:
 import os, signal, sys
 from pathlib import Path
 from types import FrameType
+from typing import Any
 from kourou.service.processes import Child
 child = Child("gentle", [sys.executable, "-c", {GENTLE!r}], Path({str(tmp_path)!r}))
 child.wait_for_ready()
@@ -170,7 +173,7 @@ def test_an_interruption_between_any_two_instructions_loses_no_exit_code(tmp_pat
             child = children.start("short", ["sh", "-c", "exit 3"], says_ready=False)
             os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
             step += 1
-            if not interrupted_after(step, lambda child=child: child.wait_for_exit(0)):
+            if not interrupted_after(step, partial(child.wait_for_exit, 0)):
                 break  # it has fewer instructions
             assert (child.kill(), child.running) == (3, False)
     assert step > 20
@@ -183,7 +186,7 @@ def test_an_interruption_between_any_two_instructions_leaves_a_child_that_can_be
     step = 0
     with Children(tmp_path) as children:
         child = children.start("long", ["sleep", "1000"], says_ready=False)
-        while interrupted_after(step := step + 1, lambda: child.wait_for_exit(0)):
+        while interrupted_after(step := step + 1, partial(child.wait_for_exit, 0)):
             assert child.running
         assert child.stop() == -signal.SIGTERM
     assert step > 20
@@ -193,7 +196,7 @@ def interrupted_after(instructions: int, work: Callable[[], object]) -> bool:
     """Raise KeyboardInterrupt after so many instructions of `work`; was it not done before?"""
     left = instructions
 
-    def trace(frame: FrameType, event: str, _: object) -> object:
+    def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal left
         frame.f_trace_opcodes = True
         if event == "opcode":
