@@ -11,6 +11,8 @@ import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
+import org.apache.rocketmq.client.exception.MQBrokerException;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.common.protocol.RequestCode;
@@ -161,8 +163,8 @@ final class Groups {
         try {
             stand.admin().examineConsumerConnectionInfo(stand.group()).getConnectionSet()
                 .forEach(one -> ids.add(one.getClientId()));
-        } catch (org.apache.rocketmq.client.exception.MQBrokerException nobodyYet) {
-            ids.clear();
+        } catch (MQBrokerException | MQClientException notYet) {
+            ids.clear(); // nobody is connected, or the group's retry topic has no route
         }
         return ids;
     }
