@@ -69,4 +69,3 @@ def test_its_settings_are_good_and_sqlite_keeps_the_history(
         assert found.warnings == ()
         if isinstance(found.settings, ConsoleSettings):
             assert not found.settings.spark_etl_address
-            assert set(found.settings.admin_addresses) == {"namesrv", "broker-a"}

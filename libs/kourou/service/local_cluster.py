@@ -398,13 +398,11 @@ class LocalCluster:
         return self._begin("spark-etl", "kourou_spark_etl", settings, words=("run",))
 
     def _begin_console(self, overrides: Mapping[str, str]) -> Child:
-        pages = {name: address for name, address in self._pages.items() if name != "console"}
-        spark = pages.pop("spark-etl", "")
+        spark = self._pages.get("spark-etl", "")
         names = {"consolePort": "console http", "adminPort": "console admin"}
         ports = {key: str(self._ports[name]) for key, name in names.items()}
         settings = {
             "namesrvAddr": plain_address(self.address),
-            "adminAddresses": ";".join(f"{name}={address}" for name, address in pages.items()),
             **({"sparkEtlAddress": spark} if spark else {}),
             **(ports if self.settings.free_ports else {}),
             **overrides,

@@ -6,7 +6,6 @@ State: none; settings are read once.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -158,11 +157,6 @@ class ConsoleSettings(WatchKeys):
         "sparkEtlAddress",
         "host:port of spark-etl's admin pages, https://host:port over TLS; empty: no Spark",
     )
-    admin_addresses_text: str = setting(
-        "",
-        "adminAddresses",
-        "Admin pages of brokers and other services, name=host:port;name=https://host:port",
-    )
     tls_client_trust_path: Path | None = setting(
         None,
         "tls.client.trustCertPath",
@@ -202,15 +196,14 @@ class ConsoleSettings(WatchKeys):
                 "kourou user create NAME --role console --curve-key FILE --no-secret",
             )
         self.trusted_proxies  # noqa: B018 - raises for an invalid network
-        admin_addresses = self.admin_addresses.values()
         if self.spark_etl_address:
             _checked("sparkEtlAddress", self.spark_etl_address)
         files = self.client_tls
-        if any(one.startswith(HTTPS) for one in (self.spark_etl_address, *admin_addresses)):
+        if self.spark_etl_address.startswith(HTTPS):
             files.context()
         elif files != ClientTlsFiles():
             raise ConfigError(
-                "a key tls.client.… is set, but no address begins with https://",
+                "a key tls.client.… is set, but sparkEtlAddress does not begin with https://",
                 hint="sparkEtlAddress=https://host:port, or remove the key",
             )
 
@@ -264,17 +257,6 @@ class ConsoleSettings(WatchKeys):
                     f"trustedProxies: {error}", hint="an address or a network, as 10.0.0.0/8"
                 ) from None
         return tuple(found)
-
-    @property
-    def admin_addresses(self) -> Mapping[str, str]:
-        """adminAddresses by name. Raises ConfigError for an invalid address."""
-        found: dict[str, str] = {}
-        for entry in filter(None, map(str.strip, self.admin_addresses_text.split(";"))):
-            name, equals, address = entry.partition("=")
-            if not equals or not name.strip() or name.strip() in found:
-                raise ConfigError(f"adminAddresses: {entry!r} is refused", hint="name=host:port")
-            found[name.strip()] = _checked("adminAddresses", address.strip())
-        return found
 
 
 def _checked(key: str, address: str) -> str:

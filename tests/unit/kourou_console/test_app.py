@@ -57,7 +57,7 @@ def test_it_is_ready_when_the_cluster_is(tmp_path):
         ([], "namesrvAddr"),
         (["-n", "127.0.0.1:1", "--set", "bindAddress=0.0.0.0"], "tokenFile"),
         (["-n", "127.0.0.1:1", "--set", "tokenFile=/nowhere"], "/nowhere"),
-        (["-n", "127.0.0.1:1", "--set", "adminAddresses=x"], "adminAddresses"),
+        (["-n", "127.0.0.1:1", "--set", "sparkEtlAddress=x"], "sparkEtlAddress"),
         (["-n", "127.0.0.1:1", "--set", "trustedProxies=10.0.0.1/8"], "trustedProxies"),
         (["-n", "127.0.0.1:1", "--set", "consolPort=1"], "consolePort"),
     ],
