@@ -168,7 +168,9 @@ def create_or_update(kind: ResourceType, name: Callable[[Any, Facts], str]) -> R
 
     def needs(request: Any, facts: Facts) -> Needs:
         which = name(request, facts)
-        return [Need(kind, which, (UPDATE if facts.exists(kind, which) else CREATE,))]
+        action = UPDATE if facts.exists(kind, which) else CREATE
+        of_topic = kind is ResourceType.TOPIC
+        return [need_of_topic(which, action) if of_topic else Need(kind, which, (action,))]
 
     return Requirement(f"Create or, if it exists, Update on {kind}", needs)
 

@@ -138,6 +138,13 @@ def test_only_servers_send_what_a_client_answers() -> None:
         ),
         ("UPDATE_AND_CREATE_TOPIC", {"topic": "orders"}, Known(), ["Update on Topic:orders"]),
         ("UPDATE_AND_CREATE_TOPIC", {"topic": "new"}, Known(), ["Create on Topic:new"]),
+        ("UPDATE_AND_CREATE_TOPIC", {"topic": "%RETRY%g"}, Known(), ["Create on Group:g"]),
+        (
+            "UPDATE_AND_CREATE_TOPIC",
+            {"topic": "%DLQ%g"},
+            Known(("%DLQ%g",)),
+            ["Update on Group:g or Update on Topic:%DLQ%g"],
+        ),
         (
             "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP",
             {},
