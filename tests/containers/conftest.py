@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.containers.docker_engine import DockerEngine, NoEngine
-from tests.containers.suite import PROJECT, START_S, Pipeline, Up, free_ports
+from tests.containers.suite import ADMIN_SECRET, PROJECT, START_S, Pipeline, Up, free_ports
 
 PACKAGE = find_spec("compose")
 assert PACKAGE is not None
@@ -41,13 +41,14 @@ def compose(root: Path) -> Compose:
         *arguments: str,
         file: Path | None = None,
         environment: dict[str, str] | None = None,
+        given: str = "",
     ) -> subprocess.CompletedProcess[str]:
         which = file or root / "docker-compose.yml"
         return subprocess.run(
             [str(COMPOSE), "--file", str(which), *arguments],
             cwd=root,
             env=os.environ | (environment or {}),
-            stdin=subprocess.DEVNULL,
+            input=given,
             capture_output=True,
             text=True,
             check=False,
@@ -113,10 +114,12 @@ def ports() -> dict[str, str]:
 def up(engine: DockerEngine, compose: Compose, ports: dict[str, str]) -> Iterator[Up]:
     """`up("stop")`: Compose on that engine, which must succeed; what it printed."""
 
-    def run(*arguments: str, environment: dict[str, str] | None = None) -> str:
+    def run(*arguments: str, environment: dict[str, str] | None = None, given: str = "") -> str:
         settings = engine.environment | ports | {"KOUROU_TRACED_SHARE": "1"}
         done = compose(
-            "--project-name", PROJECT, *arguments, environment=settings | (environment or {})
+            *("--project-name", PROJECT, *arguments),
+            environment=settings | (environment or {}),
+            given=given,
         )
         assert done.returncode == 0, f"{arguments}: {done.stdout}\n{done.stderr}"
         return str(done.stdout)
@@ -127,12 +130,14 @@ def up(engine: DockerEngine, compose: Compose, ports: dict[str, str]) -> Iterato
 
 @pytest.fixture(scope="session")
 def started(up: Up, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """The suite is up, every service is healthy, and clients on this machine have its keys."""
+    """The suite is up, every service is healthy; clients on this machine have keys and a secret."""
     up("up", "--detach", "--no-build", "--wait", "--wait-timeout", START_S)
     ring = tmp_path_factory.mktemp("keys") / "kourou.ring"
     up("cp", "keys:/keys/host/host.ring", str(ring))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KOUROU_CURVE_KEY_FILE", str(ring))
+        secret = up("exec", "-T", "broker", "cat", "/run/kourou/access/admin.secret")
+        patch.setenv(ADMIN_SECRET, secret.strip())
         yield up
 
 

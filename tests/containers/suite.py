@@ -6,6 +6,7 @@ keep its volumes where this machine cannot read them.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import random
@@ -49,6 +50,9 @@ LAKE_LOOK_S = 3.0
 """Each look at the lake starts a container, whose work Spark would have to wait for."""
 
 PAGE_S = 60
+ADMIN, ADMIN_SECRET = "admin", "KOUROU_TEST_ADMIN_SECRET"
+"""Who signs in at the console, and the environment variable with the secret."""
+
 CRASH = "kill -9 -1"
 """As a user of a container: SIGKILL to every process of that user in it."""
 
@@ -177,10 +181,20 @@ def consumed(ports: dict[str, str], topic: str, group: str, count: int) -> list[
     return sorted(bodies)
 
 
+def to_console(ports: dict[str, str], path: str, body: str | None = None) -> urllib.request.Request:
+    """A request of the administrator to the console; the small suite has no users."""
+    secret = os.environ.get(ADMIN_SECRET)
+    proof = base64.b64encode(f"{ADMIN}:{secret}".encode()).decode()
+    return urllib.request.Request(
+        f"http://127.0.0.1:{ports['KOUROU_CONSOLE_PORT']}{path}",
+        data=None if body is None else body.encode(),
+        headers={} if secret is None else {"Authorization": f"Basic {proof}"},
+    )
+
+
 def sent_by_http(ports: dict[str, str], body: str, topic: str = "by-http") -> None:
     """Send through the gateway, which must confirm it."""
-    at = f"http://127.0.0.1:{ports['KOUROU_CONSOLE_PORT']}/v1/topics/{topic}/messages"
-    question = urllib.request.Request(at, data=body.encode())
+    question = to_console(ports, f"/v1/topics/{topic}/messages", body)
     with urllib.request.urlopen(question, timeout=PAGE_S) as answer:
         assert answer.status in (200, 201)
 

@@ -43,9 +43,9 @@ CERTAIN = re.compile(r"postgres:\d+\.\d+-\w+|(?!postgres:)[\w./-]+:v?\d+\.\d+\.\
 RUN = Path("/run/kourou")
 """Where keys lie in a container."""
 
-PLACES = {"keys": "its own pair", "public": "all public keys", "members": "those of members"}
-
 PROFILE = "deploy/seccomp/filter-server.json"
+NO_ACCESS_KEYS = {"KOUROU_ACCESS_KEY_FILE": ""}
+"""A service reads that file before it starts; here there is none. See test_compose_keys.py."""
 
 
 def test_compose_accepts_it_and_would_refuse_what_is_wrong(compose, tmp_path: Path, root) -> None:
@@ -397,7 +397,8 @@ def filter_server_settings(composed: dict[str, Any], root: Path, name: str) -> F
 def replica_settings(composed: dict[str, Any], root: Path, name: str) -> ReplicaSettings:
     """What a copy, or a member, of this compose file is told: arguments, environment, file."""
     service = composed["services"][name]
-    [config] = service["configs"]
+    config, users = service["configs"]
+    assert users["source"] == "users"
     file = Path(composed["configs"][config["source"]]["file"])
     assert file.parent == root / "deploy"
     assert service["command"][:3] == ["ha-replica", "-c", config["target"]]
@@ -405,7 +406,7 @@ def replica_settings(composed: dict[str, Any], root: Path, name: str) -> Replica
     result = load_settings(
         ReplicaSettings,
         arguments=arguments.settings,
-        environment=service["environment"],
+        environment=service["environment"] | NO_ACCESS_KEYS,
         file=file,
     )
     assert result.warnings == ()
@@ -426,7 +427,7 @@ def loaded(
         file = Path(composed["configs"][config["source"]]["file"])
         assert file.parent == root / "deploy"
         arguments = parse_arguments(COUNTED.sub("", name), "", ["-c", str(file), *rest])
-        environment = service.get("environment") or {}
+        environment = (service.get("environment") or {}) | NO_ACCESS_KEYS
         if name == "namesrv":
             found.append(
                 load_settings(

@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 
+from kourou.authorization.access_table import AccessAggregate, evolve
+from kourou.broker.administrators import InitialUsersFile
 from kourou.cli.main import main
-from kourou.transport.curve_keys import ServerKeys, read_pair
+from kourou.events.control_events import AccessEventBase
+from kourou.service.secret_keys import SecretKeys
+from kourou.transport.curve_keys import ServerKeys, read_pair, read_public
 
 RUN = "/run/kourou"
 WATCHING = {"collector", "jaeger", "prometheus", "grafana"}
@@ -19,7 +23,7 @@ SPARK = {"spark-etl", "spark-master", "spark-worker", "spark-worker-2"}
 
 MEMBERS = {"broker", "broker-b", "ha-replica", "ha-replica-b", "raft-n0", "raft-n1", "raft-n2"}
 READERS = MEMBERS | {"namesrv"}
-"""Who checks that a key is that of a member."""
+"""Who checks that a key is that of a member, and signatures of users."""
 FILTER_SERVERS = {"filter-server", "filter-server-2", "filter-server-b"}
 DIALLED = {
     "namesrv": ["namesrv:19876", "127.0.0.1:19876"],
@@ -52,7 +56,8 @@ def test_each_service_sees_its_own_pair_and_no_other(composed: dict[str, Any]) -
     for name, service in of_ours(composed).items():
         mounts = {one["target"]: one for one in service["volumes"] if one["target"].startswith(RUN)}
         wanted = {f"{RUN}/keys", f"{RUN}/public"}
-        assert set(mounts) == wanted | ({f"{RUN}/members"} if name in READERS else set()), name
+        of_readers = {f"{RUN}/members", f"{RUN}/access"}
+        assert set(mounts) == wanted | (of_readers if name in READERS else set()), name
         assert all(one["read_only"] for one in mounts.values()), name
         assert mounts[f"{RUN}/public"]["source"] == "public-keys"
         owners.setdefault(mounts[f"{RUN}/keys"]["source"], set()).add(name)
@@ -62,6 +67,8 @@ def test_each_service_sees_its_own_pair_and_no_other(composed: dict[str, Any]) -
         assert view["KOUROU_CURVE_KEY_FILE"] == f"{RUN}/keys/{key_file(name)}.key_secret"
         assert view["KOUROU_CURVE_SERVER_KEY"] == f"{RUN}/public"
         assert view.get("KOUROU_CURVE_MEMBERS") == (f"{RUN}/members" if name in READERS else None)
+        access = f"{RUN}/access/access.keys" if name in READERS else None
+        assert view.get("KOUROU_ACCESS_KEY_FILE") == access, name
         clients = None if name in {"console", "spark-etl"} else f"{RUN}/public"
         assert view.get("KOUROU_CURVE_CLIENTS") == clients, name
         needs = service["depends_on"]["keys"]["condition"]
@@ -117,19 +124,55 @@ def test_what_it_makes_fits_every_address_that_is_dialled(
         assert not list((folder / place).glob("*.key_secret"))
     modes = {name: (folder / name / f"{name}.key_secret").stat().st_mode & 0o777 for name in pairs}
     assert modes == {name: 0o444 if name in FILTER_SERVERS else 0o600 for name in pairs}
+    admin = folder / "access" / "admin.secret"
+    assert admin.stat().st_mode & 0o777 == 0o600
+    SecretKeys.read(folder / "access" / "access.keys")
     view = capsys.readouterr()
+    assert admin.read_text("utf-8").strip() not in view.out + view.err
     assert not [pair for pair in pairs.values() if pair.secret in view.out + view.err]
+
+
+def test_each_pair_is_that_of_one_user_whom_every_broker_accepts(
+    composed: dict[str, Any], root: Path, tmp_path: Path
+) -> None:
+    folder = made(composed, tmp_path)
+    text = (root / "deploy" / "users.toml").read_text(encoding="utf-8")
+    copy = tmp_path / "users.toml"
+    copy.write_text(text.replace(f"{RUN}/", f"{folder}/"))
+    file, access = InitialUsersFile(copy), AccessAggregate()
+    secrets = SecretKeys.read(folder / "access" / "access.keys")
+    for name, entry in file.users().items():
+        for event in file.events(name, entry, access, secrets):
+            assert isinstance(event, AccessEventBase)
+            evolve(access, event)
+    keys = {path.stem: read_public(path)[0].key for path in (folder / "public").iterdir()}
+    owners = {name: access.user_of_key[key] for name, key in keys.items()}
+    assert owners == {
+        "host": "admin",
+        **dict.fromkeys(READERS, "containers"),
+        **{name: name for name in ("console", "pipeline", *FILTER_SERVERS)},
+    }
+    assert sorted(access.table.administrators) == ["admin", "containers"]
+    assert list(access.secrets) == ["admin"]
+    for name in FILTER_SERVERS:
+        broker = "broker-b" if name.endswith("-b") else "broker-a"
+        assert access.users[name].node == f"DefaultCluster/{broker}/{name}"
+
+
+def private(folder: Path) -> list[Path]:
+    """The secret files of all pairs, the key of secrets, and the secret of the administrator."""
+    return [*folder.glob("*/*.key_secret"), *(folder / "access").iterdir()]
 
 
 def test_once_more_changes_no_pair_and_follows_another_port(
     compose, composed: dict[str, Any], tmp_path: Path
 ) -> None:
     folder = made(composed, tmp_path)
-    before = {path: path.read_bytes() for path in folder.glob("*/*.key_secret")}
-    assert len(before) == 14
+    before = {path: path.read_bytes() for path in private(folder)}
+    assert len(before) == 16
     moved = {"KOUROU_BROKER_PORT": "31111"}
     chosen = json.loads(compose("config", "--format", "json", environment=moved).stdout)
     made(chosen, tmp_path)
-    assert {path: path.read_bytes() for path in folder.glob("*/*.key_secret")} == before
+    assert {path: path.read_bytes() for path in private(folder)} == before
     servers = ServerKeys(folder / "host" / "host.ring", ring=True)
     assert servers.of("127.0.0.1:31111") == read_pair(folder / "broker/broker.key_secret").public

@@ -8,13 +8,17 @@ It takes minutes and a Docker Engine (docker_engine.py), so it runs only when as
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import re
 from pathlib import Path
 
 import pytest
 from tests.containers.docker_engine import RUNTIME_IMAGE, SPARK_IMAGE, DockerEngine
 from tests.containers.suite import (
+    ADMIN,
+    ADMIN_SECRET,
     BROKERS,
     FILTER_SERVERS,
     LAKE_LOOK_S,
@@ -37,8 +41,11 @@ from tests.containers.suite import (
 )
 
 from kourou import ConsumeFromWhere, ConsumerSettings
+from kourou.access.signature import ACCESS_KEY, SIGNATURE, sign
+from kourou.protocol.wire.remoting import RemotingCommand
 from kourou.sync import Client
 from kourou.transport.curve_keys import make_pair
+from kourou.transport.remoting_client import RemotingConnection
 
 MESSAGES = 200
 CLEAR = {
@@ -53,6 +60,7 @@ CLEAR = {
 }
 """Where each listens for RocketMQ's clients."""
 
+ADMIT = "cat > /keys/public/app.key"
 LETTERS = 7
 KEEP = "def match(message, context):\n    return message.json['wanted']\n"
 
@@ -170,6 +178,58 @@ def test_each_sees_its_own_key_and_strangers_get_nowhere(
         patch.setenv("KOUROU_CURVE_SERVER_KEY", str(tmp_path / "namesrv.key"))
         with pytest.raises(AssertionError, match="the server refused this client"):
             kourou(ports, *asked)
+
+
+def test_only_users_get_anything_and_each_what_it_may(
+    started: Up, ports: dict[str, str], tmp_path: Path
+) -> None:
+    """A key that servers admit is no user's until one has it; RocketMQ's clients must sign."""
+    _, secret = make_pair(tmp_path / "app", "app")
+    key = (tmp_path / "app" / "app.key").read_text("utf-8")
+    started("run", "--rm", "-T", "--entrypoint", "sh", "keys", "-c", ADMIT, given=key)
+    started("cp", "broker:/run/kourou/public", str(tmp_path / "public"))
+    create = ("user", "create", "app", "--curve-key", str(tmp_path / "app" / "app.key"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KOUROU_CURVE_SERVER_KEY", str(tmp_path / "public"))
+        patch.setenv("KOUROU_CURVE_KEY_FILE", str(secret))
+        with pytest.raises(AssertionError, match="anonymous has no right"):
+            kourou(ports, "send", "secured", "nothing")
+        patch.undo()
+        kourou(
+            ports, *create, "--no-secret", "--role", "writer:secured", "--role", "operator:secured"
+        )
+        patch.setenv("KOUROU_CURVE_SERVER_KEY", str(tmp_path / "public"))
+        patch.setenv("KOUROU_CURVE_KEY_FILE", str(secret))
+        assert kourou(ports, "send", "secured", "one")
+        with pytest.raises(AssertionError, match="app has no right to Pub on Topic:others"):
+            kourou(ports, "send", "others", "nothing")
+    fields = {"a": "app", "b": "secured", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1"}
+    answers = [
+        by_rocketmq(ports, {**fields, "h": "0"}, secret)
+        for secret in ("", "wrong secret", os.environ[ADMIN_SECRET])
+    ]
+    assert [code for code, _ in answers] == [1, 1, 0]
+    assert "the request has no credentials" in answers[0][1] or "no right" in answers[0][1]
+    assert "Check signature failed" in answers[1][1]
+
+
+def by_rocketmq(ports: dict[str, str], fields: dict[str, str], secret: str) -> tuple[int, str]:
+    """Send as RocketMQ's clients do, signed by the administrator if there is a secret."""
+    body = b"by RocketMQ's protocol"
+    if secret:
+        fields = {**fields, ACCESS_KEY: ADMIN}
+        fields = {**fields, SIGNATURE: sign(fields, [body], secret)}
+
+    async def exchange() -> tuple[int, str]:
+        connection = RemotingConnection(f"127.0.0.1:{ports['KOUROU_BROKER_TCP_PORT']}")
+        try:
+            command = RemotingCommand(310, ext_fields=fields)
+            reply = await connection.exchange(command, (body,), timeout_ms=20_000)
+        finally:
+            connection.close()
+        return reply.code, reply.remark or ""
+
+    return asyncio.run(exchange())
 
 
 def test_it_lives_through_sends_a_kill_a_stop_and_a_second_start(

@@ -27,6 +27,7 @@ from tests.containers.suite import (
     sent_by_http,
     states,
     tailed,
+    to_console,
     until,
 )
 
@@ -37,7 +38,7 @@ SENT = 60
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(3_000)]
 
 
-def page(url: str) -> Any:
+def page(url: str | urllib.request.Request) -> Any:
     """What is answered there; None while nobody answers."""
     try:
         with urllib.request.urlopen(url, timeout=PAGE_S) as answer:
@@ -56,7 +57,8 @@ def test_the_console_shows_both_brokers_to_this_machine(started: Up, ports: dict
         assert "text/html" in answer.headers["Content-Type"]
     sent_by_http(ports, "by HTTP")
     assert seen_from_here(ports, "by-http", ["by HTTP"])
-    view = page(f"{at}/v1/cluster")
+    assert page(f"{at}/v1/cluster") is None, "nobody reads it without a secret"
+    view = page(to_console(ports, "/v1/cluster"))
     assert view is not None
     text = json.dumps(view)
     assert "broker-a" in text

@@ -200,6 +200,25 @@ async def test_signed_requests_are_decided_and_survive_a_restart(tmp_path: Path)
         assert (await broker.ask(send_to("orders-a"), b"two")).code == Code.SYSTEM_ERROR
 
 
+async def test_users_of_a_file_exist_from_the_first_start_on(tmp_path: Path) -> None:
+    users = tmp_path / "users.toml"
+    users.write_text(
+        f'["{WRITER}"]\nroles = ["operator:orders-"]\nallow = ["Pub Topic:orders-*"]\n'
+        'secret-file = "writer"\n[root]\nroles = ["administrator"]\nsecret-file = "root"\n'
+    )
+    (tmp_path / "writer").write_text(WRITER_SECRET)
+    (tmp_path / "root").write_text(ROOT_SECRET)
+    settings = {"initialAdminFile": "", "initialUsersFile": str(users)}
+    writer = {"user": WRITER, "secret": WRITER_SECRET}
+    with started(tmp_path, **settings) as broker:
+        assert (await broker.ask(send_to("orders-a"))).code == Code.SYSTEM_ERROR
+        assert (await broker.ask(send_to("orders-a"), **writer)).code == Code.SUCCESS
+        assert (await broker.ask(send_to("bills-a"), **writer)).code == Code.SYSTEM_ERROR
+        await broker.change(AuthUpdateUser(username=WRITER), UserChange(enabled=False))
+    with started(tmp_path, **settings) as broker:  # who exists stays as they are
+        assert (await broker.ask(send_to("orders-a"), **writer)).code == Code.SYSTEM_ERROR
+
+
 async def test_the_owner_of_the_machine_gets_back_in(tmp_path: Path) -> None:
     with started(tmp_path) as broker:
         assert (await broker.create(WRITER, WRITER_SECRET, "writer")).code == Code.SUCCESS
@@ -419,6 +438,7 @@ async def test_a_client_id_is_of_its_connected_user_over_both_protocols(tmp_path
     ("setting", "value", "sentence"),
     [
         ("initialAdminFile", "first-admin-without-secret", "is not NAME:SECRET"),
+        ("initialUsersFile", "first-admin-without-secret", "is not a file of users"),
         ("accessKeyFile", "store/access.keys", "is inside storePathRootDir"),
     ],
 )

@@ -1,9 +1,12 @@
-"""The first administrator of a broker, and the way back for the owner of its machine.
+"""Users that files on a broker's machine make: the first ones, and the owner's way back.
 
 `initialAdminFile` is read while no administrator has a secret or a key. The file ADMINISTRATOR_FILE
 in the store is written by `kourou user recover`, by who may write there; it is recorded at the next
 start, whatever users there are, and then removed. Both have one line, `NAME:SECRET` or
 `NAME:curve:KEY`.
+
+`initialUsersFile` is read at every start. Each of its users who does not exist is created, with
+credentials and policies; those who exist stay as they are.
 """
 
 from __future__ import annotations
@@ -11,11 +14,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from kourou.access.model import RoleGrant, User, UserRole, check_secret, check_user
+import msgspec
+
+from kourou.access.model import (
+    Effect,
+    Pattern,
+    Policy,
+    RoleGrant,
+    User,
+    UserKind,
+    UserRole,
+    check_policy,
+    check_secret,
+    check_user,
+)
 from kourou.authorization.access_table import AccessAggregate, decide_put_user
 from kourou.authorization.request_gate import SecretBox
-from kourou.errors import ConfigError, KourouError
-from kourou.events.control_events import Event, UserSecretSet
+from kourou.errors import BadRequest, ConfigError, KourouError
+from kourou.events.control_events import Event, PolicyPut, UserSecretSet
+from kourou.protocol.bodies.access_bodies import parse_actions, parse_role, policy_id
+from kourou.transport.curve_keys import read_public
 
 ADMINISTRATOR_FILE = "administrator"
 """In the directory `kourou` of a store."""
@@ -70,15 +88,119 @@ class AdministratorFile:
         )
         events = decide_put_user(access, user)
         if not proof.startswith(_CURVE):
-            if secrets is None:
-                raise ConfigError(
-                    "a secret needs accessKeyFile, which is not set",
-                    hint="kourou keys access FILE",
-                )
-            events.append(UserSecretSet(name, secrets.seal(name, check_secret(proof))))
+            events.append(_secret_set(secrets, name, proof))
         return events
+
+
+def _secret_set(secrets: SecretBox | None, name: str, secret: str) -> UserSecretSet:
+    if secrets is None:
+        raise ConfigError(
+            "a secret needs accessKeyFile, which is not set",
+            hint="kourou keys access FILE",
+        )
+    return UserSecretSet(name, secrets.seal(name, check_secret(secret)))
 
 
 def recovery_file(store_root: Path) -> Path:
     """The file of `kourou user recover` in a store."""
     return store_root / "kourou" / ADMINISTRATOR_FILE
+
+
+# -- initialUsersFile ------------------------------------------------------------------------------
+
+
+class InitialUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    """A table of `initialUsersFile`, whose name is the user's.
+
+    Paths are relative to the file. `allow` and `deny` have policies, as `Pub,Sub Topic:orders-*`.
+    """
+
+    roles: tuple[str, ...] = ()
+    node: str = ""
+    curve_key_files: tuple[str, ...] = ()
+    certificate_subjects: tuple[str, ...] = ()
+    secret_file: str = ""
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+    @property
+    def administers(self) -> bool:
+        """Whether it is an administrator: those come first, as the first user must be one."""
+        return UserRole.ADMINISTRATOR in self.roles
+
+
+@dataclass(frozen=True, slots=True)
+class InitialUsersFile:
+    """A TOML file of users: one table for each."""
+
+    path: Path
+
+    def users(self) -> dict[str, InitialUser]:
+        """Return the users by name, administrators first. Raises ConfigError for a bad file."""
+        try:
+            found = msgspec.toml.decode(self.path.read_bytes(), type=dict[str, InitialUser])
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be read: {error}") from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ConfigError(
+                f"{self.path} is not a file of users: {error}",
+                hint="a table for each user, with roles, curve-key-files, secret-file, "
+                "certificate-subjects, node, allow, deny (docs/security.md)",
+            ) from error
+        return dict(sorted(found.items(), key=lambda named: not named[1].administers))
+
+    def events(
+        self, name: str, entry: InitialUser, access: AccessAggregate, secrets: SecretBox | None
+    ) -> list[Event]:
+        """Return the events that create a user; none if the user exists. Raises ConfigError."""
+        if name in access.users:
+            return []
+        try:
+            return self._created(name, entry, access, secrets)
+        except KourouError as error:
+            raise ConfigError(f"{self.path}: user {name}: {error}") from error
+
+    def _created(
+        self, name: str, entry: InitialUser, access: AccessAggregate, secrets: SecretBox | None
+    ) -> list[Event]:
+        folder = self.path.parent
+        user = User(
+            name=name,
+            kind=UserKind.NODE if entry.node else UserKind.SERVICE,
+            roles=tuple(map(parse_role, entry.roles)),
+            node=entry.node,
+            curve_keys=tuple(
+                public.key for one in entry.curve_key_files for public in read_public(folder / one)
+            ),
+            certificate_subjects=entry.certificate_subjects,
+        )
+        events = decide_put_user(access, user)
+        if entry.secret_file:
+            events.append(_secret_set(secrets, name, _secret_in(folder / entry.secret_file)))
+        for effect, texts in ((Effect.ALLOW, entry.allow), (Effect.DENY, entry.deny)):
+            events += [PolicyPut(_policy(name, effect, text), None) for text in texts]
+        return events
+
+
+def _secret_in(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+
+
+def _policy(user: str, effect: Effect, text: str) -> Policy:
+    """Read `ACTION,ACTION RESOURCE`, as `kourou user allow` has them. Raises BadRequest."""
+    actions, _, resource = text.partition(" ")
+    if not resource.strip():
+        raise BadRequest(f"{text!r} is not a policy", hint="Pub,Sub Topic:orders-*")
+    pattern = Pattern.parse(resource.strip())
+    return check_policy(
+        Policy(
+            id=policy_id(user, pattern, effect),
+            user=user,
+            resource=pattern,
+            actions=parse_actions(actions.split(",")),
+            effect=effect,
+        )
+    )

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kourou.broker.administrators import AdministratorFile, recovery_file
+from kourou.broker.administrators import AdministratorFile, InitialUsersFile, recovery_file
 from kourou.broker.raft_keys import FLUSHED, RaftKeys
 from kourou.broker.store_keys import StoreKeys
 from kourou.engine.policy import BrokerPolicy
@@ -62,6 +62,12 @@ class BrokerSettings(BrokerPolicy, StoreKeys, RaftKeys):
         if recovery.exists():
             found.append(AdministratorFile(recovery, recovers=True))
         return found
+
+    @property
+    def users_file(self) -> InitialUsersFile | None:
+        """The file of users who exist from the first start on."""
+        path = self.initial_users_file
+        return None if path is None else InitialUsersFile(path)
 
     @property
     def knows_replicas(self) -> bool:

@@ -132,6 +132,11 @@ class NetworkKeys(IdentitySettings, AccessKeys):
         "is none",
         secret_file=True,
     )
+    initial_users_file: Path | None = setting(
+        None,
+        "initialUsersFile",
+        "A TOML file of users, who are created at a start if they do not exist",
+    )
     acl_enable: bool = setting(
         False,
         "aclEnable",

@@ -185,6 +185,7 @@ class RoleSession:
         own = decide_start(self.parts.control, self.parts.topic_handler.rules)
         await self._record(own, "the broker's own")
         await self._record_administrators()
+        await self._record_initial_users()
         self._settings.check_users(self.parts.control.access.users)
         if not self._elected:
             self._perform(self.core.lead(self._clock.now_ms()))
@@ -199,6 +200,20 @@ class RoleSession:
                 await asyncio.to_thread(self.store.flush)
                 await asyncio.to_thread(file.path.unlink)
 
+    async def _record_initial_users(self) -> None:
+        """Record the users of initialUsersFile who do not exist, each with credentials and rights.
+
+        A user is one write, so that a broker that is killed leaves none without policies.
+        """
+        file = self._settings.users_file
+        if file is None:
+            return
+        for name, entry in file.users().items():
+            access = self.parts.control.access
+            events = file.events(name, entry, access, self._settings.secret_keys)
+            if events:
+                await self._record_with(partial(self._decided, events, "initialUsersFile"))
+
     def _catch_up(self) -> None:
         """Apply decisions in bytes that were copied while there was no core."""
         span = self.store.queue_range(CONTROL_TOPIC, 0)
@@ -209,10 +224,10 @@ class RoleSession:
     async def _record(self, events: Sequence[Event], why: str) -> None:
         """Record one by one, because a large import may need more than one log segment."""
         for event in events:
-            await self._record_with(partial(self._decided, event, why))
+            await self._record_with(partial(self._decided, [event], why))
 
-    def _decided(self, event: Event, why: str, wall_ms: int) -> list[Effect]:
-        return self.core.start(self._clock.monotonic_ms(), wall_ms, [event], why)
+    def _decided(self, events: Sequence[Event], why: str, wall_ms: int) -> list[Effect]:
+        return self.core.start(self._clock.monotonic_ms(), wall_ms, events, why)
 
     async def _record_with(self, record: Callable[[int], list[Effect]]) -> None:
         """Allocate log space, then record, unless the session has ended by then."""

@@ -79,8 +79,18 @@ def make(
             ),
         ),
     ] = None,
+    access_keys: Annotated[
+        Path | None,
+        typer.Option(
+            "--access-keys", metavar="FILE", help="Also create an accessKeyFile (keys access)."
+        ),
+    ] = None,
+    secret: Annotated[
+        list[Path] | None,
+        typer.Option("--secret", metavar="FILE", help="Also write a random secret of a user."),
+    ] = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep an existing pair instead of failing.")
+        bool, typer.Option("--keep", help="Keep existing pairs and files instead of failing.")
     ] = False,
     readable: ReadableOption = None,
 ) -> int:
@@ -88,6 +98,7 @@ def make(
 
     Existing files are never overwritten.
     """
+    from kourou.service.secret_keys import new_key_line, new_secret
     from kourou.transport import curve_keys  # import ZeroMQ only when needed
 
     wanted = [_parted(text) for text in folders]
@@ -111,6 +122,10 @@ def make(
                 )
     for called in ring or ():
         _make_ring(called, made)
+    files = [] if access_keys is None else [(access_keys, new_key_line("1"))]
+    files += [(path, f"{new_secret()}\n") for path in secret or ()]
+    for path, text in files:
+        _file(path, text, keep=keep)
     return 0
 
 
@@ -147,6 +162,15 @@ def access(
     _write_private(file.resolve(), new_key_line(key_id) + text, replace=True)
     print(f"added key {key_id} to {file}; restart the brokers", flush=True)
     return 0
+
+
+def _file(path: Path, text: str, *, keep: bool) -> None:
+    """Write a private file, or keep the existing one."""
+    kept = keep and os.path.lexists(path)
+    if not kept:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write_private(path, text, replace=False)
+    print(f"{'kept' if kept else 'made'} {path}", flush=True)
 
 
 def _write_private(path: Path, text: str, *, replace: bool) -> None:

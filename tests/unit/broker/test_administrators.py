@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kourou.access.model import RoleGrant, SealedSecret, User, UserRole
+from kourou.access.model import Effect, RoleGrant, SealedSecret, User, UserKind, UserRole
 from kourou.authorization.access_table import AccessAggregate, evolve
-from kourou.broker.administrators import AdministratorFile
+from kourou.broker.administrators import AdministratorFile, InitialUsersFile
 from kourou.errors import ConfigError
 from kourou.events.control_events import AccessEventBase, UserPut
+from kourou.transport.curve_keys import make_pair, read_public
 
 KEY = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
 
@@ -106,3 +107,101 @@ def test_a_secret_needs_the_file_of_keys(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nothing-here cannot be read"):
         AdministratorFile(tmp_path / "nothing-here", recovers=False).events(AccessAggregate(), None)
+
+
+# -- initialUsersFile
+
+
+USERS = """
+[orders]
+roles = ["writer:orders-"]
+secret-file = "orders.secret"
+certificate-subjects = ["CN=orders,O=Example"]
+allow = ["Sub Group:orders", "Get,List Topic:*"]
+deny = ["Sub Topic:orders-secret*"]
+
+[root]
+roles = ["administrator"]
+curve-key-files = ["keys/root.key"]
+
+[filters]
+node = "Cluster/broker-a/fs-0"
+roles = ["reader"]
+"""
+
+
+def users_file(tmp_path: Path, text: str = USERS) -> InitialUsersFile:
+    if not (tmp_path / "keys").exists():
+        make_pair(tmp_path / "keys", "root")
+    (tmp_path / "orders.secret").write_text("a long secret\n")
+    path = tmp_path / "users.toml"
+    path.write_text(text)
+    return InitialUsersFile(path)
+
+
+def started(access: AccessAggregate, file: InitialUsersFile) -> list[str]:
+    """A start of a broker; the users that it made."""
+    made = []
+    for name, entry in file.users().items():
+        events = file.events(name, entry, access, Box())
+        made += [name] if events else []
+        for event in events:
+            assert isinstance(event, AccessEventBase)
+            evolve(access, event)
+    return made
+
+
+def test_users_of_a_file_exist_with_credentials_and_rights(tmp_path: Path) -> None:
+    access = AccessAggregate()
+    file = users_file(tmp_path)
+    assert started(access, file) == ["root", "orders", "filters"]  # the first is an administrator
+    (key,) = read_public(tmp_path / "keys" / "root.key")
+    assert access.user_of_key == {key.key: "root"}
+    assert access.secrets["orders"].ciphertext == b"a long secret"
+    assert access.user_of_subject == {"CN=orders,O=Example": "orders"}
+    assert (access.users["filters"].kind, access.users["filters"].node) == (
+        UserKind.NODE,
+        "Cluster/broker-a/fs-0",
+    )
+    assert [
+        (str(one.resource), ",".join(one.actions), one.effect) for one in access.policies.values()
+    ] == [
+        ("Group:orders", "Sub", Effect.ALLOW),
+        ("Topic:*", "Get,List", Effect.ALLOW),
+        ("Topic:orders-secret*", "Sub", Effect.DENY),
+    ]
+
+
+def test_later_starts_create_who_is_missing_and_change_nobody(tmp_path: Path) -> None:
+    access = AccessAggregate()
+    file = users_file(tmp_path)
+    started(access, file)
+    evolve(access, UserPut(User(name="orders", enabled=False), access.users["orders"]))
+    assert started(access, file) == []
+    assert not access.users["orders"].enabled
+    assert started(access, users_file(tmp_path, USERS + "[late]\n")) == ["late"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("root", "is not a file of users"),
+        ("[root]\nrole = 'writer'", "is not a file of users.*`role`"),
+        ("[reader]\nroles = ['reader']", "user reader: the first user must be an administrator"),
+        ("[root]\nroles = ['king']", "user root: 'king' is not a role"),
+        ("[root]\nroles = ['administrator']\nallow = ['Sub']", "'Sub' is not a policy"),
+        ("[root]\nroles = ['administrator']\nallow = ['Eat Topic:a']", "is not an action"),
+        ("[root]\nroles = ['administrator']\nsecret-file = 'none'", "none cannot be read"),
+        ("[root]\nroles = ['administrator']\ncurve-key-files = ['none']", "none"),
+    ],
+)
+def test_a_bad_file_of_users_is_refused_with_what_is_wrong(
+    tmp_path: Path, text: str, why: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"(?s){why}"):
+        started(AccessAggregate(), users_file(tmp_path, text))
+
+
+def test_a_file_of_users_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nothing-here cannot be read"):
+        InitialUsersFile(tmp_path / "nothing-here").users()

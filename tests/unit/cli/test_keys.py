@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kourou.access.model import check_secret
 from kourou.cli.main import main
 from kourou.service.secret_keys import SecretKeys
 from kourou.transport.curve_keys import read_pair, read_public
@@ -39,6 +40,26 @@ def test_it_overwrites_nothing_and_keep_keeps(
     assert capsys.readouterr().out == f"kept {folder}/own.key_secret\n"
     assert (folder / "own.key_secret").read_bytes() == before
     assert read_public(public / "own.key") == read_public(folder / "own.key")
+
+
+def test_it_also_makes_the_key_of_secrets_and_a_secret(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys, secret = tmp_path / "access" / "access.keys", tmp_path / "access" / "admin.secret"
+    command = ["keys", "make", str(tmp_path / "own"), "--access-keys", str(keys)]
+    command += ["--secret", str(secret)]
+    assert main([*command, "--keep"]) == 0
+    SecretKeys.read(keys)  # refuses one that others may read
+    assert secret.stat().st_mode & 0o777 == 0o600
+    assert check_secret(secret.read_text().strip())
+    assert secret.read_text().strip() not in capsys.readouterr().out
+    before = keys.read_bytes(), secret.read_bytes()
+    assert main([*command, "--keep"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [f"kept {keys}", f"kept {secret}"]
+    (tmp_path / "own" / "own.key_secret").unlink()
+    assert main(command) == 2
+    assert f"{keys} cannot be written" in capsys.readouterr().err
+    assert (keys.read_bytes(), secret.read_bytes()) == before
 
 
 def test_public_keys_go_where_they_are_wanted(tmp_path: Path) -> None:
