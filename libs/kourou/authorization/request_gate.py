@@ -352,7 +352,7 @@ class RequestGate:
             needs: Sequence[Need | AnyOf] = requirement.needs(
                 received.request, self._facts(received)
             )
-            _check_names(needs)
+            check_names(needs)
         except KourouError as error:
             return Decision(False, str(error))
         admitted = requirement.anonymous and self._anonymous_has_policies()
@@ -472,7 +472,7 @@ def _allowed_change(
     )
 
 
-def _check_names(needs: Iterable[Need | AnyOf]) -> None:
+def check_names(needs: Iterable[Need | AnyOf]) -> None:
     """Raise BadRequest if a name is longer than that of any resource: decisions are remembered."""
     for need in needs:
         longest = max(len(one.name) for one in (need.needs if isinstance(need, AnyOf) else (need,)))

@@ -28,7 +28,7 @@ from kourou.access.model import (
 )
 from kourou.access.signature import same_secret
 from kourou.authorization import access_table as rules
-from kourou.authorization.request_gate import SecretBox
+from kourou.authorization.request_gate import SecretBox, check_names
 from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect as BrokerEffect
@@ -298,6 +298,7 @@ class AccessHandler:
         elif pattern.is_prefix and not name:
             name = ALL
         need = Need(pattern.type, name, actions)
+        check_names([need])
         authorizer = self._gate.authorizer
         name = request.username or received.user
         if request.username:

@@ -1277,6 +1277,8 @@ def test_what_a_console_refuses_for_lack_of_a_right_is_noted(
         (ExplainAccess(username="till", action="Get", resource="Cluster:*"), root, ""),
     ):
         assert broker.ask(sender, request, on_behalf_of=user).code == Code.SUCCESS
+    long = ExplainAccess(username="", action="Pub", resource=f"Topic:{'x' * 10_000}")
+    assert "at most 256 are allowed" in broker.ask(console, long, on_behalf_of="till").remark
     [noted] = audited(broker)
     assert (noted.user, noted.console, noted.request) == ("till", "console-1", "ExplainAccess")
     assert (noted.allowed, noted.need) == (False, "Get on Cluster:")
