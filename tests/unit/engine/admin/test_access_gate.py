@@ -895,7 +895,7 @@ def test_what_a_handler_refuses_is_noted_and_counted(
     broker.allow(root, "till", "User:*", "Update")
     broker.allow(root, "till", "Cluster:*", "Update")
     broker.engine.effects.clear()
-    refused = broker.engine.parts.access_gate.refused
+    refused = broker.engine.core.parts.access_gate.refused
     body = msgspec.json.encode({"roles": ["administrator"]})
     assert not may(broker, till, AuthUpdateUser(username="till"), body)
     made = next(one for one in broker.events() if one.event.aggregate == "topic/orders")
@@ -906,7 +906,7 @@ def test_what_a_handler_refuses_is_noted_and_counted(
     assert why.by.startswith("only an administrator may change roles")
     assert (undo.allowed, undo.need) == (True, "Update on Cluster:")
     assert (lacks.allowed, lacks.user, lacks.need) == (False, "till", "Delete on Topic:orders")
-    assert broker.engine.parts.access_gate.refused == refused + 2
+    assert broker.engine.core.parts.access_gate.refused == refused + 2
 
 
 # -- observing, counting, and what is not decided -------------------------------------------------
