@@ -44,6 +44,7 @@ PAGES = {
     "spark": "Spark",
     "spark/latency": "Table latency",
     "history": "Control history",
+    "audit": "Audit",
 }
 """Path behind `#`, and the heading that stands there."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from collections.abc import Iterator
 from http.cookies import SimpleCookie
 from pathlib import Path
@@ -355,6 +356,30 @@ async def test_refusals_are_found_in_the_audit(secured: Secured) -> None:
         assert [one.at_ms for one in every] == sorted((one.at_ms for one in every), reverse=True)
         until = await users.audit(until_ms=newest.at_ms)
         assert newest not in until["broker-a"]
+
+
+def test_administrators_search_and_export_the_audit(secured: Secured) -> None:
+    """A change through the console, one of an operator, and a refused sign-in."""
+    ops = secured.http("ops")
+    assert ops.put("/v1/topics/audited", json={}).status == 200
+    assert secured.http(TILL, "guessed").get("/v1/me").status in (401, 429)
+    query = {"user": "ops", "decision": "allowed", "request": "UpdateAndCreateTopic"}
+    page = ops.get("/v1/audit", query=query).json
+    newest = page["items"][0]
+    assert (newest["need"], newest["by"]) == ("Create on Topic:audited", "role administrator")
+    assert (newest["console"], newest["decision"]) == ("console-1", "allowed")
+    sign_in = ops.get("/v1/audit", query={"user": TILL, "request": "CheckCredential"}).json
+    assert {one["decision"] for one in sign_in["items"]} == {"refused"}
+    by_key = ops.get("/v1/audit", query={"request": "AuthCreateUser"}).json["items"]
+    assert {(one["user"], one["console"]) for one in by_key} == {("ops", "")}
+    *exported, end = ops.get("/v1/audit/export", query=query).body.splitlines()
+    assert [json.loads(one) for one in exported] == page["items"]
+    assert json.loads(end) == {"end": True, "count": len(exported), "error": None}
+    for user in (READER, NOBODY):
+        for path in ("/v1/audit", "/v1/audit/export"):
+            refused = secured.http(user).get(path)
+            assert refused.status == 403, path
+            assert "no right to List on User" in refused.json["detail"]
 
 
 # -- pages ----------------------------------------------------------------------------------------

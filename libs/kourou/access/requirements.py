@@ -7,7 +7,7 @@ fields, such as the topic of a half message, the process that decides supplies i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -80,6 +80,8 @@ class Requirement:
     observed, as long as there are users: no user becomes an administrator in the meantime.
     `anonymous`: without needs it is also for clients without credentials, if a policy is about
     them. Such a request must neither change nor tell anything that they have no right to.
+    `by_consoles`: consoles may send it on behalf of users although it is about users; it must not
+    change them.
     """
 
     text: str
@@ -87,6 +89,7 @@ class Requirement:
     caller: CallerKind = CallerKind.USER
     always: bool = False
     anonymous: bool = False
+    by_consoles: bool = False
 
 
 def need_of_topic(name: str, *actions: Action) -> Need | AnyOf:
@@ -488,7 +491,7 @@ REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType(
         "AUTH_LIST_ACL": users(LIST),
         "SET_ACCESS_MODE": users(UPDATE),
         "GET_ACCESS_STATUS": users(LIST),
-        "GET_AUDIT": users(LIST),
+        "GET_AUDIT": replace(users(LIST), by_consoles=True),
         "EXPLAIN_ACCESS": Requirement(
             "Get on User; any user about itself", _explain_needs, always=True
         ),

@@ -1,16 +1,19 @@
-"""What is refused, and the questions about it."""
+"""What is refused and what may change something, and the questions about it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kourou.protocol.bodies.access_bodies import AuditDecision
+
 
 @dataclass(frozen=True, slots=True)
-class AccessRefused:
-    """Note a refused request for the audit. `need` is what its user lacks, `by` what decided.
+class AccessDecided:
+    """Note a request for the audit that was refused, or was `allowed` to change something.
 
-    `handled`: decisions are only observed, and it was handled nevertheless. `console` is the user
-    who sent it on behalf of `user`, from `source`.
+    `need` is what its user lacks, or the right to the change; `by` is what decided. `handled`: its
+    handler got it, because it is allowed, or because decisions are only observed. `console` is the
+    user who sent it on behalf of `user`, from `source`.
     """
 
     user: str
@@ -21,6 +24,7 @@ class AccessRefused:
     wall_ms: int
     handled: bool
     console: str = ""
+    allowed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,7 @@ class AuditQuestion:
     limit: int
     before: tuple[int, int] | None
     """The number of a file, and the offset in it where the search begins."""
+    decision: AuditDecision | None = None
 
 
 @dataclass(frozen=True, slots=True)

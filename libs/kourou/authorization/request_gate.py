@@ -13,9 +13,10 @@ Invariants:
 - a decision uses the values that the handler will use, parsed from the bytes that were signed
 - a list, and every total in its reply, has only what its handler gets from `sees`
 - a request on behalf of a user is decided by the rights of that user; only a console of the user
-  may send it, in every mode, and never about users
+  may send it, in every mode, and about users only where its requirement says so
 - what is kept of a refused request is bounded: a name in it that is longer than any valid one is
   refused without being remembered
+- an allowed request that needs a right to change something is noted for the audit, once
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from kourou.access.model import (
 from kourou.access.requirements import CallerKind, Facts, Requirement, need_of_topic
 from kourou.access.signature import ACCESS_KEY, verify
 from kourou.authorization.access_table import AccessAggregate, decode_access
-from kourou.authorization.audit import AccessRefused
+from kourou.authorization.audit import AccessDecided
 from kourou.errors import BadRequest, Code, DecodeError, KourouError, NoPermission
 from kourou.model.limits import (
     ACCESS_DECISIONS_MAX,
@@ -90,6 +91,7 @@ def requirements_by_type() -> Mapping[type[Request], Requirement]:
 
 
 _REQUIREMENTS = requirements_by_type()
+_CHANGES = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE})
 _EVERYTHING = Need(ResourceType.CLUSTER, "", (Action.GET,))
 _ANY_ACTION = tuple(Action)
 
@@ -218,7 +220,7 @@ class RequestGate:
             if usual in self._usually_allowed:
                 self.allowed += 1
                 return True
-            decision = self._decide(user, requirement, received)
+            decision = self._decide(user, requirement, received, effects)
             if decision.allowed:
                 if usual is not None:
                     self._remember(usual)
@@ -338,7 +340,10 @@ class RequestGate:
 
     # -- whether ----------------------------------------------------------------------------------
 
-    def _decide(self, user: str, requirement: Requirement, received: Received) -> Decision:
+    def _decide(
+        self, user: str, requirement: Requirement, received: Received, effects: list[Any]
+    ) -> Decision:
+        """Decide a request; the note of an allowed change is added to `effects`."""
         if requirement.caller is CallerKind.NODE:
             return self._decide_node(user)
         if requirement.caller is CallerKind.CONSOLE:
@@ -347,15 +352,20 @@ class RequestGate:
             needs: Sequence[Need | AnyOf] = requirement.needs(
                 received.request, self._facts(received)
             )
-            _check_names(needs)
+            check_names(needs)
         except KourouError as error:
             return Decision(False, str(error))
         admitted = requirement.anonymous and self._anonymous_has_policies()
         if not needs and user == ANONYMOUS and not admitted:
             return Decision(False, "the request has no credentials")
-        if received.console and any(map(_is_about_users, needs)):
+        if received.console and not requirement.by_consoles and any(map(_is_about_users, needs)):
             return Decision(False, "a console sends no requests about users")
-        return self.authorizer.decide(user, needs, received.source, received.wall_ms)
+        decision = self.authorizer.decide(user, needs, received.source, received.wall_ms)
+        changes = _changes(needs)
+        if decision.allowed and changes:
+            right = self.authorizer.decide(user, changes, received.source, received.wall_ms)
+            effects.append(_allowed_change(received, user, changes, right.by))
+        return decision
 
     def _decide_console(self, user: str, received: Received) -> Decision:
         account = self._access.users.get(user)
@@ -394,11 +404,11 @@ class RequestGate:
 
     def _refused(
         self, received: Received, user: str, decision: Decision, *, observed: bool
-    ) -> AccessRefused:
+    ) -> AccessDecided:
         """Count a refusal; returns it for the audit."""
         self.refused += 1
         need = "" if decision.need is None else str(decision.need)
-        refused = AccessRefused(
+        refused = AccessDecided(
             user,
             received.address,
             type(received.request).__name__,
@@ -429,7 +439,40 @@ def _is_about_users(need: Need | AnyOf) -> bool:
     return isinstance(need, Need) and need.type is ResourceType.USER
 
 
-def _check_names(needs: Iterable[Need | AnyOf]) -> None:
+def _changes(needs: Iterable[Need | AnyOf]) -> list[Need | AnyOf]:
+    """Return the needs of a request that changes administration; none for any other request.
+
+    It needs Create, Update or Delete. A send needs Pub, and Create only for a topic that it
+    creates; progress of consumers needs Sub.
+    """
+    return [
+        need
+        for need in needs
+        if any(
+            not _CHANGES.isdisjoint(one.actions)
+            for one in (need.needs if isinstance(need, AnyOf) else (need,))
+        )
+    ]
+
+
+def _allowed_change(
+    received: Received, user: str, changes: Sequence[Need | AnyOf], by: str
+) -> AccessDecided:
+    more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
+    return AccessDecided(
+        user,
+        received.address,
+        type(received.request).__name__,
+        f"{changes[0]}{more}",
+        by[:AUDIT_TEXT_LENGTH_MAX],
+        received.wall_ms,
+        handled=True,
+        console=received.console,
+        allowed=True,
+    )
+
+
+def check_names(needs: Iterable[Need | AnyOf]) -> None:
     """Raise BadRequest if a name is longer than that of any resource: decisions are remembered."""
     for need in needs:
         longest = max(len(one.name) for one in (need.needs if isinstance(need, AnyOf) else (need,)))
@@ -477,7 +520,7 @@ def _text(request: Request, user: str, decision: Decision) -> str:
 
 # -- the gate of a name server --------------------------------------------------------------------
 
-_CHANGES = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE})
+MEMBER = "a key of curveMembers"
 NOT_A_MEMBER = "only the keys of curveMembers may register brokers"
 NOT_YET = "no broker has sent its users since this name server started; repeat it in some seconds"
 
@@ -539,13 +582,25 @@ class PublishedGate:
         for_brokers = requirement.caller is CallerKind.NODE
         if self._members.allows(received.to.peer.key):
             why = self._why_not_itself(received) if for_brokers else ""
-            return not why or self._refuse(received, effects, Code.NO_PERMISSION, why)
+            if why:
+                return self._refuse(received, effects, Code.NO_PERMISSION, why)
+            self._note_change(requirement, received, effects)
+            return True
         if for_brokers:
             return self._refuse(received, effects, Code.NO_PERMISSION, NOT_A_MEMBER)
-        if not self._tables and _changes_something(requirement, received.request):
+        if not self._tables and _changes(requirement.needs(received.request, NO_FACTS)):
             return self._refuse(received, effects, Code.SERVICE_NOT_AVAILABLE, NOT_YET)
         gates = [gate for _, gate in self._tables.values() if gate.active]
         return not gates or self._allows_one_of(gates, received, effects)
+
+    def _note_change(
+        self, requirement: Requirement, received: Received, effects: list[Any]
+    ) -> None:
+        """Note a change by a broker for the audit, if there are users."""
+        if not any(gate.active for _, gate in self._tables.values()):
+            return
+        if changes := _changes(requirement.needs(received.request, NO_FACTS)):
+            effects.append(_allowed_change(received, ANONYMOUS, changes, MEMBER))
 
     def _why_not_itself(self, received: Received) -> str:
         """Why a member must not send what is for brokers: its key is that of another one."""
@@ -571,7 +626,7 @@ class PublishedGate:
             if gate.allows(received, replies):
                 self.allowed += 1
                 self._sees = gate.sees(received)
-                effects += replies  # what is only observed
+                effects += replies  # notes for the audit
                 return True
             if not refusal or received.user not in ("", ANONYMOUS):
                 refusal = replies
@@ -583,7 +638,7 @@ class PublishedGate:
         self.refused += 1
         source, name = received.to.peer.address[0], type(received.request).__name__
         effects.append(
-            AccessRefused(ANONYMOUS, source, name, "", why, received.wall_ms, handled=False)
+            AccessDecided(ANONYMOUS, source, name, "", why, received.wall_ms, handled=False)
         )
         effects.append(Reply(received.to, code, why))
         return False
@@ -601,12 +656,3 @@ def decision_counts(
         ({"decision": "allowed", **labels}, gate.allowed),
         ({"decision": "refused", **labels}, gate.refused),
     ]
-
-
-def _changes_something(requirement: Requirement, request: Request) -> bool:
-    needs = requirement.needs(request, NO_FACTS)
-    return any(
-        not _CHANGES.isdisjoint(one.actions)
-        for need in needs
-        for one in (need.needs if isinstance(need, AnyOf) else (need,))
-    )

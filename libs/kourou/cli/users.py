@@ -38,9 +38,11 @@ REFUSAL_COLUMNS = (
     *("count", "user", "from", "request", "needs", "decided by", "last", "handled", "broker"),
 )
 AUDIT_COLUMNS = (
-    *("time", "user", "from", "request", "needs", "decided by"),
+    *("time", "decision", "user", "from", "request", "needs", "decided by"),
     *("count", "handled", "console", "broker"),
 )
+DECISIONS = {"all": "", "refused": "refused", "allowed": "allowed"}
+"""What --decision takes, and what a broker is asked for."""
 IMPORT_BYTES_MAX = 1 << 20
 """plain_acl.yml files have a few kilobytes."""
 
@@ -404,7 +406,7 @@ def status(client: Client) -> Report:
     )
 
 
-@command("user audit", "Show refused requests, the newest first.")
+@command("user audit", "Show refused requests and allowed changes.")
 def audit(
     client: Client,
     *,
@@ -421,25 +423,38 @@ def audit(
     until: Annotated[
         str | None, typer.Option("--until", metavar="TIME", help="Before this time (ISO or ms).")
     ] = None,
+    decision: Annotated[
+        str,
+        typer.Option(
+            "--decision",
+            metavar="refused|allowed|all",
+            help="Only refused requests, or only allowed changes.",
+        ),
+    ] = "all",
     most: Annotated[
         int, typer.Option("--max", metavar="N", min=1, help="At most so many lines of each broker.")
     ] = 100,
 ) -> Report:
-    """Show refused requests of all brokers, the newest first; with --json to export them.
+    """Show refused requests and allowed changes of all brokers, the newest first; --json exports.
 
-    Of each kind, the first ten of a minute have a line each; then one line counts the rest.
-    `handled`: the mode was observe. What a follower refused is in its own store.
+    A change needs Create, Update or Delete; `needs` is that right, `decided by` what allowed it. Of
+    each kind, the first ten of a minute have a line each; then one line counts the rest. `handled`
+    but refused: the mode was observe. What a follower decided is in its own store.
     """
+    if decision not in DECISIONS:
+        raise BadRequest(f"{decision!r} is not a decision", hint=f"one of {', '.join(DECISIONS)}")
     found: ByBroker[list[AuditLine]] = client.admin.users.audit(
         user=name,
         request=request,
         since_ms=None if since is None else moment(since),
         until_ms=None if until is None else moment(until),
+        decision=DECISIONS[decision],
         max_count=most,
     )
     rows = [
         (
             local_time(one.at_ms),
+            one.decision.value,
             *map(printable, (one.user, one.source, one.request, one.need, one.by)),
             one.count,
             one.handled,
@@ -451,7 +466,7 @@ def audit(
             key=lambda pair: -pair[0].at_ms,
         )
     ]
-    nothing = [] if rows or found.missing else ["no request was refused"]
+    nothing = [] if rows or found.missing else ["nothing was found"]
     return Report(AUDIT_COLUMNS, rows, nothing, failed=bool(found.missing), missing=found.missing)
 
 

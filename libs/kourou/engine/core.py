@@ -250,7 +250,8 @@ class BrokerCore:
             decided = handler(now_ms, received, received.request)
         except KourouError as error:
             self.parts.traffic.refuse(error.wire_code)
-            decided = [Reply(received.to, error.wire_code, str(error))]
+            noted = self.parts.access_gate.take_refused()
+            decided = [*noted, Reply(received.to, error.wire_code, str(error))]
         # Written before the reply, and written even if the decision failed halfway.
         done = self.parts.appends.take_done()
         if received.to.traced:
@@ -271,7 +272,8 @@ class BrokerCore:
             decided = self.parts.history.answered(now_ms, item)
         except KourouError as error:
             self.parts.traffic.refuse(error.wire_code)
-            decided = [Reply(received.to, error.wire_code, str(error))]
+            noted = self.parts.access_gate.take_refused()
+            decided = [*noted, Reply(received.to, error.wire_code, str(error))]
         decided = [*self.parts.appends.take_done(), *decided]
         self.parts.topic_registration.number(now_ms, decided, received.to)
         return decided

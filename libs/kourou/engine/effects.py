@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from kourou.authorization.audit import AccessRefused
+from kourou.authorization.audit import AccessDecided
 from kourou.protocol.request import Request
 from kourou.runtime.core import AskClient, Buffer, LogWarning, Notify, Received, Reply, ReplyTo
 
@@ -227,5 +227,5 @@ Effect = (
     | Forward
     | HandOver
     | LogWarning
-    | AccessRefused
+    | AccessDecided
 )

@@ -77,7 +77,7 @@ def _admin(subject: Subject, name: str, *commands: str) -> OperatorVerb:
 
 
 def _user(name: str, command: str) -> OperatorVerb:
-    """A verb about users; only the command line has them, and reads need ADMIN as well."""
+    """A verb about users that only the command line has; reads need ADMIN as well."""
     return OperatorVerb(name, Subject.USERS, Right.ADMIN, (f"user {command}",), over_http=False)
 
 
@@ -217,7 +217,8 @@ CATALOGUE: tuple[OperatorVerb, ...] = (
     _user("revoke_policies", "revoke"),
     _user("set_access_mode", "mode"),
     _user("access_status", "status"),
-    _user("audit", "audit"),
+    _admin(Subject.USERS, "audit", "user audit"),
+    _admin(Subject.USERS, "export_audit", "user audit"),
     _user("propose_policies", "observe"),
     _user("explain_access", "why"),
     _user("import_users", "import"),

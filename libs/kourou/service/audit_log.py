@@ -1,12 +1,15 @@
-"""A file of refused requests: one JSON object a line, in `kourou/audit` of the store.
+"""A file of refused requests and allowed changes: one JSON object a line, in `kourou/audit`.
 
-Refusals never enter the replicated log, so they cannot fill it. Allowed changes are events
-of the control log. Of each kind (user, source, request, need) the first lines of a minute are
-written whole, then one line with the exact `count` of the rest. A new file begins at
-AUDIT_FILE_BYTES_MAX; the oldest of AUDIT_FILES_MAX files is deleted.
+Refusals never enter the replicated log, so they cannot fill it. What an allowed change did is an
+event of the control log; here is who was allowed to request it, from where, and by which right.
+
+Of each kind (decision, user, source, request, need) the first lines of a minute are written whole,
+then one line with the exact `count` of the rest. Limits hold for each decision by itself, so a
+flood of refusals hides no change. A new file begins at AUDIT_FILE_BYTES_MAX; the oldest of
+AUDIT_FILES_MAX files is deleted.
 
 A line contains no bodies and no secrets; JSON escapes control characters. While the file cannot be
-written, refusals are counted; the counts are written as soon as it can, once a minute.
+written, requests are counted; the counts are written as soon as it can, once a minute.
 
 State: soft: the counts of the current minute. `close` writes them.
 """
@@ -17,13 +20,13 @@ import errno
 import logging
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
 
 import msgspec
 
-from kourou.authorization.audit import AccessRefused, AuditFound, AuditQuestion
+from kourou.authorization.audit import AccessDecided, AuditFound, AuditQuestion
 from kourou.model.limits import (
     ACCESS_REFUSALS_MAX,
     AUDIT_FILE_BYTES_MAX,
@@ -31,7 +34,7 @@ from kourou.model.limits import (
     AUDIT_LINES_MAX,
     AUDIT_READ_BYTES_MAX,
 )
-from kourou.protocol.bodies.access_bodies import AuditLine
+from kourou.protocol.bodies.access_bodies import AuditDecision, AuditLine
 
 _log = logging.getLogger("kourou.broker")
 _encode = msgspec.json.Encoder().encode
@@ -41,21 +44,30 @@ MINUTE_MS = 60_000
 WHOLE_LINES = 10
 """Lines of a kind in a minute before they are only counted."""
 
-_OTHERS = ("others", "", "", "")
+_Key = tuple[str, str, str, str]
+_OTHERS: _Key = ("others", "", "", "")
 
 
 @dataclass(slots=True)
 class _Kind:
-    """What happened in this minute: lines of its own, refusals without one, the last of those."""
+    """What happened in this minute: lines of its own, requests without one, the last of those."""
 
     lines: int = 0
     rest: int = 0
-    last: AccessRefused | None = None
+    last: AccessDecided | None = None
 
-    def count(self, refused: AccessRefused) -> None:
-        """Count a refusal that has no line of its own."""
+    def count(self, decided: AccessDecided) -> None:
+        """Count a request that has no line of its own."""
         self.rest += 1
-        self.last = refused
+        self.last = decided
+
+
+@dataclass(slots=True)
+class _Minute:
+    """What was decided one way in this minute."""
+
+    lines: int = 0
+    kinds: dict[_Key, _Kind] = field(default_factory=dict)
 
 
 class AuditLog:
@@ -65,33 +77,34 @@ class AuditLog:
         self._folder = folder
         self._file: FileIO | None = None
         self._minute = 0
-        self._lines = 0
-        self._kinds: dict[tuple[str, str, str, str], _Kind] = {}
+        self._refused = _Minute()
+        self._allowed = _Minute()
 
-    def record(self, refused: AccessRefused) -> None:
-        """Write or count one refusal; the first of a kind in a minute is also logged."""
-        minute = refused.wall_ms // MINUTE_MS
+    def record(self, decided: AccessDecided) -> None:
+        """Write or count one request; the first refusal of a kind in a minute is also logged."""
+        minute = decided.wall_ms // MINUTE_MS
         if minute != self._minute:
             self._summarize()
             self._minute = minute
-        key = (refused.user, refused.source, refused.request, refused.need)
-        if key not in self._kinds and len(self._kinds) >= ACCESS_REFUSALS_MAX:
+        alike = self._allowed if decided.allowed else self._refused
+        key = (decided.user, decided.source, decided.request, decided.need)
+        if key not in alike.kinds and len(alike.kinds) >= ACCESS_REFUSALS_MAX:
             key = _OTHERS
-        kind = self._kinds.setdefault(key, _Kind())
-        if key is _OTHERS or kind.lines >= WHOLE_LINES or self._lines >= AUDIT_LINES_MAX:
-            kind.count(refused)
+        kind = alike.kinds.setdefault(key, _Kind())
+        if key is _OTHERS or kind.lines >= WHOLE_LINES or alike.lines >= AUDIT_LINES_MAX:
+            kind.count(decided)
             return
-        if not kind.lines:
-            verb = "would be refused" if refused.handled else "refused"
+        if not kind.lines and not decided.allowed:
+            verb = "would be refused" if decided.handled else "refused"
             _log.warning(
                 "access %s: user=%r source=%s request=%s need=%r by=%r",
-                *(verb, refused.user, refused.source, refused.request, refused.need, refused.by),
+                *(verb, decided.user, decided.source, decided.request, decided.need, decided.by),
             )
         kind.lines += 1
-        self._lines += 1
-        if not self._write(_line(refused, key, 1)):
-            kind.count(refused)
-            self._lines = AUDIT_LINES_MAX  # the rest of the minute is only counted
+        alike.lines += 1
+        if not self._write(_line(decided, key, 1)):
+            kind.count(decided)
+            alike.lines = AUDIT_LINES_MAX  # the rest of the minute is only counted
 
     def close(self) -> None:
         """Write the counts of this minute, and close the file."""
@@ -106,14 +119,17 @@ class AuditLog:
 
     def _summarize(self) -> None:
         """Write the counts; those that cannot be written are kept for the next minute."""
-        kept: dict[tuple[str, str, str, str], _Kind] = {}
-        for key, kind in self._kinds.items():
-            if kind.last is None:
-                continue
-            if kept or not self._write(_line(kind.last, key, kind.rest)):
-                kept[key] = _Kind(rest=kind.rest, last=kind.last)
-        self._kinds = kept
-        self._lines = AUDIT_LINES_MAX if kept else 0
+        failed = False
+        for alike in (self._allowed, self._refused):
+            kept: dict[_Key, _Kind] = {}
+            for key, kind in alike.kinds.items():
+                if kind.last is None:
+                    continue
+                failed = failed or not self._write(_line(kind.last, key, kind.rest))
+                if failed:
+                    kept[key] = _Kind(rest=kind.rest, last=kind.last)
+            alike.kinds = kept
+            alike.lines = AUDIT_LINES_MAX if kept else 0
 
     def _write(self, line: AuditLine) -> bool:
         """Write a line whole or not at all; False if it cannot be written."""
@@ -150,18 +166,19 @@ class AuditLog:
         return self._file
 
 
-def _line(refused: AccessRefused, key: tuple[str, str, str, str], count: int) -> AuditLine:
+def _line(decided: AccessDecided, key: _Key, count: int) -> AuditLine:
     user, source, request, need = key
     return AuditLine(
-        at_ms=refused.wall_ms,
+        at_ms=decided.wall_ms,
         user=user,
         source=source,
         request=request,
         need=need,
-        by=refused.by,
+        by=decided.by,
         count=count,
-        handled=refused.handled,
-        console=refused.console,
+        handled=decided.handled,
+        console=decided.console,
+        decision=AuditDecision.ALLOWED if decided.allowed else AuditDecision.REFUSED,
     )
 
 
@@ -230,6 +247,7 @@ def _matches(line: bytes, question: AuditQuestion) -> bool:
     return (
         question.user in ("", one.user)
         and question.request in ("", one.request)
+        and question.decision in (None, one.decision)
         and (question.since_ms is None or one.at_ms >= question.since_ms)
         and (question.until_ms is None or one.at_ms < question.until_ms)
     )

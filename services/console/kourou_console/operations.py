@@ -54,6 +54,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *filters.OPERATIONS,
     *cluster.QUOTA_OPERATIONS,
     *history.OPERATIONS,
+    *history.AUDIT_OPERATIONS,
     *cluster.NAME_SERVER_OPERATIONS,
     *spark.OPERATIONS,
     *probes.OPERATIONS,

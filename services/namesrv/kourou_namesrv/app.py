@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
-from kourou.authorization.audit import AccessRefused
+from kourou.authorization.audit import AccessDecided
 from kourou.authorization.request_gate import PublishedGate, decision_counts
 from kourou.clock import Clock, SystemClock
 from kourou.errors import KourouError
@@ -92,7 +92,7 @@ class NamesrvService:
         audited = self._audit.record
         self._loop = SingleWriterLoop(
             self._core,
-            {Reply: self._protocols.reply, RecordKeyValues: self._record, AccessRefused: audited},
+            {Reply: self._protocols.reply, RecordKeyValues: self._record, AccessDecided: audited},
             self._clock,
             on_failure=fail,
             refuse=self._protocols.refuse,

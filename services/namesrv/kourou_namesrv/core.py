@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kourou.authorization.audit import AccessRefused
+from kourou.authorization.audit import AccessDecided
 from kourou.authorization.request_gate import PublishedGate
 from kourou.errors import BadRequest, Code, KourouError, Throttled, TopicNotFound
 from kourou.model.limits import BROKER_NAME_LENGTH_MAX, BROKERS_MAX
@@ -342,7 +342,7 @@ STRICT_ROUTES_SINCE = 401
 """RocketMQ's name server quotes broker IDs in routes from this version (4.9.4) on."""
 
 Input = Received | Disconnected | Tick | KeyValuesWritten
-Effect = Reply | RecordKeyValues | AccessRefused
+Effect = Reply | RecordKeyValues | AccessDecided
 Answer = tuple[Response | None, bytes]
 _NOTHING: Answer = (None, b"")
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kourou.authorization.access_table import AccessAggregate, encode_access
-from kourou.authorization.audit import AccessRefused
+from kourou.authorization.audit import AccessDecided
 from kourou.authorization.request_gate import (
     NOT_A_MEMBER,
     NOT_YET,
@@ -70,10 +70,10 @@ class Door:
         """The text of the reply to a refused request; "" if it is handled."""
         allowed, effects = self.given(self.broker.received(sender, request, **how))
         if allowed:
-            assert not effects
+            assert not any(isinstance(one, Reply) for one in effects)
             return ""
         refused, reply = effects
-        assert isinstance(refused, AccessRefused)
+        assert isinstance(refused, AccessDecided)
         assert isinstance(reply, Reply)
         assert reply.code != Code.SUCCESS
         return reply.remark
@@ -261,9 +261,29 @@ def test_what_is_only_observed_is_handled_and_noted(door: Door) -> None:
     allowed, effects = door.given(door.broker.received(ANYBODY, PUT))
     assert allowed
     [noted] = effects
-    assert isinstance(noted, AccessRefused)
+    assert isinstance(noted, AccessDecided)
     assert noted.handled
     assert noted.request == "PutKvConfig"
+
+
+def test_a_change_is_noted_once_with_what_allowed_it(door: Door) -> None:
+    """However many brokers' users were asked, and by which key."""
+    theirs = SecuredBroker()
+    theirs.create(theirs.administrator("theirs"), "oper")
+    operator = door.broker.create(door.broker.administrator(), "oper", "operator")
+    assert door.given(door.broker.received(MEMBER, PUT)) == (True, []), "there are no users"
+    door.publish(theirs, "broker-b")
+    door.publish()
+    for sender, user, by in (
+        (signed(operator), "oper", "role operator"),
+        (MEMBER, "anonymous", "a key of curveMembers"),
+    ):
+        allowed, [noted] = door.given(door.broker.received(sender, PUT))
+        assert allowed
+        assert isinstance(noted, AccessDecided)
+        assert (noted.allowed, noted.user, noted.by) == (True, user, by)
+        assert (noted.request, noted.need) == ("PutKvConfig", "Update on Cluster:")
+        assert door.given(door.broker.received(sender, ROUTE)) == (True, [])
 
 
 def test_the_mark_of_the_users_changes_with_them(door: Door) -> None:

@@ -356,17 +356,22 @@ def test_the_audit_of_all_brokers_the_newest_first(run: Run, cluster: WireCluste
 
     for number, broker in enumerate(cluster.brokers.values()):
         broker.intercept = pages(number)  # type: ignore[union-attr]
-    code, out, err = run("audit", "--user", "eve", "--since", "5", "--max", "2", "--json")
+    options = ("--since", "5", "--decision", "allowed", "--max", "2", "--json")
+    code, out, err = run("audit", "--user", "eve", *options)
     assert (code, err) == (0, "")
     rows = [json.loads(line) for line in out.splitlines()]
     assert [row["broker"] for row in rows] == ["broker-b", "broker-a"] * 2
-    assert rows[0]["user"] == "eve\\x0a"
-    assert {(one.user, one.since_ms) for one in asked} == {("eve", 5)}
+    assert (rows[0]["user"], rows[0]["decision"]) == ("eve\\x0a", "refused")
+    assert {(one.user, one.since_ms, one.decision) for one in asked} == {("eve", 5, "allowed")}
     assert [(one.before, one.max_count) for one in asked] == [("", 2), ("1:5", 1)] * 2
     asked.clear()
     assert len(run("audit", "--max", "1")[1].splitlines()) == 3  # the columns, and one each
-    assert len(asked) == 2
+    assert [one.decision for one in asked] == ["", ""]
     assert run("audit", "--max", "0")[0] == 2
+    code, _, err = run("audit", "--decision", "denied")
+    assert code != 0
+    assert "'denied' is not a decision" in err
+    assert "all, refused, allowed" in err
 
 
 def test_status_and_proposals_after_refusals(ops: Run, cluster: WireCluster, keys: Path) -> None:

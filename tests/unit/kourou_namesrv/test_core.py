@@ -395,7 +395,8 @@ def test_the_history_has_the_user_who_set_a_value() -> None:
     secured = Secured()
     secured.publish()
     request = ask.PutKvConfig(namespace="N", key="a", value="1")
-    [effect] = secured.give(secured.root, request)
+    noted, effect = secured.give(secured.root, request)
+    assert (noted.allowed, noted.user, noted.by) == (True, "root", "role administrator")
     assert effect.cause.actor == "User:root"
     refused, _ = secured.give(ANYBODY, request)
     assert (refused.user, refused.request) == ("anonymous", "PutKvConfig")

@@ -10,15 +10,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kourou.authorization.audit import AccessRefused, AuditQuestion
-from kourou.protocol.bodies.access_bodies import AuditLine, decode_audit
+from kourou.authorization.audit import AccessDecided, AuditQuestion
+from kourou.protocol.bodies.access_bodies import AuditDecision, AuditLine, decode_audit
 from kourou.service import audit_log
 from kourou.service.audit_log import WHOLE_LINES, AuditLog, search
 
 MINUTE_MS = 60_000
 
 
-def refused(user: str = "eve", at_ms: int = 0, **fields: object) -> AccessRefused:
+def refused(user: str = "eve", at_ms: int = 0, **fields: object) -> AccessDecided:
     usual = {
         "source": "10.0.0.1",
         "request": "SendMessage",
@@ -26,7 +26,7 @@ def refused(user: str = "eve", at_ms: int = 0, **fields: object) -> AccessRefuse
         "by": "no policy allows it",
         "handled": False,
     }
-    return AccessRefused(user=user, wall_ms=at_ms, **(usual | fields))  # type: ignore[arg-type]
+    return AccessDecided(user=user, wall_ms=at_ms, **(usual | fields))  # type: ignore[arg-type]
 
 
 def lines(folder: Path) -> list[AuditLine]:
@@ -48,6 +48,28 @@ def test_the_counts_of_a_flood_are_exact_and_its_lines_few(tmp_path: Path) -> No
     assert sum(one.count for one in found if one.user == "eve") == 1_001
     assert len([one for one in found if one.user == "eve"]) == WHOLE_LINES + 2
     assert [one.count for one in found if one.user == "other"] == [1]
+
+
+def test_a_flood_of_refusals_hides_no_allowed_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each decision has its own lines and kinds; only refusals are logged."""
+    monkeypatch.setattr(audit_log, "AUDIT_LINES_MAX", 5)
+    monkeypatch.setattr(audit_log, "ACCESS_REFUSALS_MAX", 7)
+    log = AuditLog(tmp_path)
+    for number in range(20):
+        log.record(refused(f"user-{number}"))
+    log.record(refused("root", allowed=True, handled=True))
+    log.record(refused("root"))
+    log.close()
+    found = lines(tmp_path)
+    assert sum(one.count for one in found) == 22
+    [change] = [one for one in found if one.decision is AuditDecision.ALLOWED]
+    assert (change.user, change.count, change.handled) == ("root", 1, True)
+    assert "root" not in caplog.text
+    raw = next(one for one in tmp_path.glob("*.jsonl")).read_bytes().splitlines()
+    assert b"decision" not in raw[0], "lines of before are refusals"
+    assert b'"decision":"allowed"' in raw[5]
 
 
 def test_each_kind_is_logged_once_a_minute(
@@ -168,6 +190,8 @@ def test_a_search_finds_each_line_once_the_newest_first(
     span = {"since_ms": 1_000_000, "until_ms": 1_100_000}
     assert found(searched, limit=limit, **span) == every[190:200]
     assert found(searched, limit=limit, request="PullMessage") == []
+    for decision, expected in ((AuditDecision.ALLOWED, []), (AuditDecision.REFUSED, of_till)):
+        assert found(searched, limit=limit, user="till", decision=decision) == expected
 
 
 def test_a_line_that_is_not_complete_is_left_out(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kourou.authorization.audit import AccessRefused
+from kourou.authorization.audit import AccessDecided
 from kourou.broker.config import BrokerSettings
 from kourou.broker.part_settings import log_flush_of, queue_flush_of, write_out_of
 from kourou.broker.storage.effect_executor import EffectExecutor
@@ -106,7 +106,7 @@ class StoreRuntime:
         self._audit = AuditLog(self.audit_folder)
         self.performers: dict[type[Effect], Callable[[Any], None]] = {
             **self.executor.performers(),
-            AccessRefused: self._audit.record,
+            AccessDecided: self._audit.record,
         }
 
     def flush(self) -> None:

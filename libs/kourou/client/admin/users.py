@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import msgspec
+
 from kourou.access.model import (
     ANONYMOUS,
     AccessMode,
@@ -339,38 +341,55 @@ class UsersApi(EveryBrokerApi):
         request: str = "",
         since_ms: int | None = None,
         until_ms: int | None = None,
+        decision: str = "",
         max_count: int = 100,
     ) -> ByBroker[AuditLines]:
-        """Return the newest refused requests of each broker, at most `max_count` of each.
+        """Return the newest lines of each broker's audit, at most `max_count` of each.
 
-        `user` and `request` (such as `SendMessage`) are exact, times are epoch ms; `until_ms` is
-        excluded.
+        They are refused requests and allowed changes; `decision` is `refused` or `allowed` for one
+        of the two. `user` and `request` (such as `SendMessage`) are exact, times are epoch ms;
+        `until_ms` is excluded.
         """
         found: dict[str, AuditLines] = {}
         missing: dict[str, KourouError] = {}
         for name, address in (await self._leaders()).items():
             lines = found.setdefault(name, [])
-            before = ""
+            asked = GetAudit(
+                user=user,
+                request=request,
+                since_ms=since_ms,
+                until_ms=until_ms,
+                decision=decision,
+            )
             try:
                 while len(lines) < max_count:
-                    asked = GetAudit(
-                        user=user,
-                        request=request,
-                        since_ms=since_ms,
-                        until_ms=until_ms,
-                        max_count=min(max_count - len(lines), AUDIT_READ_LINES_MAX),
-                        before=before,
-                    )
-                    reply = await self._ask(address, asked)
-                    lines += decode_audit(body_of(reply))
-                    before = header_of(reply, GetAuditResponse).before
-                    if not before:
+                    page, asked = await self._audit_page(address, asked, max_count - len(lines))
+                    lines += page
+                    if not asked.before:
                         break
             except KourouError as error:
                 missing[name] = error
         if len(missing) == len(found) and missing:
             raise next(reversed(missing.values()))
         return ByBroker(found, missing)
+
+    @on_io_thread
+    async def audit_page(
+        self, broker: str, question: GetAudit, max_count: int
+    ) -> tuple[AuditLines, GetAudit]:
+        """Return lines of one broker's audit, at most `max_count`, and the next page's question.
+
+        There is no next page if `before` of that is "". A page may be empty and not the last.
+        """
+        return await self._audit_page(await self._leader(broker), question, max_count)
+
+    async def _audit_page(
+        self, address: str, question: GetAudit, max_count: int
+    ) -> tuple[AuditLines, GetAudit]:
+        asked = msgspec.structs.replace(question, max_count=min(max_count, AUDIT_READ_LINES_MAX))
+        reply = await self._ask(address, asked)
+        before = header_of(reply, GetAuditResponse).before
+        return decode_audit(body_of(reply)), msgspec.structs.replace(question, before=before)
 
     @on_io_thread
     async def why(

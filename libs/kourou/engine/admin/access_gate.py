@@ -18,11 +18,13 @@ from kourou.access.authorizer import Decision
 from kourou.access.model import ALL, ANONYMOUS, AccessMode, Action, AnyOf, Need, ResourceType
 from kourou.access.requirements import Facts, need_of_topic
 from kourou.access.signature import same_secret
+from kourou.authorization.audit import AccessDecided
 from kourou.authorization.request_gate import InvalidCredentials, RequestGate, SecretBox
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.groups.membership import GroupClient
 from kourou.errors import KourouError, NoPermission, Rejected
+from kourou.model.limits import USER_NAME_LENGTH_MAX
 from kourou.model.names import (
     CHECK_GIVEN_UP_TOPIC,
     HALF_TOPIC,
@@ -72,6 +74,7 @@ class AccessGate(RequestGate):
         self._context = context
         self._generation: object = None
         self._rights: object = None
+        self._refused_later: list[AccessDecided] = []
 
     def allows(self, received: Received, effects: list[Any]) -> bool:
         """Return whether a request may be handled; otherwise its reply is added to `effects`.
@@ -122,23 +125,38 @@ class AccessGate(RequestGate):
         if not self.active:
             return
         if received.console:
-            raise NoPermission("a console does not change users", hint="use kourou user")
+            why = "a console does not change users"
+            raise self._lacks(received, Decision(False, why), why, "use kourou user")
         try:
             self._identify(received)
         except InvalidCredentials as error:
-            raise NoPermission(str(error)) from error
+            why = str(error)
+            raise self._lacks(received, Decision(False, why), why) from error
         account = self._access.users.get(received.user)
         if account is None or not account.enabled or not account.administers:
-            raise NoPermission(
-                "only an administrator may change roles, policies, and users who have them",
-                hint="a right to change users does not contain other rights",
-            )
+            why = "only an administrator may change roles, policies, and users who have them"
+            hint = "a right to change users does not contain other rights"
+            raise self._lacks(received, Decision(False, why), why, hint)
 
     def need(self, received: Received, need: Need | AnyOf) -> None:
         """Raise NoPermission unless the sender has a right, or decisions are not enforced."""
         decision = self.may(received, need)
         if not decision.allowed:
-            raise NoPermission(f"user {received.user} has no right to {need} ({decision.by})")
+            text = f"user {received.user} has no right to {need} ({decision.by})"
+            raise self._lacks(received, decision, text)
+
+    def take_refused(self) -> list[AccessDecided]:
+        """Return what handlers refused since the last call, for the audit."""
+        taken, self._refused_later = self._refused_later, []
+        return taken
+
+    def _lacks(
+        self, received: Received, decision: Decision, text: str, hint: str = ""
+    ) -> NoPermission:
+        """Count what a handler refuses; return the error that says so."""
+        user = received.user or ANONYMOUS
+        self._refused_later.append(self._refused(received, user, decision, observed=False))
+        return NoPermission(text, hint=hint)
 
     def may(self, received: Received, need: Need | AnyOf) -> Decision:
         """Return whether the sender has a right, or decisions are not enforced."""
@@ -158,6 +176,30 @@ class AccessGate(RequestGate):
         if not same or stored is None or account is None or not account.signs_in:
             return ""
         return self._access.secrets[name].nonce.hex()
+
+    def console_refused(self, received: Received, decision: Decision) -> AccessDecided:
+        """Count that a console is about to refuse its user a right; return it for the audit."""
+        return self._refused(received, received.user or ANONYMOUS, decision, observed=False)
+
+    def sign_in_refused(self, received: Received, name: str) -> list[Effect]:
+        """Note for the audit that a console asked about a secret that is wrong; needs users.
+
+        The address is the console's; it does not tell that of its caller.
+        """
+        if not self.active:
+            return []
+        return [
+            AccessDecided(
+                name[:USER_NAME_LENGTH_MAX],
+                received.address,
+                type(received.request).__name__,
+                "",
+                "the secret is wrong, or the user may not sign in",
+                received.wall_ms,
+                handled=False,
+                console=received.user,
+            )
+        ]
 
     def owner_of(self, subject: str) -> str:
         """Return the user who may sign in by certificates with a subject; "" if there is none."""

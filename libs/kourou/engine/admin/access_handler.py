@@ -28,7 +28,7 @@ from kourou.access.model import (
 )
 from kourou.access.signature import same_secret
 from kourou.authorization import access_table as rules
-from kourou.authorization.request_gate import SecretBox
+from kourou.authorization.request_gate import SecretBox, check_names
 from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect as BrokerEffect
@@ -298,6 +298,7 @@ class AccessHandler:
         elif pattern.is_prefix and not name:
             name = ALL
         need = Need(pattern.type, name, actions)
+        check_names([need])
         authorizer = self._gate.authorizer
         name = request.username or received.user
         if request.username:
@@ -309,16 +310,20 @@ class AccessHandler:
             by=decision.by,
             nearest=[] if decision else authorizer.would_allow(name, need),
         )
-        return [Reply(received.to, header=header)]
+        asked_by_console = bool(received.console) and not request.username
+        refused = asked_by_console and not decision.allowed
+        noted = [self._gate.console_refused(received, decision)] if refused else []
+        return [*noted, Reply(received.to, header=header)]
 
     def check_credential(
         self, _now_ms: int, received: Received, request: CheckCredential
     ) -> list[BrokerEffect]:
         """Reply whether a secret is that of a user who may sign in, or whose a subject is (30063).
 
-        The reply does not tell an unknown user from a wrong secret.
+        Neither the reply nor the audit tells an unknown user from a wrong secret.
         """
         gate = self._gate
+        refused: list[BrokerEffect] = []
         if request.subject:
             name = gate.owner_of(request.subject)
             header = CheckCredentialResponse(valid=bool(name), has_users=gate.active, username=name)
@@ -329,5 +334,6 @@ class AccessHandler:
         else:
             secret = decode_user_change(b"".join(received.body)).secret or ""
             found = gate.credential_of(request.username, secret)
+            refused = [] if found else gate.sign_in_refused(received, request.username)
         header = CheckCredentialResponse(valid=bool(found), has_users=gate.active, credential=found)
-        return [Reply(received.to, header=header)]
+        return [*refused, Reply(received.to, header=header)]

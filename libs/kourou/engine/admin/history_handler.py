@@ -58,6 +58,7 @@ from kourou.model.limits import (
     PULL_SIZE_BYTES_MAX,
 )
 from kourou.model.names import CONTROL_TOPIC, check_aggregate, check_event_types, check_stateful
+from kourou.protocol.bodies.access_bodies import AuditDecision
 from kourou.protocol.messages.access import GetAudit, GetAuditResponse
 from kourou.protocol.messages.broker_admin import (
     GetHistory,
@@ -146,7 +147,7 @@ class HistoryHandler:
         return self._ask(now_ms, received, question, self._control.next_offset)
 
     def audit(self, now_ms: int, received: Received, request: GetAudit) -> list[Effect]:
-        """Query refused requests, the newest first (30068)."""
+        """Query refused requests and allowed changes, the newest first (30068)."""
         if not 0 < request.max_count <= AUDIT_READ_LINES_MAX:
             raise BadRequest(
                 f"max_count is {request.max_count}; it must be between 1 and {AUDIT_READ_LINES_MAX}"
@@ -158,6 +159,7 @@ class HistoryHandler:
             request.until_ms,
             request.max_count,
             _audit_place(request.before),
+            _audit_decision(request.decision),
         )
         return self._ask(now_ms, received, question, 0)
 
@@ -335,6 +337,17 @@ def _audit_place(text: str) -> tuple[int, int] | None:
     ):
         raise BadRequest(f"{text[:40]!r} is not the `before` of a reply")
     return int(file), int(offset)
+
+
+def _audit_decision(text: str) -> AuditDecision | None:
+    """Read which lines of the audit are wanted; None is all. Raises BadRequest."""
+    if not text:
+        return None
+    try:
+        return AuditDecision(text)
+    except ValueError:
+        known = ", ".join(AuditDecision)
+        raise BadRequest(f"{text[:40]!r} is not a decision", hint=f"one of {known}") from None
 
 
 def _action(event: Event) -> Action:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TypeVar
 
 import msgspec
@@ -314,14 +315,23 @@ def decode_policies_of_users(body: Buffer) -> list[Policy]:
     ]
 
 
-# -- refusals -------------------------------------------------------------------------------------
+# -- audit and refusals ---------------------------------------------------------------------------
+
+
+class AuditDecision(StrEnum):
+    """What was decided about a request of the audit."""
+
+    REFUSED = "refused"
+    ALLOWED = "allowed"
 
 
 class AuditLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of the audit: `count` refusals up to `at_ms` (epoch ms), each with this `need`.
+    """A line of the audit: `count` requests up to `at_ms` (epoch ms), each with this `need`.
 
-    `by` is what decided. `handled`: decisions were only observed. `console` is the user who sent it
-    on behalf of `user`; of several the last.
+    Refused requests, and those that were allowed to change something. `need` is what a refused one
+    lacks, or the right to the change; `by` is what decided. `handled`: its handler got it; if it is
+    refused, decisions were only observed. `console` is the user who sent it on behalf of `user`; of
+    several the last.
     """
 
     at_ms: int
@@ -333,9 +343,10 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     count: int = 1
     handled: bool = False
     console: str = ""
+    decision: AuditDecision = AuditDecision.REFUSED
 
 
-decode_audit = reply_decoder(list[AuditLine], "list of refusals of the audit")
+decode_audit = reply_decoder(list[AuditLine], "list of lines of the audit")
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -112,10 +112,11 @@ class GetAccessStatusResponse(Response, kw_only=True, frozen=True):
 
 
 class GetAudit(Request, kw_only=True, frozen=True):
-    """GET_AUDIT (30068, Kourou's own): get refused requests of users, the newest first.
+    """GET_AUDIT (30068, Kourou's own): get refused requests and allowed changes, the newest first.
 
     `user` and `request` (a name such as `SendMessage`) are exact, "" is any; times are epoch ms.
-    `before` is that of the former reply, for the next page. A page may be empty and not the last.
+    `decision` is `refused` or `allowed`, "" is both. `before` is that of the former reply, for the
+    next page. A page may be empty and not the last.
     """
 
     code: ClassVar[int] = 30068
@@ -125,6 +126,7 @@ class GetAudit(Request, kw_only=True, frozen=True):
     until_ms: Int64 | None = None
     max_count: Int32 = 100
     before: str = ""
+    decision: str = ""
 
 
 class GetAuditResponse(Response, kw_only=True, frozen=True):

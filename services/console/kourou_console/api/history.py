@@ -1,24 +1,34 @@
-"""Control events of brokers, states at a given time, and reverting events.
+"""Control events of brokers, states at a given time, reverting events, and the audit.
 
 Every broker has its own history, in which events are numbered from 0. A page over several brokers
 is ordered by time; its cursor contains the next number for each broker. `refusal` names the events
 that can never be reverted, `effect` what reverting another one does.
+
+The audit of a broker is no part of its history: a file of refused requests and allowed changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Annotated, Any
 
 import msgspec
+from aiohttp import web
 
 from kourou.client.admin.history import HistoryEvent, HistoryPage
-from kourou.errors import BadRequest, Code, Rejected
-from kourou.model.limits import CONSOLE_HISTORY_PAGES_MAX, HISTORY_EVENTS_MAX
+from kourou.errors import BadRequest, Code, KourouError, Rejected
+from kourou.model.limits import (
+    AUDIT_READ_LINES_MAX,
+    CONSOLE_HISTORY_PAGES_MAX,
+    HISTORY_EVENTS_MAX,
+)
 from kourou.model.names import is_system_group
+from kourou.protocol.bodies.access_bodies import AuditDecision, AuditLine
 from kourou.protocol.bodies.route_bodies import ClusterInfo
+from kourou.protocol.messages.access import GetAudit
 from kourou_console.api.brokers import BrokerChange
 from kourou_console.gateway import Gateway
+from kourou_console.http.responses import ALWAYS, disposition
 from kourou_console.lists import (
     Done,
     Listing,
@@ -34,6 +44,7 @@ from kourou_console.operation import Chapter
 from kourou_console.topic_kinds import TopicKind, kind_of
 
 OPERATIONS = Chapter("History")
+AUDIT_OPERATIONS = Chapter("Audit")
 
 EVENTS = 100
 EventNumber = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -401,3 +412,171 @@ async def broker_undo(gateway: Gateway, parameters: BrokerChange, body: UndoBody
         raise BadRequest("the path names another broker than the body")
     there = msgspec.structs.replace(body, broker=parameters.broker)
     return await undo(gateway, Preview(parameters.preview), there)
+
+
+# -- audit ----------------------------------------------------------------------------------------
+
+NOTHING_LEFT = "0:0"
+"""The place of a broker in a cursor when all its lines were read."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """`count` requests of a user up to `at_ms` that were refused, or allowed to change something.
+
+    `need` is the missing right, or the right to the change; `by` is what decided. `handled` but
+    refused: decisions are only observed. `console` sent it on behalf of the user from `source`.
+    """
+
+    broker: str
+    at_ms: int
+    decision: AuditDecision
+    user: str
+    source: str
+    request: str
+    need: str
+    by: str
+    count: int
+    handled: bool
+    console: str
+
+
+class AuditList(Listing[AuditEntry], frozen=True, kw_only=True):
+    """Lines of the audit, newest first; `cursor` requests the next page."""
+
+    cursor: str | None
+
+
+class AuditFilters(msgspec.Struct, frozen=True, kw_only=True):
+    """Filters of the audit: `user` and `request` (`SendMessage`) are exact, `until_ms` excluded."""
+
+    broker: Name | None = None
+    user: Name | None = None
+    request: Name | None = None
+    decision: AuditDecision | None = None
+    since_ms: Moment | None = None
+    until_ms: Moment | None = None
+
+    @property
+    def question(self) -> GetAudit:
+        """The request to a broker, for its first page."""
+        return GetAudit(
+            user=self.user or "",
+            request=self.request or "",
+            since_ms=self.since_ms,
+            until_ms=self.until_ms,
+            decision="" if self.decision is None else self.decision.value,
+        )
+
+
+class AuditParams(AuditFilters, frozen=True, kw_only=True):
+    """The same filters, page by page."""
+
+    cursor: Annotated[str, msgspec.Meta(max_length=4_096)] = ""
+    count: Annotated[int, msgspec.Meta(ge=1, le=AUDIT_READ_LINES_MAX)] = EVENTS
+
+
+@AUDIT_OPERATIONS.get("/v1/audit", "audit", needs=())
+async def audit(gateway: Gateway, parameters: AuditParams) -> AuditList:
+    """Refused requests and allowed changes, newest first: up to `count` of each broker, paged. A
+    page may be empty and not the last. With users, it needs List on users, as administrators have.
+    """
+    brokers = await brokers_of(gateway, parameters.broker)
+    before = _places(parameters.cursor, brokers)
+
+    async def look(name: str) -> tuple[list[AuditLine], str]:
+        return await _audit_page(gateway, name, parameters, before.get(name, ""))
+
+    asking = [name for name in brokers if before.get(name) != NOTHING_LEFT]
+    pages, missing = await answers(asking, look)
+    items = [_audit_entry(name, one) for name, (lines, _) in pages.items() for one in lines]
+    items.sort(key=lambda one: -one.at_ms)
+    then = before | {name: place or NOTHING_LEFT for name, (_, place) in pages.items()}
+    more = bool(pages) and any(place != NOTHING_LEFT for place in then.values())
+    return AuditList(
+        items=items,
+        total=None,
+        truncated=more,
+        as_of_ms=gateway.clock.now_ms(),
+        missing=missing,
+        cursor=",".join(f"{name}:{then[name]}" for name in sorted(then)) if more else None,
+    )
+
+
+@AUDIT_OPERATIONS.get(
+    "/v1/audit/export", "export_audit", needs=(), media_type="application/x-ndjson"
+)
+async def export_audit(
+    gateway: Gateway, parameters: AuditFilters, request: web.BaseRequest
+) -> web.StreamResponse:
+    """All refused requests and allowed changes as JSON lines, broker by broker, the newest of each
+    first. The last line has `end`: true and the number; if it is missing, the export is incomplete.
+    """
+    brokers = await brokers_of(gateway, parameters.broker)
+    pages = _audit_pages(gateway, brokers, parameters)
+    page = await anext(pages, None)  # a refusal is the response, not the end of an export
+    headers = {
+        **ALWAYS,
+        "Content-Type": "application/x-ndjson",
+        "Content-Disposition": disposition("audit.jsonl"),
+    }
+    response = web.StreamResponse(headers=headers)
+    await response.prepare(request)
+    count = 0
+    error: str | None = None
+    try:
+        while page is not None:
+            if page:
+                await response.write(b"".join(_encode(one) + b"\n" for one in page))
+            count += len(page)
+            page = await anext(pages, None)
+    except KourouError as failure:
+        error = str(failure)
+    await response.write(_encode({"end": error is None, "count": count, "error": error}) + b"\n")
+    await response.write_eof()
+    return response
+
+
+async def _audit_page(
+    gateway: Gateway, broker: str, wanted: AuditParams, before: str
+) -> tuple[list[AuditLine], str]:
+    """Up to `count` lines of one broker, and the place of the next ones; "" if there are none."""
+    asked = msgspec.structs.replace(wanted.question, before=before)
+    found: list[AuditLine] = []
+    for _ in range(CONSOLE_HISTORY_PAGES_MAX):
+        most = wanted.count - len(found)
+        lines, asked = await gateway.admin.users.audit_page(broker, asked, most)
+        found += lines
+        if not asked.before or len(found) == wanted.count:
+            break
+    return found, asked.before
+
+
+async def _audit_pages(
+    gateway: Gateway, brokers: list[str], wanted: AuditFilters
+) -> AsyncIterator[list[AuditEntry]]:
+    """Every line of every broker. Raises KourouError for the first that cannot be read."""
+    for broker in brokers:
+        asked = wanted.question
+        while True:
+            lines, asked = await gateway.admin.users.audit_page(broker, asked, AUDIT_READ_LINES_MAX)
+            yield [_audit_entry(broker, one) for one in lines]
+            if not asked.before:
+                break
+
+
+def _places(cursor: str, brokers: list[str]) -> dict[str, str]:
+    """The cursor's place at each broker, which the broker checks. Raises BadRequest."""
+    found: dict[str, str] = {}
+    for part in filter(None, cursor.split(",")):
+        name, _, place = part.partition(":")
+        if not name or not place:
+            raise BadRequest("unknown cursor", hint="start without one")
+        if name in brokers:
+            found[name] = place
+    return found
+
+
+def _audit_entry(broker: str, line: AuditLine) -> AuditEntry:
+    return view_from(AuditEntry, line, broker=broker)

@@ -9,7 +9,8 @@ import pytest
 
 from kourou.access.model import AccessMode
 from kourou.access.signature import ACCESS_KEY, SIGNATURE
-from kourou.authorization.audit import AccessRefused
+from kourou.authorization.audit import AccessDecided
+from kourou.engine.effects import AskHistory
 from kourou.engine.transactions.half_messages import COMMIT
 from kourou.errors import Code
 from kourou.model.names import CONTROL_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TRACE_TOPIC
@@ -27,6 +28,7 @@ from kourou.protocol.messages.access import (
     CheckCredential,
     ExplainAccess,
     GetAccessStatus,
+    GetAudit,
     SetAccessMode,
 )
 from kourou.protocol.messages.broker_admin import (
@@ -53,6 +55,7 @@ from kourou.protocol.messages.pulls import (
     PullFlag,
     PullMessage,
     QueryMessage,
+    UpdateConsumerOffset,
     ViewMessageById,
 )
 from kourou.protocol.messages.replication import Attach, Attached, FetchLog, GetLogBeginning
@@ -99,6 +102,11 @@ def root(broker: SecuredBroker) -> Sender:
 def may(broker: SecuredBroker, sender: Sender, request, *body: bytes) -> bool:
     """True unless the request is refused for lack of a right."""
     return broker.ask(sender, request, *body).code != Code.NO_PERMISSION
+
+
+def audited(broker: SecuredBroker) -> list[AccessDecided]:
+    """What was noted for the audit."""
+    return [one for one in broker.engine.effects if isinstance(one, AccessDecided)]
 
 
 # -- who ----------------------------------------------------------------------------------------
@@ -586,7 +594,7 @@ def test_what_is_no_message_is_refused_like_a_message_of_another_topic(
     for offset in (-1, 1, 1 << 40, stored_at(broker, "secret")):
         reply = broker.ask(till, ViewMessageById(offset=offset))
         assert reply.remark == "user till has no right to Sub on the message's topic"
-    noted = [one.need for one in broker.engine.effects if isinstance(one, AccessRefused)]
+    noted = [one.need for one in broker.engine.effects if isinstance(one, AccessDecided)]
     assert noted == ["Sub on Topic:*"] * 3 + ["Sub on Topic:secret"]
 
 
@@ -794,9 +802,111 @@ def test_names_that_no_resource_can_have_are_refused_and_not_kept(
     assert "at most 256 are allowed" in reply.remark
     kept = [one for refusal in gate.refusals() for one in msgspec.structs.astuple(refusal)]
     assert max(len(one) for one in kept if isinstance(one, str)) < 500
-    noted = [one for one in broker.engine.effects if isinstance(one, AccessRefused)]
+    noted = [one for one in broker.engine.effects if isinstance(one, AccessDecided)]
     assert max(len(one.need) + len(one.by) for one in noted) < 1_000
     assert not any(long in repr(one) for one in gate.authorizer._decisions)
+
+
+# -- changes in the audit -------------------------------------------------------------------------
+
+CHANGES: tuple[tuple[Request, bytes, str], ...] = (
+    (
+        UpdateAndCreateTopic(topic="orders", read_queue_nums=2, write_queue_nums=2, perm=6),
+        b"",
+        "Update on Topic:orders",
+    ),
+    (
+        UpdateAndCreateTopic(topic="new", read_queue_nums=1, write_queue_nums=1, perm=6),
+        b"",
+        "Create on Topic:new",
+    ),
+    (DeleteTopicInBroker(topic="secret"), b"", "Delete on Topic:secret"),
+    (
+        UpdateAndCreateSubscriptionGroup(),
+        encode_group_config(GroupConfig("g")),
+        "Create on Group:g",
+    ),
+    (AuthUpdateUser(username="root"), b"{}", "Update on User:root"),
+    (SetAccessMode(mode="enforce"), b"", "Update on User:"),
+)
+
+
+@pytest.mark.parametrize(("request_", "body", "need"), CHANGES)
+def test_an_allowed_change_is_noted_once_with_what_allowed_it(
+    broker: SecuredBroker, root: Sender, request_: Request, body: bytes, need: str
+) -> None:
+    broker.engine.effects.clear()
+    assert broker.ask(root, request_, body).code == Code.SUCCESS
+    [noted] = audited(broker)
+    assert (noted.allowed, noted.user, noted.need) == (True, "root", need)
+    assert (noted.request, noted.by) == (type(request_).__name__, "role administrator")
+    assert (noted.source, noted.handled) == (root.source, True)
+
+
+def test_a_policy_that_allowed_a_change_is_named(
+    broker: SecuredBroker, root: Sender, till: Sender
+) -> None:
+    """That of the right to the change, whatever else the request needs."""
+    broker.allow(root, "till", "Filter:g/*", "Create")
+    broker.engine.effects.clear()
+    put = sample_request(PUT_FILTER, {"consumer_group": "g", "name": "f"})
+    assert may(broker, till, put, b"def match(message, context):\n    return True\n")
+    [noted] = audited(broker)
+    assert (noted.need, noted.by) == ("Create on Filter:g/f", "policy till/Filter:g/*/allow")
+
+
+def test_what_clients_do_every_second_is_not_noted(
+    broker: SecuredBroker, root: Sender, till: Sender
+) -> None:
+    """Neither sends, pulls, heartbeats and progress, nor what only reads."""
+    consumer = ConsumerData("g", subscriptions=(Subscription("orders"),))
+    beat = HeartbeatBody("c", consumers=(consumer,))
+    pull = PullMessage(
+        consumer_group="g", topic="orders", queue_id=0, queue_offset=0, max_msg_nums=1
+    )
+    progress = UpdateConsumerOffset(consumer_group="g", topic="orders", queue_id=0, commit_offset=0)
+    broker.engine.effects.clear()
+    for request, body in (
+        (send_to("orders"), b"x"),
+        (HeartBeat(), encode_heartbeat(beat)),
+        (progress, b""),
+        (UnregisterClient(client_id="c", consumer_group="g"), b""),
+    ):
+        assert broker.ask(till, request, body).code == Code.SUCCESS, request
+    broker.give(broker.received(till, pull))
+    assert broker.ask(root, AuthListUser()).code == Code.SUCCESS
+    assert audited(broker) == []
+    broker.allow(root, "till", "Topic:orders-*", "Pub", "Create")
+    broker.engine.effects.clear()
+    for _ in range(2):
+        assert broker.ask(till, send_to("orders-new"), b"x").code == Code.SUCCESS
+    assert [one.need for one in audited(broker)] == ["Create on Topic:orders-new"]
+
+
+def test_without_users_no_change_is_noted(broker: SecuredBroker) -> None:
+    assert broker.ask(ANYBODY, CHANGES[0][0]).code == Code.SUCCESS
+    assert audited(broker) == []
+
+
+def test_what_a_handler_refuses_is_noted_and_counted(
+    broker: SecuredBroker, root: Sender, till: Sender
+) -> None:
+    """A right to change users is no right to make administrators."""
+    broker.allow(root, "till", "User:*", "Update")
+    broker.allow(root, "till", "Cluster:*", "Update")
+    broker.engine.effects.clear()
+    refused = broker.engine.core.parts.access_gate.refused
+    body = msgspec.json.encode({"roles": ["administrator"]})
+    assert not may(broker, till, AuthUpdateUser(username="till"), body)
+    made = next(one for one in broker.events() if one.event.aggregate == "topic/orders")
+    assert not may(broker, till, Undo(offset=made.offset, force=True))
+    asked, why, undo, lacks = audited(broker)
+    assert (asked.allowed, asked.need) == (True, "Update on User:till")
+    assert (why.allowed, why.handled, why.request) == (False, False, "AuthUpdateUser")
+    assert why.by.startswith("only an administrator may change roles")
+    assert (undo.allowed, undo.need) == (True, "Update on Cluster:")
+    assert (lacks.allowed, lacks.user, lacks.need) == (False, "till", "Delete on Topic:orders")
+    assert broker.engine.core.parts.access_gate.refused == refused + 2
 
 
 # -- observing, counting, and what is not decided -------------------------------------------------
@@ -809,7 +919,7 @@ def test_observed_refusals_are_handled_and_counted(broker: SecuredBroker, root: 
         assert broker.ask(ANYBODY, send_to("orders"), b"x").code == Code.SUCCESS
     assert broker.ask(replace(root, secret="wrong-secret"), send_to("orders"), b"x").code == 0
     assert len(broker.engine.stored("orders")) == 4
-    noted = [one for one in broker.engine.effects if isinstance(one, AccessRefused)]
+    noted = [one for one in broker.engine.effects if isinstance(one, AccessDecided)]
     assert [(one.user, one.handled) for one in noted] == [("anonymous", True)] * 4
     status = broker.ask(replace(root, secret=""), GetAccessStatus())
     first = decode_refusals(b"".join(status.body))[0]
@@ -922,7 +1032,7 @@ def test_who_may_be_anybody_gets_nothing_on_the_listener_for_replicas(
             assert reply.code == Code.NO_PERMISSION, request
             assert "curveMembers does not name the keys" in reply.remark
     assert (len(broker.engine.events()), broker.engine.stored("orders")) == (events, [])
-    noted = [one for one in broker.engine.effects if isinstance(one, AccessRefused)]
+    noted = [one for one in audited(broker) if not one.allowed]
     assert {(one.user, one.handled) for one in noted} == {("anonymous", False)}
 
 
@@ -993,7 +1103,7 @@ def test_a_forwarded_request_is_decided_and_recorded_as_its_users(group: Secured
         assert "user till has no right to Pub on Topic:orders" in reply.remark, named
     group.engine.effects.clear()
     group.ask(REPLICA, send_to("secret"), b"x", on_behalf_of="till//10.1.2.3")
-    [noted] = [one for one in group.engine.effects if isinstance(one, AccessRefused)]
+    [noted] = [one for one in group.engine.effects if isinstance(one, AccessDecided)]
     assert (noted.user, noted.source) == ("till", "10.1.2.3")
 
 
@@ -1079,7 +1189,7 @@ def test_history_and_audit_name_the_user_and_the_console(
     assert actors == ["User:till through User:console-1"]
     broker.engine.effects.clear()
     broker.ask(console, send_to("secret"), b"x", on_behalf_of="till")
-    [noted] = [one for one in broker.engine.effects if isinstance(one, AccessRefused)]
+    [noted] = [one for one in broker.engine.effects if isinstance(one, AccessDecided)]
     assert (noted.user, noted.console, noted.need) == ("till", "console-1", "Pub on Topic:secret")
 
 
@@ -1143,6 +1253,35 @@ def test_a_console_sends_nothing_about_users_even_for_an_administrator(
     put = next(one for one in broker.events()[::-1] if one.event.type == "UserPut")
     reply = broker.ask(console, Undo(offset=put.offset, force=True), on_behalf_of="root")
     assert reply.remark.startswith("a console does not change users")
+
+
+def test_a_console_shows_the_audit_to_administrators_only(
+    broker: SecuredBroker, root: Sender, console: Sender, till: Sender
+) -> None:
+    broker.give(broker.received(console, GetAudit(), on_behalf_of="root"))
+    assert any(isinstance(one, AskHistory) for one in broker.engine.effects)
+    reply = broker.ask(console, GetAudit(), on_behalf_of="till")
+    assert "user till has no right to List on User:" in reply.remark
+    assert broker.ask(console, GetAudit()).code == Code.NO_PERMISSION
+
+
+def test_what_a_console_refuses_for_lack_of_a_right_is_noted(
+    broker: SecuredBroker, root: Sender, console: Sender, till: Sender
+) -> None:
+    """It asks the broker about its user; a question about somebody refuses nothing."""
+    broker.engine.effects.clear()
+    for request, sender, user in (
+        (ExplainAccess(username="", action="Get", resource="Cluster:*"), console, "till"),
+        (ExplainAccess(username="", action="Pub", resource="Topic:orders"), console, "till"),
+        (ExplainAccess(username="", action="Get", resource="Cluster:*"), till, ""),
+        (ExplainAccess(username="till", action="Get", resource="Cluster:*"), root, ""),
+    ):
+        assert broker.ask(sender, request, on_behalf_of=user).code == Code.SUCCESS
+    long = ExplainAccess(username="", action="Pub", resource=f"Topic:{'x' * 10_000}")
+    assert "at most 256 are allowed" in broker.ask(console, long, on_behalf_of="till").remark
+    [noted] = audited(broker)
+    assert (noted.user, noted.console, noted.request) == ("till", "console-1", "ExplainAccess")
+    assert (noted.allowed, noted.need) == (False, "Get on Cluster:")
 
 
 def test_the_address_of_a_console_is_not_that_of_its_users(

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from kourou.access.model import AccessMode, Effect, UserKind
+from kourou.authorization.audit import AccessDecided
 from kourou.engine.admin.history import event_view
 from kourou.engine.inputs import RegistrationDone
 from kourou.errors import Code
@@ -587,6 +588,22 @@ def test_a_console_checks_secrets(broker: SecuredBroker, root: Sender) -> None:
     assert checked(broker, console, "till", credential=credential) == (True, credential)
     assert checked(broker, console, "till", credential="none") == nothing
     assert checked(broker, console, "nobody", credential=credential) == nothing
+
+
+def test_a_refused_sign_in_is_noted_and_does_not_tell_who_exists(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    console = replace(broker.create(root, "console-1", "console"), secret="")
+    till = broker.create(root, "till")
+    broker.engine.effects.clear()
+    for name, secret in (("till", till.secret), ("till", "guessed"), ("x" * 500, "guessed")):
+        checked(broker, console, name, secret=secret)
+    noted = [one for one in broker.engine.effects if isinstance(one, AccessDecided)]
+    assert [(one.user, one.console, one.allowed) for one in noted] == [
+        ("till", "console-1", False),
+        ("x" * 64, "console-1", False),
+    ]
+    assert len({(one.request, one.need, one.by) for one in noted}) == 1
 
 
 def test_what_ends_a_credential(broker: SecuredBroker, root: Sender) -> None:

@@ -23,6 +23,7 @@ from kourou.model.limits import HISTORY_WAIT_MS_MAX
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
+from kourou.protocol.bodies.access_bodies import AuditDecision
 from kourou.protocol.bodies.config_bodies import encode_group_config
 from kourou.protocol.messages.access import GetAudit
 from kourou.protocol.messages.broker_admin import (
@@ -126,7 +127,9 @@ def test_the_audit_is_searched_page_by_page(engine: Engine):
     assert question.question == AuditQuestion("eve", "SendMessage", 5, None, 7, (3, 900))
     reply = answer(engine, question, AuditFound(b"[]", (2, 11)))
     assert (header_of(reply).before, reply.body) == ("2:11", (b"[]",))
-    last = answer(engine, asked(engine, GetAudit()), AuditFound(b"[]", None))
+    question = asked(engine, GetAudit(decision="allowed"))
+    assert question.question == AuditQuestion("", "", None, None, 100, None, AuditDecision.ALLOWED)
+    last = answer(engine, question, AuditFound(b"[]", None))
     assert header_of(last).before == ""
 
 
@@ -154,6 +157,7 @@ def test_a_state_is_asked_at_an_instant_after_an_event_or_now(engine: Engine):
         (GetAudit(before="x"), "`before` of a reply"),
         (GetAudit(before="1:-1"), "`before` of a reply"),
         (GetAudit(max_count=0), "between 1 and"),
+        (GetAudit(decision="all"), "not a decision"),
         (Undo(offset=0, reason="a\0b"), "NUL"),
     ],
 )

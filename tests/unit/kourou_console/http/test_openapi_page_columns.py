@@ -26,6 +26,7 @@ SHARED = "parts/columns.js"
 FILTER = "/v1/filters/{group}/{name}"
 EXPLAIN = "GET /v1/messages/{id}/explain"
 ROWS: Mapping[str, str] = {
+    "pages/audit.js Requests, newest first": "GET /v1/audit items",
     "pages/broker.js Groups at this broker": "GET /v1/brokers/{broker}/groups items",
     "pages/cluster.js Brokers": "GET /v1/cluster clusters.brokers",
     "pages/cluster.js Quotas": "GET /v1/quotas items",

@@ -37,6 +37,7 @@ const ROUTES = [
   { path: "filters/:group/:name", nav: "filters", load: () => import("./pages/filter.js") },
   { path: "spark/:table?", nav: "spark", load: () => import("./pages/spark.js") },
   { path: "history", nav: "history", load: () => import("./pages/history.js") },
+  { path: "audit", nav: "audit", load: () => import("./pages/audit.js") },
 ];
 
 const NOWHERE = { route: { path: null, load: () => import("./pages/nowhere.js") }, params: {} };

@@ -38,7 +38,13 @@ const CHAPTERS = [
       ["spark", "Spark"],
     ],
   ],
-  ["Control", [["history", "Control history"]]],
+  [
+    "Control",
+    [
+      ["history", "Control history"],
+      ["audit", "Audit"],
+    ],
+  ],
 ];
 
 export function Nav({ current, open, close }) {
