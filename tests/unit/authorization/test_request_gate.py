@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kourou.authorization import request_gate
 from kourou.authorization.access_table import AccessAggregate, encode_access
 from kourou.authorization.audit import AccessRefused
 from kourou.authorization.request_gate import (
@@ -264,6 +265,41 @@ def test_what_is_only_observed_is_handled_and_noted(door: Door) -> None:
     assert isinstance(noted, AccessRefused)
     assert noted.handled
     assert noted.request == "PutKvConfig"
+
+
+def test_each_door_of_a_name_server_has_the_mode_that_brokers_say(door: Door) -> None:
+    root = door.broker.administrator()
+    door.broker.create(root, "console-1", "console")
+    door.broker.create(root, "till")
+    by_key = replace(root, secret="")
+    enforce_remoting = SetAccessMode(mode="enforce", door="remoting")
+    for request in (SetAccessMode(mode="off"), enforce_remoting):
+        assert door.broker.ask(by_key, request).code == Code.SUCCESS
+    door.publish()
+    assert "no right to" in door.refusal(Sender(protocol="tcp"), PUT)
+    assert door.refusal(Sender(protocol="zmq"), PUT) == ""
+    console = Sender(protocol="zmq", key=curve_key("console-1"))
+    assert door.refusal(console, PUT, on_behalf_of="till") == ""
+
+
+@pytest.mark.parametrize("mode", ["off", "observe", "enforce"])
+def test_a_request_whose_needs_nobody_declared_is_refused(
+    door: Door, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """By brokers and name servers, in every mode, whoever sends it."""
+    declared = request_gate.requirements_by_type()
+    lacking = {kind: one for kind, one in declared.items() if kind is not type(PUT)}
+    root = door.broker.administrator()
+    by_key = replace(root, secret="")
+    assert door.broker.ask(by_key, SetAccessMode(mode=mode)).code == Code.SUCCESS
+    door.publish()
+    monkeypatch.setattr(request_gate, "_REQUIREMENTS", lacking)
+    for gate in (door.gate, door.broker.engine.core.parts.access_gate):
+        for sender in (ANYBODY, by_key, signed(root), MEMBER):
+            effects: list[Any] = []
+            assert not gate.allows(door.broker.received(sender, PUT), effects)
+            assert effects[-1].code == Code.REQUEST_CODE_NOT_SUPPORTED
+            assert gate.allows(door.broker.received(by_key, ROUTE), [])
 
 
 def test_the_mark_of_the_users_changes_with_them(door: Door) -> None:

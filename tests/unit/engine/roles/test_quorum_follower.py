@@ -102,7 +102,9 @@ def test_it_is_passed_on_to_the_leader_as_it_came(
     name, received = follower.received(request, body, deadline_ms=9_000)
     follower.handle(received)
     wanted = msgspec.structs.replace(request, attempt=passed_on)
-    assert forwards(follower) == [Forward("n0", received.to, wanted, [body], 9_000)]
+    assert forwards(follower) == [
+        Forward("n0", received.to, wanted, [body], 9_000, "//127.0.0.1/local")
+    ]
     assert name not in follower.replies, "the answer is the leader's to give"
 
 
