@@ -217,16 +217,17 @@ def decide_remove_policy(access: AccessAggregate, policy_id: str) -> list[Event]
 def decide_mode(access: AccessAggregate, mode: AccessMode, door: Door | None = None) -> list[Event]:
     """Ignore, observe or enforce decisions, at one door or at all."""
     if door is None:
-        return _mode_set(access, mode, {})
+        return decide_modes(access, mode, {})
     doors = {one: its for one, its in access.doors.items() if one is not door}
     if mode is not access.mode:
         doors[door] = mode
-    return _mode_set(access, access.mode, doors)
+    return decide_modes(access, access.mode, doors)
 
 
-def _mode_set(
+def decide_modes(
     access: AccessAggregate, mode: AccessMode, doors: dict[Door, AccessMode]
 ) -> list[Event]:
+    """Set what happens with decisions: at all doors `mode`, except those that have their own."""
     if mode is access.mode and doors == access.doors:
         return []
     return [AccessModeSet(mode, access.mode, doors, dict(access.doors))]
@@ -253,7 +254,7 @@ def decide_undo(access: AccessAggregate, event: AccessEventBase) -> list[Event]:
         case PolicyRemoved(removed):
             return decide_put_policy(access, removed)
         case AccessModeSet(_, before, _, doors_before):
-            return _mode_set(access, before, doors_before)
+            return decide_modes(access, before, doors_before)
         case _:
             raise Rejected(
                 f"a {event.type} event cannot be undone", hint="set another secret instead"

@@ -151,7 +151,7 @@ def test_the_leader_decides_and_records_a_forwarded_request_as_that_of_its_user(
         sender = replace(senders[by], secret="", source=address)
         theirs.give(theirs.received(sender, request, on_behalf_of=named))
         forward = forwards(group.follower)[-1]
-        assert (forward.request, forward.origin) == (request, f"{by}/{named}/{address}")
+        assert (forward.request, forward.origin) == (*(request, f"{by}/{named}/{address}/local"),)
         ours.give(ours.received(REPLICA, forward.request, on_behalf_of=forward.origin))
     actors = {one.event.aggregate: one.actor for one in ours.events()}
     assert actors["topic/t-1"] == "User:root"
