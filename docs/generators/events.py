@@ -144,6 +144,8 @@ def _type(hint: Any) -> str:
 def _key(hint: Any) -> str:
     if hint is str:
         return "text"
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return _type(hint)
     return "version" if hint is int else "queue id"
 
 

@@ -72,6 +72,29 @@ class AccessMode(StrEnum):
     ENFORCE = "enforce"
 
 
+class Door(StrEnum):
+    """How a client's request reaches brokers and name servers; each may have a mode of its own."""
+
+    REMOTING = "remoting"
+    """RocketMQ's protocol."""
+    ZEROMQ = "zeromq"
+    """Kourou's protocol."""
+    HTTP = "http"
+    """A console, on behalf of a user."""
+
+
+def parse_mode(mode: str, door: str = "") -> tuple[AccessMode, Door | None]:
+    """Read a mode and the door that it is for, None for all; raises BadRequest."""
+    try:
+        found = AccessMode(mode)
+    except ValueError:
+        raise BadRequest(f"{mode!r} is not a mode", hint=", ".join(AccessMode)) from None
+    try:
+        return found, Door(door) if door else None
+    except ValueError:
+        raise BadRequest(f"{door!r} is not a door", hint=", ".join(Door)) from None
+
+
 class Pattern(msgspec.Struct, frozen=True, array_like=True):
     """The resources of a policy: one by name, those with a prefix, all of a type, or all.
 

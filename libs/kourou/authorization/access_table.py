@@ -7,6 +7,7 @@ Invariants:
 - a secret and a policy belong to a user that exists; a policy may be about `anonymous`
 - once there was an administrator, no decision removes the last one
 - a CURVE key, and a subject of certificates, belongs to at most one user
+- `mode` holds for all doors except those in `doors`, whose modes differ from it
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ from types import MappingProxyType
 import msgspec
 
 from kourou.access.authorizer import AccessTable
-from kourou.access.model import AccessMode, Policy, SealedSecret, User, check_policy, check_user
+from kourou.access.model import (
+    AccessMode,
+    Door,
+    Policy,
+    SealedSecret,
+    User,
+    check_policy,
+    check_user,
+)
 from kourou.errors import BadRequest, Rejected
 from kourou.events.control_events import (
     AccessEventBase,
@@ -43,6 +52,7 @@ class AccessAggregate:
     policies: dict[str, Policy] = field(default_factory=dict)
     secrets: dict[str, SealedSecret] = field(default_factory=dict)
     mode: AccessMode = AccessMode.ENFORCE
+    doors: dict[Door, AccessMode] = field(default_factory=dict)
     version: int = 0
     changed_ms: int = 0
     _table: AccessTable | None = field(default=None, compare=False, repr=False)
@@ -53,6 +63,12 @@ class AccessAggregate:
     def effective_mode(self) -> AccessMode:
         """OFF without users."""
         return self.mode if self.users else AccessMode.OFF
+
+    def mode_of(self, door: Door | None) -> AccessMode:
+        """Return the mode of a door; None is one that has no mode of its own. OFF without users."""
+        if door is None or not self.users:
+            return self.effective_mode
+        return self.doors.get(door, self.mode)
 
     @property
     def table(self) -> AccessTable:
@@ -100,6 +116,7 @@ class AccessAggregate:
             dict(self.policies),
             dict(self.secrets),
             self.mode,
+            dict(self.doors),
             self.version,
             self.changed_ms,
         )
@@ -130,8 +147,8 @@ def evolve(access: AccessAggregate, event: AccessEventBase, at_ms: int = 0) -> N
             access.policies[policy.id] = policy
         case PolicyRemoved(removed):
             access.policies.pop(removed.id, None)
-        case AccessModeSet(mode):
-            access.mode = mode
+        case AccessModeSet(mode, _, doors):
+            access.mode, access.doors = mode, dict(doors)
     access.changed(at_ms)
 
 
@@ -197,9 +214,23 @@ def decide_remove_policy(access: AccessAggregate, policy_id: str) -> list[Event]
     return [] if before is None else [PolicyRemoved(before)]
 
 
-def decide_mode(access: AccessAggregate, mode: AccessMode) -> list[Event]:
-    """Ignore, observe or enforce decisions."""
-    return [] if mode is access.mode else [AccessModeSet(mode, access.mode)]
+def decide_mode(access: AccessAggregate, mode: AccessMode, door: Door | None = None) -> list[Event]:
+    """Ignore, observe or enforce decisions, at one door or at all."""
+    if door is None:
+        return decide_modes(access, mode, {})
+    doors = {one: its for one, its in access.doors.items() if one is not door}
+    if mode is not access.mode:
+        doors[door] = mode
+    return decide_modes(access, access.mode, doors)
+
+
+def decide_modes(
+    access: AccessAggregate, mode: AccessMode, doors: dict[Door, AccessMode]
+) -> list[Event]:
+    """Set what happens with decisions: at all doors `mode`, except those that have their own."""
+    if mode is access.mode and doors == access.doors:
+        return []
+    return [AccessModeSet(mode, access.mode, doors, dict(access.doors))]
 
 
 def decide_undo(access: AccessAggregate, event: AccessEventBase) -> list[Event]:
@@ -222,8 +253,8 @@ def decide_undo(access: AccessAggregate, event: AccessEventBase) -> list[Event]:
             return decide_remove_policy(access, policy.id)
         case PolicyRemoved(removed):
             return decide_put_policy(access, removed)
-        case AccessModeSet(_, before):
-            return decide_mode(access, before)
+        case AccessModeSet(_, before, _, doors_before):
+            return decide_modes(access, before, doors_before)
         case _:
             raise Rejected(
                 f"a {event.type} event cannot be undone", hint="set another secret instead"
@@ -242,6 +273,7 @@ class AccessTaken(msgspec.Struct, frozen=True):
     mode: AccessMode = AccessMode.ENFORCE
     version: int = 0
     changed_ms: int = 0
+    doors: dict[Door, AccessMode] = {}
 
 
 def taken(access: AccessAggregate) -> AccessTaken:
@@ -253,6 +285,7 @@ def taken(access: AccessAggregate) -> AccessTaken:
         access.mode,
         access.version,
         access.changed_ms,
+        dict(sorted(access.doors.items())),
     )
 
 
@@ -263,6 +296,7 @@ def access_of(found: AccessTaken) -> AccessAggregate:
         {one.id: one for one in found.policies},
         dict(found.secrets),
         found.mode,
+        dict(found.doors),
         found.version,
         found.changed_ms,
     )

@@ -6,7 +6,8 @@ decides for a name server, by the tables that brokers send it.
 State: soft: decrypted secrets and decisions of the current tables, counters of refusals.
 
 Invariants:
-- a request whose type declares no needs is refused
+- a request whose type declares no needs is refused, whatever the mode
+- each door may have a mode of its own: no request chooses another door's
 - the user comes from this request's signature, or from the key or certificate of its connection,
   and is looked up for every request: what is revoked is refused at once
 - a signature on a connection whose certificate belongs to a user must be that user's
@@ -200,13 +201,14 @@ class RequestGate:
             text = not_supported(received.request.code)
             effects.append(Reply(received.to, Code.REQUEST_CODE_NOT_SUPPORTED, text))
             return False
-        mode = AccessMode.ENFORCE if requirement.always else self._access.mode
-        if mode is AccessMode.OFF and not received.on_behalf_of:
+        mode = AccessMode.ENFORCE if requirement.always else self._mode(received)
+        named = self._named(received)
+        if mode is AccessMode.OFF and not named:
             return True
         user = ANONYMOUS
         try:
             user = received.user = self._user(received)
-            if named := self._named(received):
+            if named:
                 user = self._represent(received, named, requirement)
             if mode is AccessMode.OFF:
                 return True
@@ -254,8 +256,15 @@ class RequestGate:
 
     def sender(self, received: Received) -> str:
         """Return the user who sends a request; "" where decisions are not enforced."""
-        enforced = self._access.effective_mode is AccessMode.ENFORCE
-        return received.user if enforced else ""
+        return received.user if self._enforces(received) else ""
+
+    def _enforces(self, received: Received) -> bool:
+        """Return whether what the sender has no right to is refused."""
+        return self._mode(received) is AccessMode.ENFORCE
+
+    def _mode(self, received: Received) -> AccessMode:
+        access = self._access
+        return access.mode_of(received.door) if access.doors else access.effective_mode
 
     def node_of(self, key: str) -> str:
         """Return the process whose CURVE key it is, as cluster/broker/id; "" if it is of none."""
@@ -578,7 +587,10 @@ class PublishedGate:
         self._sees = _everything
         if self._members is None:
             return True
-        requirement = _REQUIREMENTS[type(received.request)]
+        requirement = _REQUIREMENTS.get(type(received.request))
+        if requirement is None:
+            text = not_supported(received.request.code)
+            return self._refuse(received, effects, Code.REQUEST_CODE_NOT_SUPPORTED, text)
         for_brokers = requirement.caller is CallerKind.NODE
         if self._members.allows(received.to.peer.key):
             why = self._why_not_itself(received) if for_brokers else ""

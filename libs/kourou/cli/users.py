@@ -364,26 +364,39 @@ def mode(
         str, typer.Argument(metavar="off|observe|enforce", help="The mode of all brokers.")
     ],
     *,
+    door: Annotated[
+        str,
+        typer.Option(
+            "--door",
+            metavar="remoting|zeromq|http",
+            help="Only for RocketMQ's protocol, Kourou's, or users of consoles.",
+        ),
+    ] = "",
     reason: Reason = "",
 ) -> Report:
     """Ignore decisions (off), count refusals (observe), or refuse (enforce).
 
-    Requests about users are always enforced, as long as there are users.
+    Without --door the mode is that of all doors, and none has one of its own any more. Requests
+    about users are always enforced, as long as there are users.
     """
-    client.admin.users.mode(wanted, reason=reason)
-    return Report(remarks=[f"access mode is {wanted}"])
+    client.admin.users.mode(wanted, door, reason=reason)
+    return Report(remarks=[f"access mode is {wanted}" + (f" for {door}" if door else "")])
 
 
 @command("user status", "Show mode and refusals of each broker.", repeats=True)
 def status(client: Client) -> Report:
     """Show each broker's mode and version of its users, and what it refused since its start.
 
+    `doors`: those with a mode of their own.
     `handled`: the mode was observe, so that the request was handled nevertheless.
     """
     found: ByBroker[AccessStatus] = client.admin.users.status()
-    columns = ("broker", "mode", "effective", "version", "users", "allowed", "refused")
+    columns = ("broker", "mode", "doors", "effective", "version", "users", "allowed", "refused")
     rows = [
-        (name, one.mode, one.effective, one.version, one.users, one.allowed, one.refused)
+        (
+            *(name, one.mode, " ".join(f"{door}={its}" for door, its in one.doors.items())),
+            *(one.effective, one.version, one.users, one.allowed, one.refused),
+        )
         for name, one in found.items()
     ]
     refusals = [

@@ -17,7 +17,7 @@ from typing import Annotated, TypeVar, get_args
 
 import msgspec
 
-from kourou.access.model import AccessMode, Policy, SealedSecret, User
+from kourou.access.model import AccessMode, Door, Policy, SealedSecret, User
 from kourou.errors import BadRequest, DecodeError
 from kourou.model.filter import FilterPolicy, FilterState
 from kourou.model.limits import ACTOR_LENGTH_MAX, REASON_LENGTH_MAX, TRACE_ID_LENGTH_MAX
@@ -480,10 +480,15 @@ class PolicyRemoved(AccessEventBase, frozen=True):
 
 
 class AccessModeSet(AccessEventBase, frozen=True):
-    """Decisions are ignored, observed or enforced from now on."""
+    """Decisions are ignored, observed or enforced from now on.
+
+    `doors` has the modes of the doors that have one of their own.
+    """
 
     mode: AccessMode
     before: AccessMode
+    doors: dict[Door, AccessMode] = {}
+    doors_before: dict[Door, AccessMode] = {}
 
     @property
     def aggregate(self) -> str:

@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from kourou.access.model import Door
 from kourou.errors import Code, KourouError
 from kourou.model.limits import ACTOR_LENGTH_MAX
 from kourou.protocol.request import Request
@@ -52,6 +53,9 @@ _ORIGIN_PARTS = "/"
 """Separates the parts of an Origin; no user's name has one."""
 
 
+_DOORS: Mapping[str, Door] = {"tcp": Door.REMOTING, "zmq": Door.ZEROMQ}
+"""Protocols that clients use; a request that names a user comes through a console."""
+
 OWN_LINKS = frozenset({"leader", "raft", "page"})
 """Protocols of connections that a process opened itself, and of its own pages: no listener has
 them."""
@@ -61,8 +65,8 @@ them."""
 class Peer:
     """The other end of one connection. `id` is unique within the process and never reused.
 
-    `protocol` names the transport ("zmq", "tcp", "local") for statistics only: no decision depends
-    on it. `listener` is the name of the listener that accepted the connection. `key` is the CURVE
+    `protocol` names the transport ("zmq", "tcp", "local"), for statistics and for the modes of
+    doors. `listener` is the name of the listener that accepted the connection. `key` is the CURVE
     public key (Z85) that the other end proved to have, `subject` that of its TLS certificate
     (kourou.access.subject), which was verified; "" without.
     """
@@ -126,14 +130,15 @@ class ReplyTo:
 class Origin(NamedTuple):
     """From whom a replica has a request that it forwards to its leader.
 
-    `sender` is the user who sent it, `named` the user on whose behalf, if the sender is a console,
-    and `address` the IP address that it came from. In a frame it is the text SENDER/NAMED/ADDRESS
-    in place of a user.
+    `sender` is the user who sent it, "" if that is not known, `named` the user on whose behalf, if
+    the sender is a console, `address` the IP address that it came from, and `protocol` that of its
+    connection. In a frame it is the text SENDER/NAMED/ADDRESS/PROTOCOL in place of a user.
     """
 
     sender: str = ""
     named: str = ""
     address: str = ""
+    protocol: str = ""
 
     def __str__(self) -> str:
         return _ORIGIN_PARTS.join(self)
@@ -195,12 +200,22 @@ class Received:
         return None if self.console else self.address
 
     @property
+    def door(self) -> Door | None:
+        """How the client sent it, also if a replica forwards it; None if clients have no such door.
+
+        Not by a console if the frame names a user without a right to: such a request is refused.
+        """
+        peer, named = self.to.peer, self.on_behalf_of
+        protocol = peer.protocol
+        if peer.listener == MEMBERS:
+            _, named, _, protocol = Origin.parse(named)
+        return Door.HTTP if named else _DOORS.get(protocol)
+
+    @property
     def origin(self) -> str:
-        """The Origin of the request as a text, for a replica that forwards it; "" if not known."""
-        if not self.user:
-            return ""
+        """The Origin of the request as a text, for a replica that forwards it."""
         sender, named = (self.console, self.user) if self.console else (self.user, "")
-        return str(Origin(sender, named, self.address))
+        return str(Origin(sender, named, self.address, self.to.peer.protocol))
 
 
 @dataclass(frozen=True, slots=True)

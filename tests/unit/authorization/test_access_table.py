@@ -12,6 +12,7 @@ from kourou.access.model import (
     ANONYMOUS,
     AccessMode,
     Action,
+    Door,
     Effect,
     Pattern,
     Policy,
@@ -81,6 +82,20 @@ def test_every_event_counts_and_leaves_its_time(access: AccessAggregate) -> None
     assert access.mode is AccessMode.OBSERVE
 
 
+def test_a_door_has_the_mode_of_all_unless_it_has_its_own(access: AccessAggregate) -> None:
+    applied(access, rules.decide_mode(access, AccessMode.OBSERVE))
+    applied(access, rules.decide_mode(access, AccessMode.ENFORCE, Door.REMOTING))
+    modes = {door: access.mode_of(door) for door in (*Door, None)}
+    observed = dict.fromkeys((Door.ZEROMQ, Door.HTTP, None), AccessMode.OBSERVE)
+    assert modes == {Door.REMOTING: AccessMode.ENFORCE, **observed}
+    assert access.mode is AccessMode.OBSERVE
+    applied(access, rules.decide_mode(access, AccessMode.OBSERVE, Door.REMOTING))
+    assert access.doors == {}, "none of its own"
+    applied(access, rules.decide_mode(access, AccessMode.OFF, Door.HTTP))
+    applied(access, rules.decide_mode(access, AccessMode.OBSERVE))
+    assert access.mode_of(Door.HTTP) is AccessMode.OBSERVE, "without a door it is for all"
+
+
 def test_a_deleted_user_takes_secret_and_policies_along(access: AccessAggregate) -> None:
     [event] = rules.decide_delete_user(access, "till")
     assert event == UserDeleted(TILL, (policy(),))
@@ -90,7 +105,9 @@ def test_a_deleted_user_takes_secret_and_policies_along(access: AccessAggregate)
 
 def test_without_users_nothing_is_decided_whatever_the_mode() -> None:
     access = AccessAggregate()
+    applied(access, rules.decide_mode(access, AccessMode.OBSERVE, Door.HTTP))
     assert access.effective_mode is AccessMode.OFF
+    assert {access.mode_of(door) for door in (*Door, None)} == {AccessMode.OFF}
     assert applied(access, [UserPut(ROOT)]).effective_mode is AccessMode.ENFORCE
 
 
@@ -104,11 +121,13 @@ def test_a_copy_is_independent(access: AccessAggregate) -> None:
 
 def test_the_snapshot_has_everything(access: AccessAggregate) -> None:
     applied(access, rules.decide_mode(access, AccessMode.OBSERVE))
+    applied(access, rules.decide_mode(access, AccessMode.OFF, Door.HTTP))
     raw = msgspec.json.encode(taken(access))
     assert access_of(msgspec.json.decode(raw, type=rules.AccessTaken)) == access
 
 
 def test_a_name_server_gets_everything_and_the_mark_of_it(access: AccessAggregate) -> None:
+    access.doors[Door.REMOTING] = AccessMode.OBSERVE
     received = rules.decode_access(rules.encode_access(access))
     assert received == access
     assert received.mark == access.mark == "6-4"
@@ -133,6 +152,10 @@ def test_the_events_are_the_same_after_the_log(access: AccessAggregate) -> None:
         PolicyPut(policy(effect=Effect.DENY, networks=("10.0.0.0/8",), until_ms=9), policy()),
         PolicyRemoved(policy()),
         AccessModeSet(AccessMode.OFF, AccessMode.ENFORCE),
+        AccessModeSet(
+            *(AccessMode.OFF, AccessMode.ENFORCE),
+            *({Door.HTTP: AccessMode.OBSERVE}, {Door.ZEROMQ: AccessMode.OFF}),
+        ),
     ):
         assert decode_event(encode_event(event), event.aggregate) == event
 
@@ -183,6 +206,7 @@ def test_what_is_there_already_makes_no_event(access: AccessAggregate) -> None:
     assert rules.decide_put_user(access, TILL) == []
     assert rules.decide_put_policy(access, policy()) == []
     assert rules.decide_mode(access, AccessMode.ENFORCE) == []
+    assert rules.decide_mode(access, AccessMode.ENFORCE, Door.HTTP) == []
     assert rules.decide_remove_policy(access, "nothing") == []
 
 
@@ -248,12 +272,15 @@ def test_users_that_cannot_be(access: AccessAggregate, user: User) -> None:
 def test_undo_restores_what_was_replaced(access: AccessAggregate) -> None:
     demoted = msgspec.structs.replace(TILL, roles=())
     denied = policy(effect=Effect.DENY)
+    applied(access, rules.decide_mode(access, AccessMode.OFF, Door.HTTP))
     for events in (
         rules.decide_put_user(access, demoted),
         rules.decide_put_user(access, User(name="new")),
         rules.decide_put_policy(access, denied),
         rules.decide_remove_policy(access, policy().id),
         rules.decide_mode(access, AccessMode.OBSERVE),
+        rules.decide_mode(access, AccessMode.OBSERVE, Door.HTTP),
+        rules.decide_mode(access, AccessMode.ENFORCE, Door.HTTP),
     ):
         before = access.copy()
         [event] = events

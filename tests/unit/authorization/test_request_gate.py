@@ -9,14 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from kourou.authorization import request_gate
 from kourou.authorization.access_table import AccessAggregate, encode_access
 from kourou.authorization.audit import AccessDecided
-from kourou.authorization.request_gate import (
-    NOT_A_MEMBER,
-    NOT_YET,
-    PublishedGate,
-    decision_counts,
-)
+from kourou.authorization.request_gate import NOT_A_MEMBER, NOT_YET, PublishedGate, decision_counts
 from kourou.errors import BadRequest, Code, DecodeError, NoPermission
 from kourou.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC
 from kourou.protocol.messages import namesrv as ask
@@ -24,14 +20,7 @@ from kourou.protocol.messages.access import SetAccessMode
 from kourou.protocol.request import Request
 from kourou.protocol.table import REQUESTS
 from kourou.runtime.core import Peer, Received, Reply
-from kourou_rigs.access import (
-    ANYBODY,
-    SecuredBroker,
-    Sender,
-    curve_key,
-    sample_request,
-    secret_box,
-)
+from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, curve_key, sample_request, secret_box
 
 MEMBER = Sender(key=curve_key("member"))
 ROUTE = ask.GetRouteInfoByTopic(topic="orders-a")
@@ -284,6 +273,41 @@ def test_a_change_is_noted_once_with_what_allowed_it(door: Door) -> None:
         assert (noted.allowed, noted.user, noted.by) == (True, user, by)
         assert (noted.request, noted.need) == ("PutKvConfig", "Update on Cluster:")
         assert door.given(door.broker.received(sender, ROUTE)) == (True, [])
+
+
+def test_each_door_of_a_name_server_has_the_mode_that_brokers_say(door: Door) -> None:
+    root = door.broker.administrator()
+    door.broker.create(root, "console-1", "console")
+    door.broker.create(root, "till")
+    by_key = replace(root, secret="")
+    enforce_remoting = SetAccessMode(mode="enforce", door="remoting")
+    for request in (SetAccessMode(mode="off"), enforce_remoting):
+        assert door.broker.ask(by_key, request).code == Code.SUCCESS
+    door.publish()
+    assert "no right to" in door.refusal(Sender(protocol="tcp"), PUT)
+    assert door.refusal(Sender(protocol="zmq"), PUT) == ""
+    console = Sender(protocol="zmq", key=curve_key("console-1"))
+    assert door.refusal(console, PUT, on_behalf_of="till") == ""
+
+
+@pytest.mark.parametrize("mode", ["off", "observe", "enforce"])
+def test_a_request_whose_needs_nobody_declared_is_refused(
+    door: Door, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """By brokers and name servers, in every mode, whoever sends it."""
+    declared = request_gate.requirements_by_type()
+    lacking = {kind: one for kind, one in declared.items() if kind is not type(PUT)}
+    root = door.broker.administrator()
+    by_key = replace(root, secret="")
+    assert door.broker.ask(by_key, SetAccessMode(mode=mode)).code == Code.SUCCESS
+    door.publish()
+    monkeypatch.setattr(request_gate, "_REQUIREMENTS", lacking)
+    for gate in (door.gate, door.broker.engine.core.parts.access_gate):
+        for sender in (ANYBODY, by_key, signed(root), MEMBER):
+            effects: list[Any] = []
+            assert not gate.allows(door.broker.received(sender, PUT), effects)
+            assert effects[-1].code == Code.REQUEST_CODE_NOT_SUPPORTED
+            assert gate.allows(door.broker.received(by_key, ROUTE), [])
 
 
 def test_the_mark_of_the_users_changes_with_them(door: Door) -> None:

@@ -242,6 +242,7 @@ def test_changes_of_a_user(ops: Run) -> None:
         ),
         (("create", "new", "--secret-file", "/does/not/exist"), "cannot use /does/not/exist"),
         (("mode", "on"), "'on' is not a mode"),
+        (("mode", "off", "--door", "window"), "'window' is not a door"),
         (("allow", "till", "Pub", "orders"), "is not a resource"),
         (("allow", "till", "Publish", "Topic:orders"), "is not an action"),
         (("allow", "till", "Pub", "Topic:orders", "--from", "10.0.0.1/8"), "is not a network"),
@@ -378,6 +379,10 @@ def test_status_and_proposals_after_refusals(ops: Run, cluster: WireCluster, key
     ops("create", "till", "--no-secret", "--curve-key", TILL)
     assert ops("observe") == (0, "# nothing was refused since the brokers started\n", "")
     assert ops("mode", "observe") == (0, "access mode is observe\n", "")
+    enforced = ops("mode", "enforce", "--door", "remoting")
+    assert enforced == (0, "access mode is enforce for remoting\n", "")
+    shown = ops("status")[1].splitlines()[1].split()
+    assert shown[:4] == ["broker-a", "observe", "remoting=enforce", "observe"]
     broker: Any = cluster.brokers["broker-a:20911"]
     client = kourou.sync.Client(None, group="till")  # type: ignore[call-arg]  # the test's own
     connect_as(broker, TILL)

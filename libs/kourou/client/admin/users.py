@@ -21,6 +21,7 @@ from kourou.access.model import (
     ANONYMOUS,
     AccessMode,
     Action,
+    Door,
     Effect,
     Pattern,
     Policy,
@@ -32,6 +33,7 @@ from kourou.access.model import (
     check_secret,
     check_user,
     in_order,
+    parse_mode,
     plain_address,
 )
 from kourou.access.plain_acl import networks_of
@@ -92,7 +94,8 @@ Texts: TypeAlias = tuple[str, ...]
 class AccessStatus:
     """What a broker does with decisions, and what it refused since its start.
 
-    `mode` is the one that was set; `effective` is `off` as long as there are no users.
+    `mode` is the one that was set; `effective` is `off` as long as there are no users. `doors` has
+    the modes of the doors that have one of their own.
     """
 
     mode: str
@@ -102,6 +105,7 @@ class AccessStatus:
     allowed: int
     refused: int
     refusals: tuple[Refusal, ...]
+    doors: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,13 +323,16 @@ class UsersApi(EveryBrokerApi):
     # -- decisions --------------------------------------------------------------------------------
 
     @on_io_thread
-    async def mode(self, mode: str | AccessMode, *, reason: str = "") -> None:
-        """Ignore (`off`), count (`observe`) or enforce (`enforce`) refusals at every broker."""
-        try:
-            wanted = AccessMode(mode)
-        except ValueError:
-            raise BadRequest(f"{mode!r} is not a mode", hint=", ".join(AccessMode)) from None
-        request = SetAccessMode(mode=wanted, reason=reason)
+    async def mode(
+        self, mode: str | AccessMode, door: str | Door = "", *, reason: str = ""
+    ) -> None:
+        """Ignore (`off`), count (`observe`) or enforce (`enforce`) refusals at every broker.
+
+        `door` restricts it to requests by `remoting`, `zeromq` or `http`. Without it the mode is
+        that of all doors, and none has one of its own any more.
+        """
+        parse_mode(mode, door)
+        request = SetAccessMode(mode=mode, door=door, reason=reason)
         await self._change(lambda _: request)
 
     @on_io_thread
@@ -543,6 +550,7 @@ def _status(reply: WireReply) -> AccessStatus:
         header.allowed,
         header.refused,
         tuple(decode_refusals(body_of(reply))),
+        header.doors,
     )
 
 

@@ -108,7 +108,7 @@ class AccessGate(RequestGate):
         if not user or not members.is_of_other_user(client_id, received.to.peer, user):
             return True
         decision = Decision(False, f"another user is connected with the client ID {client_id}")
-        observed = self._access.effective_mode is not AccessMode.ENFORCE
+        observed = not self._enforces(received)
         return self._refuse(received, user, decision, effects, observed=observed)
 
     def check_replicas(self) -> None:
@@ -160,7 +160,7 @@ class AccessGate(RequestGate):
 
     def may(self, received: Received, need: Need | AnyOf) -> Decision:
         """Return whether the sender has a right, or decisions are not enforced."""
-        if self._access.effective_mode is not AccessMode.ENFORCE:
+        if not self._enforces(received):
             return Decision(True, "decisions are not enforced")
         return self._decided(received, need)
 
@@ -222,7 +222,7 @@ class AccessGate(RequestGate):
 
         `topic` "" stands for all topics.
         """
-        if self._access.effective_mode is not AccessMode.ENFORCE:
+        if self._access.mode_of(member.door) is not AccessMode.ENFORCE:
             return True
         need = need_of_topic(topic, Action.PUB) if topic else _PUB_ON_ALL
         user = member.user or ANONYMOUS

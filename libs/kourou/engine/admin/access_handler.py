@@ -15,7 +15,6 @@ import msgspec
 from kourou.access.model import (
     ALL,
     ANONYMOUS,
-    AccessMode,
     Effect,
     Need,
     Pattern,
@@ -24,6 +23,7 @@ from kourou.access.model import (
     User,
     UserKind,
     check_secret,
+    parse_mode,
     plain_address,
 )
 from kourou.access.signature import same_secret
@@ -253,15 +253,10 @@ class AccessHandler:
     def set_mode(
         self, now_ms: int, received: Received, request: SetAccessMode
     ) -> list[BrokerEffect]:
-        """Ignore, observe or enforce decisions (30060)."""
+        """Ignore, observe or enforce decisions, at one door or at all (30060)."""
         self._gate.need_administrator(received)
-        try:
-            mode = AccessMode(request.mode)
-        except ValueError:
-            raise BadRequest(
-                f"{request.mode!r} is not a mode", hint=", ".join(AccessMode)
-            ) from None
-        events = rules.decide_mode(self._access, mode)
+        mode, door = parse_mode(request.mode, request.door)
+        events = rules.decide_mode(self._access, mode, door)
         return self._pending_replies.decided(now_ms, received, events)
 
     def status(
@@ -276,6 +271,7 @@ class AccessHandler:
             users=len(access.users),
             allowed=gate.allowed,
             refused=gate.refused,
+            doors={str(door): str(mode) for door, mode in sorted(access.doors.items())},
         )
         return [Reply(received.to, header=header, body=(encode_refusals(gate.refusals()),))]
 

@@ -415,7 +415,7 @@ class QuotaGate:
         account = self._access.users.get(received.user)
         if account is not None and account.kind is UserKind.NODE:
             return None
-        if received.user or self._access.effective_mode is AccessMode.OFF:
+        if received.user or self._access.mode_of(received.door) is AccessMode.OFF:
             return received.user
         return ANONYMOUS  # observed, with credentials that are not valid
 

@@ -260,6 +260,7 @@ def _heartbeat(said: HeartbeatBody, received: Received) -> Heartbeat:
         version=received.to.version,
         user=received.user,
         source=received.source,
+        door=received.door,
         producer_groups=tuple(said.producer_groups),
         consumers=tuple(
             ConsumerPart(

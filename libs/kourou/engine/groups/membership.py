@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
+from kourou.access.model import Door
 from kourou.engine.groups.subscriptions import (
     GroupSubscriptions,
     MemberKey,
@@ -51,8 +52,8 @@ class ConsumerPart:
 class Heartbeat:
     """A client's heartbeat. `language` and `version` are those of the request's header.
 
-    `user` is who sent it, "" where that is not decided, and `source` the address that its rights
-    depend on, as in Received.
+    `user` is who sent it, "" where that is not decided, `source` the address that its rights depend
+    on, and `door` how it came in, as in Received.
     """
 
     client_id: str
@@ -62,13 +63,14 @@ class Heartbeat:
     version: int = 0
     user: str = ""
     source: str | None = ""
+    door: Door | None = None
 
 
 @dataclass(slots=True)
 class GroupClient:
     """One client in one group over one connection; times are monotonic ms.
 
-    `user` and `source` are those of its latest heartbeat.
+    `user`, `source` and `door` are those of its latest heartbeat.
     """
 
     client_id: str
@@ -80,6 +82,7 @@ class GroupClient:
     shares_id: bool = False
     user: str = ""
     source: str | None = ""
+    door: Door | None = None
 
     @property
     def address(self) -> str:
@@ -242,7 +245,7 @@ class GroupMembership:
             del self._by_client[beat.client_id][key]
             member.language, member.version = beat.language, beat.version
             member.seen_ms = now_ms
-        member.user, member.source = beat.user, beat.source
+        member.user, member.source, member.door = beat.user, beat.source, beat.door
         self._order[key] = member
         self._by_client.setdefault(beat.client_id, {})[key] = None
         return new

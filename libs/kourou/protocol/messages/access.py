@@ -87,11 +87,15 @@ class AuthListAcl(Request, kw_only=True, frozen=True):
 
 
 class SetAccessMode(Request, kw_only=True, frozen=True):
-    """SET_ACCESS_MODE (30060, Kourou's own): ignore, observe or enforce decisions."""
+    """SET_ACCESS_MODE (30060, Kourou's own): ignore, observe or enforce decisions.
+
+    `door` is the one whose requests are concerned: remoting, zeromq or http; "" for all.
+    """
 
     code: ClassVar[int] = 30060
     mode: str
     reason: str = ""
+    door: str = ""
 
 
 class GetAccessStatus(Request, kw_only=True, frozen=True):
@@ -101,7 +105,10 @@ class GetAccessStatus(Request, kw_only=True, frozen=True):
 
 
 class GetAccessStatusResponse(Response, kw_only=True, frozen=True):
-    """`mode` is the one that was set, `effective` is off without users; the body has refusals."""
+    """`mode` is the one that was set, `effective` is off without users; the body has refusals.
+
+    `doors` has the modes of the doors that have one of their own.
+    """
 
     mode: str
     effective: str
@@ -109,6 +116,7 @@ class GetAccessStatusResponse(Response, kw_only=True, frozen=True):
     users: Int64
     allowed: Int64
     refused: Int64
+    doors: dict[str, str] = {}
 
 
 class GetAudit(Request, kw_only=True, frozen=True):

@@ -58,9 +58,9 @@ ON_BEHALF_OF = 1
 
 _FLAGS_AT = 3
 _NAME_SIZE = struct.Struct(">H")
-_ADDRESS_BYTES_MAX = 64
-_NAME_BYTES_MAX = 2 * 4 * USER_NAME_LENGTH_MAX + _ADDRESS_BYTES_MAX
-"""A replica that forwards a request names a console, its user and an address."""
+_CONNECTION_BYTES_MAX = 72
+_NAME_BYTES_MAX = 2 * 4 * USER_NAME_LENGTH_MAX + _CONNECTION_BYTES_MAX
+"""A replica that forwards a request names a console, its user, an address and a protocol."""
 
 _REPLY_WITHOUT_HEADER = 0xC0  # msgpack's nil, the last byte of such a reply
 

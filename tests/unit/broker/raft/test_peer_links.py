@@ -361,12 +361,12 @@ async def test_a_client_that_waits_for_nothing_gets_nothing(bench: Bench) -> Non
 async def test_a_forwarded_request_names_its_user(bench: Bench, oneway: bool) -> None:
     other = bench.other()
     bench.dial(n1=other.address)
-    longest = Origin("\u20ac" * 64, "\U0001f600" * 64, "2001:db8::1%" + "e" * 15)
-    for origin in ("till//10.1.2.3", str(longest), ""):
+    longest = Origin("\u20ac" * 64, "\U0001f600" * 64, "2001:db8::1%" + "e" * 15, "zmq")
+    for origin in ("till//10.1.2.3/zmq", str(longest), ""):
         bench.forward(oneway, body=b"all of it", origin=origin)
     await until(lambda: len(other.heard) == 3)
     frames = [one.frame for one in other.heard]
-    assert [one.on_behalf_of for one in frames] == ["till//10.1.2.3", str(longest), ""]
+    assert [one.on_behalf_of for one in frames] == ["till//10.1.2.3/zmq", str(longest), ""]
     assert Origin.parse(frames[1].on_behalf_of) == longest
     for frame in frames:
         assert decode_request(frame) == DELETE

@@ -248,6 +248,13 @@ async def test_mode_and_status(cluster, users):
     assert [(one.mode, one.effective, one.users) for one in found.values()] == [
         ("observe", "observe", 1)
     ] * 2
+    with pytest.raises(BadRequest, match="'window' is not a door"):
+        await users.mode("enforce", "window")
+    await users.mode("enforce", "remoting")
+    found = await users.status()
+    assert [(one.mode, one.doors) for one in found.values()] == [
+        ("observe", {"remoting": "enforce"})
+    ] * 2
 
 
 async def test_refusals_are_in_the_status(cluster, users, mq):

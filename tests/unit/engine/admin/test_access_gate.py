@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import pytest
 
-from kourou.access.model import AccessMode
+from kourou.access.model import AccessMode, Door
 from kourou.access.signature import ACCESS_KEY, SIGNATURE
 from kourou.authorization.audit import AccessDecided
 from kourou.engine.effects import AskHistory
@@ -68,6 +68,7 @@ from kourou_rigs.access import (
     SecuredBroker,
     Sender,
     SignedReplyTo,
+    curve_key,
     sample_request,
     secret_box,
     send_to,
@@ -927,6 +928,7 @@ def test_observed_refusals_are_handled_and_counted(broker: SecuredBroker, root: 
     assert (first.need, first.handled) == ("Pub on Topic:orders", True)
     header = header_of(status)
     assert (header.mode, header.effective, header.refused) == ("observe", "observe", 4)
+    assert header.doors == {}
 
 
 def test_users_are_protected_whatever_the_mode(broker: SecuredBroker, root: Sender) -> None:
@@ -936,6 +938,55 @@ def test_users_are_protected_whatever_the_mode(broker: SecuredBroker, root: Send
         assert not may(broker, ANYBODY, AuthUpdateUser(username="root"), body)
         assert not may(broker, ANYBODY, SetAccessMode(mode="off"))
         assert may(broker, ANYBODY, send_to("orders"), b"x")
+
+
+OVER = {"remoting": Sender(protocol="tcp"), "zeromq": Sender(protocol="zmq")}
+
+
+def let_through(broker: SecuredBroker, console: Sender) -> set[str]:
+    """The doors by which a message without a right to it is stored."""
+    found = set()
+    for door in Door:
+        before = len(broker.engine.stored("secret"))
+        named = "" if door in OVER else "nobody"
+        broker.ask(OVER.get(door, console), send_to("secret"), b"x", on_behalf_of=named)
+        if len(broker.engine.stored("secret")) > before:
+            found.add(str(door))
+    return found
+
+
+def test_each_door_has_its_mode(broker: SecuredBroker, root: Sender, console: Sender) -> None:
+    broker.create(root, "nobody")
+    console, by_key = replace(console, protocol="zmq"), replace(root, secret="")
+    assert let_through(broker, console) == set()
+    for mode, door, expected in (
+        ("observe", "", {"remoting", "zeromq", "http"}),
+        ("enforce", "remoting", {"zeromq", "http"}),
+        ("off", "http", {"zeromq", "http"}),
+        ("enforce", "zeromq", {"http"}),
+        ("enforce", "", set()),
+        ("observe", "http", {"http"}),
+        ("off", "remoting", {"remoting", "http"}),
+        ("enforce", "http", {"remoting"}),
+    ):
+        assert broker.ask(by_key, SetAccessMode(mode=mode, door=door)).code == Code.SUCCESS
+        assert let_through(broker, console) == expected, (mode, door)
+        assert not may(broker, OVER["zeromq"], SetAccessMode(mode="off"))
+
+
+@pytest.mark.parametrize("mode", ["off", "observe"])
+def test_no_name_in_a_frame_opens_another_door(
+    broker: SecuredBroker, root: Sender, till: Sender, console: Sender, mode: str
+) -> None:
+    """Who is no console of the user is refused, also where users of consoles may do everything."""
+    by_key = replace(root, secret="")
+    assert broker.ask(by_key, SetAccessMode(mode=mode, door="http")).code == Code.SUCCESS
+    stranger = Sender(protocol="zmq", key=curve_key("stranger"))
+    for sender in (stranger, OVER["zeromq"], replace(till, secret="", protocol="zmq"), by_key):
+        reply = broker.ask(sender, send_to("secret"), b"x", on_behalf_of="till")
+        assert "may not send on behalf of user till" in reply.remark
+    assert not may(broker, replace(console, protocol="zmq"), send_to("secret"), b"x")
+    assert broker.engine.stored("secret") == []
 
 
 def test_links_that_the_broker_opened_pass(broker: SecuredBroker, root: Sender) -> None:
@@ -1027,7 +1078,7 @@ def test_who_may_be_anybody_gets_nothing_on_the_listener_for_replicas(
     assert broker.ask(root, SetAccessMode(mode=mode)).code == Code.SUCCESS
     events = len(broker.engine.events())
     for request, body in OF_STRANGERS:
-        for named in ("", "root//127.0.0.1", "root"):
+        for named in ("", "root//127.0.0.1/zmq", "root"):
             reply = broker.ask(REPLICA, request, body, on_behalf_of=named)
             assert reply.code == Code.NO_PERMISSION, request
             assert "curveMembers does not name the keys" in reply.remark
@@ -1087,53 +1138,78 @@ def group() -> SecuredBroker:
 def test_replicas_copy_the_log_and_send_nothing_of_their_own(group: SecuredBroker) -> None:
     assert group.ask(REPLICA, FETCH).code != Code.NO_PERMISSION
     for request, body in OF_STRANGERS[3:]:
-        for named in ("", "root", "root/", "a/b/c/d", "nobody//10.1.1.1", "//10.1.1.1"):
+        for named in ("", "root", "root/", "a/b/c/d/e", "nobody//10.1.1.1/zmq", "//10.1.1.1/zmq"):
             reply = group.ask(REPLICA, request, body, on_behalf_of=named)
             assert reply.code == Code.NO_PERMISSION, (request, named)
     assert group.engine.stored("orders") == []
 
 
 def test_a_forwarded_request_is_decided_and_recorded_as_its_users(group: SecuredBroker) -> None:
-    sent = group.ask(REPLICA, send_to("orders-2"), b"x", on_behalf_of="till//10.1.2.3")
+    sent = group.ask(REPLICA, send_to("orders-2"), b"x", on_behalf_of="till//10.1.2.3/zmq")
     assert sent.code == Code.SUCCESS, sent.remark
     actors = [one.actor for one in group.events() if one.event.aggregate == "topic/orders-2"]
     assert actors == ["User:till"]
-    for named in ("till//192.0.2.1", "till//", "till//no-address"):
+    for named in ("till//192.0.2.1/zmq", "till///zmq", "till//no-address/tcp"):
         reply = group.ask(REPLICA, send_to("orders"), b"x", on_behalf_of=named)
         assert "user till has no right to Pub on Topic:orders" in reply.remark, named
     group.engine.effects.clear()
-    group.ask(REPLICA, send_to("secret"), b"x", on_behalf_of="till//10.1.2.3")
+    group.ask(REPLICA, send_to("secret"), b"x", on_behalf_of="till//10.1.2.3/zmq")
     [noted] = [one for one in group.engine.effects if isinstance(one, AccessDecided)]
     assert (noted.user, noted.source) == ("till", "10.1.2.3")
 
 
+def test_a_forwarded_request_has_the_mode_of_the_door_where_it_came_in(
+    group: SecuredBroker,
+) -> None:
+    group.create(ROOT, "console-1", "console")
+    for door, origin in (
+        ("remoting", "till//192.0.2.1/tcp"),
+        ("zeromq", "//192.0.2.1/zmq"),
+        ("http", "console-1/till/192.0.2.1/zmq"),
+    ):
+        for mode in ("observe", "off", "enforce"):
+            assert group.ask(ROOT, SetAccessMode(mode=mode, door=door)).code == Code.SUCCESS
+            reply = group.ask(REPLICA, send_to("secret"), b"x", on_behalf_of=origin)
+            assert (reply.code == Code.SUCCESS) == (mode != "enforce"), (door, mode)
+
+
+def test_what_a_replica_forwards_says_where_it_came_in(group: SecuredBroker) -> None:
+    over = group.received(Sender(protocol="tcp", source="10.1.2.3"), send_to("orders"), b"x")
+    assert (over.door, over.origin) == (Door.REMOTING, "//10.1.2.3/tcp")
+    over.user, over.console, over.on_behalf_of = "till", "console-1", "till"
+    assert (over.door, over.origin) == (Door.HTTP, "console-1/till/10.1.2.3/tcp")
+    assert group.received(REPLICA, send_to("orders"), b"x", on_behalf_of="x//y").door is None
+
+
 def test_a_forwarded_batch_belongs_to_the_user_who_prepared_it(group: SecuredBroker) -> None:
     prepare = PrepareBatch(query="q-1", batch=0, coordinator="broker-a")
-    reply = group.ask(REPLICA, prepare, encode_attempts({}), on_behalf_of="till//10.1.2.3")
+    reply = group.ask(REPLICA, prepare, encode_attempts({}), on_behalf_of="till//10.1.2.3/zmq")
     assert reply.code == Code.SUCCESS, reply.remark
     assert group.engine.control.batches.table["q-1"].user == "till"
     group.create(ROOT, "rival")
     again = msgspec.structs.replace(prepare, batch=1)
-    refused = group.ask(REPLICA, again, encode_attempts({}), on_behalf_of="rival//10.1.2.3")
+    refused = group.ask(REPLICA, again, encode_attempts({}), on_behalf_of="rival//10.1.2.3/zmq")
     assert "no batch of query q-1 was prepared by user rival" in refused.remark
 
 
 def test_a_forwarded_request_of_a_console_is_decided_again(group: SecuredBroker) -> None:
     group.create(ROOT, "console-1", "console")
     group.create(ROOT, "writer", "writer", "operator")
-    origin = "console-1/writer/10.1.2.3"
+    origin = "console-1/writer/10.1.2.3/zmq"
     sent = group.ask(REPLICA, send_to("orders-3"), b"x", on_behalf_of=origin)
     assert sent.code == Code.SUCCESS, sent.remark
     actors = [one.actor for one in group.events() if one.event.aggregate == "topic/orders-3"]
     assert actors == ["User:writer through User:console-1"]
     for origin, text in (
-        ("writer/till/10.1.2.3", "user writer may not send on behalf of user till"),
-        ("console-1/nobody/10.1.2.3", "user nobody cannot sign in"),
+        ("writer/till/10.1.2.3/zmq", "user writer may not send on behalf of user till"),
+        ("console-1/nobody/10.1.2.3/zmq", "user nobody cannot sign in"),
     ):
         reply = group.ask(REPLICA, send_to("orders"), b"x", on_behalf_of=origin)
         assert (reply.code, reply.remark) == (Code.NO_PERMISSION, text)
     assert change(group, ROOT, "console-1", roles=[]).code == Code.SUCCESS
-    reply = group.ask(REPLICA, send_to("orders"), b"x", on_behalf_of="console-1/writer/10.1.2.3")
+    reply = group.ask(
+        REPLICA, send_to("orders"), b"x", on_behalf_of="console-1/writer/10.1.2.3/zmq"
+    )
     assert reply.remark == "user console-1 may not send on behalf of user writer"
 
 
@@ -1141,7 +1217,7 @@ def test_only_the_listener_for_replicas_takes_an_origin(
     broker: SecuredBroker, root: Sender, till: Sender, console: Sender
 ) -> None:
     for sender in (till, root, console):
-        named = "root//127.0.0.1"
+        named = "root//127.0.0.1/zmq"
         reply = broker.ask(replace(sender, secret=""), send_to("orders"), b"x", on_behalf_of=named)
         assert reply.code == Code.NO_PERMISSION
     assert broker.engine.stored("orders") == []
@@ -1314,6 +1390,9 @@ def test_half_messages_are_shown_to_a_console_of_a_user_who_may_send(
     assert not parts.access_gate.may_know(members["till"], "orders", now)
     broker.allow(root, "till", "Topic:orders", "Pub")
     assert parts.access_gate.may_know(members["till"], "orders", now)
+    by_key = replace(root, secret="")
+    assert broker.ask(by_key, SetAccessMode(mode="observe", door="http")).code == Code.SUCCESS
+    assert parts.access_gate.may_know(members["stranger"], "orders", now)
 
 
 @pytest.mark.parametrize(

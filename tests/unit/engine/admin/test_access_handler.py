@@ -683,6 +683,20 @@ def test_the_mode_is_one_of_three(broker: SecuredBroker, root: Sender) -> None:
         assert (header.mode, header.effective, header.users) == (mode, mode, 1)
 
 
+def test_a_door_may_have_a_mode_of_its_own(broker: SecuredBroker, root: Sender) -> None:
+    by_key = replace(root, secret="")
+    wrong = ask(broker, by_key, SetAccessMode(mode="off", door="window"))
+    assert "'window' is not a door" in wrong.remark
+    assert "remoting, zeromq, http" in wrong.remark
+    for door in ("zeromq", "http"):
+        assert ask(broker, by_key, SetAccessMode(mode="off", door=door)).code == Code.SUCCESS
+    header = header_of(ask(broker, by_key, GetAccessStatus()))
+    assert (header.mode, header.doors) == ("enforce", {"http": "off", "zeromq": "off"})
+    assert broker.events()[-1].event.aggregate == "access/mode"
+    assert ask(broker, by_key, SetAccessMode(mode="enforce")).code == Code.SUCCESS
+    assert header_of(ask(broker, by_key, GetAccessStatus())).doors == {}
+
+
 # -- secrets --------------------------------------------------------------------------------------
 
 

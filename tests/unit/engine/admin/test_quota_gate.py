@@ -440,12 +440,12 @@ def test_replicas_are_exempt_and_the_users_whose_requests_they_forward_are_not()
     assert broker.ask(root, quota).code == Code.SUCCESS
     replica = Sender(protocol="zmq", listener=MEMBERS)
     forwarded = [
-        broker.received(replica, send_to("orders"), b"x", on_behalf_of="till//10.0.0.1")
+        broker.received(replica, send_to("orders"), b"x", on_behalf_of="till//10.0.0.1/zmq")
         for _ in range(40)
     ]
     assert Code.FLOW_CONTROL in codes(broker.give(*forwarded))
     fetch = FetchLog(group="broker-a", position=0, max_bytes=1_000)
-    copies = [broker.received(replica, fetch, on_behalf_of="till//10.0.0.1") for _ in range(40)]
+    copies = [broker.received(replica, fetch, on_behalf_of="till//10.0.0.1/zmq") for _ in range(40)]
     assert Code.FLOW_CONTROL not in codes(broker.give(*copies))
 
 

@@ -102,7 +102,9 @@ def test_it_is_passed_on_to_the_leader_as_it_came(
     name, received = follower.received(request, body, deadline_ms=9_000)
     follower.handle(received)
     wanted = msgspec.structs.replace(request, attempt=passed_on)
-    assert forwards(follower) == [Forward("n0", received.to, wanted, [body], 9_000)]
+    assert forwards(follower) == [
+        Forward("n0", received.to, wanted, [body], 9_000, "//127.0.0.1/local")
+    ]
     assert name not in follower.replies, "the answer is the leader's to give"
 
 
@@ -149,7 +151,7 @@ def test_the_leader_decides_and_records_a_forwarded_request_as_that_of_its_user(
         sender = replace(senders[by], secret="", source=address)
         theirs.give(theirs.received(sender, request, on_behalf_of=named))
         forward = forwards(group.follower)[-1]
-        assert (forward.request, forward.origin) == (request, f"{by}/{named}/{address}")
+        assert (forward.request, forward.origin) == (*(request, f"{by}/{named}/{address}/local"),)
         ours.give(ours.received(REPLICA, forward.request, on_behalf_of=forward.origin))
     actors = {one.event.aggregate: one.actor for one in ours.events()}
     assert actors["topic/t-1"] == "User:root"
