@@ -1,10 +1,11 @@
-"""The users of this broker, their policies and encrypted secrets, and what decisions are for.
+"""The users of this broker, their policies and credentials, and what decisions are for.
 
 State: projection of the access events; owned and changed in place by `evolve`.
 
 Invariants:
 - `version` grows by one with every event; `changed_ms` is the time of the last one
-- a secret and a policy belong to a user that exists; a policy may be about `anonymous`
+- a secret, a token and a policy belong to a user that exists; a policy may be about `anonymous`
+- no two tokens have the same id, and what was revoked does not come back
 - once there was an administrator, no decision removes the last one
 - a CURVE key, and a subject of certificates, belongs to at most one user
 """
@@ -18,12 +19,16 @@ from types import MappingProxyType
 
 import msgspec
 
+from kourou.access.api_token import DAY_MS, ApiToken, check_token, token_id
 from kourou.access.authorizer import AccessTable
 from kourou.access.model import AccessMode, Policy, SealedSecret, User, check_policy, check_user
+from kourou.access.signature import same_secret
 from kourou.errors import BadRequest, Rejected
 from kourou.events.control_events import (
     AccessEventBase,
     AccessModeSet,
+    ApiTokenCreated,
+    ApiTokenRevoked,
     Event,
     PolicyPut,
     PolicyRemoved,
@@ -31,13 +36,16 @@ from kourou.events.control_events import (
     UserPut,
     UserSecretSet,
 )
-from kourou.model.limits import POLICIES_MAX, USERS_BODY_BYTES_MAX, USERS_MAX
+from kourou.model.limits import API_TOKENS_MAX, POLICIES_MAX, USERS_BODY_BYTES_MAX, USERS_MAX
 from kourou.protocol.wire.json_bodies import Buffer, decoded, malformed
 
 
 @dataclass(slots=True)
 class AccessAggregate:
-    """The table. Until the first user is created nothing is decided, whatever the mode."""
+    """The table. Until the first user is created nothing is decided, whatever the mode.
+
+    `tokens` have their names (USER:ID) as keys.
+    """
 
     users: dict[str, User] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
@@ -45,9 +53,11 @@ class AccessAggregate:
     mode: AccessMode = AccessMode.ENFORCE
     version: int = 0
     changed_ms: int = 0
+    tokens: dict[str, ApiToken] = field(default_factory=dict)
     _table: AccessTable | None = field(default=None, compare=False, repr=False)
     _keys: dict[str, str] | None = field(default=None, compare=False, repr=False)
     _subjects: dict[str, str] | None = field(default=None, compare=False, repr=False)
+    _token_ids: dict[str, ApiToken] | None = field(default=None, compare=False, repr=False)
 
     @property
     def effective_mode(self) -> AccessMode:
@@ -62,6 +72,7 @@ class AccessAggregate:
                 self.version,
                 MappingProxyType(dict(self.users)),
                 MappingProxyType(dict(self.policies)),
+                MappingProxyType(dict(self.tokens)),
             )
         return self._table
 
@@ -88,6 +99,18 @@ class AccessAggregate:
             }
         return self._subjects
 
+    @property
+    def token_of_id(self) -> Mapping[str, ApiToken]:
+        """Id of a token -> token."""
+        if self._token_ids is None:
+            self._token_ids = {one.id: one for one in self.tokens.values()}
+        return self._token_ids
+
+    def token_of_digest(self, digest: str) -> ApiToken | None:
+        """Return the token with a SHA-256 (hexadecimal), expired or not; None if there is none."""
+        found = self.token_of_id.get(token_id(digest))
+        return found if found is not None and same_secret(found.digest, digest) else None
+
     def can_prove(self, name: str) -> bool:
         """Return whether a user has a secret, a key or a certificate to prove who it is."""
         user = self.users[name]
@@ -102,13 +125,14 @@ class AccessAggregate:
             self.mode,
             self.version,
             self.changed_ms,
+            dict(self.tokens),
         )
 
     def changed(self, at_ms: int) -> None:
         """Note that an event changed the table."""
         self.version += 1
         self.changed_ms = max(self.changed_ms, at_ms)
-        self._table = self._keys = self._subjects = None
+        self._table = self._keys = self._subjects = self._token_ids = None
 
 
 # -- evolve ---------------------------------------------------------------------------------------
@@ -124,8 +148,14 @@ def evolve(access: AccessAggregate, event: AccessEventBase, at_ms: int = 0) -> N
             access.secrets.pop(gone.name, None)
             for one in [one for one in access.policies.values() if one.user == gone.name]:
                 del access.policies[one.id]
+            for name in [one.name for one in access.tokens.values() if one.user == gone.name]:
+                del access.tokens[name]
         case UserSecretSet(user, secret):
             access.secrets[user] = secret
+        case ApiTokenCreated(token):
+            access.tokens[token.name] = token
+        case ApiTokenRevoked(user, identity):
+            access.tokens.pop(f"{user}:{identity}", None)
         case PolicyPut(policy):
             access.policies[policy.id] = policy
         case PolicyRemoved(removed):
@@ -172,11 +202,38 @@ def decide_put_user(access: AccessAggregate, wanted: User) -> list[Event]:
 
 
 def decide_delete_user(access: AccessAggregate, name: str) -> list[Event]:
-    """Delete a user with the secret and the policies. Raises Rejected or BadRequest."""
+    """Delete a user with secret, tokens and policies. Raises Rejected or BadRequest."""
     user = existing_user(access, name)
     access.table.without_user(name)
     policies = tuple(one for one in access.policies.values() if one.user == name)
     return [UserDeleted(user, policies)]
+
+
+def decide_create_token(access: AccessAggregate, wanted: ApiToken, now_ms: int) -> list[Event]:
+    """Give a user one more token; `now_ms` is epoch ms. Raises Rejected or BadRequest."""
+    token = check_token(wanted)
+    if not existing_user(access, token.user).signs_in:
+        raise BadRequest(
+            f"user {token.user} uses no console: it is disabled, a node, or a console itself"
+        )
+    if abs(token.created_ms - now_ms) >= DAY_MS:
+        raise BadRequest("the clocks of the client and of this broker differ by a day or more")
+    known = access.token_of_id.get(token.id)
+    if known is not None:
+        if known == token:
+            return []
+        raise BadRequest(f"there is a token {token.id} already", hint="create another one")
+    if len(access.tokens) >= API_TOKENS_MAX:
+        raise BadRequest(
+            f"there are {API_TOKENS_MAX} tokens; no more are possible",
+            hint="revoke those that have expired: kourou user token list",
+        )
+    return [ApiTokenCreated(token)]
+
+
+def decide_revoke_token(access: AccessAggregate, user: str, identity: str) -> list[Event]:
+    """Revoke the token of a user with this id; one that does not exist is not an error."""
+    return [ApiTokenRevoked(user, identity)] if f"{user}:{identity}" in access.tokens else []
 
 
 def decide_put_policy(access: AccessAggregate, wanted: Policy) -> list[Event]:
@@ -205,7 +262,8 @@ def decide_mode(access: AccessAggregate, mode: AccessMode) -> list[Event]:
 def decide_undo(access: AccessAggregate, event: AccessEventBase) -> list[Event]:
     """Return the events that restore what `event` replaced; none if nothing has to change.
 
-    A deleted user comes back without the secret, which is gone. Raises Rejected or BadRequest.
+    A deleted user comes back without secret and tokens, which are gone. Raises Rejected or
+    BadRequest.
     """
     match event:
         case UserPut(user, before):
@@ -224,9 +282,12 @@ def decide_undo(access: AccessAggregate, event: AccessEventBase) -> list[Event]:
             return decide_put_policy(access, removed)
         case AccessModeSet(_, before):
             return decide_mode(access, before)
+        case ApiTokenCreated(token):
+            return decide_revoke_token(access, token.user, token.id)
         case _:
             raise Rejected(
-                f"a {event.type} event cannot be undone", hint="set another secret instead"
+                f"a {event.type} event cannot be undone",
+                hint="set another secret, or create another token instead",
             )
 
 
@@ -242,6 +303,7 @@ class AccessTaken(msgspec.Struct, frozen=True):
     mode: AccessMode = AccessMode.ENFORCE
     version: int = 0
     changed_ms: int = 0
+    tokens: tuple[ApiToken, ...] = ()
 
 
 def taken(access: AccessAggregate) -> AccessTaken:
@@ -253,6 +315,7 @@ def taken(access: AccessAggregate) -> AccessTaken:
         access.mode,
         access.version,
         access.changed_ms,
+        tuple(access.tokens[name] for name in sorted(access.tokens)),
     )
 
 
@@ -265,6 +328,7 @@ def access_of(found: AccessTaken) -> AccessAggregate:
         found.mode,
         found.version,
         found.changed_ms,
+        {one.name: one for one in found.tokens},
     )
 
 
@@ -294,4 +358,6 @@ def decode_access(body: Buffer) -> AccessAggregate:
         check_user(user)
     for policy in found.policies.values():
         check_policy(policy)
+    for token in found.tokens.values():
+        check_token(token)
     return found

@@ -23,6 +23,7 @@ from kourou.cli.admin.report import Report, local_time, printable
 from kourou.errors import BadRequest, ConfigError, NoPermission, Rejected
 
 if TYPE_CHECKING:
+    from kourou.access.api_token import ApiToken
     from kourou.access.model import Policy, User, UserKind
     from kourou.access.plain_acl import ImportedAcl
     from kourou.client.admin.base_api import ByBroker
@@ -41,6 +42,7 @@ AUDIT_COLUMNS = (
     *("time", "user", "from", "request", "needs", "decided by"),
     *("count", "handled", "console", "broker"),
 )
+TOKEN_COLUMNS = ("user", "token", "scope", "created", "expires", "brokers")
 IMPORT_BYTES_MAX = 1 << 20
 """plain_acl.yml files have a few kilobytes."""
 
@@ -265,6 +267,61 @@ def show(client: Client, name: UserName) -> Report:
         missing=found.missing,
         following=Report(of_user.columns, of_user.rows, of_user.remarks),
     )
+
+
+# -- tokens ---------------------------------------------------------------------------------------
+
+
+@command("user token create", "Create an API token of a user.")
+def create_token(
+    client: Client,
+    name: UserName,
+    *,
+    scope: Annotated[
+        str,
+        typer.Option(
+            "--scope",
+            metavar="ROLE[:PREFIX]",
+            help="A role, as of `kourou user create`: what it may do, if its user may, too.",
+        ),
+    ],
+    days: Annotated[int, typer.Option("--days", min=1, help="It expires after so many days.")] = 90,
+    reason: Reason = "",
+) -> Report:
+    """Create a random token at all brokers and print it once; brokers keep only its SHA-256.
+
+    Programs send it to a console: Authorization: Bearer TOKEN.
+    """
+    text = client.admin.users.create_token(name, scope=scope, days=days, reason=reason)
+    remarks = [f"created a token of {printable(name)}; it is not shown again"]
+    return Report(("token",), [(text,)], remarks)
+
+
+@command("user token list", "List API tokens.")
+def list_tokens(
+    client: Client,
+    name: Annotated[
+        str, typer.Argument(metavar="USER", help="Of this user (default: of all).")
+    ] = "",
+) -> Report:
+    """List API tokens by their ids, with scope and expiry; expired ones, too."""
+    found: ByBroker[list[ApiToken]] = client.admin.users.tokens(name)
+    return report_of(TOKEN_COLUMNS, rows_by_broker(found, _token_row), found, "no tokens")
+
+
+@command("user token revoke", "Revoke an API token.")
+def revoke_token(
+    client: Client,
+    name: UserName,
+    token: Annotated[
+        str, typer.Argument(metavar="ID", help="The token's id, from `kourou user token list`.")
+    ],
+    *,
+    reason: Reason = "",
+) -> Report:
+    """Revoke a token of a user at all brokers; that cannot be undone."""
+    client.admin.users.revoke_token(name, token, reason=reason)
+    return Report(remarks=[f"revoked {printable(f'{name}:{token}')}"])
 
 
 # -- policies -------------------------------------------------------------------------------------
@@ -768,6 +825,18 @@ def _user_row(one: User) -> tuple[Any, ...]:
         _texts(one.curve_keys) or None,
         printable("; ".join(one.certificate_subjects)) or None,
         printable(one.node) or None,
+    )
+
+
+def _token_row(one: ApiToken) -> tuple[Any, ...]:
+    from kourou.protocol.bodies.access_bodies import role_text
+
+    return (
+        printable(one.user),
+        one.id,
+        printable(role_text(one.scope)),
+        local_time(one.created_ms),
+        local_time(one.expires_ms),
     )
 
 

@@ -17,6 +17,7 @@ from typing import Annotated, TypeVar, get_args
 
 import msgspec
 
+from kourou.access.api_token import ApiToken
 from kourou.access.model import AccessMode, Policy, SealedSecret, User
 from kourou.errors import BadRequest, DecodeError
 from kourou.model.filter import FilterPolicy, FilterState
@@ -433,7 +434,7 @@ class UserPut(AccessEventBase, frozen=True):
 
 
 class UserDeleted(AccessEventBase, frozen=True):
-    """A user was deleted, with the secret and the policies."""
+    """A user was deleted, with the secret, the tokens and the policies."""
 
     before: User
     policies: tuple[Policy, ...] = ()
@@ -449,6 +450,29 @@ class UserSecretSet(AccessEventBase, frozen=True):
 
     user: str
     secret: SealedSecret
+
+    @property
+    def aggregate(self) -> str:
+        """The aggregate that it changed."""
+        return f"user/{self.user}"
+
+
+class ApiTokenCreated(AccessEventBase, frozen=True):
+    """A user has one more token. Replies about events leave out its `digest`."""
+
+    token: ApiToken
+
+    @property
+    def aggregate(self) -> str:
+        """The aggregate that it changed."""
+        return f"user/{self.token.user}"
+
+
+class ApiTokenRevoked(AccessEventBase, frozen=True):
+    """The token `id` of a user is not valid any more."""
+
+    user: str
+    id: str
 
     @property
     def aggregate(self) -> str:
@@ -491,7 +515,16 @@ class AccessModeSet(AccessEventBase, frozen=True):
         return "access/mode"
 
 
-AccessEvent = UserPut | UserDeleted | UserSecretSet | PolicyPut | PolicyRemoved | AccessModeSet
+AccessEvent = (
+    UserPut
+    | UserDeleted
+    | UserSecretSet
+    | ApiTokenCreated
+    | ApiTokenRevoked
+    | PolicyPut
+    | PolicyRemoved
+    | AccessModeSet
+)
 
 
 class QuotaEventBase(EventBase, frozen=True):

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from kourou.access.api_token import DAY_MS, ApiToken, check_token, token_digest, token_id, token_of
 from kourou.access.model import (
     ANONYMOUS,
     AccessMode,
@@ -46,12 +48,14 @@ from kourou.protocol.bodies.access_bodies import (
     decode_audit,
     decode_policies_of_users,
     decode_refusals,
+    decode_tokens,
     decode_users,
     encode_policies,
     encode_user_change,
     parse_actions,
     parse_role,
     policy_id,
+    role_text,
 )
 from kourou.protocol.messages.access import (
     AuthCreateAcl,
@@ -63,12 +67,15 @@ from kourou.protocol.messages.access import (
     AuthUpdateUser,
     CheckCredential,
     CheckCredentialResponse,
+    CreateApiToken,
     ExplainAccess,
     ExplainAccessResponse,
     GetAccessStatus,
     GetAccessStatusResponse,
     GetAudit,
     GetAuditResponse,
+    ListApiTokens,
+    RevokeApiToken,
     SetAccessMode,
 )
 from kourou.protocol.request import Request
@@ -83,6 +90,7 @@ _NO_ID = "none"
 Users: TypeAlias = list[User]
 Policies: TypeAlias = list[Policy]
 AuditLines: TypeAlias = list[AuditLine]
+ApiTokens: TypeAlias = list[ApiToken]
 Texts: TypeAlias = tuple[str, ...]
 
 
@@ -240,6 +248,64 @@ class UsersApi(EveryBrokerApi):
         """The users whose name contains `part`."""
         request = AuthListUser(filter=part or None)
         return await self._read(request, lambda reply: decode_users(body_of(reply)))
+
+    # -- tokens -----------------------------------------------------------------------------------
+
+    @on_io_thread
+    async def create_token(
+        self, user: str, *, scope: str | RoleGrant, days: int, reason: str = ""
+    ) -> str:
+        """Create an API token of a user at every broker, and return it, for the only time.
+
+        It may do what both the user and `scope` may do, `writer` or `writer:orders-`, and expires
+        after so many days. Brokers keep its SHA-256 only. If it fails at some brokers, it is valid
+        at none: revoke what `tokens` returns, and create another one.
+        """
+        text = token_of(secrets.token_bytes(32))
+        digest, now_ms = token_digest(text), self._session.clock.now_ms()
+        token = check_token(
+            ApiToken(
+                id=token_id(digest),
+                user=user,
+                digest=digest,
+                scope=parse_role(scope) if isinstance(scope, str) else scope,
+                created_ms=now_ms,
+                expires_ms=now_ms + days * DAY_MS,
+            )
+        )
+        request = CreateApiToken(
+            username=user,
+            digest=digest,
+            scope=role_text(token.scope),
+            created_ms=token.created_ms,
+            expires_ms=token.expires_ms,
+            reason=reason,
+        )
+        await self._change(lambda _: request)
+        return text
+
+    @on_io_thread
+    async def revoke_token(self, user: str, token: str, *, reason: str = "") -> None:
+        """Revoke the token of a user with the id `token`; raises Rejected if no broker has it."""
+        known = await self._tokens(user)
+        having = {
+            broker for broker, found in known.items() if any(one.id == token for one in found)
+        }
+        if not having and not known.missing:
+            raise Rejected(
+                f"user {user!r} has no token {token!r}", hint=f"kourou user token list {user}"
+            )
+        request = RevokeApiToken(username=user, token_id=token, reason=reason)
+        await self._change(lambda broker: request if broker in having else None, b"", known.missing)
+
+    @on_io_thread
+    async def tokens(self, user: str = "") -> ByBroker[ApiTokens]:
+        """Return the tokens of a user, or of all, at each broker; expired ones, too. No digests."""
+        return await self._tokens(user)
+
+    async def _tokens(self, user: str) -> ByBroker[ApiTokens]:
+        request = ListApiTokens(username=user)
+        return await self._read(request, lambda reply: decode_tokens(body_of(reply)))
 
     # -- policies ---------------------------------------------------------------------------------
 
@@ -423,10 +489,24 @@ class UsersApi(EveryBrokerApi):
         names = {one.username for one in found.values()}
         return names.pop() if len(names) == 1 else ""
 
+    @on_io_thread
+    async def sender_of_token(self, digest: str) -> str:
+        """Return the name (USER:ID) of the token with a SHA-256; "" if brokers know none.
+
+        For consoles. Raises Rejected if the token has expired, or its user may not sign in; and as
+        `credential`.
+        """
+        found = await self._checked(lambda _: CheckCredential(username="", digest=digest))
+        names = {one.username for one in found.values()}
+        return names.pop() if len(names) == 1 else ""
+
     async def _checked(
         self, request_of: Callable[[str], CheckCredential], body: bytes = b""
     ) -> dict[str, CheckCredentialResponse]:
-        """Return what each broker with users replies; empty if it is not valid at one of them."""
+        """Return what each broker with users replies; empty if it is not valid at one of them.
+
+        Raises Rejected if that broker says why.
+        """
         leaders = await self._leaders()
         replies = await asyncio.gather(
             *(
@@ -448,6 +528,8 @@ class UsersApi(EveryBrokerApi):
                 raise reply
             header = header_of(reply, CheckCredentialResponse)
             if header.has_users and not header.valid:
+                if header.refusal:
+                    raise Rejected(header.refusal)
                 return {}
             if header.valid:
                 found[broker] = header
@@ -582,6 +664,8 @@ def _resource_of(one: Refusal, users: Collection[str]) -> tuple[Pattern, Action]
     if need is None:
         who = one.user or "a client"
         return f"{who} from {one.source}: {one.request}: {one.by}"
+    if ":" in one.user:
+        return f"{one.user} needs {one.need}: its user and the token's scope must both have it"
     if one.user == ANONYMOUS or one.user not in users:
         return (
             f"{one.user} from {one.source} needs {one.need}: give these clients a user and"

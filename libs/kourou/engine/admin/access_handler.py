@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from kourou.access.api_token import ApiToken, token_id
 from kourou.access.model import (
     ALL,
     ANONYMOUS,
@@ -40,9 +41,11 @@ from kourou.protocol.bodies.access_bodies import (
     encode_policies,
     encode_policies_of_users,
     encode_refusals,
+    encode_tokens,
     encode_user,
     encode_users,
     parse_actions,
+    parse_role,
     policy_id,
     user_of_subject,
 )
@@ -59,10 +62,13 @@ from kourou.protocol.messages.access import (
     AuthUpdateUser,
     CheckCredential,
     CheckCredentialResponse,
+    CreateApiToken,
     ExplainAccess,
     ExplainAccessResponse,
     GetAccessStatus,
     GetAccessStatusResponse,
+    ListApiTokens,
+    RevokeApiToken,
     SetAccessMode,
 )
 from kourou.protocol.request import Request
@@ -105,6 +111,9 @@ class AccessHandler:
             GetAccessStatus: self.status,
             ExplainAccess: self.explain,
             CheckCredential: self.check_credential,
+            CreateApiToken: self.create_token,
+            RevokeApiToken: self.revoke_token,
+            ListApiTokens: self.list_tokens,
         }
 
     # -- users ------------------------------------------------------------------------------------
@@ -160,8 +169,7 @@ class AccessHandler:
         self, now_ms: int, received: Received, request: AuthDeleteUser
     ) -> list[BrokerEffect]:
         """Delete a user (3003)."""
-        if self._has_rights(rules.existing_user(self._access, request.username)):
-            self._gate.need_administrator(received)
+        self._check_rank_of(received, request.username)
         events = rules.decide_delete_user(self._access, request.username)
         return self._pending_replies.decided(now_ms, received, events)
 
@@ -179,6 +187,47 @@ class AccessHandler:
         wanted = request.filter or ""
         found = [self._access.users[name] for name in sorted(self._access.users) if wanted in name]
         return [Reply(received.to, body=(encode_users(found),))]
+
+    # -- tokens -----------------------------------------------------------------------------------
+
+    def create_token(
+        self, now_ms: int, received: Received, request: CreateApiToken
+    ) -> list[BrokerEffect]:
+        """Give a user a token (30069)."""
+        self._check_rank_of(received, request.username)
+        token = ApiToken(
+            id=token_id(request.digest),
+            user=request.username,
+            digest=request.digest,
+            scope=parse_role(request.scope),
+            created_ms=request.created_ms,
+            expires_ms=request.expires_ms,
+        )
+        events = rules.decide_create_token(self._access, token, received.wall_ms)
+        return self._pending_replies.decided(now_ms, received, events)
+
+    def revoke_token(
+        self, now_ms: int, received: Received, request: RevokeApiToken
+    ) -> list[BrokerEffect]:
+        """Revoke a token of a user (30070)."""
+        self._check_rank_of(received, request.username)
+        events = rules.decide_revoke_token(self._access, request.username, request.token_id)
+        return self._pending_replies.decided(now_ms, received, events)
+
+    def _check_rank_of(self, received: Received, name: str) -> None:
+        """Only an administrator gives users with rights credentials, or takes them away."""
+        if self._has_rights(rules.existing_user(self._access, name)):
+            self._gate.need_administrator(received)
+
+    def list_tokens(
+        self, _now_ms: int, received: Received, request: ListApiTokens
+    ) -> list[BrokerEffect]:
+        """Reply with the tokens of a user, or of all (30071)."""
+        tokens = self._access.tokens
+        found = [
+            tokens[name] for name in sorted(tokens) if request.username in ("", tokens[name].user)
+        ]
+        return [Reply(received.to, body=(encode_tokens(found),))]
 
     # -- policies ---------------------------------------------------------------------------------
 
@@ -316,12 +365,23 @@ class AccessHandler:
     ) -> list[BrokerEffect]:
         """Reply whether a secret is that of a user who may sign in, or whose a subject is (30063).
 
+        Or whose token has a SHA-256.
+
         The reply does not tell an unknown user from a wrong secret.
         """
         gate = self._gate
         if request.subject:
             name = gate.owner_of(request.subject)
             header = CheckCredentialResponse(valid=bool(name), has_users=gate.active, username=name)
+            return [Reply(received.to, header=header)]
+        if request.digest:
+            name, refusal = gate.token_of(request.digest, received.wall_ms)
+            header = CheckCredentialResponse(
+                valid=bool(name) and not refusal,
+                has_users=gate.active,
+                username=name,
+                refusal=refusal,
+            )
             return [Reply(received.to, header=header)]
         if request.credential:
             found = gate.credential_of(request.username, None)

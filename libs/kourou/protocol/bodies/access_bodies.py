@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
+from kourou.access.api_token import ApiToken
 from kourou.access.model import (
     Action,
     Effect,
@@ -187,6 +188,51 @@ def decode_users(body: Buffer) -> list[User]:
             certificate_subjects=tuple(one.certificate_subjects or ()),
         )
         for one in _decode_users(body)
+    ]
+
+
+# -- tokens ---------------------------------------------------------------------------------------
+
+
+class _TokenShape(Shape, kw_only=True):
+    username: str
+    id: str
+    scope: str
+    created_ms: Int64
+    expires_ms: Int64
+
+
+_decode_tokens = reply_decoder(list[_TokenShape], "list of tokens")
+
+
+def encode_tokens(tokens: Iterable[ApiToken]) -> bytes:
+    """The reply of LIST_API_TOKENS (30071), without what could prove anything."""
+    return _encode(
+        [
+            _TokenShape(
+                username=one.user,
+                id=one.id,
+                scope=role_text(one.scope),
+                created_ms=one.created_ms,
+                expires_ms=one.expires_ms,
+            )
+            for one in tokens
+        ]
+    )
+
+
+def decode_tokens(body: Buffer) -> list[ApiToken]:
+    """The same reply as tokens; their digests are empty."""
+    return [
+        ApiToken(
+            id=one.id,
+            user=one.username,
+            digest="",
+            scope=parse_role(one.scope),
+            created_ms=one.created_ms,
+            expires_ms=one.expires_ms,
+        )
+        for one in _decode_tokens(body)
     ]
 
 
