@@ -235,6 +235,34 @@ def test_wrong_secrets_are_delayed(secured: Secured) -> None:
     assert secured.http(TILL).get("/v1/me").status == 200
 
 
+async def test_an_api_token_is_its_user_within_its_scope(secured: Secured) -> None:
+    orders, bills = (f"/v1/topics/{name}/messages" for name in ("orders-a", "bills"))
+    async with secured.client("ops") as mq:
+        users = mq.admin.users
+        token = await users.create_token("app", scope="writer:orders-", days=1)
+        bearer = {"Authorization": f"Bearer {token}"}
+        api = HttpClient(secured.address)
+        name = api.get("/v1/me", headers=bearer).json["name"]
+        assert name.startswith("app:")
+        assert api.post(orders, body=b"x", headers=bearer).status == 200
+        for refused in (
+            api.post(bills, body=b"x", headers=bearer),
+            api.put("/v1/topics/orders-c", json={}, headers=bearer),
+            api.get("/v1/overview", headers=bearer),
+        ):
+            assert refused.status == 403, refused.text
+        [newest] = (await users.audit(user=name, request="SendRecords", max_count=1))["broker-a"]
+        assert newest.need.endswith("on Topic:bills")
+        await users.revoke_token("app", name.removeprefix("app:"))
+        refused = api.post(orders, body=b"x", headers=bearer)
+        assert refused.status in (401, 403)  # at once, by the broker
+        while (refused := api.get("/v1/me", headers=bearer)).status == 200:  # within a second
+            pass
+        assert (refused.status, refused.json["detail"]) == (401, "unknown or revoked token")
+        for file in secured.folder.rglob("*"):
+            assert not file.is_file() or token.encode() not in file.read_bytes(), file
+
+
 # -- what -----------------------------------------------------------------------------------------
 
 

@@ -74,14 +74,14 @@ def token_digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def token_id(digest: str) -> str:
+def id_of(digest: str) -> str:
     """The id of the token with this SHA-256."""
     return digest[:API_TOKEN_ID_LENGTH]
 
 
 def check_token(token: ApiToken) -> ApiToken:
     """Return the token; raises BadRequest if its SHA-256, scope or times are not valid."""
-    if not _DIGEST.fullmatch(token.digest) or token.id != token_id(token.digest):
+    if not _DIGEST.fullmatch(token.digest) or token.id != id_of(token.digest):
         raise BadRequest("the SHA-256 of a token is 64 hexadecimal digits, and begins with its id")
     if token.scope.role is UserRole.CONSOLE:
         raise BadRequest("a token cannot be a console", hint="scope: another role")

@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from kourou.access.api_token import DAY_MS, ApiToken, check_token, token_id
+from kourou.access.api_token import DAY_MS, ApiToken, check_token, id_of
 from kourou.access.authorizer import AccessTable
 from kourou.access.model import AccessMode, Policy, SealedSecret, User, check_policy, check_user
 from kourou.access.signature import same_secret
@@ -108,7 +108,7 @@ class AccessAggregate:
 
     def token_of_digest(self, digest: str) -> ApiToken | None:
         """Return the token with a SHA-256 (hexadecimal), expired or not; None if there is none."""
-        found = self.token_of_id.get(token_id(digest))
+        found = self.token_of_id.get(id_of(digest))
         return found if found is not None and same_secret(found.digest, digest) else None
 
     def can_prove(self, name: str) -> bool:
@@ -154,8 +154,8 @@ def evolve(access: AccessAggregate, event: AccessEventBase, at_ms: int = 0) -> N
             access.secrets[user] = secret
         case ApiTokenCreated(token):
             access.tokens[token.name] = token
-        case ApiTokenRevoked(user, identity):
-            access.tokens.pop(f"{user}:{identity}", None)
+        case ApiTokenRevoked(user, token_id):
+            access.tokens.pop(f"{user}:{token_id}", None)
         case PolicyPut(policy):
             access.policies[policy.id] = policy
         case PolicyRemoved(removed):
@@ -218,10 +218,10 @@ def decide_create_token(access: AccessAggregate, wanted: ApiToken, now_ms: int) 
         )
     if abs(token.created_ms - now_ms) >= DAY_MS:
         raise BadRequest("the clocks of the client and of this broker differ by a day or more")
-    known = access.token_of_id.get(token.id)
-    if known is not None:
-        if known == token:
-            return []
+    known = access.token_of_digest(token.digest)
+    if known is not None and (known.name, known.grant) == (token.name, token.grant):
+        return []
+    if token.id in access.token_of_id:
         raise BadRequest(f"there is a token {token.id} already", hint="create another one")
     if len(access.tokens) >= API_TOKENS_MAX:
         raise BadRequest(
@@ -231,9 +231,9 @@ def decide_create_token(access: AccessAggregate, wanted: ApiToken, now_ms: int) 
     return [ApiTokenCreated(token)]
 
 
-def decide_revoke_token(access: AccessAggregate, user: str, identity: str) -> list[Event]:
+def decide_revoke_token(access: AccessAggregate, user: str, token_id: str) -> list[Event]:
     """Revoke the token of a user with this id; one that does not exist is not an error."""
-    return [ApiTokenRevoked(user, identity)] if f"{user}:{identity}" in access.tokens else []
+    return [ApiTokenRevoked(user, token_id)] if f"{user}:{token_id}" in access.tokens else []
 
 
 def decide_put_policy(access: AccessAggregate, wanted: Policy) -> list[Event]:

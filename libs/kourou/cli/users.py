@@ -313,15 +313,15 @@ def list_tokens(
 def revoke_token(
     client: Client,
     name: UserName,
-    token: Annotated[
+    identity: Annotated[
         str, typer.Argument(metavar="ID", help="The token's id, from `kourou user token list`.")
     ],
     *,
     reason: Reason = "",
 ) -> Report:
     """Revoke a token of a user at all brokers; that cannot be undone."""
-    client.admin.users.revoke_token(name, token, reason=reason)
-    return Report(remarks=[f"revoked {printable(f'{name}:{token}')}"])
+    client.admin.users.revoke_token(name, identity, reason=reason)
+    return Report(remarks=[f"revoked {printable(f'{name}:{identity}')}"])
 
 
 # -- policies -------------------------------------------------------------------------------------

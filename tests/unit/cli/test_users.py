@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 import kourou.sync
+from kourou.access.api_token import DAY_MS, id_of, is_token, token_digest
 from kourou.cli.main import main
 from kourou.protocol.bodies.access_bodies import AuditLine
 from kourou.protocol.messages.access import AuthListUser, GetAudit, GetAuditResponse
@@ -257,6 +258,28 @@ def test_wrong_usage_changes_nothing(
     assert (code, out) == (2, "")
     assert text in err
     assert access(cluster).version == version
+
+
+def test_a_token_is_printed_once(ops: Run, cluster: WireCluster) -> None:
+    assert ops("create", "till", "--role", "writer")[0] == 0
+    assert ops("token", "list") == (0, "no tokens\n", "")
+    code, out, err = ops("token", "create", "till", "--scope", "writer:orders-", "--json")
+    assert (code, err) == (0, "")
+    token = json.loads(out)["token"]
+    assert is_token(token)
+    identity = id_of(token_digest(token))
+    code, listed, _ = ops("token", "list", "till", "--json")
+    shown = json.loads(listed)
+    assert (code, shown["user"], shown["token"]) == (0, "till", identity)
+    assert (shown["scope"], shown["brokers"]) == ("writer:orders-", "all")
+    assert token not in listed
+    [kept] = access(cluster).tokens.values()
+    assert kept.expires_ms - kept.created_ms == 90 * DAY_MS
+    assert ops("token", "list", "ops") == (0, "no tokens\n", "")
+    assert ops("token", "revoke", "till", identity) == (0, f"revoked till:{identity}\n", "")
+    assert not access(cluster).tokens
+    code, _, err = ops("token", "revoke", "till", identity)
+    assert (code, f"has no token '{identity}'" in err) == (2, True)
 
 
 def test_subjects_of_certificates(ops: Run) -> None:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from kourou.access.api_token import DAY_MS, ApiToken, check_token, token_digest, token_id, token_of
+from kourou.access.api_token import DAY_MS, ApiToken, check_token, id_of, token_digest, token_of
 from kourou.access.model import (
     ANONYMOUS,
     AccessMode,
@@ -265,7 +265,7 @@ class UsersApi(EveryBrokerApi):
         digest, now_ms = token_digest(text), self._session.clock.now_ms()
         token = check_token(
             ApiToken(
-                id=token_id(digest),
+                id=id_of(digest),
                 user=user,
                 digest=digest,
                 scope=parse_role(scope) if isinstance(scope, str) else scope,
@@ -285,17 +285,17 @@ class UsersApi(EveryBrokerApi):
         return text
 
     @on_io_thread
-    async def revoke_token(self, user: str, token: str, *, reason: str = "") -> None:
-        """Revoke the token of a user with the id `token`; raises Rejected if no broker has it."""
+    async def revoke_token(self, user: str, token_id: str, *, reason: str = "") -> None:
+        """Revoke the token of a user with this id; raises Rejected if no broker has it."""
         known = await self._tokens(user)
         having = {
-            broker for broker, found in known.items() if any(one.id == token for one in found)
+            broker for broker, found in known.items() if any(one.id == token_id for one in found)
         }
         if not having and not known.missing:
             raise Rejected(
-                f"user {user!r} has no token {token!r}", hint=f"kourou user token list {user}"
+                f"user {user!r} has no token {token_id!r}", hint=f"kourou user token list {user}"
             )
-        request = RevokeApiToken(username=user, token_id=token, reason=reason)
+        request = RevokeApiToken(username=user, token_id=token_id, reason=reason)
         await self._change(lambda broker: request if broker in having else None, b"", known.missing)
 
     @on_io_thread

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kourou.access.api_token import ApiToken, token_id
+from kourou.access.api_token import ApiToken, id_of
 from kourou.access.model import (
     ALL,
     ANONYMOUS,
@@ -196,7 +196,7 @@ class AccessHandler:
         """Give a user a token (30069)."""
         self._check_rank_of(received, request.username)
         token = ApiToken(
-            id=token_id(request.digest),
+            id=id_of(request.digest),
             user=request.username,
             digest=request.digest,
             scope=parse_role(request.scope),

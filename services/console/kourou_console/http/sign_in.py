@@ -37,7 +37,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from kourou.access.api_token import is_token, token_digest, token_id
+from kourou.access.api_token import id_of, is_token, token_digest
 from kourou.errors import NoPermission, Rejected, Throttled
 from kourou.model.limits import (
     GATEWAY_ATTEMPTS_MAX,
@@ -247,7 +247,7 @@ class SignIns:
             digest = token_digest(token)
             check = partial(self._check_token, digest)
             try:
-                one = await self._once(key, f":{token_id(digest)}", check, source)
+                one = await self._once(key, f":{id_of(digest)}", check, source)
             except _WrongSecret as error:
                 raise _token_refused(str(error)) from None
         self._keep(key, one)
