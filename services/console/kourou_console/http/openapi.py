@@ -77,7 +77,7 @@ ERRORS = {
 def described(
     operations: Sequence[Operation], *, tokens: bool = True, users: bool = False
 ) -> dict[str, Any]:
-    """The whole document. Calls need a token (`tokens`), or one or the secret of a user (`users`)."""
+    """The whole document. Calls need a token (`tokens`), or a credential of a user (`users`)."""
     schemes: dict[str, Any] = {}
     if tokens or users:
         schemes["token"] = {"type": "http", "scheme": "bearer"}
