@@ -22,6 +22,7 @@ import msgspec
 from kourou.access.api_token import DAY_MS, ApiToken, check_token, id_of
 from kourou.access.authorizer import AccessTable
 from kourou.access.model import AccessMode, Policy, SealedSecret, User, check_policy, check_user
+from kourou.access.password import check_hash
 from kourou.access.signature import same_secret
 from kourou.errors import BadRequest, Rejected
 from kourou.events.control_events import (
@@ -33,6 +34,7 @@ from kourou.events.control_events import (
     PolicyPut,
     PolicyRemoved,
     UserDeleted,
+    UserPasswordSet,
     UserPut,
     UserSecretSet,
 )
@@ -44,7 +46,7 @@ from kourou.protocol.wire.json_bodies import Buffer, decoded, malformed
 class AccessAggregate:
     """The table. Until the first user is created nothing is decided, whatever the mode.
 
-    `tokens` have their names (USER:ID) as keys.
+    `tokens` have their names (USER:ID) as keys; `passwords` are hashes (kourou.access.password).
     """
 
     users: dict[str, User] = field(default_factory=dict)
@@ -54,6 +56,7 @@ class AccessAggregate:
     version: int = 0
     changed_ms: int = 0
     tokens: dict[str, ApiToken] = field(default_factory=dict)
+    passwords: dict[str, str] = field(default_factory=dict)
     _table: AccessTable | None = field(default=None, compare=False, repr=False)
     _keys: dict[str, str] | None = field(default=None, compare=False, repr=False)
     _subjects: dict[str, str] | None = field(default=None, compare=False, repr=False)
@@ -126,6 +129,7 @@ class AccessAggregate:
             self.version,
             self.changed_ms,
             dict(self.tokens),
+            dict(self.passwords),
         )
 
     def changed(self, at_ms: int) -> None:
@@ -146,12 +150,17 @@ def evolve(access: AccessAggregate, event: AccessEventBase, at_ms: int = 0) -> N
         case UserDeleted(gone):
             access.users.pop(gone.name, None)
             access.secrets.pop(gone.name, None)
+            access.passwords.pop(gone.name, None)
             for one in [one for one in access.policies.values() if one.user == gone.name]:
                 del access.policies[one.id]
             for name in [one.name for one in access.tokens.values() if one.user == gone.name]:
                 del access.tokens[name]
         case UserSecretSet(user, secret):
             access.secrets[user] = secret
+        case UserPasswordSet(user, hashed):
+            access.passwords.pop(user, None)
+            if hashed:
+                access.passwords[user] = hashed
         case ApiTokenCreated(token):
             access.tokens[token.name] = token
         case ApiTokenRevoked(user, token_id):
@@ -209,6 +218,13 @@ def decide_delete_user(access: AccessAggregate, name: str) -> list[Event]:
     return [UserDeleted(user, policies)]
 
 
+def decide_set_password(access: AccessAggregate, name: str, hashed: str) -> list[Event]:
+    """Give a user another password by its hash, or none (""). Raises BadRequest."""
+    if not hashed:
+        return [UserPasswordSet(name, "")] if name in access.passwords else []
+    return [UserPasswordSet(name, check_hash(hashed))]
+
+
 def decide_create_token(access: AccessAggregate, wanted: ApiToken, now_ms: int) -> list[Event]:
     """Give a user one more token; `now_ms` is epoch ms. Raises Rejected or BadRequest."""
     token = check_token(wanted)
@@ -262,8 +278,8 @@ def decide_mode(access: AccessAggregate, mode: AccessMode) -> list[Event]:
 def decide_undo(access: AccessAggregate, event: AccessEventBase) -> list[Event]:
     """Return the events that restore what `event` replaced; none if nothing has to change.
 
-    A deleted user comes back without secret and tokens, which are gone. Raises Rejected or
-    BadRequest.
+    A deleted user comes back without secret, password and tokens, which are gone. Raises Rejected
+    or BadRequest.
     """
     match event:
         case UserPut(user, before):
@@ -287,7 +303,7 @@ def decide_undo(access: AccessAggregate, event: AccessEventBase) -> list[Event]:
         case _:
             raise Rejected(
                 f"a {event.type} event cannot be undone",
-                hint="set another secret, or create another token instead",
+                hint="set another secret or password, or create another token instead",
             )
 
 
@@ -304,6 +320,7 @@ class AccessTaken(msgspec.Struct, frozen=True):
     version: int = 0
     changed_ms: int = 0
     tokens: tuple[ApiToken, ...] = ()
+    passwords: dict[str, str] = {}
 
 
 def taken(access: AccessAggregate) -> AccessTaken:
@@ -316,6 +333,7 @@ def taken(access: AccessAggregate) -> AccessTaken:
         access.version,
         access.changed_ms,
         tuple(access.tokens[name] for name in sorted(access.tokens)),
+        dict(sorted(access.passwords.items())),
     )
 
 
@@ -329,6 +347,7 @@ def access_of(found: AccessTaken) -> AccessAggregate:
         found.version,
         found.changed_ms,
         {one.name: one for one in found.tokens},
+        dict(found.passwords),
     )
 
 
@@ -340,8 +359,8 @@ _decoder = msgspec.json.Decoder(AccessTaken)
 
 
 def encode_access(access: AccessAggregate) -> bytes:
-    """Return the table as a broker sends it to name servers: compressed JSON."""
-    return zlib.compress(_encode(taken(access)), 1)
+    """Return the table as a broker sends it to name servers: compressed JSON, no passwords."""
+    return zlib.compress(_encode(msgspec.structs.replace(taken(access), passwords={})), 1)
 
 
 def decode_access(body: Buffer) -> AccessAggregate:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from getpass import getpass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -96,6 +97,15 @@ SecretFile = Annotated[
     Path | None,
     typer.Option("--secret-file", metavar="FILE", help="Read the secret from this file."),
 ]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--password-file", metavar="FILE", help="Read a password for consoles from this file."
+    ),
+]
+AskPassword = Annotated[
+    bool, typer.Option("--ask-password", help="Ask for a password for consoles, without echo.")
+]
 Kind = Annotated[str, typer.Option("--kind", metavar="KIND", help="person, service or node.")]
 Node = Annotated[
     str, typer.Option("--node", metavar="CLUSTER/BROKER/ID", help="The process of a node.")
@@ -143,6 +153,8 @@ def create(
     no_secret: Annotated[
         bool, typer.Option("--no-secret", help="No secret: only CURVE keys and certificates.")
     ] = False,
+    password_file: PasswordFile = None,
+    ask_password: AskPassword = False,
     kind: Kind = "",
     node: Node = "",
     reason: Reason = "",
@@ -162,6 +174,7 @@ def create(
         client.admin.users.create(
             name,
             secret=secret,
+            password=_password(password_file, ask=ask_password),
             admin=admin,
             roles=roles or (),
             kind=_kind(kind),
@@ -200,6 +213,11 @@ def change(
     new_secret: Annotated[
         bool, typer.Option("--new-secret", help="Make a new random secret and print it once.")
     ] = False,
+    password_file: PasswordFile = None,
+    ask_password: AskPassword = False,
+    no_password: Annotated[
+        bool, typer.Option("--no-password", help="Remove the password.")
+    ] = False,
     kind: Kind = "",
     node: Node = "",
     reason: Reason = "",
@@ -212,6 +230,8 @@ def change(
         ("roles and --role", no_roles, roles),
         ("curve-keys and --curve-key", no_curve_keys, curve_keys),
         ("certificate-subjects and --certificate-subject", no_subjects, subjects),
+        ("password and --password-file", no_password, password_file),
+        ("password and --ask-password", no_password, ask_password),
     ):
         if removes and given:
             raise BadRequest(f"--no-{options} exclude each other")
@@ -225,6 +245,7 @@ def change(
         "curve_keys": [] if no_curve_keys else _keys_of(curve_keys or ()) or None,
         "certificate_subjects": [] if no_subjects else subjects or None,
         "node": node or None,
+        "password": "" if no_password else _password(password_file, ask=ask_password),
     }
     secret = _secret(secret_file)[0] if new_secret or secret_file is not None else None
     if secret is None and all(value is None for value in wanted.values()):
@@ -766,6 +787,24 @@ def _secret(file: Path | None) -> tuple[str, bool]:
         return file.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r"), False
     except UnicodeDecodeError as error:
         raise BadRequest(f"{file} is not text in UTF-8") from error
+
+
+def _password(file: Path | None, *, ask: bool) -> str | None:
+    """The password in a file, or one that is typed twice; None without either."""
+    if file is not None and ask:
+        raise BadRequest("--password-file and --ask-password exclude each other")
+    from kourou.access.password import check_password
+    from kourou.access.signature import same_secret
+
+    if file is not None:
+        password = _secret(file)[0]
+    elif ask:
+        password = getpass("password: ")
+        if not same_secret(password, getpass("the same again: ")):
+            raise BadRequest("the two passwords differ; nothing was changed")
+    else:
+        return None
+    return check_password(password)
 
 
 def _check_way_back(client: Client, keys: Sequence[str]) -> None:

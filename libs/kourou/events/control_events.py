@@ -434,7 +434,7 @@ class UserPut(AccessEventBase, frozen=True):
 
 
 class UserDeleted(AccessEventBase, frozen=True):
-    """A user was deleted, with the secret, the tokens and the policies."""
+    """A user was deleted, with its credentials and its policies."""
 
     before: User
     policies: tuple[Policy, ...] = ()
@@ -450,6 +450,18 @@ class UserSecretSet(AccessEventBase, frozen=True):
 
     user: str
     secret: SealedSecret
+
+    @property
+    def aggregate(self) -> str:
+        """The aggregate that it changed."""
+        return f"user/{self.user}"
+
+
+class UserPasswordSet(AccessEventBase, frozen=True):
+    """A user has a new password, or none. Replies about events leave out its `hash` (Argon2id)."""
+
+    user: str
+    hash: str
 
     @property
     def aggregate(self) -> str:
@@ -519,6 +531,7 @@ AccessEvent = (
     UserPut
     | UserDeleted
     | UserSecretSet
+    | UserPasswordSet
     | ApiTokenCreated
     | ApiTokenRevoked
     | PolicyPut

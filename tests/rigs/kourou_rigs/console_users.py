@@ -39,6 +39,8 @@ class KnownSecrets:
         self.subjects: dict[str, str] = {}
         #: Names of tokens by their SHA-256; those that begin with ! have expired.
         self.tokens: dict[str, str] = {}
+        #: Hashes of passwords by user.
+        self.passwords: dict[str, str] = {}
         self.silent = False
 
     async def credential(self, name: str, secret: str) -> Mapping[str, str]:
@@ -50,6 +52,11 @@ class KnownSecrets:
         """Whether the user still has that secret."""
         self._check()
         return dict(credential) == {"broker-a": self.secrets.get(name)}
+
+    async def password_hash(self, name: str) -> str:
+        """The hash of the user's password."""
+        self._check()
+        return self.passwords.get(name, "")
 
     async def user_of_certificate(self, subject: str) -> str:
         """The user to whom certificates with the subject belong."""

@@ -22,6 +22,7 @@ from kourou.access.model import (
     UserKind,
     UserRole,
 )
+from kourou.access.password import OF_NO_USER
 from kourou.authorization import access_table as rules
 from kourou.authorization.access_table import AccessAggregate, access_of, taken
 from kourou.engine.control import ControlState, evolve
@@ -278,6 +279,30 @@ def test_a_deleted_user_comes_back_without_the_secret(access: AccessAggregate) -
 def test_a_new_secret_cannot_be_taken_back(access: AccessAggregate) -> None:
     with pytest.raises(Rejected, match="UserSecretSet event cannot be undone"):
         rules.decide_undo(access, UserSecretSet("till", SECRET))
+
+
+# -- passwords ------------------------------------------------------------------------------------
+
+
+def test_a_password_is_kept_as_its_hash_and_goes_with_its_user(access: AccessAggregate) -> None:
+    [event] = rules.decide_set_password(access, "till", OF_NO_USER)
+    applied(access, [event])
+    assert access.passwords == {"till": OF_NO_USER}
+    assert access.copy() == access
+    raw = msgspec.json.encode(taken(access))
+    assert access_of(msgspec.json.decode(raw, type=rules.AccessTaken)) == access
+    assert rules.decode_access(rules.encode_access(access)).passwords == {}, "no name server"
+    with pytest.raises(Rejected, match="UserPasswordSet event cannot be undone"):
+        rules.decide_undo(access, event)
+    removed = rules.decide_set_password(access.copy(), "till", "")
+    assert applied(access.copy(), removed).passwords == {}
+    deleted = rules.decide_delete_user(access, "till")
+    applied(access, deleted)
+    applied(access, rules.decide_undo(access, deleted[0]))
+    assert access.passwords == {}
+    assert rules.decide_set_password(access, "till", "") == []
+    with pytest.raises(BadRequest, match="a password is stored as"):
+        rules.decide_set_password(access, "till", "several long words")
 
 
 # -- tokens ---------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import pytest
 
 import kourou.sync
 from kourou.access.api_token import DAY_MS, id_of, is_token, token_digest
+from kourou.access.password import is_password
 from kourou.cli.main import main
 from kourou.protocol.bodies.access_bodies import AuditLine
 from kourou.protocol.messages.access import AuthListUser, GetAudit, GetAuditResponse
@@ -258,6 +259,31 @@ def test_wrong_usage_changes_nothing(
     assert (code, out) == (2, "")
     assert text in err
     assert access(cluster).version == version
+
+
+def test_a_password_comes_from_a_file_or_is_typed_twice(
+    ops: Run, cluster: WireCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, typed = tmp_path / "password", ["from the keyboard"] * 2
+    file.write_text("several long words\n")
+    monkeypatch.setattr("kourou.cli.users.getpass", lambda _: typed.pop())
+    code, out, _ = ops("create", "ann", "--no-secret", "--password-file", str(file))
+    assert (code, out) == (0, "created ann\n")
+    assert is_password("several long words", access(cluster).passwords["ann"])
+    assert ops("set", "ann", "--ask-password") == (0, "changed ann\n", "")
+    assert is_password("from the keyboard", access(cluster).passwords["ann"])
+    typed[:] = ["from the keyboard", "from the keybord"]
+    code, _, err = ops("set", "ann", "--ask-password")
+    assert (code, "the two passwords differ" in err) == (2, True)
+    file.write_text("short")
+    code, _, err = ops("set", "ann", "--password-file", str(file))
+    assert (code, "a password has 12 to 256 characters" in err) == (2, True)
+    for words in (("--no-password", "--ask-password"), ("--ask-password", "--password-file", "x")):
+        code, _, err = ops("set", "ann", *words)
+        assert (code, "exclude each other" in err) == (2, True), words
+    assert is_password("from the keyboard", access(cluster).passwords["ann"])
+    assert ops("set", "ann", "--no-password")[0] == 0
+    assert access(cluster).passwords == {}
 
 
 def test_a_token_is_printed_once(ops: Run, cluster: WireCluster) -> None:

@@ -34,6 +34,7 @@ from kourou.access.model import (
     in_order,
     plain_address,
 )
+from kourou.access.password import SALT_BYTES, check_password, hash_password
 from kourou.access.plain_acl import networks_of
 from kourou.client.admin.base_api import ByBroker, EveryBrokerApi
 from kourou.client.session.connections import body_of, header_of
@@ -136,6 +137,7 @@ class UsersApi(EveryBrokerApi):
         name: str,
         *,
         secret: str | None = None,
+        password: str | None = None,
         admin: bool = False,
         roles: Iterable[str | RoleGrant] = (),
         kind: UserKind | None = None,
@@ -146,14 +148,16 @@ class UsersApi(EveryBrokerApi):
     ) -> None:
         """Create a user at every broker; the first user must be an administrator.
 
-        `secret` is for clients of RocketMQ's protocol, `curve_keys` (public, Z85) for those of
-        Kourou's, and `certificate_subjects` (RFC 4514) for clients with TLS certificates. `roles`
-        are `writer`, or `writer:orders-` for names with that prefix. A `node` is a process of the
-        cluster, `cluster/broker/id`. If only some brokers have the user, the others get it, and
-        these values replace those there. Raises Rejected if all have it.
+        `secret` is for clients of RocketMQ's protocol, `password` for people at a console,
+        `curve_keys` (public, Z85) for clients of Kourou's protocol, and `certificate_subjects`
+        (RFC 4514) for clients with TLS certificates. `roles` are `writer`, or `writer:orders-` for
+        names with that prefix. A `node` is a process of the cluster, `cluster/broker/id`. If only
+        some brokers have the user, the others get it, and these values replace those there. Raises
+        Rejected if all have it.
         """
         change = _change(
             secret=secret,
+            password_hash=await _hashed(password),
             admin=admin or None,
             roles=roles,
             kind=kind or (UserKind.NODE if node else UserKind.SERVICE),
@@ -178,6 +182,7 @@ class UsersApi(EveryBrokerApi):
         name: str,
         *,
         secret: str | None = None,
+        password: str | None = None,
         admin: bool | None = None,
         enabled: bool | None = None,
         roles: Iterable[str | RoleGrant] | None = None,
@@ -189,10 +194,12 @@ class UsersApi(EveryBrokerApi):
     ) -> None:
         """Change a user at every broker; None leaves a value as it is.
 
-        `roles`, `curve_keys` and `certificate_subjects` replace all former ones.
+        `roles`, `curve_keys` and `certificate_subjects` replace all former ones; the password ""
+        removes it.
         """
         change = _change(
             secret=secret,
+            password_hash=await _hashed(password),
             admin=admin,
             enabled=enabled,
             roles=roles,
@@ -480,6 +487,16 @@ class UsersApi(EveryBrokerApi):
         return bool(await self._checked(request))
 
     @on_io_thread
+    async def password_hash(self, name: str) -> str:
+        """Return the hash of a user's password; "" if there is none, or brokers do not agree.
+
+        For consoles; "" as well if the user may not sign in. Raises as `credential`.
+        """
+        found = await self._checked(lambda _: CheckCredential(username=name, password=True))
+        hashes = {one.password_hash for one in found.values()}
+        return hashes.pop() if len(hashes) == 1 else ""
+
+    @on_io_thread
     async def user_of_certificate(self, subject: str) -> str:
         """Return the user to whom certificates with a subject belong; "" if brokers do not agree.
 
@@ -542,6 +559,7 @@ class UsersApi(EveryBrokerApi):
 def _change(
     *,
     secret: str | None,
+    password_hash: str | None,
     admin: bool | None,
     roles: Iterable[str | RoleGrant] | None,
     kind: UserKind | None,
@@ -552,6 +570,7 @@ def _change(
 ) -> UserChange:
     return UserChange(
         secret=None if secret is None else check_secret(secret),
+        password_hash=password_hash,
         super_user=admin,
         enabled=enabled,
         kind=kind,
@@ -562,6 +581,14 @@ def _change(
         certificate_subjects=None if certificate_subjects is None else tuple(certificate_subjects),
         node=node,
     )
+
+
+async def _hashed(password: str | None) -> str | None:
+    """The hash of a password, "" for none; None stays None. Raises BadRequest."""
+    if not password:
+        return password
+    salt = secrets.token_bytes(SALT_BYTES)
+    return await asyncio.to_thread(hash_password, check_password(password), salt)
 
 
 def _policy(

@@ -165,6 +165,13 @@ class AccessGate(RequestGate):
         account = self._access.users.get(name)
         return name if account is not None and account.signs_in else ""
 
+    def password_of(self, name: str) -> str:
+        """Return the hash of a password; "" if the user has none, or may not sign in."""
+        account = self._access.users.get(name)
+        if account is None or not account.signs_in:
+            return ""
+        return self._access.passwords.get(name, "")
+
     def token_of(self, digest: str, wall_ms: int) -> tuple[str, str]:
         """Return the name of the token with a SHA-256, and why it does not count ("": it does).
 

@@ -34,7 +34,7 @@ from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect as BrokerEffect
 from kourou.errors import BadRequest, NoPermission
-from kourou.events.control_events import Event, UserPut, UserSecretSet
+from kourou.events.control_events import Event, UserPasswordSet, UserPut, UserSecretSet
 from kourou.protocol.bodies.access_bodies import (
     decode_policies,
     decode_user_change,
@@ -138,13 +138,15 @@ class AccessHandler:
         events = rules.decide_put_user(self._access, change.applied(user))
         if change.secret is not None:
             events.append(set_secret(self._box, user.name, change.secret))
+        if change.password_hash is not None:
+            events += rules.decide_set_password(self._access, user.name, change.password_hash)
         self._check_rank(received, events)
         return self._pending_replies.decided(now_ms, received, events)
 
     def _check_rank(self, received: Received, events: Sequence[Event]) -> None:
         """Only an administrator changes users with rights: no other right leads to more rights."""
         concerned = {event.user.name for event in events if isinstance(event, UserPut)} | {
-            event.user for event in events if isinstance(event, UserSecretSet)
+            event.user for event in events if isinstance(event, UserSecretSet | UserPasswordSet)
         }
         touched = [
             one
@@ -365,7 +367,7 @@ class AccessHandler:
     ) -> list[BrokerEffect]:
         """Reply whether a secret is that of a user who may sign in, or whose a subject is (30063).
 
-        Or whose token has a SHA-256.
+        Or whose token has a SHA-256; or reply with the hash of a user's password.
 
         The reply does not tell an unknown user from a wrong secret.
         """
@@ -381,6 +383,12 @@ class AccessHandler:
                 has_users=gate.active,
                 username=name,
                 refusal=refusal,
+            )
+            return [Reply(received.to, header=header)]
+        if request.password:
+            hashed = gate.password_of(request.username)
+            header = CheckCredentialResponse(
+                valid=bool(hashed), has_users=gate.active, password_hash=hashed
             )
             return [Reply(received.to, header=header)]
         if request.credential:

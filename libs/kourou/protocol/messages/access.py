@@ -160,7 +160,7 @@ class CheckCredential(Request, kw_only=True, frozen=True):
     The body is a user with the secret as its password. With `credential` there is no body: is the
     secret still the one that had this id? With `subject` there is neither a body nor a name: to
     whom do certificates with this subject belong? With `digest` neither: whose API token has this
-    SHA-256 (hexadecimal)?
+    SHA-256 (hexadecimal)? With `password` neither: what is the hash of the user's password?
     """
 
     code: ClassVar[int] = 30063
@@ -168,6 +168,7 @@ class CheckCredential(Request, kw_only=True, frozen=True):
     credential: str = ""
     subject: str = ""
     digest: str = ""
+    password: bool = False
 
 
 class CheckCredentialResponse(Response, kw_only=True, frozen=True):
@@ -175,7 +176,8 @@ class CheckCredentialResponse(Response, kw_only=True, frozen=True):
 
     `has_users` is False at a broker that has no users, and decides nothing. `username` is the owner
     of a certificate who may sign in, or the name of an API token (USER:ID). `refusal` is why a
-    token that the broker knows is not valid.
+    token that the broker knows is not valid. `password_hash` is for a console to check passwords,
+    because a check takes long.
     """
 
     valid: bool
@@ -183,6 +185,7 @@ class CheckCredentialResponse(Response, kw_only=True, frozen=True):
     credential: str = ""
     username: str = ""
     refusal: str = ""
+    password_hash: str = ""
 
 
 class CreateApiToken(Request, kw_only=True, frozen=True):

@@ -1,6 +1,6 @@
 """Users of the brokers at this console: who proves a secret, or has a certificate, is that user.
 
-    Authorization: Basic base64(USER:SECRET)        programs, with each request
+    Authorization: Basic base64(USER:SECRET)        programs, with each request; or the password
     Authorization: Bearer kourou_...                programs, with an API token of the user
     the cookie of a session                         pages (kourou_console.http.sessions)
     a TLS certificate of the connection             both
@@ -10,6 +10,9 @@ a token. A user who was checked less than FRESH_MS ago is served at once, one wh
 than STALE_MS waits for the next. In between the check runs while the request is served: brokers
 decide each request anyway, so a disabled user gets nothing, and another secret ends what began with
 the former one.
+
+What is not the secret may be the password. Brokers reply with its hash, which the console computes
+itself, in threads, because that takes long; so does every wrong secret, also of unknown users.
 
 Wrong secrets delay the next attempt, 2, 4, 8 ... s, after those that are free (AttemptLimit): for
 the same user from the same network, up to 15 minutes; for the same user from anywhere, and for any
@@ -32,15 +35,18 @@ import logging
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Protocol
 
 from kourou.access.api_token import id_of, is_token, token_digest
+from kourou.access.password import OF_NO_USER, is_password
+from kourou.access.signature import same_secret
 from kourou.errors import NoPermission, Rejected, Throttled
 from kourou.model.limits import (
     GATEWAY_ATTEMPTS_MAX,
+    GATEWAY_HASHES_AT_ONCE_MAX,
     GATEWAY_SIGN_INS_AT_ONCE_MAX,
     GATEWAY_SIGN_INS_MAX,
     SECRET_LENGTH_MAX,
@@ -104,6 +110,10 @@ class CredentialCheck(Protocol):
         """Whether the user may still sign in, and still has that secret."""
         ...
 
+    async def password_hash(self, name: str) -> str:
+        """The hash of the user's password; "" if there is none, or the user may not sign in."""
+        ...
+
     async def user_of_certificate(self, subject: str) -> str:
         """The user to whom certificates with a subject belong; "" if to none who may sign in."""
         ...
@@ -121,7 +131,7 @@ class SignedIn:
     """A user who proved a secret, or has a certificate with `subject`; times are monotonic ms.
 
     `user` is "" if certificates with the subject belong to no user. With a token, whose SHA-256 is
-    `token`, it is the token's name.
+    `token`, it is the token's name. `password` is the hash of a password that was proved.
     """
 
     user: str
@@ -130,6 +140,7 @@ class SignedIn:
     used_ms: int
     subject: str = ""
     token: str = ""
+    password: str = field(default="", repr=False)
     ended: bool = False
     check: asyncio.Task[None] | None = None
 
@@ -213,6 +224,7 @@ class SignIns:
         self._key = secrets.token_bytes(32)
         self._by_secret: OrderedDict[bytes, SignedIn] = OrderedDict()
         self._proving: dict[bytes, asyncio.Task[SignedIn]] = {}
+        self._hashes = asyncio.Semaphore(GATEWAY_HASHES_AT_ONCE_MAX)
 
     async def by_basic(self, headers: Mapping[str, str], source: str) -> SignedIn:
         """The user of a request from an IP address, with its secret in the header Authorization.
@@ -340,9 +352,14 @@ class SignIns:
         except NoPermission as error:
             _log.warning("user %r cannot sign in here: %s", user, error)
             raise _WrongSecret(WRONG) from error
-        if not found:
+        if found:
+            return SignedIn(user, dict(found), now_ms, now_ms)
+        hashed = await self._brokers.password_hash(user)
+        async with self._hashes:
+            same = await asyncio.to_thread(is_password, secret, hashed or OF_NO_USER)
+        if not hashed or not same:
             raise _WrongSecret(WRONG)
-        return SignedIn(user, dict(found), now_ms, now_ms)
+        return SignedIn(user, {}, now_ms, now_ms, password=hashed)
 
     async def _check_token(self, digest: str) -> SignedIn:
         """Raises _WrongSecret if no token has the SHA-256, or it is not valid any more."""
@@ -380,6 +397,8 @@ class SignIns:
                 is_same = await self._owner(one.subject) == one.user
             elif one.token:
                 is_same = await self._sender(one.token) == one.user
+            elif one.password:
+                is_same = same_secret(await self._brokers.password_hash(one.user), one.password)
             else:
                 is_same = await self._brokers.has_credential(one.user, one.credential)
             if is_same:

@@ -13,6 +13,7 @@ import pytest
 
 from kourou.access.api_token import DAY_MS, id_of, token_digest, token_of
 from kourou.access.model import AccessMode, Effect, UserKind
+from kourou.access.password import OF_NO_USER
 from kourou.engine.admin.history import event_view, tell_state
 from kourou.engine.inputs import RegistrationDone
 from kourou.errors import Code
@@ -660,6 +661,60 @@ def test_nobody_else_checks_secrets(broker: SecuredBroker, root: Sender, mode: s
 def test_a_broker_without_users_says_so(broker: SecuredBroker) -> None:
     header = header_of(broker.ask(ANYBODY, CheckCredential(username="till"), b"{}"))
     assert (header.valid, header.has_users) == (False, False)
+
+
+# -- passwords ------------------------------------------------------------------------------------
+
+
+def test_only_a_console_gets_the_hash_of_a_password(broker: SecuredBroker, root: Sender) -> None:
+    console = replace(broker.create(root, "console-1", "console"), secret="")
+    own = replace(broker.create(root, "console-2", "console:shop-"), secret="")
+    broker.create(root, "till")
+    changed = AuthUpdateUser(username="till")
+    assert ask(broker, root, changed, passwordHash=OF_NO_USER).code == Code.SUCCESS
+
+    def answer(sender: Sender, name: str = "till") -> Reply:
+        return broker.ask(sender, CheckCredential(username=name, password=True), b"")
+
+    header = header_of(answer(console))
+    assert (header.valid, header.password_hash) == (True, OF_NO_USER)
+    for name in ("nobody", "console-2", "root"):
+        assert header_of(answer(console, name)).password_hash == "", name
+    for sender in (own, replace(root, secret=""), ANYBODY):
+        assert answer(sender).code == Code.NO_PERMISSION
+    assert ask(broker, root, changed, userStatus="disable").code == Code.SUCCESS
+    assert header_of(answer(console)).password_hash == ""
+    assert ask(broker, root, changed, userStatus="enable", passwordHash="").code == Code.SUCCESS
+    assert header_of(answer(console)).password_hash == ""
+
+
+def test_who_may_set_a_password_and_that_no_reply_shows_it(
+    broker: SecuredBroker, root: Sender, clerk: Sender
+) -> None:
+    by_key = replace(root, secret="")
+    broker.create(root, "till", "writer")
+    broker.create(root, "plain")
+    for name, expected in (("till", False), ("root", False), ("plain", True)):
+        reply = ask(broker, clerk, AuthUpdateUser(username=name), passwordHash=OF_NO_USER)
+        assert (reply.code == Code.SUCCESS) is expected, name
+        assert expected or ONLY_AN_ADMINISTRATOR in reply.remark
+    changed = AuthUpdateUser(username="till")
+    refused = ask(broker, root, changed, passwordHash="several long words")
+    assert "a password is stored as" in refused.remark
+    assert "several long words" not in refused.remark
+    assert ask(broker, root, changed, passwordHash=OF_NO_USER).code == Code.SUCCESS
+    replies = [
+        ask(broker, root, AuthGetUser(username="till")),
+        ask(broker, root, AuthListUser()),
+        ask(broker, by_key, GetControlEvents(from_offset=0, max_count=100)),
+    ]
+    shown = [
+        *(b"".join(one.body) for one in replies),
+        *(msgspec.json.encode(event_view(one)) for one in broker.events()),
+        tell_state(broker.engine.control, "user/till"),
+    ]
+    assert b'"has_password":true' in shown[-1]
+    assert not [one for one in shown if b"argon2id" in one]
 
 
 # -- tokens ---------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kourou.access.api_token import token_digest, token_of
+from kourou.access.password import SALT_BYTES, hash_password
 from kourou.testing.cluster import Cluster
 from kourou.transport.tls import ClientAuth, TlsMode
 from kourou_console.http.access import Tokens
@@ -297,6 +298,21 @@ def test_a_session_ends_with_the_secret(
     time.now_ms += STALE_MS
     assert api.get("/v1/me", headers=headers).status == 401
     known.secrets["till"] = "the-secret"
+    assert api.get("/v1/me", headers=headers).status == 401
+
+
+def test_a_session_of_a_password_ends_with_it(
+    api: ConsoleHere, time: HandTime, known: KnownSecrets
+) -> None:
+    known.passwords = {"till": hash_password("several long words", bytes(SALT_BYTES))}
+    assert begin(api, secret="several long word").status == 401
+    cookie = cookie_of(begin(api, secret="several long words"))
+    headers = {"Cookie": f"{cookie.key}={cookie.value}"}
+    for _ in range(2):
+        time.now_ms += STALE_MS
+        assert api.get("/v1/me", headers=headers).json["name"] == "till"
+    known.passwords.clear()
+    time.now_ms += STALE_MS
     assert api.get("/v1/me", headers=headers).status == 401
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.access.api_token import token_digest, token_of
+from kourou.access.password import OF_NO_USER
 from kourou.errors import NoPermission, Rejected, Throttled, Unavailable
 from kourou.model.limits import (
     GATEWAY_ATTEMPTS_MAX,
@@ -54,6 +55,7 @@ class Brokers:
         self.secrets = {"till": "the-secret", "billing": "another-one"}
         self.subjects = {"CN=till": "till"}
         self.tokens = {DIGEST: "till:1"}
+        self.passwords: dict[str, str] = {}
         self.asked: list[str] = []
         self.trouble: Exception | None = None
         self.open = asyncio.Event()
@@ -73,6 +75,12 @@ class Brokers:
         if self.trouble is not None:
             raise self.trouble
         return credential == {"broker-a": f"id of {self.secrets.get(name)}"}
+
+    async def password_hash(self, name: str) -> str:
+        self.asked.append(f"hash of {name}")
+        if self.trouble is not None:
+            raise self.trouble
+        return self.passwords.get(name, "")
 
     async def user_of_certificate(self, subject: str) -> str:
         self.asked.append(subject)
@@ -94,6 +102,19 @@ ATTEMPTS_FREE = OF_PLACE.free
 LONGEST_WAIT_MS = OF_PLACE.longest_wait_ms
 NETWORK_ATTEMPTS_FREE = OF_NETWORK.free
 TILL = (OF_PLACE, "till")
+
+
+@pytest.fixture(autouse=True)
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A hash that takes no time; the hashes that passwords were compared with."""
+    compared: list[str] = []
+
+    def is_password(password: str, of_user: str) -> bool:
+        compared.append(of_user)
+        return of_user == f"hash of {password}"
+
+    monkeypatch.setattr(sign_in, "is_password", is_password)
+    return compared
 
 
 @pytest.fixture
@@ -216,6 +237,38 @@ async def test_a_console_that_is_no_console_of_the_user_says_no_more_than_401(
     assert await refused(sign_ins, "till:the-secret") == 401
     assert "only a console of user till" in caplog.text
     assert "the-secret" not in caplog.text
+
+
+# -- passwords ------------------------------------------------------------------------------------
+
+
+async def test_a_password_is_as_good_as_the_secret(sign_ins, brokers) -> None:
+    brokers.passwords = {"till": "hash of a-long-password"}
+    expected = Caller("till", Right.ADMIN, "till")
+    for text in ("till:a-long-password", "till:the-secret", "till:a-long-password"):
+        assert await caller(sign_ins, text) == expected
+    assert brokers.asked == ["till", "hash of till", "till"]
+    assert await refused(sign_ins, "billing:a-long-password") == 401
+    assert await refused(sign_ins, "till:hash of a-long-password") == 401
+
+
+async def test_an_unknown_user_takes_as_long_as_a_wrong_password(sign_ins, brokers, hashed) -> None:
+    brokers.passwords = {"till": "hash of a-long-password"}
+    for name in ("till", "billing", "nobody-there"):
+        assert await refused(sign_ins, f"{name}:guessed") == 401
+    assert hashed == ["hash of a-long-password", OF_NO_USER, OF_NO_USER]
+
+
+@pytest.mark.parametrize("changed", ["", "hash of another-password"])
+async def test_another_password_ends_what_began_with_the_former_one(
+    sign_ins, brokers, time, changed
+) -> None:
+    brokers.passwords = {"till": "hash of a-long-password"}
+    await caller(sign_ins, "till:a-long-password")
+    brokers.passwords = {"till": changed}
+    assert (await caller(sign_ins, "till:a-long-password")).user == "till"  # just checked
+    time.now_ms += STALE_MS
+    assert await refused(sign_ins, "till:a-long-password") == 401
 
 
 # -- certificates ---------------------------------------------------------------------------------
