@@ -174,7 +174,7 @@ def create(
         client.admin.users.create(
             name,
             secret=secret,
-            password=_password(password_file, ask=ask_password),
+            password_hash=_password_hash(password_file, ask=ask_password),
             admin=admin,
             roles=roles or (),
             kind=_kind(kind),
@@ -245,7 +245,7 @@ def change(
         "curve_keys": [] if no_curve_keys else _keys_of(curve_keys or ()) or None,
         "certificate_subjects": [] if no_subjects else subjects or None,
         "node": node or None,
-        "password": "" if no_password else _password(password_file, ask=ask_password),
+        "password_hash": "" if no_password else _password_hash(password_file, ask=ask_password),
     }
     secret = _secret(secret_file)[0] if new_secret or secret_file is not None else None
     if secret is None and all(value is None for value in wanted.values()):
@@ -789,22 +789,23 @@ def _secret(file: Path | None) -> tuple[str, bool]:
         raise BadRequest(f"{file} is not text in UTF-8") from error
 
 
-def _password(file: Path | None, *, ask: bool) -> str | None:
-    """The password in a file, or one that is typed twice; None without either."""
+def _password_hash(file: Path | None, *, ask: bool) -> str | None:
+    """The hash of the password in a file, or of one that is typed twice; None without either."""
     if file is not None and ask:
         raise BadRequest("--password-file and --ask-password exclude each other")
-    from kourou.access.password import check_password
-    from kourou.access.signature import same_secret
-
     if file is not None:
         password = _secret(file)[0]
     elif ask:
+        from kourou.access.signature import same_secret
+
         password = getpass("password: ")
         if not same_secret(password, getpass("the same again: ")):
             raise BadRequest("the two passwords differ; nothing was changed")
     else:
         return None
-    return check_password(password)
+    from kourou.service.passwords import new_hash
+
+    return new_hash(password)
 
 
 def _check_way_back(client: Client, keys: Sequence[str]) -> None:

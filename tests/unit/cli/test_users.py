@@ -13,11 +13,11 @@ import pytest
 
 import kourou.sync
 from kourou.access.api_token import DAY_MS, id_of, is_token, token_digest
-from kourou.access.password import is_password
 from kourou.cli.main import main
 from kourou.protocol.bodies.access_bodies import AuditLine
 from kourou.protocol.messages.access import AuthListUser, GetAudit, GetAuditResponse
 from kourou.runtime.core import Peer
+from kourou.service.passwords import is_password
 from kourou.service.secret_keys import SecretKeys, new_key_line
 from kourou.transport.curve_keys import read_pair
 from kourou_rigs.wire_broker import Answer, Silence

@@ -34,7 +34,6 @@ from kourou.access.model import (
     in_order,
     plain_address,
 )
-from kourou.access.password import SALT_BYTES, check_password, hash_password
 from kourou.access.plain_acl import networks_of
 from kourou.client.admin.base_api import ByBroker, EveryBrokerApi
 from kourou.client.session.connections import body_of, header_of
@@ -137,7 +136,7 @@ class UsersApi(EveryBrokerApi):
         name: str,
         *,
         secret: str | None = None,
-        password: str | None = None,
+        password_hash: str | None = None,
         admin: bool = False,
         roles: Iterable[str | RoleGrant] = (),
         kind: UserKind | None = None,
@@ -148,16 +147,16 @@ class UsersApi(EveryBrokerApi):
     ) -> None:
         """Create a user at every broker; the first user must be an administrator.
 
-        `secret` is for clients of RocketMQ's protocol, `password` for people at a console,
-        `curve_keys` (public, Z85) for clients of Kourou's protocol, and `certificate_subjects`
-        (RFC 4514) for clients with TLS certificates. `roles` are `writer`, or `writer:orders-` for
-        names with that prefix. A `node` is a process of the cluster, `cluster/broker/id`. If only
-        some brokers have the user, the others get it, and these values replace those there. Raises
-        Rejected if all have it.
+        `secret` is for clients of RocketMQ's protocol, `password_hash` for people at a console
+        (kourou.service.passwords), `curve_keys` (public, Z85) for clients of Kourou's protocol, and
+        `certificate_subjects` (RFC 4514) for clients with TLS certificates. `roles` are `writer`,
+        or `writer:orders-` for names with that prefix. A `node` is a process of the cluster,
+        `cluster/broker/id`. If only some brokers have the user, the others get it, and these values
+        replace those there. Raises Rejected if all have it.
         """
         change = _change(
             secret=secret,
-            password_hash=await _hashed(password),
+            password_hash=password_hash,
             admin=admin or None,
             roles=roles,
             kind=kind or (UserKind.NODE if node else UserKind.SERVICE),
@@ -182,7 +181,7 @@ class UsersApi(EveryBrokerApi):
         name: str,
         *,
         secret: str | None = None,
-        password: str | None = None,
+        password_hash: str | None = None,
         admin: bool | None = None,
         enabled: bool | None = None,
         roles: Iterable[str | RoleGrant] | None = None,
@@ -194,12 +193,12 @@ class UsersApi(EveryBrokerApi):
     ) -> None:
         """Change a user at every broker; None leaves a value as it is.
 
-        `roles`, `curve_keys` and `certificate_subjects` replace all former ones; the password ""
-        removes it.
+        `roles`, `curve_keys` and `certificate_subjects` replace all former ones; the
+        `password_hash` "" is none.
         """
         change = _change(
             secret=secret,
-            password_hash=await _hashed(password),
+            password_hash=password_hash,
             admin=admin,
             enabled=enabled,
             roles=roles,
@@ -581,14 +580,6 @@ def _change(
         certificate_subjects=None if certificate_subjects is None else tuple(certificate_subjects),
         node=node,
     )
-
-
-async def _hashed(password: str | None) -> str | None:
-    """The hash of a password, "" for none; None stays None. Raises BadRequest."""
-    if not password:
-        return password
-    salt = secrets.token_bytes(SALT_BYTES)
-    return await asyncio.to_thread(hash_password, check_password(password), salt)
 
 
 def _policy(

@@ -41,7 +41,7 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 from kourou.access.api_token import id_of, is_token, token_digest
-from kourou.access.password import OF_NO_USER, is_password
+from kourou.access.password import OF_NO_USER
 from kourou.access.signature import same_secret
 from kourou.errors import NoPermission, Rejected, Throttled
 from kourou.model.limits import (
@@ -356,7 +356,7 @@ class SignIns:
             return SignedIn(user, dict(found), now_ms, now_ms)
         hashed = await self._brokers.password_hash(user)
         async with self._hashes:
-            same = await asyncio.to_thread(is_password, secret, hashed or OF_NO_USER)
+            same = await asyncio.to_thread(_is_password, secret, hashed or OF_NO_USER)
         if not hashed or not same:
             raise _WrongSecret(WRONG)
         return SignedIn(user, {}, now_ms, now_ms, password=hashed)
@@ -419,6 +419,12 @@ async def _result(task: asyncio.Task[Any]) -> Any:
 def _retrieved(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
         task.exception()  # a request that waits for it gets it
+
+
+def _is_password(password: str, of_user: str) -> bool:
+    from kourou.service.passwords import is_password  # only passwords need cryptography
+
+    return is_password(password, of_user)
 
 
 def _basic(given: str) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from kourou.access.model import (
     UserKind,
     UserRole,
 )
-from kourou.access.password import is_password
+from kourou.access.password import OF_NO_USER
 from kourou.client.admin.users import AccessAnswer
 from kourou.errors import BadRequest, NoPermission, Rejected, Unavailable
 from kourou.protocol.messages.access import AuthDeleteUser
@@ -392,27 +392,24 @@ async def test_brokers_without_users_or_without_a_reply_do_not_count(cluster, co
         await console.credential("till", SECRET)
 
 
-async def test_a_password_travels_as_its_hash(cluster, users):
-    password = "several long words"
-    await users.create("till", password=password)
+async def test_brokers_keep_the_hash_of_a_password(cluster, users):
+    await users.create("till", password_hash=OF_NO_USER)
     await users.create("console-1", roles=["console"], curve_keys=[CONSOLE])
-    kept = [access(cluster, name).passwords["till"] for name in ("broker-a", "broker-b")]
-    assert kept[0] == kept[1]
-    assert is_password(password, kept[0])
-    with pytest.raises(BadRequest, match="a password has 12 to"):
-        await users.set("till", password="too short")
-    await users.set("till", password="other long words")
-    assert is_password("other long words", access(cluster).passwords["till"])
+    for name in ("broker-a", "broker-b"):
+        assert access(cluster, name).passwords == {"till": OF_NO_USER}
+    with pytest.raises(Rejected, match="a password is stored as"):
+        await users.set("till", password_hash="several long words")
+    await users.set("till", enabled=True)
     for one in cluster.brokers.values():
         connect_key(one, CONSOLE)
-    assert await users.password_hash("till") == access(cluster).passwords["till"]
-    assert await users.password_hash("nobody") == ""
-    access(cluster, "broker-b").passwords["till"] = kept[0]
+    assert await users.password_hash("till") == OF_NO_USER
+    assert await users.password_hash("unknown") == ""
+    access(cluster, "broker-b").passwords["till"] = OF_NO_USER.replace("AAA", "BBB")
     assert await users.password_hash("till") == "", "brokers do not agree"
     for one in cluster.brokers.values():
         connect_key(one, OPS)
-    await users.set("till", password="")
-    assert access(cluster).passwords == {}
+    await users.set("till", password_hash="")
+    assert access(cluster).passwords == access(cluster, "broker-b").passwords == {}
 
 
 async def test_a_token_is_returned_once_and_ends_with_its_revocation(cluster, users):

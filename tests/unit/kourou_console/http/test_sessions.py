@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kourou.access.api_token import token_digest, token_of
-from kourou.access.password import SALT_BYTES, hash_password
+from kourou.service.passwords import new_hash
 from kourou.testing.cluster import Cluster
 from kourou.transport.tls import ClientAuth, TlsMode
 from kourou_console.http.access import Tokens
@@ -304,7 +304,7 @@ def test_a_session_ends_with_the_secret(
 def test_a_session_of_a_password_ends_with_it(
     api: ConsoleHere, time: HandTime, known: KnownSecrets
 ) -> None:
-    known.passwords = {"till": hash_password("several long words", bytes(SALT_BYTES))}
+    known.passwords = {"till": new_hash("several long words")}
     assert begin(api, secret="several long word").status == 401
     cookie = cookie_of(begin(api, secret="several long words"))
     headers = {"Cookie": f"{cookie.key}={cookie.value}"}

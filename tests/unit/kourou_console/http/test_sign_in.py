@@ -113,7 +113,7 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         compared.append(of_user)
         return of_user == f"hash of {password}"
 
-    monkeypatch.setattr(sign_in, "is_password", is_password)
+    monkeypatch.setattr(sign_in, "_is_password", is_password)
     return compared
 
 
