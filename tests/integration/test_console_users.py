@@ -17,6 +17,7 @@ import pytest
 from kourou import Client, ClientSettings
 from kourou.errors import NoPermission
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
+from kourou.service.passwords import new_hash
 from kourou.service.secret_keys import new_key_line
 from kourou.transport.curve_keys import make_pair, read_pair
 from kourou.transport.tls import ClientAuth, TlsMode
@@ -233,6 +234,24 @@ def test_wrong_secrets_are_delayed(secured: Secured) -> None:
     delayed = thief.get("/v1/me")
     assert (delayed.status, int(delayed.headers["retry-after"])) == (429, 2)
     assert secured.http(TILL).get("/v1/me").status == 200
+
+
+async def test_a_password_is_for_the_console_only(secured: Secured) -> None:
+    name, password = "ann", "several long words"
+    async with secured.client("ops") as mq:
+        users = mq.admin.users
+        await users.create(name, password_hash=new_hash(password), roles=["writer"])
+        ann = secured.http(name, password)
+        assert ann.get("/v1/me").json["name"] == name
+        assert ann.post("/v1/topics/orders-a/messages", body=b"x").status == 200
+        assert secured.http(name, f"{password}.").get("/v1/me").status == 401
+        await users.set(name, password_hash=new_hash("other long words"))
+        while ann.get("/v1/me").status == 200:  # within a second
+            pass
+        assert ann.get("/v1/me").status == 401
+        page = await mq.admin.history.of(f"user/{name}")
+        assert "argon2id" not in repr(page)
+    assert secured.http(name, "other long words").get("/v1/me").status == 200
 
 
 async def test_an_api_token_is_its_user_within_its_scope(secured: Secured) -> None:

@@ -14,9 +14,9 @@ import re
 from kourou.errors import BadRequest
 from kourou.model.limits import PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN
 
-MEMORY_KIB, PASSES, LANES = 19_456, 2, 1
+MEMORY_KIB, PASSES, PARALLELISM = 19_456, 2, 1
 SALT_BYTES, HASH_BYTES = 16, 32
-_HEAD = f"$argon2id$v=19$m={MEMORY_KIB},t={PASSES},p={LANES}$"
+_HEAD = f"$argon2id$v=19$m={MEMORY_KIB},t={PASSES},p={PARALLELISM}$"
 _HASH = re.compile(re.escape(_HEAD) + r"([A-Za-z0-9+/]{22})\$[A-Za-z0-9+/]{43}")
 
 OF_NO_USER = f"{_HEAD}{'A' * 22}${'A' * 43}"

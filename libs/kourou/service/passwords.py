@@ -8,8 +8,8 @@ from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
 from kourou.access.password import (
     HASH_BYTES,
-    LANES,
     MEMORY_KIB,
+    PARALLELISM,
     PASSES,
     SALT_BYTES,
     check_password,
@@ -31,6 +31,6 @@ def is_password(password: str, of_user: str) -> bool:
 
 def _hashed(password: str, salt: bytes) -> str:
     argon = Argon2id(
-        salt=salt, length=HASH_BYTES, iterations=PASSES, lanes=LANES, memory_cost=MEMORY_KIB
+        salt=salt, length=HASH_BYTES, iterations=PASSES, lanes=PARALLELISM, memory_cost=MEMORY_KIB
     )
     return hash_text(salt, argon.derive(password.encode("utf-8", "surrogateescape")))

@@ -558,12 +558,12 @@ class UsersApi(EveryBrokerApi):
 def _change(
     *,
     secret: str | None,
-    password_hash: str | None,
     admin: bool | None,
     roles: Iterable[str | RoleGrant] | None,
     kind: UserKind | None,
     curve_keys: Iterable[str] | None,
     node: str | None,
+    password_hash: str | None = None,
     certificate_subjects: Iterable[str] | None = None,
     enabled: bool | None = None,
 ) -> UserChange:

@@ -386,7 +386,7 @@ def test_a_receiver_that_does_not_know_the_flag_refuses_the_header():
         b"\x00\x04till",  # no header
         b"\x00\x05till",
         b"\xff\xfftill\x80",
-        b"\x02\x41" + bytes(577) + b"\x80",  # longer than any two names with an address
+        b"\x02\x4e" + bytes(590) + b"\x80",  # longer than any two names with an address
         b"\x00\x01\xff\x80",  # not UTF-8
     ],
 )
