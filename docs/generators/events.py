@@ -13,6 +13,7 @@ from typing import Any, get_args
 import msgspec
 from generators.requests import type_text
 from generators.tables import anchor, code, document, head, link, paragraph, prose, sentence, table
+from kourou.access.api_token import ApiToken
 
 from kourou.access.model import Pattern, Policy, RoleGrant, SealedSecret, User
 from kourou.events import control_events as events
@@ -45,7 +46,7 @@ replay. An event that no module applies is an audit record."""
 
 VALUES = (
     *(TopicConfig, GroupConfig, FilterState, FilterVersion, UnreadSpan),
-    *(User, RoleGrant, Policy, Pattern, SealedSecret, Quota),
+    *(User, RoleGrant, Policy, Pattern, SealedSecret, ApiToken, Quota),
 )
 """Types of structured fields; each has a section."""
 

@@ -18,6 +18,7 @@ import pytest
 from kourou import Client, ClientSettings
 from kourou.errors import NoPermission
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
+from kourou.service.passwords import new_hash
 from kourou.service.secret_keys import new_key_line
 from kourou.transport.curve_keys import make_pair, read_pair
 from kourou.transport.tls import ClientAuth, TlsMode
@@ -234,6 +235,52 @@ def test_wrong_secrets_are_delayed(secured: Secured) -> None:
     delayed = thief.get("/v1/me")
     assert (delayed.status, int(delayed.headers["retry-after"])) == (429, 2)
     assert secured.http(TILL).get("/v1/me").status == 200
+
+
+async def test_a_password_is_for_the_console_only(secured: Secured) -> None:
+    name, password = "ann", "several long words"
+    async with secured.client("ops") as mq:
+        users = mq.admin.users
+        await users.create(name, password_hash=new_hash(password), roles=["writer"])
+        ann = secured.http(name, password)
+        assert ann.get("/v1/me").json["name"] == name
+        assert ann.post("/v1/topics/orders-a/messages", body=b"x").status == 200
+        assert secured.http(name, f"{password}.").get("/v1/me").status == 401
+        await users.set(name, password_hash=new_hash("other long words"))
+        while ann.get("/v1/me").status == 200:  # within a second
+            pass
+        assert ann.get("/v1/me").status == 401
+        page = await mq.admin.history.of(f"user/{name}")
+        assert "argon2id" not in repr(page)
+    assert secured.http(name, "other long words").get("/v1/me").status == 200
+
+
+async def test_an_api_token_is_its_user_within_its_scope(secured: Secured) -> None:
+    orders, bills = (f"/v1/topics/{name}/messages" for name in ("orders-a", "bills"))
+    async with secured.client("ops") as mq:
+        users = mq.admin.users
+        token = await users.create_token("app", scope="writer:orders-", days=1)
+        bearer = {"Authorization": f"Bearer {token}"}
+        api = HttpClient(secured.address)
+        name = api.get("/v1/me", headers=bearer).json["name"]
+        assert name.startswith("app:")
+        assert api.post(orders, body=b"x", headers=bearer).status == 200
+        for refused in (
+            api.post(bills, body=b"x", headers=bearer),
+            api.put("/v1/topics/orders-c", json={}, headers=bearer),
+            api.get("/v1/overview", headers=bearer),
+        ):
+            assert refused.status == 403, refused.text
+        [newest] = (await users.audit(user=name, request="SendRecords", max_count=1))["broker-a"]
+        assert newest.need.endswith("on Topic:bills")
+        await users.revoke_token("app", name.removeprefix("app:"))
+        refused = api.post(orders, body=b"x", headers=bearer)
+        assert refused.status in (401, 403)  # at once, by the broker
+        while (refused := api.get("/v1/me", headers=bearer)).status == 200:  # within a second
+            pass
+        assert (refused.status, refused.json["detail"]) == (401, "unknown or revoked token")
+        for file in secured.folder.rglob("*"):
+            assert not file.is_file() or token.encode() not in file.read_bytes(), file
 
 
 # -- what -----------------------------------------------------------------------------------------

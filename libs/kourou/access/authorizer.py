@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from types import MappingProxyType
 
+from kourou.access.api_token import ApiToken
 from kourou.access.model import (
     ALL,
     ANONYMOUS,
@@ -33,7 +34,7 @@ from kourou.model.limits import ACCESS_DECISIONS_MAX
 
 @dataclass(frozen=True, slots=True)
 class AccessTable:
-    """All users and policies as of a version.
+    """All users, policies and tokens (by their names) as of a version.
 
     Invariant: once there was an enabled administrator there is always one, so a change can lock out
     others but never everybody.
@@ -42,6 +43,7 @@ class AccessTable:
     version: int = 0
     users: Mapping[str, User] = field(default_factory=lambda: MappingProxyType({}))
     policies: Mapping[str, Policy] = field(default_factory=lambda: MappingProxyType({}))
+    tokens: Mapping[str, ApiToken] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def administrators(self) -> list[str]:
@@ -71,7 +73,10 @@ class AccessTable:
 
     def _next(self, users: Mapping[str, User], policies: Mapping[str, Policy]) -> AccessTable:
         table = AccessTable(
-            self.version + 1, MappingProxyType(dict(users)), MappingProxyType(dict(policies))
+            self.version + 1,
+            MappingProxyType(dict(users)),
+            MappingProxyType(dict(policies)),
+            self.tokens,
         )
         if self.administrators and not table.administrators:
             raise BadRequest(
@@ -118,7 +123,7 @@ class AccessEntry:
 
 
 def entries_of(table: AccessTable, user: str) -> list[AccessEntry]:
-    """The entries of a user: of its policies first, then of its roles."""
+    """The entries of a user: of its policies first, then of its roles; of a token: of its scope."""
     found = [
         AccessEntry(
             one.resource,
@@ -131,8 +136,10 @@ def entries_of(table: AccessTable, user: str) -> list[AccessEntry]:
         for one in table.policies.values()
         if one.user == user
     ]
-    account = table.users.get(user)
-    for grant in account.roles if account else ():
+    account, token = table.users.get(user), table.tokens.get(user)
+    grants = account.roles if account else (token.grant,) if token else ()
+    origin = "the token's scope" if token else "role"
+    for grant in grants:
         found += [
             AccessEntry(
                 Pattern(kind, grant.prefix, is_prefix=True),
@@ -140,7 +147,7 @@ def entries_of(table: AccessTable, user: str) -> list[AccessEntry]:
                 Effect.ALLOW,
                 (),
                 grant.until_ms,
-                f"role {grant.role}" + (f" on {grant.prefix}*" if grant.prefix else ""),
+                f"{origin} {grant.role}" + (f" on {grant.prefix}*" if grant.prefix else ""),
             )
             for kind, actions in ROLES[grant.role]
             if not (grant.prefix and kind.value == "Cluster")
@@ -171,13 +178,21 @@ class Authorizer:
     ) -> Decision:
         """Decide a request that needs all of `needs`; refused by the first that is not met.
 
+        `user` may be the name of a token: then the token's user needs the rights, and its scope.
         `source` is the IP address of the socket, "" for a call from the same process. None: it is
         not known, so that policies for networks deny and do not allow.
         """
         if self._ends_ms is not None and now_ms >= self._ends_ms:
             self._forget()
         account = self._table.users.get(user)
-        if user != ANONYMOUS:
+        token = self._table.tokens.get(user)
+        if token is not None:
+            if token.has_expired(now_ms):
+                return Decision(False, "the token has expired")
+            decision = self.decide(token.user, needs, source, now_ms)
+            if not decision.allowed:
+                return decision
+        elif user != ANONYMOUS:
             if account is None:
                 return Decision(False, "the user does not exist")
             if not account.enabled:

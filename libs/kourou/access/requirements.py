@@ -496,6 +496,9 @@ REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType(
             "Get on User; any user about itself", _explain_needs, always=True
         ),
         "CHECK_CREDENTIAL": CONSOLE,
+        "CREATE_API_TOKEN": users(UPDATE),
+        "REVOKE_API_TOKEN": users(UPDATE),
+        "LIST_API_TOKENS": users(LIST),
         # filters
         "REGISTER_MESSAGE_FILTER_CLASS": all_of(UPLOAD, PULL),
         "PUT_FILTER": all_of(UPLOAD, group(SUB)),

@@ -1,10 +1,11 @@
-"""The users of this broker, their policies and encrypted secrets, and what decisions are for.
+"""The users of this broker, their policies and credentials, and what decisions are for.
 
 State: projection of the access events; owned and changed in place by `evolve`.
 
 Invariants:
 - `version` grows by one with every event; `changed_ms` is the time of the last one
-- a secret and a policy belong to a user that exists; a policy may be about `anonymous`
+- a secret, a token and a policy belong to a user that exists; a policy may be about `anonymous`
+- no two tokens have the same id, and what was revoked does not come back
 - once there was an administrator, no decision removes the last one
 - a CURVE key, and a subject of certificates, belongs to at most one user
 - `mode` holds for all doors except those in `doors`, whose modes differ from it
@@ -19,6 +20,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from kourou.access.api_token import DAY_MS, ApiToken, check_token, id_of
 from kourou.access.authorizer import AccessTable
 from kourou.access.model import (
     AccessMode,
@@ -29,24 +31,32 @@ from kourou.access.model import (
     check_policy,
     check_user,
 )
+from kourou.access.password import check_hash
+from kourou.access.signature import same_secret
 from kourou.errors import BadRequest, Rejected
 from kourou.events.control_events import (
     AccessEventBase,
     AccessModeSet,
+    ApiTokenCreated,
+    ApiTokenRevoked,
     Event,
     PolicyPut,
     PolicyRemoved,
     UserDeleted,
+    UserPasswordSet,
     UserPut,
     UserSecretSet,
 )
-from kourou.model.limits import POLICIES_MAX, USERS_BODY_BYTES_MAX, USERS_MAX
+from kourou.model.limits import API_TOKENS_MAX, POLICIES_MAX, USERS_BODY_BYTES_MAX, USERS_MAX
 from kourou.protocol.wire.json_bodies import Buffer, decoded, malformed
 
 
 @dataclass(slots=True)
 class AccessAggregate:
-    """The table. Until the first user is created nothing is decided, whatever the mode."""
+    """The table. Until the first user is created nothing is decided, whatever the mode.
+
+    `tokens` have their names (USER:ID) as keys; `passwords` are hashes (kourou.access.password).
+    """
 
     users: dict[str, User] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
@@ -55,9 +65,12 @@ class AccessAggregate:
     doors: dict[Door, AccessMode] = field(default_factory=dict)
     version: int = 0
     changed_ms: int = 0
+    tokens: dict[str, ApiToken] = field(default_factory=dict)
+    passwords: dict[str, str] = field(default_factory=dict)
     _table: AccessTable | None = field(default=None, compare=False, repr=False)
     _keys: dict[str, str] | None = field(default=None, compare=False, repr=False)
     _subjects: dict[str, str] | None = field(default=None, compare=False, repr=False)
+    _token_ids: dict[str, ApiToken] | None = field(default=None, compare=False, repr=False)
 
     @property
     def effective_mode(self) -> AccessMode:
@@ -78,6 +91,7 @@ class AccessAggregate:
                 self.version,
                 MappingProxyType(dict(self.users)),
                 MappingProxyType(dict(self.policies)),
+                MappingProxyType(dict(self.tokens)),
             )
         return self._table
 
@@ -104,6 +118,18 @@ class AccessAggregate:
             }
         return self._subjects
 
+    @property
+    def token_of_id(self) -> Mapping[str, ApiToken]:
+        """Id of a token -> token."""
+        if self._token_ids is None:
+            self._token_ids = {one.id: one for one in self.tokens.values()}
+        return self._token_ids
+
+    def token_of_digest(self, digest: str) -> ApiToken | None:
+        """Return the token with a SHA-256 (hexadecimal), expired or not; None if there is none."""
+        found = self.token_of_id.get(id_of(digest))
+        return found if found is not None and same_secret(found.digest, digest) else None
+
     def can_prove(self, name: str) -> bool:
         """Return whether a user has a secret, a key or a certificate to prove who it is."""
         user = self.users[name]
@@ -119,13 +145,15 @@ class AccessAggregate:
             dict(self.doors),
             self.version,
             self.changed_ms,
+            dict(self.tokens),
+            dict(self.passwords),
         )
 
     def changed(self, at_ms: int) -> None:
         """Note that an event changed the table."""
         self.version += 1
         self.changed_ms = max(self.changed_ms, at_ms)
-        self._table = self._keys = self._subjects = None
+        self._table = self._keys = self._subjects = self._token_ids = None
 
 
 # -- evolve ---------------------------------------------------------------------------------------
@@ -139,10 +167,21 @@ def evolve(access: AccessAggregate, event: AccessEventBase, at_ms: int = 0) -> N
         case UserDeleted(gone):
             access.users.pop(gone.name, None)
             access.secrets.pop(gone.name, None)
+            access.passwords.pop(gone.name, None)
             for one in [one for one in access.policies.values() if one.user == gone.name]:
                 del access.policies[one.id]
+            for name in [one.name for one in access.tokens.values() if one.user == gone.name]:
+                del access.tokens[name]
         case UserSecretSet(user, secret):
             access.secrets[user] = secret
+        case UserPasswordSet(user, hashed):
+            access.passwords.pop(user, None)
+            if hashed:
+                access.passwords[user] = hashed
+        case ApiTokenCreated(token):
+            access.tokens[token.name] = token
+        case ApiTokenRevoked(user, token_id):
+            access.tokens.pop(f"{user}:{token_id}", None)
         case PolicyPut(policy):
             access.policies[policy.id] = policy
         case PolicyRemoved(removed):
@@ -189,11 +228,45 @@ def decide_put_user(access: AccessAggregate, wanted: User) -> list[Event]:
 
 
 def decide_delete_user(access: AccessAggregate, name: str) -> list[Event]:
-    """Delete a user with the secret and the policies. Raises Rejected or BadRequest."""
+    """Delete a user with secret, tokens and policies. Raises Rejected or BadRequest."""
     user = existing_user(access, name)
     access.table.without_user(name)
     policies = tuple(one for one in access.policies.values() if one.user == name)
     return [UserDeleted(user, policies)]
+
+
+def decide_set_password(access: AccessAggregate, name: str, hashed: str) -> list[Event]:
+    """Give a user another password by its hash, or none (""). Raises BadRequest."""
+    if not hashed:
+        return [UserPasswordSet(name, "")] if name in access.passwords else []
+    return [UserPasswordSet(name, check_hash(hashed))]
+
+
+def decide_create_token(access: AccessAggregate, wanted: ApiToken, now_ms: int) -> list[Event]:
+    """Give a user one more token; `now_ms` is epoch ms. Raises Rejected or BadRequest."""
+    token = check_token(wanted)
+    if not existing_user(access, token.user).signs_in:
+        raise BadRequest(
+            f"user {token.user} uses no console: it is disabled, a node, or a console itself"
+        )
+    if abs(token.created_ms - now_ms) >= DAY_MS:
+        raise BadRequest("the clocks of the client and of this broker differ by a day or more")
+    known = access.token_of_digest(token.digest)
+    if known is not None and (known.name, known.grant) == (token.name, token.grant):
+        return []
+    if token.id in access.token_of_id:
+        raise BadRequest(f"there is a token {token.id} already", hint="create another one")
+    if len(access.tokens) >= API_TOKENS_MAX:
+        raise BadRequest(
+            f"there are {API_TOKENS_MAX} tokens; no more are possible",
+            hint="revoke those that have expired: kourou user token list",
+        )
+    return [ApiTokenCreated(token)]
+
+
+def decide_revoke_token(access: AccessAggregate, user: str, token_id: str) -> list[Event]:
+    """Revoke the token of a user with this id; one that does not exist is not an error."""
+    return [ApiTokenRevoked(user, token_id)] if f"{user}:{token_id}" in access.tokens else []
 
 
 def decide_put_policy(access: AccessAggregate, wanted: Policy) -> list[Event]:
@@ -236,7 +309,8 @@ def decide_modes(
 def decide_undo(access: AccessAggregate, event: AccessEventBase) -> list[Event]:
     """Return the events that restore what `event` replaced; none if nothing has to change.
 
-    A deleted user comes back without the secret, which is gone. Raises Rejected or BadRequest.
+    A deleted user comes back without secret, password and tokens, which are gone. Raises Rejected
+    or BadRequest.
     """
     match event:
         case UserPut(user, before):
@@ -255,9 +329,12 @@ def decide_undo(access: AccessAggregate, event: AccessEventBase) -> list[Event]:
             return decide_put_policy(access, removed)
         case AccessModeSet(_, before, _, doors_before):
             return decide_modes(access, before, doors_before)
+        case ApiTokenCreated(token):
+            return decide_revoke_token(access, token.user, token.id)
         case _:
             raise Rejected(
-                f"a {event.type} event cannot be undone", hint="set another secret instead"
+                f"a {event.type} event cannot be undone",
+                hint="set another secret or password, or create another token instead",
             )
 
 
@@ -274,6 +351,8 @@ class AccessTaken(msgspec.Struct, frozen=True):
     version: int = 0
     changed_ms: int = 0
     doors: dict[Door, AccessMode] = {}
+    tokens: tuple[ApiToken, ...] = ()
+    passwords: dict[str, str] = {}
 
 
 def taken(access: AccessAggregate) -> AccessTaken:
@@ -286,6 +365,8 @@ def taken(access: AccessAggregate) -> AccessTaken:
         access.version,
         access.changed_ms,
         dict(sorted(access.doors.items())),
+        tuple(access.tokens[name] for name in sorted(access.tokens)),
+        dict(sorted(access.passwords.items())),
     )
 
 
@@ -299,6 +380,8 @@ def access_of(found: AccessTaken) -> AccessAggregate:
         dict(found.doors),
         found.version,
         found.changed_ms,
+        {one.name: one for one in found.tokens},
+        dict(found.passwords),
     )
 
 
@@ -310,8 +393,8 @@ _decoder = msgspec.json.Decoder(AccessTaken)
 
 
 def encode_access(access: AccessAggregate) -> bytes:
-    """Return the table as a broker sends it to name servers: compressed JSON."""
-    return zlib.compress(_encode(taken(access)), 1)
+    """Return the table as a broker sends it to name servers: compressed JSON, no passwords."""
+    return zlib.compress(_encode(msgspec.structs.replace(taken(access), passwords={})), 1)
 
 
 def decode_access(body: Buffer) -> AccessAggregate:
@@ -328,4 +411,6 @@ def decode_access(body: Buffer) -> AccessAggregate:
         check_user(user)
     for policy in found.policies.values():
         check_policy(policy)
+    for token in found.tokens.values():
+        check_token(token)
     return found

@@ -15,6 +15,8 @@ Invariants:
 - a list, and every total in its reply, has only what its handler gets from `sees`
 - a request on behalf of a user is decided by the rights of that user; only a console of the user
   may send it, in every mode, and about users only where its requirement says so
+- a request on behalf of a user's token needs the user's rights and those of the token's scope; a
+  token that was revoked or has expired is refused in every mode
 - what is kept of a refused request is bounded: a name in it that is longer than any valid one is
   refused without being remembered
 - an allowed request that needs a right to change something is noted for the audit, once
@@ -25,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from kourou.access.api_token import owner_of
 from kourou.access.authorizer import Authorizer, Decision
 from kourou.access.model import (
     ANONYMOUS,
@@ -319,18 +322,22 @@ class RequestGate:
         return owner or ANONYMOUS
 
     def _represent(self, received: Received, name: str, requirement: Requirement) -> str:
-        """Make a console's request one of the user `name`.
+        """Make a console's request one of the user `name`, or of the token of this name.
 
         Raises _NotRepresented if the sender may not send it on behalf of that user.
         """
-        sender = received.user
-        account, named = self._access.users.get(sender), self._access.users.get(name)
-        if account is None or not account.is_console_of(name, received.wall_ms):
+        sender, owner = received.user, owner_of(name)
+        account, named = self._access.users.get(sender), self._access.users.get(owner)
+        if account is None or not account.is_console_of(owner, received.wall_ms):
             raise _NotRepresented(f"user {sender} may not send on behalf of user {name}")
         if requirement.caller is not CallerKind.USER:
             raise _NotRepresented("it is not sent on behalf of a user")
         if named is None or not named.signs_in:
             raise _NotRepresented(f"user {name} cannot sign in")
+        if owner != name:
+            token = self._access.tokens.get(name)
+            if token is None or token.has_expired(received.wall_ms):
+                raise _NotRepresented(f"the token {name} was revoked, or has expired")
         received.user, received.console = name, sender
         return name
 
@@ -378,9 +385,13 @@ class RequestGate:
 
     def _decide_console(self, user: str, received: Received) -> Decision:
         account = self._access.users.get(user)
-        name = getattr(received.request, "username", "")
-        subject = getattr(received.request, "subject", "")
-        name = self._access.user_of_subject.get(subject, name)
+        name, subject, digest = (
+            getattr(received.request, field, "") for field in ("username", "subject", "digest")
+        )
+        if subject:
+            name = self._access.user_of_subject.get(subject, name)
+        elif token := self._access.token_of_digest(digest):
+            name = token.user
         if account is None or not account.is_console_of(name, received.wall_ms):
             return Decision(False, f"only a console of user {name} may send it")
         return Decision(True, f"role {UserRole.CONSOLE}")

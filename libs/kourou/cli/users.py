@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from getpass import getpass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,7 @@ from kourou.cli.admin.report import Report, local_time, printable
 from kourou.errors import BadRequest, ConfigError, NoPermission, Rejected
 
 if TYPE_CHECKING:
+    from kourou.access.api_token import ApiToken
     from kourou.access.model import Policy, User, UserKind
     from kourou.access.plain_acl import ImportedAcl
     from kourou.client.admin.base_api import ByBroker
@@ -43,6 +45,7 @@ AUDIT_COLUMNS = (
 )
 DECISIONS = {"all": "", "refused": "refused", "allowed": "allowed"}
 """What --decision takes, and what a broker is asked for."""
+TOKEN_COLUMNS = ("user", "token", "scope", "created", "expires", "brokers")
 IMPORT_BYTES_MAX = 1 << 20
 """plain_acl.yml files have a few kilobytes."""
 
@@ -96,6 +99,15 @@ SecretFile = Annotated[
     Path | None,
     typer.Option("--secret-file", metavar="FILE", help="Read the secret from this file."),
 ]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--password-file", metavar="FILE", help="Read a password for consoles from this file."
+    ),
+]
+AskPassword = Annotated[
+    bool, typer.Option("--ask-password", help="Ask for a password for consoles, without echo.")
+]
 Kind = Annotated[str, typer.Option("--kind", metavar="KIND", help="person, service or node.")]
 Node = Annotated[
     str, typer.Option("--node", metavar="CLUSTER/BROKER/ID", help="The process of a node.")
@@ -143,6 +155,8 @@ def create(
     no_secret: Annotated[
         bool, typer.Option("--no-secret", help="No secret: only CURVE keys and certificates.")
     ] = False,
+    password_file: PasswordFile = None,
+    ask_password: AskPassword = False,
     kind: Kind = "",
     node: Node = "",
     reason: Reason = "",
@@ -162,6 +176,7 @@ def create(
         client.admin.users.create(
             name,
             secret=secret,
+            password_hash=_password_hash(password_file, ask=ask_password),
             admin=admin,
             roles=roles or (),
             kind=_kind(kind),
@@ -200,6 +215,11 @@ def change(
     new_secret: Annotated[
         bool, typer.Option("--new-secret", help="Make a new random secret and print it once.")
     ] = False,
+    password_file: PasswordFile = None,
+    ask_password: AskPassword = False,
+    no_password: Annotated[
+        bool, typer.Option("--no-password", help="Remove the password.")
+    ] = False,
     kind: Kind = "",
     node: Node = "",
     reason: Reason = "",
@@ -212,6 +232,8 @@ def change(
         ("roles and --role", no_roles, roles),
         ("curve-keys and --curve-key", no_curve_keys, curve_keys),
         ("certificate-subjects and --certificate-subject", no_subjects, subjects),
+        ("password and --password-file", no_password, password_file),
+        ("password and --ask-password", no_password, ask_password),
     ):
         if removes and given:
             raise BadRequest(f"--no-{options} exclude each other")
@@ -225,6 +247,7 @@ def change(
         "curve_keys": [] if no_curve_keys else _keys_of(curve_keys or ()) or None,
         "certificate_subjects": [] if no_subjects else subjects or None,
         "node": node or None,
+        "password_hash": "" if no_password else _password_hash(password_file, ask=ask_password),
     }
     secret = _secret(secret_file)[0] if new_secret or secret_file is not None else None
     if secret is None and all(value is None for value in wanted.values()):
@@ -267,6 +290,61 @@ def show(client: Client, name: UserName) -> Report:
         missing=found.missing,
         following=Report(of_user.columns, of_user.rows, of_user.remarks),
     )
+
+
+# -- tokens ---------------------------------------------------------------------------------------
+
+
+@command("user token create", "Create an API token of a user.")
+def create_token(
+    client: Client,
+    name: UserName,
+    *,
+    scope: Annotated[
+        str,
+        typer.Option(
+            "--scope",
+            metavar="ROLE[:PREFIX]",
+            help="A role, as of `kourou user create`: what it may do, if its user may, too.",
+        ),
+    ],
+    days: Annotated[int, typer.Option("--days", min=1, help="It expires after so many days.")] = 90,
+    reason: Reason = "",
+) -> Report:
+    """Create a random token at all brokers and print it once; brokers keep only its SHA-256.
+
+    Programs send it to a console: Authorization: Bearer TOKEN.
+    """
+    text = client.admin.users.create_token(name, scope=scope, days=days, reason=reason)
+    remarks = [f"created a token of {printable(name)}; it is not shown again"]
+    return Report(("token",), [(text,)], remarks)
+
+
+@command("user token list", "List API tokens.")
+def list_tokens(
+    client: Client,
+    name: Annotated[
+        str, typer.Argument(metavar="USER", help="Of this user (default: of all).")
+    ] = "",
+) -> Report:
+    """List API tokens by their ids, with scope and expiry; expired ones, too."""
+    found: ByBroker[list[ApiToken]] = client.admin.users.tokens(name)
+    return report_of(TOKEN_COLUMNS, rows_by_broker(found, _token_row), found, "no tokens")
+
+
+@command("user token revoke", "Revoke an API token.")
+def revoke_token(
+    client: Client,
+    name: UserName,
+    identity: Annotated[
+        str, typer.Argument(metavar="ID", help="The token's id, from `kourou user token list`.")
+    ],
+    *,
+    reason: Reason = "",
+) -> Report:
+    """Revoke a token of a user at all brokers; that cannot be undone."""
+    client.admin.users.revoke_token(name, identity, reason=reason)
+    return Report(remarks=[f"revoked {printable(f'{name}:{identity}')}"])
 
 
 # -- policies -------------------------------------------------------------------------------------
@@ -739,6 +817,25 @@ def _secret(file: Path | None) -> tuple[str, bool]:
         raise BadRequest(f"{file} is not text in UTF-8") from error
 
 
+def _password_hash(file: Path | None, *, ask: bool) -> str | None:
+    """The hash of the password in a file, or of one that is typed twice; None without either."""
+    if file is not None and ask:
+        raise BadRequest("--password-file and --ask-password exclude each other")
+    if file is not None:
+        password = _secret(file)[0]
+    elif ask:
+        from kourou.access.signature import same_secret
+
+        password = getpass("password: ")
+        if not same_secret(password, getpass("the same again: ")):
+            raise BadRequest("the two passwords differ; nothing was changed")
+    else:
+        return None
+    from kourou.service.passwords import new_hash
+
+    return new_hash(password)
+
+
 def _check_way_back(client: Client, keys: Sequence[str]) -> None:
     """Refuse a first administrator who could not use this command line.
 
@@ -796,6 +893,18 @@ def _user_row(one: User) -> tuple[Any, ...]:
         _texts(one.curve_keys) or None,
         printable("; ".join(one.certificate_subjects)) or None,
         printable(one.node) or None,
+    )
+
+
+def _token_row(one: ApiToken) -> tuple[Any, ...]:
+    from kourou.protocol.bodies.access_bodies import role_text
+
+    return (
+        printable(one.user),
+        one.id,
+        printable(role_text(one.scope)),
+        local_time(one.created_ms),
+        local_time(one.expires_ms),
     )
 
 

@@ -17,6 +17,7 @@ from typing import Annotated, TypeVar, get_args
 
 import msgspec
 
+from kourou.access.api_token import ApiToken
 from kourou.access.model import AccessMode, Door, Policy, SealedSecret, User
 from kourou.errors import BadRequest, DecodeError
 from kourou.model.filter import FilterPolicy, FilterState
@@ -433,7 +434,7 @@ class UserPut(AccessEventBase, frozen=True):
 
 
 class UserDeleted(AccessEventBase, frozen=True):
-    """A user was deleted, with the secret and the policies."""
+    """A user was deleted, with its credentials and its policies."""
 
     before: User
     policies: tuple[Policy, ...] = ()
@@ -449,6 +450,41 @@ class UserSecretSet(AccessEventBase, frozen=True):
 
     user: str
     secret: SealedSecret
+
+    @property
+    def aggregate(self) -> str:
+        """The aggregate that it changed."""
+        return f"user/{self.user}"
+
+
+class UserPasswordSet(AccessEventBase, frozen=True):
+    """A user has a new password, or none. Replies about events leave out its `hash` (Argon2id)."""
+
+    user: str
+    hash: str
+
+    @property
+    def aggregate(self) -> str:
+        """The aggregate that it changed."""
+        return f"user/{self.user}"
+
+
+class ApiTokenCreated(AccessEventBase, frozen=True):
+    """A user has one more token. Replies about events leave out its `digest`."""
+
+    token: ApiToken
+
+    @property
+    def aggregate(self) -> str:
+        """The aggregate that it changed."""
+        return f"user/{self.token.user}"
+
+
+class ApiTokenRevoked(AccessEventBase, frozen=True):
+    """The token `id` of a user is not valid any more."""
+
+    user: str
+    id: str
 
     @property
     def aggregate(self) -> str:
@@ -496,7 +532,17 @@ class AccessModeSet(AccessEventBase, frozen=True):
         return "access/mode"
 
 
-AccessEvent = UserPut | UserDeleted | UserSecretSet | PolicyPut | PolicyRemoved | AccessModeSet
+AccessEvent = (
+    UserPut
+    | UserDeleted
+    | UserSecretSet
+    | UserPasswordSet
+    | ApiTokenCreated
+    | ApiTokenRevoked
+    | PolicyPut
+    | PolicyRemoved
+    | AccessModeSet
+)
 
 
 class QuotaEventBase(EventBase, frozen=True):

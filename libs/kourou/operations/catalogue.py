@@ -215,6 +215,9 @@ CATALOGUE: tuple[OperatorVerb, ...] = (
     _user("allow_user", "allow"),
     _user("deny_user", "deny"),
     _user("revoke_policies", "revoke"),
+    _user("create_token", "token create"),
+    _user("tokens", "token list"),
+    _user("revoke_token", "token revoke"),
     _user("set_access_mode", "mode"),
     _user("access_status", "status"),
     _admin(Subject.USERS, "audit", "user audit"),
@@ -228,7 +231,8 @@ CATALOGUE: tuple[OperatorVerb, ...] = (
 _BY_NAME: Mapping[str, OperatorVerb] = {one.name: one for one in CATALOGUE}
 COMMANDS: frozenset[str] = frozenset(name for one in CATALOGUE for name in one.commands)
 """The names of all commands; `filter list` is `kourou admin filter list`, `user list` is
-`kourou user list`, `quota list` `kourou quota list`, all others are of `kourou admin`."""
+`kourou user list`, `user token list` `kourou user token list`, `quota list` `kourou quota list`,
+all others are of `kourou admin`."""
 
 
 def right_of(name: str) -> Right:

@@ -10,6 +10,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from kourou.access.api_token import DAY_MS, id_of, token_digest, token_of
 from kourou.access.model import Effect, Pattern, Policy
 from kourou.access.signature import ACCESS_KEY, SIGNATURE, sign
 from kourou.authorization.access_table import AccessAggregate
@@ -17,7 +18,7 @@ from kourou.authorization.request_gate import SecretBox
 from kourou.events.control_events import Recorded, decode_record_body
 from kourou.model.names import AUTO_CREATE_TOPIC
 from kourou.protocol.bodies.access_bodies import encode_policies, parse_actions, policy_id
-from kourou.protocol.messages.access import AuthCreateAcl, AuthCreateUser
+from kourou.protocol.messages.access import AuthCreateAcl, AuthCreateUser, CreateApiToken
 from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.request import Request, RequestSpec
 from kourou.protocol.table import REQUESTS
@@ -150,6 +151,21 @@ class SecuredBroker:
         )
         request = AuthCreateAcl(subject=f"User:{name}")
         return self.ask(by, request, encode_policies(name, [policy]))
+
+    def token(self, by: Sender, name: str, scope: str) -> str:
+        """Give a user a token for a day; return the name of who sends requests with it."""
+        digest = token_digest(token_of(bytes([next(self._numbers) % 256]) * 32))
+        now_ms = self.engine.wall_ms
+        request = CreateApiToken(
+            username=name,
+            digest=digest,
+            scope=scope,
+            created_ms=now_ms,
+            expires_ms=now_ms + DAY_MS,
+        )
+        reply = self.ask(by, request)
+        assert reply.code == 0, reply.remark
+        return f"{name}:{id_of(digest)}"
 
     def events(self) -> Sequence[Recorded]:
         """All control events, as they are read back from the log."""

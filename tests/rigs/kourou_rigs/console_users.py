@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from kourou.errors import Unavailable
+from kourou.errors import Rejected, Unavailable
 from kourou_console.http.access import AccessControl, Tokens
 from kourou_console.http.sessions import Sessions
 from kourou_console.http.sign_in import SignIns
@@ -37,6 +37,10 @@ class KnownSecrets:
         self.secrets = dict(secrets)
         #: Users by the subjects of their certificates.
         self.subjects: dict[str, str] = {}
+        #: Names of tokens by their SHA-256; those that begin with ! have expired.
+        self.tokens: dict[str, str] = {}
+        #: Hashes of passwords by user.
+        self.passwords: dict[str, str] = {}
         self.silent = False
 
     async def credential(self, name: str, secret: str) -> Mapping[str, str]:
@@ -49,10 +53,23 @@ class KnownSecrets:
         self._check()
         return dict(credential) == {"broker-a": self.secrets.get(name)}
 
+    async def password_hash(self, name: str) -> str:
+        """The hash of the user's password."""
+        self._check()
+        return self.passwords.get(name, "")
+
     async def user_of_certificate(self, subject: str) -> str:
         """The user to whom certificates with the subject belong."""
         self._check()
         return self.subjects.get(subject, "")
+
+    async def sender_of_token(self, digest: str) -> str:
+        """The name of the token with the SHA-256."""
+        self._check()
+        name = self.tokens.get(digest, "")
+        if name.startswith("!"):
+            raise Rejected("the token has expired")
+        return name
 
     def _check(self) -> None:
         if self.silent:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kourou.access.api_token import ApiToken
 from kourou.access.authorizer import AccessTable, Authorizer
 from kourou.access.model import (
     ANONYMOUS,
@@ -283,3 +284,81 @@ def test_a_right_to_any_resource_is_one_that_not_all_are_denied() -> None:
     one = policy("Topic:t", PUB)
     assert allowed(authorizer(one, policy("Topic:u", PUB, effect=Effect.DENY)), anywhere)
     assert not allowed(authorizer(one, policy("Topic:*", PUB, effect=Effect.DENY)), anywhere)
+
+
+# -- tokens ---------------------------------------------------------------------------------------
+
+
+def with_token(
+    scope: RoleGrant, *roles: RoleGrant, enabled: bool = True, expires_ms: int = NOW + 1_000
+) -> Authorizer:
+    """Alice with a token that is called alice:1."""
+    token = ApiToken(
+        id="1", user="alice", digest="", scope=scope, created_ms=NOW, expires_ms=expires_ms
+    )
+    alice = User(name="alice", roles=roles, enabled=enabled)
+    table = AccessTable(users={"alice": alice}, tokens={token.name: token})
+    return Authorizer(table)
+
+
+TOKEN = "alice:1"
+WRITER = RoleGrant(UserRole.WRITER)
+READER = RoleGrant(UserRole.READER)
+ADMINISTRATOR = RoleGrant(UserRole.ADMINISTRATOR)
+PUB_ORDERS, GET_ORDERS = topic("orders", PUB), topic("orders", Action.GET)
+
+
+@pytest.mark.parametrize(
+    ("scope", "role", "need", "expected"),
+    [
+        (WRITER, WRITER, PUB_ORDERS, True),
+        (READER, WRITER, PUB_ORDERS, False),
+        (READER, WRITER, GET_ORDERS, True),
+        (WRITER, READER, PUB_ORDERS, False),
+        (ADMINISTRATOR, READER, PUB_ORDERS, False),
+        (READER, ADMINISTRATOR, PUB_ORDERS, False),
+        (READER, ADMINISTRATOR, GET_ORDERS, True),
+        (RoleGrant(UserRole.WRITER, "orders"), WRITER, PUB_ORDERS, True),
+        (RoleGrant(UserRole.WRITER, "bills"), WRITER, PUB_ORDERS, False),
+        (WRITER, RoleGrant(UserRole.WRITER, "bills"), PUB_ORDERS, False),
+    ],
+)
+def test_a_token_may_do_what_both_its_user_and_its_scope_may_do(
+    scope: RoleGrant, role: RoleGrant, need: Need, expected: bool
+) -> None:
+    found = with_token(scope, role)
+    assert allowed(found, need, user=TOKEN) is expected
+    assert allowed(found, need, user=TOKEN) is expected  # as remembered
+
+
+def test_a_refusal_says_whether_the_user_or_the_scope_lacks_a_right() -> None:
+    by_scope = with_token(RoleGrant(UserRole.READER, "orders"), WRITER)
+    decision = by_scope.decide(TOKEN, [PUB_ORDERS], "", NOW)
+    assert (decision.allowed, decision.by) == (False, "no policy allows it")
+    assert by_scope.would_allow(TOKEN, PUB_ORDERS) == [
+        "the token's scope reader on orders* allows Get, List only"
+    ]
+    granted = by_scope.decide(TOKEN, [GET_ORDERS], "", NOW)
+    assert granted.by == "the token's scope reader on orders*"
+
+
+def test_a_token_ends_with_its_time_and_with_its_user() -> None:
+    found = with_token(WRITER, WRITER)
+    generation = found.generation(NOW)
+    assert allowed(found, PUB_ORDERS, user=TOKEN)
+    assert found.generation(NOW + 999) is generation
+    assert found.generation(NOW + 1_000) is not generation
+    decision = found.decide(TOKEN, [PUB_ORDERS], "", NOW + 1_000)
+    assert (decision.allowed, decision.by) == (False, "the token has expired")
+    assert not found.decide(TOKEN, [], "", NOW + 1_000)
+    disabled = with_token(WRITER, WRITER, enabled=False).decide(TOKEN, [PUB_ORDERS], "", NOW)
+    assert disabled.by == "the user is disabled"
+    unknown = found.decide("alice:2", [PUB_ORDERS], "", NOW)
+    assert unknown.by == "the user does not exist"
+
+
+def test_what_is_denied_to_the_user_is_denied_to_the_token() -> None:
+    table = with_token(WRITER, WRITER).table
+    denied = Authorizer(table.with_policy(policy("Topic:orders", PUB, effect=Effect.DENY)))
+    assert not allowed(denied, PUB_ORDERS, user=TOKEN)
+    assert allowed(denied, topic("bills", PUB), user=TOKEN)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kourou.access.api_token import DAY_MS, ApiToken, id_of, token_digest, token_of
 from kourou.access.model import (
     ANONYMOUS,
     AccessMode,
@@ -22,12 +23,15 @@ from kourou.access.model import (
     UserKind,
     UserRole,
 )
+from kourou.access.password import OF_NO_USER
 from kourou.authorization import access_table as rules
 from kourou.authorization.access_table import AccessAggregate, access_of, taken
 from kourou.engine.control import ControlState, evolve
 from kourou.errors import BadRequest, DecodeError, Rejected
 from kourou.events.control_events import (
     AccessModeSet,
+    ApiTokenCreated,
+    ApiTokenRevoked,
     Event,
     PolicyPut,
     PolicyRemoved,
@@ -302,3 +306,134 @@ def test_a_deleted_user_comes_back_without_the_secret(access: AccessAggregate) -
 def test_a_new_secret_cannot_be_taken_back(access: AccessAggregate) -> None:
     with pytest.raises(Rejected, match="UserSecretSet event cannot be undone"):
         rules.decide_undo(access, UserSecretSet("till", SECRET))
+
+
+# -- passwords ------------------------------------------------------------------------------------
+
+
+def test_a_password_is_kept_as_its_hash_and_goes_with_its_user(access: AccessAggregate) -> None:
+    [event] = rules.decide_set_password(access, "till", OF_NO_USER)
+    applied(access, [event])
+    assert access.passwords == {"till": OF_NO_USER}
+    assert access.copy() == access
+    raw = msgspec.json.encode(taken(access))
+    assert access_of(msgspec.json.decode(raw, type=rules.AccessTaken)) == access
+    assert rules.decode_access(rules.encode_access(access)).passwords == {}, "no name server"
+    with pytest.raises(Rejected, match="UserPasswordSet event cannot be undone"):
+        rules.decide_undo(access, event)
+    removed = rules.decide_set_password(access.copy(), "till", "")
+    assert applied(access.copy(), removed).passwords == {}
+    deleted = rules.decide_delete_user(access, "till")
+    applied(access, deleted)
+    applied(access, rules.decide_undo(access, deleted[0]))
+    assert access.passwords == {}
+    assert rules.decide_set_password(access, "till", "") == []
+    with pytest.raises(BadRequest, match="a password is stored as"):
+        rules.decide_set_password(access, "till", "several long words")
+
+
+# -- tokens ---------------------------------------------------------------------------------------
+
+NOW = 1_700_000_000_000
+
+
+def token(user: str = "till", number: int = 0, **fields: Any) -> ApiToken:
+    digest = token_digest(token_of(bytes([number]) * 32))
+    values = {
+        "id": id_of(digest),
+        "user": user,
+        "digest": digest,
+        "scope": RoleGrant(UserRole.WRITER, "orders-"),
+        "created_ms": NOW,
+        "expires_ms": NOW + DAY_MS,
+    }
+    return ApiToken(**{**values, **fields})
+
+
+def test_a_token_is_found_by_its_whole_hash_until_it_is_revoked(access: AccessAggregate) -> None:
+    made, other = token(), token(number=1)
+    applied(access, rules.decide_create_token(access, made, NOW))
+    applied(access, rules.decide_create_token(access, other, NOW))
+    assert access.token_of_digest(made.digest) == made
+    assert access.table.tokens == {made.name: made, other.name: other}
+    for digest in ("", made.id, made.digest[:-1] + "x", made.id + other.digest[len(made.id) :]):
+        assert access.token_of_digest(digest) is None, digest
+    assert rules.decide_create_token(access, made, NOW) == [], "a repeated request"
+    assert rules.decide_revoke_token(access, "root", made.id) == []
+    [event] = rules.decide_revoke_token(access, "till", made.id)
+    applied(access, [event])
+    assert access.token_of_digest(made.digest) is None
+    assert list(access.tokens) == [other.name]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        (token("nemo"), "user 'nemo' not found"),
+        (token("disabled"), "user disabled uses no console"),
+        (token("node"), "user node uses no console"),
+        (token("console"), "user console uses no console"),
+        (token(created_ms=NOW - DAY_MS, expires_ms=NOW + 5), "clocks"),
+        (token(created_ms=NOW + DAY_MS, expires_ms=NOW + 2 * DAY_MS), "clocks"),
+        (token("root", number=7), "is a token"),
+        (token(number=7, expires_ms=NOW + 1), "is a token"),
+        (token(scope=RoleGrant(UserRole.CONSOLE)), "cannot be a console"),
+    ],
+)
+def test_tokens_that_cannot_be(access: AccessAggregate, wanted: ApiToken, why: str) -> None:
+    users = [
+        User(name="disabled", enabled=False),
+        User(name="node", kind=UserKind.NODE, node="c/b/0"),
+        User(name="console", roles=(RoleGrant(UserRole.CONSOLE),)),
+    ]
+    applied(access, [*map(UserPut, users), ApiTokenCreated(token(number=7))])
+    with pytest.raises(Rejected, match=why):
+        rules.decide_create_token(access, wanted, NOW)
+
+
+def test_there_are_only_so_many_tokens(
+    access: AccessAggregate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "API_TOKENS_MAX", 1)
+    applied(access, rules.decide_create_token(access, token(), NOW))
+    with pytest.raises(BadRequest, match="there are 1 tokens"):
+        rules.decide_create_token(access, token(number=1), NOW)
+
+
+def test_what_was_revoked_does_not_come_back(access: AccessAggregate) -> None:
+    """Neither by an undo of the revocation, nor with its user."""
+    made = token()
+    [created] = rules.decide_create_token(access, made, NOW)
+    applied(access, [created])
+    [revoked] = rules.decide_undo(access, created)
+    assert revoked == ApiTokenRevoked("till", made.id)
+    demoted = msgspec.structs.replace(TILL, roles=())
+    [changed] = rules.decide_put_user(access, demoted)
+    applied(access, [changed, revoked])
+    with pytest.raises(Rejected, match="ApiTokenRevoked event cannot be undone"):
+        rules.decide_undo(access, revoked)
+    assert rules.decide_undo(access, created) == []
+    applied(access, rules.decide_undo(access, changed))
+    assert (access.users["till"], access.tokens) == (TILL, {})
+
+
+def test_a_deleted_user_takes_its_tokens_along(access: AccessAggregate) -> None:
+    ours, others = token(), token("root", number=1)
+    applied(access, [ApiTokenCreated(ours), ApiTokenCreated(others)])
+    [deleted] = rules.decide_delete_user(access, "till")
+    applied(access, [deleted])
+    assert access.tokens == {others.name: others}
+    applied(access, rules.decide_undo(access, deleted))
+    assert access.tokens == {others.name: others}
+
+
+def test_snapshots_copies_and_name_servers_have_the_tokens(access: AccessAggregate) -> None:
+    applied(access, [ApiTokenCreated(token()), ApiTokenCreated(token("root", number=1))])
+    assert access.copy() == access
+    raw = msgspec.json.encode(taken(access))
+    assert access_of(msgspec.json.decode(raw, type=rules.AccessTaken)) == access
+    assert rules.decode_access(rules.encode_access(access)) == access
+    of_before = msgspec.json.decode(raw)
+    del of_before["tokens"]
+    found = access_of(msgspec.convert(of_before, rules.AccessTaken))
+    assert (found.users, found.tokens) == (access.users, {})

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kourou.access.api_token import DAY_MS
 from kourou.authorization import request_gate
 from kourou.authorization.access_table import AccessAggregate, encode_access
 from kourou.authorization.audit import AccessDecided
@@ -191,6 +192,21 @@ def test_what_is_revoked_is_refused_from_the_next_table_on(door: Door) -> None:
     users["oper"] = msgspec.structs.replace(users["oper"], enabled=False)
     door.publish()  # the version is the same: it is that of another table
     assert door.refusal(signed(operator), PUT) == "the user is disabled"
+
+
+def test_a_token_counts_within_its_scope(door: Door) -> None:
+    by_key = replace(door.broker.administrator(), secret="")
+    door.broker.create(by_key, "till", "writer")
+    console = replace(door.broker.create(by_key, "console-1", "console"), secret="")
+    name = door.broker.token(by_key, "till", "writer:orders-")
+    door.publish()
+    assert door.refusal(console, ROUTE, on_behalf_of=name) == ""
+    bills = ask.GetRouteInfoByTopic(topic="bills")
+    assert "Topic:bills" in door.refusal(console, bills, on_behalf_of=name)
+    assert door.refusal(console, bills, on_behalf_of="till") == ""
+    door.broker.engine.wall_ms += DAY_MS
+    expired = door.refusal(console, ROUTE, on_behalf_of=name)
+    assert expired == f"the token {name} was revoked, or has expired"
 
 
 def test_one_broker_that_allows_it_is_enough(door: Door) -> None:

@@ -12,10 +12,12 @@ import msgspec
 import pytest
 
 import kourou.sync
+from kourou.access.api_token import DAY_MS, id_of, is_token, token_digest
 from kourou.cli.main import main
 from kourou.protocol.bodies.access_bodies import AuditLine
 from kourou.protocol.messages.access import AuthListUser, GetAudit, GetAuditResponse
 from kourou.runtime.core import Peer
+from kourou.service.passwords import is_password
 from kourou.service.secret_keys import SecretKeys, new_key_line
 from kourou.transport.curve_keys import read_pair
 from kourou_rigs.wire_broker import Answer, Silence
@@ -258,6 +260,53 @@ def test_wrong_usage_changes_nothing(
     assert (code, out) == (2, "")
     assert text in err
     assert access(cluster).version == version
+
+
+def test_a_password_comes_from_a_file_or_is_typed_twice(
+    ops: Run, cluster: WireCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, typed = tmp_path / "password", ["from the keyboard"] * 2
+    file.write_text("several long words\n")
+    monkeypatch.setattr("kourou.cli.users.getpass", lambda _: typed.pop())
+    code, out, _ = ops("create", "ann", "--no-secret", "--password-file", str(file))
+    assert (code, out) == (0, "created ann\n")
+    assert is_password("several long words", access(cluster).passwords["ann"])
+    assert ops("set", "ann", "--ask-password") == (0, "changed ann\n", "")
+    assert is_password("from the keyboard", access(cluster).passwords["ann"])
+    typed[:] = ["from the keyboard", "from the keybord"]
+    code, _, err = ops("set", "ann", "--ask-password")
+    assert (code, "the two passwords differ" in err) == (2, True)
+    file.write_text("short")
+    code, _, err = ops("set", "ann", "--password-file", str(file))
+    assert (code, "a password has 12 to 256 characters" in err) == (2, True)
+    for words in (("--no-password", "--ask-password"), ("--ask-password", "--password-file", "x")):
+        code, _, err = ops("set", "ann", *words)
+        assert (code, "exclude each other" in err) == (2, True), words
+    assert is_password("from the keyboard", access(cluster).passwords["ann"])
+    assert ops("set", "ann", "--no-password")[0] == 0
+    assert access(cluster).passwords == {}
+
+
+def test_a_token_is_printed_once(ops: Run, cluster: WireCluster) -> None:
+    assert ops("create", "till", "--role", "writer")[0] == 0
+    assert ops("token", "list") == (0, "no tokens\n", "")
+    code, out, err = ops("token", "create", "till", "--scope", "writer:orders-", "--json")
+    assert (code, err) == (0, "")
+    token = json.loads(out)["token"]
+    assert is_token(token)
+    identity = id_of(token_digest(token))
+    code, listed, _ = ops("token", "list", "till", "--json")
+    shown = json.loads(listed)
+    assert (code, shown["user"], shown["token"]) == (0, "till", identity)
+    assert (shown["scope"], shown["brokers"]) == ("writer:orders-", "all")
+    assert token not in listed
+    [kept] = access(cluster).tokens.values()
+    assert kept.expires_ms - kept.created_ms == 90 * DAY_MS
+    assert ops("token", "list", "ops") == (0, "no tokens\n", "")
+    assert ops("token", "revoke", "till", identity) == (0, f"revoked till:{identity}\n", "")
+    assert not access(cluster).tokens
+    code, _, err = ops("token", "revoke", "till", identity)
+    assert (code, f"has no token '{identity}'" in err) == (1, True)
 
 
 def test_subjects_of_certificates(ops: Run) -> None:

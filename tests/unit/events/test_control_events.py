@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kourou.access.api_token import ApiToken
 from kourou.access.model import (
     AccessMode,
     Action,
@@ -22,6 +23,8 @@ from kourou.errors import BadRequest, DecodeError
 from kourou.events.control_events import (
     EVENT_TYPES,
     AccessModeSet,
+    ApiTokenCreated,
+    ApiTokenRevoked,
     BatchDecided,
     BatchPrepared,
     BatchQueryForgotten,
@@ -59,6 +62,7 @@ from kourou.events.control_events import (
     UnreadExpiring,
     UnreadSpan,
     UserDeleted,
+    UserPasswordSet,
     UserPut,
     UserSecretSet,
     decode_event,
@@ -106,6 +110,15 @@ POLICY = Policy(
     reason="stock taking",
 )
 
+TOKEN = ApiToken(
+    id="0123456789ab",
+    user="till",
+    digest="0123456789abcdef" * 4,
+    scope=RoleGrant(UserRole.WRITER, "orders-"),
+    created_ms=5,
+    expires_ms=2**62,
+)
+
 EXAMPLES: list[tuple[Event, str]] = [
     (TopicPut(TopicConfig("A", 8, 8)), "topic/A"),
     (TopicPut(TopicConfig("A", 8, 4, 2, "MULTI_TAG", 1, True), TopicConfig("A")), "topic/A"),
@@ -144,6 +157,9 @@ EXAMPLES: list[tuple[Event, str]] = [
     (UserPut(USER, msgspec.structs.replace(USER, enabled=False)), "user/till"),
     (UserDeleted(USER, (POLICY,)), "user/till"),
     (UserSecretSet("till", SealedSecret("k1", b"nonce", b"\x00\xff")), "user/till"),
+    (UserPasswordSet("till", "$argon2id$v=19$m=19456,t=2,p=1$c2FsdA$aGFzaA"), "user/till"),
+    (ApiTokenCreated(TOKEN), "user/till"),
+    (ApiTokenRevoked("till", TOKEN.id), "user/till"),
     (PolicyPut(POLICY, msgspec.structs.replace(POLICY, until_ms=None)), "user/till"),
     (PolicyRemoved(POLICY), "user/till"),
     (AccessModeSet(AccessMode.OBSERVE, AccessMode.ENFORCE), "access/mode"),

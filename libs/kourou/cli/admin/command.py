@@ -159,7 +159,15 @@ _filter_group = typer.Typer(help="Manage the Python filters of consumer groups."
 admin.add_typer(_filter_group, name="filter", short_help="Manage Python filters (filter --help).")
 user = typer.Typer(help="Manage users, their rights, and the access mode of brokers.")
 quota = typer.Typer(help="Limit what users, topics and consumer groups may use of each broker.")
-_TYPERS = {"": admin, "filter": _filter_group, "user": user, "quota": quota}
+_token_group = typer.Typer(help="Manage the API tokens of users.")
+user.add_typer(_token_group, name="token", short_help="Manage API tokens (token --help).")
+_TYPERS = {
+    "": admin,
+    "filter": _filter_group,
+    "user": user,
+    "user token": _token_group,
+    "quota": quota,
+}
 
 COMMANDS: dict[str, Callable[..., int]] = {}
 """What typer calls for each command, by name; `filter list` is `list` of the group `filter` of

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
@@ -17,6 +18,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from kourou.access.api_token import DAY_MS, ApiToken, check_token, id_of, token_digest, token_of
 from kourou.access.model import (
     ANONYMOUS,
     AccessMode,
@@ -50,12 +52,14 @@ from kourou.protocol.bodies.access_bodies import (
     decode_audit,
     decode_policies_of_users,
     decode_refusals,
+    decode_tokens,
     decode_users,
     encode_policies,
     encode_user_change,
     parse_actions,
     parse_role,
     policy_id,
+    role_text,
 )
 from kourou.protocol.messages.access import (
     AuthCreateAcl,
@@ -67,12 +71,15 @@ from kourou.protocol.messages.access import (
     AuthUpdateUser,
     CheckCredential,
     CheckCredentialResponse,
+    CreateApiToken,
     ExplainAccess,
     ExplainAccessResponse,
     GetAccessStatus,
     GetAccessStatusResponse,
     GetAudit,
     GetAuditResponse,
+    ListApiTokens,
+    RevokeApiToken,
     SetAccessMode,
 )
 from kourou.protocol.request import Request
@@ -87,6 +94,7 @@ _NO_ID = "none"
 Users: TypeAlias = list[User]
 Policies: TypeAlias = list[Policy]
 AuditLines: TypeAlias = list[AuditLine]
+ApiTokens: TypeAlias = list[ApiToken]
 Texts: TypeAlias = tuple[str, ...]
 
 
@@ -134,6 +142,7 @@ class UsersApi(EveryBrokerApi):
         name: str,
         *,
         secret: str | None = None,
+        password_hash: str | None = None,
         admin: bool = False,
         roles: Iterable[str | RoleGrant] = (),
         kind: UserKind | None = None,
@@ -144,14 +153,16 @@ class UsersApi(EveryBrokerApi):
     ) -> None:
         """Create a user at every broker; the first user must be an administrator.
 
-        `secret` is for clients of RocketMQ's protocol, `curve_keys` (public, Z85) for those of
-        Kourou's, and `certificate_subjects` (RFC 4514) for clients with TLS certificates. `roles`
-        are `writer`, or `writer:orders-` for names with that prefix. A `node` is a process of the
-        cluster, `cluster/broker/id`. If only some brokers have the user, the others get it, and
-        these values replace those there. Raises Rejected if all have it.
+        `secret` is for clients of RocketMQ's protocol, `password_hash` for people at a console
+        (kourou.service.passwords), `curve_keys` (public, Z85) for clients of Kourou's protocol, and
+        `certificate_subjects` (RFC 4514) for clients with TLS certificates. `roles` are `writer`,
+        or `writer:orders-` for names with that prefix. A `node` is a process of the cluster,
+        `cluster/broker/id`. If only some brokers have the user, the others get it, and these values
+        replace those there. Raises Rejected if all have it.
         """
         change = _change(
             secret=secret,
+            password_hash=password_hash,
             admin=admin or None,
             roles=roles,
             kind=kind or (UserKind.NODE if node else UserKind.SERVICE),
@@ -176,6 +187,7 @@ class UsersApi(EveryBrokerApi):
         name: str,
         *,
         secret: str | None = None,
+        password_hash: str | None = None,
         admin: bool | None = None,
         enabled: bool | None = None,
         roles: Iterable[str | RoleGrant] | None = None,
@@ -187,10 +199,12 @@ class UsersApi(EveryBrokerApi):
     ) -> None:
         """Change a user at every broker; None leaves a value as it is.
 
-        `roles`, `curve_keys` and `certificate_subjects` replace all former ones.
+        `roles`, `curve_keys` and `certificate_subjects` replace all former ones; the
+        `password_hash` "" is none.
         """
         change = _change(
             secret=secret,
+            password_hash=password_hash,
             admin=admin,
             enabled=enabled,
             roles=roles,
@@ -246,6 +260,64 @@ class UsersApi(EveryBrokerApi):
         """The users whose name contains `part`."""
         request = AuthListUser(filter=part or None)
         return await self._read(request, lambda reply: decode_users(body_of(reply)))
+
+    # -- tokens -----------------------------------------------------------------------------------
+
+    @on_io_thread
+    async def create_token(
+        self, user: str, *, scope: str | RoleGrant, days: int, reason: str = ""
+    ) -> str:
+        """Create an API token of a user at every broker, and return it, for the only time.
+
+        It may do what both the user and `scope` may do, `writer` or `writer:orders-`, and expires
+        after so many days. Brokers keep its SHA-256 only. If it fails at some brokers, it is valid
+        at none: revoke what `tokens` returns, and create another one.
+        """
+        text = token_of(secrets.token_bytes(32))
+        digest, now_ms = token_digest(text), self._session.clock.now_ms()
+        token = check_token(
+            ApiToken(
+                id=id_of(digest),
+                user=user,
+                digest=digest,
+                scope=parse_role(scope) if isinstance(scope, str) else scope,
+                created_ms=now_ms,
+                expires_ms=now_ms + days * DAY_MS,
+            )
+        )
+        request = CreateApiToken(
+            username=user,
+            digest=digest,
+            scope=role_text(token.scope),
+            created_ms=token.created_ms,
+            expires_ms=token.expires_ms,
+            reason=reason,
+        )
+        await self._change(lambda _: request)
+        return text
+
+    @on_io_thread
+    async def revoke_token(self, user: str, token_id: str, *, reason: str = "") -> None:
+        """Revoke the token of a user with this id; raises Rejected if no broker has it."""
+        known = await self._tokens(user)
+        having = {
+            broker for broker, found in known.items() if any(one.id == token_id for one in found)
+        }
+        if not having and not known.missing:
+            raise Rejected(
+                f"user {user!r} has no token {token_id!r}", hint=f"kourou user token list {user}"
+            )
+        request = RevokeApiToken(username=user, token_id=token_id, reason=reason)
+        await self._change(lambda broker: request if broker in having else None, b"", known.missing)
+
+    @on_io_thread
+    async def tokens(self, user: str = "") -> ByBroker[ApiTokens]:
+        """Return the tokens of a user, or of all, at each broker; expired ones, too. No digests."""
+        return await self._tokens(user)
+
+    async def _tokens(self, user: str) -> ByBroker[ApiTokens]:
+        request = ListApiTokens(username=user)
+        return await self._read(request, lambda reply: decode_tokens(body_of(reply)))
 
     # -- policies ---------------------------------------------------------------------------------
 
@@ -440,6 +512,16 @@ class UsersApi(EveryBrokerApi):
         return bool(await self._checked(request))
 
     @on_io_thread
+    async def password_hash(self, name: str) -> str:
+        """Return the hash of a user's password; "" if there is none, or brokers do not agree.
+
+        For consoles; "" as well if the user may not sign in. Raises as `credential`.
+        """
+        found = await self._checked(lambda _: CheckCredential(username=name, password=True))
+        hashes = {one.password_hash for one in found.values()}
+        return hashes.pop() if len(hashes) == 1 else ""
+
+    @on_io_thread
     async def user_of_certificate(self, subject: str) -> str:
         """Return the user to whom certificates with a subject belong; "" if brokers do not agree.
 
@@ -449,10 +531,24 @@ class UsersApi(EveryBrokerApi):
         names = {one.username for one in found.values()}
         return names.pop() if len(names) == 1 else ""
 
+    @on_io_thread
+    async def sender_of_token(self, digest: str) -> str:
+        """Return the name (USER:ID) of the token with a SHA-256; "" if brokers know none.
+
+        For consoles. Raises Rejected if the token has expired, or its user may not sign in; and as
+        `credential`.
+        """
+        found = await self._checked(lambda _: CheckCredential(username="", digest=digest))
+        names = {one.username for one in found.values()}
+        return names.pop() if len(names) == 1 else ""
+
     async def _checked(
         self, request_of: Callable[[str], CheckCredential], body: bytes = b""
     ) -> dict[str, CheckCredentialResponse]:
-        """Return what each broker with users replies; empty if it is not valid at one of them."""
+        """Return what each broker with users replies; empty if it is not valid at one of them.
+
+        Raises Rejected if that broker says why.
+        """
         leaders = await self._leaders()
         replies = await asyncio.gather(
             *(
@@ -474,6 +570,8 @@ class UsersApi(EveryBrokerApi):
                 raise reply
             header = header_of(reply, CheckCredentialResponse)
             if header.has_users and not header.valid:
+                if header.refusal:
+                    raise Rejected(header.refusal)
                 return {}
             if header.valid:
                 found[broker] = header
@@ -491,11 +589,13 @@ def _change(
     kind: UserKind | None,
     curve_keys: Iterable[str] | None,
     node: str | None,
+    password_hash: str | None = None,
     certificate_subjects: Iterable[str] | None = None,
     enabled: bool | None = None,
 ) -> UserChange:
     return UserChange(
         secret=None if secret is None else check_secret(secret),
+        password_hash=password_hash,
         super_user=admin,
         enabled=enabled,
         kind=kind,
@@ -609,6 +709,8 @@ def _resource_of(one: Refusal, users: Collection[str]) -> tuple[Pattern, Action]
     if need is None:
         who = one.user or "a client"
         return f"{who} from {one.source}: {one.request}: {one.by}"
+    if ":" in one.user:
+        return f"{one.user} needs {one.need}: its user and the token's scope must both have it"
     if one.user == ANONYMOUS or one.user not in users:
         return (
             f"{one.user} from {one.source} needs {one.need}: give these clients a user and"

@@ -207,6 +207,26 @@ class AccessGate(RequestGate):
         account = self._access.users.get(name)
         return name if account is not None and account.signs_in else ""
 
+    def password_of(self, name: str) -> str:
+        """Return the hash of a password; "" if the user has none, or may not sign in."""
+        account = self._access.users.get(name)
+        if account is None or not account.signs_in:
+            return ""
+        return self._access.passwords.get(name, "")
+
+    def token_of(self, digest: str, wall_ms: int) -> tuple[str, str]:
+        """Return the name of the token with a SHA-256, and why it does not count ("": it does).
+
+        Both are empty if there is no such token.
+        """
+        token = self._access.token_of_digest(digest)
+        if token is None:
+            return "", ""
+        account = self._access.users.get(token.user)
+        if account is None or not account.signs_in:
+            return token.name, f"user {token.user} is disabled, or may not use a console"
+        return token.name, "the token has expired" if token.has_expired(wall_ms) else ""
+
     def may_see_users(self, received: Received) -> bool:
         """True if the sender may see users and policies in the history."""
         if not self.active:

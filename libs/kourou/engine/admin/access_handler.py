@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from kourou.access.api_token import ApiToken, id_of
 from kourou.access.model import (
     ALL,
     ANONYMOUS,
@@ -33,16 +34,18 @@ from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect as BrokerEffect
 from kourou.errors import BadRequest, NoPermission
-from kourou.events.control_events import Event, UserPut, UserSecretSet
+from kourou.events.control_events import Event, UserPasswordSet, UserPut, UserSecretSet
 from kourou.protocol.bodies.access_bodies import (
     decode_policies,
     decode_user_change,
     encode_policies,
     encode_policies_of_users,
     encode_refusals,
+    encode_tokens,
     encode_user,
     encode_users,
     parse_actions,
+    parse_role,
     policy_id,
     user_of_subject,
 )
@@ -59,10 +62,13 @@ from kourou.protocol.messages.access import (
     AuthUpdateUser,
     CheckCredential,
     CheckCredentialResponse,
+    CreateApiToken,
     ExplainAccess,
     ExplainAccessResponse,
     GetAccessStatus,
     GetAccessStatusResponse,
+    ListApiTokens,
+    RevokeApiToken,
     SetAccessMode,
 )
 from kourou.protocol.request import Request
@@ -105,6 +111,9 @@ class AccessHandler:
             GetAccessStatus: self.status,
             ExplainAccess: self.explain,
             CheckCredential: self.check_credential,
+            CreateApiToken: self.create_token,
+            RevokeApiToken: self.revoke_token,
+            ListApiTokens: self.list_tokens,
         }
 
     # -- users ------------------------------------------------------------------------------------
@@ -129,13 +138,15 @@ class AccessHandler:
         events = rules.decide_put_user(self._access, change.applied(user))
         if change.secret is not None:
             events.append(set_secret(self._box, user.name, change.secret))
+        if change.password_hash is not None:
+            events += rules.decide_set_password(self._access, user.name, change.password_hash)
         self._check_rank(received, events)
         return self._pending_replies.decided(now_ms, received, events)
 
     def _check_rank(self, received: Received, events: Sequence[Event]) -> None:
         """Only an administrator changes users with rights: no other right leads to more rights."""
         concerned = {event.user.name for event in events if isinstance(event, UserPut)} | {
-            event.user for event in events if isinstance(event, UserSecretSet)
+            event.user for event in events if isinstance(event, UserSecretSet | UserPasswordSet)
         }
         touched = [
             one
@@ -160,8 +171,7 @@ class AccessHandler:
         self, now_ms: int, received: Received, request: AuthDeleteUser
     ) -> list[BrokerEffect]:
         """Delete a user (3003)."""
-        if self._has_rights(rules.existing_user(self._access, request.username)):
-            self._gate.need_administrator(received)
+        self._check_rank_of(received, request.username)
         events = rules.decide_delete_user(self._access, request.username)
         return self._pending_replies.decided(now_ms, received, events)
 
@@ -179,6 +189,47 @@ class AccessHandler:
         wanted = request.filter or ""
         found = [self._access.users[name] for name in sorted(self._access.users) if wanted in name]
         return [Reply(received.to, body=(encode_users(found),))]
+
+    # -- tokens -----------------------------------------------------------------------------------
+
+    def create_token(
+        self, now_ms: int, received: Received, request: CreateApiToken
+    ) -> list[BrokerEffect]:
+        """Give a user a token (30069)."""
+        self._check_rank_of(received, request.username)
+        token = ApiToken(
+            id=id_of(request.digest),
+            user=request.username,
+            digest=request.digest,
+            scope=parse_role(request.scope),
+            created_ms=request.created_ms,
+            expires_ms=request.expires_ms,
+        )
+        events = rules.decide_create_token(self._access, token, received.wall_ms)
+        return self._pending_replies.decided(now_ms, received, events)
+
+    def revoke_token(
+        self, now_ms: int, received: Received, request: RevokeApiToken
+    ) -> list[BrokerEffect]:
+        """Revoke a token of a user (30070)."""
+        self._check_rank_of(received, request.username)
+        events = rules.decide_revoke_token(self._access, request.username, request.token_id)
+        return self._pending_replies.decided(now_ms, received, events)
+
+    def _check_rank_of(self, received: Received, name: str) -> None:
+        """Only an administrator gives users with rights credentials, or takes them away."""
+        if self._has_rights(rules.existing_user(self._access, name)):
+            self._gate.need_administrator(received)
+
+    def list_tokens(
+        self, _now_ms: int, received: Received, request: ListApiTokens
+    ) -> list[BrokerEffect]:
+        """Reply with the tokens of a user, or of all (30071)."""
+        tokens = self._access.tokens
+        found = [
+            tokens[name] for name in sorted(tokens) if request.username in ("", tokens[name].user)
+        ]
+        return [Reply(received.to, body=(encode_tokens(found),))]
 
     # -- policies ---------------------------------------------------------------------------------
 
@@ -316,6 +367,8 @@ class AccessHandler:
     ) -> list[BrokerEffect]:
         """Reply whether a secret is that of a user who may sign in, or whose a subject is (30063).
 
+        Or whose token has a SHA-256; or reply with the hash of a user's password.
+
         Neither the reply nor the audit tells an unknown user from a wrong secret.
         """
         gate = self._gate
@@ -323,6 +376,21 @@ class AccessHandler:
         if request.subject:
             name = gate.owner_of(request.subject)
             header = CheckCredentialResponse(valid=bool(name), has_users=gate.active, username=name)
+            return [Reply(received.to, header=header)]
+        if request.digest:
+            name, refusal = gate.token_of(request.digest, received.wall_ms)
+            header = CheckCredentialResponse(
+                valid=bool(name) and not refusal,
+                has_users=gate.active,
+                username=name,
+                refusal=refusal,
+            )
+            return [Reply(received.to, header=header)]
+        if request.password:
+            hashed = gate.password_of(request.username)
+            header = CheckCredentialResponse(
+                valid=bool(hashed), has_users=gate.active, password_hash=hashed
+            )
             return [Reply(received.to, header=header)]
         if request.credential:
             found = gate.credential_of(request.username, None)

@@ -16,10 +16,12 @@ from kourou.engine.groups.progress import Table, TopicTable
 from kourou.engine.roles import replicas
 from kourou.events.control_events import (
     AccessEventBase,
+    ApiTokenCreated,
     Event,
     GroupDeleted,
     Recorded,
     TopicDeleted,
+    UserPasswordSet,
     UserSecretSet,
     encode_event,
 )
@@ -126,7 +128,7 @@ Found = HistoryFound | StateFound | EventFound | BeginningFound | AuditFound
 
 
 def event_view(recorded: Recorded, *, hide_users: bool = False) -> EventView:
-    """Return an event as it is encoded in a body; without the ciphertext of a user's secret.
+    """Return an event as it is encoded in a body; without what it has of a credential.
 
     With `hide_users` nothing is left of an event about users but its type.
     """
@@ -144,6 +146,10 @@ def event_view(recorded: Recorded, *, hide_users: bool = False) -> EventView:
         )
     if isinstance(event, UserSecretSet):
         event = UserSecretSet(event.user, SealedSecret(event.secret.key_id, b"", b""))
+    elif isinstance(event, UserPasswordSet):
+        event = UserPasswordSet(event.user, "")
+    elif isinstance(event, ApiTokenCreated):
+        event = ApiTokenCreated(msgspec.structs.replace(event.token, digest=""))
     return EventView(
         offset=recorded.offset,
         at_ms=recorded.at_ms,
@@ -206,14 +212,17 @@ def _part(state: ControlState, aggregate: str) -> Any:
 
 
 def _user(access: AccessAggregate, name: str) -> Any:
-    """A user with the policies, without the secret."""
+    """A user with the policies, without secret and password; of tokens without their SHA-256."""
     user = access.users.get(name)
     if user is None:
         return None
     policies = [access.policies[one] for one in sorted(access.policies)]
+    tokens = [access.tokens[one] for one in sorted(access.tokens)]
     return {
         "user": user,
         "has_secret": name in access.secrets,
+        "has_password": name in access.passwords,
+        "tokens": [msgspec.structs.replace(one, digest="") for one in tokens if one.user == name],
         "policies": [one for one in policies if one.user == name],
     }
 

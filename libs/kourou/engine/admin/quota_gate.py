@@ -36,6 +36,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from kourou.access.api_token import owner_of
 from kourou.access.model import ANONYMOUS, AccessMode, UserKind
 from kourou.engine.admin.access_gate import BETWEEN_REPLICAS, AccessGate
 from kourou.engine.admin.quota_table import decide_put, decide_remove
@@ -405,7 +406,7 @@ class QuotaGate:
     def _user(self, received: Received) -> str | None:
         """Return the user; "" where users are not known, None for processes of this suite.
 
-        A request that a replica forwards is its client's.
+        A request that a replica forwards is its client's, one with a token that of its user.
         """
         peer = received.to.peer
         if peer.protocol in OWN_LINKS:
@@ -416,7 +417,7 @@ class QuotaGate:
         if account is not None and account.kind is UserKind.NODE:
             return None
         if received.user or self._access.mode_of(received.door) is AccessMode.OFF:
-            return received.user
+            return owner_of(received.user)
         return ANONYMOUS  # observed, with credentials that are not valid
 
     def _charges(self, used: Iterable[_Use]) -> list[_Charge]:

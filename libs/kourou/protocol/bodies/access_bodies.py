@@ -1,8 +1,8 @@
 """JSON bodies about users and policies, as RocketMQ 5.3 has them, with a few fields more.
 
 A policy of RocketMQ is one entry for a subject and a resource. The fields `roles`, `kind`,
-`curveKeys`, `certificateSubjects`, `node` and `untilMs` are Kourou's own. No reply contains a
-secret.
+`passwordHash`, `curveKeys`, `certificateSubjects`, `node` and `untilMs` are Kourou's own. No reply
+contains a secret.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
+from kourou.access.api_token import ApiToken
 from kourou.access.model import (
     Action,
     Effect,
@@ -39,6 +40,7 @@ _CUSTOM = "Custom"
 class _UserShape(Shape, kw_only=True, omit_defaults=True):
     username: str | None = None
     password: str | None = None
+    password_hash: str | None = None
     user_type: str | None = None
     user_status: str | None = None
     kind: str | None = None
@@ -52,10 +54,12 @@ class _UserShape(Shape, kw_only=True, omit_defaults=True):
 class UserChange:
     """What a request says about a user; None leaves it as it is.
 
-    `super_user` is RocketMQ's user type Super: the role administrator.
+    `super_user` is RocketMQ's user type Super: the role administrator. `secret` is RocketMQ's
+    password; the `password_hash` of a person's own is "" for none.
     """
 
     secret: str | None = field(default=None, repr=False)
+    password_hash: str | None = field(default=None, repr=False)
     super_user: bool | None = None
     enabled: bool | None = None
     kind: UserKind | None = None
@@ -93,6 +97,7 @@ def decode_user_change(body: Buffer) -> UserChange:
     shape = _decode_user(body)
     return UserChange(
         secret=shape.password or None,
+        password_hash=shape.password_hash,
         super_user=_one_of(shape.user_type, {"super": True, "normal": False}, "userType"),
         enabled=_one_of(shape.user_status, {"enable": True, "disable": False}, "userStatus"),
         kind=_one_of(shape.kind, {one.value: one for one in UserKind}, "kind"),
@@ -110,6 +115,7 @@ def encode_user_change(change: UserChange) -> bytes:
     return _encode(
         _UserShape(
             password=change.secret,
+            password_hash=change.password_hash,
             user_type=kinds[change.super_user],
             user_status=states[change.enabled],
             kind=change.kind,
@@ -188,6 +194,51 @@ def decode_users(body: Buffer) -> list[User]:
             certificate_subjects=tuple(one.certificate_subjects or ()),
         )
         for one in _decode_users(body)
+    ]
+
+
+# -- tokens ---------------------------------------------------------------------------------------
+
+
+class _TokenShape(Shape, kw_only=True):
+    username: str
+    id: str
+    scope: str
+    created_ms: Int64
+    expires_ms: Int64
+
+
+_decode_tokens = reply_decoder(list[_TokenShape], "list of tokens")
+
+
+def encode_tokens(tokens: Iterable[ApiToken]) -> bytes:
+    """The reply of LIST_API_TOKENS (30071), without what could prove anything."""
+    return _encode(
+        [
+            _TokenShape(
+                username=one.user,
+                id=one.id,
+                scope=role_text(one.scope),
+                created_ms=one.created_ms,
+                expires_ms=one.expires_ms,
+            )
+            for one in tokens
+        ]
+    )
+
+
+def decode_tokens(body: Buffer) -> list[ApiToken]:
+    """The same reply as tokens; their digests are empty."""
+    return [
+        ApiToken(
+            id=one.id,
+            user=one.username,
+            digest="",
+            scope=parse_role(one.scope),
+            created_ms=one.created_ms,
+            expires_ms=one.expires_ms,
+        )
+        for one in _decode_tokens(body)
     ]
 
 

@@ -169,23 +169,61 @@ class CheckCredential(Request, kw_only=True, frozen=True):
 
     The body is a user with the secret as its password. With `credential` there is no body: is the
     secret still the one that had this id? With `subject` there is neither a body nor a name: to
-    whom do certificates with this subject belong?
+    whom do certificates with this subject belong? With `digest` neither: whose API token has this
+    SHA-256 (hexadecimal)? With `password` neither: what is the hash of the user's password?
     """
 
     code: ClassVar[int] = 30063
     username: str
     credential: str = ""
     subject: str = ""
+    digest: str = ""
+    password: bool = False
 
 
 class CheckCredentialResponse(Response, kw_only=True, frozen=True):
     """`credential` is the id of the secret at this broker, "" if it is not `valid`.
 
     `has_users` is False at a broker that has no users, and decides nothing. `username` is the owner
-    of a certificate who may sign in.
+    of a certificate who may sign in, or the name of an API token (USER:ID). `refusal` is why a
+    token that the broker knows is not valid. `password_hash` is for a console to check passwords,
+    because a check takes long.
     """
 
     valid: bool
     has_users: bool
     credential: str = ""
+    username: str = ""
+    refusal: str = ""
+    password_hash: str = ""
+
+
+class CreateApiToken(Request, kw_only=True, frozen=True):
+    """CREATE_API_TOKEN (30069, Kourou's own): give a user a token, by its SHA-256 (hexadecimal).
+
+    `scope` is a role, as `writer` or `writer:orders-`; times are epoch ms.
+    """
+
+    code: ClassVar[int] = 30069
+    username: str
+    digest: str
+    scope: str
+    created_ms: Int64
+    expires_ms: Int64
+    reason: str = ""
+
+
+class RevokeApiToken(Request, kw_only=True, frozen=True):
+    """REVOKE_API_TOKEN (30070, Kourou's own): revoke the token of a user with this id."""
+
+    code: ClassVar[int] = 30070
+    username: str
+    token_id: str
+    reason: str = ""
+
+
+class ListApiTokens(Request, kw_only=True, frozen=True):
+    """LIST_API_TOKENS (30071, Kourou's own): get the tokens of a user, or of all."""
+
+    code: ClassVar[int] = 30071
     username: str = ""

@@ -29,6 +29,7 @@ import msgspec
 
 from kourou.errors import BadRequest, Code, DecodeError
 from kourou.model.limits import (
+    API_TOKEN_ID_LENGTH,
     DEADLINE_MS_MAX,
     FRAME_PARTS_MAX,
     HEADER_SIZE_BYTES_MAX,
@@ -59,8 +60,11 @@ ON_BEHALF_OF = 1
 _FLAGS_AT = 3
 _NAME_SIZE = struct.Struct(">H")
 _CONNECTION_BYTES_MAX = 72
-_NAME_BYTES_MAX = 2 * 4 * USER_NAME_LENGTH_MAX + _CONNECTION_BYTES_MAX
-"""A replica that forwards a request names a console, its user, an address and a protocol."""
+_NAME_BYTES_MAX = 2 * 4 * USER_NAME_LENGTH_MAX + 1 + API_TOKEN_ID_LENGTH + _CONNECTION_BYTES_MAX
+"""A replica that forwards a request names a console, its user or a token of it, and a connection.
+
+That is an address and a protocol.
+"""
 
 _REPLY_WITHOUT_HEADER = 0xC0  # msgpack's nil, the last byte of such a reply
 

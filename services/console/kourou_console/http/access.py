@@ -15,9 +15,10 @@ IP address, localhost or a name in `consoleNames` (any other name is DNS rebindi
 equal Host.
 
 With signIn=users a caller is a user of the brokers (kourou_console.http.sign_in), or still has a
-token. If the connection's certificate belongs to a user, other credentials must be that user's. A
-browser may attach a user's credentials to requests of other sites' pages by itself, so
-Origin must equal Host, and changes must not come from other sites.
+token of the file; tokens that begin with kourou_ are those of users. If the connection's
+certificate belongs to a user, other credentials must be that user's. A browser may attach a user's
+credentials to requests of other sites' pages by itself, so Origin must equal Host, and changes must
+not come from other sites.
 
 State: soft, the tokens' digests.
 """
@@ -38,6 +39,7 @@ from urllib.parse import urlsplit
 import msgspec
 from aiohttp import web
 
+from kourou.access.api_token import PREFIX, owner_of
 from kourou.errors import ConfigError, NoPermission
 from kourou.model.limits import GATEWAY_TOKENS_MAX
 from kourou.operations.catalogue import Right
@@ -219,15 +221,17 @@ class AccessControl:
         """
         headers = request.headers
         sessions = self._sessions
-        if sessions is None or (self._tokens is not None and _has_token(headers)):
+        is_users = _has_token(headers, PREFIX)
+        if sessions is None or (self._tokens is not None and _has_token(headers) and not is_users):
             return self.caller(request.method, headers)
         check_origin(request.method, headers)
         owner = await sessions.sign_ins.by_certificate(_subject(request))
         has_secret = "Authorization" in headers
         who = None if has_secret else await sessions.who(request) or owner
         if who is None:
-            who = await sessions.sign_ins.by_basic(headers, self._source(request))
-        if owner is not None and owner.user != who.user:
+            prove = sessions.sign_ins.by_token if is_users else sessions.sign_ins.by_basic
+            who = await prove(headers, self._source(request))
+        if owner is not None and owner.user != owner_of(who.user):
             raise NoPermission(
                 f"the certificate of this connection does not belong to user {who.user}",
                 hint="use the credentials of one user",
@@ -296,8 +300,9 @@ def _subject(request: web.BaseRequest) -> str:
     return "" if tls is None else certificate_subject(tls)
 
 
-def _has_token(headers: Mapping[str, str]) -> bool:
-    return headers.get("Authorization", "").partition(" ")[0].lower() == "bearer"
+def _has_token(headers: Mapping[str, str], prefix: str = "") -> bool:
+    scheme, _, token = headers.get("Authorization", "").partition(" ")
+    return scheme.lower() == "bearer" and token.strip().startswith(prefix)
 
 
 def _same(origin: str, host: str) -> bool:

@@ -77,9 +77,9 @@ ERRORS = {
 def described(
     operations: Sequence[Operation], *, tokens: bool = True, users: bool = False
 ) -> dict[str, Any]:
-    """The whole document. Calls need a token (`tokens`), or a user and its secret (`users`)."""
+    """The whole document. Calls need a token (`tokens`), or a credential of a user (`users`)."""
     schemes: dict[str, Any] = {}
-    if tokens:
+    if tokens or users:
         schemes["token"] = {"type": "http", "scheme": "bearer"}
     if users:
         schemes["user"] = {"type": "http", "scheme": "basic"}

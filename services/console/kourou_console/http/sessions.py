@@ -23,7 +23,7 @@ import hmac
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 
 import msgspec
@@ -143,7 +143,7 @@ class Sessions:
         text = secrets.token_urlsafe(32)
         now_ms = self._now_ms()
         # A value of its own: it is used, and may end, apart from others of the same user.
-        who = SignedIn(proved.user, proved.credential, proved.checked_ms, now_ms)
+        who = replace(proved, used_ms=now_ms, check=None)
         csrf = hmac.digest(self._key, text.encode(), "sha256").hex()
         self._sessions[_digest(text)] = _Session(who, csrf, now_ms)
         while len(self._sessions) > GATEWAY_SIGN_INS_MAX:

@@ -1,13 +1,18 @@
 """Users of the brokers at this console: who proves a secret, or has a certificate, is that user.
 
-    Authorization: Basic base64(USER:SECRET)        programs, with each request
+    Authorization: Basic base64(USER:SECRET)        programs, with each request; or the password
+    Authorization: Bearer kourou_...                programs, with an API token of the user
     the cookie of a session                         pages (kourou_console.http.sessions)
     a TLS certificate of the connection             both
 
-Brokers check the secret; the console keeps only a keyed digest of it. A user who was checked less
-than FRESH_MS ago is served at once, one whose check is older than STALE_MS waits for the next. In
-between the check runs while the request is served: brokers decide each request anyway, so a
-disabled user gets nothing, and another secret ends what began with the former one.
+Brokers check the secret; the console keeps only a keyed digest of it, and sends them the SHA-256 of
+a token. A user who was checked less than FRESH_MS ago is served at once, one whose check is older
+than STALE_MS waits for the next. In between the check runs while the request is served: brokers
+decide each request anyway, so a disabled user gets nothing, and another secret ends what began with
+the former one.
+
+What is not the secret may be the password. Brokers reply with its hash, which the console computes
+itself, in threads, because that takes long; so does every wrong secret, also of unknown users.
 
 Wrong secrets delay the next attempt, 2, 4, 8 ... s, after those that are free (AttemptLimit): for
 the same user from the same network, up to 15 minutes; for the same user from anywhere, and for any
@@ -29,15 +34,19 @@ import ipaddress
 import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from kourou.errors import NoPermission, Throttled
+from kourou.access.api_token import id_of, is_token, token_digest
+from kourou.access.password import OF_NO_USER
+from kourou.access.signature import same_secret
+from kourou.errors import NoPermission, Rejected, Throttled
 from kourou.model.limits import (
     GATEWAY_ATTEMPTS_MAX,
+    GATEWAY_HASHES_AT_ONCE_MAX,
     GATEWAY_SIGN_INS_AT_ONCE_MAX,
     GATEWAY_SIGN_INS_MAX,
     SECRET_LENGTH_MAX,
@@ -56,6 +65,7 @@ FORGET_MS = 3_600_000
 """Failed attempts count for so long after the last one."""
 
 WRONG = "unknown user or wrong secret"
+WRONG_TOKEN = "unknown or revoked token"
 _log = logging.getLogger("kourou.console.access")
 
 
@@ -78,10 +88,15 @@ OF_USER = AttemptLimit("user", 100, 30_000)
 OF_NETWORK = AttemptLimit("network", 100, 30_000)
 
 AttemptKey = tuple[AttemptLimit, str]
+Check = Callable[[], Awaitable["SignedIn"]]
+"""What brokers say about a credential. Raises _WrongSecret."""
 
 
 class _WrongSecret(Exception):
-    """The user does not exist, may not sign in, or has another secret."""
+    """The user does not exist, may not sign in, or has another secret; or a token, with the reason.
+
+    Its text goes to the caller.
+    """
 
 
 class CredentialCheck(Protocol):
@@ -95,8 +110,19 @@ class CredentialCheck(Protocol):
         """Whether the user may still sign in, and still has that secret."""
         ...
 
+    async def password_hash(self, name: str) -> str:
+        """The hash of the user's password; "" if there is none, or the user may not sign in."""
+        ...
+
     async def user_of_certificate(self, subject: str) -> str:
         """The user to whom certificates with a subject belong; "" if to none who may sign in."""
+        ...
+
+    async def sender_of_token(self, digest: str) -> str:
+        """The name of the token with a SHA-256, USER:ID; "" if there is none.
+
+        Raises Rejected with the reason if it is not valid any more.
+        """
         ...
 
 
@@ -104,7 +130,8 @@ class CredentialCheck(Protocol):
 class SignedIn:
     """A user who proved a secret, or has a certificate with `subject`; times are monotonic ms.
 
-    `user` is "" if certificates with the subject belong to no user.
+    `user` is "" if certificates with the subject belong to no user. With a token, whose SHA-256 is
+    `token`, it is the token's name. `password` is the hash of a password that was proved.
     """
 
     user: str
@@ -112,6 +139,8 @@ class SignedIn:
     checked_ms: int
     used_ms: int
     subject: str = ""
+    token: str = ""
+    password: str = field(default="", repr=False)
     ended: bool = False
     check: asyncio.Task[None] | None = None
 
@@ -195,6 +224,7 @@ class SignIns:
         self._key = secrets.token_bytes(32)
         self._by_secret: OrderedDict[bytes, SignedIn] = OrderedDict()
         self._proving: dict[bytes, asyncio.Task[SignedIn]] = {}
+        self._hashes = asyncio.Semaphore(GATEWAY_HASHES_AT_ONCE_MAX)
 
     async def by_basic(self, headers: Mapping[str, str], source: str) -> SignedIn:
         """The user of a request from an IP address, with its secret in the header Authorization.
@@ -212,6 +242,26 @@ class SignIns:
         one = self._by_secret.get(key)
         if one is None or not await self.stands(one):
             one = await self.prove(user, secret, headers, source)
+        self._keep(key, one)
+        return one
+
+    async def by_token(self, headers: Mapping[str, str], source: str) -> SignedIn:
+        """The sender of a request from an IP address, with a token in the header Authorization.
+
+        Raises as `by_basic`.
+        """
+        token = headers.get("Authorization", "").partition(" ")[2].strip()
+        if not is_token(token):
+            raise _token_refused(WRONG_TOKEN)
+        key = self._digest("", token)  # no secret is one of the user ""
+        one = self._by_secret.get(key)
+        if one is None or not await self.stands(one):
+            digest = token_digest(token)
+            check = partial(self._check_token, digest)
+            try:
+                one = await self._once(key, f":{id_of(digest)}", check, source)
+            except _WrongSecret as error:
+                raise _token_refused(str(error)) from None
         self._keep(key, one)
         return one
 
@@ -248,19 +298,23 @@ class SignIns:
     ) -> SignedIn:
         """Let the brokers check a secret. Raises as `by_basic`."""
         key = self._digest(user, secret)
+        try:
+            return await self._once(key, user, partial(self._check_secret, user, secret), source)
+        except _WrongSecret as error:
+            raise unauthorized(headers, str(error)) from None
+
+    async def _once(self, key: bytes, who: str, check: Check, source: str) -> SignedIn:
+        """The result of an attempt of `who`; concurrent requests are one attempt."""
         proving = self._proving.get(key)
-        if proving is None:  # concurrent requests are one attempt
+        if proving is None:
             if len(self._proving) >= GATEWAY_SIGN_INS_AT_ONCE_MAX:
                 raise Busy(
                     f"{GATEWAY_SIGN_INS_AT_ONCE_MAX} users are signing in already, the maximum"
                 )
-            proving = asyncio.ensure_future(self._prove(user, secret, source))
+            proving = asyncio.ensure_future(self._attempt(who, check, source))
             self._proving[key] = proving
             proving.add_done_callback(partial(self._proved, key))
-        try:
-            found: SignedIn = await _result(proving)
-        except _WrongSecret:
-            raise unauthorized(headers, WRONG) from None
+        found: SignedIn = await _result(proving)
         return found
 
     def _proved(self, key: bytes, task: asyncio.Task[SignedIn]) -> None:
@@ -271,29 +325,57 @@ class SignIns:
         text = f"{user}\0{secret}".encode("utf-8", "surrogateescape")
         return hashlib.blake2b(text, key=self._key, digest_size=32).digest()
 
-    async def _prove(self, user: str, secret: str, source: str) -> SignedIn:
-        """Raises _WrongSecret if it is wrong."""
+    async def _attempt(self, who: str, check: Check, source: str) -> SignedIn:
+        """Raises _WrongSecret if the check does."""
         network = _network(source)
-        place = (OF_PLACE, f"{network} {user}")
-        keys = [place, (OF_USER, user)] + ([(OF_NETWORK, network)] if network else [])
+        place = (OF_PLACE, f"{network} {who}")
+        keys = [place, (OF_USER, who)] + ([(OF_NETWORK, network)] if network else [])
         self._attempts.begin(keys)
+        try:
+            found = await check()
+        except _WrongSecret as error:
+            _log.warning("%s: %r from %s", error, who, source)
+            self._attempts.failed(keys)
+            raise
+        except BaseException:
+            self._attempts.undo(keys)
+            raise
+        self._attempts.undo(keys)
+        self._attempts.forgive(place)
+        return found
+
+    async def _check_secret(self, user: str, secret: str) -> SignedIn:
+        """Raises _WrongSecret if it is wrong."""
         now_ms = self._now_ms()
         try:
             found = await self._brokers.credential(user, secret)
         except NoPermission as error:
             _log.warning("user %r cannot sign in here: %s", user, error)
-            self._attempts.failed(keys)
-            raise _WrongSecret from error
-        except BaseException:
-            self._attempts.undo(keys)
-            raise
-        if not found:
-            _log.warning("wrong secret for user %r from %s", user, source)
-            self._attempts.failed(keys)
-            raise _WrongSecret
-        self._attempts.undo(keys)
-        self._attempts.forgive(place)
-        return SignedIn(user, dict(found), now_ms, now_ms)
+            raise _WrongSecret(WRONG) from error
+        if found:
+            return SignedIn(user, dict(found), now_ms, now_ms)
+        hashed = await self._brokers.password_hash(user)
+        async with self._hashes:
+            same = await asyncio.to_thread(_is_password, secret, hashed or OF_NO_USER)
+        if not hashed or not same:
+            raise _WrongSecret(WRONG)
+        return SignedIn(user, {}, now_ms, now_ms, password=hashed)
+
+    async def _check_token(self, digest: str) -> SignedIn:
+        """Raises _WrongSecret if no token has the SHA-256, or it is not valid any more."""
+        now_ms = self._now_ms()
+        name = await self._sender(digest)
+        if not name:
+            raise _WrongSecret(WRONG_TOKEN)
+        return SignedIn(name, {}, now_ms, now_ms, token=digest)
+
+    async def _sender(self, digest: str) -> str:
+        try:
+            return await self._brokers.sender_of_token(digest)
+        except NoPermission:  # this is no console of that user
+            return ""
+        except Rejected as error:
+            raise _WrongSecret(error.message) from error
 
     async def stands(self, one: SignedIn) -> bool:
         """Whether a user is still signed in. Raises what keeps all brokers from an answer."""
@@ -313,13 +395,17 @@ class SignIns:
         try:
             if one.subject:
                 is_same = await self._owner(one.subject) == one.user
+            elif one.token:
+                is_same = await self._sender(one.token) == one.user
+            elif one.password:
+                is_same = same_secret(await self._brokers.password_hash(one.user), one.password)
             else:
                 is_same = await self._brokers.has_credential(one.user, one.credential)
             if is_same:
                 one.checked_ms = now_ms
             else:
                 one.ended = True
-        except NoPermission:
+        except (NoPermission, _WrongSecret):
             one.ended = True
         finally:
             one.check = None
@@ -333,6 +419,12 @@ async def _result(task: asyncio.Task[Any]) -> Any:
 def _retrieved(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
         task.exception()  # a request that waits for it gets it
+
+
+def _is_password(password: str, of_user: str) -> bool:
+    from kourou.service.passwords import is_password  # only passwords need cryptography
+
+    return is_password(password, of_user)
 
 
 def _basic(given: str) -> tuple[str, str]:
@@ -368,4 +460,14 @@ def unauthorized(headers: Mapping[str, str], text: str) -> HttpError:
         text,
         hint="user and secret: curl -u USER:SECRET",
         challenge='Session realm="kourou"' if is_page else 'Basic realm="kourou", charset="UTF-8"',
+    )
+
+
+def _token_refused(text: str) -> HttpError:
+    """401 for a token."""
+    return HttpError(
+        HTTPStatus.UNAUTHORIZED,
+        text,
+        hint="kourou user token create USER --scope ROLE",
+        challenge='Bearer realm="kourou", error="invalid_token"',
     )

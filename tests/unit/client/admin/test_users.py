@@ -7,16 +7,9 @@ import secrets
 import msgspec
 import pytest
 
-from kourou.access.model import (
-    Action,
-    Effect,
-    Pattern,
-    Policy,
-    RoleGrant,
-    User,
-    UserKind,
-    UserRole,
-)
+from kourou.access.api_token import DAY_MS, id_of, token_digest
+from kourou.access.model import Action, Effect, Pattern, Policy, RoleGrant, User, UserKind, UserRole
+from kourou.access.password import OF_NO_USER
 from kourou.client.admin.users import AccessAnswer
 from kourou.errors import BadRequest, NoPermission, Rejected, Unavailable
 from kourou.protocol.messages.access import AuthDeleteUser
@@ -395,6 +388,82 @@ async def test_brokers_without_users_or_without_a_reply_do_not_count(cluster, co
     a.intercept = silent
     with pytest.raises(Exception, match="did not answer"):
         await console.credential("till", SECRET)
+
+
+async def test_brokers_keep_the_hash_of_a_password(cluster, users):
+    await users.create("till", password_hash=OF_NO_USER)
+    await users.create("console-1", roles=["console"], curve_keys=[CONSOLE])
+    for name in ("broker-a", "broker-b"):
+        assert access(cluster, name).passwords == {"till": OF_NO_USER}
+    with pytest.raises(Rejected, match="a password is stored as"):
+        await users.set("till", password_hash="several long words")
+    await users.set("till", enabled=True)
+    for one in cluster.brokers.values():
+        connect_key(one, CONSOLE)
+    assert await users.password_hash("till") == OF_NO_USER
+    assert await users.password_hash("unknown") == ""
+    access(cluster, "broker-b").passwords["till"] = OF_NO_USER.replace("AAA", "BBB")
+    assert await users.password_hash("till") == "", "brokers do not agree"
+    for one in cluster.brokers.values():
+        connect_key(one, OPS)
+    await users.set("till", password_hash="")
+    assert access(cluster).passwords == access(cluster, "broker-b").passwords == {}
+
+
+async def test_a_token_is_returned_once_and_ends_with_its_revocation(cluster, users):
+    await users.create("till", roles=["writer"])
+    token = await users.create_token("till", scope="writer:orders-", days=7, reason="shop")
+    listed = await users.tokens("till")
+    assert (set(listed), listed.agreed) == ({"broker-a", "broker-b"}, True)
+    [one] = listed["broker-a"]
+    assert (one.user, one.scope) == ("till", RoleGrant(UserRole.WRITER, "orders-"))
+    assert one.expires_ms - one.created_ms == 7 * DAY_MS
+    assert (one.id, one.digest) == (id_of(token_digest(token)), "")
+    assert await users.tokens("ops") == {"broker-a": [], "broker-b": []}
+    with pytest.raises(Rejected, match="user 'ops' has no token"):
+        await users.revoke_token("ops", one.id)
+    await users.revoke_token("till", one.id)
+    assert await users.tokens() == {"broker-a": [], "broker-b": []}
+    with pytest.raises(Rejected, match="has no token"):
+        await users.revoke_token("till", one.id)
+
+
+async def test_a_token_that_cannot_be_is_refused_before_brokers_are_asked(cluster, users):
+    await users.create("till")
+    for scope, days in (("king", 1), ("console", 1), ("reader", 0), ("reader", 367)):
+        with pytest.raises(BadRequest):
+            await users.create_token("till", scope=scope, days=days)
+    with pytest.raises(Rejected, match="'nemo' not found"):
+        await users.create_token("nemo", scope="reader", days=1)
+    assert await users.tokens() == {"broker-a": [], "broker-b": []}
+
+
+async def test_a_revocation_reaches_the_brokers_that_have_the_token(cluster, users):
+    await users.create("till")
+    token = await users.create_token("till", scope="reader", days=1)
+    access(cluster, "broker-a").tokens.clear()
+    access(cluster, "broker-a").changed(0)
+    await users.revoke_token("till", id_of(token_digest(token)))
+    assert access(cluster, "broker-b").tokens == {}
+
+
+async def test_a_console_learns_the_sender_of_a_token(cluster, users):
+    await users.create("till")
+    await users.create("console-1", roles=["console"], curve_keys=[CONSOLE])
+    digest = token_digest(await users.create_token("till", scope="reader", days=1))
+    for one in cluster.brokers.values():
+        connect_key(one, CONSOLE)
+    name = f"till:{id_of(digest)}"
+    assert await users.sender_of_token(digest) == name
+    assert await users.sender_of_token(token_digest("another")) == ""
+    table = access(cluster, "broker-b")
+    table.tokens[name] = msgspec.structs.replace(table.tokens[name], expires_ms=1)
+    table.changed(0)
+    with pytest.raises(Rejected, match="the token has expired"):
+        await users.sender_of_token(digest)
+    table.tokens.clear()
+    table.changed(0)
+    assert await users.sender_of_token(digest) == "", "one broker without it is enough"
 
 
 async def test_only_a_console_checks_secrets(users):

@@ -11,9 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from kourou.access.api_token import DAY_MS, id_of, token_digest, token_of
 from kourou.access.model import AccessMode, Effect, UserKind
+from kourou.access.password import OF_NO_USER
 from kourou.authorization.audit import AccessDecided
-from kourou.engine.admin.history import event_view
+from kourou.engine.admin.history import event_view, tell_state
 from kourou.engine.inputs import RegistrationDone
 from kourou.errors import Code
 from kourou.model.names import CONTROL_TOPIC
@@ -21,6 +23,7 @@ from kourou.model.subscription import GroupConfig
 from kourou.protocol.bodies.access_bodies import (
     UserChange,
     decode_policies_of_users,
+    decode_tokens,
     decode_user_change,
     decode_users,
 )
@@ -37,8 +40,11 @@ from kourou.protocol.messages.access import (
     AuthUpdateAcl,
     AuthUpdateUser,
     CheckCredential,
+    CreateApiToken,
     ExplainAccess,
     GetAccessStatus,
+    ListApiTokens,
+    RevokeApiToken,
     SetAccessMode,
 )
 from kourou.protocol.messages.broker_admin import (
@@ -672,6 +678,217 @@ def test_nobody_else_checks_secrets(broker: SecuredBroker, root: Sender, mode: s
 def test_a_broker_without_users_says_so(broker: SecuredBroker) -> None:
     header = header_of(broker.ask(ANYBODY, CheckCredential(username="till"), b"{}"))
     assert (header.valid, header.has_users) == (False, False)
+
+
+# -- passwords ------------------------------------------------------------------------------------
+
+
+def test_only_a_console_gets_the_hash_of_a_password(broker: SecuredBroker, root: Sender) -> None:
+    console = replace(broker.create(root, "console-1", "console"), secret="")
+    own = replace(broker.create(root, "console-2", "console:shop-"), secret="")
+    broker.create(root, "till")
+    changed = AuthUpdateUser(username="till")
+    assert ask(broker, root, changed, passwordHash=OF_NO_USER).code == Code.SUCCESS
+
+    def answer(sender: Sender, name: str = "till") -> Reply:
+        return broker.ask(sender, CheckCredential(username=name, password=True), b"")
+
+    header = header_of(answer(console))
+    assert (header.valid, header.password_hash) == (True, OF_NO_USER)
+    for name in ("nobody", "console-2", "root"):
+        assert header_of(answer(console, name)).password_hash == "", name
+    for sender in (own, replace(root, secret=""), ANYBODY):
+        assert answer(sender).code == Code.NO_PERMISSION
+    assert ask(broker, root, changed, userStatus="disable").code == Code.SUCCESS
+    assert header_of(answer(console)).password_hash == ""
+    assert ask(broker, root, changed, userStatus="enable", passwordHash="").code == Code.SUCCESS
+    assert header_of(answer(console)).password_hash == ""
+
+
+def test_who_may_set_a_password_and_that_no_reply_shows_it(
+    broker: SecuredBroker, root: Sender, clerk: Sender
+) -> None:
+    by_key = replace(root, secret="")
+    broker.create(root, "till", "writer")
+    broker.create(root, "plain")
+    for name, expected in (("till", False), ("root", False), ("plain", True)):
+        reply = ask(broker, clerk, AuthUpdateUser(username=name), passwordHash=OF_NO_USER)
+        assert (reply.code == Code.SUCCESS) is expected, name
+        assert expected or ONLY_AN_ADMINISTRATOR in reply.remark
+    changed = AuthUpdateUser(username="till")
+    refused = ask(broker, root, changed, passwordHash="several long words")
+    assert "a password is stored as" in refused.remark
+    assert "several long words" not in refused.remark
+    assert ask(broker, root, changed, passwordHash=OF_NO_USER).code == Code.SUCCESS
+    replies = [
+        ask(broker, root, AuthGetUser(username="till")),
+        ask(broker, root, AuthListUser()),
+        ask(broker, by_key, GetControlEvents(from_offset=0, max_count=100)),
+    ]
+    shown = [
+        *(b"".join(one.body) for one in replies),
+        *(msgspec.json.encode(event_view(one)) for one in broker.events()),
+        tell_state(broker.engine.control, "user/till"),
+    ]
+    assert b'"has_password":true' in shown[-1]
+    assert not [one for one in shown if b"argon2id" in one]
+
+
+# -- tokens ---------------------------------------------------------------------------------------
+
+DIGEST = token_digest(token_of(bytes(32)))
+
+
+def creation(broker: SecuredBroker, name: str = "till", **fields: Any) -> CreateApiToken:
+    """A token for a day."""
+    now_ms = broker.engine.wall_ms
+    values = {
+        "digest": DIGEST,
+        "scope": "writer:orders-",
+        "created_ms": now_ms,
+        "expires_ms": now_ms + DAY_MS,
+    }
+    return CreateApiToken(username=name, **{**values, **fields})
+
+
+def tokens(broker: SecuredBroker, sender: Sender, name: str = "") -> list[str]:
+    """The names of the tokens in a list."""
+    reply = ask(broker, sender, ListApiTokens(username=name))
+    assert reply.code == Code.SUCCESS, reply.remark
+    return [one.name for one in decode_tokens(b"".join(reply.body))]
+
+
+def sender_of(broker: SecuredBroker, console: Sender, digest: str = DIGEST) -> tuple[bool, ...]:
+    """What a console gets to know about a token: valid, its name, and why not."""
+    reply = broker.ask(console, CheckCredential(username="", digest=digest), b"")
+    assert reply.code == Code.SUCCESS, reply.remark
+    header = header_of(reply)
+    return header.valid, header.username, header.refusal
+
+
+def test_a_token_is_created_listed_and_revoked(broker: SecuredBroker, root: Sender) -> None:
+    by_key = replace(root, secret="")
+    console = replace(broker.create(root, "console-1", "console"), secret="")
+    broker.create(root, "till", "writer")
+    broker.create(root, "other")
+    name = f"till:{id_of(DIGEST)}"
+    for _ in range(2):  # repeated, as after a lost reply
+        assert ask(broker, by_key, creation(broker)).code == Code.SUCCESS
+    assert [one.event.type for one in broker.events()].count("ApiTokenCreated") == 1
+    assert tokens(broker, by_key) == tokens(broker, by_key, "till") == [name]
+    assert tokens(broker, by_key, "other") == []
+    assert sender_of(broker, console) == (True, name, "")
+    assert sender_of(broker, console, DIGEST[:-1] + "x") == (False, "", "")
+    for _ in range(2):
+        revoked = RevokeApiToken(username="till", token_id=id_of(DIGEST))
+        assert ask(broker, by_key, revoked).code == Code.SUCCESS
+    assert sender_of(broker, console) == (False, "", "")
+    assert tokens(broker, by_key) == []
+
+
+def test_a_console_learns_why_a_token_does_not_count(broker: SecuredBroker, root: Sender) -> None:
+    by_key = replace(root, secret="")
+    console = replace(broker.create(root, "console-1", "console"), secret="")
+    broker.create(root, "till")
+    assert ask(broker, by_key, creation(broker)).code == Code.SUCCESS
+    name = f"till:{id_of(DIGEST)}"
+    broker.engine.wall_ms += DAY_MS - 1
+    assert sender_of(broker, console) == (True, name, "")
+    broker.engine.wall_ms += 1
+    assert sender_of(broker, console) == (False, name, "the token has expired")
+    assert ask(broker, root, AuthUpdateUser(username="till"), userStatus="disable").code == 0
+    refusal = "user till is disabled, or may not use a console"
+    assert sender_of(broker, console) == (False, name, refusal)
+
+
+def test_a_console_of_other_users_learns_nothing_about_a_token(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    by_key = replace(root, secret="")
+    own = replace(broker.create(root, "console-1", "console:shop-"), secret="")
+    broker.create(root, "till", certificateSubjects=["CN=till"])
+    broker.create(root, "shop-a")
+    of_shop = token_digest(token_of(bytes([1]) * 32))
+    assert ask(broker, by_key, creation(broker)).code == Code.SUCCESS
+    assert ask(broker, by_key, creation(broker, "shop-a", digest=of_shop)).code == Code.SUCCESS
+    assert sender_of(broker, own, of_shop)[1] == f"shop-a:{id_of(of_shop)}"
+    for sender in (own, by_key, ANYBODY):
+        for fields in ({"digest": DIGEST}, {"digest": of_shop, "subject": "CN=till"}):
+            reply = broker.ask(sender, CheckCredential(username="shop-a", **fields), b"")
+            assert reply.code == Code.NO_PERMISSION, (sender, fields)
+
+
+def test_only_an_administrator_gives_users_with_rights_a_token(
+    broker: SecuredBroker, root: Sender, clerk: Sender
+) -> None:
+    by_key, console = replace(root, secret=""), broker.create(root, "console-1", "console")
+    broker.create(root, "till", "writer")
+    broker.create(root, "plain")
+    clerk = replace(clerk, secret="")
+    revoked = RevokeApiToken(username="till", token_id=id_of(DIGEST))
+    assert ask(broker, by_key, creation(broker)).code == Code.SUCCESS
+    for request in (creation(broker), creation(broker, "root"), revoked):
+        assert ONLY_AN_ADMINISTRATOR in ask(broker, clerk, request).remark, request
+    of_plain = token_digest(token_of(bytes([2]) * 32))
+    assert ask(broker, clerk, creation(broker, "plain", digest=of_plain)).code == Code.SUCCESS
+    name = f"till:{id_of(DIGEST)}"
+    for request in (creation(broker), revoked, ListApiTokens()):
+        for sender, how in (
+            (replace(broker_user(broker, root), secret=""), {}),
+            (replace(console, secret=""), {"on_behalf_of": "root"}),
+            (replace(console, secret=""), {"on_behalf_of": name}),
+        ):
+            assert broker.ask(sender, request, **how).code == Code.NO_PERMISSION, request
+
+
+def broker_user(broker: SecuredBroker, root: Sender) -> Sender:
+    """A user with all rights but those on users."""
+    if "operator-1" in broker.access.users:
+        return Sender(user="operator-1", key=curve_key("operator-1"))
+    return broker.create(root, "operator-1", "writer", "operator", "filter-author")
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"digest": "abc"}, "64 hexadecimal digits"),
+        ({"scope": "king"}, "'king' is not a role"),
+        ({"scope": "console"}, "cannot be a console"),
+        ({"expires_ms": 0}, "expires after"),
+        ({"created_ms": 0}, "expires after"),
+    ],
+)
+def test_a_token_that_cannot_be_is_refused(
+    broker: SecuredBroker, root: Sender, fields: dict[str, Any], why: str
+) -> None:
+    broker.create(root, "till")
+    reply = ask(broker, replace(root, secret=""), creation(broker, **fields))
+    assert (reply.code, why in reply.remark) == (Code.SYSTEM_ERROR, True), reply.remark
+    assert not broker.access.tokens
+
+
+def test_no_reply_shows_the_hash_of_a_token(broker: SecuredBroker, root: Sender) -> None:
+    by_key = replace(root, secret="")
+    broker.create(root, "till", "writer")
+    assert ask(broker, by_key, creation(broker)).code == Code.SUCCESS
+    created = broker.events()[-1]
+    replies = [
+        ask(broker, by_key, ListApiTokens()),
+        ask(broker, by_key, GetControlEvents(from_offset=0, max_count=100)),
+        ask(broker, by_key, Undo(offset=created.offset)),
+    ]
+    assert not broker.access.tokens, "the undo revoked it"
+    shown = [
+        *(b"".join(one.body) + msgspec.json.encode([one.header, one.remark]) for one in replies),
+        *(msgspec.json.encode(event_view(one)) for one in broker.events()),
+    ]
+    assert [one.code for one in replies] == [Code.SUCCESS] * 3, replies
+    assert any(id_of(DIGEST).encode() in one for one in shown)
+    state = broker.engine.control.copy()
+    state.access.tokens["till:x"] = created.event.token
+    shown.append(tell_state(state, "user/till"))
+    assert b'"scope"' in shown[-1]
+    assert not [one for one in shown if DIGEST.encode() in one or DIGEST[16:].encode() in one]
 
 
 def test_the_mode_is_one_of_three(broker: SecuredBroker, root: Sender) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from kourou.access.api_token import token_digest, token_of
+from kourou.service.passwords import new_hash
 from kourou.testing.cluster import Cluster
 from kourou.transport.tls import ClientAuth, TlsMode
 from kourou_console.http.access import Tokens
@@ -166,7 +168,7 @@ def test_a_certificate_is_its_user_without_a_secret(
 
 
 def test_other_credentials_must_be_of_the_owner_of_the_certificate(
-    shown: Callable[[str], HttpClient],
+    shown: Callable[[str], HttpClient], known: KnownSecrets
 ) -> None:
     till, stranger = shown("CN=till,O=Example"), shown("CN=stranger")
     for user, secret, statuses in (
@@ -184,6 +186,12 @@ def test_other_credentials_must_be_of_the_owner_of_the_certificate(
     refused = till.get("/v1/me", headers=session)
     assert refused.status == 403
     assert "does not belong to user ops" in refused.json["detail"]
+    for name, statuses in (("till:1", (200, 200)), ("ops:1", (403, 200))):
+        token = token_of(name.encode().ljust(32))
+        known.tokens[token_digest(token)] = name
+        bearer = {"Authorization": f"Bearer {token}"}
+        found = tuple(one.get("/v1/me", headers=bearer).status for one in (till, stranger))
+        assert found == statuses, name
 
 
 def test_a_wrong_secret_begins_nothing(api: ConsoleHere) -> None:
@@ -293,6 +301,21 @@ def test_a_session_ends_with_the_secret(
     assert api.get("/v1/me", headers=headers).status == 401
 
 
+def test_a_session_of_a_password_ends_with_it(
+    api: ConsoleHere, time: HandTime, known: KnownSecrets
+) -> None:
+    known.passwords = {"till": new_hash("several long words")}
+    assert begin(api, secret="several long word").status == 401
+    cookie = cookie_of(begin(api, secret="several long words"))
+    headers = {"Cookie": f"{cookie.key}={cookie.value}"}
+    for _ in range(2):
+        time.now_ms += STALE_MS
+        assert api.get("/v1/me", headers=headers).json["name"] == "till"
+    known.passwords.clear()
+    time.now_ms += STALE_MS
+    assert api.get("/v1/me", headers=headers).status == 401
+
+
 def test_without_brokers_nobody_is_let_in_and_nobody_is_signed_out(
     api: ConsoleHere, time: HandTime, known: KnownSecrets
 ) -> None:
@@ -320,6 +343,41 @@ def test_tokens_work_as_before(console: ConsoleHere, known: KnownSecrets, tmp_pa
         assert console.get("/v1/me", headers=foreign).status == 200
         assert console.get("/v1/me", headers={"Authorization": "Bearer guessed"}).status == 401
         assert console.get("/v1/me", headers=signed_in(console)).json["name"] == "till"
+
+
+def test_an_api_token_is_its_user_within_its_scope(
+    console: ConsoleHere, known: KnownSecrets, tmp_path: Path
+) -> None:
+    """Also at a console that has tokens of its own; its name is what brokers get."""
+    file = tmp_path / "tokens.toml"
+    file.write_text('[[token]]\nname = "ci"\nright = "read"\ntoken = "a-token-of-some-length"\n')
+    token, time = token_of(bytes(32)), HandTime()
+    bearer = {"Authorization": f"Bearer {token}"}
+    for tokens in (None, Tokens(file, time)):
+        with users_at(console, known, time, tokens):
+            known.tokens = {token_digest(token): "till:1"}
+            assert console.get("/v1/me", headers=bearer).json["name"] == "till:1"
+            changed = console.put(GROUP, json={}, query={"preview": "true"}, headers=bearer)
+            assert changed.status == 200, "no session, so no header Csrf-Token"
+            foreign = {**bearer, "Origin": "https://shop.example"}
+            assert console.get("/v1/me", headers=foreign).status == 403
+            known.tokens = {token_digest(token): "!till:1"}
+            time.now_ms += STALE_MS
+            refused = console.get("/v1/me", headers=bearer)
+            assert (refused.status, refused.json["detail"]) == (401, "the token has expired")
+            assert refused.headers["www-authenticate"].startswith("Bearer ")
+            known.tokens = {}
+            refused = console.get("/v1/me", headers=bearer)
+            assert (refused.status, refused.json["detail"]) == (401, "unknown or revoked token")
+            assert token not in refused.text
+
+
+def test_a_token_begins_no_session(api: ConsoleHere, known: KnownSecrets) -> None:
+    token = token_of(bytes(32))
+    known.tokens = {token_digest(token): "till:1"}
+    assert begin(api, "till:1", token).status == 401
+    bearer = {"Authorization": f"Bearer {token}"}
+    assert api.get("/session", headers=bearer).json["user"] is None
 
 
 # -- without users --------------------------------------------------------------------------------

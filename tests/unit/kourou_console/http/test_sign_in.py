@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.errors import NoPermission, Throttled, Unavailable
+from kourou.access.api_token import token_digest, token_of
+from kourou.access.password import OF_NO_USER
+from kourou.errors import NoPermission, Rejected, Throttled, Unavailable
 from kourou.model.limits import (
     GATEWAY_ATTEMPTS_MAX,
     GATEWAY_SIGN_INS_AT_ONCE_MAX,
@@ -52,6 +54,8 @@ class Brokers:
     def __init__(self) -> None:
         self.secrets = {"till": "the-secret", "billing": "another-one"}
         self.subjects = {"CN=till": "till"}
+        self.tokens = {DIGEST: "till:1"}
+        self.passwords: dict[str, str] = {}
         self.asked: list[str] = []
         self.trouble: Exception | None = None
         self.open = asyncio.Event()
@@ -72,17 +76,45 @@ class Brokers:
             raise self.trouble
         return credential == {"broker-a": f"id of {self.secrets.get(name)}"}
 
+    async def password_hash(self, name: str) -> str:
+        self.asked.append(f"hash of {name}")
+        if self.trouble is not None:
+            raise self.trouble
+        return self.passwords.get(name, "")
+
     async def user_of_certificate(self, subject: str) -> str:
         self.asked.append(subject)
         if self.trouble is not None:
             raise self.trouble
         return self.subjects.get(subject, "")
 
+    async def sender_of_token(self, digest: str) -> str:
+        self.asked.append(f"token {digest[:8]}")
+        if self.trouble is not None:
+            raise self.trouble
+        return self.tokens.get(digest, "")
 
+
+TOKEN = token_of(bytes(32))
+DIGEST = token_digest(TOKEN)
+ASKED = f"token {DIGEST[:8]}"
 ATTEMPTS_FREE = OF_PLACE.free
 LONGEST_WAIT_MS = OF_PLACE.longest_wait_ms
 NETWORK_ATTEMPTS_FREE = OF_NETWORK.free
 TILL = (OF_PLACE, "till")
+
+
+@pytest.fixture(autouse=True)
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A hash that takes no time; the hashes that passwords were compared with."""
+    compared: list[str] = []
+
+    def is_password(password: str, of_user: str) -> bool:
+        compared.append(of_user)
+        return of_user == f"hash of {password}"
+
+    monkeypatch.setattr(sign_in, "_is_password", is_password)
+    return compared
 
 
 @pytest.fixture
@@ -207,6 +239,38 @@ async def test_a_console_that_is_no_console_of_the_user_says_no_more_than_401(
     assert "the-secret" not in caplog.text
 
 
+# -- passwords ------------------------------------------------------------------------------------
+
+
+async def test_a_password_is_as_good_as_the_secret(sign_ins, brokers) -> None:
+    brokers.passwords = {"till": "hash of a-long-password"}
+    expected = Caller("till", Right.ADMIN, "till")
+    for text in ("till:a-long-password", "till:the-secret", "till:a-long-password"):
+        assert await caller(sign_ins, text) == expected
+    assert brokers.asked == ["till", "hash of till", "till"]
+    assert await refused(sign_ins, "billing:a-long-password") == 401
+    assert await refused(sign_ins, "till:hash of a-long-password") == 401
+
+
+async def test_an_unknown_user_takes_as_long_as_a_wrong_password(sign_ins, brokers, hashed) -> None:
+    brokers.passwords = {"till": "hash of a-long-password"}
+    for name in ("till", "billing", "nobody-there"):
+        assert await refused(sign_ins, f"{name}:guessed") == 401
+    assert hashed == ["hash of a-long-password", OF_NO_USER, OF_NO_USER]
+
+
+@pytest.mark.parametrize("changed", ["", "hash of another-password"])
+async def test_another_password_ends_what_began_with_the_former_one(
+    sign_ins, brokers, time, changed
+) -> None:
+    brokers.passwords = {"till": "hash of a-long-password"}
+    await caller(sign_ins, "till:a-long-password")
+    brokers.passwords = {"till": changed}
+    assert (await caller(sign_ins, "till:a-long-password")).user == "till"  # just checked
+    time.now_ms += STALE_MS
+    assert await refused(sign_ins, "till:a-long-password") == 401
+
+
 # -- certificates ---------------------------------------------------------------------------------
 
 
@@ -243,6 +307,91 @@ async def test_a_certificate_of_another_consoles_user_is_nobodys(sign_ins, broke
     brokers.trouble = Unavailable("no broker")
     with pytest.raises(Unavailable):
         await owner(sign_ins, "CN=new")
+
+
+# -- tokens ---------------------------------------------------------------------------------------
+
+
+def bearer(token: str = TOKEN) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def by_token(sign_ins: SignIns, token: str = TOKEN, source: str = FAR) -> Caller:
+    return (await sign_ins.by_token(bearer(token), source)).caller
+
+
+async def refused_token(sign_ins: SignIns, token: str = TOKEN) -> str:
+    """Why a token gets 401."""
+    with pytest.raises(HttpError) as error:
+        await by_token(sign_ins, token)
+    assert error.value.status == 401
+    assert error.value.challenge == 'Bearer realm="kourou", error="invalid_token"'
+    return error.value.message
+
+
+async def test_a_token_makes_its_name_of_the_caller(sign_ins, brokers) -> None:
+    expected = Caller("till:1", Right.ADMIN, "till:1")
+    assert [await by_token(sign_ins) for _ in range(3)] == [expected] * 3
+    assert brokers.asked == [ASKED], "they get the hash, and once"
+
+
+async def test_a_token_that_is_not_one_is_not_asked_about(sign_ins, brokers) -> None:
+    for token in ("", "kourou_", TOKEN + "x", "kourou_" + "é" * 43):
+        assert await refused_token(sign_ins, token) == "unknown or revoked token"
+    assert brokers.asked == []
+
+
+async def test_why_a_token_is_refused(sign_ins, brokers, caplog) -> None:
+    assert await refused_token(sign_ins, token_of(bytes([1]) * 32)) == "unknown or revoked token"
+    brokers.trouble = Rejected("the token has expired")
+    assert await refused_token(sign_ins) == "the token has expired"
+    brokers.trouble = NoPermission("only a console of user till may send it")
+    assert await refused_token(sign_ins) == "unknown or revoked token"
+    brokers.trouble = Unavailable("no broker")
+    with pytest.raises(Unavailable):
+        await by_token(sign_ins)
+    brokers.trouble = None
+    assert (await by_token(sign_ins)).user == "till:1"
+    assert TOKEN not in caplog.text
+
+
+@pytest.mark.parametrize("trouble", [None, Rejected("the token has expired")])
+@pytest.mark.parametrize("age_ms", [FRESH_MS, STALE_MS])
+async def test_a_token_that_ends_is_refused_within_seconds(
+    sign_ins, brokers, time, trouble, age_ms
+) -> None:
+    await by_token(sign_ins)
+    brokers.tokens.clear()
+    brokers.trouble = trouble
+    assert (await by_token(sign_ins)).user == "till:1"  # just checked
+    time.now_ms += age_ms
+    if age_ms < STALE_MS:
+        assert (await by_token(sign_ins)).user == "till:1"  # the check runs at the same time
+        await idle()
+    expected = "unknown or revoked token" if trouble is None else "the token has expired"
+    assert await refused_token(sign_ins) == expected
+
+
+async def test_guessed_tokens_delay_their_network_and_no_token_in_use(sign_ins, time) -> None:
+    await by_token(sign_ins)
+    for number in range(NETWORK_ATTEMPTS_FREE):
+        assert await refused_token(sign_ins, token_of((number + 1).to_bytes(32, "big")))
+    with pytest.raises(Throttled):
+        await by_token(sign_ins, token_of(b"\xff" * 32))
+    assert (await by_token(sign_ins)).user == "till:1"
+    elsewhere = token_of(b"\xff" * 32)
+    with pytest.raises(HttpError):
+        await by_token(sign_ins, elsewhere, "203.0.113.1")
+
+
+async def test_a_revoked_token_that_is_used_again_and_again_is_delayed_itself(sign_ins) -> None:
+    """Other users of its network are not."""
+    wrong = token_of(b"\xff" * 32)
+    for _ in range(ATTEMPTS_FREE):
+        await refused_token(sign_ins, wrong)
+    with pytest.raises(Throttled):
+        await by_token(sign_ins, wrong)
+    assert (await by_token(sign_ins)).user == "till:1"
 
 
 # -- how long a check counts ----------------------------------------------------------------------

@@ -386,7 +386,7 @@ def test_a_receiver_that_does_not_know_the_flag_refuses_the_header():
         b"\x00\x04till",  # no header
         b"\x00\x05till",
         b"\xff\xfftill\x80",
-        b"\x02\x49" + bytes(585) + b"\x80",  # longer than any two names with a connection
+        b"\x02\x56" + bytes(598) + b"\x80",  # longer than any two names with a connection
         b"\x00\x01\xff\x80",  # not UTF-8
     ],
 )
