@@ -9,7 +9,7 @@ import pytest
 
 from kourou.access.api_token import DAY_MS
 from kourou.access.model import AccessMode, Effect
-from kourou.authorization.audit import AccessRefused
+from kourou.authorization.audit import AccessDecided
 from kourou.errors import Code
 from kourou.protocol.messages.access import (
     AuthUpdateUser,
@@ -155,7 +155,7 @@ def test_history_and_audit_name_the_token(broker: SecuredBroker, console: Sender
     assert actors == [f"User:{name} through User:console-1"]
     broker.engine.effects.clear()
     send(broker, console, name)
-    [noted] = [one for one in broker.engine.effects if isinstance(one, AccessRefused)]
+    [noted] = [one for one in broker.engine.effects if isinstance(one, AccessDecided)]
     assert (noted.user, noted.console) == (name, "console-1")
 
 
