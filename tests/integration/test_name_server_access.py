@@ -15,6 +15,7 @@ import pytest
 from kourou.access.signature import ACCESS_KEY, SIGNATURE, sign
 from kourou.authorization.request_gate import NOT_A_MEMBER, NOT_YET
 from kourou.cli.main import main
+from kourou.clock import SystemClock
 from kourou.errors import Code
 from kourou.protocol.bodies.access_bodies import UserChange, encode_user_change, parse_role
 from kourou.protocol.bodies.route_bodies import decode_cluster_info, decode_topic_route
@@ -190,6 +191,35 @@ async def test_a_name_server_that_restarts_is_not_open(suite: Suite) -> None:
             pass
     assert "AclException" in refused[1]
     assert (await suite.named(PUT, user="root"))[0] == Code.SUCCESS
+
+
+def test_the_command_line_explains_decisions_of_the_past(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = suite.start_broker()
+    ops = read_pair(suite.pair("ops")).public
+    change = UserChange(roles=(parse_role("administrator"),), curve_keys=(ops,))
+    asyncio.run(create(suite, broker, "ops", change))
+    monkeypatch.setenv("NAMESRV_ADDR", zmq_address(suite.namesrv))
+    monkeypatch.setenv("KOUROU_CURVE_KEY_FILE", str(suite.pair("ops")))
+    monkeypatch.setenv("KOUROU_CURVE_SERVER_KEY", str(suite.public("namesrv")))
+    times = [SystemClock().now_ms()]
+    for words in (
+        ("create", "till", "--no-secret"),
+        ("allow", "till", "Sub", "Topic:orders"),
+        ("revoke", "till", "Topic:orders"),
+    ):
+        assert main(("user", *words)) == 0
+        times.append(SystemClock().now_ms())
+    why = ("user", "why", "till", "Sub", "Topic:orders")
+    answers = []
+    for at_ms in times:
+        capsys.readouterr()
+        code = main((*why, "--at", str(at_ms)))
+        answers.append((code, capsys.readouterr().out.splitlines()[1].split("  ")[0]))
+    assert answers == [(1, "refused"), (1, "refused"), (0, "allowed"), (1, "refused")]
+    assert main(why) == 1
+    assert main(("user", "why", "ops", "Sub", "Topic:orders", "--at", str(times[0]))) == 0
 
 
 def test_the_command_line_has_the_rights_of_its_key(

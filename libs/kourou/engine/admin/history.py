@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kourou.access.model import SealedSecret
+from kourou.access.model import ANONYMOUS, SealedSecret
 from kourou.authorization.access_table import AccessAggregate
 from kourou.authorization.audit import AuditFound, AuditQuestion
 from kourou.engine.control import ControlState
@@ -206,9 +206,9 @@ def _part(state: ControlState, aggregate: str) -> Any:
 
 
 def _user(access: AccessAggregate, name: str) -> Any:
-    """A user with the policies, without the secret."""
+    """A user with the policies, without the secret; of `anonymous` the policies."""
     user = access.users.get(name)
-    if user is None:
+    if user is None and name != ANONYMOUS:
         return None
     policies = [access.policies[one] for one in sorted(access.policies)]
     return {
