@@ -32,7 +32,7 @@ from kourou.protocol.wire.remoting import RemotingCommand
 from kourou.service.local_cluster import zmq_address
 from kourou.service.processes import Child, Children, free_port
 from kourou.service.secret_keys import new_key_line
-from kourou.transport.curve_keys import make_pair, read_pair
+from kourou.transport.curve_keys import make_pair, read_pair, write_public
 from kourou.transport.remoting_client import RemotingConnection
 from kourou_rigs.access import send_to
 
@@ -59,6 +59,16 @@ class Suite:
 
     def public(self, name: str) -> Path:
         return self._folder / "keys" / name / f"{name}.key"
+
+    def servers(self) -> Path:
+        """A folder with the public keys of name server and broker."""
+        folder = self._folder / "servers"
+        for name, address in (
+            ("namesrv", f"127.0.0.1:{self.zmq_port}"),
+            ("broker", "127.0.0.1"),
+        ):
+            write_public(folder / f"{name}.key", read_pair(self.pair(name)).public, [address])
+        return folder
 
     def start_name_server(self) -> Child:
         return self._start(
@@ -202,7 +212,7 @@ def test_the_command_line_explains_decisions_of_the_past(
     asyncio.run(create(suite, broker, "ops", change))
     monkeypatch.setenv("NAMESRV_ADDR", zmq_address(suite.namesrv))
     monkeypatch.setenv("KOUROU_CURVE_KEY_FILE", str(suite.pair("ops")))
-    monkeypatch.setenv("KOUROU_CURVE_SERVER_KEY", str(suite.public("namesrv")))
+    monkeypatch.setenv("KOUROU_CURVE_SERVER_KEY", str(suite.servers()))
     times = [SystemClock().now_ms()]
     for words in (
         ("create", "till", "--no-secret"),

@@ -17,17 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from kourou.clock import Clock
 from kourou.errors import BadRequest, KourouError
+from kourou.model.limits import ACL_BYTES_MAX, ACL_DEPTH_MAX
 
 if TYPE_CHECKING:
     from kourou.access.plain_acl import ImportedAcl
 
 _log = logging.getLogger("kourou.broker")
-
-ACL_BYTES_MAX = 1 << 20
-"""Files with users have some kilobytes."""
-
-ACL_DEPTH_MAX = 8
-"""The deepest values are the actions of an entry of a policy of one of several ACLs."""
 
 LOOK_S = 0.25
 REPEAT_MS = 10_000

@@ -36,6 +36,7 @@ from kourou.access.model import (
     in_order,
 )
 from kourou.access.plain_acl import SHIPPED, ImportedAcl, networks_of, read_plain_acl
+from kourou.access.signature import same_secret
 from kourou.errors import BadRequest
 from kourou.model.names import RETRY_PREFIX
 from kourou.protocol.bodies.access_bodies import parse_actions, policy_id, user_of_subject
@@ -97,7 +98,8 @@ def tables_of(text: str) -> dict[str, Any] | None:
         elif not columns or not line.strip() or _AFTER_TABLE.fullmatch(line.strip()):
             continue
         elif len(cells) == len(columns):
-            row = dict(zip(columns, cells, strict=True))
+            texts = ["" if cell == "null" else cell for cell in cells]
+            row = dict(zip(columns, texts, strict=True))
             if columns[0] == "username":
                 found[_USERS].append(row)
             else:
@@ -109,7 +111,7 @@ def tables_of(text: str) -> dict[str, Any] | None:
 
 def _acl_of(row: Mapping[str, str]) -> dict[str, Any]:
     lists = {
-        key: [] if row[key] == "null" else row[key].strip("[]").split(",")
+        key: [one for one in row[key].strip("[]").split(",") if one]
         for key in ("actions", "sourceIps")
         if key in row
     }
@@ -131,11 +133,11 @@ def _read_user(found: ImportedAcl, one: Any) -> None:
     user = check_user(User(name=name, enabled=enabled, roles=roles))
     known = next((each for each in found.users if each.name == name), None)
     if known is not None:
-        if known != user or found.secrets.get(name, "") != secret:
+        if known != user or not same_secret(found.secrets.get(name, ""), secret):
             found.notes.append(f"user {name} occurs twice; the first one counts")
         return
     found.users.append(user)
-    if not secret or secret == "null":
+    if not secret:
         found.notes.append(
             f"user {name} has no password in the file: `kourou user set {name} --new-secret`"
         )
@@ -355,7 +357,7 @@ def _text(value: Mapping[str, Any], key: str) -> str:
 
 def _choice(value: Mapping[str, Any], key: str, known: Mapping[str, Any], *, otherwise: Any) -> Any:
     text = _text(value, key).lower()
-    if text in ("", "null"):
+    if not text:
         return otherwise
     if text not in known:
         raise BadRequest(f"{key} is {text!r}", hint=f"one of {', '.join(known)}")
