@@ -38,7 +38,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "sqlalchemy": ("kourou.eventstore", "kourou_spark_etl.read_model"),
     "typer": ("kourou.cli", "kourou_bench"),
     "uvloop": ("kourou.service", "kourou.client"),
-    "yaml": ("kourou.cli",),
+    "yaml": ("kourou.broker",),
     "zmq": ("kourou.transport",),
     "zstandard": ("kourou.protocol",),
 }

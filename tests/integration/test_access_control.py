@@ -219,6 +219,45 @@ async def test_users_of_a_file_exist_from_the_first_start_on(tmp_path: Path) -> 
         assert (await broker.ask(send_to("orders-a"), **writer)).code == Code.SYSTEM_ERROR
 
 
+ACCOUNT = "  - accessKey: {0}\n    secretKey: secret-of-{0}\n    topicPerms: [news=PUB]\n"
+
+
+async def test_users_of_a_file_come_and_go_with_it(tmp_path: Path) -> None:
+    folder = tmp_path / "acl"
+    folder.mkdir()
+    file = folder / "plain_acl.yml"
+    file.write_text("accounts:\n" + ACCOUNT.format("till-01"))
+
+    async def answer(name: str, *, refused: str) -> None:
+        """Wait until sends of a user are refused by this text."""
+        async with asyncio.timeout(TIMEOUT_MS / 1_000):
+            while True:
+                done = await broker.ask(
+                    send_to("news"), b"one", user=name, secret=f"secret-of-{name}"
+                )
+                if refused in (done.remark or ""):
+                    return
+
+    unknown, known, disabled = "Check signature failed", "Create on Topic:news", "is disabled"
+    with started(tmp_path, aclImportDir=str(folder)) as broker:
+        await answer("till-01", refused=known)  # from the start on
+        await answer("bill-01", refused=unknown)
+        file.write_text("accounts:\n" + ACCOUNT.format("bill-01"))
+        await answer("bill-01", refused=known)
+        await answer("till-01", refused=disabled)
+        file.write_text("accounts: [")
+        (folder / "more.yml").write_text("accounts:\n" + ACCOUNT.format("news-01"))
+        file.write_text("accounts: []")
+        await answer("news-01", refused=known)
+        await answer("bill-01", refused=disabled)
+        listed = await broker.ask(AuthListUser(), user=ROOT, secret=ROOT_SECRET)
+        enabled = {one.name: one.enabled for one in decode_users(bytes(listed.body))}
+    assert enabled == {ROOT: True, "till-01": False, "bill-01": False, "news-01": True}
+    file.write_text("accounts: [")
+    with started(tmp_path, aclImportDir=str(folder)) as broker:  # a bad file, but there are users
+        await answer("news-01", refused=known)
+
+
 async def test_the_owner_of_the_machine_gets_back_in(tmp_path: Path) -> None:
     with started(tmp_path) as broker:
         assert (await broker.create(WRITER, WRITER_SECRET, "writer")).code == Code.SUCCESS

@@ -15,6 +15,7 @@ import pytest
 from kourou.access.signature import ACCESS_KEY, SIGNATURE, sign
 from kourou.authorization.request_gate import NOT_A_MEMBER, NOT_YET
 from kourou.cli.main import main
+from kourou.clock import SystemClock
 from kourou.errors import Code
 from kourou.protocol.bodies.access_bodies import UserChange, encode_user_change, parse_role
 from kourou.protocol.bodies.route_bodies import decode_cluster_info, decode_topic_route
@@ -31,7 +32,7 @@ from kourou.protocol.wire.remoting import RemotingCommand
 from kourou.service.local_cluster import zmq_address
 from kourou.service.processes import Child, Children, free_port
 from kourou.service.secret_keys import new_key_line
-from kourou.transport.curve_keys import make_pair, read_pair
+from kourou.transport.curve_keys import make_pair, read_pair, write_public
 from kourou.transport.remoting_client import RemotingConnection
 from kourou_rigs.access import send_to
 
@@ -58,6 +59,16 @@ class Suite:
 
     def public(self, name: str) -> Path:
         return self._folder / "keys" / name / f"{name}.key"
+
+    def servers(self) -> Path:
+        """A folder with the public keys of name server and broker."""
+        folder = self._folder / "servers"
+        for name, address in (
+            ("namesrv", f"127.0.0.1:{self.zmq_port}"),
+            ("broker", "127.0.0.1"),
+        ):
+            write_public(folder / f"{name}.key", read_pair(self.pair(name)).public, [address])
+        return folder
 
     def start_name_server(self) -> Child:
         return self._start(
@@ -190,6 +201,35 @@ async def test_a_name_server_that_restarts_is_not_open(suite: Suite) -> None:
             pass
     assert "AclException" in refused[1]
     assert (await suite.named(PUT, user="root"))[0] == Code.SUCCESS
+
+
+def test_the_command_line_explains_decisions_of_the_past(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = suite.start_broker()
+    ops = read_pair(suite.pair("ops")).public
+    change = UserChange(roles=(parse_role("administrator"),), curve_keys=(ops,))
+    asyncio.run(create(suite, broker, "ops", change))
+    monkeypatch.setenv("NAMESRV_ADDR", zmq_address(suite.namesrv))
+    monkeypatch.setenv("KOUROU_CURVE_KEY_FILE", str(suite.pair("ops")))
+    monkeypatch.setenv("KOUROU_CURVE_SERVER_KEY", str(suite.servers()))
+    times = [SystemClock().now_ms()]
+    for words in (
+        ("create", "till", "--no-secret"),
+        ("allow", "till", "Sub", "Topic:orders"),
+        ("revoke", "till", "Topic:orders"),
+    ):
+        assert main(("user", *words)) == 0
+        times.append(SystemClock().now_ms())
+    why = ("user", "why", "till", "Sub", "Topic:orders")
+    answers = []
+    for at_ms in times:
+        capsys.readouterr()
+        code = main((*why, "--at", str(at_ms)))
+        answers.append((code, capsys.readouterr().out.splitlines()[1].split("  ")[0]))
+    assert answers == [(1, "refused"), (1, "refused"), (0, "allowed"), (1, "refused")]
+    assert main(why) == 1
+    assert main(("user", "why", "ops", "Sub", "Topic:orders", "--at", str(times[0]))) == 0
 
 
 def test_the_command_line_has_the_rights_of_its_key(

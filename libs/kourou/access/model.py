@@ -240,7 +240,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     A NODE is a process of this suite. `node` names it, `cluster/broker/id` for a broker, and no
     other process may act for it. Its CURVE keys (public, Z85) prove who it is on ZeroMQ, and
     certificates with one of its subjects over TLS: a whole subject, as two authorities or units of
-    one may give the same common name to different owners.
+    one may give the same common name to different owners. An `imported` user is as the files of
+    `aclImportDir` say, until somebody changes it.
     """
 
     name: str
@@ -250,6 +251,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     node: str = ""
     curve_keys: tuple[str, ...] = ()
     certificate_subjects: tuple[str, ...] = ()
+    imported: bool = False
 
     @property
     def administers(self) -> bool:

@@ -40,8 +40,11 @@ from kourou.model.names import RETRY_PREFIX
 SECRET_CHARACTERS_MIN = 7
 """RocketMQ wants access key and secret to be longer than 6 characters."""
 
-SHIPPED = frozenset({("RocketMQ", "12345678"), ("rocketmq2", "12345678")})
-"""The accounts of the file that RocketMQ ships: everybody knows them."""
+SHIPPED = frozenset({("RocketMQ", "12345678"), ("rocketmq2", "12345678"), ("rocketmq", "12345678")})
+"""The accounts in files that RocketMQ ships, and in its manual: everybody knows them."""
+
+ORIGIN = "plain_acl.yml"
+"""The reason of the policies and changes."""
 
 _KNOWN = frozenset(
     {
@@ -75,6 +78,8 @@ class ImportedAcl:
     notes: list[str] = field(default_factory=list)
     shipped: list[str] = field(default_factory=list)
     """Users that have a published secret: refuse them on addresses other than loopback."""
+    origin: str = ORIGIN
+    """The kind of file."""
 
 
 def read_plain_acl(document: Any, *, accept_whitelist: bool = False) -> ImportedAcl:
@@ -212,7 +217,7 @@ def _policies(
     default: frozenset[Action],
     entries: Mapping[str, frozenset[Action]],
     networks: tuple[str, ...],
-    reason: str = "plain_acl.yml",
+    reason: str = ORIGIN,
 ) -> list[Policy]:
     meant = _MEANT[kind]
     usual = default & meant

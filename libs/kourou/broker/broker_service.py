@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kourou.broker.acl_import import AclImport
 from kourou.broker.config import BrokerSettings
 from kourou.broker.network.connections import LeaderLink, Listeners
 from kourou.broker.network.registration import (
@@ -30,7 +31,7 @@ from kourou.clock import Clock, SystemClock
 from kourou.engine.admin.access_gate import REPLICAS_UNKNOWN, REPLICAS_UNKNOWN_HINT
 from kourou.engine.control import ControlState
 from kourou.engine.effects import ChangeRole, CutLog, Effect
-from kourou.engine.inputs import Fenced, Input, LeaderConnected, RegistrationDone
+from kourou.engine.inputs import Fenced, Input, LeaderConnected, RegistrationDone, UsersRead
 from kourou.engine.parts import BrokerParts, Role
 from kourou.engine.roles.follower import StaticFollower
 from kourou.errors import Code, ConfigError
@@ -73,6 +74,7 @@ class BrokerService:
         self._store_runtime: StoreRuntime | None = None
         self._session: RoleSession | None = None
         self._registration: Registration | None = None
+        self._acl_import: AclImport | None = None
         self._address_server: AddressServer | None = None
         self._admin: AdminHttp | None = None
         self._spans: BrokerSpans | None = None
@@ -187,12 +189,25 @@ class BrokerService:
         assert self._session is not None
         await self._session.begin()
         self._served = self._ready = True
+        self._import_users()
         self._follow()
         await self._find_name_servers()
         listening = self._listening.addresses
         if self._admin is not None:
             listening["admin"] = self._admin.url
         return listening
+
+    def _import_users(self) -> None:
+        """Import the users of files when these change; only a leader records them."""
+        path, clock = self.settings.acl_import_dir, self._clock
+        if path is not None:
+            self._acl_import = AclImport(
+                path,
+                clock,
+                lambda found: self._post(UsersRead(found, clock.now_ms())),
+                self._fail,
+            )
+            self._acl_import.start()
 
     async def drain(self) -> None:
         """Unregister from the name servers, finish pending requests, accept no new ones."""
@@ -210,6 +225,8 @@ class BrokerService:
     async def stop(self) -> None:
         """Record consumer progress, flush and close everything."""
         self._stopping = True
+        if self._acl_import is not None:
+            await self._acl_import.stop()
         await self._bootstrap.stop()
         await self._renewed()
         if self._admin is not None:

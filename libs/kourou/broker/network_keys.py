@@ -137,6 +137,13 @@ class NetworkKeys(IdentitySettings, AccessKeys):
         "initialUsersFile",
         "A TOML file of users, who are created at a start if they do not exist",
     )
+    acl_import_dir: Path | None = setting(
+        None,
+        "aclImportDir",
+        "A plain_acl.yml, or a folder of such files, whose users are imported at the start and "
+        "within a second of each change",
+        secret_file=True,
+    )
     acl_enable: bool = setting(
         False,
         "aclEnable",

@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from kourou.broker.acl_import import read_acl_files
 from kourou.broker.config import BrokerSettings
 from kourou.broker.network.connections import Listeners
 from kourou.broker.storage.projector import HistoryExecutor
 from kourou.broker.storage.store_runtime import StoreRuntime
 from kourou.broker.telemetry.measurements import Measurements
 from kourou.clock import Clock
+from kourou.engine.admin.plain_acl_handler import IMPORT_ACTOR, IMPORT_REASON
 from kourou.engine.control import ControlState, decide_start
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import BeginLog, ChangeRole, CutLog, Effect
@@ -32,7 +34,7 @@ from kourou.engine.roles.follower import FollowerRole
 from kourou.engine.roles.leader import StaticLeader
 from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeader, QuorumLeaderRole
 from kourou.engine.sends.appends import LogEnd
-from kourou.errors import KourouError
+from kourou.errors import ConfigError, KourouError
 from kourou.events.control_events import Event
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.sends import EndTransaction, SendMessage, SendRecords
@@ -186,6 +188,7 @@ class RoleSession:
         await self._record(own, "the broker's own")
         await self._record_administrators()
         await self._record_initial_users()
+        await self._record_imported_users()
         self._settings.check_users(self.parts.control.access.users)
         if not self._elected:
             self._perform(self.core.lead(self._clock.now_ms()))
@@ -212,7 +215,27 @@ class RoleSession:
             access = self.parts.control.access
             events = file.events(name, entry, access, self._settings.secret_keys)
             if events:
-                await self._record_with(partial(self._decided, events, "initialUsersFile"))
+                await self._record_with(
+                    partial(self._decided, events, "initialUsersFile", "broker")
+                )
+
+    async def _record_imported_users(self) -> None:
+        """Record the users of the files of `aclImportDir`, before requests are served.
+
+        Bad files change nothing. Raises ConfigError for them if there are no users at all, because
+        then everybody could do everything.
+        """
+        path = self._settings.acl_import_dir
+        if path is None:
+            return
+        try:
+            found = await asyncio.to_thread(read_acl_files, path)
+            events, _ = self.parts.plain_acl_handler.decide_import(found)
+        except KourouError as error:
+            if not self.parts.control.access.users:
+                raise ConfigError(f"aclImportDir: {error.message}", hint=error.hint) from error
+            return  # AclImport logs it
+        await self._record(events, IMPORT_REASON, IMPORT_ACTOR)
 
     def _catch_up(self) -> None:
         """Apply decisions in bytes that were copied while there was no core."""
@@ -221,13 +244,13 @@ class RoleSession:
             advanced = [(CONTROL_TOPIC, 0, span[1])]
             self.loop.post(Dispatched(advanced, self.store.indexed))
 
-    async def _record(self, events: Sequence[Event], why: str) -> None:
+    async def _record(self, events: Sequence[Event], why: str, actor: str = "broker") -> None:
         """Record one by one, because a large import may need more than one log segment."""
         for event in events:
-            await self._record_with(partial(self._decided, [event], why))
+            await self._record_with(partial(self._decided, [event], why, actor))
 
-    def _decided(self, events: Sequence[Event], why: str, wall_ms: int) -> list[Effect]:
-        return self.core.start(self._clock.monotonic_ms(), wall_ms, events, why)
+    def _decided(self, events: Sequence[Event], why: str, actor: str, wall_ms: int) -> list[Effect]:
+        return self.core.start(self._clock.monotonic_ms(), wall_ms, events, why, actor)
 
     async def _record_with(self, record: Callable[[int], list[Effect]]) -> None:
         """Allocate log space, then record, unless the session has ended by then."""

@@ -46,12 +46,6 @@ AUDIT_COLUMNS = (
 DECISIONS = {"all": "", "refused": "refused", "allowed": "allowed"}
 """What --decision takes, and what a broker is asked for."""
 TOKEN_COLUMNS = ("user", "token", "scope", "created", "expires", "brokers")
-IMPORT_BYTES_MAX = 1 << 20
-"""plain_acl.yml files have a few kilobytes."""
-
-IMPORT_DEPTH_MAX = 8
-"""They have four levels: accounts, an account, its topicPerms, an entry."""
-
 PRIVATE = 0o600
 
 UserName = Annotated[str, typer.Argument(metavar="USER", help="The user.")]
@@ -594,12 +588,18 @@ def why(
     source: Annotated[
         str, typer.Option("--from", metavar="IP", help="From this address (default: anywhere).")
     ] = "",
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="TIME", help="As of this time (ISO or ms; default: now)."),
+    ] = None,
 ) -> Report:
     """Explain whether a user may do something, and by which policy or role; exit code 1 if not.
 
-    Without --from, policies that are restricted to networks do not count.
+    Without --from, policies that are restricted to networks do not count. --at decides by the
+    user's roles and policies of that time.
     """
-    found = client.admin.users.why(name, action, resource, source)
+    at_ms = None if at is None else moment(at)
+    found = client.admin.users.why(name, action, resource, source, at_ms=at_ms)
     answers = {broker: [one] for broker, one in found.items()}
     rows = rows_by_broker(
         answers,
@@ -618,10 +618,17 @@ def why(
 # -- import ---------------------------------------------------------------------------------------
 
 
-@command("user import", "Import RocketMQ's plain_acl.yml.")
+@command("user import", "Import users and permissions of RocketMQ.")
 def import_users(
     client: Client,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="RocketMQ's plain_acl.yml.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="RocketMQ's plain_acl.yml, or users and acls of its ACL 2.0 as JSON, YAML, or "
+            "printed by mqadmin listUser and listAcl.",
+        ),
+    ],
     *,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be imported; change nothing.")
@@ -640,13 +647,13 @@ def import_users(
         ),
     ] = False,
 ) -> Report:
-    """Import the accounts of RocketMQ's plain_acl.yml as users with secrets and policies.
+    """Import RocketMQ's accounts, or its users of ACL 2.0, with secrets and policies.
 
     Users that exist keep their secret, roles and keys; their policies are set as in the file.
     """
-    from kourou.access.plain_acl import read_plain_acl
+    from kourou.broker.acl_import import read_acl_file
 
-    imported = read_plain_acl(_yaml(file), accept_whitelist=accept_whitelist)
+    imported = read_acl_file(file, accept_whitelist=accept_whitelist)
     notes = [f"note: {printable(one)}" for one in imported.notes]
     if imported.shipped and not accept_shipped:
         raise BadRequest(
@@ -681,45 +688,22 @@ def import_users(
 
 
 def _import(client: Client, imported: ImportedAcl, lacking: set[str]) -> None:
-    reason = "plain_acl.yml"
+    reason = imported.origin
     for one in imported.users:
         if one.name in lacking:
             try:
                 client.admin.users.create(
-                    one.name, secret=imported.secrets[one.name], roles=one.roles, reason=reason
+                    one.name,
+                    secret=imported.secrets.get(one.name),
+                    enabled=one.enabled,
+                    roles=one.roles,
+                    reason=reason,
                 )
             except NoPermission as error:
                 raise _explained(error) from error
         policies = [policy for policy in imported.policies if policy.user == one.name]
         if policies:
             client.admin.users.put_policies(one.name, policies, reason=reason)
-
-
-def _yaml(file: Path) -> Any:
-    """The values of a YAML file; raises BadRequest.
-
-    Aliases, which can grow without end, and deep nesting are refused.
-    """
-    import yaml
-
-    if file.stat().st_size > IMPORT_BYTES_MAX:
-        raise BadRequest(f"{file} has more than {IMPORT_BYTES_MAX} bytes")
-    depth = 0
-    try:
-        text = file.read_text(encoding="utf-8")
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                raise BadRequest(f"{file} has YAML aliases, which are not supported")
-            depth += isinstance(event, yaml.CollectionStartEvent)
-            depth -= isinstance(event, yaml.CollectionEndEvent)
-            if depth > IMPORT_DEPTH_MAX:
-                raise BadRequest(f"{file} has values in more than {IMPORT_DEPTH_MAX} levels")
-        return yaml.load(text, Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # PyYAML checks no text that an explicit tag, such as !!bool, makes a value of another type.
-        place = getattr(error, "problem_mark", None)
-        where = f", line {place.line + 1}" if place is not None else ""
-        raise BadRequest(f"{file} is not valid YAML{where}") from error
 
 
 # -- the way back ---------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from kourou.engine.inputs import (
     RegistrationDone,
     SpaceChanged,
     StoreFailed,
+    UsersRead,
 )
 from kourou.engine.parts import BrokerParts
 from kourou.engine.roles.follower import StaticFollower
@@ -87,7 +88,9 @@ class BrokerCore:
         self.parts.transactions.start(now_ms, wall_ms)
         self.parts.check_backs.start(now_ms)
 
-    def start(self, now_ms: int, wall_ms: int, events: Sequence[Event], why: str) -> list[Effect]:
+    def start(
+        self, now_ms: int, wall_ms: int, events: Sequence[Event], why: str, actor: str = "broker"
+    ) -> list[Effect]:
         """Record what the broker decides for itself before it serves; not on a follower.
 
         The leader of a Raft group calls `lead` before, all others after it.
@@ -96,7 +99,7 @@ class BrokerCore:
             return []
         opened = self._elected is None or self._elected.opened
         assert opened, "the record that opens an epoch is its first one"
-        self.parts.recorder.record(events, Cause("broker", why), wall_ms)
+        self.parts.recorder.record(events, Cause(actor, why), wall_ms)
         warnings = self.parts.delays.start(wall_ms)
         return [*self.parts.appends.take_done(), *warnings]
 
@@ -157,8 +160,8 @@ class BrokerCore:
                     effects += self._measured(now_ms, item)
                 case LogShrunk():
                     self.parts.retention.shrunk()
-                case HistoryAnswered():
-                    effects += self._looked_back(now_ms, item)
+                case HistoryAnswered() | UsersRead():
+                    effects += self._was_read(now_ms, item)
                 case ClientAnswered():
                     effects += self._asked(self.parts.asking.answered(now_ms, item))
                 case RegistrationDone(number):
@@ -262,6 +265,11 @@ class BrokerCore:
         self.parts.topic_registration.number(now_ms, decided, received.to)
         return decided
 
+    def _was_read(self, now_ms: int, item: HistoryAnswered | UsersRead) -> list[Effect]:
+        if isinstance(item, UsersRead):
+            return self._users_read(now_ms, item)
+        return self._looked_back(now_ms, item)
+
     def _looked_back(self, now_ms: int, item: HistoryAnswered) -> list[Effect]:
         """Continue a request with the reply of the event database."""
         received = item.received
@@ -276,6 +284,16 @@ class BrokerCore:
             decided = [*noted, Reply(received.to, error.wire_code, str(error))]
         decided = [*self.parts.appends.take_done(), *decided]
         self.parts.topic_registration.number(now_ms, decided, received.to)
+        return decided
+
+    def _users_read(self, now_ms: int, item: UsersRead) -> list[Effect]:
+        """Import users. They come again, so a broker that cannot record them now need not wait."""
+        parts = self.parts
+        if parts.following is not None or (self._elected is not None and self._elected.paused):
+            return []
+        warnings = parts.plain_acl_handler.import_users(item)
+        decided = [*parts.appends.take_done(), *warnings]
+        parts.topic_registration.number(now_ms, decided)
         return decided
 
     def _asked(self, decided: list[Effect]) -> list[Effect]:

@@ -15,6 +15,7 @@ from kourou.errors import KourouError
 from kourou.runtime.core import ClientAnswered, Disconnected, Peer, Received, Tick
 
 if TYPE_CHECKING:
+    from kourou.access.plain_acl import ImportedAcl
     from kourou.engine.admin.history import Found
 
 
@@ -102,6 +103,14 @@ class HistoryAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class UsersRead:
+    """The users in the files of `aclImportDir`, after a change and again from time to time."""
+
+    found: ImportedAcl
+    wall_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class RegistrationDone:
     """All reachable name servers know the registrations up to `number`."""
 
@@ -163,6 +172,7 @@ Input = (
     | Tick
     | LogWritten
     | HistoryAnswered
+    | UsersRead
     | ClientAnswered
     | RegistrationDone
     | LeaderConnected

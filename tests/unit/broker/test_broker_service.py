@@ -38,6 +38,7 @@ from kourou.protocol.wire.frames import (
 from kourou.runtime.core import Peer
 from kourou.service import admin_http as clear_text
 from kourou.service.admin_http import AdminHttp
+from kourou.service.secret_keys import new_key_line
 from kourou.store.config.config_files import TOPICS
 from kourou.store.config.config_json import TopicTable, encode_topics
 from kourou.transport import tcp_server
@@ -370,3 +371,30 @@ async def test_a_log_with_replicas_has_users_only_with_the_keys_of_the_replicas(
         with pytest.raises(ConfigError, match="curveMembers does not name the keys"):
             await service.recover(lambda _error: None)
         await service.stop()
+
+
+async def test_files_with_users_count_before_the_first_request(tmp_path) -> None:
+    keys, file = tmp_path / "access.keys", tmp_path / "plain_acl.yml"
+    keys.touch(0o600)
+    keys.write_text(new_key_line("one"))
+    file.write_text("accounts: [{accessKey: owner-1, secretKey: secret1, admin: true}]")
+    asks = {"acl_import_dir": file, "access_key_file": keys, "acl_enable": True}
+    given = settings(tmp_path, replication_enabled=False, **asks)
+    async with running(given) as (service, connection):
+        assert set(service._parts().control.access.users) == {"owner-1"}
+        refused = await connection.request(message(), body=(b"x",), timeout_ms=60_000)
+        assert refused.code == Code.NO_PERMISSION
+        file.write_text("accounts: [")
+    async with running(given) as (service, _):
+        assert set(service._parts().control.access.users) == {"owner-1"}
+
+
+async def test_bad_files_with_users_stop_the_start_of_a_broker_that_has_none(tmp_path) -> None:
+    """Else everybody could do everything until the file is repaired."""
+    file = tmp_path / "plain_acl.yml"
+    file.write_text("accounts: [")
+    service = BrokerService(settings(tmp_path, acl_import_dir=file))
+    await service.recover(lambda _error: None)
+    with pytest.raises(ConfigError, match=r"aclImportDir: .*plain_acl.yml is not valid YAML"):
+        await service.serve()
+    await service.stop()

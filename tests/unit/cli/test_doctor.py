@@ -169,6 +169,7 @@ def test_files_with_secrets_are_declared_so() -> None:
         *("curveKeyFile", "tls.server.keyPath", "tls.server.keyPasswordFile", "tokenFile"),
         "tls.client.keyPath",
         *("eventStorePasswordFile", "readModelPasswordFile", "initialAdminFile"),
+        "aclImportDir",
     }
     named = {
         one.key
@@ -178,4 +179,5 @@ def test_files_with_secrets_are_declared_so() -> None:
     }
     refused_if_open = {"accessKeyFile"}
     public = {"curveServerKey"}
-    assert named == declared | refused_if_open | public
+    folders = {"aclImportDir"}
+    assert named == (declared - folders) | refused_if_open | public

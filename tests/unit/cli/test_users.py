@@ -16,6 +16,7 @@ from kourou.access.api_token import DAY_MS, id_of, is_token, token_digest
 from kourou.cli.main import main
 from kourou.protocol.bodies.access_bodies import AuditLine
 from kourou.protocol.messages.access import AuthListUser, GetAudit, GetAuditResponse
+from kourou.protocol.messages.broker_admin import GetStateAt, GetStateAtResponse
 from kourou.runtime.core import Peer
 from kourou.service.passwords import is_password
 from kourou.service.secret_keys import SecretKeys, new_key_line
@@ -41,6 +42,17 @@ accounts:
   - accessKey: operations
     secretKey: operations-secret
     admin: true
+"""
+
+
+PRINTED = """\
+#UserName         #Password               #UserType               #UserStatus
+owner             secret-of-owner         Super                   enable
+till              secret-of-till          Normal                  disable
+
+#Subject          #PolicyType             #Resource        #Actions     #SourceIp  #Decision
+User:till         Custom                  Topic:orders*    [Pub, Sub]   null       Allow
+User:till         Custom                  Namespace:n      [All]        null       Allow
 """
 
 
@@ -388,6 +400,25 @@ def test_why_is_answered_by_the_exit_code_too(ops: Run) -> None:
     assert "is not an IP address" in err
 
 
+def test_why_at_a_time_asks_for_the_state_of_that_time(ops: Run, cluster: WireCluster) -> None:
+    times: list[int | None] = []
+
+    def answer(request: object) -> Answer | None:
+        if not isinstance(request, GetStateAt):
+            return None
+        times.append(request.at_ms)
+        return Answer(header=GetStateAtResponse(next_offset=1, at_ms=1), body=b"null")
+
+    for broker in cluster.brokers.values():
+        broker.intercept = answer  # type: ignore[union-attr]
+    code, out, _ = ops("why", "ops", "Pub", "Topic:orders", "--at", "2026-05-03T00:00+00:00")
+    assert code == 1
+    assert "the user does not exist" in out
+    assert times == [1_777_766_400_000] * 2
+    assert ops("why", "ops", "Pub", "Topic:orders")[0] == 0
+    assert "is not a time" in ops("why", "ops", "Pub", "Topic:orders", "--at", "then")[2]
+
+
 def test_the_audit_of_all_brokers_the_newest_first(run: Run, cluster: WireCluster) -> None:
     """Each broker is asked page after page, until it has no more, or enough were found."""
     asked: list[GetAudit] = []
@@ -475,6 +506,47 @@ def test_an_import_makes_users_and_policies(ops: Run, cluster: WireCluster, tmp_
     code, out, _ = ops("import", str(file), "--accept-whitelist")
     assert (code, access(cluster).version) == (0, version)
     assert [line.split()[-1] for line in out.splitlines()[1:3]] == ["exists", "exists"]
+
+
+def test_users_and_acls_that_mqadmin_printed_are_imported(
+    ops: Run, cluster: WireCluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "printed.txt"
+    file.write_text(PRINTED)
+    code, out, _ = ops("import", str(file), "--dry-run")
+    assert code == 0
+    assert "note: Namespace:n of till is not imported" in out
+    assert set(access(cluster).users) == {"ops"}
+    code, out, _ = ops("import", str(file))
+    assert code == 0
+    rows = [line.split() for line in out.splitlines()]
+    assert rows[1:3] == [["owner", "administrator", "0", "created"], ["till", "-", "1", "created"]]
+    assert "secret-of" not in out
+    users = access(cluster, "broker-b").users
+    assert users["owner"].administers
+    assert not users["till"].enabled
+    assert secret_of(cluster, "till") == "secret-of-till"
+    assert "Topic:orders*" in ops("show", "till")[1]
+
+
+def test_acls_that_decide_otherwise_here_are_refused_as_a_whole(
+    ops: Run, cluster: WireCluster, tmp_path: Path
+) -> None:
+    entries = [
+        {"resource": "*", "actions": ["Pub"]},
+        {"resource": "Topic:*", "actions": ["Pub"], "decision": "Deny"},
+        {"resource": "Topic:orders", "actions": ["Pub"]},
+    ]
+    file = tmp_path / "acl.json"
+    document = {
+        "users": [{"username": "till", "password": "secret-of-till"}],
+        "acls": [{"subject": "User:till", "policies": [{"entries": entries}]}],
+    }
+    file.write_text(json.dumps(document))
+    code, out, err = ops("import", str(file))
+    assert (code, out) == (2, "")
+    assert "the denial of Pub of till on Topic:* has an exception, Topic:orders" in err
+    assert set(access(cluster).users) == {"ops"}
 
 
 def test_an_import_needs_an_administrator_first(run: Run, tmp_path: Path) -> None:

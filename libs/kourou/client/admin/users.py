@@ -19,6 +19,7 @@ from typing import TypeAlias
 import msgspec
 
 from kourou.access.api_token import DAY_MS, ApiToken, check_token, id_of, token_digest, token_of
+from kourou.access.authorizer import AccessTable, Authorizer
 from kourou.access.model import (
     ANONYMOUS,
     AccessMode,
@@ -44,19 +45,23 @@ from kourou.client.session.connections import body_of, header_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import BadRequest, KourouError, Rejected, Unavailable, UnknownOutcome
 from kourou.model.limits import AUDIT_READ_LINES_MAX
+from kourou.model.names import check_stateful
 from kourou.protocol.bodies.access_bodies import (
     SUBJECT_PREFIX,
     AuditLine,
     Refusal,
     UserChange,
+    check_source,
     decode_audit,
     decode_policies_of_users,
     decode_refusals,
     decode_tokens,
+    decode_user_state,
     decode_users,
     encode_policies,
     encode_user_change,
     parse_actions,
+    parse_need,
     parse_role,
     policy_id,
     role_text,
@@ -82,6 +87,7 @@ from kourou.protocol.messages.access import (
     RevokeApiToken,
     SetAccessMode,
 )
+from kourou.protocol.messages.broker_admin import GetStateAt
 from kourou.protocol.request import Request
 from kourou.transport.zmq_client import WireReply
 
@@ -144,6 +150,7 @@ class UsersApi(EveryBrokerApi):
         secret: str | None = None,
         password_hash: str | None = None,
         admin: bool = False,
+        enabled: bool = True,
         roles: Iterable[str | RoleGrant] = (),
         kind: UserKind | None = None,
         curve_keys: Iterable[str] = (),
@@ -157,13 +164,16 @@ class UsersApi(EveryBrokerApi):
         (kourou.service.passwords), `curve_keys` (public, Z85) for clients of Kourou's protocol, and
         `certificate_subjects` (RFC 4514) for clients with TLS certificates. `roles` are `writer`,
         or `writer:orders-` for names with that prefix. A `node` is a process of the cluster,
-        `cluster/broker/id`. If only some brokers have the user, the others get it, and these values
-        replace those there. Raises Rejected if all have it.
+        `cluster/broker/id`. All requests of a user that is not `enabled` are refused. If
+        only some brokers have the user, the others get it, and these values
+        replace those there.
+        Raises Rejected if all have it.
         """
         change = _change(
             secret=secret,
             password_hash=password_hash,
             admin=admin or None,
+            enabled=None if enabled else False,
             roles=roles,
             kind=kind or (UserKind.NODE if node else UserKind.SERVICE),
             curve_keys=curve_keys,
@@ -472,15 +482,33 @@ class UsersApi(EveryBrokerApi):
 
     @on_io_thread
     async def why(
-        self, user: str, action: str, resource: str, source: str = ""
+        self, user: str, action: str, resource: str, source: str = "", *, at_ms: int | None = None
     ) -> ByBroker[AccessAnswer]:
         """Return whether a user may perform one action on one resource, and what decides it.
 
         `source` is the IP address of a client; without it, policies that are restricted to networks
-        do not count.
+        do not count. With `at_ms`, epoch ms, it is decided by the user and the policies of that
+        time, from each broker's history; raises MetadataUnavailable as `admin.history` does.
         """
-        request = ExplainAccess(username=user, action=action, resource=resource, source=source)
-        return await self._read(request, _access_answer)
+        if at_ms is None:
+            request = ExplainAccess(username=user, action=action, resource=resource, source=source)
+            return await self._read(request, _access_answer)
+        need = parse_need(action, resource)
+        check_source(source)
+
+        def decide(reply: WireReply) -> AccessAnswer:
+            account, policies = decode_user_state(body_of(reply))
+            table = AccessTable(
+                users={} if account is None else {account.name: account},
+                policies={one.id: one for one in policies},
+            )
+            authorizer = Authorizer(table)
+            decision = authorizer.decide(user, [need], source, at_ms)
+            nearest = () if decision else tuple(authorizer.would_allow(user, need))
+            return AccessAnswer(decision.allowed, decision.by, nearest)
+
+        then = GetStateAt(aggregate=check_stateful(f"user/{user}"), at_ms=at_ms)
+        return await self._read(then, decide)
 
     @on_io_thread
     async def may(self, action: str, resource: str) -> ByBroker[AccessAnswer]:

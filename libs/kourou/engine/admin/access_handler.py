@@ -14,18 +14,14 @@ import msgspec
 
 from kourou.access.api_token import ApiToken, id_of
 from kourou.access.model import (
-    ALL,
     ANONYMOUS,
     Effect,
-    Need,
     Pattern,
     Policy,
-    ResourceType,
     User,
     UserKind,
     check_secret,
     parse_mode,
-    plain_address,
 )
 from kourou.access.signature import same_secret
 from kourou.authorization import access_table as rules
@@ -36,6 +32,7 @@ from kourou.engine.effects import Effect as BrokerEffect
 from kourou.errors import BadRequest, NoPermission
 from kourou.events.control_events import Event, UserPasswordSet, UserPut, UserSecretSet
 from kourou.protocol.bodies.access_bodies import (
+    check_source,
     decode_policies,
     decode_user_change,
     encode_policies,
@@ -44,7 +41,7 @@ from kourou.protocol.bodies.access_bodies import (
     encode_tokens,
     encode_user,
     encode_users,
-    parse_actions,
+    parse_need,
     parse_role,
     policy_id,
     user_of_subject,
@@ -330,21 +327,8 @@ class AccessHandler:
         self, _now_ms: int, received: Received, request: ExplainAccess
     ) -> list[BrokerEffect]:
         """Reply whether a user may do something, and why (30062)."""
-        pattern = Pattern.parse(request.resource)
-        actions = parse_actions([request.action])
-        if pattern.type is None or len(actions) != 1:
-            raise BadRequest("one action on one resource", hint="Pub Topic:orders")
-        if request.source:
-            try:
-                plain_address(request.source)
-            except ValueError as error:
-                raise BadRequest(f"{request.source!r} is not an IP address") from error
-        name = pattern.name
-        if pattern.type is ResourceType.CLUSTER:
-            name = ""
-        elif pattern.is_prefix and not name:
-            name = ALL
-        need = Need(pattern.type, name, actions)
+        need = parse_need(request.action, request.resource)
+        check_source(request.source)
         check_names([need])
         authorizer = self._gate.authorizer
         name = request.username or received.user

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kourou.access.model import SealedSecret
+from kourou.access.model import ANONYMOUS, SealedSecret
 from kourou.authorization.access_table import AccessAggregate
 from kourou.authorization.audit import AuditFound, AuditQuestion
 from kourou.engine.control import ControlState
@@ -212,9 +212,12 @@ def _part(state: ControlState, aggregate: str) -> Any:
 
 
 def _user(access: AccessAggregate, name: str) -> Any:
-    """A user with the policies, without secret and password; of tokens without their SHA-256."""
+    """A user with the policies, without secret and password; of tokens without their SHA-256.
+
+    Of `anonymous` the policies.
+    """
     user = access.users.get(name)
-    if user is None:
+    if user is None and name != ANONYMOUS:
         return None
     policies = [access.policies[one] for one in sorted(access.policies)]
     tokens = [access.tokens[one] for one in sorted(access.tokens)]

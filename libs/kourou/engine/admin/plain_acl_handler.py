@@ -1,23 +1,28 @@
-"""RocketMQ 4.9's requests about accounts, as users and policies.
+"""RocketMQ's accounts as users and policies: requests of RocketMQ 4.9, and files with users.
 
-State: none of its own.
+State: soft, what was last said about the files.
 
 An account is a user with a secret, a role if it is an administrator, and policies by the rules of
 kourou.access.plain_acl. Roles without a counterpart in RocketMQ, and policies that no account can
 have, stay as they are. An address never replaces credentials, so white addresses are refused.
+
+A user of the files of `aclImportDir` is `imported` until somebody changes it, and the files change
+no other user. Of such a user's policies they change those that have their reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from kourou.access.model import Policy, ResourceType, RoleGrant, User, UserRole
 from kourou.access.plain_acl import (
+    ORIGIN,
     SECRET_CHARACTERS_MIN,
     SHIPPED,
+    ImportedAcl,
     account_policies,
     changed_policies,
 )
@@ -29,9 +34,11 @@ from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.admin.access_handler import set_secret
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
-from kourou.errors import BadRequest, Code, DecodeError, Rejected
-from kourou.events.control_events import AccessEvent, Event
+from kourou.engine.inputs import UsersRead
+from kourou.errors import BadRequest, Code, DecodeError, KourouError, Rejected
+from kourou.events.control_events import AccessEvent, Cause, Event
 from kourou.model.topic import DataVersion
+from kourou.protocol.bodies import acl_export
 from kourou.protocol.bodies.config_bodies import encode_data_version
 from kourou.protocol.messages.broker_admin import (
     DeleteAclConfig,
@@ -41,11 +48,17 @@ from kourou.protocol.messages.broker_admin import (
     UpdateGlobalWhiteAddrsConfig,
 )
 from kourou.protocol.request import Request
-from kourou.runtime.core import Received, Reply
+from kourou.runtime.core import LogWarning, Received, Reply
 
 USERS_TABLE = "users"
 """Stands for a file in RocketMQ's list of versions by file."""
 
+IMPORT_ACTOR = "import"
+"""Who makes the changes that files cause."""
+
+IMPORT_REASON = "aclImportDir"
+
+_ORIGINS = frozenset({ORIGIN, acl_export.ORIGIN})
 _NO_WHITE_ADDRESSES = "an address never replaces credentials, so there are no white addresses"
 _OF_ADMIN = frozenset({UserRole.ADMINISTRATOR, UserRole.OPERATOR})
 
@@ -60,6 +73,8 @@ class PlainAclHandler:
         self._address = "{}:{}".format(*context.store_host)
         self._gate = gate
         self._box = secrets
+        self._recorder = context.recorder
+        self._said: frozenset[str] = frozenset()
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
         """Return the handler of each request type."""
@@ -174,7 +189,7 @@ class PlainAclHandler:
         if request.admin:
             role = UserRole.OPERATOR if has_policies else UserRole.ADMINISTRATOR
             roles = (RoleGrant(role), *roles)
-        return msgspec.structs.replace(user, roles=roles)
+        return msgspec.structs.replace(user, roles=roles, imported=False)
 
     def _has_secret(self, name: str, secret: str) -> bool:
         """True if it is the user's secret already: `mqadmin -c` may repeat itself."""
@@ -185,6 +200,53 @@ class PlainAclHandler:
             return same_secret(self._box.open(name, sealed), secret)
         except DecodeError:
             return False
+
+    # -- files ------------------------------------------------------------------------------------
+
+    def import_users(self, item: UsersRead) -> list[Effect]:
+        """Make the users those of the files: all of them, or none with a warning.
+
+        The core takes what was recorded. A warning is not repeated.
+        """
+        try:
+            events, notes = self.decide_import(item.found)
+            self._recorder.record(events, Cause(IMPORT_ACTOR, IMPORT_REASON), item.wall_ms)
+        except KourouError as error:
+            notes = [f"aclImportDir: users are not imported: {error}"]
+        new = [one for one in notes if one not in self._said]
+        self._said = frozenset(notes)
+        return [LogWarning(one) for one in new]
+
+    def decide_import(self, found: ImportedAcl) -> tuple[list[Event], list[str]]:
+        """Return the events that import users, and sentences about what stays as it is.
+
+        An imported user that is not found is disabled. Raises Rejected; then nothing is imported.
+        """
+        self._gate.check_replicas()
+        draft = _Draft(self._access.copy())
+        notes: list[str] = []
+        wanted = _by_user(found.policies)
+        present = _by_user(self._access.policies.values())
+        # Administrators first: the first user must be one, and the last one may be replaced.
+        for user in sorted(found.users, key=lambda one: not one.administers):
+            known = self._access.users.get(user.name)
+            if known is not None and not known.imported:
+                notes.append(
+                    f"aclImportDir: user {user.name} was made or changed by hand, and stays so"
+                )
+                continue
+            user = msgspec.structs.replace(user, imported=True)
+            draft.apply(rules.decide_put_user(draft.access, user))
+            secret = found.secrets.get(user.name)
+            if secret is not None and not self._has_secret(user.name, secret):
+                draft.apply([set_secret(self._box, user.name, secret)])
+            notes += _put_policies(draft, wanted.get(user.name, []), present.get(user.name, []))
+        names = {one.name for one in found.users}
+        for user in self._access.users.values():
+            if user.imported and user.enabled and user.name not in names:
+                disabled = msgspec.structs.replace(user, enabled=False)
+                draft.apply(rules.decide_put_user(draft.access, disabled))
+        return draft.events, notes
 
 
 class _Draft:
@@ -200,6 +262,31 @@ class _Draft:
             assert isinstance(event, AccessEvent)
             rules.evolve(self.access, event, 0)
             self.events.append(event)
+
+
+def _by_user(policies: Iterable[Policy]) -> dict[str, list[Policy]]:
+    found: dict[str, list[Policy]] = {}
+    for one in policies:
+        found.setdefault(one.user, []).append(one)
+    return found
+
+
+def _put_policies(draft: _Draft, wanted: Iterable[Policy], present: Iterable[Policy]) -> list[str]:
+    """Make a user's policies from files those that are wanted; returns what stays as it is."""
+    missing = {one.id: one for one in wanted}
+    notes = []
+    for old in present:
+        if old.reason in _ORIGINS:
+            if old.id not in missing:
+                draft.apply(rules.decide_remove_policy(draft.access, old.id))
+        elif missing.pop(old.id, None) is not None:
+            notes.append(
+                f"aclImportDir: the policy of {old.user} for {old.resource} was set by hand, and"
+                " stays so"
+            )
+    for policy in missing.values():
+        draft.apply(rules.decide_put_policy(draft.access, policy))
+    return notes
 
 
 def _check_account(request: UpdateAndCreateAclConfig, *, new: bool) -> None:

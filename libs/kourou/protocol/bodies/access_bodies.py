@@ -16,20 +16,24 @@ import msgspec
 
 from kourou.access.api_token import ApiToken
 from kourou.access.model import (
+    ALL,
     Action,
     Effect,
+    Need,
     Pattern,
     Policy,
+    ResourceType,
     RoleGrant,
     User,
     UserKind,
     UserRole,
     in_order,
+    plain_address,
 )
 from kourou.access.plain_acl import networks_of
 from kourou.errors import BadRequest
 from kourou.protocol.request import Int64
-from kourou.protocol.wire.json_bodies import Buffer, Shape, reply_decoder, shape_decoder
+from kourou.protocol.wire.json_bodies import Buffer, Shape, decoded, reply_decoder, shape_decoder
 
 _encode = msgspec.json.Encoder().encode
 SUBJECT_PREFIX = "User:"
@@ -326,6 +330,30 @@ def parse_actions(texts: Iterable[str]) -> tuple[Action, ...]:
     return in_order(wanted)
 
 
+def parse_need(action: str, resource: str) -> Need:
+    """Read one action, and one resource or all of a type: `Pub`, `Topic:*`. Raises BadRequest."""
+    pattern = Pattern.parse(resource)
+    actions = parse_actions([action])
+    if pattern.type is None or len(actions) != 1:
+        raise BadRequest("one action on one resource", hint="Pub Topic:orders")
+    name = pattern.name
+    if pattern.type is ResourceType.CLUSTER:
+        name = ""
+    elif pattern.is_prefix and not name:
+        name = ALL
+    return Need(pattern.type, name, actions)
+
+
+def check_source(address: str) -> str:
+    """Return the IP address of a client, "" for none; raises BadRequest for anything else."""
+    if address:
+        try:
+            plain_address(address)
+        except ValueError as error:
+            raise BadRequest(f"{address!r} is not an IP address") from error
+    return address
+
+
 def _acl_shape(user: str, policies: Iterable[Policy]) -> _AclShape:
     entries = [
         _EntryShape(
@@ -364,6 +392,23 @@ def decode_policies_of_users(body: Buffer) -> list[Policy]:
         for group in one.policies or ()
         for entry in group.entries or ()
     ]
+
+
+# -- the past -------------------------------------------------------------------------------------
+
+
+class _UserState(msgspec.Struct, frozen=True):
+    user: User | None
+    policies: tuple[Policy, ...]
+
+
+_user_state = msgspec.json.Decoder(_UserState | None)
+
+
+def decode_user_state(body: Buffer) -> tuple[User | None, tuple[Policy, ...]]:
+    """A user and its policies in a reply of GET_STATE_AT (30012) about `user/NAME`."""
+    found = decoded(body, _user_state, "state of a user")
+    return (None, ()) if found is None else (found.user, found.policies)
 
 
 # -- audit and refusals ---------------------------------------------------------------------------

@@ -13,9 +13,10 @@ from kourou.access.password import OF_NO_USER
 from kourou.client.admin.users import AccessAnswer
 from kourou.errors import BadRequest, NoPermission, Rejected, Unavailable
 from kourou.protocol.messages.access import AuthDeleteUser
+from kourou.protocol.messages.broker_admin import GetStateAt, GetStateAtResponse
 from kourou.runtime.core import Peer
 from kourou.service.secret_keys import SecretKeys, new_key_line
-from kourou_rigs.wire_broker import Silence
+from kourou_rigs.wire_broker import Answer, Silence
 from kourou_rigs.wire_cluster import WireCluster
 from kourou_rigs.wire_core import CoreBroker
 
@@ -276,6 +277,43 @@ async def test_why(users):
     assert not refused.allowed
     assert refused.nearest == ("policy till/Topic:news/allow, but only from 10.0.0.0/8",)
     assert (await users.why("till", "Sub", "Topic:news", "10.1.2.3"))["broker-a"].allowed
+
+
+async def test_why_at_a_past_moment_is_decided_by_the_state_of_that_time(cluster, users):
+    """Each broker is asked for the user as of then; what the user may now does not count."""
+    user = User(name="till", roles=(RoleGrant(UserRole.WRITER, "orders-", until_ms=2_000),))
+    policy = Policy(
+        id="p", user="till", resource=Pattern.parse("Topic:news"), actions=(Action.SUB,),
+        networks=("10.0.0.0/8",),
+    )  # fmt: skip
+    state = msgspec.json.encode({"user": user, "has_secret": True, "policies": [policy]})
+    asked = []
+
+    def answer(request):
+        if not isinstance(request, GetStateAt):
+            return None
+        asked.append((request.aggregate, request.at_ms))
+        header = GetStateAtResponse(next_offset=9, at_ms=1)
+        return Answer(header=header, body=state if request.at_ms else b"null")
+
+    for broker in cluster.brokers.values():
+        broker.intercept = answer
+    found = await users.why("till", "Pub", "Topic:orders-1", at_ms=1_999)
+    assert found == {
+        name: AccessAnswer(allowed=True, by="role writer on orders-*")
+        for name in ("broker-a", "broker-b")
+    }
+    assert asked == [("user/till", 1_999)] * 2
+    assert not (await users.why("till", "Pub", "Topic:orders-1", at_ms=2_000))["broker-a"].allowed
+    refused = (await users.why("till", "Sub", "Topic:news", at_ms=5))["broker-a"]
+    assert refused.nearest == ("policy p, but only from 10.0.0.0/8",)
+    assert (await users.why("till", "Sub", "Topic:news", "10.1.2.3", at_ms=5))["broker-a"].allowed
+    absent = (await users.why("till", "Sub", "Topic:news", at_ms=0))["broker-a"]
+    assert (absent.allowed, absent.by) == (False, "the user does not exist")
+    with pytest.raises(BadRequest, match="is not an IP address"):
+        await users.why("till", "Sub", "Topic:news", "010.0.0.1", at_ms=5)
+    with pytest.raises(BadRequest, match="one action on one resource"):
+        await users.why("till", "All", "Topic:news", at_ms=5)
 
 
 async def test_brokers_that_differ_are_seen(cluster, users):

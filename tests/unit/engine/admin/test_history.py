@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from kourou.access.model import ANONYMOUS, Action, Pattern, Policy, User
 from kourou.engine.admin.history import dropped_progress, drops_progress, tell_events, tell_state
 from kourou.engine.control import ControlState, evolve
 from kourou.events.control_events import (
@@ -12,14 +13,17 @@ from kourou.events.control_events import (
     FilterUploaded,
     GroupDeleted,
     GroupPut,
+    PolicyPut,
     ProgressRecorded,
     Recorded,
     SettingChanged,
     TopicDeleted,
     TopicPut,
+    UserPut,
 )
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
+from kourou.protocol.bodies.access_bodies import decode_user_state
 from kourou.protocol.bodies.broker_bodies import decode_event_views
 
 TOPIC, GROUP = TopicConfig("orders", 4, 4), GroupConfig("till")
@@ -116,3 +120,15 @@ def test_what_progress_went_with_a_deletion():
     for kept in (GroupDeleted(GROUP), TopicPut(TOPIC)):
         assert not drops_progress(kept)
         assert dropped_progress(FULL, kept) == {}
+
+
+def test_the_state_of_a_user_has_the_policies_of_that_user():
+    till, other = User(name="till"), User(name="other")
+    policies = [
+        Policy(id=name, user=name, resource=Pattern.parse("Topic:a*"), actions=(Action.SUB,))
+        for name in ("till", "other", ANONYMOUS)
+    ]
+    held = state(UserPut(till), UserPut(other), *map(PolicyPut, policies))
+    assert decode_user_state(tell_state(held, "user/till")) == (till, (policies[0],))
+    assert decode_user_state(tell_state(held, "user/anonymous")) == (None, (policies[2],))
+    assert decode_user_state(tell_state(held, "user/nobody")) == (None, ())
