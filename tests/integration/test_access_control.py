@@ -30,7 +30,12 @@ from kourou.protocol.bodies.access_bodies import (
 )
 from kourou.protocol.bodies.config_bodies import decode_topic_configs
 from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
-from kourou.protocol.messages.access import AuthCreateUser, AuthListUser, AuthUpdateUser
+from kourou.protocol.messages.access import (
+    AuthCreateUser,
+    AuthListUser,
+    AuthUpdateUser,
+    SetAccessMode,
+)
 from kourou.protocol.messages.broker_admin import GetAllTopicConfig, GetBrokerRuntimeInfo
 from kourou.protocol.messages.groups import HeartBeat
 from kourou.protocol.messages.pulls import QueryMessage, ViewMessageById
@@ -449,6 +454,27 @@ async def test_messages_and_topics_of_others_are_hidden_over_both_protocols(tmp_
             _, body = await doors.ask("app", door, GetAllTopicConfig())
             found, _ = decode_topic_configs(body)
             assert [one.name for one in found] == ["app-a"]
+        for link in doors.links.values():
+            link.close()
+
+
+async def test_one_protocol_is_enforced_while_the_other_is_observed(tmp_path: Path) -> None:
+    with started(tmp_path, **with_curve(tmp_path)) as broker:
+        doors = BothDoors(tmp_path, broker)
+        await doors.create_users()
+        roles = (parse_role("administrator"),)
+        await broker.change(AuthUpdateUser(username="app"), UserChange(roles=roles))
+
+        async def let_through(*modes: tuple[str, str]) -> list[str]:
+            for mode, door in modes:
+                assert (await doors.ask("app", "zmq", SetAccessMode(mode=mode, door=door)))[0]
+            wanted = send_to("app-a")
+            return [one for one in ("tcp", "zmq") if (await doors.ask("rival", one, wanted))[0]]
+
+        assert await let_through() == []
+        assert await let_through(("observe", ""), ("enforce", "remoting")) == ["zmq"]
+        assert await let_through(("enforce", ""), ("observe", "remoting")) == ["tcp"]
+        assert await let_through(("enforce", "")) == []
         for link in doors.links.values():
             link.close()
 
