@@ -241,7 +241,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     other process may act for it. Its CURVE keys (public, Z85) prove who it is on ZeroMQ, and
     certificates with one of its subjects over TLS: a whole subject, as two authorities or units of
     one may give the same common name to different owners. An `imported` user is as the files of
-    `aclImportDir` say, until somebody changes it.
+    `aclImportDir` say, until a request changes it.
     """
 
     name: str

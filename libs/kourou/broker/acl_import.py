@@ -142,7 +142,7 @@ def _files_of(path: Path) -> list[Path]:
 def _marks_of(path: Path) -> Marks:
     """What differs when a file was changed, replaced, made or removed, or its rights changed."""
     found = []
-    with suppress(OSError):  # whoever reads them reports it
+    with suppress(OSError):  # the import reports it
         for file in _files_of(path):
             status = file.stat()
             stamps = status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino

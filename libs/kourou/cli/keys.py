@@ -32,6 +32,30 @@ ReadableOption = Annotated[
     ),
 ]
 
+RingOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ring",
+        metavar="NAME",
+        help=(
+            "Also write NAME.ring next to this pair, with the public keys of all servers, so "
+            "that a client needs one file."
+        ),
+    ),
+]
+
+AccessKeysOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--access-keys", metavar="FILE", help="Also create an accessKeyFile (keys access)."
+    ),
+]
+
+SecretOption = Annotated[
+    list[Path] | None,
+    typer.Option("--secret", metavar="FILE", help="Also write a random secret of a user."),
+]
+
 keys = typer.Typer(
     name="keys",
     help="Create CURVE key pairs, and the keys that encrypt users' secrets.",
@@ -68,27 +92,9 @@ def make(
             help="Also write the public keys here: all of them, or those of these names.",
         ),
     ] = None,
-    ring: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--ring",
-            metavar="NAME",
-            help=(
-                "Also write NAME.ring next to this pair, with the public keys of all servers, so "
-                "that a client needs one file."
-            ),
-        ),
-    ] = None,
-    access_keys: Annotated[
-        Path | None,
-        typer.Option(
-            "--access-keys", metavar="FILE", help="Also create an accessKeyFile (keys access)."
-        ),
-    ] = None,
-    secret: Annotated[
-        list[Path] | None,
-        typer.Option("--secret", metavar="FILE", help="Also write a random secret of a user."),
-    ] = None,
+    ring: RingOption = None,
+    access_keys: AccessKeysOption = None,
+    secret: SecretOption = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep existing pairs and files instead of failing.")
     ] = False,

@@ -22,11 +22,11 @@ import math
 import os
 import random
 import re
+import select
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -39,9 +39,6 @@ STOP_GRACE_MS = 30_000
 """Maximum time for a service to drain after SIGTERM."""
 
 POLL_S = 0.01
-WAIT_S_MIN, WAIT_S_MAX = 0.001, 0.05
-"""How often to look whether a child has ended: often at first, for short waits."""
-
 EXIT_BAD_USAGE = 2
 LOG_LINES_SHOWN = 10
 _PR_SET_PDEATHSIG = 1
@@ -137,15 +134,17 @@ class Child:
 
     def wait_for_exit(self, timeout_s: float) -> int | None:
         """Return its exit code (negative: the signal that ended it), or None at the timeout."""
-        ends = time.monotonic() + timeout_s
-        pause = WAIT_S_MIN
-        while (code := self._exit_code()) is None:
-            left = ends - time.monotonic()
-            if left <= 0:
-                return None
-            time.sleep(min(pause, left))
-            pause = min(2 * pause, WAIT_S_MAX)
-        return code
+        if (code := self._exit_code()) is not None:
+            return code
+        with contextlib.suppress(ProcessLookupError):  # another thread has reaped it
+            ended = os.pidfd_open(self.pid)
+            try:
+                waiting = select.poll()
+                waiting.register(ended, select.POLLIN)
+                waiting.poll(None if timeout_s == math.inf else math.ceil(timeout_s * 1_000))
+            finally:
+                os.close(ended)
+        return self._exit_code()
 
     def write_line(self, line: str) -> None:
         """Write a line to its standard input. Raises BrokenPipeError if it has ended."""

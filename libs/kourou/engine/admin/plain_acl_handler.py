@@ -6,7 +6,7 @@ An account is a user with a secret, a role if it is an administrator, and polici
 kourou.access.plain_acl. Roles without a counterpart in RocketMQ, and policies that no account can
 have, stay as they are. An address never replaces credentials, so white addresses are refused.
 
-A user of the files of `aclImportDir` is `imported` until somebody changes it, and the files change
+A user of the files of `aclImportDir` is `imported` until a request changes it, and the files change
 no other user. Of such a user's policies they change those that have their reason.
 """
 

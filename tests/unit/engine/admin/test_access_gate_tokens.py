@@ -164,7 +164,7 @@ def test_a_replica_forwards_the_token_by_name(broker: SecuredBroker, console: Se
     received = broker.received(console, send_to("orders"), b"x", on_behalf_of=name)
     assert broker.engine.core.parts.access_gate.allows(received, [])
     replica = Sender(protocol="zmq", listener=MEMBERS)
-    assert received.origin == f"console-1/{name}/{console.source}"
+    assert received.origin == f"console-1/{name}/{console.source}/{console.protocol}"
     for topic, expected in (("orders", Code.SUCCESS), ("bills", Code.NO_PERMISSION)):
         reply = broker.ask(replica, send_to(topic), b"x", on_behalf_of=received.origin)
         assert reply.code == expected, reply.remark
