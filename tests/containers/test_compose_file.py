@@ -44,8 +44,8 @@ RUN = Path("/run/kourou")
 """Where keys lie in a container."""
 
 PROFILE = "deploy/seccomp/filter-server.json"
-NO_ACCESS_KEYS = {"KOUROU_ACCESS_KEY_FILE": ""}
-"""A service reads that file before it starts; here there is none. See test_compose_keys.py."""
+NO_ACCESS_KEYS = {"KOUROU_ACCESS_KEY_FILE": "", "KOUROU_INITIAL_USERS_FILE": ""}
+"""A service reads these files before it starts; they are tested in test_compose_keys.py."""
 
 
 def test_compose_accepts_it_and_would_refuse_what_is_wrong(compose, tmp_path: Path, root) -> None:

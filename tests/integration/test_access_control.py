@@ -222,6 +222,11 @@ async def test_users_of_a_file_exist_from_the_first_start_on(tmp_path: Path) -> 
         await broker.change(AuthUpdateUser(username=WRITER), UserChange(enabled=False))
     with started(tmp_path, **settings) as broker:  # who exists stays as they are
         assert (await broker.ask(send_to("orders-a"), **writer)).code == Code.SYSTEM_ERROR
+    users.write_text(users.read_text() + "[double]\nroles = ['king']\n[late]\n")
+    with started(tmp_path, **settings) as broker:  # it leads without a user that cannot be
+        listed = await broker.ask(AuthListUser(), user=ROOT, secret=ROOT_SECRET)
+        assert {one.name for one in decode_users(bytes(listed.body))} == {ROOT, WRITER, "late"}
+        assert "user double: 'king' is not a role" in broker.child.log_path.read_text()
 
 
 ACCOUNT = "  - accessKey: {0}\n    secretKey: secret-of-{0}\n    topicPerms: [news=PUB]\n"
@@ -504,6 +509,8 @@ async def test_a_client_id_is_of_its_connected_user_over_both_protocols(tmp_path
     [
         ("initialAdminFile", "first-admin-without-secret", "is not NAME:SECRET"),
         ("initialUsersFile", "first-admin-without-secret", "is not a file of users"),
+        ("initialUsersFile", "no-users", "has no users"),
+        ("aclImportDir", "no-folder-here", "aclImportDir"),
         ("accessKeyFile", "store/access.keys", "is inside storePathRootDir"),
     ],
 )
@@ -511,8 +518,9 @@ def test_a_bad_file_stops_the_start_with_a_sentence(
     tmp_path: Path, setting: str, value: str, sentence: str
 ) -> None:
     (tmp_path / "first-admin-without-secret").write_text("root\n")
+    (tmp_path / "no-users").write_text("# to be written\n")
     with (
         pytest.raises(Exception, match=sentence),
-        started(tmp_path, **{setting: str(tmp_path / value)}),
+        started(tmp_path, **{"initialAdminFile": "", setting: str(tmp_path / value)}),
     ):
         pass

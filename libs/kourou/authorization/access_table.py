@@ -218,7 +218,7 @@ def decide_put_user(access: AccessAggregate, wanted: User) -> list[Event]:
         owner = access.user_of_subject.get(subject, user.name)
         if owner != user.name:
             raise BadRequest(f"certificates of {subject} belong to user {owner}")
-    if before is None and not access.users and not user.administers:
+    if before is None and not access.users and not (user.administers and user.enabled):
         raise BadRequest(
             "the first user must be an administrator: from then on, requests are decided",
             hint="kourou user create NAME --admin",

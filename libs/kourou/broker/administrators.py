@@ -147,12 +147,18 @@ class InitialUsersFile:
                 hint="a table for each user, with roles, curve-key-files, secret-file, "
                 "certificate-subjects, node, allow, deny (docs/security.md)",
             ) from error
+        if not found:
+            raise ConfigError(f"{self.path} has no users", hint="a table for each user")
         return dict(sorted(found.items(), key=lambda named: not named[1].administers))
 
     def events(
         self, name: str, entry: InitialUser, access: AccessAggregate, secrets: SecretBox | None
     ) -> list[Event]:
-        """Return the events that create a user; none if the user exists. Raises ConfigError."""
+        """Return the events that create a user; none if the user exists. Raises ConfigError.
+
+        The user comes last: credentials and policies of a user who does not exist have no effect,
+        so that events of which the last are lost are repeated at the next start.
+        """
         if name in access.users:
             return []
         try:
@@ -174,12 +180,19 @@ class InitialUsersFile:
             ),
             certificate_subjects=entry.certificate_subjects,
         )
-        events = decide_put_user(access, user)
+        policies: dict[str, Policy] = {}
+        for effect, texts in ((Effect.ALLOW, entry.allow), (Effect.DENY, entry.deny)):
+            for policy in (_policy(name, effect, text) for text in texts):
+                if policy.id in policies:
+                    raise BadRequest(
+                        f"{policy.resource} is there twice to {effect}",
+                        hint="name all its actions in one entry",
+                    )
+                policies[policy.id] = policy
+        events: list[Event] = [PolicyPut(one) for one in policies.values()]
         if entry.secret_file:
             events.append(_secret_set(secrets, name, _secret_in(folder / entry.secret_file)))
-        for effect, texts in ((Effect.ALLOW, entry.allow), (Effect.DENY, entry.deny)):
-            events += [PolicyPut(_policy(name, effect, text), None) for text in texts]
-        return events
+        return [*events, *decide_put_user(access, user)]
 
 
 def _secret_in(path: Path) -> str:

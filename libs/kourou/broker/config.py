@@ -41,7 +41,12 @@ class BrokerSettings(BrokerPolicy, StoreKeys, RaftKeys):
         self.delay_levels_ms  # noqa: B018 - raises if malformed
 
     def _check_access(self) -> None:
-        """Raises ConfigError if the keys lie next to what they encrypt, or cannot be read."""
+        """Raises ConfigError for files of keys or users that cannot be used.
+
+        Keys must not lie next to what they encrypt.
+        """
+        if self.users_file is not None:
+            self.users_file.users()
         path, root = self.access_key_file, self.store_root
         if path is None:
             return

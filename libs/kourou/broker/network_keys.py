@@ -164,10 +164,19 @@ class NetworkKeys(IdentitySettings, AccessKeys):
     def check_users(self, users: Collection[str]) -> None:
         """Raises ConfigError if requests must be decided and there are no users.
 
-        A broker that leads calls it with its users when the first administrator is recorded.
+        A broker that leads calls it when the users of all its files are recorded.
         """
         if users:
             return
+        for key, path in (
+            ("initialUsersFile", self.initial_users_file),
+            ("aclImportDir", self.acl_import_dir),
+        ):
+            if path is not None:
+                raise ConfigError(
+                    f"{key}={path} made no user, so everybody could do everything",
+                    hint=f"put users into it, with an administrator, or remove {key}",
+                )
         for key, wanted in (
             ("aclEnable", self.acl_enable),
             ("authenticationEnabled", self.authentication_enabled),

@@ -206,18 +206,30 @@ class RoleSession:
     async def _record_initial_users(self) -> None:
         """Record the users of initialUsersFile who do not exist, each with credentials and rights.
 
-        A user is one write, so that a broker that is killed leaves none without policies.
+        Raises ConfigError for a file, or a user, that cannot be used, if there are no users at all;
+        otherwise the log says so, and this broker leads without that user.
         """
-        file = self._settings.users_file
+        file, access = self._settings.users_file, self.parts.control.access
         if file is None:
             return
-        for name, entry in file.users().items():
-            access = self.parts.control.access
-            events = file.events(name, entry, access, self._settings.secret_keys)
-            if events:
-                await self._record_with(
-                    partial(self._decided, events, "initialUsersFile", "broker")
-                )
+        try:
+            wanted = file.users()
+        except ConfigError as error:
+            self._not_created(error)
+            return
+        for name, entry in wanted.items():
+            try:
+                events = file.events(name, entry, access, self._settings.secret_keys)
+            except ConfigError as error:
+                self._not_created(error)
+                continue
+            await self._record(events, "initialUsersFile")
+
+    def _not_created(self, error: ConfigError) -> None:
+        """Log that a user was not created; raise the error if there are no users."""
+        if not self.parts.control.access.users:
+            raise error
+        _log.warning("users of initialUsersFile were not created: %s", error)
 
     async def _record_imported_users(self) -> None:
         """Record the users of the files of `aclImportDir`, before requests are served.
@@ -247,10 +259,10 @@ class RoleSession:
     async def _record(self, events: Sequence[Event], why: str, actor: str = "broker") -> None:
         """Record one by one, because a large import may need more than one log segment."""
         for event in events:
-            await self._record_with(partial(self._decided, [event], why, actor))
+            await self._record_with(partial(self._decided, event, why, actor))
 
-    def _decided(self, events: Sequence[Event], why: str, actor: str, wall_ms: int) -> list[Effect]:
-        return self.core.start(self._clock.monotonic_ms(), wall_ms, events, why, actor)
+    def _decided(self, event: Event, why: str, actor: str, wall_ms: int) -> list[Effect]:
+        return self.core.start(self._clock.monotonic_ms(), wall_ms, [event], why, actor)
 
     async def _record_with(self, record: Callable[[int], list[Effect]]) -> None:
         """Allocate log space, then record, unless the session has ended by then."""

@@ -7,6 +7,7 @@ docker-compose.yml: with --keep it may run at every start.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -181,21 +182,25 @@ def _file(path: Path, text: str, *, keep: bool) -> None:
 
 def _write_private(path: Path, text: str, *, replace: bool) -> None:
     """Write a file with mode 0600, whole or not at all; raises ConfigError."""
-    part = path.with_name(f".{path.name}.new") if replace else path
     try:
-        number = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE)
-        with os.fdopen(number, "w", encoding="ascii") as file:
+        number, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(number, "w", encoding="ascii") as file:
+                if replace:
+                    owner = path.stat()
+                    if owner.st_uid != os.geteuid():
+                        os.fchown(number, owner.st_uid, owner.st_gid)
+                file.write(text)
+                file.flush()
+                os.fsync(number)
             if replace:
-                owner = path.stat()
-                if owner.st_uid != os.geteuid():
-                    os.fchown(number, owner.st_uid, owner.st_gid)
-            file.write(text)
-            file.flush()
-            os.fsync(number)
-        if replace:
-            part.replace(path)
+                Path(part).replace(path)
+            else:
+                os.link(part, path)  # fails if it exists, also as a link
+        finally:
+            Path(part).unlink(missing_ok=True)
     except OSError as error:
-        raise ConfigError(f"{part} cannot be written: {error.strerror}") from error
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _pair(

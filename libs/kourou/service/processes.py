@@ -155,7 +155,8 @@ class Child:
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, if it still runs."""
         if self.running:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # another thread has reaped it
+                os.kill(self.pid, number)
 
     def stop(self, grace_ms: int = STOP_GRACE_MS) -> int:
         """Send SIGTERM, and SIGKILL after the grace period; returns the exit code."""

@@ -6,7 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from kourou.access.model import Effect, RoleGrant, SealedSecret, User, UserKind, UserRole
+from kourou.access.authorizer import Authorizer
+from kourou.access.model import (
+    Action,
+    Effect,
+    Need,
+    ResourceType,
+    RoleGrant,
+    SealedSecret,
+    User,
+    UserKind,
+    UserRole,
+)
 from kourou.authorization.access_table import AccessAggregate, evolve
 from kourou.broker.administrators import AdministratorFile, InitialUsersFile
 from kourou.errors import ConfigError
@@ -182,10 +193,39 @@ def test_later_starts_create_who_is_missing_and_change_nobody(tmp_path: Path) ->
     assert started(access, users_file(tmp_path, USERS + "[late]\n")) == ["late"]
 
 
+@pytest.mark.fault
+def test_a_start_that_breaks_off_in_a_user_is_completed_by_the_next_one(tmp_path: Path) -> None:
+    """Whatever was recorded until then gives no right: least of all a role without its denials."""
+    file = users_file(tmp_path)
+    whole = AccessAggregate()
+    started(whole, file)
+    root, orders = (file.users()[name] for name in ("root", "orders"))
+    for cut in range(5):
+        access = AccessAggregate()
+        for event in file.events("root", root, access, Box()):
+            assert isinstance(event, AccessEventBase)
+            evolve(access, event)
+        events = file.events("orders", orders, access, Box())
+        assert len(events) == 5
+        for event in events[:cut]:
+            assert isinstance(event, AccessEventBase)
+            evolve(access, event)
+        need = Need(ResourceType.TOPIC, "orders-a", (Action.PUB,))
+        assert not Authorizer(access.table).decide("orders", [need], "", 0)
+        started(access, file)
+        assert (access.users, access.policies) == (whole.users, whole.policies)
+        assert access.secrets.keys() == whole.secrets.keys()
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
         ("root", "is not a file of users"),
+        ("", "has no users"),
+        (
+            "[root]\nroles = ['administrator']\ndeny = ['Pub Topic:a', 'Sub Topic:a']",
+            "user root: Topic:a is there twice to deny",
+        ),
         ("[root]\nrole = 'writer'", "is not a file of users.*`role`"),
         ("[reader]\nroles = ['reader']", "user reader: the first user must be an administrator"),
         ("[root]\nroles = ['king']", "user root: 'king' is not a role"),
