@@ -512,6 +512,7 @@ async def test_a_client_id_is_of_its_connected_user_over_both_protocols(tmp_path
         ("initialUsersFile", "no-users", "has no users"),
         ("aclImportDir", "no-folder-here", "aclImportDir"),
         ("accessKeyFile", "store/access.keys", "is inside storePathRootDir"),
+        ("accessKeyFile", "link-into-store", "is inside storePathRootDir"),
     ],
 )
 def test_a_bad_file_stops_the_start_with_a_sentence(
@@ -519,6 +520,7 @@ def test_a_bad_file_stops_the_start_with_a_sentence(
 ) -> None:
     (tmp_path / "first-admin-without-secret").write_text("root\n")
     (tmp_path / "no-users").write_text("# to be written\n")
+    (tmp_path / "link-into-store").symlink_to(tmp_path / "store" / "access.keys")
     with (
         pytest.raises(Exception, match=sentence),
         started(tmp_path, **{"initialAdminFile": "", setting: str(tmp_path / value)}),

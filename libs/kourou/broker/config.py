@@ -50,7 +50,7 @@ class BrokerSettings(BrokerPolicy, StoreKeys, RaftKeys):
         path, root = self.access_key_file, self.store_root
         if path is None:
             return
-        if path.absolute().is_relative_to(root.absolute()):
+        if path.resolve().is_relative_to(root.resolve()):
             raise ConfigError(
                 f"accessKeyFile={path} is inside storePathRootDir",
                 hint="keep it elsewhere: a copy of the store must not contain its keys",

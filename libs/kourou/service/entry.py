@@ -17,6 +17,7 @@ from kourou.service.os_processes import keep_process_to
 from kourou.service.process_keys import ProcessKeys
 from kourou.service.process_setup import (
     as_output_sentence,
+    disable_core_dumps,
     freeze_gc,
     hold_standard_streams,
     output_trouble,
@@ -44,6 +45,7 @@ def run_from_arguments(
     Returns the exit code. `called_as` is the command that starts Kourou, as shown by the help.
     """
     hold_standard_streams()
+    disable_core_dumps()
     try:
         keys = {*inert, *(one.key for one in settings_of(settings_class))}
         arguments = parse_arguments(f"{called_as} {name}", about, argv, keys=keys)

@@ -24,6 +24,7 @@ import errno
 import gc
 import os
 import re
+import resource
 import sys
 from contextlib import suppress
 from importlib import import_module
@@ -123,6 +124,11 @@ YOUNG_OBJECTS = 100_000
 
 MIDDLE_LOOKS = 20
 OLD_LOOKS = 50
+
+
+def disable_core_dumps() -> None:
+    """Let a crash of a service write no memory image, which would contain secrets."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def relax_gc() -> None:

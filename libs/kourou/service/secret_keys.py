@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 import re
 import secrets
 import stat
@@ -60,13 +61,18 @@ class SecretKeys:
 
     @classmethod
     def read(cls, path: Path) -> SecretKeys:
-        """Read a key file; raises ConfigError, also if other users of the machine may read it."""
+        """Read a key file; raises ConfigError, also if another user of the machine may read it."""
         try:
-            mode = path.stat().st_mode
+            found = path.stat()
             text = path.read_text(encoding="ascii")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"the key file {path} cannot be read: {error}") from error
-        if mode & _OTHERS_MAY:
+        if found.st_uid not in (0, os.geteuid()):
+            raise ConfigError(
+                f"the key file {path} belongs to another user of this machine",
+                hint=f"chown {os.geteuid()} {path}",
+            )
+        if found.st_mode & _OTHERS_MAY:
             raise ConfigError(
                 f"the key file {path} is open to other users of this machine",
                 hint=f"chmod 600 {path}",

@@ -75,6 +75,12 @@ def broker(tmp_path: Path) -> Iterator[Child]:
         yield child
 
 
+def test_a_crash_writes_no_memory(broker: Child) -> None:
+    limits = Path(f"/proc/{broker.pid}/limits").read_text("ascii").splitlines()
+    (core,) = [line.split() for line in limits if line.startswith("Max core file size")]
+    assert core[4:6] == ["0", "0"]
+
+
 def page(address: str, path: str) -> str:
     with urllib.request.urlopen(f"{address}{path}", timeout=ASK_MS / 1_000) as reply:
         text: str = reply.read().decode()

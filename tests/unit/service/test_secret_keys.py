@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,19 @@ def test_a_secret_opens_with_its_key_for_its_user() -> None:
     assert SECRET.encode() not in sealed.ciphertext
     assert keys.seal("till", SECRET) != sealed, "each has its own nonce"
     assert keys.open("", keys.seal("", "ünïcode")) == "ünïcode"
+
+
+def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "access.keys"
+    file.touch(0o600)
+    file.write_text(new_key_line("1"))
+    assert SecretKeys.read(file)
+    if os.geteuid() == 0:  # files of root are good for every service
+        os.chown(file, 12_345, -1)
+    monkeypatch.setattr(os, "geteuid", lambda: 12_346)
+    with pytest.raises(ConfigError, match="belongs to another user") as refused:
+        SecretKeys.read(file)
+    assert refused.value.hint == f"chown 12346 {file}"
 
 
 def test_a_new_first_key_encrypts_and_the_former_still_decrypts() -> None:
