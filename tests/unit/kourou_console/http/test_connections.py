@@ -211,6 +211,36 @@ def test_what_is_no_http_is_refused_in_words(console, request_bytes, caplog):
     assert not [one for one in caplog.records if one.levelname == "ERROR"]
 
 
+HOST = b"Host: localhost\r\n"
+SMUGGLED = b"GET /v1/me HTTP/1.1\r\n" + HOST + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"Content-Length: 4\r\nContent-Length: %d\r\n" % len(SMUGGLED),
+        b"Transfer-Encoding: chunked, identity\r\n",
+        b"Transfer-Encoding: identity, chunked\r\nContent-Length: %d\r\n" % len(SMUGGLED),
+        b"Transfer-Encoding : chunked\r\n",
+        b"Transfer-Encoding: xchunked\r\n",
+        b"Content-Length : 4\r\n",
+        b"Content-Length: +4\r\n",
+        b"Content-Length: 0x4\r\n",
+        b"X: y\nContent-Length: 4\r\n",
+    ],
+)
+def test_a_length_that_a_proxy_may_read_otherwise_smuggles_no_request(console, head):
+    """The request is refused, and no byte behind it is taken for another one."""
+    with dial(console) as link:
+        link.sendall(b"POST /v1/me HTTP/1.1\r\n" + HOST + head + b"\r\n" + SMUGGLED)
+        found = b""
+        with contextlib.suppress(ConnectionError):
+            while more := link.recv(65_536):
+                found += more
+    assert found.startswith((b"HTTP/1.1 400", b"HTTP/1.0 400")), found[:200]
+    assert found.count(b"HTTP/1.") == 1
+
+
 def test_a_turn_of_the_loop_decompresses_one_step(console, monkeypatch):
     """The lag of the loop is bounded by what one turn may decompress."""
     bomb = gzip.compress(b"\0" * (64 << 20), 9)

@@ -17,6 +17,16 @@ def test_pages_are_served_with_a_strict_policy(console):
     assert "unsafe" not in policy
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["x-frame-options"] == "DENY"
+    assert "frame-ancestors 'none'" in policy
+    assert answer.headers["cross-origin-opener-policy"] == "same-origin"
+    assert answer.headers["referrer-policy"] in {"no-referrer", "same-origin"}
+
+
+def test_answers_of_the_api_are_kept_by_no_cache(console):
+    answer = console.get("/v1/me")
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["referrer-policy"] in {"no-referrer", "same-origin"}
+    assert answer.headers["x-content-type-options"] == "nosniff"
 
 
 def test_a_page_that_the_browser_has_is_not_sent_again(console):
