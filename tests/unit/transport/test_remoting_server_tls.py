@@ -307,6 +307,27 @@ async def test_half_a_handshake_is_closed_in_time(
     assert f"no TLS handshake within {limits.TLS_HANDSHAKE_MS_MAX} ms" in caplog.text
 
 
+@pytest.mark.fault
+async def test_a_handshake_that_trickles_is_closed_as_one_that_stops(
+    enforcing: Host, authority: Authority, until: Until, sweeping: None
+) -> None:
+    """Its time counts from the connection on: a byte now and then does not prolong it."""
+    outgoing = ssl.MemoryBIO()
+    session = client(authority).wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        session.do_handshake()
+    hello = outgoing.read()
+    enforcing.server._sweep()
+    _, writer = await enforcing.connect()
+    await until(lambda: enforcing.server.statistics().peers == 1)
+    for number in range(4):
+        writer.write(hello[number : number + 1])
+        await until(lambda: enforcing.server.statistics().peers_tls == 1)
+        assert enforcing.lost == []
+        enforcing.clock.advance(limits.TLS_HANDSHAKE_MS_MAX // 4)
+    await until(lambda: len(enforcing.lost) == 1)
+
+
 async def test_a_handshake_in_time_stays_and_a_silent_plain_client_may_wait(
     host: Host, authority: Authority, sweeping: None
 ) -> None:
