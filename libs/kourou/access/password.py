@@ -3,7 +3,7 @@
     $argon2id$v=19$m=19456,t=2,p=1$SALT$HASH        memory in KiB, passes, lanes; Base64, unpadded
 
 The cost is OWASP's minimum, and the same for all, so that no stored text makes a check slower.
-kourou.service.passwords computes them.
+kourou.service.passwords computes them; brokers encrypt them as they do secrets.
 """
 
 from __future__ import annotations
@@ -40,6 +40,11 @@ def check_hash(text: str) -> str:
             f"a password is stored as {_HEAD}SALT$HASH", hint="kourou user set NAME --ask-password"
         )
     return text
+
+
+def sealed_for(user: str) -> str:
+    """For whom the hash of a user's password is encrypted: no user, whose secret it could be."""
+    return f"{user}:password"
 
 
 def hash_text(salt: bytes, derived: bytes) -> str:

@@ -76,8 +76,9 @@ class Facts(Protocol):
 class Requirement:
     """The needs of a request.
 
-    `text` describes them for people. `always`: they are enforced even if other decisions are off or
-    observed, as long as there are users: no user becomes an administrator in the meantime.
+    `text` describes them for people. Needs on users are enforced even if other decisions are off or
+    observed, as long as there are users: in the meantime no user becomes an administrator, and
+    nobody copies credentials.
     `anonymous`: without needs it is also for clients without credentials, if a policy is about
     them. Such a request must neither change nor tell anything that they have no right to.
     `by_consoles`: consoles may send it on behalf of users although it is about users; it must not
@@ -87,7 +88,6 @@ class Requirement:
     text: str
     needs: Callable[[Any, Facts], Needs]
     caller: CallerKind = CallerKind.USER
-    always: bool = False
     anonymous: bool = False
     by_consoles: bool = False
 
@@ -154,7 +154,7 @@ def users(*actions: Action, field: str = "username") -> Requirement:
         name = (getattr(request, field, "") or "").removeprefix("User:")
         return [Need(ResourceType.USER, name, actions)]
 
-    return Requirement(f"{_either(actions)} on User", needs, always=True)
+    return Requirement(f"{_either(actions)} on User", needs)
 
 
 def filter_of(*actions: Action) -> Requirement:
@@ -244,7 +244,7 @@ FILTERED = Requirement("lists what the user has a right to", _nothing, anonymous
 LISTED = all_of(ANY, FILTERED)
 NODE = Requirement("the node that it names", _nothing, CallerKind.NODE)
 SERVER = Requirement("a server, to its client", _nothing, CallerKind.SERVER)
-CONSOLE = Requirement("a console", _nothing, CallerKind.CONSOLE, always=True)
+CONSOLE = Requirement("a console", _nothing, CallerKind.CONSOLE)
 
 
 # -- rows that need a function of their own -------------------------------------------------------
@@ -492,9 +492,7 @@ REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType(
         "SET_ACCESS_MODE": users(UPDATE),
         "GET_ACCESS_STATUS": users(LIST),
         "GET_AUDIT": replace(users(LIST), by_consoles=True),
-        "EXPLAIN_ACCESS": Requirement(
-            "Get on User; any user about itself", _explain_needs, always=True
-        ),
+        "EXPLAIN_ACCESS": Requirement("Get on User; any user about itself", _explain_needs),
         "CHECK_CREDENTIAL": CONSOLE,
         "CREATE_API_TOKEN": users(UPDATE),
         "REVOKE_API_TOKEN": users(UPDATE),

@@ -31,7 +31,6 @@ from kourou.access.model import (
     check_policy,
     check_user,
 )
-from kourou.access.password import check_hash
 from kourou.access.signature import same_secret
 from kourou.errors import BadRequest, Rejected
 from kourou.events.control_events import (
@@ -47,7 +46,14 @@ from kourou.events.control_events import (
     UserPut,
     UserSecretSet,
 )
-from kourou.model.limits import API_TOKENS_MAX, POLICIES_MAX, USERS_BODY_BYTES_MAX, USERS_MAX
+from kourou.model.limits import (
+    API_TOKENS_DROPPED_MAX,
+    API_TOKENS_MAX,
+    API_TOKENS_USER_MAX,
+    POLICIES_MAX,
+    USERS_BODY_BYTES_MAX,
+    USERS_MAX,
+)
 from kourou.protocol.wire.json_bodies import Buffer, decoded, malformed
 
 
@@ -55,7 +61,8 @@ from kourou.protocol.wire.json_bodies import Buffer, decoded, malformed
 class AccessAggregate:
     """The table. Until the first user is created nothing is decided, whatever the mode.
 
-    `tokens` have their names (USER:ID) as keys; `passwords` are hashes (kourou.access.password).
+    `tokens` have their names (USER:ID) as keys; `passwords` are encrypted hashes of passwords
+    (kourou.access.password).
     """
 
     users: dict[str, User] = field(default_factory=dict)
@@ -66,7 +73,7 @@ class AccessAggregate:
     version: int = 0
     changed_ms: int = 0
     tokens: dict[str, ApiToken] = field(default_factory=dict)
-    passwords: dict[str, str] = field(default_factory=dict)
+    passwords: dict[str, SealedSecret] = field(default_factory=dict)
     _table: AccessTable | None = field(default=None, compare=False, repr=False)
     _keys: dict[str, str] | None = field(default=None, compare=False, repr=False)
     _subjects: dict[str, str] | None = field(default=None, compare=False, repr=False)
@@ -174,10 +181,10 @@ def evolve(access: AccessAggregate, event: AccessEventBase, at_ms: int = 0) -> N
                 del access.tokens[name]
         case UserSecretSet(user, secret):
             access.secrets[user] = secret
-        case UserPasswordSet(user, hashed):
+        case UserPasswordSet(user, sealed):
             access.passwords.pop(user, None)
-            if hashed:
-                access.passwords[user] = hashed
+            if sealed is not None:
+                access.passwords[user] = sealed
         case ApiTokenCreated(token):
             access.tokens[token.name] = token
         case ApiTokenRevoked(user, token_id):
@@ -235,15 +242,16 @@ def decide_delete_user(access: AccessAggregate, name: str) -> list[Event]:
     return [UserDeleted(user, policies)]
 
 
-def decide_set_password(access: AccessAggregate, name: str, hashed: str) -> list[Event]:
-    """Give a user another password by its hash, or none (""). Raises BadRequest."""
-    if not hashed:
-        return [UserPasswordSet(name, "")] if name in access.passwords else []
-    return [UserPasswordSet(name, check_hash(hashed))]
+def decide_remove_password(access: AccessAggregate, name: str) -> list[Event]:
+    """Let a user have no password; one who has none is not an error."""
+    return [UserPasswordSet(name)] if name in access.passwords else []
 
 
 def decide_create_token(access: AccessAggregate, wanted: ApiToken, now_ms: int) -> list[Event]:
-    """Give a user one more token; `now_ms` is epoch ms. Raises Rejected or BadRequest."""
+    """Give a user one more token; `now_ms` is epoch ms. Raises Rejected or BadRequest.
+
+    Tokens that have expired make room; the oldest of them, of all users, are dropped.
+    """
     token = check_token(wanted)
     if not existing_user(access, token.user).signs_in:
         raise BadRequest(
@@ -256,12 +264,20 @@ def decide_create_token(access: AccessAggregate, wanted: ApiToken, now_ms: int) 
         return []
     if token.id in access.token_of_id:
         raise BadRequest(f"there is a token {token.id} already", hint="create another one")
-    if len(access.tokens) >= API_TOKENS_MAX:
+    all_tokens = sorted(access.tokens.values(), key=lambda one: one.expires_ms)
+    living = [one for one in all_tokens if not one.has_expired(now_ms)]
+    if sum(one.user == token.user for one in living) >= API_TOKENS_USER_MAX:
+        raise BadRequest(
+            f"user {token.user} has {API_TOKENS_USER_MAX} tokens; no more are possible",
+            hint=f"revoke one: kourou user token list {token.user}",
+        )
+    if len(living) >= API_TOKENS_MAX:
         raise BadRequest(
             f"there are {API_TOKENS_MAX} tokens; no more are possible",
-            hint="revoke those that have expired: kourou user token list",
+            hint="revoke one: kourou user token list",
         )
-    return [ApiTokenCreated(token)]
+    expired = all_tokens[: len(all_tokens) - len(living)][:API_TOKENS_DROPPED_MAX]
+    return [*(ApiTokenRevoked(one.user, one.id) for one in expired), ApiTokenCreated(token)]
 
 
 def decide_revoke_token(access: AccessAggregate, user: str, token_id: str) -> list[Event]:
@@ -352,7 +368,7 @@ class AccessTaken(msgspec.Struct, frozen=True):
     changed_ms: int = 0
     doors: dict[Door, AccessMode] = {}
     tokens: tuple[ApiToken, ...] = ()
-    passwords: dict[str, str] = {}
+    sealed_passwords: dict[str, SealedSecret] = {}
 
 
 def taken(access: AccessAggregate) -> AccessTaken:
@@ -381,7 +397,7 @@ def access_of(found: AccessTaken) -> AccessAggregate:
         found.version,
         found.changed_ms,
         {one.name: one for one in found.tokens},
-        dict(found.passwords),
+        dict(found.sealed_passwords),
     )
 
 
@@ -394,7 +410,7 @@ _decoder = msgspec.json.Decoder(AccessTaken)
 
 def encode_access(access: AccessAggregate) -> bytes:
     """Return the table as a broker sends it to name servers: compressed JSON, no passwords."""
-    return zlib.compress(_encode(msgspec.structs.replace(taken(access), passwords={})), 1)
+    return zlib.compress(_encode(msgspec.structs.replace(taken(access), sealed_passwords={})), 1)
 
 
 def decode_access(body: Buffer) -> AccessAggregate:

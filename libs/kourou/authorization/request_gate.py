@@ -8,6 +8,8 @@ State: soft: decrypted secrets and decisions of the current tables, counters of 
 Invariants:
 - a request whose type declares no needs is refused, whatever the mode
 - each door may have a mode of its own: no request chooses another door's
+- what needs a right on users is enforced in every mode: users do not change, and no copy of their
+  credentials leaves the process, while other decisions are off or observed
 - the user comes from this request's signature, or from the key or certificate of its connection,
   and is looked up for every request: what is revoked is refused at once
 - a signature on a connection whose certificate belongs to a user must be that user's
@@ -204,7 +206,9 @@ class RequestGate:
             text = not_supported(received.request.code)
             effects.append(Reply(received.to, Code.REQUEST_CODE_NOT_SUPPORTED, text))
             return False
-        mode = AccessMode.ENFORCE if requirement.always else self._mode(received)
+        mode = self._mode(received)
+        if mode is not AccessMode.ENFORCE and self._concerns_users(requirement, received):
+            mode = AccessMode.ENFORCE
         named = self._named(received)
         if mode is AccessMode.OFF and not named:
             return True
@@ -268,6 +272,19 @@ class RequestGate:
     def _mode(self, received: Received) -> AccessMode:
         access = self._access
         return access.mode_of(received.door) if access.doors else access.effective_mode
+
+    def _concerns_users(self, requirement: Requirement, received: Received) -> bool:
+        """Return whether a request is decided in every mode: it needs a right on users.
+
+        So does what a console asks about its users, which has no other needs.
+        """
+        if requirement.caller is not CallerKind.USER:
+            return requirement.caller is CallerKind.CONSOLE
+        try:
+            needs = requirement.needs(received.request, self._facts(received))
+        except KourouError:
+            return False  # its handler refuses it, too
+        return any(map(is_about_users, needs))
 
     def node_of(self, key: str) -> str:
         """Return the process whose CURVE key it is, as cluster/broker/id; "" if it is of none."""
@@ -374,7 +391,7 @@ class RequestGate:
         admitted = requirement.anonymous and self._anonymous_has_policies()
         if not needs and user == ANONYMOUS and not admitted:
             return Decision(False, "the request has no credentials")
-        if received.console and not requirement.by_consoles and any(map(_is_about_users, needs)):
+        if received.console and not requirement.by_consoles and any(map(is_about_users, needs)):
             return Decision(False, "a console sends no requests about users")
         decision = self.authorizer.decide(user, needs, received.source, received.wall_ms)
         changes = _changes(needs)
@@ -455,7 +472,8 @@ class RequestGate:
         return refused
 
 
-def _is_about_users(need: Need | AnyOf) -> bool:
+def is_about_users(need: Need | AnyOf) -> bool:
+    """True if a right on users is needed, which is enforced in every mode."""
     return isinstance(need, Need) and need.type is ResourceType.USER
 
 

@@ -265,9 +265,12 @@ def list_users(client: Client) -> Report:
     return report_of(USER_COLUMNS, rows, found, "no users: nothing is decided yet")
 
 
-@command("user show", "Show a user and its policies.")
+@command("user show", "Show a user, its credentials and policies.")
 def show(client: Client, name: UserName) -> Report:
-    """Show a user and its policies; `anonymous` has policies only."""
+    """Show a user with its API tokens and policies; `anonymous` has policies only.
+
+    `kept`: brokers have a secret of the user, or a password, which they do not show.
+    """
     from kourou.access.model import ANONYMOUS
 
     policies: ByBroker[list[Policy]] = client.admin.users.policies(name)
@@ -276,13 +279,23 @@ def show(client: Client, name: UserName) -> Report:
     if name == ANONYMOUS:
         return of_user
     found: ByBroker[User] = client.admin.users.get(name)
-    listed = {broker: [one] for broker, one in found.items()}
+    kept: ByBroker[tuple[str, ...]] = client.admin.users.kept(name)
+    tokens: ByBroker[list[ApiToken]] = client.admin.users.tokens(name)
+    listed = {broker: [(one, kept.get(broker, ()))] for broker, one in found.items()}
+    missing = {**tokens.missing, **kept.missing, **found.missing}
+    following = Report(of_user.columns, of_user.rows, of_user.remarks)
+    if token_rows := rows_by_broker(tokens, _token_row):
+        following = Chain(TOKEN_COLUMNS, token_rows, following=following)
     return Chain(
-        USER_COLUMNS,
-        rows_by_broker(listed, _user_row, all_brokers=not found.missing),
-        failed=of_user.failed or bool(found.missing),
-        missing=found.missing,
-        following=Report(of_user.columns, of_user.rows, of_user.remarks),
+        (*USER_COLUMNS[:-1], "kept", USER_COLUMNS[-1]),
+        rows_by_broker(
+            listed,
+            lambda pair: (*_user_row(pair[0]), _texts(pair[1]) or None),
+            all_brokers=not found.missing,
+        ),
+        failed=of_user.failed or bool(missing),
+        missing=missing,
+        following=following,
     )
 
 
@@ -850,7 +863,7 @@ def _check_way_back(client: Client, keys: Sequence[str]) -> None:
 
 def _explained(error: NoPermission) -> NoPermission:
     """The same error; if the brokers cannot keep secrets, with what to do here."""
-    if "accessKeyFile" not in error.message:
+    if "cannot keep secrets" not in error.message:
         return error
     return NoPermission(error.message, hint="--no-secret creates a user with CURVE keys only")
 

@@ -458,10 +458,10 @@ class UserSecretSet(AccessEventBase, frozen=True):
 
 
 class UserPasswordSet(AccessEventBase, frozen=True):
-    """A user has a new password, or none. Replies about events leave out its `hash` (Argon2id)."""
+    """A user has a new password, or none (`sealed` None). Its Argon2id hash is stored encrypted."""
 
     user: str
-    hash: str
+    sealed: SealedSecret | None = None
 
     @property
     def aggregate(self) -> str:

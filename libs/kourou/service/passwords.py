@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
 from kourou.access.password import (
@@ -17,11 +18,21 @@ from kourou.access.password import (
     salt_of,
 )
 from kourou.access.signature import same_secret
+from kourou.errors import ConfigError
 
 
 def new_hash(password: str) -> str:
-    """The hash of a new password; raises BadRequest if it is too short or long."""
-    return _hashed(check_password(password), secrets.token_bytes(SALT_BYTES))
+    """The hash of a new password; raises BadRequest if it is too short or long.
+
+    Raises ConfigError where hashes cannot be computed.
+    """
+    try:
+        return _hashed(check_password(password), secrets.token_bytes(SALT_BYTES))
+    except UnsupportedAlgorithm as error:
+        raise ConfigError(
+            "passwords need Argon2id, which the OpenSSL of this Python does not have",
+            hint="OpenSSL 3.2 or later, as in the wheels of cryptography",
+        ) from error
 
 
 def is_password(password: str, of_user: str) -> bool:

@@ -21,6 +21,7 @@ from kourou.client.session.io_thread import background
 from kourou.client.settings.client_settings import ClientSettings, ProducerSettings
 from kourou.clock import Clock, SystemClock
 from kourou.errors import ConfigError, KourouError
+from kourou.model.limits import PASSWORD_LENGTH_MIN
 from kourou.service.admin_http import AdminHttp, AdminPages, ClearTextWarning
 from kourou.service.entry import run_from_arguments
 from kourou.service.http_listener import HttpListener
@@ -149,6 +150,8 @@ class ConsoleService:
     async def recover(self, fail: Callable[[BaseException], None]) -> None:
         """Read the tokens, bind, and open the client; no request is sent yet."""
         settings = self._settings
+        if settings.sign_in is SignInMode.USERS:
+            await asyncio.to_thread(_check_hashes)
         if settings.token_file is not None:
             self._tokens = Tokens(settings.token_file, self._clock.monotonic_ms)
             self._reread_on_signal(self._tokens)
@@ -341,6 +344,13 @@ class ConsoleService:
             "cut_off": metrics.cut_off(),
             "refused": dict(metrics.refused),
         }
+
+
+def _check_hashes() -> None:
+    """Raise ConfigError if this machine cannot compute the hashes of passwords."""
+    from kourou.service.passwords import new_hash  # only passwords need cryptography
+
+    new_hash("x" * PASSWORD_LENGTH_MIN)
 
 
 def run(argv: Sequence[str], called_as: str = "kourou") -> int:

@@ -23,7 +23,6 @@ from kourou.access.model import (
     UserKind,
     UserRole,
 )
-from kourou.access.password import OF_NO_USER
 from kourou.authorization import access_table as rules
 from kourou.authorization.access_table import AccessAggregate, access_of, taken
 from kourou.engine.control import ControlState, evolve
@@ -37,6 +36,7 @@ from kourou.events.control_events import (
     PolicyRemoved,
     Recorded,
     UserDeleted,
+    UserPasswordSet,
     UserPut,
     UserSecretSet,
     decode_event,
@@ -311,25 +311,24 @@ def test_a_new_secret_cannot_be_taken_back(access: AccessAggregate) -> None:
 # -- passwords ------------------------------------------------------------------------------------
 
 
-def test_a_password_is_kept_as_its_hash_and_goes_with_its_user(access: AccessAggregate) -> None:
-    [event] = rules.decide_set_password(access, "till", OF_NO_USER)
+def test_a_password_is_kept_and_goes_with_its_user(access: AccessAggregate) -> None:
+    event = UserPasswordSet("till", SECRET)
     applied(access, [event])
-    assert access.passwords == {"till": OF_NO_USER}
+    assert access.passwords == {"till": SECRET}
     assert access.copy() == access
     raw = msgspec.json.encode(taken(access))
     assert access_of(msgspec.json.decode(raw, type=rules.AccessTaken)) == access
     assert rules.decode_access(rules.encode_access(access)).passwords == {}, "no name server"
+    assert rules.decode_access(rules.encode_access(access)).secrets == access.secrets
     with pytest.raises(Rejected, match="UserPasswordSet event cannot be undone"):
         rules.decide_undo(access, event)
-    removed = rules.decide_set_password(access.copy(), "till", "")
+    removed = rules.decide_remove_password(access.copy(), "till")
     assert applied(access.copy(), removed).passwords == {}
     deleted = rules.decide_delete_user(access, "till")
     applied(access, deleted)
     applied(access, rules.decide_undo(access, deleted[0]))
     assert access.passwords == {}
-    assert rules.decide_set_password(access, "till", "") == []
-    with pytest.raises(BadRequest, match="a password is stored as"):
-        rules.decide_set_password(access, "till", "several long words")
+    assert rules.decide_remove_password(access, "till") == []
 
 
 # -- tokens ---------------------------------------------------------------------------------------
@@ -394,10 +393,37 @@ def test_tokens_that_cannot_be(access: AccessAggregate, wanted: ApiToken, why: s
 def test_there_are_only_so_many_tokens(
     access: AccessAggregate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rules, "API_TOKENS_MAX", 1)
+    monkeypatch.setattr(rules, "API_TOKENS_MAX", 2)
+    monkeypatch.setattr(rules, "API_TOKENS_USER_MAX", 1)
     applied(access, rules.decide_create_token(access, token(), NOW))
-    with pytest.raises(BadRequest, match="there are 1 tokens"):
+    with pytest.raises(BadRequest, match="user till has 1 tokens"):
         rules.decide_create_token(access, token(number=1), NOW)
+    applied(access, rules.decide_create_token(access, token("root", number=1), NOW))
+    applied(access, [UserPut(User(name="billing"))])
+    with pytest.raises(BadRequest, match="there are 2 tokens"):
+        rules.decide_create_token(access, token("billing", number=2), NOW)
+
+
+def test_expired_tokens_do_not_count_and_make_room(
+    access: AccessAggregate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those of others: who lets many expire keeps nobody from creating another one."""
+    monkeypatch.setattr(rules, "API_TOKENS_MAX", 3)
+    monkeypatch.setattr(rules, "API_TOKENS_USER_MAX", 3)
+    monkeypatch.setattr(rules, "API_TOKENS_DROPPED_MAX", 2)
+    ends = [NOW + 30, NOW + 10, NOW + 20]
+    expiring = [token(number=one, expires_ms=end) for one, end in enumerate(ends)]
+    for one in expiring:
+        applied(access, rules.decide_create_token(access, one, NOW))
+    last = token("root", number=9)
+    with pytest.raises(BadRequest, match="there are 3 tokens"):
+        rules.decide_create_token(access, last, NOW + 9)
+    assert rules.decide_create_token(access, last, NOW + 10) == [
+        ApiTokenRevoked("till", expiring[1].id),
+        ApiTokenCreated(last),
+    ]
+    applied(access, rules.decide_create_token(access, last, NOW + 30))
+    assert set(access.tokens) == {expiring[0].name, last.name}, "the oldest two are dropped"
 
 
 def test_what_was_revoked_does_not_come_back(access: AccessAggregate) -> None:

@@ -117,6 +117,11 @@ def secret_of(cluster: WireCluster, name: str) -> str:
     return str(broker.engine.core.parts.access_gate._box.open(name, access(cluster).secrets[name]))
 
 
+def hash_of(cluster: WireCluster, name: str) -> str:
+    broker: Any = cluster.brokers["broker-a:20911"]
+    return str(broker.engine.core.parts.access_gate.password_of(name))
+
+
 # -- the first administrator ----------------------------------------------------------------------
 
 
@@ -282,9 +287,9 @@ def test_a_password_comes_from_a_file_or_is_typed_twice(
     monkeypatch.setattr("kourou.cli.users.getpass", lambda _: typed.pop())
     code, out, _ = ops("create", "ann", "--no-secret", "--password-file", str(file))
     assert (code, out) == (0, "created ann\n")
-    assert is_password("several long words", access(cluster).passwords["ann"])
+    assert is_password("several long words", hash_of(cluster, "ann"))
     assert ops("set", "ann", "--ask-password") == (0, "changed ann\n", "")
-    assert is_password("from the keyboard", access(cluster).passwords["ann"])
+    assert is_password("from the keyboard", hash_of(cluster, "ann"))
     typed[:] = ["from the keyboard", "from the keybord"]
     code, _, err = ops("set", "ann", "--ask-password")
     assert (code, "the two passwords differ" in err) == (2, True)
@@ -294,9 +299,46 @@ def test_a_password_comes_from_a_file_or_is_typed_twice(
     for words in (("--no-password", "--ask-password"), ("--ask-password", "--password-file", "x")):
         code, _, err = ops("set", "ann", *words)
         assert (code, "exclude each other" in err) == (2, True), words
-    assert is_password("from the keyboard", access(cluster).passwords["ann"])
+    assert is_password("from the keyboard", hash_of(cluster, "ann"))
     assert ops("set", "ann", "--no-password")[0] == 0
     assert access(cluster).passwords == {}
+
+
+def test_without_access_keys_a_password_is_refused(
+    ops: Run, cluster: WireCluster, keys: Path, tmp_path: Path
+) -> None:
+    file, public = tmp_path / "password", read_pair(keys / "ops.key_secret").public
+    file.write_text("several long words\n")
+    for broker in cluster.brokers.values():
+        connect_as(broker, public, keeps_secrets=False)
+    code, out, err = ops("create", "ann", "--no-secret", "--password-file", str(file))
+    assert (code, out) == (1, "")
+    assert "cannot keep passwords: accessKeyFile is not set" in err
+    assert "--no-secret" not in err
+    assert ops("show", "ann")[0] == 1
+
+
+def test_all_credentials_of_a_user_are_shown(
+    ops: Run, cluster: WireCluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "password"
+    file.write_text("several long words\n")
+    assert ops("create", "ann", "--no-secret")[0] == 0
+    assert json.loads(ops("show", "ann", "--json")[1])["kept"] is None
+    assert ops("set", "ann", "--password-file", str(file))[0] == 0
+    assert json.loads(ops("show", "ann", "--json")[1])["kept"] == "password"
+    assert ops("set", "ann", "--new-secret")[0] == 0
+    token = ops("token", "create", "ann", "--scope", "reader")[1].split()[1]
+    assert ops("allow", "ann", "Sub", "Topic:news")[0] == 0
+    user, listed, policy = map(json.loads, ops("show", "ann", "--json")[1].splitlines())
+    assert (user["kept"], user["brokers"]) == ("secret, password", "all")
+    assert (listed["token"], listed["scope"]) == (id_of(token_digest(token)), "reader")
+    assert policy["resource"] == "Topic:news"
+    text = ops("show", "ann")[1]
+    assert [line.split()[0] for line in text.splitlines() if line] == ["user", "ann"] * 3
+    for shown in (text, ops("show", "ann", "--json")[1]):
+        assert token not in shown
+        assert hash_of(cluster, "ann")[-43:] not in shown
 
 
 def test_a_token_is_printed_once(ops: Run, cluster: WireCluster) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import http.client
 
 import pytest
+from cryptography.exceptions import UnsupportedAlgorithm
 
 from kourou.errors import ConfigError
-from kourou.service import entry
+from kourou.service import entry, passwords
 from kourou.telemetry.otlp_receiver import OtlpReceiver
 from kourou.testing.cluster import Cluster
+from kourou.transport.curve_keys import make_pair
 from kourou_console.app import run
+from kourou_console.config import SignInMode
 from kourou_rigs.console import ConsoleHere
 
 
@@ -21,6 +24,24 @@ def test_it_says_what_is_wrong_with_the_port(console):
         ConsoleHere(None, namesrv_addr="127.0.0.1:1", port=port),
     ):
         pass
+
+
+def test_users_cannot_sign_in_where_passwords_cannot_be_hashed(tmp_path, monkeypatch):
+    """It does not start: attempts whose secret cannot be compared would tell nothing."""
+
+    def unsupported(**_):
+        raise UnsupportedAlgorithm("Argon2id")
+
+    make_pair(tmp_path, "console", [])
+    settings = {"namesrv_addr": "127.0.0.1:1", "curve_key_file": tmp_path / "console.key_secret"}
+    monkeypatch.setattr(passwords, "Argon2id", unsupported)
+    with (
+        pytest.raises(ConfigError, match="Argon2id"),
+        ConsoleHere(None, sign_in=SignInMode.USERS, **settings),
+    ):
+        pass
+    with ConsoleHere(None, namesrv_addr="127.0.0.1:1", request_timeout_ms=100) as console:
+        assert console.get("/healthz").status == 200
 
 
 def test_it_starts_without_a_name_server_and_says_so():

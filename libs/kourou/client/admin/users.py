@@ -53,6 +53,7 @@ from kourou.protocol.bodies.access_bodies import (
     UserChange,
     check_source,
     decode_audit,
+    decode_kept,
     decode_policies_of_users,
     decode_refusals,
     decode_tokens,
@@ -260,6 +261,15 @@ class UsersApi(EveryBrokerApi):
             raise absent
         missing = {broker: absent for broker in users if broker not in found}
         return ByBroker(found, {**missing, **users.missing})
+
+    @on_io_thread
+    async def kept(self, name: str) -> ByBroker[Texts]:
+        """Return the kinds of credentials that brokers keep of a user and show to nobody.
+
+        They are `secret` and `password`; `get` and `tokens` have the others.
+        """
+        request = AuthListUser(filter=name)
+        return await self._read(request, lambda reply: decode_kept(body_of(reply)).get(name, ()))
 
     @on_io_thread
     async def list(self) -> ByBroker[Users]:

@@ -16,14 +16,20 @@ from typing import Any
 
 from kourou.access.authorizer import Decision
 from kourou.access.model import ALL, ANONYMOUS, AccessMode, Action, AnyOf, Need, ResourceType
+from kourou.access.password import sealed_for
 from kourou.access.requirements import Facts, need_of_topic
 from kourou.access.signature import same_secret
 from kourou.authorization.audit import AccessDecided
-from kourou.authorization.request_gate import InvalidCredentials, RequestGate, SecretBox
+from kourou.authorization.request_gate import (
+    InvalidCredentials,
+    RequestGate,
+    SecretBox,
+    is_about_users,
+)
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.groups.membership import GroupClient
-from kourou.errors import KourouError, NoPermission, Rejected
+from kourou.errors import DecodeError, KourouError, NoPermission, Rejected
 from kourou.model.limits import USER_NAME_LENGTH_MAX
 from kourou.model.names import (
     CHECK_GIVEN_UP_TOPIC,
@@ -134,7 +140,10 @@ class AccessGate(RequestGate):
             raise self._lacks(received, Decision(False, why), why) from error
         account = self._access.users.get(received.user)
         if account is None or not account.enabled or not account.administers:
-            why = "only an administrator may change roles, policies, and users who have them"
+            why = (
+                "only an administrator may change roles, policies, credentials, and users who have"
+                " rights"
+            )
             hint = "a right to change users does not contain other rights"
             raise self._lacks(received, Decision(False, why), why, hint)
 
@@ -159,8 +168,14 @@ class AccessGate(RequestGate):
         return NoPermission(text, hint=hint)
 
     def may(self, received: Received, need: Need | AnyOf) -> Decision:
-        """Return whether the sender has a right, or decisions are not enforced."""
-        if not self._enforces(received):
+        """Return whether the sender has a right, or decisions are not enforced.
+
+        A right on users is needed in every mode.
+        """
+        if self.active and is_about_users(need):
+            with suppress(InvalidCredentials):
+                self._identify(received)
+        elif not self._enforces(received):
             return Decision(True, "decisions are not enforced")
         return self._decided(received, need)
 
@@ -209,10 +224,13 @@ class AccessGate(RequestGate):
 
     def password_of(self, name: str) -> str:
         """Return the hash of a password; "" if the user has none, or may not sign in."""
-        account = self._access.users.get(name)
-        if account is None or not account.signs_in:
+        account, sealed = self._access.users.get(name), self._access.passwords.get(name)
+        if account is None or not account.signs_in or sealed is None or self._box is None:
             return ""
-        return self._access.passwords.get(name, "")
+        try:
+            return self._box.open(sealed_for(name), sealed)
+        except DecodeError:
+            return ""
 
     def token_of(self, digest: str, wall_ms: int) -> tuple[str, str]:
         """Return the name of the token with a SHA-256, and why it does not count ("": it does).
@@ -229,13 +247,9 @@ class AccessGate(RequestGate):
 
     def may_see_users(self, received: Received) -> bool:
         """True if the sender may see users and policies in the history."""
-        if not self.active:
-            return True
-        if received.console:
+        if self.active and received.console:
             return False
-        with suppress(InvalidCredentials):
-            self._identify(received)
-        return self._decided(received, _USERS).allowed
+        return self.may(received, _USERS).allowed
 
     def may_know(self, member: GroupClient, topic: str, wall_ms: int) -> bool:
         """True if a producer may get messages to a topic that the broker sends without a request.

@@ -23,8 +23,10 @@ from kourou.access.model import (
     check_secret,
     parse_mode,
 )
+from kourou.access.password import check_hash, sealed_for
 from kourou.access.signature import same_secret
 from kourou.authorization import access_table as rules
+from kourou.authorization.access_table import AccessAggregate
 from kourou.authorization.request_gate import SecretBox, check_names
 from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.context import BrokerContext
@@ -82,6 +84,24 @@ def set_secret(box: SecretBox | None, user: str, secret: str) -> UserSecretSet:
     return UserSecretSet(user, box.seal(user, check_secret(secret)))
 
 
+def set_password(
+    box: SecretBox | None, access: AccessAggregate, user: str, hashed: str
+) -> list[Event]:
+    """Return the events that give a user a password by its hash, or none ("").
+
+    Raises BadRequest or NoPermission.
+    """
+    if not hashed:
+        return rules.decide_remove_password(access, user)
+    check_hash(hashed)
+    if box is None:
+        raise NoPermission(
+            "this broker cannot keep passwords: accessKeyFile is not set",
+            hint="kourou keys access FILE, then accessKeyFile=FILE",
+        )
+    return [UserPasswordSet(user, box.seal(sealed_for(user), hashed))]
+
+
 class AccessHandler:
     """Handles the requests about access control."""
 
@@ -136,27 +156,28 @@ class AccessHandler:
         if change.secret is not None:
             events.append(set_secret(self._box, user.name, change.secret))
         if change.password_hash is not None:
-            events += rules.decide_set_password(self._access, user.name, change.password_hash)
+            events += set_password(self._box, self._access, user.name, change.password_hash)
         self._check_rank(received, events)
         return self._pending_replies.decided(now_ms, received, events)
 
     def _check_rank(self, received: Received, events: Sequence[Event]) -> None:
-        """Only an administrator changes users with rights: no other right leads to more rights."""
-        concerned = {event.user.name for event in events if isinstance(event, UserPut)} | {
-            event.user for event in events if isinstance(event, UserSecretSet | UserPasswordSet)
-        }
+        """Only an administrator gives credentials, and changes users with rights.
+
+        So no other right leads to more rights, also not to those that a user gets later: who gave
+        the user a credential would have them.
+        """
         touched = [
             one
             for event in events
             if isinstance(event, UserPut)
             for one in (event.user, event.before)
             if one is not None
-        ] + [self._access.users[name] for name in concerned if name in self._access.users]
-        if any(map(self._has_rights, touched)):
+        ]
+        if any(map(_gives_credential, events)) or any(map(self._has_rights, touched)):
             self._gate.need_administrator(received)
 
     def _has_rights(self, user: User) -> bool:
-        """True if who gives the user other credentials would gain rights by it."""
+        """True if the user may do more than one who was just created."""
         policies = self._access.policies.values()
         return (
             bool(user.roles)
@@ -177,14 +198,23 @@ class AccessHandler:
     ) -> list[BrokerEffect]:
         """Reply with a user (3004)."""
         user = rules.existing_user(self._access, request.username)
-        return [Reply(received.to, body=(encode_user(user),))]
+        return [Reply(received.to, body=(encode_user(user, self._kept_of(user.name)),))]
+
+    def _kept_of(self, name: str) -> list[str]:
+        """The kinds of a user's credentials that no reply shows."""
+        kept = {"secret": self._access.secrets, "password": self._access.passwords}
+        return [kind for kind, by_user in kept.items() if name in by_user]
 
     def list_users(
         self, _now_ms: int, received: Received, request: AuthListUser
     ) -> list[BrokerEffect]:
         """Reply with users (3005)."""
         wanted = request.filter or ""
-        found = [self._access.users[name] for name in sorted(self._access.users) if wanted in name]
+        found = {
+            self._access.users[name]: self._kept_of(name)
+            for name in sorted(self._access.users)
+            if wanted in name
+        }
         return [Reply(received.to, body=(encode_users(found),))]
 
     # -- tokens -----------------------------------------------------------------------------------
@@ -193,7 +223,7 @@ class AccessHandler:
         self, now_ms: int, received: Received, request: CreateApiToken
     ) -> list[BrokerEffect]:
         """Give a user a token (30069)."""
-        self._check_rank_of(received, request.username)
+        self._gate.need_administrator(received)
         token = ApiToken(
             id=id_of(request.digest),
             user=request.username,
@@ -214,7 +244,7 @@ class AccessHandler:
         return self._pending_replies.decided(now_ms, received, events)
 
     def _check_rank_of(self, received: Received, name: str) -> None:
-        """Only an administrator gives users with rights credentials, or takes them away."""
+        """Only an administrator deletes users with rights, or takes their tokens away."""
         if self._has_rights(rules.existing_user(self._access, name)):
             self._gate.need_administrator(received)
 
@@ -385,3 +415,14 @@ class AccessHandler:
             refused = [] if found else gate.sign_in_refused(received, request.username)
         header = CheckCredentialResponse(valid=bool(found), has_users=gate.active, credential=found)
         return [*refused, Reply(received.to, header=header)]
+
+
+def _gives_credential(event: Event) -> bool:
+    """True if the event adds or replaces something that proves who the user is."""
+    if not isinstance(event, UserPut):
+        return isinstance(event, UserSecretSet | UserPasswordSet)
+    before = event.before or User(name=event.user.name)
+    return not (
+        set(event.user.curve_keys) <= set(before.curve_keys)
+        and set(event.user.certificate_subjects) <= set(before.certificate_subjects)
+    )

@@ -145,9 +145,9 @@ def event_view(recorded: Recorded, *, hide_users: bool = False) -> EventView:
             event=hidden,
         )
     if isinstance(event, UserSecretSet):
-        event = UserSecretSet(event.user, SealedSecret(event.secret.key_id, b"", b""))
+        event = UserSecretSet(event.user, _bare(event.secret))
     elif isinstance(event, UserPasswordSet):
-        event = UserPasswordSet(event.user, "")
+        event = UserPasswordSet(event.user, event.sealed and _bare(event.sealed))
     elif isinstance(event, ApiTokenCreated):
         event = ApiTokenCreated(msgspec.structs.replace(event.token, digest=""))
     return EventView(
@@ -160,6 +160,10 @@ def event_view(recorded: Recorded, *, hide_users: bool = False) -> EventView:
         event=msgspec.Raw(encode_event(event)),
         undoes=recorded.undoes,
     )
+
+
+def _bare(sealed: SealedSecret) -> SealedSecret:
+    return SealedSecret(sealed.key_id, b"", b"")
 
 
 def tell_events(recorded: Sequence[Recorded], *, hide_users: bool = False) -> bytes:

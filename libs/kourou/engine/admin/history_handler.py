@@ -143,6 +143,9 @@ class HistoryHandler:
             raise BadRequest("give a time or an event number, not both")
         if request.offset is not None:
             self._check_there(request.offset)
+        kind, _, name = request.aggregate.partition("/")
+        if kind == "user":
+            self._gate.need(received, Need(ResourceType.USER, name, (Action.GET,)))
         question = StateQuestion(check_stateful(request.aggregate), request.at_ms, request.offset)
         return self._ask(now_ms, received, question, self._control.next_offset)
 

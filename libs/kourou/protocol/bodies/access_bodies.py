@@ -1,8 +1,8 @@
 """JSON bodies about users and policies, as RocketMQ 5.3 has them, with a few fields more.
 
 A policy of RocketMQ is one entry for a subject and a resource. The fields `roles`, `kind`,
-`passwordHash`, `curveKeys`, `certificateSubjects`, `node` and `untilMs` are Kourou's own. No reply
-contains a secret.
+`passwordHash`, `curveKeys`, `certificateSubjects`, `node`, `kept` and `untilMs` are Kourou's own.
+No reply contains a secret; `kept` says whether there is one, or a password.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class _UserShape(Shape, kw_only=True, omit_defaults=True):
     curve_keys: list[str] | None = None
     certificate_subjects: list[str] | None = None
     node: str | None = None
+    kept: list[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,7 @@ def role_text(grant: RoleGrant) -> str:
     return f"{grant.role}:{grant.prefix}" if grant.prefix else grant.role.value
 
 
-def _user_shape(user: User) -> _UserShape:
+def _user_shape(user: User, kept: Iterable[str]) -> _UserShape:
     return _UserShape(
         username=user.name,
         user_type="Super" if user.administers else "Normal",
@@ -172,17 +173,18 @@ def _user_shape(user: User) -> _UserShape:
         curve_keys=list(user.curve_keys) or None,
         certificate_subjects=list(user.certificate_subjects) or None,
         node=user.node or None,
+        kept=list(kept) or None,
     )
 
 
-def encode_user(user: User) -> bytes:
-    """The reply of AUTH_GET_USER (3004)."""
-    return _encode(_user_shape(user))
+def encode_user(user: User, kept: Iterable[str]) -> bytes:
+    """The reply of AUTH_GET_USER (3004); `kept` are the kinds of credentials that it has not."""
+    return _encode(_user_shape(user, kept))
 
 
-def encode_users(users: Iterable[User]) -> bytes:
-    """The reply of AUTH_LIST_USER (3005)."""
-    return _encode([_user_shape(user) for user in users])
+def encode_users(users: Mapping[User, Iterable[str]]) -> bytes:
+    """The reply of AUTH_LIST_USER (3005), with what is kept of each user."""
+    return _encode([_user_shape(user, kept) for user, kept in users.items()])
 
 
 def decode_users(body: Buffer) -> list[User]:
@@ -199,6 +201,11 @@ def decode_users(body: Buffer) -> list[User]:
         )
         for one in _decode_users(body)
     ]
+
+
+def decode_kept(body: Buffer) -> dict[str, tuple[str, ...]]:
+    """The kinds of credentials that the same reply does not show, by user: secret, password."""
+    return {one.username or "": tuple(one.kept or ()) for one in _decode_users(body)}
 
 
 # -- tokens ---------------------------------------------------------------------------------------

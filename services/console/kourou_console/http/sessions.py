@@ -30,15 +30,10 @@ import msgspec
 from aiohttp import web
 
 from kourou.errors import NoPermission
-from kourou.model.limits import (
-    GATEWAY_SIGN_IN_BYTES_MAX,
-    GATEWAY_SIGN_INS_MAX,
-    SECRET_LENGTH_MAX,
-    USER_NAME_LENGTH_MAX,
-)
+from kourou.model.limits import GATEWAY_SIGN_IN_BYTES_MAX, GATEWAY_SIGN_INS_MAX
 from kourou_console.http.request_input import Bodies, decoded_json
 from kourou_console.http.responses import HttpError, result_response
-from kourou_console.http.sign_in import WRONG, SignedIn, SignIns, unauthorized
+from kourou_console.http.sign_in import WRONG, SignedIn, SignIns, can_be, unauthorized
 
 PATH = "/session"
 COOKIE = "kourou-session"
@@ -133,10 +128,7 @@ class Sessions:
             )
         with self._bodies.of(request, GATEWAY_SIGN_IN_BYTES_MAX) as body:
             given: Credentials = decoded_json(_decode, await body.read())
-        if (
-            not 0 < len(given.user) <= USER_NAME_LENGTH_MAX
-            or not 0 < len(given.secret) <= SECRET_LENGTH_MAX
-        ):
+        if not can_be(given.user, given.secret):
             raise unauthorized(request.headers, WRONG)
         proved = await self.sign_ins.prove(given.user, given.secret, request.headers, source)
         self._drop(request.cookies)

@@ -11,15 +11,16 @@ than STALE_MS waits for the next. In between the check runs while the request is
 decide each request anyway, so a disabled user gets nothing, and another secret ends what began with
 the former one.
 
-What is not the secret may be the password. Brokers reply with its hash, which the console computes
-itself, in threads, because that takes long; so does every wrong secret, also of unknown users.
+What a person types is first compared with the hash of the user's password, which brokers reply
+with: only if it is not the password they get it, as it may be the secret. The console computes the
+hash itself, in threads, because that takes long; so does every wrong secret, also of unknown users.
 
 Wrong secrets delay the next attempt, 2, 4, 8 ... s, after those that are free (AttemptLimit): for
 the same user from the same network, up to 15 minutes; for the same user from anywhere, and for any
 user from the same network, up to 30 s. So who knows a user's name cannot keep the user out from
 elsewhere, and many people may share a network: an office, or a proxy. All loopback addresses are
-one place, which limits users only. An attempt counts from its start, so that parallel ones are
-delayed, too. Who is signed in is not delayed.
+one network with more free attempts, as a proxy may be there. An attempt counts from its start, so
+that parallel ones are delayed, too. Who is signed in is not delayed.
 
 State: soft, bounded: users with the digests of their secrets, and failed attempts.
 """
@@ -43,7 +44,7 @@ from typing import Any, Protocol
 from kourou.access.api_token import id_of, is_token, token_digest
 from kourou.access.password import OF_NO_USER
 from kourou.access.signature import same_secret
-from kourou.errors import NoPermission, Rejected, Throttled
+from kourou.errors import KourouError, NoPermission, Rejected, Throttled
 from kourou.model.limits import (
     GATEWAY_ATTEMPTS_MAX,
     GATEWAY_HASHES_AT_ONCE_MAX,
@@ -86,6 +87,7 @@ class AttemptLimit:
 OF_PLACE = AttemptLimit("user and network", 5, 900_000)
 OF_USER = AttemptLimit("user", 100, 30_000)
 OF_NETWORK = AttemptLimit("network", 100, 30_000)
+OF_LOOPBACK = AttemptLimit("loopback", 1_000, 30_000)
 
 AttemptKey = tuple[AttemptLimit, str]
 Check = Callable[[], Awaitable["SignedIn"]]
@@ -329,16 +331,17 @@ class SignIns:
         """Raises _WrongSecret if the check does."""
         network = _network(source)
         place = (OF_PLACE, f"{network} {who}")
-        keys = [place, (OF_USER, who)] + ([(OF_NETWORK, network)] if network else [])
+        keys = [place, (OF_USER, who), (OF_NETWORK if network else OF_LOOPBACK, network)]
         self._attempts.begin(keys)
         try:
             found = await check()
-        except _WrongSecret as error:
-            _log.warning("%s: %r from %s", error, who, source)
-            self._attempts.failed(keys)
-            raise
-        except BaseException:
+        except KourouError:  # brokers did not say whether it is wrong
             self._attempts.undo(keys)
+            raise
+        except BaseException as error:
+            if isinstance(error, _WrongSecret):
+                _log.warning("%s: %r from %s", error, who, source)
+            self._attempts.failed(keys)
             raise
         self._attempts.undo(keys)
         self._attempts.forgive(place)
@@ -348,18 +351,22 @@ class SignIns:
         """Raises _WrongSecret if it is wrong."""
         now_ms = self._now_ms()
         try:
+            hashed = await self._brokers.password_hash(user)
+            if hashed and await self._is_password(secret, hashed):
+                return SignedIn(user, {}, now_ms, now_ms, password=hashed)
             found = await self._brokers.credential(user, secret)
         except NoPermission as error:
             _log.warning("user %r cannot sign in here: %s", user, error)
             raise _WrongSecret(WRONG) from error
         if found:
             return SignedIn(user, dict(found), now_ms, now_ms)
-        hashed = await self._brokers.password_hash(user)
+        if not hashed:
+            await self._is_password(secret, OF_NO_USER)  # takes as long as for other users
+        raise _WrongSecret(WRONG)
+
+    async def _is_password(self, secret: str, hashed: str) -> bool:
         async with self._hashes:
-            same = await asyncio.to_thread(_is_password, secret, hashed or OF_NO_USER)
-        if not hashed or not same:
-            raise _WrongSecret(WRONG)
-        return SignedIn(user, {}, now_ms, now_ms, password=hashed)
+            return await asyncio.to_thread(_is_password, secret, hashed)
 
     async def _check_token(self, digest: str) -> SignedIn:
         """Raises _WrongSecret if no token has the SHA-256, or it is not valid any more."""
@@ -434,13 +441,19 @@ def _basic(given: str) -> tuple[str, str]:
     except (binascii.Error, ValueError):
         raise _WrongSecret from None
     user, _, secret = text.partition(":")
-    if not 0 < len(user) <= USER_NAME_LENGTH_MAX or not 0 < len(secret) <= SECRET_LENGTH_MAX:
+    if not can_be(user, secret):
         raise _WrongSecret
     return user, secret
 
 
+def can_be(user: str, secret: str) -> bool:
+    """Whether brokers may know such a user, and such a secret or password."""
+    is_name = 0 < len(user) <= USER_NAME_LENGTH_MAX and ":" not in user
+    return is_name and 0 < len(secret) <= SECRET_LENGTH_MAX
+
+
 def _network(source: str) -> str:
-    """The /24 or /48 network of an address; empty if it does not tell callers apart."""
+    """The /24 or /48 network of an address; empty for loopback, and for what is no address."""
     try:
         address = ipaddress.ip_address(source)
     except ValueError:

@@ -12,7 +12,7 @@ from kourou.access.signature import ACCESS_KEY, SIGNATURE
 from kourou.authorization.audit import AccessDecided
 from kourou.engine.effects import AskHistory
 from kourou.engine.transactions.half_messages import COMMIT
-from kourou.errors import Code
+from kourou.errors import Code, NoPermission
 from kourou.model.names import CONTROL_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TRACE_TOPIC
 from kourou.model.subscription import GroupConfig, Subscription
 from kourou.model.topic import TopicConfig
@@ -23,6 +23,7 @@ from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, e
 from kourou.protocol.messages.access import (
     AuthCreateUser,
     AuthDeleteUser,
+    AuthGetUser,
     AuthListUser,
     AuthUpdateUser,
     CheckCredential,
@@ -34,6 +35,7 @@ from kourou.protocol.messages.access import (
 from kourou.protocol.messages.broker_admin import (
     DeleteTopicInBroker,
     GetHistory,
+    GetStateAt,
     Undo,
     UpdateAndCreateAclConfig,
     UpdateAndCreateTopic,
@@ -938,6 +940,94 @@ def test_users_are_protected_whatever_the_mode(broker: SecuredBroker, root: Send
         assert not may(broker, ANYBODY, AuthUpdateUser(username="root"), body)
         assert not may(broker, ANYBODY, SetAccessMode(mode="off"))
         assert may(broker, ANYBODY, send_to("orders"), b"x")
+
+
+def reads_of_users(broker: SecuredBroker) -> list[Request]:
+    """Requests whose replies have users with their credentials, encrypted or not."""
+    position = stored_at(broker, CONTROL_TOPIC)
+    known = {"topic": CONTROL_TOPIC, "consumer_group": "g", "max_msg_nums": 32}
+    return [
+        sample_request(REQUESTS[PullMessage.code], known),
+        QueryMessage(
+            topic=CONTROL_TOPIC,
+            key="user/root",
+            max_num=9,
+            begin_timestamp=0,
+            end_timestamp=1 << 50,
+        ),
+        ViewMessageById(offset=position),
+        ConsumerSendMsgBack(offset=position, group="g", delay_level=0),
+        FetchLog(group="broker-a", position=0, max_bytes=1 << 20),
+        GetLogBeginning(group="broker-a"),
+        GetHistory(aggregate="user/root", max_count=9),
+        GetStateAt(aggregate="user/root"),
+        AuthGetUser(username="root"),
+    ]
+
+
+@pytest.mark.parametrize("mode", list(AccessMode))
+def test_nobody_without_a_right_to_users_copies_them_in_any_mode(
+    broker: SecuredBroker, root: Sender, console: Sender, mode: AccessMode
+) -> None:
+    reader = broker.create(root, "reader", "viewer", "writer", "operator")
+    copying = broker.create(root, "copying", "backup", "writer")
+    assert broker.ask(root, send_to("orders"), b"x").code == Code.SUCCESS
+    assert broker.ask(root, SetAccessMode(mode=mode)).code == Code.SUCCESS
+    gate = broker.engine.core.parts.access_gate
+    senders = [(one, "") for one in (ANYBODY, replace(reader, secret=""), reader)]
+    senders += [
+        (replace(root, secret="a-wrong-secret"), ""),
+        (console, "root"),
+        (console, "reader"),
+    ]
+    for request in reads_of_users(broker):
+        for sender, named in senders:
+            reply = broker.ask(sender, request, on_behalf_of=named)
+            assert reply.code == Code.NO_PERMISSION, (type(request), sender)
+            assert not reply.body
+        assert gate.allows(broker.received(copying, request), []), type(request)
+    if mode is not AccessMode.ENFORCE:
+        assert may(broker, ANYBODY, ViewMessageById(offset=stored_at(broker, "orders")))
+
+
+@pytest.mark.parametrize("mode", list(AccessMode))
+def test_who_asks_for_rights_on_users_gets_the_same_answer_in_every_mode(
+    broker: SecuredBroker, root: Sender, console: Sender, mode: AccessMode
+) -> None:
+    reader = replace(broker.create(root, "reader", "operator"), secret="")
+    assert broker.ask(root, SetAccessMode(mode=mode)).code == Code.SUCCESS
+    question = ExplainAccess(username="", action="List", resource="User:*")
+    for sender, named, allowed in (
+        (reader, "", False),
+        (console, "reader", False),
+        (console, "root", True),
+        (replace(root, secret=""), "", True),
+    ):
+        answer = header_of(broker.ask(sender, question, on_behalf_of=named))
+        assert answer.allowed is allowed, (sender, named)
+
+
+@pytest.mark.parametrize("mode", list(AccessMode))
+def test_the_handler_of_states_checks_the_right_to_a_user_itself(
+    broker: SecuredBroker, root: Sender, mode: AccessMode
+) -> None:
+    clerk = broker.create(root, "clerk")
+    broker.allow(root, "clerk", "User:till", "Get")
+    assert broker.ask(root, SetAccessMode(mode=mode)).code == Code.SUCCESS
+    handle = broker.engine.core.parts.history.state_at
+    for sender, name, expected in (
+        (ANYBODY, "till", False),
+        (clerk, "till", True),
+        (clerk, "root", False),
+        (root, "root", True),
+    ):
+        request = GetStateAt(aggregate=f"user/{name}")
+        received = broker.received(sender, request)
+        if expected:
+            assert handle(0, received, request)
+            continue
+        with pytest.raises(NoPermission, match=f"no right to Get on User:{name}"):
+            handle(0, received, request)
 
 
 OVER = {"remoting": Sender(protocol="tcp"), "zeromq": Sender(protocol="zmq")}

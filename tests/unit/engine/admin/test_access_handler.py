@@ -16,8 +16,9 @@ from kourou.access.model import AccessMode, Effect, UserKind
 from kourou.access.password import OF_NO_USER
 from kourou.authorization.audit import AccessDecided
 from kourou.engine.admin.history import event_view, tell_state
+from kourou.engine.control import encode_state
 from kourou.engine.inputs import RegistrationDone
-from kourou.errors import Code
+from kourou.errors import Code, DecodeError
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.subscription import GroupConfig
 from kourou.protocol.bodies.access_bodies import (
@@ -63,7 +64,8 @@ from kourou.protocol.messages.groups import (
 from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.messages.replication import FetchLog
 from kourou.runtime.core import Reply
-from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, curve_key
+from kourou.service.secret_keys import SecretKeys
+from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, curve_key, secret_box
 from kourou_rigs.engine import Engine, header_of
 
 ONLY_AN_ADMINISTRATOR = "only an administrator may change"
@@ -487,6 +489,7 @@ def test_a_right_to_change_users_leads_to_no_other_right(
     broker.create(root, "till")
     broker.allow(root, "till", "Topic:orders", "Pub")
     broker.create(root, "node", kind="node", node="DefaultCluster/broker-a/1")
+    broker.create(root, "bare")  # what is given to it now would count when it gets rights
     grant = entries({"resource": "*", "actions": ["All"]})
     node = {"kind": "node", "node": "DefaultCluster/broker-a/2"}
     for request, body in (
@@ -499,6 +502,15 @@ def test_a_right_to_change_users_leads_to_no_other_right(
         (AuthUpdateUser(username="till"), {"password": "my-own-secret"}),
         (AuthUpdateUser(username="till"), {"curveKeys": ["y" * 40]}),
         (AuthUpdateUser(username="node"), {"password": "my-own-secret"}),
+        (AuthUpdateUser(username="bare"), {"password": "my-own-secret"}),
+        (AuthUpdateUser(username="bare"), {"passwordHash": OF_NO_USER}),
+        (AuthUpdateUser(username="bare"), {"curveKeys": ["y" * 40]}),
+        (AuthUpdateUser(username="bare"), {"certificateSubjects": ["CN=clerk"]}),
+        (AuthCreateUser(username="new"), {"password": "my-own-secret"}),
+        (AuthCreateUser(username="new"), {"passwordHash": OF_NO_USER}),
+        (AuthCreateUser(username="new"), {"curveKeys": ["y" * 40]}),
+        (AuthCreateUser(username="new"), {"certificateSubjects": ["CN=clerk"]}),
+        (creation(broker, "bare"), {}),
         (AuthDeleteUser(username="writer"), {}),
         (AuthCreateAcl(subject="User:clerk"), grant),
         (AuthDeleteAcl(subject="User:clerk"), {}),
@@ -507,9 +519,10 @@ def test_a_right_to_change_users_leads_to_no_other_right(
         reply = ask(broker, clerk, request, **body)
         assert ONLY_AN_ADMINISTRATOR in reply.remark, request
     for request, body in (
-        (AuthCreateUser(username="plain"), {"password": "any-secret"}),
+        (AuthCreateUser(username="plain"), {"kind": "person"}),
         (AuthUpdateUser(username="plain"), {"userStatus": "disable"}),
         (AuthDeleteUser(username="plain"), {}),
+        (AuthUpdateUser(username="bare"), {"curveKeys": [], "userStatus": "disable"}),
     ):
         assert ask(broker, clerk, request, **body).code == Code.SUCCESS, request
 
@@ -711,10 +724,9 @@ def test_who_may_set_a_password_and_that_no_reply_shows_it(
     by_key = replace(root, secret="")
     broker.create(root, "till", "writer")
     broker.create(root, "plain")
-    for name, expected in (("till", False), ("root", False), ("plain", True)):
+    for name in ("till", "root", "plain"):
         reply = ask(broker, clerk, AuthUpdateUser(username=name), passwordHash=OF_NO_USER)
-        assert (reply.code == Code.SUCCESS) is expected, name
-        assert expected or ONLY_AN_ADMINISTRATOR in reply.remark
+        assert ONLY_AN_ADMINISTRATOR in reply.remark, name
     changed = AuthUpdateUser(username="till")
     refused = ask(broker, root, changed, passwordHash="several long words")
     assert "a password is stored as" in refused.remark
@@ -732,6 +744,45 @@ def test_who_may_set_a_password_and_that_no_reply_shows_it(
     ]
     assert b'"has_password":true' in shown[-1]
     assert not [one for one in shown if b"argon2id" in one]
+    assert json.loads(shown[0])["kept"] == ["secret", "password"]
+
+
+def test_no_copy_of_the_log_or_the_state_has_the_hash_of_a_password(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    hashed = OF_NO_USER.replace("AAA", "BCD")
+    broker.create(root, "ann", passwordHash=hashed)
+    sealed = broker.access.passwords["ann"]
+    stored = [*broker.engine.store.records.values(), encode_state(broker.engine.control)]
+    stored.append(repr([broker.access, broker.events(), broker.engine.effects]).encode())
+    for text in (hashed, hashed.rpartition("$")[2], "argon2id"):
+        assert not [one for one in stored if text.encode() in one], text
+    assert secret_box().open("ann:password", sealed) == hashed
+    with pytest.raises(DecodeError):  # nor is it a secret of the user, or of one with that name
+        secret_box().open("ann", sealed)
+
+
+def test_without_keys_for_secrets_there_are_no_passwords() -> None:
+    broker = SecuredBroker(Engine())
+    by_key = {"curveKeys": [curve_key("root")], **SUPER}
+    assert ask(broker, ANYBODY, AuthCreateUser(username="root"), **by_key).code == Code.SUCCESS
+    root = Sender(key=curve_key("root"))
+    reply = ask(broker, root, AuthUpdateUser(username="root"), passwordHash=OF_NO_USER)
+    assert reply.code == Code.NO_PERMISSION
+    assert "cannot keep passwords: accessKeyFile is not set" in reply.remark
+    assert ask(broker, root, AuthUpdateUser(username="root"), passwordHash="").code == 0
+    assert broker.access.passwords == {}
+
+
+def test_a_password_whose_key_is_lost_lets_nobody_in(broker: SecuredBroker, root: Sender) -> None:
+    console = replace(broker.create(root, "console-1", "console"), secret="")
+    broker.create(root, "ann", passwordHash=OF_NO_USER)
+    question = CheckCredential(username="ann", password=True)
+    assert header_of(broker.ask(console, question, b"")).password_hash == OF_NO_USER
+    for box in (None, SecretKeys({"k2": bytes(range(32))})):
+        broker.engine.core.parts.access_gate._box = box
+        header = header_of(broker.ask(console, question, b""))
+        assert (header.valid, header.password_hash) == (False, ""), box
 
 
 # -- tokens ---------------------------------------------------------------------------------------
@@ -818,7 +869,7 @@ def test_a_console_of_other_users_learns_nothing_about_a_token(
             assert reply.code == Code.NO_PERMISSION, (sender, fields)
 
 
-def test_only_an_administrator_gives_users_with_rights_a_token(
+def test_only_an_administrator_gives_a_token(
     broker: SecuredBroker, root: Sender, clerk: Sender
 ) -> None:
     by_key, console = replace(root, secret=""), broker.create(root, "console-1", "console")
@@ -830,7 +881,11 @@ def test_only_an_administrator_gives_users_with_rights_a_token(
     for request in (creation(broker), creation(broker, "root"), revoked):
         assert ONLY_AN_ADMINISTRATOR in ask(broker, clerk, request).remark, request
     of_plain = token_digest(token_of(bytes([2]) * 32))
-    assert ask(broker, clerk, creation(broker, "plain", digest=of_plain)).code == Code.SUCCESS
+    planted = ask(broker, clerk, creation(broker, "plain", digest=of_plain))
+    assert ONLY_AN_ADMINISTRATOR in planted.remark, "it would count when the user gets rights"
+    assert ask(broker, by_key, creation(broker, "plain", digest=of_plain)).code == Code.SUCCESS
+    taken = RevokeApiToken(username="plain", token_id=id_of(of_plain))
+    assert ask(broker, clerk, taken).code == Code.SUCCESS
     name = f"till:{id_of(DIGEST)}"
     for request in (creation(broker), revoked, ListApiTokens()):
         for sender, how in (

@@ -372,6 +372,13 @@ def test_an_api_token_is_its_user_within_its_scope(
             assert token not in refused.text
 
 
+def test_a_name_that_no_user_has_is_not_asked_about(api: ConsoleHere, known: KnownSecrets) -> None:
+    """A colon begins the id of a token, whose attempts it would use up."""
+    known.secrets |= {"till:1": "the-secret", ":1": "the-secret"}
+    for name in ("till:1", ":1", ""):
+        assert begin(api, name).status == 401, name
+
+
 def test_a_token_begins_no_session(api: ConsoleHere, known: KnownSecrets) -> None:
     token = token_of(bytes(32))
     known.tokens = {token_digest(token): "till:1"}

@@ -26,6 +26,7 @@ from kourou_console.http.sign_in import (
     FORGET_MS,
     FRESH_MS,
     IDLE_MS,
+    OF_LOOPBACK,
     OF_NETWORK,
     OF_PLACE,
     OF_USER,
@@ -98,6 +99,9 @@ class Brokers:
 TOKEN = token_of(bytes(32))
 DIGEST = token_digest(TOKEN)
 ASKED = f"token {DIGEST[:8]}"
+FIRST = ["hash of till", "till"]
+"""What brokers are asked about a secret: first whether it is a password of the user."""
+
 ATTEMPTS_FREE = OF_PLACE.free
 LONGEST_WAIT_MS = OF_PLACE.longest_wait_ms
 NETWORK_ATTEMPTS_FREE = OF_NETWORK.free
@@ -154,7 +158,7 @@ async def test_the_right_secret_makes_a_user_of_the_caller(sign_ins, brokers) ->
     expected = Caller("till", Right.ADMIN, "till")
     assert await caller(sign_ins) == expected
     assert await caller(sign_ins) == expected
-    assert brokers.asked == ["till"]
+    assert brokers.asked == FIRST
 
 
 @pytest.mark.parametrize(
@@ -205,7 +209,7 @@ async def test_concurrent_requests_with_one_secret_are_one_attempt(sign_ins, bro
     await asyncio.sleep(0)
     brokers.open.set()
     assert len(set(await asyncio.gather(*calls))) == 1
-    assert brokers.asked == ["till"]
+    assert brokers.asked == FIRST
 
 
 async def test_a_caller_that_leaves_does_not_end_the_check_of_the_others(sign_ins, brokers) -> None:
@@ -247,9 +251,32 @@ async def test_a_password_is_as_good_as_the_secret(sign_ins, brokers) -> None:
     expected = Caller("till", Right.ADMIN, "till")
     for text in ("till:a-long-password", "till:the-secret", "till:a-long-password"):
         assert await caller(sign_ins, text) == expected
-    assert brokers.asked == ["till", "hash of till", "till"]
+    assert brokers.asked == ["hash of till", *FIRST]
     assert await refused(sign_ins, "billing:a-long-password") == 401
     assert await refused(sign_ins, "till:hash of a-long-password") == 401
+
+
+async def test_a_right_password_is_told_to_no_broker(sign_ins, brokers) -> None:
+    """Nor is it noted there as a wrong secret."""
+    brokers.passwords = {"till": "hash of a-long-password"}
+    await caller(sign_ins, "till:a-long-password")
+    assert brokers.asked == ["hash of till"]
+    assert await refused(sign_ins) == 401
+    assert brokers.asked == ["hash of till", *FIRST]
+
+
+async def test_attempts_count_where_passwords_cannot_be_compared(
+    sign_ins, brokers, monkeypatch
+) -> None:
+    def is_password(password: str, of_user: str) -> bool:
+        raise RuntimeError("no Argon2id")
+
+    monkeypatch.setattr(sign_in, "_is_password", is_password)
+    brokers.passwords = {"till": "hash of a-long-password"}
+    for _ in range(ATTEMPTS_FREE):
+        with pytest.raises(RuntimeError):
+            await caller(sign_ins, "till:guessed")
+    assert await refused(sign_ins) == 429
 
 
 async def test_an_unknown_user_takes_as_long_as_a_wrong_password(sign_ins, brokers, hashed) -> None:
@@ -427,7 +454,7 @@ async def test_a_check_that_is_good_is_not_repeated_before_its_time(
         await caller(sign_ins)
         await caller(sign_ins)
         await idle()
-    assert brokers.asked == ["till", *["till again"] * 3]
+    assert brokers.asked == [*FIRST, *["till again"] * 3]
 
 
 async def test_without_brokers_a_user_works_until_the_check_is_stale(
@@ -449,7 +476,7 @@ async def test_an_idle_user_is_asked_for_as_at_first(sign_ins, brokers, time) ->
     await caller(sign_ins)
     time.now_ms += IDLE_MS
     await caller(sign_ins)
-    assert brokers.asked == ["till", "till"]
+    assert brokers.asked == FIRST * 2
 
 
 # -- wrong secrets --------------------------------------------------------------------------------
@@ -518,6 +545,15 @@ async def test_a_network_that_tries_many_users_is_delayed(sign_ins, first, secon
         assert await refused(sign_ins, "till:the-secret", second) == 429
     else:
         assert (await caller(sign_ins, source=second)).user == "till"
+
+
+@pytest.mark.parametrize("source", ["127.0.0.1", "::1", ""])
+async def test_loopback_has_a_limit_too(sign_ins, source) -> None:
+    """A program on this machine, or behind a proxy that is not trusted, tries many users."""
+    for number in range(OF_LOOPBACK.free):
+        assert await refused(sign_ins, f"user-{number}:guessed", source) == 401
+    assert await refused(sign_ins, "till:the-secret", "127.0.0.2") == 429
+    assert (await caller(sign_ins)).user == "till"
 
 
 async def test_ones_own_secret_does_not_forgive_the_network(sign_ins) -> None:
