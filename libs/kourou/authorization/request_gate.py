@@ -454,6 +454,7 @@ class RequestGate:
             received.wall_ms,
             handled=observed,
             console=received.console,
+            door=received.noted_door,
         )
         kind = (user, refused.source, refused.request, need)
         if kind not in self._refusals and len(self._refusals) >= ACCESS_REFUSALS_MAX:
@@ -507,6 +508,7 @@ def _allowed_change(
         handled=True,
         console=received.console,
         allowed=True,
+        door=received.noted_door,
     )
 
 
@@ -677,9 +679,17 @@ class PublishedGate:
 
     def _refuse(self, received: Received, effects: list[Any], code: int, why: str) -> bool:
         self.refused += 1
-        source, name = received.to.peer.address[0], type(received.request).__name__
         effects.append(
-            AccessDecided(ANONYMOUS, source, name, "", why, received.wall_ms, handled=False)
+            AccessDecided(
+                ANONYMOUS,
+                received.to.peer.address[0],
+                type(received.request).__name__,
+                "",
+                why,
+                received.wall_ms,
+                handled=False,
+                door=received.noted_door,
+            )
         )
         effects.append(Reply(received.to, code, why))
         return False

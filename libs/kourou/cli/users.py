@@ -41,7 +41,7 @@ REFUSAL_COLUMNS = (
 )
 AUDIT_COLUMNS = (
     *("time", "decision", "user", "from", "request", "needs", "decided by"),
-    *("count", "handled", "console", "broker"),
+    *("count", "handled", "door", "console", "broker"),
 )
 DECISIONS = {"all": "", "refused": "refused", "allowed": "allowed"}
 """What --decision takes, and what a broker is asked for."""
@@ -556,6 +556,7 @@ def audit(
             *map(printable, (one.user, one.source, one.request, one.need, one.by)),
             one.count,
             one.handled,
+            one.door or None,
             printable(one.console) or None,
             broker,
         )

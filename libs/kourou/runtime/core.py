@@ -205,11 +205,22 @@ class Received:
 
         Not by a console if the frame names a user without a right to: such a request is refused.
         """
-        peer, named = self.to.peer, self.on_behalf_of
-        protocol = peer.protocol
-        if peer.listener == MEMBERS:
-            _, named, _, protocol = Origin.parse(named)
-        return Door.HTTP if named else _DOORS.get(protocol)
+        named = self.on_behalf_of
+        if self.to.peer.listener == MEMBERS:
+            named = Origin.parse(named).named
+        return Door.HTTP if named else self._own_door
+
+    @property
+    def noted_door(self) -> str:
+        """The door for the audit, "" for none; http only if it was accepted as a console's."""
+        return Door.HTTP if self.console else self._own_door or ""
+
+    @property
+    def _own_door(self) -> Door | None:
+        """The door of the connection that the frame came by, whomever the frame names."""
+        peer = self.to.peer
+        forwarded = peer.listener == MEMBERS
+        return _DOORS.get(Origin.parse(self.on_behalf_of).protocol if forwarded else peer.protocol)
 
     @property
     def origin(self) -> str:

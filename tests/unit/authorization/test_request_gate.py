@@ -269,6 +269,9 @@ def test_what_is_only_observed_is_handled_and_noted(door: Door) -> None:
     assert isinstance(noted, AccessDecided)
     assert noted.handled
     assert noted.request == "PutKvConfig"
+    assert noted.door == ""
+    _, [noted] = door.given(door.broker.received(Sender(protocol="tcp"), PUT))
+    assert noted.door == "remoting"
 
 
 def test_a_change_is_noted_once_with_what_allowed_it(door: Door) -> None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from kourou.access.authorizer import Decision
-from kourou.access.model import ALL, ANONYMOUS, AccessMode, Action, AnyOf, Need, ResourceType
+from kourou.access.model import ALL, ANONYMOUS, AccessMode, Action, AnyOf, Door, Need, ResourceType
 from kourou.access.password import sealed_for
 from kourou.access.requirements import Facts, need_of_topic
 from kourou.access.signature import same_secret
@@ -96,6 +96,16 @@ class AccessGate(RequestGate):
             if type(received.request) in BETWEEN_REPLICAS:
                 return True
         return super().allows(received, effects)
+
+    def still_allows(self, received: Received, effects: list[Any]) -> bool:
+        """As `allows`, for a request that was allowed and then waited.
+
+        That it is handled was noted for the audit already; that it is not any more is added.
+        """
+        again: list[Any] = []
+        allowed = self.allows(received, again)
+        effects += [one for one in again if not (isinstance(one, AccessDecided) and one.handled)]
+        return allowed
 
     def rights_changed(self, wall_ms: int) -> bool:
         """Whether users, policies, or what is in force of them, changed since the last call."""
@@ -213,6 +223,7 @@ class AccessGate(RequestGate):
                 received.wall_ms,
                 handled=False,
                 console=received.user,
+                door=Door.HTTP,
             )
         ]
 

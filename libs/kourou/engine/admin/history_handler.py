@@ -12,7 +12,7 @@ from typing import Any
 
 from kourou.access.model import Action, Need, ResourceType
 from kourou.access.requirements import need_of_topic
-from kourou.authorization.audit import AuditFound, AuditQuestion
+from kourou.authorization.audit import AuditFound, AuditPlace, AuditQuestion
 from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.admin.broker_handler import BrokerHandler
 from kourou.engine.admin.history import (
@@ -185,7 +185,7 @@ class HistoryHandler:
                 )
                 return [Reply(received.to, header=state, body=(found.body,))]
             case AuditFound():
-                before = "" if found.before is None else "{}:{}".format(*found.before)
+                before = ":".join(str(one) for place in found.before or () for one in place)
                 page = GetAuditResponse(before=before)
                 return [Reply(received.to, header=page, body=(found.body,))]
             case EventFound():
@@ -330,16 +330,17 @@ class HistoryHandler:
         ]
 
 
-def _audit_place(text: str) -> tuple[int, int] | None:
+def _audit_place(text: str) -> tuple[AuditPlace, AuditPlace] | None:
     """Read where a search of the audit begins. Raises BadRequest."""
     if not text:
         return None
-    file, colon, offset = text.partition(":")
-    if not (
-        colon and all(one.isascii() and one.isdigit() and len(one) < 19 for one in (file, offset))
+    parts = text.split(":")
+    if len(parts) != 4 or not all(
+        one.isascii() and one.isdigit() and len(one) < 19 for one in parts
     ):
-        raise BadRequest(f"{text[:40]!r} is not the `before` of a reply")
-    return int(file), int(offset)
+        raise BadRequest(f"{text[:40]!r} is not the `before` of a reply", hint="begin without one")
+    file, offset, other_file, other_offset = map(int, parts)
+    return (file, offset), (other_file, other_offset)
 
 
 def _audit_decision(text: str) -> AuditDecision | None:

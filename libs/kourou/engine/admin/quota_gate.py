@@ -268,7 +268,7 @@ class QuotaGate:
             waited = heapq.heappop(self._held)[2]
             if isinstance(waited, Reply):
                 effects.append(waited)
-            elif not self._access_gate.active or self._access_gate.allows(waited, effects):
+            elif not self._access_gate.active or self._access_gate.still_allows(waited, effects):
                 admitted.append(waited)
         for item in inputs:
             if type(item) is Received:

@@ -434,7 +434,9 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Refused requests, and those that were allowed to change something. `need` is what a refused one
     lacks, or the right to the change; `by` is what decided. `handled`: its handler got it; if it is
     refused, decisions were only observed. `console` is the user who sent it on behalf of `user`; of
-    several the last.
+    several the last. So is `door`, by which clients sent them: remoting, zeromq, or http for those
+    through a console; "" where clients have no door, and in lines of earlier versions. In a line
+    that counts requests, names may be shortened, and without `need` they are several kinds.
     """
 
     at_ms: int
@@ -447,6 +449,7 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     handled: bool = False
     console: str = ""
     decision: AuditDecision = AuditDecision.REFUSED
+    door: str = ""
 
 
 decode_audit = reply_decoder(list[AuditLine], "list of lines of the audit")

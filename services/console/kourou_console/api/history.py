@@ -427,6 +427,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     `need` is the missing right, or the right to the change; `by` is what decided. `handled` but
     refused: decisions are only observed. `console` sent it on behalf of the user from `source`.
+    `door` is remoting, zeromq, or http for a console; "" if it is not known.
     """
 
     broker: str
@@ -440,6 +441,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     handled: bool
     console: str
+    door: str
 
 
 class AuditList(Listing[AuditEntry], frozen=True, kw_only=True):

@@ -1245,7 +1245,7 @@ def test_a_forwarded_request_is_decided_and_recorded_as_its_users(group: Secured
     group.engine.effects.clear()
     group.ask(REPLICA, send_to("secret"), b"x", on_behalf_of="till//10.1.2.3/zmq")
     [noted] = [one for one in group.engine.effects if isinstance(one, AccessDecided)]
-    assert (noted.user, noted.source) == ("till", "10.1.2.3")
+    assert (noted.user, noted.source, noted.door) == ("till", "10.1.2.3", "zeromq")
 
 
 def test_a_forwarded_request_has_the_mode_of_the_door_where_it_came_in(
@@ -1357,6 +1357,7 @@ def test_history_and_audit_name_the_user_and_the_console(
     broker.ask(console, send_to("secret"), b"x", on_behalf_of="till")
     [noted] = [one for one in broker.engine.effects if isinstance(one, AccessDecided)]
     assert (noted.user, noted.console, noted.need) == ("till", "console-1", "Pub on Topic:secret")
+    assert noted.door == "http"
 
 
 @pytest.mark.parametrize("mode", list(AccessMode))
@@ -1371,6 +1372,22 @@ def test_nobody_else_sends_on_behalf_of_a_user_in_any_mode(
         assert reply.code == Code.NO_PERMISSION
         assert reply.remark == f"user {sender.user} may not send on behalf of user root"
     assert broker.engine.stored("orders") == []
+
+
+def test_the_audit_names_the_door_and_no_name_in_a_frame_changes_it(
+    broker: SecuredBroker, root: Sender, till: Sender
+) -> None:
+    made = UpdateAndCreateTopic(topic="new", read_queue_nums=1, write_queue_nums=1, perm=6)
+    broker.engine.effects.clear()
+    for protocol in ("tcp", "zmq", "local"):
+        sender = replace(root, protocol=protocol)
+        assert broker.ask(sender, made).code == Code.SUCCESS
+        reply = broker.ask(replace(till, protocol=protocol), made, on_behalf_of="root")
+        assert reply.code != Code.SUCCESS
+    assert [(one.allowed, one.door) for one in audited(broker)] == [
+        *((True, "remoting"), (False, "remoting"), (True, "zeromq"), (False, "zeromq")),
+        *((True, ""), (False, "")),
+    ]
 
 
 def test_without_users_a_name_changes_nothing(broker: SecuredBroker) -> None:

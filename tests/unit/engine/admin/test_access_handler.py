@@ -623,6 +623,7 @@ def test_a_refused_sign_in_is_noted_and_does_not_tell_who_exists(
         ("x" * 64, "console-1", False),
     ]
     assert len({(one.request, one.need, one.by) for one in noted}) == 1
+    assert {one.door for one in noted} == {"http"}
 
 
 def test_what_ends_a_credential(broker: SecuredBroker, root: Sender) -> None:

@@ -122,11 +122,13 @@ def test_history_is_asked_of_the_database_up_to_what_was_decided(engine: Engine)
 
 
 def test_the_audit_is_searched_page_by_page(engine: Engine):
-    wanted = GetAudit(user="eve", request="SendMessage", since_ms=5, max_count=7, before="3:900")
+    wanted = GetAudit(
+        user="eve", request="SendMessage", since_ms=5, max_count=7, before="3:900:2:5"
+    )
     question = asked(engine, wanted)
-    assert question.question == AuditQuestion("eve", "SendMessage", 5, None, 7, (3, 900))
-    reply = answer(engine, question, AuditFound(b"[]", (2, 11)))
-    assert (header_of(reply).before, reply.body) == ("2:11", (b"[]",))
+    assert question.question == AuditQuestion("eve", "SendMessage", 5, None, 7, ((3, 900), (2, 5)))
+    reply = answer(engine, question, AuditFound(b"[]", ((2, 11), (0, 0))))
+    assert (header_of(reply).before, reply.body) == ("2:11:0:0", (b"[]",))
     question = asked(engine, GetAudit(decision="allowed"))
     assert question.question == AuditQuestion("", "", None, None, 100, None, AuditDecision.ALLOWED)
     last = answer(engine, question, AuditFound(b"[]", None))
@@ -155,7 +157,8 @@ def test_a_state_is_asked_at_an_instant_after_an_event_or_now(engine: Engine):
         (GetHistory(aggregate="topic/" + "x" * 300, max_count=1), "kind/name"),
         (GetHistory(types=["T"] * 65, max_count=1), "at most 64"),
         (GetAudit(before="x"), "`before` of a reply"),
-        (GetAudit(before="1:-1"), "`before` of a reply"),
+        (GetAudit(before="1:-1:2:5"), "`before` of a reply"),
+        (GetAudit(before="3:900"), "`before` of a reply"),
         (GetAudit(max_count=0), "between 1 and"),
         (GetAudit(decision="all"), "not a decision"),
         (Undo(offset=0, reason="a\0b"), "NUL"),

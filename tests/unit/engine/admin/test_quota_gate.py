@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kourou.authorization.audit import AccessDecided
 from kourou.engine.admin import quota_gate
 from kourou.engine.admin.quota_gate import LimitKey, QuotaOutcome, RateLimiter, UserConnections
 from kourou.errors import Code
@@ -484,6 +485,29 @@ def test_a_request_that_waits_is_decided_again(broker: SecuredBroker) -> None:
     reply = broker.engine.replies[waits.to.peer.id, waits.to.correlation]
     assert reply.code != Code.SUCCESS
     assert "disabled" in reply.remark
+    noted = [one for one in broker.engine.effects if isinstance(one, AccessDecided)]
+    assert [(one.request, one.allowed) for one in noted if one.user == "till"] == [
+        ("GetMaxOffset", False)
+    ]
+
+
+@pytest.mark.parametrize("mode", ["enforce", "observe"])
+def test_a_change_that_waits_is_noted_once(broker: SecuredBroker, mode: str) -> None:
+    """Whether it is allowed, or would be refused and is handled all the same."""
+    root = Sender(user="root", secret="secret-of-root")
+    till = broker.create(root, "till", "operator" if mode == "enforce" else "reader")
+    assert broker.ask(root, SetQuota(kind="user", name="till", requests=5)).code == Code.SUCCESS
+    assert broker.ask(root, SetAccessMode(mode=mode)).code == Code.SUCCESS
+    for _ in range(5):
+        assert broker.ask(till, GetMaxOffset(topic="orders", queue_id=0)).code == Code.SUCCESS
+    broker.engine.effects.clear()
+    made = UpdateAndCreateTopic(topic="new", read_queue_nums=1, write_queue_nums=1, perm=6)
+    assert broker.give(broker.received(till, made)) == [None], "it waits"
+    broker.engine.advance(1_000)
+    assert "new" in broker.engine.control.topics
+    [noted] = [one for one in broker.engine.effects if isinstance(one, AccessDecided)]
+    assert (noted.user, noted.need, noted.handled) == ("till", "Create on Topic:new", True)
+    assert noted.allowed is (mode == "enforce")
 
 
 def test_requests_are_counted_but_for_what_must_go_through(broker: SecuredBroker) -> None:

@@ -49,6 +49,7 @@ def line(at_ms: int) -> AuditLine:
         need="N",
         by="B",
         decision=decision,
+        door="zeromq",
     )
 
 
@@ -93,6 +94,7 @@ def test_one_decision_and_one_broker(suite, brokers) -> None:
         "count": 1,
         "handled": False,
         "console": "",
+        "door": "zeromq",
     }
 
 

@@ -111,6 +111,7 @@ const COLUMNS = [
   { key: "count", title: "Requests", num: true },
   { key: "user", title: "User", cell: ({ user }) => html`<span class="break">${user}</span>` },
   { key: "source", title: "From" },
+  { key: "door", title: "Door" },
   { key: "console", title: "Through" },
   { key: "request", title: "Request" },
   { key: "need", title: "Needs", cell: ({ need }) => html`<span class="break">${need}</span>` },
