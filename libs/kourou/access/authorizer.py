@@ -48,7 +48,7 @@ class AccessTable:
     @property
     def administrators(self) -> list[str]:
         """The enabled users who administer everything, without an end."""
-        return [one.name for one in self.users.values() if one.enabled and one.administers]
+        return _administrators(self.users)
 
     def with_user(self, user: User) -> AccessTable:
         """The next table with a user added or replaced."""
@@ -62,8 +62,7 @@ class AccessTable:
 
     def with_policy(self, policy: Policy) -> AccessTable:
         """The next table with a policy added or replaced. Raises BadRequest for unknown users."""
-        if policy.user not in self.users and policy.user != ANONYMOUS:
-            raise BadRequest(f"user {policy.user!r} not found", hint="create the user first")
+        check_user_of(policy, self.users)
         return self._next(self.users, {**self.policies, policy.id: policy})
 
     def without_policy(self, policy_id: str) -> AccessTable:
@@ -72,18 +71,32 @@ class AccessTable:
         return self._next(self.users, kept)
 
     def _next(self, users: Mapping[str, User], policies: Mapping[str, Policy]) -> AccessTable:
-        table = AccessTable(
+        check_administrators(self.users, users)
+        return AccessTable(
             self.version + 1,
             MappingProxyType(dict(users)),
             MappingProxyType(dict(policies)),
             self.tokens,
         )
-        if self.administrators and not table.administrators:
-            raise BadRequest(
-                "this would remove the last administrator; nothing was changed",
-                hint="make another user an administrator first",
-            )
-        return table
+
+
+def check_administrators(before: Mapping[str, User], after: Mapping[str, User]) -> None:
+    """Raise BadRequest if there was an enabled administrator and is none any more."""
+    if _administrators(before) and not _administrators(after):
+        raise BadRequest(
+            "this would remove the last administrator; nothing was changed",
+            hint="make another user an administrator first",
+        )
+
+
+def check_user_of(policy: Policy, users: Mapping[str, User]) -> None:
+    """Raise BadRequest if the user of a policy does not exist."""
+    if policy.user not in users and policy.user != ANONYMOUS:
+        raise BadRequest(f"user {policy.user!r} not found", hint="create the user first")
+
+
+def _administrators(users: Mapping[str, User]) -> list[str]:
+    return [one.name for one in users.values() if one.enabled and one.administers]
 
 
 @dataclass(frozen=True, slots=True)

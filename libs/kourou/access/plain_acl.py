@@ -46,6 +46,7 @@ SHIPPED = frozenset({("RocketMQ", "12345678"), ("rocketmq2", "12345678"), ("rock
 ORIGIN = "plain_acl.yml"
 """The reason of the policies and changes."""
 
+_TOP = ["accounts", "dataVersion", "globalWhiteRemoteAddresses"]
 _KNOWN = frozenset(
     {
         "accessKey",
@@ -91,6 +92,16 @@ def read_plain_acl(document: Any, *, accept_whitelist: bool = False) -> Imported
         raise BadRequest(
             "the file is not a mapping", hint="accounts: [{accessKey: …, secretKey: …}]"
         )
+    unknown = sorted(map(str, set(document).difference(_TOP)))
+    if unknown:
+        raise BadRequest(
+            f"the file has unknown keys: {', '.join(unknown)}",
+            hint=f"known: {_texts(_TOP)}",
+        )
+    accounts = document.get("accounts")
+    if not isinstance(accounts, list | tuple):
+        # A file that was cut, or whose key is misspelt, must not stand for no users.
+        raise BadRequest("accounts is not a list", hint="`accounts: []` stands for no users")
     found = ImportedAcl()
     addresses = document.get("globalWhiteRemoteAddresses") or ()
     if addresses:
@@ -98,9 +109,6 @@ def read_plain_acl(document: Any, *, accept_whitelist: bool = False) -> Imported
             f"globalWhiteRemoteAddresses {_texts(addresses)} is not imported: no address replaces"
             " credentials"
         )
-    accounts = document.get("accounts") or ()
-    if not isinstance(accounts, Sequence) or isinstance(accounts, str):
-        raise BadRequest("accounts is not a list")
     for account in accounts:
         _read_account(found, account, accept_whitelist=accept_whitelist)
     return found

@@ -21,7 +21,7 @@ from types import MappingProxyType
 import msgspec
 
 from kourou.access.api_token import DAY_MS, ApiToken, check_token, id_of
-from kourou.access.authorizer import AccessTable
+from kourou.access.authorizer import AccessTable, check_user_of
 from kourou.access.model import (
     AccessMode,
     Door,
@@ -210,7 +210,18 @@ def existing_user(access: AccessAggregate, name: str) -> User:
 
 
 def decide_put_user(access: AccessAggregate, wanted: User) -> list[Event]:
-    """Create or change a user. Raises BadRequest."""
+    """Create or change a user. Raises BadRequest. O(users)."""
+    events = decide_put_one_of(access, wanted)
+    if events:
+        access.table.with_user(check_user(wanted))  # refuses to disable the last administrator
+    return events
+
+
+def decide_put_one_of(access: AccessAggregate, wanted: User) -> list[Event]:
+    """Create or change one of many users, in a time that does not depend on their number.
+
+    Whether an administrator stays is for `check_administrators` afterwards. Raises BadRequest.
+    """
     user = check_user(wanted)
     before = access.users.get(user.name)
     if user == before:
@@ -230,7 +241,6 @@ def decide_put_user(access: AccessAggregate, wanted: User) -> list[Event]:
             "the first user must be an administrator: from then on, requests are decided",
             hint="kourou user create NAME --admin",
         )
-    access.table.with_user(user)  # refuses to disable the last administrator
     return [UserPut(user, before)]
 
 
@@ -293,7 +303,7 @@ def decide_put_policy(access: AccessAggregate, wanted: Policy) -> list[Event]:
         return []
     if before is None and len(access.policies) >= POLICIES_MAX:
         raise BadRequest(f"there are {POLICIES_MAX} policies; no more are possible")
-    access.table.with_policy(policy)  # refuses unknown users
+    check_user_of(policy, access.users)
     return [PolicyPut(policy, before)]
 
 

@@ -203,6 +203,7 @@ class BrokerService:
         if path is not None:
             self._acl_import = AclImport(
                 path,
+                self.settings.cluster_name,
                 clock,
                 lambda found: self._post(UsersRead(found, clock.now_ms())),
                 self._fail,

@@ -241,7 +241,8 @@ class RoleSession:
         if path is None:
             return
         try:
-            found = await asyncio.to_thread(read_acl_files, path)
+            cluster = self._settings.cluster_name
+            found = await asyncio.to_thread(read_acl_files, path, cluster)
             events, _ = self.parts.plain_acl_handler.decide_import(found)
         except KourouError as error:
             if not self.parts.control.access.users:

@@ -647,6 +647,14 @@ def import_users(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be imported; change nothing.")
     ] = False,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster",
+            metavar="NAME",
+            help="The cluster that gets the users, if the file has entries about clusters by name.",
+        ),
+    ] = None,
     accept_whitelist: Annotated[
         bool,
         typer.Option(
@@ -667,7 +675,7 @@ def import_users(
     """
     from kourou.broker.acl_import import read_acl_file
 
-    imported = read_acl_file(file, accept_whitelist=accept_whitelist)
+    imported = read_acl_file(file, cluster=cluster, accept_whitelist=accept_whitelist)
     notes = [f"note: {printable(one)}" for one in imported.notes]
     if imported.shipped and not accept_shipped:
         raise BadRequest(

@@ -74,6 +74,27 @@ def test_the_file_that_rocketmq_ships() -> None:
     assert len([note for note in imported.notes if "not imported" in note]) == 2
 
 
+@pytest.mark.parametrize(
+    ("document", "why"),
+    [
+        ({}, "accounts is not a list"),
+        ({"globalWhiteRemoteAddresses": []}, "accounts is not a list"),
+        ({"accounts": None}, "accounts is not a list"),
+        ({"accounts": ""}, "accounts is not a list"),
+        ({"accounts": b""}, "accounts is not a list"),
+        ({"acounts": []}, "the file has unknown keys: acounts"),
+        ({"accounts": [], "acls2": []}, "the file has unknown keys: acls2"),
+    ],
+)
+def test_a_file_that_does_not_say_that_there_are_no_accounts_is_refused(document, why) -> None:
+    with pytest.raises(BadRequest, match=why):
+        read_plain_acl(document)
+
+
+def test_the_version_that_rocketmq_writes_into_the_file_is_known() -> None:
+    assert not read_plain_acl({"accounts": [], "dataVersion": [{"counter": 1}]}).users
+
+
 def test_an_entry_narrows_the_default() -> None:
     may = decisions(
         account(defaultTopicPerm="PUB|SUB", topicPerms=["a=SUB", "b=DENY", "c=nonsense"]), "orders1"

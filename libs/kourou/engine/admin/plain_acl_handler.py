@@ -1,6 +1,7 @@
 """RocketMQ's accounts as users and policies: requests of RocketMQ 4.9, and files with users.
 
-State: soft, what was last said about the files.
+State: soft, the files as they were last read, what was said about them, and the mark of the table
+in which there was nothing left to do for them.
 
 An account is a user with a secret, a role if it is an administrator, and policies by the rules of
 kourou.access.plain_acl. Roles without a counterpart in RocketMQ, and policies that no account can
@@ -17,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from kourou.access.authorizer import check_administrators
 from kourou.access.model import Policy, ResourceType, RoleGrant, User, UserRole
 from kourou.access.plain_acl import (
     ORIGIN,
@@ -74,7 +76,9 @@ class PlainAclHandler:
         self._gate = gate
         self._box = secrets
         self._recorder = context.recorder
+        self._found: ImportedAcl | None = None
         self._said: frozenset[str] = frozenset()
+        self._settled_mark = ""
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
         """Return the handler of each request type."""
@@ -206,11 +210,17 @@ class PlainAclHandler:
     def import_users(self, item: UsersRead) -> list[Effect]:
         """Make the users those of the files: all of them, or none with a warning.
 
-        The core takes what was recorded. A warning is not repeated.
+        The core takes what was recorded. A warning is not repeated before the files change. Nor is
+        the work for the same files and the same users: it decrypts all secrets.
         """
+        if item.found != self._found:
+            self._found, self._said, self._settled_mark = item.found, frozenset(), ""
+        if self._settled_mark == self._access.mark:
+            return []
         try:
             events, notes = self.decide_import(item.found)
             self._recorder.record(events, Cause(IMPORT_ACTOR, IMPORT_REASON), item.wall_ms)
+            self._settled_mark = "" if events else self._access.mark
         except KourouError as error:
             notes = [f"aclImportDir: users are not imported: {error}"]
         new = [one for one in notes if one not in self._said]
@@ -227,7 +237,7 @@ class PlainAclHandler:
         notes: list[str] = []
         wanted = _by_user(found.policies)
         present = _by_user(self._access.policies.values())
-        # Administrators first: the first user must be one, and the last one may be replaced.
+        # Administrators first: the first user must be one.
         for user in sorted(found.users, key=lambda one: not one.administers):
             known = self._access.users.get(user.name)
             if known is not None and not known.imported:
@@ -236,7 +246,7 @@ class PlainAclHandler:
                 )
                 continue
             user = msgspec.structs.replace(user, imported=True)
-            draft.apply(rules.decide_put_user(draft.access, user))
+            draft.apply(rules.decide_put_one_of(draft.access, user))
             secret = found.secrets.get(user.name)
             if secret is not None and not self._has_secret(user.name, secret):
                 draft.apply([set_secret(self._box, user.name, secret)])
@@ -245,7 +255,8 @@ class PlainAclHandler:
         for user in self._access.users.values():
             if user.imported and user.enabled and user.name not in names:
                 disabled = msgspec.structs.replace(user, enabled=False)
-                draft.apply(rules.decide_put_user(draft.access, disabled))
+                draft.apply(rules.decide_put_one_of(draft.access, disabled))
+        check_administrators(self._access.users, draft.access.users)
         return draft.events, notes
 
 

@@ -7,6 +7,8 @@ what `mqadmin listUser` and `mqadmin listAcl` print:
     acls: [{subject: 'User:till', policies: [{policyType: Custom, entries: [{resource: 'Topic:a*',
             actions: [Pub], sourceIps: [10.0.0.0/8], decision: Allow}]}]}]
 
+The list `users` must be there: a file that was cut before it stands for no users otherwise.
+
 In RocketMQ the most specific entry decides, and an entry of type Custom before one of type Default.
 Here a denial always wins. So a denial with a stronger permission inside is left out if nothing else
 allows what it denies, because then it says nothing; otherwise the file is refused.
@@ -57,26 +59,33 @@ _COLUMNS = {
     "#SourceIp": "sourceIps",
     "#Decision": "decision",
 }
-_TABLE = re.compile(r"^#(UserName|Subject)\b", re.MULTILINE)
+_TABLE = re.compile(r"#(UserName|Subject)\b")
 _AFTER_TABLE = re.compile(r"(get|list) .* success\.|there is no .* found\.")
 _USER_KEYS = frozenset({"username", "password", "userType", "userStatus"})
 _ENTRY_KEYS = frozenset({"resource", "actions", "sourceIps", "decision"})
 _KINDS = {one.lower(): one for one in ResourceType}
 
 
-def read_acl(document: Any, *, accept_whitelist: bool = False) -> ImportedAcl:
+def read_acl(
+    document: Any, *, cluster: str | None = None, accept_whitelist: bool = False
+) -> ImportedAcl:
     """Convert a parsed file: one of ACL 2.0, or a plain_acl.yml. Raises BadRequest.
 
-    `accept_whitelist` is for a plain_acl.yml; see kourou.access.plain_acl.
+    `cluster` is the name of the cluster that gets the users: entries about another one are left
+    out. None if it is not known: entries that name a cluster are refused. `accept_whitelist` is for
+    a plain_acl.yml; see kourou.access.plain_acl.
     """
     if not isinstance(document, Mapping) or not {_USERS, _ACLS} & set(document):
         return read_plain_acl(document, accept_whitelist=accept_whitelist)
     _check_keys("the file", document, {_USERS, _ACLS})
+    if not isinstance(document.get(_USERS), list | tuple):
+        raise BadRequest("users is not a list", hint="`users: []` stands for no users")
     found = ImportedAcl(origin=ORIGIN)
+    users: dict[str, User] = {}
     for one in _list(document, _USERS):
-        _read_user(found, one)
+        _read_user(found, users, one)
     problems: list[str] = []
-    for name, entries in _entries_by_user(found, _list(document, _ACLS)).items():
+    for name, entries in _entries_by_user(found, _list(document, _ACLS), cluster).items():
         found.policies += _settled(found, problems, name, entries)
     if problems:
         raise BadRequest(
@@ -86,27 +95,50 @@ def read_acl(document: Any, *, accept_whitelist: bool = False) -> ImportedAcl:
 
 
 def tables_of(text: str) -> dict[str, Any] | None:
-    """The users and ACLs in what mqadmin printed; None if it is no such text. Raises BadRequest."""
-    if _TABLE.search(text) is None:
+    """The users and ACLs in what mqadmin printed; None if it is no such text. Raises BadRequest.
+
+    A comment of YAML may begin like a header, whose cells are all names of columns.
+    """
+    lines = text.splitlines()
+    if not any(map(_columns_of, lines)):
         return None
-    found: dict[str, Any] = {_USERS: [], _ACLS: []}
+    found: dict[str, Any] = {}
     columns: list[str] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        cells = re.split(r"\s{2,}", line.strip())
+    for number, line in enumerate(lines, 1):
+        cells = _cells(line)
         if _TABLE.match(line):
-            columns = [_COLUMNS.get(cell, cell) for cell in cells]
+            columns = _columns_of(line)
+            if not columns:
+                raise BadRequest(f"line {number} is a header with unknown columns")
         elif not columns or not line.strip() or _AFTER_TABLE.fullmatch(line.strip()):
             continue
         elif len(cells) == len(columns):
             texts = ["" if cell == "null" else cell for cell in cells]
             row = dict(zip(columns, texts, strict=True))
             if columns[0] == "username":
-                found[_USERS].append(row)
+                found.setdefault(_USERS, []).append(row)
             else:
-                found[_ACLS].append(_acl_of(row))
+                found.setdefault(_ACLS, []).append(_acl_of(row))
         elif len(cells) > 1 or columns[0] == "username":  # a subject alone has no policies
             raise BadRequest(f"line {number} has {len(cells)} columns, not {len(columns)}")
+    if _USERS not in found:
+        raise BadRequest(
+            "the text has no user of mqadmin listUser", hint="append what mqadmin listAcl prints"
+        )
     return found
+
+
+def _cells(line: str) -> list[str]:
+    return re.split(r"\s{2,}", line.strip())
+
+
+def _columns_of(line: str) -> list[str]:
+    """The keys of the columns below a header; none if the line is something else."""
+    if _TABLE.match(line) is None:
+        return []
+    cells = _cells(line)
+    known = [_COLUMNS[cell] for cell in cells if cell in _COLUMNS]
+    return known if len(known) == len(cells) > 1 else []
 
 
 def _acl_of(row: Mapping[str, str]) -> dict[str, Any]:
@@ -123,7 +155,7 @@ def _acl_of(row: Mapping[str, str]) -> dict[str, Any]:
 # -- users ----------------------------------------------------------------------------------------
 
 
-def _read_user(found: ImportedAcl, one: Any) -> None:
+def _read_user(found: ImportedAcl, users: dict[str, User], one: Any) -> None:
     name = _text(_mapping("a user", one), "username")
     _check_keys(f"user {name!r}", one, _USER_KEYS)
     secret = _text(one, "password")
@@ -131,8 +163,8 @@ def _read_user(found: ImportedAcl, one: Any) -> None:
     enabled = _choice(one, "userStatus", {"enable": True, "disable": False}, otherwise=True)
     roles = (RoleGrant(UserRole.ADMINISTRATOR),) if is_super else ()
     user = check_user(User(name=name, enabled=enabled, roles=roles))
-    known = next((each for each in found.users if each.name == name), None)
-    if known is not None:
+    known = users.setdefault(name, user)
+    if known is not user:
         if known != user or not same_secret(found.secrets.get(name, ""), secret):
             found.notes.append(f"user {name} occurs twice; the first one counts")
         return
@@ -168,7 +200,9 @@ class _Entry:
         return self.custom, pattern.type is not None, not pattern.is_prefix, length
 
 
-def _entries_by_user(found: ImportedAcl, acls: Iterable[Any]) -> dict[str, Collection[_Entry]]:
+def _entries_by_user(
+    found: ImportedAcl, acls: Iterable[Any], cluster: str | None
+) -> dict[str, Collection[_Entry]]:
     """The entries of each user of the file, each once."""
     users = {one.name: one for one in found.users}
     entries: dict[str, dict[_Entry, None]] = {}
@@ -187,13 +221,16 @@ def _entries_by_user(found: ImportedAcl, acls: Iterable[Any]) -> dict[str, Colle
                 group, "policyType", {"custom": True, "default": False}, otherwise=True
             )
             for one in _list(group, "entries"):
-                entry = _entry(found, name, _mapping(f"an entry of {name!r}", one), custom=custom)
+                one = _mapping(f"an entry of {name!r}", one)
+                entry = _entry(found, name, one, cluster, custom=custom)
                 if entry is not None:
                     entries.setdefault(name, {})[entry] = None
     return {name: tuple(of_user) for name, of_user in entries.items()}
 
 
-def _entry(found: ImportedAcl, user: str, one: Mapping[str, Any], *, custom: bool) -> _Entry | None:
+def _entry(
+    found: ImportedAcl, user: str, one: Mapping[str, Any], cluster: str | None, *, custom: bool
+) -> _Entry | None:
     """An entry; None, with a note, if it says nothing here. Raises BadRequest."""
     text = _text(one, "resource")
     what = f"{text} of {user}"
@@ -206,12 +243,15 @@ def _entry(found: ImportedAcl, user: str, one: Mapping[str, Any], *, custom: boo
         _note(found, f"{what} is not imported: a retry topic belongs to its group")
         return None
     kind = _KINDS.get(kind.lower(), kind)
-    if kind == ResourceType.CLUSTER and name != "*":
-        _note(found, f"{what} is imported as Cluster:*, the cluster of the brokers")
-        name = "*"
     effects = {each.value: each for each in Effect}
     try:
         resource = Pattern.parse(f"{kind}{colon}{name}")
+        if resource.type is ResourceType.CLUSTER and resource.name:
+            if not _names_cluster(resource, cluster):
+                _note(found, f"{what} is not imported: the cluster is {cluster}")
+                return None
+            _note(found, f"{what} is imported as Cluster:*, the cluster of the brokers")
+            resource = Pattern(ResourceType.CLUSTER, "", is_prefix=True)
         effect = _choice(one, "decision", effects, otherwise=Effect.ALLOW)
         policy = check_policy(
             Policy(
@@ -232,6 +272,17 @@ def _entry(found: ImportedAcl, user: str, one: Mapping[str, Any], *, custom: boo
     except BadRequest as error:
         raise BadRequest(f"{what}: {error.message}", hint=error.hint) from error
     return _Entry(custom, policy)
+
+
+def _names_cluster(resource: Pattern, cluster: str | None) -> bool:
+    """Whether a resource is this cluster. Raises BadRequest if the name is not known."""
+    if cluster is None:
+        raise BadRequest(
+            "policies are about the cluster of a broker, and it is not known whether this is its"
+            " name",
+            hint="--cluster NAME, the cluster that gets the users",
+        )
+    return resource.covers(ResourceType.CLUSTER, cluster)
 
 
 def _settled(
@@ -281,20 +332,20 @@ def _denies(
     policy = denial.policy
     rivals = [one for one in overlapping if action in one.policy.actions]
     stronger = [one for one in rivals if one.rank > denial.rank]
-    weaker = [one for one in rivals if one.rank < denial.rank]
+    others = [one for one in rivals if one.rank <= denial.rank]
     of_user = f"{action} of {policy.user} on {policy.resource}"
     if not stronger:
-        if len(weaker) < len(rivals):
+        if any(one.rank == denial.rank for one in others):
             _note(found, f"{of_user} is allowed and denied: here the denial counts")
         return True
     inner = ", ".join(str(one.policy.resource) for one in stronger)
-    if not weaker:
+    if not others:
         _note(
             found,
             f"the denial of {of_user} is not imported: {inner} is allowed, and nothing else is",
         )
         return False
-    outer = ", ".join(str(one.policy.resource) for one in weaker)
+    outer = ", ".join(str(one.policy.resource) for one in others)
     problems.append(
         f"the denial of {of_user} has an exception, {inner}, and one itself from {outer}: here a"
         " denial has no exceptions"

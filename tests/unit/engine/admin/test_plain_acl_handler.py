@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from kourou.access.authorizer import Authorizer
-from kourou.access.model import Action, Need, ResourceType
+from kourou.access.authorizer import AccessTable, Authorizer
+from kourou.access.model import Action, Need, ResourceType, SealedSecret
 from kourou.access.plain_acl import read_plain_acl
+from kourou.authorization.request_gate import SecretBox
 from kourou.engine.inputs import UsersRead
 from kourou.errors import Code
 from kourou.events.control_events import UserPut, UserSecretSet
@@ -23,7 +24,7 @@ from kourou.protocol.messages.broker_admin import (
 )
 from kourou.protocol.table import not_supported
 from kourou.runtime.core import LogWarning, Reply
-from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, send_to
+from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, secret_box, send_to
 from kourou_rigs.engine import Engine, header_of
 
 SECRET = "account-secret"
@@ -317,6 +318,66 @@ def test_the_same_files_again_change_nothing(broker: SecuredBroker, root: Sender
     version = broker.access.version
     assert give(broker, TILL) == []
     assert broker.access.version == version
+
+
+class CountedBox:
+    """The keys of a broker, and how often a secret was decrypted."""
+
+    def __init__(self, box: SecretBox) -> None:
+        self.box, self.opened = box, 0
+
+    def open(self, user: str, sealed: SealedSecret) -> str:
+        self.opened += 1
+        return self.box.open(user, sealed)
+
+    def seal(self, user: str, secret: str) -> SealedSecret:
+        return self.box.seal(user, secret)
+
+
+def test_the_same_files_and_users_are_compared_once() -> None:
+    box = CountedBox(secret_box())
+    broker = SecuredBroker(Engine(secrets=box))
+    root = broker.administrator()
+
+    def opened() -> int:
+        before = box.opened
+        give(broker, TILL, account("bill-01"))
+        return box.opened - before
+
+    assert [opened() for _ in range(4)] == [0, 2, 0, 0]
+    broker.create(root, "by-hand", "reader")
+    assert [opened() for _ in range(2)] == [2, 0]
+    assert broker.ask(root, AuthDeleteUser(username="till-01")).code == Code.SUCCESS
+    give(broker, TILL, account("bill-01"))
+    assert "till-01" in broker.access.users
+
+
+def test_what_a_decision_costs_does_not_grow_with_the_users(
+    broker: SecuredBroker, root: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies of the table for each user would be quadratic, in the broker's loop."""
+
+    def copy(*_args: object) -> None:
+        raise AssertionError("the table is copied for each change")
+
+    accounts = [account(f"user-{one:02}", defaultTopicPerm="PUB") for one in range(20)]
+    for method in ("with_user", "with_policy", "without_policy"):
+        monkeypatch.setattr(AccessTable, method, copy)
+    give(broker, *accounts)
+    give(broker, *(account(f"user-{one:02}", defaultTopicPerm="SUB") for one in range(20)))
+    give(broker)
+    assert len(broker.access.users) == 21
+    assert not any(one.enabled for one in broker.access.users.values() if one.imported)
+
+
+def test_what_stays_is_said_again_when_the_files_change(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    broker.create(root, "till-01", "reader")
+    assert len(give(broker, TILL)) == 1
+    assert give(broker, TILL) == []
+    [said] = give(broker, account("till-01", defaultTopicPerm="SUB"))
+    assert "till-01 was made or changed by hand" in said
 
 
 def test_changes_of_a_file_are_changes_of_its_users(broker: SecuredBroker, root: Sender) -> None:
