@@ -13,8 +13,8 @@ from typing import Any, get_args
 import msgspec
 from generators.requests import type_text
 from generators.tables import anchor, code, document, head, link, paragraph, prose, sentence, table
-from kourou.access.api_token import ApiToken
 
+from kourou.access.api_token import ApiToken
 from kourou.access.model import Pattern, Policy, RoleGrant, SealedSecret, User
 from kourou.events import control_events as events
 from kourou.events.control_events import KnownEvent, UnreadSpan

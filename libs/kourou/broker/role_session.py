@@ -189,7 +189,8 @@ class RoleSession:
         await self._record_administrators()
         await self._record_initial_users()
         await self._record_imported_users()
-        self._settings.check_users(self.parts.control.access.users)
+        if not self.parts.control.access.unreadable:
+            self._settings.check_users(self.parts.control.access.users)
         if not self._elected:
             self._perform(self.core.lead(self._clock.now_ms()))
 
@@ -206,10 +207,11 @@ class RoleSession:
     async def _record_initial_users(self) -> None:
         """Record the users of initialUsersFile who do not exist, each with credentials and rights.
 
-        A user is one write, so that a broker that is killed leaves none without policies.
+        A user is one write, so that a broker that is killed leaves none without policies. While an
+        event about users cannot be read, nobody knows who does not exist.
         """
         file = self._settings.users_file
-        if file is None:
+        if file is None or self.parts.control.access.unreadable:
             return
         for name, entry in file.users().items():
             access = self.parts.control.access
@@ -232,7 +234,7 @@ class RoleSession:
             found = await asyncio.to_thread(read_acl_files, path)
             events, _ = self.parts.plain_acl_handler.decide_import(found)
         except KourouError as error:
-            if not self.parts.control.access.users:
+            if not self.parts.control.access.active:
                 raise ConfigError(f"aclImportDir: {error.message}", hint=error.hint) from error
             return  # AclImport logs it
         await self._record(events, IMPORT_REASON, IMPORT_ACTOR)
