@@ -18,9 +18,12 @@ from pathlib import Path
 import pytest
 
 from kourou.access.signature import ACCESS_KEY, SIGNATURE, sign
+from kourou.authorization.request_gate import USERS_UNREADABLE
 from kourou.broker.administrators import recovery_file
 from kourou.engine.transactions.half_messages import COMMIT
 from kourou.errors import Code
+from kourou.events.control_events import Cause, UnknownEvent, encode_record_body
+from kourou.model.names import CONTROL_TOPIC
 from kourou.model.subscription import Subscription
 from kourou.protocol.bodies.access_bodies import (
     UserChange,
@@ -46,12 +49,16 @@ from kourou.protocol.wire.ext_fields import encode_ext_fields
 from kourou.protocol.wire.remoting import RemotingCommand, decode_header, encode_command
 from kourou.service.processes import Child, Children
 from kourou.service.secret_keys import new_key_line
+from kourou.store.real_disk import RealDisk
+from kourou.store.settings import StoreSettings
+from kourou.store.store import Store
 from kourou.transport.addresses import split_address
 from kourou.transport.curve_keys import ClientCurve, ServerKeys, make_pair, read_pair
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_rigs.access import send_to
 from kourou_rigs.certificates import Authority
+from kourou_rigs.store import Draft, StoreWriter
 from kourou_rigs.transacting import end
 
 TIMEOUT_MS = 20_000
@@ -279,6 +286,45 @@ async def test_the_owner_of_the_machine_gets_back_in(tmp_path: Path) -> None:
         assert set(users) == {ROOT, WRITER, "owner"}
         assert users["owner"].administers
         assert not recovery_file(tmp_path / "store").exists()
+
+
+async def test_a_broker_that_cannot_read_its_users_opens_to_its_owner_only(tmp_path: Path) -> None:
+    """A newer version led the log and wrote a value that this one does not know."""
+    with started(tmp_path) as broker:
+        assert (await broker.create(WRITER, WRITER_SECRET, "writer")).code == Code.SUCCESS
+    body = encode_record_body(
+        UnknownEvent(
+            "UserPut", f"user/{WRITER}", b'{"type":"UserPut","user":{"name":"x","kind":"new"}}'
+        ),
+        at_ms=1,
+        cause=Cause("newer"),
+    )
+    store = Store.open(
+        StoreSettings(root=tmp_path / "store", segment_size_bytes=1 << 20), RealDisk()
+    )
+    StoreWriter(store).write([Draft(CONTROL_TOPIC, 0, body, "UserPut")])
+    store.close()
+    writer = {"user": WRITER, "secret": WRITER_SECRET}
+    for _ in range(2):
+        with started(tmp_path) as broker:
+            for who in ({"user": ROOT, "secret": ROOT_SECRET}, writer, {}):
+                for request in (AuthListUser(), send_to("orders")):
+                    reply = await broker.ask(request, b"one", **who)
+                    assert USERS_UNREADABLE in (reply.remark or ""), reply
+    assert (
+        f"(UserPut of user/{WRITER}) is about users, and cannot be read"
+        in broker.child.log_tail(1_000)
+    )
+    recovery_file(tmp_path / "store").write_text("owner:a recovered secret\n")
+    owner = {"user": "owner", "secret": "a recovered secret"}
+    for _ in range(2):
+        with started(tmp_path) as broker:
+            listed = await broker.ask(AuthListUser(), **owner)
+            assert listed.code == Code.SUCCESS, listed.remark
+            enabled = {one.name: one.enabled for one in decode_users(bytes(listed.body))}
+            assert enabled == {ROOT: False, WRITER: False, "owner": True}
+            refused = await broker.ask(send_to("orders"), b"one", **writer)
+            assert "is disabled" in (refused.remark or "")
 
 
 async def test_the_key_of_a_connection_is_its_user(tmp_path: Path) -> None:

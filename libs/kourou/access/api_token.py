@@ -25,7 +25,7 @@ _TOKEN = re.compile(PREFIX + r"[A-Za-z0-9_-]{43}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-class ApiToken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ApiToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A token of `user`, by its SHA-256 (`digest`, hexadecimal); times are epoch ms.
 
     It may do what the user and the role `scope` may do, until `expires_ms`.

@@ -1,4 +1,10 @@
-"""The values of access control: resources, actions, users, roles and policies."""
+"""The values of access control: resources, actions, users, roles and policies.
+
+They are stored, and sent to name servers, by builds of different ages. Fields that have their
+default are left out, and a field that a build does not know is ignored. So a new field must not
+restrict what is allowed: that takes a new type of event, or a new value of an enumeration, which
+a build that does not know it cannot read; then it refuses everything (authorization.access_table).
+"""
 
 from __future__ import annotations
 
@@ -143,7 +149,7 @@ class Effect(StrEnum):
     DENY = "deny"
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`user` may, or must not, perform `actions` on the resources of a pattern.
 
     `actions` are in the order of Action, so that equal policies are equal bytes. `networks` (CIDR)
@@ -214,7 +220,7 @@ ROLES: Mapping[UserRole, tuple[tuple[ResourceType, frozenset[Action]], ...]] = M
 """The rights of each role. Content of messages is for those with Topic Sub."""
 
 
-class RoleGrant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RoleGrant(msgspec.Struct, frozen=True, omit_defaults=True):
     """A role, on names with a prefix or on all; it ends at `until_ms`, epoch ms.
 
     With a prefix it has no rights on the cluster, which has no name to compare. A console acts for
@@ -234,7 +240,7 @@ class UserKind(StrEnum):
     NODE = "node"
 
 
-class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class User(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An account. Credentials are kept apart from it.
 
     A NODE is a process of this suite. `node` names it, `cluster/broker/id` for a broker, and no
@@ -277,7 +283,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         )
 
 
-class SealedSecret(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SealedSecret(msgspec.Struct, frozen=True):
     """An encrypted secret: the id of its key, the nonce, and the ciphertext with its tag."""
 
     key_id: str

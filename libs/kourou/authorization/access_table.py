@@ -9,6 +9,8 @@ Invariants:
 - once there was an administrator, no decision removes the last one
 - a CURVE key, and a subject of certificates, belongs to at most one user
 - `mode` holds for all doors except those in `doors`, whose modes differ from it
+- an event about users that this version cannot read closes the table: until the owner of the
+  machine recovers it, or a version that can read the event replays it, everything is refused
 """
 
 from __future__ import annotations
@@ -23,8 +25,10 @@ import msgspec
 from kourou.access.api_token import DAY_MS, ApiToken, check_token, id_of
 from kourou.access.authorizer import AccessTable, check_user_of
 from kourou.access.model import (
+    ANONYMOUS,
     AccessMode,
     Door,
+    Effect,
     Policy,
     SealedSecret,
     User,
@@ -36,11 +40,14 @@ from kourou.errors import BadRequest, Rejected
 from kourou.events.control_events import (
     AccessEventBase,
     AccessModeSet,
+    AccessRecovered,
     ApiTokenCreated,
     ApiTokenRevoked,
     Event,
+    EventLost,
     PolicyPut,
     PolicyRemoved,
+    UnknownEvent,
     UserDeleted,
     UserPasswordSet,
     UserPut,
@@ -63,6 +70,8 @@ class AccessAggregate:
 
     `tokens` have their names (USER:ID) as keys; `passwords` are encrypted hashes of passwords
     (kourou.access.password).
+    `unreadable` names the first event about users that could not be read, "" without one: then
+    nobody knows who may do what.
     """
 
     users: dict[str, User] = field(default_factory=dict)
@@ -74,20 +83,34 @@ class AccessAggregate:
     changed_ms: int = 0
     tokens: dict[str, ApiToken] = field(default_factory=dict)
     passwords: dict[str, SealedSecret] = field(default_factory=dict)
+    unreadable: str = ""
     _table: AccessTable | None = field(default=None, compare=False, repr=False)
     _keys: dict[str, str] | None = field(default=None, compare=False, repr=False)
     _subjects: dict[str, str] | None = field(default=None, compare=False, repr=False)
     _token_ids: dict[str, ApiToken] | None = field(default=None, compare=False, repr=False)
 
     @property
+    def active(self) -> bool:
+        """Whether requests are decided at all: there are users, or there may be."""
+        return bool(self.users or self.unreadable)
+
+    @property
     def effective_mode(self) -> AccessMode:
-        """OFF without users."""
+        """OFF without users, ENFORCE if an event about them could not be read."""
+        if self.unreadable:
+            return AccessMode.ENFORCE
         return self.mode if self.users else AccessMode.OFF
 
     def mode_of(self, door: Door | None) -> AccessMode:
-        """Return the mode of a door; None is one that has no mode of its own. OFF without users."""
-        if door is None or not self.users:
+        """Return the mode of a door; None is one that is not known. OFF without users.
+
+        A request whose door is not known may have come through any: the strictest mode counts.
+        """
+        if self.unreadable or not self.users:
             return self.effective_mode
+        if door is None:
+            modes = {self.mode, *self.doors.values()}
+            return next(mode for mode in reversed(AccessMode) if mode in modes)
         return self.doors.get(door, self.mode)
 
     @property
@@ -112,7 +135,7 @@ class AccessAggregate:
     @property
     def mark(self) -> str:
         """A text that differs whenever the table of a broker does."""
-        return f"{self.changed_ms}-{self.version}"
+        return f"{self.changed_ms}-{self.version}{'-unreadable' if self.unreadable else ''}"
 
     @property
     def user_of_subject(self) -> Mapping[str, str]:
@@ -154,6 +177,7 @@ class AccessAggregate:
             self.changed_ms,
             dict(self.tokens),
             dict(self.passwords),
+            self.unreadable,
         )
 
     def changed(self, at_ms: int) -> None:
@@ -195,7 +219,33 @@ def evolve(access: AccessAggregate, event: AccessEventBase, at_ms: int = 0) -> N
             access.policies.pop(removed.id, None)
         case AccessModeSet(mode, _, doors):
             access.mode, access.doors = mode, dict(doors)
+        case AccessRecovered():
+            access.unreadable = ""
     access.changed(at_ms)
+
+
+def why_closed(access: AccessAggregate) -> str:
+    """Return what the owner of the machine must know about a closed table."""
+    return (
+        f"every request is refused: {access.unreadable} is about users, and cannot be read. Start "
+        "the version of Kourou that wrote it, or a newer one. If its record is damaged: `kourou "
+        "user recover`, which disables all other users"
+    )
+
+
+def evolve_unread(
+    access: AccessAggregate, event: UnknownEvent | EventLost, offset: int, at_ms: int
+) -> None:
+    """Close the table for an event that could not be read, if it may be about users.
+
+    If nothing is known of it, it closes only the table of a broker that has users.
+    """
+    about_users = event.about_users
+    if about_users is None:
+        about_users = bool(access.users)
+    if about_users and not access.unreadable:
+        access.unreadable = f"control event {offset} ({event.type} of {event.aggregate})"
+        access.changed(at_ms)
 
 
 # -- decide ---------------------------------------------------------------------------------------
@@ -332,6 +382,30 @@ def decide_modes(
     return [AccessModeSet(mode, access.mode, doors, dict(access.doors))]
 
 
+def decide_recovery(access: AccessAggregate, administrator: str) -> list[Event]:
+    """Open the table again for one administrator; nothing if it is not closed.
+
+    What could not be read may have taken rights away. So every other user is disabled, what
+    `anonymous` was allowed is removed, and every door enforces.
+    """
+    if not access.unreadable:
+        return []
+    return [
+        *(
+            UserPut(msgspec.structs.replace(user, enabled=False), user)
+            for name, user in sorted(access.users.items())
+            if user.enabled and name != administrator
+        ),
+        *(
+            PolicyRemoved(policy)
+            for _, policy in sorted(access.policies.items())
+            if policy.user == ANONYMOUS and policy.effect is Effect.ALLOW
+        ),
+        *decide_modes(access, AccessMode.ENFORCE, {}),
+        AccessRecovered(access.unreadable),
+    ]
+
+
 def decide_undo(access: AccessAggregate, event: AccessEventBase) -> list[Event]:
     """Return the events that restore what `event` replaced; none if nothing has to change.
 
@@ -367,8 +441,8 @@ def decide_undo(access: AccessAggregate, event: AccessEventBase) -> list[Event]:
 # -- snapshot -------------------------------------------------------------------------------------
 
 
-class AccessTaken(msgspec.Struct, frozen=True):
-    """The state as it is in a snapshot."""
+class AccessTaken(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The state as it is in a snapshot, and as name servers get it."""
 
     users: tuple[User, ...] = ()
     policies: tuple[Policy, ...] = ()
@@ -379,6 +453,7 @@ class AccessTaken(msgspec.Struct, frozen=True):
     doors: dict[Door, AccessMode] = {}
     tokens: tuple[ApiToken, ...] = ()
     sealed_passwords: dict[str, SealedSecret] = {}
+    unreadable: str = ""
 
 
 def taken(access: AccessAggregate) -> AccessTaken:
@@ -393,6 +468,7 @@ def taken(access: AccessAggregate) -> AccessTaken:
         dict(sorted(access.doors.items())),
         tuple(access.tokens[name] for name in sorted(access.tokens)),
         dict(sorted(access.passwords.items())),
+        access.unreadable,
     )
 
 
@@ -408,6 +484,7 @@ def access_of(found: AccessTaken) -> AccessAggregate:
         found.changed_ms,
         {one.name: one for one in found.tokens},
         dict(found.sealed_passwords),
+        found.unreadable,
     )
 
 

@@ -10,6 +10,7 @@ Invariants:
 - each door may have a mode of its own: no request chooses another door's
 - what needs a right on users is enforced in every mode: users do not change, and no copy of their
   credentials leaves the process, while other decisions are off or observed
+- while an event about users cannot be read, every request is refused
 - the user comes from this request's signature, or from the key or certificate of its connection,
   and is looked up for every request: what is revoked is refused at once
 - a signature on a connection whose certificate belongs to a user must be that user's
@@ -83,6 +84,11 @@ _OF_BATCH = (
     sends.AbortBatch,
 )
 _OTHERS = ("others", "", "others", "")
+
+USERS_UNREADABLE = (
+    "everything is refused, because an event about users cannot be read; the broker's log says what"
+    " to do"
+)
 
 
 def requirements_by_type() -> Mapping[type[Request], Requirement]:
@@ -180,8 +186,8 @@ class RequestGate:
 
     @property
     def active(self) -> bool:
-        """Whether requests are decided at all: there are users."""
-        return bool(self._access.users)
+        """Whether requests are decided at all: there are users, or there may be."""
+        return self._access.active
 
     @property
     def authorizer(self) -> Authorizer:
@@ -206,6 +212,9 @@ class RequestGate:
             text = not_supported(received.request.code)
             effects.append(Reply(received.to, Code.REQUEST_CODE_NOT_SUPPORTED, text))
             return False
+        if self._access.unreadable:
+            closed = Decision(False, USERS_UNREADABLE)
+            return self._refuse(received, ANONYMOUS, closed, effects, observed=False)
         mode = self._mode(received)
         if mode is not AccessMode.ENFORCE and self._concerns_users(requirement, received):
             mode = AccessMode.ENFORCE

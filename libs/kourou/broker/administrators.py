@@ -2,8 +2,8 @@
 
 `initialAdminFile` is read while no administrator has a secret or a key. The file ADMINISTRATOR_FILE
 in the store is written by `kourou user recover`, by who may write there; it is recorded at the next
-start, whatever users there are, and then removed. Both have one line, `NAME:SECRET` or
-`NAME:curve:KEY`.
+start, whatever users there are, and then removed; it opens a broker that an unreadable event about
+users has closed. Both have one line, `NAME:SECRET` or `NAME:curve:KEY`.
 
 `initialUsersFile` is read at every start. Each of its users who does not exist is created, with
 credentials and policies; those who exist stay as they are.
@@ -28,7 +28,7 @@ from kourou.access.model import (
     check_secret,
     check_user,
 )
-from kourou.authorization.access_table import AccessAggregate, decide_put_user
+from kourou.authorization.access_table import AccessAggregate, decide_put_user, decide_recovery
 from kourou.authorization.request_gate import SecretBox
 from kourou.errors import BadRequest, ConfigError, KourouError
 from kourou.events.control_events import Event, PolicyPut, UserSecretSet
@@ -50,7 +50,8 @@ class AdministratorFile:
 
     def events(self, access: AccessAggregate, secrets: SecretBox | None) -> list[Event]:
         """Return the events that make the administrator; raises ConfigError for a bad file."""
-        if not self.recovers and any(map(access.can_prove, access.table.administrators)):
+        proved = any(map(access.can_prove, access.table.administrators))
+        if not self.recovers and (proved or access.unreadable):
             return []
         try:
             line = self.path.read_text(encoding="utf-8").strip()
@@ -89,7 +90,7 @@ class AdministratorFile:
         events = decide_put_user(access, user)
         if not proof.startswith(_CURVE):
             events.append(_secret_set(secrets, name, proof))
-        return events
+        return [*events, *decide_recovery(access, name)]
 
 
 def _secret_set(secrets: SecretBox | None, name: str, secret: str) -> UserSecretSet:

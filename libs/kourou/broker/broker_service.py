@@ -553,7 +553,7 @@ def broker_spans(
 
 def _check_replicas(settings: BrokerSettings, control: ControlState) -> None:
     """Raises ConfigError if the log has users, and replicas that would be refused."""
-    users = control.access.users or settings.administrator_files or settings.users_file
+    users = control.access.active or settings.administrator_files or settings.users_file
     replicas = control.replicas.epochs or settings.raft_enabled
     if users and replicas and not settings.knows_replicas:
         raise ConfigError(REPLICAS_UNKNOWN, hint=REPLICAS_UNKNOWN_HINT)

@@ -189,7 +189,8 @@ class RoleSession:
         await self._record_administrators()
         await self._record_initial_users()
         await self._record_imported_users()
-        self._settings.check_users(self.parts.control.access.users)
+        if not self.parts.control.access.unreadable:
+            self._settings.check_users(self.parts.control.access.users)
         if not self._elected:
             self._perform(self.core.lead(self._clock.now_ms()))
 
@@ -207,10 +208,11 @@ class RoleSession:
         """Record the users of initialUsersFile who do not exist, each with credentials and rights.
 
         Raises ConfigError for a file, or a user, that cannot be used, if there are no users at all;
-        otherwise the log says so, and this broker leads without that user.
+        otherwise the log says so, and this broker leads without that user. While an
+        event about users cannot be read, nobody knows who does not exist.
         """
         file, access = self._settings.users_file, self.parts.control.access
-        if file is None:
+        if file is None or self.parts.control.access.unreadable:
             return
         try:
             wanted = file.users()
@@ -245,7 +247,7 @@ class RoleSession:
             found = await asyncio.to_thread(read_acl_files, path, cluster)
             events, _ = self.parts.plain_acl_handler.decide_import(found)
         except KourouError as error:
-            if not self.parts.control.access.users:
+            if not self.parts.control.access.active:
                 raise ConfigError(f"aclImportDir: {error.message}", hint=error.hint) from error
             return  # AclImport logs it
         await self._record(events, IMPORT_REASON, IMPORT_ACTOR)

@@ -41,6 +41,7 @@ from kourou.events.control_events import (
     AccessEventBase,
     BatchEventBase,
     Event,
+    EventLost,
     FilterEventBase,
     GroupDeleted,
     GroupPut,
@@ -54,6 +55,7 @@ from kourou.events.control_events import (
     SettingChanged,
     TopicDeleted,
     TopicPut,
+    UnknownEvent,
 )
 from kourou.events.stream import StreamKind
 from kourou.model.names import is_system_group
@@ -106,7 +108,10 @@ class ControlState:
 
 
 def evolve(state: ControlState, recorded: Recorded) -> ControlState:
-    """Apply one event in place and return the same object; unknown events are ignored."""
+    """Apply one event in place and return the same object.
+
+    Unknown events are ignored, except that one about users closes the table of users.
+    """
     event, at_ms = recorded.event, recorded.at_ms
     match event:
         case ProgressRecorded() | OffsetsReset():
@@ -135,6 +140,8 @@ def evolve(state: ControlState, recorded: Recorded) -> ControlState:
             access_rules.evolve(state.access, event, at_ms)
         case QuotaEventBase():
             quota_rules.evolve(state.quotas, event)
+        case UnknownEvent() | EventLost():
+            access_rules.evolve_unread(state.access, event, recorded.offset, at_ms)
         case _:
             pass
     state.next_offset = recorded.offset + 1

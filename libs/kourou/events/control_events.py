@@ -7,7 +7,8 @@ in that body only; offset and position are those of the record.
 Invariants:  an event contains everything that replaying it needs, and the value it replaced, to
              undo it
              a type or an aggregate's name is never reused for something else
-             an event of an unknown type (written by a newer version) is kept byte for byte
+             an event of an unknown type (written by a newer version) is kept byte for byte, and
+             so is an event about users that cannot be read, which closes the broker
 """
 
 from __future__ import annotations
@@ -216,9 +217,13 @@ class UnreadExpiring(EventBase, frozen=True):
 
 
 class EventLost(EventBase, frozen=True):
-    """Replaces an event whose record is unreadable, so that the stream has no gap."""
+    """Replaces an event whose record is unreadable, so that the stream has no gap.
+
+    `about_users`: whether it was an AccessEvent; None if that is not known.
+    """
 
     reason: str
+    about_users: bool | None = None
 
     @property
     def aggregate(self) -> str:
@@ -532,6 +537,17 @@ class AccessModeSet(AccessEventBase, frozen=True):
         return "access/mode"
 
 
+class AccessRecovered(AccessEventBase, frozen=True):
+    """The owner of the machine opened the broker again; `unreadable` is what had closed it."""
+
+    unreadable: str
+
+    @property
+    def aggregate(self) -> str:
+        """The aggregate that it changed."""
+        return "access/recovery"
+
+
 AccessEvent = (
     UserPut
     | UserDeleted
@@ -542,7 +558,13 @@ AccessEvent = (
     | PolicyPut
     | PolicyRemoved
     | AccessModeSet
+    | AccessRecovered
 )
+
+ACCESS_TYPES: frozenset[str] = frozenset(kind.__name__ for kind in get_args(AccessEvent))
+
+_ABOUT_USERS = ("user/", "access/")
+"""How the aggregates of all events about users begin, also of types to come."""
 
 
 class QuotaEventBase(EventBase, frozen=True):
@@ -577,11 +599,19 @@ QuotaEvent = QuotaPut | QuotaRemoved
 
 @dataclass(frozen=True, slots=True)
 class UnknownEvent:
-    """An event of a type that this version does not know; `body` is its JSON, unchanged."""
+    """An event that this version does not understand; `body` is its JSON, unchanged.
+
+    Its type is unknown, or it is about users and has a value that is unknown.
+    """
 
     type: str
     aggregate: str
     body: bytes
+
+    @property
+    def about_users(self) -> bool:
+        """True if it may have changed what users are allowed."""
+        return self.type in ACCESS_TYPES or self.aggregate.startswith(_ABOUT_USERS)
 
 
 KnownEvent = (
@@ -690,9 +720,10 @@ def decode_event(body: bytes | memoryview, aggregate: str) -> Event:
         return _EVENT_DECODER.decode(body)
     except _DECODE_ERRORS as error:
         kind = _decode(_TAG_DECODER, body, "event").type
-        if kind in EVENT_TYPES or not _is_text(body):
+        unknown = UnknownEvent(kind, aggregate, bytes(body))
+        if not _is_text(body) or (kind in EVENT_TYPES and not unknown.about_users):
             raise DecodeError(f"a control event of type {kind} is malformed: {error}") from error
-        return UnknownEvent(kind, aggregate, bytes(body))
+        return unknown
 
 
 def encode_record_body(event: Event, *, at_ms: int, cause: Cause) -> bytes:

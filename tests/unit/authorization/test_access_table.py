@@ -32,9 +32,11 @@ from kourou.events.control_events import (
     ApiTokenCreated,
     ApiTokenRevoked,
     Event,
+    EventLost,
     PolicyPut,
     PolicyRemoved,
     Recorded,
+    UnknownEvent,
     UserDeleted,
     UserPasswordSet,
     UserPut,
@@ -90,8 +92,9 @@ def test_a_door_has_the_mode_of_all_unless_it_has_its_own(access: AccessAggregat
     applied(access, rules.decide_mode(access, AccessMode.OBSERVE))
     applied(access, rules.decide_mode(access, AccessMode.ENFORCE, Door.REMOTING))
     modes = {door: access.mode_of(door) for door in (*Door, None)}
-    observed = dict.fromkeys((Door.ZEROMQ, Door.HTTP, None), AccessMode.OBSERVE)
-    assert modes == {Door.REMOTING: AccessMode.ENFORCE, **observed}
+    enforced = dict.fromkeys((Door.REMOTING, None), AccessMode.ENFORCE)
+    observed = dict.fromkeys((Door.ZEROMQ, Door.HTTP), AccessMode.OBSERVE)
+    assert modes == {**enforced, **observed}, "what came by an unknown door: the strictest"
     assert access.mode is AccessMode.OBSERVE
     applied(access, rules.decide_mode(access, AccessMode.OBSERVE, Door.REMOTING))
     assert access.doors == {}, "none of its own"
@@ -113,6 +116,94 @@ def test_without_users_nothing_is_decided_whatever_the_mode() -> None:
     assert access.effective_mode is AccessMode.OFF
     assert {access.mode_of(door) for door in (*Door, None)} == {AccessMode.OFF}
     assert applied(access, [UserPut(ROOT)]).effective_mode is AccessMode.ENFORCE
+
+
+@pytest.mark.parametrize("mode", AccessMode)
+@pytest.mark.parametrize("of_doors", AccessMode)
+def test_an_unknown_door_has_the_strictest_mode(
+    access: AccessAggregate, mode: AccessMode, of_doors: AccessMode
+) -> None:
+    applied(access, rules.decide_mode(access, mode))
+    for door in Door:
+        applied(access, rules.decide_mode(access, of_doors, door))
+    order = list(AccessMode)
+    assert access.mode_of(None) is max(mode, of_doors, key=order.index)
+    assert order == [AccessMode.OFF, AccessMode.OBSERVE, AccessMode.ENFORCE]
+
+
+# -- events that cannot be read --------------------------------------------------------------------
+
+UNREAD = UnknownEvent("UserPut", "user/till", b'{"type":"UserPut"}')
+
+
+@pytest.mark.parametrize("event", [UNREAD, EventLost("damaged", about_users=True)])
+def test_an_unreadable_event_about_users_closes_the_table(event: UnknownEvent | EventLost) -> None:
+    """Also of a broker that has no users, as all events about them may be unreadable."""
+    access = AccessAggregate()
+    rules.evolve_unread(access, event, 12, 9)
+    assert access.active
+    assert {access.mode_of(door) for door in (*Door, None)} == {AccessMode.ENFORCE}
+    assert access.effective_mode is AccessMode.ENFORCE
+    assert "control event 12" in rules.why_closed(access)
+    assert (access.version, access.changed_ms) == (1, 9)
+    rules.evolve_unread(access, event, 13, 9)
+    assert "control event 12" in access.unreadable, "the first one counts"
+
+
+def test_an_event_of_which_nothing_is_known_closes_a_table_with_users(
+    access: AccessAggregate,
+) -> None:
+    nobody = AccessAggregate()
+    for event in (
+        EventLost("damaged"),
+        EventLost("damaged", about_users=False),
+        UnknownEvent("LeaseGranted", "epoch", b"{}"),
+    ):
+        rules.evolve_unread(nobody, event, 3, 9)
+    assert nobody == AccessAggregate()
+    rules.evolve_unread(access, EventLost("damaged", about_users=False), 3, 9)
+    assert not access.unreadable
+    rules.evolve_unread(access, EventLost("damaged"), 4, 9)
+    assert access.unreadable
+
+
+def test_a_closed_table_stays_closed_in_copies_and_at_name_servers(
+    access: AccessAggregate,
+) -> None:
+    mark = access.mark
+    closed = access.copy()
+    rules.evolve_unread(closed, UNREAD, 12, 0)
+    assert closed.copy() == closed != access
+    assert access_of(taken(closed)) == closed
+    published = rules.decode_access(rules.encode_access(closed))
+    assert published.unreadable == closed.unreadable
+    assert published.mark == closed.mark
+    rules.evolve(access, UserPut(ROOT))
+    assert (closed.version, closed.changed_ms) == (access.version, access.changed_ms)
+    assert len({mark, access.mark, closed.mark}) == 3, "what was read later is another table"
+
+
+def test_the_owner_opens_it_for_one_administrator(access: AccessAggregate) -> None:
+    """What could not be read may have taken any right away."""
+    applied(access, rules.decide_put_user(access, User(name="ann")))
+    applied(access, rules.decide_mode(access, AccessMode.OBSERVE))
+    applied(access, rules.decide_mode(access, AccessMode.OFF, Door.HTTP))
+    applied(access, rules.decide_put_policy(access, policy(ANONYMOUS)))
+    denial = policy(ANONYMOUS, "Topic:secret", effect=Effect.DENY)
+    applied(access, rules.decide_put_policy(access, denial))
+    assert rules.decide_recovery(access, "ann") == []
+    rules.evolve_unread(access, UNREAD, 12, 9)
+    administrator = User(name="ann", roles=ROOT.roles)
+    recovery = [UserPut(administrator), *rules.decide_recovery(access, "ann")]
+    for event in recovery[:-1]:
+        rules.evolve(access, event, 9)
+        assert access.unreadable, "a broker that is killed now stays closed"
+    rules.evolve(access, recovery[-1], 9)
+    assert not access.unreadable
+    assert [name for name, user in access.users.items() if user.enabled] == ["ann"]
+    assert {access.mode_of(door) for door in (*Door, None)} == {AccessMode.ENFORCE}
+    assert [one for one in access.policies.values() if one.user == ANONYMOUS] == [denial]
+    assert policy().id in access.policies
 
 
 def test_a_copy_is_independent(access: AccessAggregate) -> None:

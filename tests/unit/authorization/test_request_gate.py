@@ -11,10 +11,17 @@ import pytest
 
 from kourou.access.api_token import DAY_MS
 from kourou.authorization import request_gate
-from kourou.authorization.access_table import AccessAggregate, encode_access
+from kourou.authorization.access_table import AccessAggregate, encode_access, evolve_unread, taken
 from kourou.authorization.audit import AccessDecided
-from kourou.authorization.request_gate import NOT_A_MEMBER, NOT_YET, PublishedGate, decision_counts
+from kourou.authorization.request_gate import (
+    NOT_A_MEMBER,
+    NOT_YET,
+    USERS_UNREADABLE,
+    PublishedGate,
+    decision_counts,
+)
 from kourou.errors import BadRequest, Code, DecodeError, NoPermission
+from kourou.events.control_events import UnknownEvent
 from kourou.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC
 from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.messages.access import SetAccessMode
@@ -179,6 +186,34 @@ def test_without_the_keys_of_secrets_no_signature_is_right(door: Door) -> None:
     door.publish()
     assert "Check signature failed" in door.refusal(signed(root), ROUTE)
     assert door.refusal(Sender(key=root.key), PUT) == ""
+
+
+def test_a_broker_that_cannot_read_its_users_closes_its_name_server(door: Door) -> None:
+    """Other brokers of the name server can still allow something."""
+    root = door.broker.administrator()
+    closed = door.broker.access.copy()
+    evolve_unread(closed, UnknownEvent("UserSuspended", "user/till", b"{}"), 7, 9)
+    request = ask.PutUsers(cluster_name="C", broker_name="broker-a")
+    door.gate.publish(request, encode_access(closed))
+    for sender in (signed(root), ANYBODY):
+        for wanted in (ROUTE, PUT):
+            assert door.refusal(sender, wanted) == USERS_UNREADABLE
+    peer = Peer(1, "zmq", ("127.0.0.1", 1), key=MEMBER.key)
+    assert door.gate.mark_of(peer, "C", "broker-a") == closed.mark != door.broker.access.mark
+    door.publish(name="broker-b")
+    assert door.refusal(signed(root), PUT) == ""
+    door.publish()
+    assert door.refusal(signed(root), PUT) == ""
+
+
+def test_a_table_of_a_newer_build_is_read_without_what_is_new(door: Door) -> None:
+    root = door.broker.administrator()
+    table = msgspec.json.decode(msgspec.json.encode(taken(door.broker.access)))
+    table["users"][0]["of_a_newer_build"] = table["of_a_newer_build"] = {"any": 1}
+    request = ask.PutUsers(cluster_name="C", broker_name="broker-a")
+    door.gate.publish(request, zlib.compress(msgspec.json.encode(table)))
+    assert door.refusal(signed(root), PUT) == ""
+    assert door.refusal(ANYBODY, PUT) != ""
 
 
 def test_what_is_revoked_is_refused_from_the_next_table_on(door: Door) -> None:

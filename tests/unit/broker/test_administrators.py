@@ -18,10 +18,10 @@ from kourou.access.model import (
     UserKind,
     UserRole,
 )
-from kourou.authorization.access_table import AccessAggregate, evolve
+from kourou.authorization.access_table import AccessAggregate, evolve, evolve_unread
 from kourou.broker.administrators import AdministratorFile, InitialUsersFile
 from kourou.errors import ConfigError
-from kourou.events.control_events import AccessEventBase, UserPut
+from kourou.events.control_events import AccessEventBase, UnknownEvent, UserPut
 from kourou.transport.curve_keys import make_pair, read_public
 
 KEY = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
@@ -89,6 +89,24 @@ def test_recovery_counts_although_there_are_administrators(tmp_path: Path) -> No
         UserRole.READER,
     }
     assert "root" in access.users
+
+
+@pytest.mark.parametrize("recovers", [False, True])
+def test_only_recovery_opens_a_broker_that_could_not_read_its_users(
+    tmp_path: Path, recovers: bool
+) -> None:
+    access = AccessAggregate()
+    for user in (User(name="till"), User(name="owner", enabled=False)):
+        evolve(access, UserPut(user))
+    evolve_unread(access, UnknownEvent("UserSuspended", "user/till", b"{}"), 7, 9)
+    file = file_with(tmp_path, "owner:a new secret", recovers=recovers)
+    events = applied(access, file)
+    assert bool(access.unreadable) is not recovers
+    if recovers:
+        assert events == ["UserPut", "UserSecretSet", "UserPut", "AccessRecovered"]
+        assert [one.name for one in access.users.values() if one.enabled] == ["owner"]
+    else:
+        assert events == []
 
 
 @pytest.mark.parametrize(

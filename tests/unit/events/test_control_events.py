@@ -23,6 +23,7 @@ from kourou.errors import BadRequest, DecodeError
 from kourou.events.control_events import (
     EVENT_TYPES,
     AccessModeSet,
+    AccessRecovered,
     ApiTokenCreated,
     ApiTokenRevoked,
     BatchDecided,
@@ -137,6 +138,7 @@ EXAMPLES: list[tuple[Event, str]] = [
     (LogDeleted(4_096, 8_192, "expired"), "log/retention"),
     (UnreadExpiring(9, 3_600_000, (UnreadSpan("g", "%RETRY%g", 0, 5, 7),)), "log/retention"),
     (EventLost("quarantined"), "lost"),
+    (EventLost("quarantined", about_users=True), "lost"),
     (FilterUploaded("g", "f", 3, "def match(…):\n\t…", "ab" * 32, "ann", "why"), "filter/g/f"),
     (FilterEnabled("g", "f", 3, None), "filter/g/f"),
     (FilterEnabled("g", "f", 3, 2), "filter/g/f"),
@@ -164,6 +166,7 @@ EXAMPLES: list[tuple[Event, str]] = [
     (PolicyPut(POLICY, msgspec.structs.replace(POLICY, until_ms=None)), "user/till"),
     (PolicyRemoved(POLICY), "user/till"),
     (AccessModeSet(AccessMode.OBSERVE, AccessMode.ENFORCE), "access/mode"),
+    (AccessRecovered("control event 7 (UserPut of user/till)"), "access/recovery"),
     (QuotaPut(QUOTA), "quota/user/till"),
     (QuotaPut(QUOTA, msgspec.structs.replace(QUOTA, requests=9)), "quota/user/till"),
     (QuotaRemoved(QUOTA), "quota/user/till"),
@@ -229,6 +232,88 @@ def test_an_event_of_a_newer_version_is_kept_byte_for_byte():
 def test_a_field_that_a_newer_version_added_is_passed_over():
     raw = b'{"type":"SettingChanged","name":"n","value":1,"before":null,"scope":"cluster"}'
     assert decode_event(raw, "setting/n") == SettingChanged("n", 1)
+
+
+# -- users: builds of different ages ---------------------------------------------------------------
+
+
+class OldRoleGrant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """RoleGrant as the first build with users had it; the structs below are of that build, too."""
+
+    role: UserRole
+    prefix: str = ""
+    until_ms: int | None = None
+
+
+class OldUser(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Without subjects of certificates, and without a mark of imported users."""
+
+    name: str
+    kind: str = "service"
+    enabled: bool = True
+    roles: tuple[OldRoleGrant, ...] = ()
+    node: str = ""
+    curve_keys: tuple[str, ...] = ()
+
+
+class OldUserPut(msgspec.Struct, frozen=True, tag="UserPut", tag_field="type"):
+    """The event about it."""
+
+    user: OldUser
+    before: OldUser | None = None
+
+
+def test_a_user_that_uses_no_new_field_is_read_by_a_build_without_it() -> None:
+    """A replica of the former build refuses fields that it does not know, and takes over."""
+    disabled = User(name="till", enabled=False, curve_keys=("x" * 40,))
+    read = msgspec.json.decode(encode_event(UserPut(disabled)), type=OldUserPut)
+    assert (read.user.enabled, read.user.curve_keys) == (False, ("x" * 40,))
+
+
+@pytest.mark.parametrize(
+    ("event", "where"),
+    [
+        (UserPut(USER, USER), ("user",)),
+        (UserPut(USER, USER), ("before", "roles", 0)),
+        (UserDeleted(USER, (POLICY,)), ("policies", 0)),
+        (UserSecretSet("till", SealedSecret("k1", b"nonce", b"\x00\xff")), ("secret",)),
+        (ApiTokenCreated(TOKEN), ("token",)),
+        (ApiTokenCreated(TOKEN), ("token", "scope")),
+        (PolicyPut(POLICY), ("policy",)),
+    ],
+)
+def test_a_new_field_of_what_is_stored_about_users_is_passed_over(
+    event: Event, where: tuple[str | int, ...]
+) -> None:
+    fields = msgspec.json.decode(encode_event(event))
+    inner = fields
+    for step in where:
+        inner = inner[step]
+    inner["of_a_newer_build"] = {"any": 1}
+    assert decode_event(msgspec.json.encode(fields), event.aggregate) == event
+
+
+@pytest.mark.parametrize(
+    ("raw", "aggregate"),
+    [
+        (b'{"type":"UserPut", "user":{"name":"till","roles":[{"role":"auditor"}]}}', "user/till"),
+        (b'{"type":"PolicyPut", "policy":{"id":1}}', "user/till"),
+        (b'{"type":"UserSuspended", "user":"till"}', "user/till"),
+        (b'{"type":"AccessWindowSet", "hours":[8,18]}', "access/window"),
+    ],
+)
+def test_an_event_about_users_that_cannot_be_read_is_kept_and_told(
+    raw: bytes, aggregate: str
+) -> None:
+    event = decode_event(raw, aggregate)
+    assert isinstance(event, UnknownEvent)
+    assert event.about_users
+    assert encode_event(event) == raw
+
+
+def test_other_unknown_events_are_not_about_users() -> None:
+    assert not UnknownEvent("LeaseGranted", "epoch", b"{}").about_users
+    assert not UnknownEvent("UserBase", "users", b"{}").about_users
 
 
 @pytest.mark.parametrize(

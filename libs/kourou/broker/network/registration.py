@@ -294,7 +294,7 @@ class Registration:
         me, users = self._identity, self._users()
         if known is None or known == users.mark:
             return
-        if me.broker_id != MASTER_ID and (known or not users.users):
+        if me.broker_id != MASTER_ID and (known or not users.active):
             return
         request = PutUsers(cluster_name=me.cluster_name, broker_name=me.broker_name)
         try:

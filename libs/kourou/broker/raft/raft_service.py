@@ -329,7 +329,7 @@ class RaftService(BrokerService):
         """
         if self.settings.knows_replicas or self._session is None:
             return True
-        if not self._session.parts.control.access.users:
+        if not self._session.parts.control.access.active:
             return True
         self._complaints.warning(
             "replicas",

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from kourou.authorization.access_table import why_closed
 from kourou.broker.storage.config_mirror import ConfigTables
 from kourou.engine.control import CONTROL, ControlState, decide_import, evolve
 from kourou.engine.filters.filter_table import FilterAggregate, filters_of
@@ -32,6 +33,9 @@ from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol import kernel
 
 _log = logging.getLogger("kourou.broker")
+
+_LOST = EventLost("").aggregate
+_LOST_EVENTS_MAX = 1_000
 
 
 @dataclass(slots=True)
@@ -95,6 +99,8 @@ def recover_control(
             evolve(control, recorded)
         if events is not None and writable:
             writable = _project(events, batch)
+    if control.access.unreadable:
+        _log.error("%s", why_closed(control.access))
     imported = [_with_ends(view, one) for one in _differences(control, files.external(), rules)]
     if imported:
         _log.warning("importing %d changes from config/*.json", len(imported))
@@ -144,6 +150,7 @@ def _projected(
     if events is None:
         return None
     try:
+        _reread_lost(view, events, low)
         reaches = events.info().next_offset
         agree(events, reaches, high, last_of_both(view, reaches, view.log_range()[1]))
         state, end = events.load(CONTROL)
@@ -156,6 +163,21 @@ def _projected(
     if end < low:
         return None
     return state
+
+
+def _reread_lost(view: StoreView, events: EventStore, low: int) -> None:
+    """Remove from the event store what follows an event that only an older version could not read.
+
+    The log has the event, and what follows is projected again.
+    """
+    _, end = view.log_range()
+    lost = events.history(_LOST, limit=_LOST_EVENTS_MAX).entries
+    for one in reversed(lost):
+        read = read_control_events(view, one.offset, end) if one.offset >= low else []
+        if read and not isinstance(read[0].event, EventLost):
+            _log.warning("control events from %d on are read from the log again", one.offset)
+            events.truncate(one.offset)
+            return
 
 
 def _read(view: StoreView, offset: int, high: int) -> Iterator[list[Recorded]]:

@@ -193,7 +193,10 @@ class Projector:
             return False
         self._offset = batch[-1].offset + 1
         info = await self._in_thread(self._events.info)
-        if info.snapshot_due and self._control.next_offset == self._offset:
+        control = self._control
+        # A version that can read all events about users must start before the first unreadable one.
+        current = control.next_offset == self._offset and not control.access.unreadable
+        if info.snapshot_due and current:
             await self._in_thread(self._events.snapshot, CONTROL.snapshot(self._control))
         return True
 

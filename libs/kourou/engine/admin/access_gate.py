@@ -269,6 +269,8 @@ class AccessGate(RequestGate):
         """
         if self._access.mode_of(member.door) is not AccessMode.ENFORCE:
             return True
+        if self._access.unreadable:
+            return False
         need = need_of_topic(topic, Action.PUB) if topic else _PUB_ON_ALL
         user = member.user or ANONYMOUS
         return self.authorizer.decide(user, (need,), member.source, wall_ms).allowed

@@ -21,6 +21,7 @@ from kourou.events.control_events import (
     GroupDeleted,
     Recorded,
     TopicDeleted,
+    UnknownEvent,
     UserPasswordSet,
     UserSecretSet,
     encode_event,
@@ -133,8 +134,9 @@ def event_view(recorded: Recorded, *, hide_users: bool = False) -> EventView:
     With `hide_users` nothing is left of an event about users but its type.
     """
     event = recorded.event
-    if hide_users and isinstance(event, AccessEventBase):
-        hidden = msgspec.Raw(_ENCODER.encode({"type": event.type}))
+    type_only = msgspec.Raw(_ENCODER.encode({"type": event.type}))
+    unread = isinstance(event, UnknownEvent) and event.about_users
+    if hide_users and (unread or isinstance(event, AccessEventBase)):
         return EventView(
             offset=recorded.offset,
             at_ms=recorded.at_ms,
@@ -142,7 +144,7 @@ def event_view(recorded: Recorded, *, hide_users: bool = False) -> EventView:
             reason="",
             trace_id="",
             aggregate="user",
-            event=hidden,
+            event=type_only,
         )
     if isinstance(event, UserSecretSet):
         event = UserSecretSet(event.user, _bare(event.secret))
@@ -157,7 +159,7 @@ def event_view(recorded: Recorded, *, hide_users: bool = False) -> EventView:
         reason=recorded.reason,
         trace_id=recorded.trace_id,
         aggregate=recorded.event.aggregate,
-        event=msgspec.Raw(encode_event(event)),
+        event=type_only if unread else msgspec.Raw(encode_event(event)),
         undoes=recorded.undoes,
     )
 

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from kourou.authorization.access_table import why_closed
 from kourou.engine.context import BrokerContext
 from kourou.engine.control import evolve
 from kourou.engine.effects import DeleteLogBefore, Effect
@@ -72,9 +73,13 @@ class CopiedLog:
             effects += [LogWarning(text) for text in lost]
             if not batch:
                 return [*effects, *self.deletions()]
+            access = self._control.access
             for recorded in batch:
+                before = access.unreadable
                 evolve(self._control, recorded)
                 effects += self._entailed(recorded)
+                if access.unreadable != before and access.unreadable:
+                    effects.append(LogWarning(why_closed(access)))
 
     def _entailed(self, recorded: Recorded) -> list[Effect]:
         """Do what a leader does when it records this event, as far as it applies to a follower."""

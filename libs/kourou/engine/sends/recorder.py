@@ -23,6 +23,8 @@ from kourou.engine.sends.appends import Appends
 from kourou.engine.sends.confirmations import Confirmations
 from kourou.errors import Code, KourouError
 from kourou.events.control_events import (
+    ACCESS_TYPES,
+    EVENT_TYPES,
     AccessEventBase,
     Cause,
     EpochOpened,
@@ -38,11 +40,13 @@ from kourou.events.control_events import (
     SettingChanged,
     TopicDeleted,
     TopicPut,
+    UnknownEvent,
     decode_record_body,
     encode_record_body,
     record_properties,
 )
 from kourou.model.names import CONTROL_TOPIC
+from kourou.protocol.record.hashes import tags_code
 from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou.runtime.core import Buffer, Received, Reply
@@ -58,6 +62,9 @@ _TABLES: dict[type, tuple[str, ...]] = {
 }
 
 _TARGET = (CONTROL_TOPIC, 0)
+
+_CODES_ABOUT_USERS = frozenset(map(tags_code, ACCESS_TYPES))
+_OTHER_CODES = frozenset(map(tags_code, EVENT_TYPES - ACCESS_TYPES))
 
 BATCH_BYTES = 1 << 20
 """The size of one append of control events; a single event may be larger."""
@@ -155,7 +162,7 @@ def entailed_by(event: Event, control: ControlState) -> list[Effect]:
     entailed: list[Effect] = [ConfigChanged(table) for table in _TABLES.get(type(event), ())]
     if isinstance(event, TopicDeleted):
         entailed.append(DropTopic(event.before.name))
-    if isinstance(event, TopicPut | TopicDeleted | AccessEventBase):
+    if isinstance(event, TopicPut | TopicDeleted | AccessEventBase | UnknownEvent | EventLost):
         entailed.append(Announce())
     if isinstance(event, FilterEventBase):
         entailed.append(ConfigChanged("filters"))
@@ -218,7 +225,7 @@ def read_control_events(
     """Read up to `BATCH_EVENTS` events from `offset` on, with records below position `below`.
 
     An unreadable event is returned as EventLost, so that offsets have no gap; `lost` gets the
-    reason.
+    reason. It says whether the event was about users, as far as the queue knows its tag.
     """
     read = view.read_queue(
         CONTROL_TOPIC,
@@ -243,7 +250,27 @@ def read_control_events(
         recorded = found.get(at)
         if recorded is None:
             lost(f"control event {at} is unreadable and is skipped")
-            event = EventLost("its record is unreadable")
+            event = EventLost("its record is unreadable", _about_users(view, at, below))
             recorded = Recorded(at, -1, 0, "broker", "", "", event)
         batch.append(recorded)
     return batch
+
+
+def _about_users(view: StoreView, offset: int, below: int) -> bool | None:
+    """Return whether the unreadable event at an offset is about users; None if that is not known.
+
+    The queue has the code of its tag, unless the queue's unit is damaged, too.
+    """
+
+    def meets(codes: frozenset[int]) -> bool:
+        read = view.read_queue(
+            CONTROL_TOPIC, 0, offset, max_messages=1, max_bytes=1, codes=codes, below=below
+        )
+        records = map(decode_record, read.records)
+        return offset in read.corrupt_offsets or any(one.offset == offset for one in records)
+
+    if meets(frozenset()):
+        return None
+    if meets(_CODES_ABOUT_USERS):
+        return True
+    return False if meets(_OTHER_CODES) else None

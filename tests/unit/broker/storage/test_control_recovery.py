@@ -7,23 +7,29 @@ from dataclasses import replace
 
 import pytest
 
+from kourou.access.model import Action, Effect, Pattern, Policy, RoleGrant, User, UserRole
 from kourou.broker.storage.config_mirror import ConfigTables
 from kourou.broker.storage.control_recovery import read_control_events, recover_control
 from kourou.engine.control import CONTROL, ControlState, encode_state, evolve
 from kourou.engine.filters import filter_table as filters
 from kourou.engine.filters.filter_table import FilterAggregate, taken
 from kourou.errors import Corrupt, MetadataUnavailable
+from kourou.events import control_events
 from kourou.events.control_events import (
+    EventLost,
     FilterEnabled,
     FilterMessagesSkipped,
     FilterPolicySet,
     FilterQuarantined,
     FilterUploaded,
     GroupPut,
+    PolicyRemoved,
     Recorded,
     SettingChanged,
     TopicDeleted,
     TopicPut,
+    UnknownEvent,
+    UserPut,
 )
 from kourou.model.filter import FilterPolicy
 from kourou.model.names import CONTROL_TOPIC
@@ -34,6 +40,13 @@ from kourou.testing.disk import SimDisk
 from kourou_rigs.store import Draft, StoreWriter
 
 NOTHING = ConfigTables(None, None, None)
+DENIAL = Policy(
+    id="till/Topic:orders/deny",
+    user="till",
+    resource=Pattern.parse("Topic:orders"),
+    actions=(Action.PUB,),
+    effect=Effect.DENY,
+)
 TOPIC, GROUP = TopicConfig("orders", 4, 4), GroupConfig("g")
 
 
@@ -322,6 +335,90 @@ def test_a_damaged_record_stands_as_lost(site) -> None:
         (2, "GroupPut"),
         (3, "GroupPut"),
     ]
+    assert read[1].event == EventLost("its record is unreadable", about_users=False)
+
+
+# -- events about users ----------------------------------------------------------------------------
+
+ROOT = User(name="root", roles=(RoleGrant(UserRole.ADMINISTRATOR),))
+TILL = User(name="till", roles=(RoleGrant(UserRole.READER),))
+NEWER = UnknownEvent(
+    "UserPut",
+    "user/till",
+    b'{"type":"UserPut","user":{"name":"till","roles":[{"role":"auditor"}]}}',
+)
+"""A user with a role that only newer versions know."""
+
+
+class Newer:
+    """The decoder of a version that knows that role."""
+
+    def __init__(self, of_this_version) -> None:
+        self._decoder = of_this_version
+
+    def decode(self, body):
+        return self._decoder.decode(bytes(body).replace(b"auditor", b"reader"))
+
+
+@pytest.fixture
+def upgrade(monkeypatch):
+    """Make this version one that can read the event."""
+    return lambda: monkeypatch.setattr(
+        control_events, "_EVENT_DECODER", Newer(control_events._EVENT_DECODER)
+    )
+
+
+@pytest.mark.parametrize("with_events", [True, False])
+@pytest.mark.parametrize("users", [[UserPut(ROOT)], []])
+def test_users_that_cannot_be_read_close_the_broker_until_a_version_can(
+    site, event_store, caplog, upgrade, users, with_events
+) -> None:
+    """Also if no other event is about users: the broker would be open."""
+    site.record(TopicPut(TOPIC), *users, NEWER, GroupPut(GROUP))
+    events = event_store if with_events else None
+    for _ in range(2):
+        site.reopen()
+        control = boot(site, events).control
+        assert "(UserPut of user/till)" in control.access.unreadable
+        assert control.access.active
+        assert "g" in control.groups, "everything else is as it was decided"
+    assert "Start the version of Kourou that wrote it, or a newer one" in caplog.text
+    if with_events:
+        assert event_store.events()[-2].event == NEWER, "byte for byte"
+    upgrade()
+    site.reopen()
+    control = boot(site, events).control
+    assert not control.access.unreadable
+    assert control.access.users["till"] == TILL
+
+
+def test_what_an_older_version_could_not_read_is_read_again(site, event_store) -> None:
+    """It kept such events as lost, in its event store."""
+    site.record(UserPut(ROOT), TopicPut(TOPIC), UserPut(TILL), GroupPut(GROUP))
+    before = encode_state(site.control)
+    recorded = read_control_events(site.store, 0, site.store.end)
+    recorded[2] = replace(recorded[2], event=EventLost("unreadable"), position=-1, at_ms=0)
+    event_store.append(recorded)
+    event_store.snapshot(CONTROL.snapshot(event_store.load(CONTROL)[0]))
+    for low in (0, 1):
+        site.reopen()
+        recovered = recover_control(hide_log_below(site, low), event_store, Files(), site.rules)
+        assert encode_state(recovered.control) == before
+    assert encode_state(event_store.load(CONTROL)[0]) == before
+    assert event_store.info().lost_before == 0, "no history is lost"
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("event", [UserPut(TILL, ROOT), PolicyRemoved(DENIAL)])
+def test_a_damaged_record_about_users_closes_the_broker(site, event_store, event) -> None:
+    site.record(UserPut(ROOT), event, GroupPut(GROUP))
+    at = site.store.offset_position(CONTROL_TOPIC, 0, 1)
+    segment = next(path for path in site.disk.files() if "commitlog" in path.parts)
+    site.disk.overwrite(segment, b"\0\xff\0\xff", at + 120)
+    recovered = boot(site, event_store)
+    assert "control event 1" in recovered.control.access.unreadable
+    assert event_store.events()[1].event == EventLost("its record is unreadable", about_users=True)
+    assert event_store.load(CONTROL)[0].access == recovered.control.access
 
 
 def test_a_record_that_is_no_event_costs_itself_only(site, event_store) -> None:

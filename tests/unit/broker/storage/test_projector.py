@@ -12,7 +12,8 @@ from kourou.broker.storage.projector import Projector
 from kourou.engine.control import CONTROL, encode_state
 from kourou.engine.sends.recorder import BATCH_EVENTS
 from kourou.errors import MetadataUnavailable
-from kourou.events.control_events import Cause, GroupPut, Recorded, TopicPut
+from kourou.events.control_events import Cause, GroupPut, Recorded, TopicPut, UnknownEvent
+from kourou.eventstore import stream_rows
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou_rigs.ailing_events import AilingEvents
@@ -50,6 +51,26 @@ async def test_events_arrive_in_the_database(site, event_store) -> None:
     assert [each.event.type for each in event_store.events()] == ["TopicPut", "GroupPut"]
     await one.stop()
     assert database.closed
+
+
+@pytest.mark.parametrize("closed", [False, True])
+async def test_a_closed_state_is_not_what_a_newer_version_starts_from(
+    site, event_store, monkeypatch, closed: bool
+) -> None:
+    """A snapshot would hide from it that it can read the event."""
+    monkeypatch.setattr(stream_rows, "SNAPSHOT_AFTER_BYTES_MIN", 1)
+    taken: list[object] = []
+    database = AilingEvents(event_store)
+    monkeypatch.setattr(type(event_store), "snapshot", lambda _, snapshot: taken.append(snapshot))
+    name = "UserSuspended" if closed else "LeaseGranted"
+    aggregate = "user/till" if closed else "lease"
+    site.record(UnknownEvent(name, aggregate, b'{"type":"%s"}' % name.encode()))
+    one = projector(site, database)
+    one.start()
+    await until(lambda: one.behind == 0)
+    await one.stop()
+    assert bool(taken) is not closed
+    assert event_store.events()[0].event.type == name
 
 
 async def test_only_what_is_flushed_is_projected(site, event_store) -> None:

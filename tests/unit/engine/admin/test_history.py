@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from kourou.access.model import ANONYMOUS, Action, Pattern, Policy, User
 from kourou.engine.admin.history import dropped_progress, drops_progress, tell_events, tell_state
 from kourou.engine.control import ControlState, evolve
@@ -19,6 +21,7 @@ from kourou.events.control_events import (
     SettingChanged,
     TopicDeleted,
     TopicPut,
+    UnknownEvent,
     UserPut,
 )
 from kourou.model.subscription import GroupConfig
@@ -63,6 +66,16 @@ def test_an_event_is_reported_with_who_when_why_and_what_it_takes_back():
         "value": None,
         "before": True,
     }
+
+
+@pytest.mark.parametrize("hide_users", [False, True])
+def test_an_event_about_users_that_is_not_understood_shows_its_type_only(hide_users: bool) -> None:
+    """It may have a credential, and nobody knows where."""
+    event = UnknownEvent("PassphraseSet", "user/till", b'{"type":"PassphraseSet","hash":"x1"}')
+    recorded = Recorded(7, 300, 1_000, "ann", "why", "", event)
+    [shown] = decode_event_views(tell_events([recorded], hide_users=hide_users))
+    assert shown.fields == {"type": "PassphraseSet"} or shown.fields == {}
+    assert (shown.aggregate, shown.actor) == (("user", "") if hide_users else ("user/till", "ann"))
 
 
 def test_the_state_of_one_aggregate_is_reported_and_null_where_there_is_none():

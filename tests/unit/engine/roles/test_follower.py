@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.engine.effects import Append, ConfigChanged, CutLog, DeleteLogBefore
+from kourou.engine.effects import Announce, Append, ConfigChanged, CutLog, DeleteLogBefore
 from kourou.engine.inputs import DiskMeasured, LeaderConnected, NotCopied
 from kourou.engine.roles.follower import REFUSED
 from kourou.errors import Code
-from kourou.events.control_events import Cause, LogDeleted, ProgressRecorded, TopicPut
+from kourou.events.control_events import (
+    Cause,
+    LogDeleted,
+    ProgressRecorded,
+    TopicPut,
+    UnknownEvent,
+)
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
@@ -133,6 +139,20 @@ def test_what_was_decided_at_the_leader_takes_effect_here(pair) -> None:
     assert "new" in pair.follower.control.topics
     assert ConfigChanged("topics") in seen
     assert DeleteLogBefore(0) in seen
+
+
+def test_users_that_a_follower_cannot_read_close_it_and_it_goes_on_copying(pair) -> None:
+    """Its leader is newer; it must not serve, nor lead, by a table that lacks something."""
+    unread = UnknownEvent("UserSuspended", "user/till", b'{"type":"UserSuspended"}')
+    pair.follower.effects = seen = []
+    take, pair.take = pair.take, lambda: (seen.extend(pair.follower.effects), take())
+    record(pair, unread, TopicPut(TopicConfig("new")))
+    told = [one.text for one in seen if isinstance(one, LogWarning)]
+    assert len(told) == 1, "once"
+    assert "(UserSuspended of user/till) is about users, and cannot be read" in told[0]
+    assert Announce() in seen
+    assert pair.follower.ask(pull()).code == Code.NO_PERMISSION
+    assert "new" in pair.follower.control.topics, "what follows is copied and applied"
 
 
 def test_commits_at_a_follower_count_until_the_leader_speaks_of_that_queue(pair) -> None:
