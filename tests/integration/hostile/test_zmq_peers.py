@@ -13,14 +13,17 @@ import pytest
 from kourou.errors import Code
 from kourou.protocol.bodies.access_bodies import UserChange, encode_user_change, parse_role
 from kourou.protocol.messages.access import AuthCreateUser, AuthListUser, AuthUpdateUser
+from kourou.protocol.messages.pulls import GetMinOffset
 from kourou.protocol.messages.replication import Attach, Attached, FetchLog, GetLogBeginning
 from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.request import Request
 from kourou.protocol.wire.frames import (
     Frame,
+    FrameKind,
     decode_frame,
     decode_reply,
     decode_request,
+    encode_reply,
     encode_request,
 )
 from kourou.transport.curve_keys import ClientCurve, ServerKeys, make_pair, read_pair
@@ -106,6 +109,24 @@ STREAMS = {
     "an error": (GREETING + b"\x04\x0a\x05ERROR\x03abc", False),
     "messages that are no frames": (GREETING + ready() + message(b"x") * 20, False),
     "frames of nine parts": (GREETING + ready() + message(*[b"K"] * 9) * 20, False),
+    "replies that nobody asked for": (
+        GREETING + ready() + b"".join(message(encode_reply(n, 0, "x" * 1_000)) for n in range(500)),
+        True,
+    ),
+    "a flood of requests without replies": (
+        GREETING
+        + ready()
+        + message(
+            encode_request(
+                GetMinOffset(topic="orders", queue_id=0),
+                correlation=5,
+                deadline_ms=0,
+                kind=FrameKind.ONEWAY,
+            )
+        )
+        * 30_000,
+        True,
+    ),
     "headers that are too long": (
         GREETING + ready() + message(b"K\x01\x01\x00" + bytes(70_000)) * 16,
         False,

@@ -87,6 +87,31 @@ def test_what_is_no_subject_is_refused(text: str) -> None:
         parse_subject(text)
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        "CN=Till,OU=Shop,O=Example,C=DE",
+        "CN=till,OU=Shop,O=EXAMPLE,C=DE",
+        r"CN=till\ ,OU=Shop,O=Example,C=DE",
+        r"CN=till\,OU=Shop,O=Example,C=DE",
+        "OU=Shop,CN=till,O=Example,C=DE",
+    ],
+)
+def test_values_are_compared_as_they_are(other: str) -> None:
+    """Two owners may have names that differ in the case only."""
+    assert parse_subject(other) != TILL
+
+
+def test_a_comma_within_a_value_begins_no_other_part() -> None:
+    """An authority that gives its owner any organization must not give another name by it."""
+    crafted = r"CN=evil,O=x\,CN=till"
+    assert parse_subject(crafted) == crafted
+    named = of(("organizationName", "x,CN=till"), ("commonName", "evil"))
+    assert subject_text(named) == crafted
+    parts = of(("commonName", "till"), ("organizationName", "x"), ("commonName", "evil"))
+    assert subject_text(parts) != crafted
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_texts_of_different_subjects_differ(seed: int) -> None:
     """Nobody gets the text of another one by special characters in a name."""

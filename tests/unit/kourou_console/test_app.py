@@ -7,6 +7,8 @@ import http.client
 import pytest
 from cryptography.exceptions import UnsupportedAlgorithm
 
+from kourou.access.api_token import DAY_MS
+from kourou.clock import Clock
 from kourou.errors import ConfigError
 from kourou.service import entry, passwords
 from kourou.telemetry.otlp_receiver import OtlpReceiver
@@ -14,7 +16,9 @@ from kourou.testing.cluster import Cluster
 from kourou.transport.curve_keys import make_pair
 from kourou_console.app import run
 from kourou_console.config import SignInMode
-from kourou_rigs.console import ConsoleHere
+from kourou_console.http.sign_in import OF_PLACE
+from kourou_rigs.console import ConsoleHere, HttpAnswer
+from kourou_rigs.console_users import KnownSecrets
 
 
 def test_it_says_what_is_wrong_with_the_port(console):
@@ -112,6 +116,51 @@ def test_a_request_is_one_span_below_its_callers(tmp_path, monkeypatch):
     assert server[0].parent_id == caller
     send = [one for one in spans if one.name == "send orders"]
     assert [one.parent_id for one in send] == [server[0].span_id]
+
+
+class SteppedClock:
+    """A clock whose wall time can be set; its monotonic time goes on as it does."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.wall_step_ms = 0
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() + self.wall_step_ms
+
+    def monotonic_ms(self) -> int:
+        return self._clock.monotonic_ms()
+
+
+@pytest.mark.parametrize("step_ms", [DAY_MS, -DAY_MS])
+def test_a_step_of_the_wall_clock_ends_no_session_and_forgives_no_guesses(tmp_path, step_ms):
+    """Who can set the time of the machine, or of its time server, gains nothing."""
+    public, pair = make_pair(tmp_path, "console")
+    console = ConsoleHere(
+        None,
+        namesrv_addr="127.0.0.1:1",
+        request_timeout_ms=100,
+        sign_in=SignInMode.USERS,
+        curve_key_file=pair,
+        curve_server_key=public,
+    )
+    console.service._clock = clock = SteppedClock(console.service._clock)
+
+    def begin(secret: str, user: str = "till") -> HttpAnswer:
+        return console.post("/session", json={"user": user, "secret": secret})
+
+    with console:
+        sign_ins = console.service._handler._access._sessions.sign_ins
+        sign_ins._brokers = KnownSecrets({"till": "the-secret", "ops": "secret-of-ops"})
+        begun = begin("the-secret")
+        assert begun.status == 200, begun.text
+        cookie = {"Cookie": begun.headers["set-cookie"].partition(";")[0]}
+        for _ in range(OF_PLACE.free):
+            assert begin("guessed", "ops").status == 401
+        assert begin("secret-of-ops", "ops").status == 429
+        clock.wall_step_ms = step_ms
+        assert begin("secret-of-ops", "ops").status == 429
+        assert console.get("/session", headers=cookie).json["user"] == "till"
 
 
 def test_draining_waits_for_what_is_under_way(cluster):

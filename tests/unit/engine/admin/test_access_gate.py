@@ -278,7 +278,15 @@ def test_a_certificate_is_its_user_without_a_signature(
 ) -> None:
     assert may(broker, certified, send_to("orders"), b"x")
     assert may(broker, replace(certified, secret="secret-of-till"), send_to("orders"), b"x")
-    for other in ("CN=till,OU=Bar,O=Example", "CN=till", "O=Example"):
+    for other in (
+        "CN=till,OU=Bar,O=Example",
+        "CN=till",
+        "O=Example",
+        "CN=Till,OU=Shop,O=Example",  # the case of a value counts
+        "CN=till,OU=Shop,O=example",
+        r"CN=evil,O=x\,CN=till\,OU=Shop\,O=Example",
+        "CN=till,OU=Shop,O=Example,C=DE",
+    ):
         stranger = replace(certified, subject=other)
         reply = broker.ask(stranger, send_to("orders"), b"x")
         assert (reply.code, "user anonymous has no right" in reply.remark) == (

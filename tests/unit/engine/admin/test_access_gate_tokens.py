@@ -108,6 +108,25 @@ def test_what_was_allowed_ends_at_the_moment_of_expiry(
     assert send(broker, console, "till").code == Code.SUCCESS
 
 
+def test_a_wall_clock_that_goes_back_revives_what_expired_and_nothing_that_was_taken_away(
+    broker: SecuredBroker, root: Sender, console: Sender
+) -> None:
+    """An end is a moment of the wall clock; a decision is in the log, whatever the clock says."""
+    expired, revoked = (broker.token(by_key(broker), "till", "writer") for _ in range(2))
+    of_id = RevokeApiToken(username="till", token_id=revoked.removeprefix("till:"))
+    assert broker.ask(by_key(broker), of_id).code == Code.SUCCESS
+    broker.engine.wall_ms += DAY_MS
+    assert "has expired" in send(broker, console, expired).remark
+    broker.engine.wall_ms -= DAY_MS
+    assert send(broker, console, expired).code == Code.SUCCESS
+    assert "was revoked" in send(broker, console, revoked).remark
+    disabled = msgspec.json.encode({"userStatus": "disable"})
+    assert broker.ask(root, AuthUpdateUser(username="till"), disabled).code == Code.SUCCESS
+    broker.engine.wall_ms -= DAY_MS
+    assert send(broker, console, "till").code == Code.NO_PERMISSION
+    assert send(broker, console, expired).code == Code.NO_PERMISSION
+
+
 @pytest.mark.parametrize("mode", list(AccessMode))
 def test_a_revoked_token_is_refused_at_the_next_request_in_every_mode(
     broker: SecuredBroker, root: Sender, console: Sender, mode: AccessMode

@@ -152,6 +152,23 @@ def test_the_last_administrator_stays(broker: SecuredBroker, root: Sender) -> No
     assert broker.access.table.administrators == ["root"]
 
 
+@pytest.mark.parametrize("resource", ["*", "User:*", "Topic:*"])
+def test_no_denial_takes_the_rights_of_an_administrator(
+    broker: SecuredBroker, root: Sender, resource: str
+) -> None:
+    """Who could deny the last one everything would have removed it."""
+    broker.create(root, "till")
+    denied = broker.allow(root, "root", resource, "All", effect=Effect.DENY)
+    assert denied.code == Code.SUCCESS, denied.remark
+    changed = ask(broker, root, AuthUpdateUser(username="till"), userStatus="disable")
+    assert changed.code == Code.SUCCESS, changed.remark
+    assert not broker.access.users["till"].enabled
+    topic = UpdateAndCreateTopic(topic="new", read_queue_nums=1, write_queue_nums=1, perm=6)
+    assert broker.ask(root, topic).code == Code.SUCCESS
+    removed = ask(broker, root, AuthDeleteAcl(subject="User:root", resource=resource))
+    assert removed.code == Code.SUCCESS, removed.remark
+
+
 # -- users ----------------------------------------------------------------------------------------
 
 

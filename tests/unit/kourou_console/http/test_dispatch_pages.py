@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import re
 
 import pytest
 
+from kourou.access.api_token import token_of
 from kourou_rigs.console import ConsoleHere
 
 
@@ -15,18 +17,35 @@ def test_pages_are_served_with_a_strict_policy(console):
     policy = answer.headers["content-security-policy"]
     assert "script-src 'self'" in policy
     assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["x-frame-options"] == "DENY"
     assert "frame-ancestors 'none'" in policy
     assert answer.headers["cross-origin-opener-policy"] == "same-origin"
-    assert answer.headers["referrer-policy"] in {"no-referrer", "same-origin"}
+    assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+    assert answer.headers["referrer-policy"] == "no-referrer"
 
 
-def test_answers_of_the_api_are_kept_by_no_cache(console):
-    answer = console.get("/v1/me")
+@pytest.mark.parametrize("path", ["/v1/me", "/v1/nowhere", "/v1/me?x=1", "/session"])
+def test_no_answer_of_the_api_is_kept_framed_or_told_to_other_sites(console, path):
+    answer = console.get(path)
     assert answer.headers["cache-control"] == "no-store"
-    assert answer.headers["referrer-policy"] in {"no-referrer", "same-origin"}
+    assert answer.headers["referrer-policy"] == "no-referrer"
     assert answer.headers["x-content-type-options"] == "nosniff"
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+
+
+@pytest.mark.parametrize("name", ["token", "access_token", "password"])
+def test_a_credential_in_an_address_is_refused_and_not_repeated(console, caplog, name):
+    """An address is in histories, in logs of proxies, and in the headers of other requests."""
+    token = token_of(bytes(range(32)))
+    with caplog.at_level(logging.DEBUG):
+        answer = console.get(f"/v1/me?{name}={token}")
+    assert answer.status in (400, 401)
+    assert token not in answer.text + str(answer.headers)
+    assert token not in caplog.text
 
 
 def test_a_page_that_the_browser_has_is_not_sent_again(console):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import threading
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from kourou.access.password import OF_NO_USER
 from kourou.errors import NoPermission, Rejected, Throttled, Unavailable
 from kourou.model.limits import (
     GATEWAY_ATTEMPTS_MAX,
+    GATEWAY_HASHES_AT_ONCE_MAX,
     GATEWAY_SIGN_INS_AT_ONCE_MAX,
     SECRET_LENGTH_MAX,
     USER_NAME_LENGTH_MAX,
@@ -35,6 +37,7 @@ from kourou_console.http.sign_in import (
     Attempts,
     SignIns,
 )
+from kourou_rigs.waiting import until
 
 FAR = "192.0.2.7"
 
@@ -284,6 +287,34 @@ async def test_an_unknown_user_takes_as_long_as_a_wrong_password(sign_ins, broke
     for name in ("till", "billing", "nobody-there"):
         assert await refused(sign_ins, f"{name}:guessed") == 401
     assert hashed == ["hash of a-long-password", OF_NO_USER, OF_NO_USER]
+
+
+async def test_at_most_two_passwords_are_compared_at_once(sign_ins, brokers, monkeypatch) -> None:
+    """Each takes 19 MiB and a core for a while: guesses must not take all of them."""
+    lock, go_on = threading.Lock(), threading.Event()
+    running = most = 0
+
+    def is_password(password: str, of_user: str) -> bool:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        assert go_on.wait(60)
+        with lock:
+            running -= 1
+        return of_user == f"hash of {password}"
+
+    monkeypatch.setattr(sign_in, "_is_password", is_password)
+    names = [f"user-{number}" for number in range(10)]
+    brokers.passwords = {name: f"hash of password-{name}" for name in names}
+    calls = [asyncio.ensure_future(caller(sign_ins, f"{name}:password-{name}")) for name in names]
+    await until(lambda: running == GATEWAY_HASHES_AT_ONCE_MAX)
+    await until(lambda: len(brokers.asked) == 2 * len(names))
+    await idle()
+    assert most == GATEWAY_HASHES_AT_ONCE_MAX == 2
+    go_on.set()
+    assert [one.user for one in await asyncio.gather(*calls)] == names
+    assert most == 2
 
 
 @pytest.mark.parametrize("changed", ["", "hash of another-password"])
