@@ -53,7 +53,7 @@ _ORIGIN_PARTS = "/"
 """Separates the parts of an Origin; no user's name has one."""
 
 
-_DOORS: Mapping[str, Door] = {"tcp": Door.REMOTING, "zmq": Door.ZEROMQ}
+DOORS: Mapping[str, Door] = {"tcp": Door.REMOTING, "zmq": Door.ZEROMQ}
 """Protocols that clients use; a request that names a user comes through a console."""
 
 OWN_LINKS = frozenset({"leader", "raft", "page"})
@@ -209,7 +209,7 @@ class Received:
         protocol = peer.protocol
         if peer.listener == MEMBERS:
             _, named, _, protocol = Origin.parse(named)
-        return Door.HTTP if named else _DOORS.get(protocol)
+        return Door.HTTP if named else DOORS.get(protocol)
 
     @property
     def origin(self) -> str:

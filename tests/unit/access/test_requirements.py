@@ -45,6 +45,9 @@ class Known:
     def topics(self) -> list[str]:
         return self.in_body.get("topics", [])
 
+    def has_body(self) -> bool:
+        return bool(self.in_body)
+
 
 def needs(request: str, facts: Known, fields: dict) -> list[str]:
     return [str(one) for one in REQUIREMENTS[request].needs(Fields(**fields), facts)]
