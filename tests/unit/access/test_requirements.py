@@ -197,6 +197,18 @@ def test_only_servers_send_what_a_client_answers() -> None:
             ["Create on Filter:g/new", "Sub on Group:g"],
         ),
         (
+            "TRY_FILTER",
+            {"consumer_group": "g", "name": "f", "topic": "orders"},
+            Known(),
+            ["Get on Filter:g/f", "Sub on Topic:orders"],
+        ),
+        (
+            "TRY_FILTER",
+            {"consumer_group": "g", "name": "f", "topic": "orders"},
+            Known(in_body={"source": ["match"]}),
+            ["Create on Filter:g/f", "Sub on Topic:orders"],
+        ),
+        (
             "CHANGE_FILTER",
             {"consumer_group": "g", "name": "f", "action": "delete"},
             Known(),
