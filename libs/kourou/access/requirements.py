@@ -71,6 +71,9 @@ class Facts(Protocol):
     def topics(self) -> Iterable[str]:
         """The topics in the body, and those of records in it."""
 
+    def has_body(self) -> bool:
+        """True if the body is not empty."""
+
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
@@ -332,6 +335,11 @@ def _change_filter_needs(request: Any, _: Facts) -> Needs:
     return [Need(ResourceType.FILTER, f"{request.consumer_group}/{request.name}", (action,))]
 
 
+def _trial_needs(request: Any, facts: Facts) -> Needs:
+    action = CREATE if facts.has_body() else GET
+    return [Need(ResourceType.FILTER, f"{request.consumer_group}/{request.name}", (action,))]
+
+
 def _explain_needs(request: Any, _: Facts) -> Needs:
     return [Need(ResourceType.USER, request.username, (GET,))] if request.username else []
 
@@ -500,7 +508,12 @@ REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType(
         # filters
         "REGISTER_MESSAGE_FILTER_CLASS": all_of(UPLOAD, PULL),
         "PUT_FILTER": all_of(UPLOAD, group(SUB)),
-        "TRY_FILTER": all_of(filter_of(CREATE), topic(SUB)),
+        "TRY_FILTER": all_of(
+            Requirement(
+                "Create on Filter `consumer_group/name`; Get for a stored version", _trial_needs
+            ),
+            topic(SUB),
+        ),
         "CHANGE_FILTER": Requirement("Update or Delete on the filter", _change_filter_needs),
         "RECORD_FILTER_SKIP": filter_of(UPDATE),
         "GET_FILTERS": FILTERS,
@@ -520,6 +533,7 @@ REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType(
         "REGISTER_FILTER_SERVER": NODE,
         "UNREGISTER_FILTER_SERVER": NODE,
         "NOTIFY_FILTERS_CHANGED": NODE,
+        "CHECK_ACCESS": NODE,
         "LOG_CHUNK": NODE,
         "CHUNK_ACK": NODE,
         "ASK_VOTE": NODE,

@@ -166,6 +166,10 @@ class _NoFacts:
         """None."""
         return ()
 
+    def has_body(self) -> bool:
+        """Not known."""
+        return False
+
 
 NO_FACTS = _NoFacts()
 

@@ -140,14 +140,14 @@ class BrokerParts:
         self.lock_handler = LockHandler(context, self.locks, self.access_gate)
         self.members = MemberHandler(context, self.access_gate)
         ensure_group = self.members.ensure_group
+        self.quota_gate = QuotaGate(context, self.access_gate)
         self.filter_servers = FilterServerTable()
         self.filter_server_handler = FilterServerHandler(
-            context, self.filter_servers, self.access_gate
+            context, self.filter_servers, self.access_gate, self.quota_gate
         )
         self.filter_handler = FilterHandler(
             context, self.filter_servers, ensure_group, self.access_gate
         )
-        self.quota_gate = QuotaGate(context, self.access_gate)
         self.pulls = PullHandler(
             context, ensure_group, MovedOffsets(context), self.filter_servers, self.quota_gate
         )

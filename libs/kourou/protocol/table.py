@@ -324,6 +324,8 @@ _FILTERS = (
          body=Body.SOURCE, reply_body=Body.JSON, remoting=False),
     _row("GET_FILTER_STATISTICS", filter_server.GetFilterStatistics, FILTER, reply_body=Body.JSON,
          remoting=False),
+    _row("CHECK_ACCESS", filter_server.CheckAccess, BROKER,
+         response=filter_server.CheckAccessResponse, body=Body.SOURCE, remoting=False),
 )  # fmt: skip
 
 _BATCHES = (

@@ -53,7 +53,7 @@ _ORIGIN_PARTS = "/"
 """Separates the parts of an Origin; no user's name has one."""
 
 
-_DOORS: Mapping[str, Door] = {"tcp": Door.REMOTING, "zmq": Door.ZEROMQ}
+DOORS: Mapping[str, Door] = {"tcp": Door.REMOTING, "zmq": Door.ZEROMQ}
 """Protocols that clients use; a request that names a user comes through a console."""
 
 OWN_LINKS = frozenset({"leader", "raft", "page"})
@@ -220,7 +220,7 @@ class Received:
         """The door of the connection that the frame came by, whomever the frame names."""
         peer = self.to.peer
         forwarded = peer.listener == MEMBERS
-        return _DOORS.get(Origin.parse(self.on_behalf_of).protocol if forwarded else peer.protocol)
+        return DOORS.get(Origin.parse(self.on_behalf_of).protocol if forwarded else peer.protocol)
 
     @property
     def origin(self) -> str:

@@ -1,11 +1,12 @@
 """The decisions of a filter server: inputs come in, effects go out.
 
-    pulls        one pull from its arrival to its reply
-    runner       one filter: its worker, the next worker, and the runs that wait
-    slots        the number of workers, and which filter has one
-    catalogue    the broker's filters, the registration with the broker, uploads of old clients
-    discipline   failure counts and quarantine
-    dry_runs     filters that are tried on the last messages of a topic
+    client_access  whether the broker lets a client send a request
+    pulls          one pull from its arrival to its reply
+    runner         one filter: its worker, the next worker, and the runs that wait
+    slots          the number of workers, and which filter has one
+    catalogue      the broker's filters, the registration with the broker, uploads of old clients
+    discipline     failure counts and quarantine
+    dry_runs       filters that are tried on the last messages of a topic
 
 It is deterministic: the same inputs at the same times cause the same effects. So simulations can be
 repeated by their seed.
@@ -32,6 +33,7 @@ from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.request import Request
 from kourou.runtime.core import Disconnected, Peer, Received, Reply, Tick
 from kourou_filter_server.catalogue import Catalogue, ClientUploads, ServerRegistration
+from kourou_filter_server.client_access import ClientAccess
 from kourou_filter_server.context import CoreContext, FilterStatistics, ServerPolicy
 from kourou_filter_server.discipline import Discipline
 from kourou_filter_server.dry_runs import DryRuns
@@ -71,6 +73,7 @@ class FilterCore:
         self._context = context = CoreContext()
         self._filters_of_all = policy.filters_of_all
         self._leaving = False
+        self.access = ClientAccess(context, policy, self._allowed)
         self.statistics = statistics = FilterStatistics()
         self.catalogue = catalogue = Catalogue(context, self._filters_changed)
         self.slots = slots = Slots(context, policy)
@@ -118,11 +121,13 @@ class FilterCore:
                     context.clock(item.wall_ms)
                     self._tick()
                 case Disconnected(peer):
+                    self.access.disconnected(peer)
                     self.pulls.disconnected(peer)
                     self.dry_runs.disconnected(peer)
                 case FiltersChanged(version):
                     self.catalogue.version_reported(version)
                 case BrokerFound():
+                    self.access.broker_found()
                     self.pulls.prefetch.clear()
                     self.registration.found()
                 case Leaving():
@@ -130,14 +135,17 @@ class FilterCore:
         return context.effects
 
     def _received(self, received: Received) -> None:
+        brings_filters = isinstance(received.request, TryFilter | RegisterMessageFilterClass)
         if self._leaving:
             self._context.do(Reply(received.to, Code.SERVICE_NOT_AVAILABLE, LEAVING))
-            return
+        elif brings_filters and not self._may_bring_filters(received.to.peer):
+            self._context.do(Reply(received.to, Code.NO_PERMISSION, NO_FILTERS))
+        else:
+            self.access.decide(received)
+
+    def _allowed(self, received: Received) -> None:
+        """Handle a request that the broker allows."""
         match received.request:
-            case TryFilter() | RegisterMessageFilterClass() if not self._may_bring_filters(
-                received.to.peer
-            ):
-                self._context.do(Reply(received.to, Code.NO_PERMISSION, NO_FILTERS))
             case PullMessage() as request:
                 self.pulls.arrived(received, request)
             case TryFilter() as request:
@@ -170,6 +178,7 @@ class FilterCore:
     def _leave(self) -> None:
         self._leaving = True
         self.registration.leave()
+        self.access.leave()
         self.pulls.leave()
         self.dry_runs.leave()
 

@@ -5,6 +5,7 @@ State: soft.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -46,15 +47,33 @@ class Bench:
         self.effects: list[Effect] = []
         self.filters_version = 7
         self.state: FilterState | None = state()
+        self.access: Callable[[words.CheckAccess], words.CheckAccessResponse] | None = lambda _: (
+            words.CheckAccessResponse(undecided=True)
+        )
         self._correlation = 0
         self.peer = Peer(1, "zmq", ("127.0.0.1", 40_000))
 
     # -- loop iterations --------------------------------------------------------------------------
 
     def turn(self, *inputs: Input) -> list[Effect]:
-        """Handle these inputs; returns the effects."""
+        """Handle these inputs; returns the effects.
+
+        Questions about clients are answered by `access`, and are not among them; with None they
+        are.
+        """
         self.effects = list(self.core.handle(self.now_ms, inputs))
+        while self.access is not None and (questions := self.questions()):
+            for asked in questions:
+                self.effects.remove(asked)
+                request = asked.request
+                assert isinstance(request, words.CheckAccess)
+                answer = BrokerAnswered(asked.token, header=self.access(request))
+                self.effects += self.core.handle(self.now_ms, [answer])
         return self.effects
+
+    def questions(self) -> list[AskBroker]:
+        """The questions about clients among the effects of the last iteration."""
+        return [one for one in self.all(AskBroker) if isinstance(one.request, words.CheckAccess)]
 
     def pass_time(self, milliseconds: int) -> list[Effect]:
         """Advance the time and deliver a tick."""

@@ -292,6 +292,8 @@ class FilterWorld:
                     ]
                 header = words.GetFiltersResponse(filters_version=self.filters_version)
                 self._answer(asked, header=header, body=encode_filters(states))
+            case words.CheckAccess():
+                self._answer(asked, header=words.CheckAccessResponse(undecided=True))
             case words.ChangeFilter():
                 self._quarantined(request)
                 self._answer(asked)

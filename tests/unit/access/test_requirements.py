@@ -45,6 +45,9 @@ class Known:
     def topics(self) -> list[str]:
         return self.in_body.get("topics", [])
 
+    def has_body(self) -> bool:
+        return bool(self.in_body)
+
 
 def needs(request: str, facts: Known, fields: dict) -> list[str]:
     return [str(one) for one in REQUIREMENTS[request].needs(Fields(**fields), facts)]
@@ -192,6 +195,18 @@ def test_only_servers_send_what_a_client_answers() -> None:
             {"consumer_group": "g", "name": "new"},
             Known(),
             ["Create on Filter:g/new", "Sub on Group:g"],
+        ),
+        (
+            "TRY_FILTER",
+            {"consumer_group": "g", "name": "f", "topic": "orders"},
+            Known(),
+            ["Get on Filter:g/f", "Sub on Topic:orders"],
+        ),
+        (
+            "TRY_FILTER",
+            {"consumer_group": "g", "name": "f", "topic": "orders"},
+            Known(in_body={"source": ["match"]}),
+            ["Create on Filter:g/f", "Sub on Topic:orders"],
         ),
         (
             "CHANGE_FILTER",

@@ -8,6 +8,7 @@ import pytest
 from kourou.errors import Code
 from kourou.protocol.bodies.filter_bodies import decode_filter_statistics
 from kourou.protocol.messages.filter_server import (
+    CheckAccessResponse,
     GetFilterStatistics,
     NotifyFiltersChanged,
     RegisterMessageFilterClass,
@@ -59,7 +60,7 @@ HERE, THERE = ("127.0.0.1", 1), ("192.0.2.7", 1)
         (Peer(1, "tcp", THERE), True, True),
     ],
 )
-def test_filters_come_from_this_machine_or_with_a_key(
+def test_without_users_filters_come_from_this_machine_or_with_a_key(
     benches: Callable[..., Bench], peer: Peer, of_all: bool, taken: bool
 ) -> None:
     bench = benches(ServerPolicy(workers_max=2, filters_of_all=of_all))
@@ -75,6 +76,24 @@ def test_filters_come_from_this_machine_or_with_a_key(
         refused = [one for one in bench.all(Reply) if one.code == Code.NO_PERMISSION]
         assert len(refused) == (not taken)
         assert all("filterUploadFromNetwork=true" in one.remark for one in refused)
+
+
+@pytest.mark.parametrize("peer", [Peer(1, "tcp", HERE), Peer(1, "zmq", THERE, key="k" * 40)])
+def test_with_users_a_machine_or_a_key_is_not_enough(bench: Bench, peer: Peer) -> None:
+    bench.peer = peer
+    bench.access = lambda _: CheckAccessResponse(refusal=Code.NO_PERMISSION, text="no right")
+    source = b"def match(message, context):\n    return True\n"
+    upload = RegisterMessageFilterClass(
+        consumer_group=GROUP, topic=TOPIC, class_name=NAME, class_crc=masked_crc(source)
+    )
+    trial = TryFilter(consumer_group=GROUP, name=NAME, topic=TOPIC, count=1)
+    for request in (upload, trial):
+        bench.turn(bench.received(request, source))
+        assert not bench.all(AskBroker)
+        assert (bench.done(Reply).code, bench.done(Reply).remark) == (
+            Code.NO_PERMISSION,
+            "no right",
+        )
 
 
 @pytest.mark.fault

@@ -6,6 +6,7 @@ Invariants:
 - what this process connected to is trusted
 - on the listener for replicas nothing is handled unless it admits only the keys of curveMembers;
   then the requests of replicas are trusted, and those that they forward are decided as the client's
+- whether a filter server's client may send a request is decided only for nodes of this broker
 """
 
 from __future__ import annotations
@@ -106,6 +107,26 @@ class AccessGate(RequestGate):
         allowed = self.allows(received, again)
         effects += [one for one in again if not (isinstance(one, AccessDecided) and one.handled)]
         return allowed
+
+    def decides_for(self, node: Received, client: Received) -> bool:
+        """Return whether the request of a client of a filter server is decided; else all may.
+
+        `node` is the filter server's request about it. Raises NoPermission if its sender is not a
+        node of this broker, unless refusals of the client's requests are only observed.
+        """
+        mode = self._mode(client)
+        if not self.active or (mode is AccessMode.OFF and not client.on_behalf_of):
+            return False
+        try:
+            self._identify(node)
+            decision = self._decide_node(node.user)
+        except InvalidCredentials as error:
+            decision = Decision(False, str(error))
+        if decision.allowed:
+            return True
+        if mode is AccessMode.ENFORCE or client.on_behalf_of:
+            raise self._lacks(node, decision, decision.by)
+        return False
 
     def rights_changed(self, wall_ms: int) -> bool:
         """Whether users, policies, or what is in force of them, changed since the last call."""
@@ -434,6 +455,10 @@ class _RequestFacts:
             case groups.LockBatchMq() | groups.UnlockBatchMq():
                 return [one.topic for one in decode_lock_batch(body).queues]
         return ()
+
+    def has_body(self) -> bool:
+        """True if the body is not empty."""
+        return any(map(len, self._received.body))
 
 
 def _position(request: Request) -> int | None:

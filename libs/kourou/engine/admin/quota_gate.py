@@ -54,6 +54,7 @@ from kourou.model.limits import (
 )
 from kourou.model.quota import Quota, QuotaKind, QuotaUnit, quota_kind
 from kourou.protocol.bodies.quota_bodies import encode_quotas
+from kourou.protocol.messages.filter_server import CheckAccess
 from kourou.protocol.messages.groups import HeartBeat, LockBatchMq, UnlockBatchMq, UnregisterClient
 from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.messages.quotas import FlowControlled, ListQuotas, RemoveQuota, SetQuota
@@ -70,7 +71,7 @@ from kourou.runtime.core import (
     Tick,
 )
 
-_SENDS = frozenset({SendMessage, SendRecords, SendReplyMessage})
+_REPLY_WAITS = frozenset({SendMessage, SendRecords, SendReplyMessage, CheckAccess})
 _ABOUT_QUOTAS = frozenset({SetQuota, RemoveQuota, ListQuotas})
 _UNCOUNTED = _ABOUT_QUOTAS | {HeartBeat, UnregisterClient, LockBatchMq, UnlockBatchMq}
 """Not counted as requests: without heartbeats a client is taken for dead, RocketMQ's clients wait
@@ -333,7 +334,28 @@ class QuotaGate:
         ):
             self._refuse_connection(received, user, limit, effects)
             return False
-        charges = self._charges(_used(received, user))
+        return self._charged(now_ms, received, self._charges(_used(received, user)), effects)
+
+    def admits_client(
+        self, now_ms: int, question: Received, client: Received, effects: list[Effect]
+    ) -> bool:
+        """Return whether a client of a filter server may send it a request, as far as quotas go.
+
+        `question` is the filter server's request about it: its reply waits for what the client
+        owes, or is added to `effects` if the client owes too much. Connections are not counted.
+        """
+        user = self._user(client)
+        used = () if user is None else _used(client, user)
+        return self._charged(now_ms, question, self._charges(used), effects)
+
+    def _charged(
+        self,
+        now_ms: int,
+        received: Received,
+        charges: Sequence[_Charge],
+        effects: list[Effect],
+    ) -> bool:
+        """Charge a request; return whether it is handled now, else it is held, or refused."""
         if not charges:
             return True
         owes_ms = self._limiter.owes_ms
@@ -348,7 +370,7 @@ class QuotaGate:
         if not wait_ms or received.to.oneway or len(self._due) >= QUOTA_HELD_MAX:
             return True
         self.counts[worst.key.unit, QuotaOutcome.DELAYED] += 1
-        if type(received.request) in _SENDS:
+        if type(received.request) in _REPLY_WAITS:
             self._due[_name(received.to)] = now_ms + wait_ms
             return True
         return not self._hold(now_ms + wait_ms, received)

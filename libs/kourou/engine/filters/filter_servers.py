@@ -7,10 +7,13 @@ connection is closed, is removed at once, so that consumers find another.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from kourou.engine.admin.access_gate import AccessGate
+from kourou.engine.admin.quota_gate import QuotaGate
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Announce, Effect
 from kourou.errors import BadRequest, NoPermission, Throttled
@@ -19,14 +22,19 @@ from kourou.model.limits import (
     FILTER_SERVER_LISTENERS_MAX,
     FILTER_SERVERS_MAX,
 )
+from kourou.protocol.bodies.access_bodies import check_source
 from kourou.protocol.messages.filter_server import (
+    CheckAccess,
+    CheckAccessResponse,
     NotifyFiltersChanged,
     RegisterFilterServer,
     RegisterFilterServerResponse,
     UnregisterFilterServer,
 )
-from kourou.protocol.request import Request
-from kourou.runtime.core import LogWarning, Notify, Peer, Received, Reply
+from kourou.protocol.request import Answerer, Request
+from kourou.protocol.table import REQUESTS
+from kourou.protocol.wire.remoting import VERSION_4_9_8
+from kourou.runtime.core import DOORS, LogWarning, Notify, Peer, Received, Reply, ReplyTo
 
 
 @dataclass(slots=True)
@@ -120,6 +128,10 @@ class FilterServerTable:
             del self._table[address]
         return found
 
+    def has_peer(self, peer: Peer) -> bool:
+        """Return whether a filter server is registered over this connection."""
+        return any(one.peer.id == peer.id for one in self._table.values())
+
     def address_of(self, peer: Peer) -> str:
         """Return the address registered over this connection, or else the connection's name."""
         for one in self._table.values():
@@ -148,8 +160,48 @@ def _check_address(text: str) -> None:
         )
 
 
+@dataclass(slots=True)
+class _ClientReplyTo(ReplyTo):
+    """The reply address of a filter server's client, as far as decisions depend on it."""
+
+    signed: Mapping[str, str | None] | None = field(default=None, repr=False)
+    version: int = VERSION_4_9_8
+
+
+def _request_of_client(received: Received, asked: CheckAccess) -> Received:
+    """Return the request that a filter server asks about as if its client had sent it here.
+
+    Raises BadRequest if a client cannot have sent it to a filter server.
+    """
+    spec = REQUESTS.get(asked.request_code)
+    if spec is None or Answerer.FILTER_SERVER not in spec.answered_by:
+        raise BadRequest(f"a filter server does not handle requests of type {asked.request_code}")
+    if asked.protocol not in DOORS:
+        raise BadRequest(
+            f"the protocol {asked.protocol!r} is not one of clients: {', '.join(sorted(DOORS))}"
+        )
+    if not check_source(asked.address):
+        raise BadRequest("the address of the client is missing")
+    try:
+        request = msgspec.msgpack.decode(asked.header, type=spec.header)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise BadRequest(f"the header of {spec.name} is wrong: {error}") from error
+    asker = received.to
+    peer = Peer(
+        asker.peer.id, asked.protocol, (asked.address, 0), key=asked.key, subject=asked.subject
+    )
+    return Received(
+        _ClientReplyTo(peer, asker.correlation, signed=asked.signed, version=asked.version),
+        request,
+        received.body,
+        received.wall_ms,
+        received.deadline_ms,
+        on_behalf_of=asked.on_behalf_of,
+    )
+
+
 class FilterServerHandler:
-    """Handles filter servers' requests about themselves.
+    """Handles filter servers' requests about themselves and about their clients.
 
     State: none of its own.
 
@@ -159,10 +211,15 @@ class FilterServerHandler:
     """
 
     def __init__(
-        self, context: BrokerContext, servers: FilterServerTable, gate: AccessGate
+        self,
+        context: BrokerContext,
+        servers: FilterServerTable,
+        gate: AccessGate,
+        quotas: QuotaGate,
     ) -> None:
         self._servers = servers
         self._gate = gate
+        self._quotas = quotas
         self._control = context.control
         self._recorder = context.recorder
         self._confirmations = context.confirmations
@@ -170,7 +227,11 @@ class FilterServerHandler:
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
         """Return the handler of each request type."""
-        return {RegisterFilterServer: self.register, UnregisterFilterServer: self.unregister}
+        return {
+            RegisterFilterServer: self.register,
+            UnregisterFilterServer: self.unregister,
+            CheckAccess: self.check_access,
+        }
 
     def register(
         self, now_ms: int, received: Received, request: RegisterFilterServer
@@ -198,6 +259,30 @@ class FilterServerHandler:
         gone = self._servers.unregister(request.filter_server_addr, received.to.peer)
         registration: list[Effect] = [Announce()] if gone else []
         return [*registration, Reply(received.to)]
+
+    def check_access(self, now_ms: int, received: Received, request: CheckAccess) -> list[Effect]:
+        """Reply whether a filter server's client may send it a request (30073).
+
+        Mode, refusals, audit and quotas are those of a request that the client sends here itself.
+        """
+        client = _request_of_client(received, request)
+        if not self._gate.decides_for(received, client):
+            return [Reply(received.to, header=CheckAccessResponse(undecided=True))]
+        if not self._servers.has_peer(received.to.peer):
+            raise NoPermission(
+                "no filter server is registered over this connection", hint="register it first"
+            )
+        decided: list[Effect] = []
+        if self._gate.allows(client, decided):
+            if self._quotas.admits_client(now_ms, received, client, decided):
+                decided.append(Reply(received.to, header=CheckAccessResponse()))
+            return decided
+        return [
+            Reply(received.to, header=CheckAccessResponse(refusal=effect.code, text=effect.remark))
+            if isinstance(effect, Reply)
+            else effect
+            for effect in decided
+        ]
 
     def disconnected(self, peer: Peer) -> list[Effect]:
         """Remove the filter servers of a closed connection."""

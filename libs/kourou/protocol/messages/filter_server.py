@@ -159,3 +159,36 @@ class GetFilterStatistics(Request, kw_only=True, frozen=True):
     code: ClassVar[int] = 30027
     consumer_group: str = ""
     name: str = ""
+
+
+class CheckAccess(Request, kw_only=True, frozen=True):
+    """CHECK_ACCESS (30073): a filter server asks whether a client may send it a request.
+
+    The client's request has the code `request_code`, the fields `header` (msgpack, as in a frame),
+    and the same body. It came by `protocol` (tcp or zmq) from the IP address `address`. `key` is
+    the CURVE key that the client has proved, `subject` that of its certificate, `on_behalf_of` the
+    user that its frame names; `signed` are the fields of a request with an access key, and
+    `version` is the remoting version of the client.
+    """
+
+    code: ClassVar[int] = 30073
+    request_code: Int32
+    header: bytes
+    protocol: str
+    address: str
+    version: Int32
+    key: str = ""
+    subject: str = ""
+    on_behalf_of: str = ""
+    signed: dict[str, str | None] | None = None
+
+
+class CheckAccessResponse(Response, kw_only=True, frozen=True):
+    """`refusal` is the code of the reply to the client, and `text` its text; 0 if it may send it.
+
+    `undecided`: the broker has no users, or decides no requests that come that way.
+    """
+
+    refusal: Int32 = 0
+    text: str = ""
+    undecided: bool = False

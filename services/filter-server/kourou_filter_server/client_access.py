@@ -1,0 +1,251 @@
+"""Asks the broker whether a client may send a request, before the request is handled.
+
+    request arrives    CHECK_ACCESS with the request and everything that may prove who sends it
+    allowed            it is handled; its requests to the broker have this filter server's rights
+    refused            the client gets the code and the text of the broker's refusal
+    nothing decided    (no users, or mode off) requests that come that way are handled for KEEP_MS
+    no answer          SERVICE_NOT_AVAILABLE
+
+A filter server has neither users nor their secrets, because it runs the code of strangers.
+
+Invariants:
+- no request is handled unless the broker has allowed it, or one of the same sender by the same
+  protocol, for the same group and topic, at most KEEP_MS ago
+- only a pull without a signature is allowed by the answer to another one: a signature belongs to
+  one request, and what changes something is noted for the audit each time
+- an answer of a former connection to the broker does not count
+- as long as nothing is decided, requests that come the same way wait for one answer
+
+State: soft, bounded: answers that count, and requests that wait for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from kourou.errors import Code
+from kourou.model.limits import FILTER_SOURCE_BYTES_MAX, HEADER_SIZE_BYTES_MAX
+from kourou.protocol.messages.filter_server import CheckAccess, CheckAccessResponse
+from kourou.protocol.messages.pulls import PullMessage
+from kourou.runtime.core import Peer, Received, Reply
+from kourou_filter_server.context import CoreContext, ServerPolicy, trouble_of
+from kourou_filter_server.interface import BrokerAnswered
+from kourou_filter_server.pulls import LEAVING, nowhere
+
+KEEP_MS = 1_000
+"""How long after its request to the broker an answer that allows something counts."""
+
+ANSWERS_KEPT = 4_096
+
+Key = tuple[object, ...]
+
+
+@dataclass(slots=True, eq=False)
+class _Question:
+    """A request to the broker about `first`; `waiting` are the requests that wait for its answer.
+
+    `key` is what they have in common, None if it is about one request only.
+    """
+
+    first: Received
+    key: Key | None
+    asked_ms: int
+    waiting: list[Received]
+
+
+class ClientAccess:
+    """Decides requests of clients by the broker's answers. `handle` gets those that are allowed."""
+
+    def __init__(
+        self, context: CoreContext, policy: ServerPolicy, handle: Callable[[Received], None]
+    ) -> None:
+        self._context = context
+        self._policy = policy
+        self._handle = handle
+        self._until_ms: dict[Key, int] = {}
+        self._decided: set[Key] = set()
+        self._questions: dict[int, _Question] = {}
+        self._pending: dict[Key, _Question] = {}
+        self._count = 0
+        self._failing = False
+
+    def __len__(self) -> int:
+        return self._count
+
+    def decide(self, received: Received) -> None:
+        """Handle a request if it is allowed; else reply with the refusal. Both may be later."""
+        way = _way(received)
+        key = _pull_key(received) if way in self._decided else way
+        if key is not None and self._context.now_ms < self._until_ms.get(key, 0):
+            self._allow(received)
+        elif self._count >= self._policy.pulls_max:
+            text = "too many requests are waiting at this filter server"
+            self._refuse(received, Code.SYSTEM_BUSY, text)
+        elif key in self._pending and key is not None:
+            self._pending[key].waiting.append(received)
+            self._count += 1
+        else:
+            self._ask(received, key)
+
+    def _ask(self, received: Received, key: Key | None) -> None:
+        size = sum(map(len, received.body))
+        if size > FILTER_SOURCE_BYTES_MAX:
+            text = f"the body has {size} bytes; a filter server takes {FILTER_SOURCE_BYTES_MAX}"
+            self._refuse(received, Code.SYSTEM_ERROR, text)
+            return
+        try:
+            request = _question(received)
+            too_long = len(msgspec.msgpack.encode(request)) > HEADER_SIZE_BYTES_MAX
+        except ValueError:  # half of a surrogate pair
+            too_long = True
+        if too_long:
+            text = "the header is too long, or is not valid text, so it cannot be decided"
+            self._refuse(received, Code.SYSTEM_ERROR, text)
+            return
+        body = (b"".join(received.body),) if size else ()
+        question = _Question(received, key, self._context.now_ms, [received])
+        token = self._context.ask(request, self._answered, body=body, to=received.to)
+        self._questions[token] = question
+        if key is not None:
+            self._pending[key] = question
+        self._count += 1
+
+    # -- the broker's answer ----------------------------------------------------------------------
+
+    def _answered(self, answer: BrokerAnswered) -> None:
+        question = self._questions.pop(answer.token)
+        if question.key is not None:
+            del self._pending[question.key]
+        self._count -= len(question.waiting)
+        header = answer.header
+        if answer.error is None and answer.code == Code.FLOW_CONTROL:
+            self._failing = False
+            self._refuse_all(self._concerned(question), answer.code, answer.remark, header)
+        elif trouble_of(answer) or not isinstance(header, CheckAccessResponse):
+            self._not_decided(question, trouble_of(answer) or "its reply has no decision")
+        elif header.undecided:
+            self._failing = False
+            way = _way(question.first)
+            self._decided.discard(way)
+            self._keep(way, question.asked_ms)
+            self._allow_all(question.waiting)
+        else:
+            self._failing = False
+            concerned = self._concerned(question)
+            if header.refusal:
+                self._refuse_all(concerned, header.refusal, header.text)
+                return
+            if (pull := _pull_key(question.first)) is not None:
+                self._keep(pull, question.asked_ms)
+            self._allow_all(concerned)
+
+    def _concerned(self, question: _Question) -> Sequence[Received]:
+        """Return the requests that a decision is about; the others are decided by their own.
+
+        They waited because nothing was decided so far, whoever sends it.
+        """
+        way = _way(question.first)
+        self._decided.add(way)
+        if question.key != way:
+            return question.waiting
+        for other in question.waiting:
+            if other is not question.first:
+                self.decide(other)
+        return [one for one in question.waiting if one is question.first]
+
+    def _not_decided(self, question: _Question, trouble: str) -> None:
+        text = f"the broker of this filter server does not decide about its clients: {trouble}"
+        if not self._failing:
+            self._failing = True
+            self._context.warn(text)
+        self._refuse_all(question.waiting, Code.SERVICE_NOT_AVAILABLE, text)
+
+    def _keep(self, key: Key, asked_ms: int) -> None:
+        if len(self._until_ms) >= ANSWERS_KEPT:
+            self._until_ms.clear()
+        self._until_ms[key] = asked_ms + KEEP_MS
+
+    # -- what follows for requests ----------------------------------------------------------------
+
+    def _allow(self, received: Received) -> None:
+        received.to.drop_signed()
+        self._handle(received)
+
+    def _allow_all(self, waiting: Iterable[Received]) -> None:
+        for received in waiting:
+            self._allow(received)
+
+    def _refuse(
+        self, received: Received, code: int, text: str, header: msgspec.Struct | None = None
+    ) -> None:
+        if header is None and isinstance(received.request, PullMessage):
+            header = nowhere()
+        self._context.do(Reply(received.to, code, text, header))
+
+    def _refuse_all(
+        self,
+        waiting: Iterable[Received],
+        code: int,
+        text: str,
+        header: msgspec.Struct | None = None,
+    ) -> None:
+        for received in waiting:
+            self._refuse(received, code, text, header)
+
+    # -- connections ------------------------------------------------------------------------------
+
+    def broker_found(self) -> None:
+        """Forget all answers: they are of a former connection to the broker."""
+        self._until_ms.clear()
+        self._decided.clear()
+
+    def disconnected(self, peer: Peer) -> None:
+        """Drop the requests of a closed connection."""
+        for question in self._questions.values():
+            left = [one for one in question.waiting if one.to.peer.id != peer.id]
+            self._count -= len(question.waiting) - len(left)
+            question.waiting = left
+
+    def leave(self) -> None:
+        """Reply to all that wait, because this filter server ends."""
+        for token, question in self._questions.items():
+            self._context.forget(token)
+            self._refuse_all(question.waiting, Code.SERVICE_NOT_AVAILABLE, LEAVING)
+        self._questions.clear()
+        self._pending.clear()
+        self._count = 0
+
+
+def _way(received: Received) -> Key:
+    """Return how a request comes here, on which the broker's mode depends."""
+    return received.to.peer.protocol, bool(received.on_behalf_of)
+
+
+def _pull_key(received: Received) -> Key | None:
+    """Return what decides a pull that is not signed; None for all other requests."""
+    request, to = received.request, received.to
+    if to.signed is not None or not isinstance(request, PullMessage):
+        return None
+    peer = to.peer
+    sender = peer.protocol, peer.address[0], peer.key, peer.subject, received.on_behalf_of
+    return *sender, to.version, request.consumer_group, request.topic
+
+
+def _question(received: Received) -> CheckAccess:
+    """Return the request to the broker. Raises ValueError if it cannot be encoded."""
+    request, to = received.request, received.to
+    signed, peer = to.signed, to.peer
+    return CheckAccess(
+        request_code=request.code,
+        header=msgspec.msgpack.encode(request),
+        protocol=peer.protocol,
+        address=peer.address[0],
+        version=to.version,
+        key=peer.key,
+        subject=peer.subject,
+        on_behalf_of=received.on_behalf_of,
+        signed=None if signed is None else dict(signed),
+    )
