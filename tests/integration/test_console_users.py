@@ -255,6 +255,21 @@ async def test_a_password_is_for_the_console_only(secured: Secured) -> None:
     assert secured.http(name, "other long words").get("/v1/me").status == 200
 
 
+async def test_nobody_reads_users_by_a_console_in_any_mode(secured: Secured) -> None:
+    messages = "/v1/topics/{}/queues/broker-a/0/messages"
+    async with secured.client("ops") as mq:
+        users = mq.admin.users
+        for mode in ("observe", "off"):
+            await users.mode(mode)
+            try:
+                assert secured.http(NOBODY).get(messages.format("orders-a")).status == 200
+                for name in (NOBODY, READER, "ops"):
+                    answer = secured.http(name).get(messages.format("rmq_sys_kourou_control"))
+                    assert answer.status == 403, (mode, name)
+            finally:
+                await users.mode("enforce")
+
+
 async def test_an_api_token_is_its_user_within_its_scope(secured: Secured) -> None:
     orders, bills = (f"/v1/topics/{name}/messages" for name in ("orders-a", "bills"))
     async with secured.client("ops") as mq:

@@ -229,6 +229,21 @@ def test_what_is_revoked_is_refused_from_the_next_table_on(door: Door) -> None:
     assert door.refusal(signed(operator), PUT) == "the user is disabled"
 
 
+@pytest.mark.parametrize("mode", ["off", "observe"])
+def test_what_needs_a_right_on_users_is_enforced_in_every_mode(door: Door, mode: str) -> None:
+    by_key = replace(door.broker.administrator(), secret="")
+    operator = door.broker.create(by_key, "oper", "operator")
+    assert door.broker.ask(by_key, SetAccessMode(mode=mode)).code == Code.SUCCESS
+    door.publish()
+    inner = ask.PutKvConfig(namespace="KOUROU_PROMOTED", key="C/broker-a", value="1")
+    for sender in (ANYBODY, signed(operator)):
+        assert "no right to Update on User:" in door.refusal(sender, inner)
+        received = door.broker.received(sender, PUT)
+        assert door.given(received)[0]
+    assert "Check signature failed" in door.refusal(Sender(user="root", secret="guessed"), inner)
+    assert door.refusal(by_key, inner) == ""
+
+
 def test_a_token_counts_within_its_scope(door: Door) -> None:
     by_key = replace(door.broker.administrator(), secret="")
     door.broker.create(by_key, "till", "writer")
