@@ -113,7 +113,7 @@ def read_acl_files(path: Path, cluster: str) -> ImportedAcl:
     try:
         files = _files_of(path)
     except OSError as error:
-        raise BadRequest(f"{path} cannot be read: {error.strerror}") from error
+        raise BadRequest(f"{error.filename or path} cannot be read: {error.strerror}") from error
     whole = _read_all(path, files, cluster)
     if _marks_of(path) != before:
         raise BadRequest(

@@ -693,7 +693,16 @@ def import_users(
         one for one in imported.users
         if any(one.name not in {known.name for known in found} for found in users.values())
     ]  # fmt: skip
-    rows = [
+    rows = _imported_rows(imported, lacking)
+    if not dry_run:
+        _import(client, imported, {one.name for one in lacking})
+    else:
+        notes.append("dry run: nothing was changed")
+    return Report(("user", "roles", "policies", "result"), rows, notes)
+
+
+def _imported_rows(imported: ImportedAcl, lacking: list[User]) -> list[tuple[Any, ...]]:
+    return [
         (
             printable(one.name),
             _texts(role.role for role in one.roles) or None,
@@ -702,11 +711,6 @@ def import_users(
         )
         for one in imported.users
     ]
-    if not dry_run:
-        _import(client, imported, {one.name for one in lacking})
-    else:
-        notes.append("dry run: nothing was changed")
-    return Report(("user", "roles", "policies", "result"), rows, notes)
 
 
 def _import(client: Client, imported: ImportedAcl, lacking: set[str]) -> None:

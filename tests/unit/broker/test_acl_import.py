@@ -217,11 +217,11 @@ def test_users_in_a_folder_that_cannot_be_listed_are_not_gone(
 
     def scandir(path: str | Path) -> object:
         if Path(path).name == "acl":
-            raise PermissionError(errno.EACCES, "Permission denied")
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return listed(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    with pytest.raises(BadRequest, match="cannot be read: Permission denied"):
+    with pytest.raises(BadRequest, match=r"/acl cannot be read: Permission denied"):
         read_acl_files(tmp_path, CLUSTER)
 
 

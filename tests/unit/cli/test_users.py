@@ -591,6 +591,32 @@ def test_acls_that_decide_otherwise_here_are_refused_as_a_whole(
     assert set(access(cluster).users) == {"ops"}
 
 
+def test_entries_about_a_cluster_by_name_need_the_name_of_the_cluster(
+    ops: Run, cluster: WireCluster, tmp_path: Path
+) -> None:
+    """Policies here are about the cluster of a broker, so another name would give more."""
+    entries = [
+        {"resource": "Cluster:DefaultCluster", "actions": ["Get"]},
+        {"resource": "Cluster:Other", "actions": ["All"]},
+    ]
+    document = {
+        "users": [{"username": "till", "password": "secret-of-till"}],
+        "acls": [{"subject": "User:till", "policies": [{"entries": entries}]}],
+    }
+    file = tmp_path / "acl.json"
+    file.write_text(json.dumps(document))
+    code, out, err = ops("import", str(file))
+    assert (code, out) == (2, "")
+    assert "luster:DefaultCluster of till: policies are about the cluster" in err
+    assert "--cluster NAME" in err
+    assert set(access(cluster).users) == {"ops"}
+    code, out, _ = ops("import", str(file), "--cluster", "DefaultCluster")
+    assert code == 0
+    assert "Cluster:Other of till is not imported" in out
+    [policy] = access(cluster).policies.values()
+    assert (str(policy.resource), policy.actions) == ("Cluster:*", ("Get",))
+
+
 def test_an_import_needs_an_administrator_first(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "plain_acl.yml"
     file.write_text(PLAIN_ACL)
@@ -627,6 +653,10 @@ def test_accounts_that_rocketmq_ships_are_refused(
         ("!!float []", "is not valid YAML"),
         ("{[a]: b}", "is not valid YAML"),
         ("- accounts", "is not a mapping"),
+        ("acounts: []", "unknown keys: acounts"),
+        ("", "is not a mapping"),
+        ("accounts: [{accessKey: 0x" + "f" * 4_000 + "}]", "cannot be converted: ValueError"),
+        ('accounts: ["\\ud83d\\ude00"]', "line 1, has half a character as an escape"),
         ("accounts: [{accessKey: a-long-name, secretKey: 12345678, admins: 1}]", "unknown keys"),
         ("#" * (1 << 20) + "##", "has more than 1048576 bytes"),
     ],
