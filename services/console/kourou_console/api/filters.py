@@ -540,7 +540,7 @@ async def trial(gateway: Gateway, parameters: FilterPath, body: TrialBody) -> Tr
     if body.source is not None and body.version is not None:
         raise BadRequest("give a source or a stored version, not both")
     name = check_filter_name(parameters.name)
-    # Filter servers do not decide.
+    # Brokers decide it again; here the error comes before any filter server is looked for.
     action = Action.GET if body.source is None else Action.CREATE
     await gateway.need(action, f"Filter:{parameters.group}/{name}")
     await gateway.need(Action.SUB, f"Topic:{body.topic}")
