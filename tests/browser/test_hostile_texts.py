@@ -87,6 +87,7 @@ PAGES = (
     "dead-letters/intruders",
     "history",
     "history?kind=topic&name=hostile-2",
+    "audit",
 )
 REFLECTED = (
     "nowhere/{markup}",
@@ -97,8 +98,30 @@ REFLECTED = (
     "trace?id={markup}&topic={markup}",
     "dead-letters/{markup}",
     "history?kind={markup}&name={markup}",
+    "audit?user={markup}&request={markup}&broker={markup}&decision={markup}",
 )
 """Addresses that an operator may be sent; the page shows what is in them."""
+
+
+AUDITED = {
+    "items": [
+        {
+            **dict.fromkeys(("user", "source", "request", "need", "by", "console", "door"), MARKUP),
+            "broker": MARKUP,
+            "at_ms": 0,
+            "decision": decision,
+            "count": 1,
+            "handled": True,
+        }
+        for decision in ("refused", "allowed")
+    ],
+    "total": None,
+    "truncated": False,
+    "as_of_ms": 0,
+    "missing": [],
+    "cursor": None,
+}
+"""Anyone may sign in as a user of any name; what else is in the audit is not better here."""
 
 
 @pytest.mark.fault
@@ -106,6 +129,7 @@ def test_no_text_becomes_a_part_of_a_page(walking, hostile) -> None:
     """A policy that the page violates is written to the console, which is a fault of the walk."""
     walk = walking(hostile.console.address)
     walk.refusals = {400, 404}
+    walk.page.route("**/v1/audit?count=50", lambda route: route.fulfill(json=AUDITED))
     walk.page.on("dialog", lambda dialog: walk.faults.append(f"dialog: {dialog.message}"))
     words = {"sent": hostile.sent, "key": quote("<script>hurt=1</script>"), "markup": quote(MARKUP)}
     page = walk.to("")
@@ -121,6 +145,8 @@ def test_no_text_becomes_a_part_of_a_page(walking, hostile) -> None:
     expect(page.locator("main")).to_contain_text(TAG)
     walk.to("dead-letters/intruders")
     expect(page.locator("main")).to_contain_text("<img src=x onerror=")
+    walk.to("audit")
+    expect(page.get_by_role("cell", name=MARKUP, exact=True)).to_have_count(2 * 8)
 
 
 @pytest.mark.fault

@@ -345,6 +345,23 @@ def test_tokens_work_as_before(console: ConsoleHere, known: KnownSecrets, tmp_pa
         assert console.get("/v1/me", headers=signed_in(console)).json["name"] == "till"
 
 
+@pytest.mark.parametrize("right", ["read", "write", "admin"])
+def test_a_token_of_the_file_reads_the_audit_only_with_the_right_admin(
+    console: ConsoleHere, known: KnownSecrets, tmp_path: Path, right: str
+) -> None:
+    """The console asks brokers as itself then, and its user may be an administrator."""
+    file = tmp_path / "tokens.toml"
+    file.write_text(
+        f'[[token]]\nname = "ci"\nright = "{right}"\ntoken = "a-token-of-some-length"\n'
+    )
+    time = HandTime()
+    bearer = {"Authorization": "Bearer a-token-of-some-length"}
+    with users_at(console, known, time, Tokens(file, time)):
+        for path in ("/v1/audit", "/v1/audit/export"):
+            status = console.get(path, headers=bearer).status
+            assert status == (200 if right == "admin" else 403), path
+
+
 def test_an_api_token_is_its_user_within_its_scope(
     console: ConsoleHere, known: KnownSecrets, tmp_path: Path
 ) -> None:
