@@ -69,6 +69,10 @@ allow = ["Sub Topic:{TOPIC}", "Sub Group:{GROUP}", "Create,Get,Update Filter:{GR
 
 [eve]
 curve-key-files = ["public/eve.key"]
+
+[console]
+roles = ["console"]
+curve-key-files = ["public/console.key"]
 """
 TIMEOUT_MS = 20_000
 STOPPING_S = 60
@@ -79,7 +83,7 @@ class Guarded:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        for name in ("server", "filters", "ops", "till", "eve", "stranger"):
+        for name in ("server", "filters", "ops", "till", "eve", "console", "stranger"):
             make_pair(folder / "keys" / name, name)
             hosts = [HOSTS[name]] if name in HOSTS else []
             write_public(folder / "public" / f"{name}.key", self.pair(name).public, hosts)
@@ -127,9 +131,12 @@ class Guarded:
         return self.cluster.filter_servers[0]
 
     @asynccontextmanager
-    async def connected(self, child: Child, name: str) -> AsyncIterator[ZmqConnection]:
+    async def connected(
+        self, child: Child, name: str, on_behalf_of: str = ""
+    ) -> AsyncIterator[ZmqConnection]:
         curve = ClientCurve(self.pair(name), ServerKeys(self.folder / "public"))
-        connection = ZmqConnection(zmq_address(child).removeprefix("tcp://"), curve=curve)
+        address = zmq_address(child).removeprefix("tcp://")
+        connection = ZmqConnection(address, curve=curve, on_behalf_of=on_behalf_of)
         try:
             yield connection
         finally:
@@ -254,6 +261,19 @@ async def test_a_signature_gets_what_its_user_has_a_right_to(guarded: Guarded) -
         assert refused.code == Code.SYSTEM_ERROR
         assert "AclException" in (refused.remark or "")
         assert not refused.body
+
+
+async def test_a_console_pulls_with_the_rights_of_its_user(guarded: Guarded) -> None:
+    await pulled(guarded, a_pull(), until=Code.SUCCESS)
+    for name, user, code in (
+        ("console", "till", Code.SUCCESS),
+        ("console", "eve", Code.NO_PERMISSION),
+        ("console", "", Code.NO_PERMISSION),
+        ("eve", "till", Code.NO_PERMISSION),
+    ):
+        async with guarded.connected(guarded.filters, name, user) as connection:
+            reply = await connection.request(a_pull(), timeout_ms=TIMEOUT_MS)
+        assert (reply.code, bool(reply.body)) == (code, code == Code.SUCCESS), (name, user)
 
 
 async def test_what_is_revoked_ends_and_without_the_broker_nothing_goes(guarded: Guarded) -> None:

@@ -97,15 +97,17 @@ def test_with_users_a_machine_or_a_key_is_not_enough(bench: Bench, peer: Peer) -
 
 
 @pytest.mark.fault
+@pytest.mark.parametrize("undecided", [True, False])
 @pytest.mark.parametrize(
     "spec",
     [spec for spec in REQUESTS.values() if Answerer.FILTER_SERVER in spec.answered_by],
     ids=lambda spec: str(spec.name),
 )
 def test_no_request_breaks_a_filter_server(
-    bench: Bench, spec: RequestSpec, rounds: Callable[[int], int]
+    bench: Bench, spec: RequestSpec, undecided: bool, rounds: Callable[[int], int]
 ) -> None:
     """An error that is not one of Kourou's own ends the process."""
+    bench.access = lambda _: CheckAccessResponse(undecided=undecided)
     bench.serving()
     chance = Random(spec.code)
     for _ in range(rounds(1_000)):
