@@ -81,7 +81,7 @@ class Requirement:
 
     `text` describes them for people. Needs on users are enforced even if other decisions are off or
     observed, as long as there are users: in the meantime no user becomes an administrator, and
-    nobody copies credentials.
+    no client copies credentials.
     `anonymous`: without needs it is also for clients without credentials, if a policy is about
     them. Such a request must neither change nor tell anything that they have no right to.
     `by_consoles`: consoles may send it on behalf of users although it is about users; it must not

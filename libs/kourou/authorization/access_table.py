@@ -71,7 +71,7 @@ class AccessAggregate:
     `tokens` have their names (USER:ID) as keys; `passwords` are encrypted hashes of passwords
     (kourou.access.password).
     `unreadable` names the first event about users that could not be read, "" without one: then
-    nobody knows who may do what.
+    it is not known who may do what.
     """
 
     users: dict[str, User] = field(default_factory=dict)

@@ -209,7 +209,7 @@ class RoleSession:
 
         Raises ConfigError for a file, or a user, that cannot be used, if there are no users at all;
         otherwise the log says so, and this broker leads without that user. While an
-        event about users cannot be read, nobody knows who does not exist.
+        event about users cannot be read, it is not known who does not exist.
         """
         file, access = self._settings.users_file, self.parts.control.access
         if file is None or self.parts.control.access.unreadable:

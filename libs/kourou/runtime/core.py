@@ -217,7 +217,7 @@ class Received:
 
     @property
     def _own_door(self) -> Door | None:
-        """The door of the connection that the frame came by, whomever the frame names."""
+        """The door of the connection that the frame came by, whatever user the frame names."""
         peer = self.to.peer
         forwarded = peer.listener == MEMBERS
         return DOORS.get(Origin.parse(self.on_behalf_of).protocol if forwarded else peer.protocol)

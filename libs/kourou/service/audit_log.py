@@ -194,7 +194,7 @@ class _ChangeSeries(_Series):
         self._shares: dict[str, _Share] = {}
 
     def summarize(self) -> None:
-        """Write the counts as those of refusals; each user begins anew."""
+        """Write the counts as those of refusals; the counts of each user begin at zero."""
         super().summarize()
         self._shares.clear()
 

@@ -145,7 +145,7 @@ class ClientAccess:
     def _concerned(self, question: _Question) -> Sequence[Received]:
         """Return the requests that a decision is about; the others are decided by their own.
 
-        They waited because nothing was decided so far, whoever sends it.
+        They waited because nothing was decided so far, whatever client sent them.
         """
         way = _way(question.first)
         self._decided.add(way)

@@ -264,7 +264,7 @@ class UsersApi(EveryBrokerApi):
 
     @on_io_thread
     async def kept(self, name: str) -> ByBroker[Texts]:
-        """Return the kinds of credentials that brokers keep of a user and show to nobody.
+        """Return the kinds of credentials that brokers keep of a user and never show.
 
         They are `secret` and `password`; `get` and `tokens` have the others.
         """
