@@ -231,7 +231,7 @@ class PlainAclHandler:
         """Return the events that import users, and sentences about what stays as it is.
 
         An imported user that is not found is disabled. Raises Rejected; then nothing is imported.
-        Nor is it while an event about users cannot be read: it is not known who was changed by hand.
+        Nor is it while an event about users cannot be read: who was changed by hand is not known.
         """
         if self._access.unreadable:
             return [], []
