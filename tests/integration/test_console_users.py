@@ -230,7 +230,7 @@ async def test_a_certificate_is_its_user_at_the_brokers(secured: Secured, tmp_pa
 
 
 def test_wrong_secrets_are_delayed(secured: Secured) -> None:
-    thief = secured.http("ops", "guessed")
+    thief = secured.http("whom-no-other-test-tries", "guessed")
     assert [thief.get("/v1/me").status for _ in range(OF_PLACE.free)] == [401] * OF_PLACE.free
     delayed = thief.get("/v1/me")
     assert (delayed.status, int(delayed.headers["retry-after"])) == (429, 2)
