@@ -25,13 +25,13 @@ from kourou.access.model import (
     UserKind,
     UserRole,
     check_policy,
-    check_secret,
     check_user,
 )
 from kourou.authorization.access_table import AccessAggregate, decide_put_user, decide_recovery
 from kourou.authorization.request_gate import SecretBox
+from kourou.engine.admin.access_handler import set_secret
 from kourou.errors import BadRequest, ConfigError, KourouError
-from kourou.events.control_events import Event, PolicyPut, UserSecretSet
+from kourou.events.control_events import Event, PolicyPut
 from kourou.protocol.bodies.access_bodies import parse_actions, parse_role, policy_id
 from kourou.transport.curve_keys import read_public
 
@@ -89,17 +89,8 @@ class AdministratorFile:
         )
         events = decide_put_user(access, user)
         if not proof.startswith(_CURVE):
-            events.append(_secret_set(secrets, name, proof))
+            events.append(set_secret(secrets, name, proof))
         return [*events, *decide_recovery(access, name)]
-
-
-def _secret_set(secrets: SecretBox | None, name: str, secret: str) -> UserSecretSet:
-    if secrets is None:
-        raise ConfigError(
-            "a secret needs accessKeyFile, which is not set",
-            hint="kourou keys access FILE",
-        )
-    return UserSecretSet(name, secrets.seal(name, check_secret(secret)))
 
 
 def recovery_file(store_root: Path) -> Path:
@@ -192,7 +183,7 @@ class InitialUsersFile:
                 policies[policy.id] = policy
         events: list[Event] = [PolicyPut(one) for one in policies.values()]
         if entry.secret_file:
-            events.append(_secret_set(secrets, name, _secret_in(folder / entry.secret_file)))
+            events.append(set_secret(secrets, name, _secret_in(folder / entry.secret_file)))
         return [*events, *decide_put_user(access, user)]
 
 
