@@ -18,7 +18,6 @@ import msgspec
 
 from kourou.access.model import (
     Effect,
-    Pattern,
     Policy,
     RoleGrant,
     User,
@@ -32,7 +31,7 @@ from kourou.authorization.request_gate import SecretBox
 from kourou.engine.admin.access_handler import set_secret
 from kourou.errors import BadRequest, ConfigError, KourouError
 from kourou.events.control_events import Event, PolicyPut
-from kourou.protocol.bodies.access_bodies import parse_actions, parse_role, policy_id
+from kourou.protocol.bodies.access_bodies import parse_role, policy_from
 from kourou.transport.curve_keys import read_public
 
 ADMINISTRATOR_FILE = "administrator"
@@ -199,13 +198,4 @@ def _policy(user: str, effect: Effect, text: str) -> Policy:
     actions, _, resource = text.partition(" ")
     if not resource.strip():
         raise BadRequest(f"{text!r} is not a policy", hint="Pub,Sub Topic:orders-*")
-    pattern = Pattern.parse(resource.strip())
-    return check_policy(
-        Policy(
-            id=policy_id(user, pattern, effect),
-            user=user,
-            resource=pattern,
-            actions=parse_actions(actions.split(",")),
-            effect=effect,
-        )
-    )
+    return check_policy(policy_from(user, resource.strip(), actions.split(","), effect))

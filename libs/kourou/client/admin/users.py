@@ -39,7 +39,6 @@ from kourou.access.model import (
     parse_mode,
     plain_address,
 )
-from kourou.access.plain_acl import networks_of
 from kourou.client.admin.base_api import ByBroker, EveryBrokerApi
 from kourou.client.session.connections import body_of, header_of
 from kourou.client.session.io_thread import on_io_thread
@@ -61,10 +60,9 @@ from kourou.protocol.bodies.access_bodies import (
     decode_users,
     encode_policies,
     encode_user_change,
-    parse_actions,
     parse_need,
     parse_role,
-    policy_id,
+    policy_from,
     role_text,
 )
 from kourou.protocol.messages.access import (
@@ -654,22 +652,9 @@ def _policy(
     networks: Iterable[str],
     until_ms: int | None,
 ) -> Policy:
-    pattern = Pattern.parse(resource)
     texts = actions.split(",") if isinstance(actions, str) else actions
     return check_policy(
-        Policy(
-            id=policy_id(user, pattern, effect),
-            user=user,
-            resource=pattern,
-            actions=parse_actions(texts),
-            effect=effect,
-            networks=tuple(
-                network
-                for text in networks
-                for network in ((text,) if "/" in text else networks_of(text))
-            ),
-            until_ms=until_ms,
-        )
+        policy_from(user, resource, texts, effect, networks=networks, until_ms=until_ms)
     )
 
 

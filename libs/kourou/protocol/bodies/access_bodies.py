@@ -305,20 +305,43 @@ def decode_policies(user: str, body: Buffer) -> list[Policy]:
 
 
 def _policy(user: str, entry: _EntryShape) -> Policy:
-    resource = Pattern.parse(entry.resource)
     effect = _one_of(entry.decision, {one.value: one for one in Effect}, "decision")
+    return policy_from(
+        user,
+        entry.resource,
+        entry.actions or (),
+        effect or Effect.ALLOW,
+        networks=entry.source_ips or (),
+        until_ms=entry.until_ms,
+    )
+
+
+def policy_from(
+    user: str,
+    resource: str,
+    actions: Iterable[str],
+    effect: Effect,
+    *,
+    networks: Iterable[str] = (),
+    until_ms: int | None = None,
+) -> Policy:
+    """A policy from texts. Raises BadRequest for one that is not valid.
+
+    Whether it can match anything is checked by `check_policy`.
+    """
+    pattern = Pattern.parse(resource)
     return Policy(
-        id=policy_id(user, resource, effect or Effect.ALLOW),
+        id=policy_id(user, pattern, effect),
         user=user,
-        resource=resource,
-        actions=parse_actions(entry.actions or ()),
-        effect=effect or Effect.ALLOW,
+        resource=pattern,
+        actions=parse_actions(actions),
+        effect=effect,
         networks=tuple(
             network
-            for text in entry.source_ips or ()
+            for text in networks
             for network in ((text,) if "/" in text else networks_of(text))
         ),
-        until_ms=entry.until_ms,
+        until_ms=until_ms,
     )
 
 
