@@ -74,7 +74,6 @@ class Hold:
     wire: Wire
     correlation: int
     request: pulls.PullMessage
-    timer: asyncio.TimerHandle | None = None
 
 
 Handler = Callable[[Wire, int, Any, bytes], Answer | None]
@@ -249,18 +248,16 @@ class WireBroker:
         if answer.code != Code.PULL_NOT_FOUND or not request.sys_flag & pulls.PullFlag.SUSPEND:
             return answer
         hold = Hold(wire, number, request)
-        hold.timer = asyncio.get_running_loop().call_later(
+        asyncio.get_running_loop().call_later(
             request.suspend_timeout_millis / 1000, self.release, hold
         )
         self.holds.append(hold)
         return None
 
     def release(self, hold: Hold) -> None:
-        """Reply to a parked pull."""
+        """Reply to a parked pull, once."""
         if hold in self.holds:
             self.holds.remove(hold)
-            if hold.timer is not None:
-                hold.timer.cancel()
             hold.wire.reply(hold.correlation, self._read(hold.request))
 
     def _read(self, request: pulls.PullMessage) -> Answer:

@@ -9,15 +9,20 @@
 Name server and brokers replace the client's connections. Every request and reply is encoded and
 decoded as on the wire, so that only ZeroMQ is left out.
 
-State: soft. Everything runs on the client's I/O thread; a test changes it through its attributes.
+State: soft. A connection belongs to the event loop that opened it: a client that consumes in order
+has connections on two, the application's and that of its I/O thread. So requests are answered one
+at a time, and a reply is passed to the loop of its connection. A test changes the cluster through
+its attributes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from itertools import count
 
+from kourou.client.session.io_thread import running_loop
 from kourou.engine.roles.follower import REFUSED
 from kourou.errors import Code, KourouError, TimedOut, UnknownOutcome
 from kourou.model.topic import BrokerData, QueueData, TopicRoute
@@ -68,6 +73,7 @@ class WireCluster:
         self.leaders: dict[str, str] = {}
         self.asked: list[tuple[str, Request]] = []
         self.wires: list[MemoryWire] = []
+        self.answering = threading.Lock()
 
     def broker(self, name: str = "broker-a") -> WireBroker:
         """Add a broker."""
@@ -97,7 +103,7 @@ class WireCluster:
         if down:
             self.down.add(broker.address)
             for wire in self.wires_to(broker):
-                wire.cut("the connection was lost")
+                wire.lose()  # on the loop of that connection, which may be another than this one
 
     def filter_server(self, broker: WireBroker) -> WireFilterServer:
         """Add a filter server to a broker."""
@@ -182,7 +188,7 @@ class WireCluster:
 
 
 class MemoryWire:
-    """A connection that encodes and decodes all frames, on the client's event loop.
+    """A connection that encodes and decodes all frames, on the event loop that opened it.
 
     `kinds` has the kind of every frame sent, `deadlines` its request code and deadline in ms;
     `replies` the client's replies to requests.
@@ -292,7 +298,8 @@ class MemoryWire:
         request = decode_request(frame)
         body = b"".join(map(bytes, frame.body))
         try:
-            answer = self._cluster.answer(self, correlation, request, body)
+            with self._cluster.answering:
+                answer = self._cluster.answer(self, correlation, request, body)
         except Silence:
             self._end(correlation, TimedOut(f"{self.address} did not answer in time"))
         except Cut:
@@ -307,9 +314,13 @@ class MemoryWire:
                 self.reply(correlation, answer)
 
     def reply(self, correlation: int, answer: Answer) -> None:
-        """Reply to a request of the client."""
+        """Reply to a request of the client; callable from any thread."""
         head = encode_reply(correlation, answer.code, answer.remark, answer.header)
-        self._end(correlation, decode_frame([head, answer.body] if answer.body else [head]))
+        frame = decode_frame([head, answer.body] if answer.body else [head])
+        if running_loop() is self._loop:
+            self._end(correlation, frame)
+        elif not self.closed:  # another connection's request released this one
+            self._loop.call_soon_threadsafe(self._end, correlation, frame)
 
     def _end(self, correlation: int, outcome: Outcome) -> None:
         callback = self._pending.pop(correlation, None)
@@ -326,7 +337,7 @@ class MemoryWire:
 
     def lose(self) -> None:
         """Lose the connection; callable from any thread."""
-        self._loop.call_soon_threadsafe(self.cut, "lost")
+        self._loop.call_soon_threadsafe(self.cut, "the connection was lost")
 
     def cut(self, why: str) -> None:
         """Fail all pending requests, as a lost connection does."""
