@@ -23,7 +23,7 @@ class Stage:
     """One step of the checks: commands to run, or folders of tests, separated by spaces.
 
     `environment` is added to that of its process. A `slow` stage runs with --slow and --soak, or
-    when it is named.
+    when it is named. `suites` is how many whole suites it runs: each needs as much as a worker.
     """
 
     name: str
@@ -33,11 +33,12 @@ class Stage:
     workers: int = 0
     environment: tuple[tuple[str, str], ...] = ()
     slow: bool = False
+    suites: int = 0
 
     @property
     def places(self) -> int:
         """The number of places that the stage occupies while it runs."""
-        return max(1, self.workers)
+        return max(1, self.workers + self.suites)
 
 
 _PYTHON = (sys.executable, "-m")

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -109,6 +109,9 @@ NOTHING_COLLECTED = 5
 NOTHING_MATCHED = "no match"
 CONTAINERS = "containers"
 """The stage whose tests --compose includes."""
+
+SUITES = 2
+"""The suites that --compose runs, both at once: each has up to a dozen processes."""
 
 ERASE_LINE = "\x1b[K"
 LOG_LINES_SHOWN = 400
@@ -215,13 +218,17 @@ def run_checks(options: Options) -> int:
 
 def _chosen(options: Options) -> list[Stage]:
     names, slow = options.stages, options.slow or options.soak
-    known = [stage.name for stage in STAGES]
+    stages = [
+        replace(stage, suites=SUITES) if options.compose and stage.name == CONTAINERS else stage
+        for stage in STAGES
+    ]
+    known = [stage.name for stage in stages]
     for name in names:
         if name not in known:
             raise ConfigError(f"unknown stage {name!r}", hint=f"stages: {' '.join(known)}")
     if names:
-        return [stage for stage in STAGES if stage.name in names]
-    return [stage for stage in STAGES if slow or not stage.slow]
+        return [stage for stage in stages if stage.name in names]
+    return [stage for stage in stages if slow or not stage.slow]
 
 
 def _side_by_side(
