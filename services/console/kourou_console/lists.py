@@ -12,6 +12,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
+from kourou.clock import within
 from kourou.errors import KourouError, Rejected, Unavailable
 from kourou.model.limits import CONSOLE_LIST_ITEMS_MAX, REASON_LENGTH_MAX
 from kourou.protocol.bodies.route_bodies import ClusterInfo
@@ -133,7 +134,7 @@ async def _outcomes(
     async def one(key: str) -> None:
         async with gate:
             try:
-                found[key] = await asyncio.wait_for(ask(key), limit_s)
+                found[key] = await within(ask(key), limit_s)
             except (KourouError, TimeoutError) as error:
                 failed[key] = error
 

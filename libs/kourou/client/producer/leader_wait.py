@@ -34,7 +34,7 @@ from kourou.client.session.connections import Connections, Pauses
 from kourou.client.session.io_thread import background
 from kourou.client.session.route_table import RouteTable
 from kourou.client.session.routes import QueueMap
-from kourou.clock import Clock
+from kourou.clock import Clock, within
 from kourou.errors import KourouError, Throttled, Unavailable, UnknownOutcome
 
 SILENT_MS = 1_000
@@ -112,7 +112,7 @@ class SilentLeaders:
         """Refresh the routes of these frames' topics, and abandon frames whose leader changed."""
         for topic in sorted({target.queue.topic for frame in silent for target in frame.targets}):
             try:
-                await asyncio.wait_for(self._routes.refresh(topic), REFRESH_MS / 1000)
+                await within(self._routes.refresh(topic), REFRESH_MS / 1000)
             except (KourouError, TimeoutError) as error:
                 _log.info("route of %s not refreshed: %r", topic, error)
         for frame in silent:
@@ -208,7 +208,7 @@ class LeaderWait:
         left_ms = _first_deadline(self._batches[topic]) - self._clock.monotonic_ms()
         wait_ms = max(min(ROUTE_WAIT_MS, left_ms), 0)
         try:
-            await asyncio.wait_for(self._routes.refresh(topic), wait_ms / 1000)
+            await within(self._routes.refresh(topic), wait_ms / 1000)
         except (KourouError, TimeoutError) as error:
             _log.info("route of %s not refreshed: %r", topic, error)
 

@@ -40,6 +40,7 @@ from kourou.client.session.discovery import store_host_of
 from kourou.client.session.io_thread import background
 from kourou.client.session.routes import QueueMap
 from kourou.client.settings.client_settings import ProducerSettings
+from kourou.clock import within
 from kourou.errors import (
     Code,
     DecodeError,
@@ -390,7 +391,7 @@ class ProducerSender:
         targets = list(dict.fromkeys(message.target for message in messages))
         for topic in dict.fromkeys(target.queue.topic for target in targets):
             try:
-                await asyncio.wait_for(self._routes.refresh(topic), ROUTE_WAIT_MS / 1000)
+                await within(self._routes.refresh(topic), ROUTE_WAIT_MS / 1000)
             except (KourouError, TimeoutError) as error:
                 _log.info("route of %s not refreshed: %r", topic, error)
         renewed = {target: self._renewed(target) for target in targets}
@@ -453,7 +454,7 @@ class ProducerSender:
     async def close(self, timeout_ms: int) -> None:
         """Wait for outcomes, at most `timeout_ms`; then refuse further messages."""
         try:
-            await asyncio.wait_for(self._idle.wait(), timeout_ms / 1000)
+            await within(self._idle.wait(), timeout_ms / 1000)
         except TimeoutError:
             _log.warning("closing while %d sends are still pending", self._in_flight)
         self._closed = True

@@ -32,6 +32,7 @@ from kourou.client.introspection.broker_requests import BrokerRequest, RequestRe
 from kourou.client.session.client_session import Session
 from kourou.client.session.io_thread import background
 from kourou.client.settings.client_settings import ProducerSettings
+from kourou.clock import within
 from kourou.errors import KourouError
 from kourou.model.message import Property, SysFlag
 from kourou.model.transaction import TransactionState, state_of
@@ -254,7 +255,7 @@ class TransactionChecks:
         if answerers.get(self.group) is self:
             del answerers[self.group]
         try:
-            await asyncio.wait_for(self._idle.wait(), timeout_ms / 1000)
+            await within(self._idle.wait(), timeout_ms / 1000)
         except TimeoutError:
             _log.warning("closing while %d transaction checks are still running", self._running)
         for task in list(self._tasks):

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from kourou.client.session.client_session import Session
 from kourou.client.session.io_thread import ThreadQueue, running_loop
+from kourou.clock import within
 from kourou.errors import (
     Code,
     DecodeError,
@@ -197,7 +198,7 @@ class TransactionEnds:
     async def close(self, timeout_ms: int) -> None:
         """Wait for running requests; then stop retrying."""
         try:
-            await asyncio.wait_for(self._idle.wait(), timeout_ms / 1000)
+            await within(self._idle.wait(), timeout_ms / 1000)
         except TimeoutError:
             _log.warning("closing while the ends of %d transactions are not confirmed", self._open)
         self._closed = True

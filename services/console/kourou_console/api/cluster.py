@@ -11,6 +11,7 @@ import msgspec
 from kourou.access.requirements import INTERNAL_NAMESPACE
 from kourou.client.admin.name_servers import ORDER_NAMESPACE
 from kourou.client.admin.replicas import NOT_THERE, LogMember, absent
+from kourou.clock import within
 from kourou.errors import KourouError, NoPermission, Unavailable
 from kourou.model.limits import CONSOLE_SETTINGS_MAX, GATEWAY_LINE_BYTES_MAX, QUOTA_LIMIT_MAX
 from kourou.model.quota import Quota, check_quota, check_quota_name, quota_kind
@@ -212,9 +213,9 @@ async def _broker(gateway: Gateway, name: str, clusters: Mapping[str, str]) -> B
     """One broker: its replicas, its leader's metrics and its routes, requested concurrently."""
     admin = gateway.admin
     members, table, writable = await asyncio.gather(
-        asyncio.wait_for(admin.replicas.of(name), LOOK_S),
-        asyncio.wait_for(admin.brokers.runtime(name), LOOK_S),
-        asyncio.wait_for(admin.brokers.writable(name), LOOK_S),
+        within(admin.replicas.of(name), LOOK_S),
+        within(admin.brokers.runtime(name), LOOK_S),
+        within(admin.brokers.writable(name), LOOK_S),
         return_exceptions=True,
     )
     now_ms = gateway.clock.now_ms()

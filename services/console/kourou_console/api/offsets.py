@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from kourou.client.admin.groups import TO_THE_END_MS, OffsetMove
+from kourou.clock import within
 from kourou.errors import BadRequest, GroupNotFound, KourouError, Rejected
 from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.statistics_bodies import OffsetWrapper, QueueTimeSpan
@@ -186,7 +187,7 @@ async def _progress(
 async def _owners(gateway: Gateway, group: str) -> dict[MessageQueue, str]:
     """The consumer of each queue, as reported by consumers; empty if none replies."""
     try:
-        infos = await asyncio.wait_for(gateway.admin.members.running_infos(group), LOOK_S)
+        infos = await within(gateway.admin.members.running_infos(group), LOOK_S)
     except (KourouError, TimeoutError):  # no consumer is connected or replies in time
         return {}
     return {

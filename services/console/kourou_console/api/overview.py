@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 import kourou
+from kourou.clock import within
 from kourou.errors import BadRequest, KourouError
 from kourou.model.limits import CONSOLE_SERIES_MAX
 from kourou.model.names import is_system_group
@@ -111,7 +112,7 @@ async def overview(gateway: Gateway, _parameters: NoParameters) -> Overview:
     of: Counter[TopicKind] | None = None
     system: Counter[bool] | None = None
     try:
-        names, configs, info = await asyncio.wait_for(
+        names, configs, info = await within(
             asyncio.gather(
                 gateway.admin.topics.list(),
                 gateway.admin.groups.list(),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from kourou.clock import within
 from kourou.errors import Rejected, TopicNotFound
 from kourou.model.limits import CONSOLE_LIST_ITEMS_MAX
 from kourou.model.topic import MessageQueue, TopicConfig
@@ -265,8 +266,8 @@ async def topic(gateway: Gateway, parameters: TopicPath) -> TopicDetail:
         raise TopicNotFound(f"topic {name!r} not found at the online brokers")
     admin = gateway.admin
     stats, groups, rates = await asyncio.gather(
-        asyncio.wait_for(admin.topics.stats(name), LOOK_S),
-        asyncio.wait_for(admin.topics.consumer_groups(name), LOOK_S),
+        within(admin.topics.stats(name), LOOK_S),
+        within(admin.topics.consumer_groups(name), LOOK_S),
         asked(sorted(configs), lambda broker: _rates(gateway, broker, name)),
         return_exceptions=True,
     )

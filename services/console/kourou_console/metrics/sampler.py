@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from kourou.client.admin.replicas import LogMember, absent, leaders_of
+from kourou.clock import within
 from kourou.errors import KourouError
 from kourou.model.names import DLQ_PREFIX
 from kourou.model.topic import MASTER_ID, MessageQueue
@@ -153,7 +154,7 @@ class Sampler:
         now_ms = self._gateway.clock.now_ms()
         self._rounds += 1
         try:
-            info = await asyncio.wait_for(self._gateway.admin.cluster.info(), BROKER_LIMIT_S)
+            info = await within(self._gateway.admin.cluster.info(), BROKER_LIMIT_S)
         except (KourouError, TimeoutError) as error:
             self.trouble = why(error)
             self._missed += 1
