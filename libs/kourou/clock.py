@@ -6,13 +6,9 @@ every timeout, lease and retry, so a clock step never makes a delivery or an exp
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable
 from pathlib import Path
-from typing import Protocol, TypeVar
-
-T = TypeVar("T")
+from typing import Protocol
 
 
 class Clock(Protocol):
@@ -39,16 +35,6 @@ class SystemClock:
     def monotonic_ms(self) -> int:
         """Monotonic time in milliseconds."""
         return time.monotonic_ns() // 1_000_000
-
-
-async def within(work: Awaitable[T], timeout_s: float) -> T:
-    """Await for at most this time. Raises TimeoutError.
-
-    Not `asyncio.wait_for`: before Python 3.12 that loses a cancellation that comes when the work
-    has just ended, and a task that never ends keeps everything waiting that stops it.
-    """
-    async with asyncio.timeout(timeout_s):
-        return await work
 
 
 def boot_id() -> str:

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
-from kourou.clock import within
 from kourou.errors import KourouError, Rejected, Unavailable
 from kourou.model.limits import CONSOLE_LIST_ITEMS_MAX, REASON_LENGTH_MAX
 from kourou.protocol.bodies.route_bodies import ClusterInfo
+from kourou.time_limit import within
 from kourou_console.gateway import Gateway
 from kourou_console.http.responses import HttpError
 

@@ -34,8 +34,9 @@ from kourou.client.session.connections import Connections, Pauses
 from kourou.client.session.io_thread import background
 from kourou.client.session.route_table import RouteTable
 from kourou.client.session.routes import QueueMap
-from kourou.clock import Clock, within
+from kourou.clock import Clock
 from kourou.errors import KourouError, Throttled, Unavailable, UnknownOutcome
+from kourou.time_limit import within
 
 SILENT_MS = 1_000
 """After this time without a reply the client starts to refresh the route."""

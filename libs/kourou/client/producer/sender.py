@@ -40,7 +40,6 @@ from kourou.client.session.discovery import store_host_of
 from kourou.client.session.io_thread import background
 from kourou.client.session.routes import QueueMap
 from kourou.client.settings.client_settings import ProducerSettings
-from kourou.clock import within
 from kourou.errors import (
     Code,
     DecodeError,
@@ -55,6 +54,7 @@ from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.wire.frames import NO_TRACE, Frame, FrameKind, decode_reply, encode_request
+from kourou.time_limit import within
 
 if TYPE_CHECKING:
     from kourou.client.tracing.message_trace import SendTrace

@@ -32,11 +32,11 @@ from kourou.client.introspection.broker_requests import BrokerRequest, RequestRe
 from kourou.client.session.client_session import Session
 from kourou.client.session.io_thread import background
 from kourou.client.settings.client_settings import ProducerSettings
-from kourou.clock import within
 from kourou.errors import KourouError
 from kourou.model.message import Property, SysFlag
 from kourou.model.transaction import TransactionState, state_of
 from kourou.protocol.messages.sends import CheckTransactionState, EndTransaction
+from kourou.time_limit import within
 
 Checker = Callable[[ReceivedMessage], Any]
 """Receives a half message; returns a TransactionState, or True, False or None.

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 from kourou.client.session.client_session import Session
 from kourou.client.session.io_thread import ThreadQueue, running_loop
-from kourou.clock import within
 from kourou.errors import (
     Code,
     DecodeError,
@@ -34,6 +33,7 @@ from kourou.model.transaction import TransactionState
 from kourou.protocol.messages.sends import EndTransaction
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.wire.frames import Frame, decode_reply, encode_request
+from kourou.time_limit import within
 
 if TYPE_CHECKING:
     from kourou.client.tracing.message_trace import SendTrace

@@ -105,7 +105,7 @@ def decode_user_change(body: Buffer) -> UserChange:
         password_hash=shape.password_hash,
         super_user=_one_of(shape.user_type, {"super": True, "normal": False}, "userType"),
         enabled=_one_of(shape.user_status, {"enable": True, "disable": False}, "userStatus"),
-        kind=_one_of(shape.kind, {one.value: one for one in UserKind}, "kind"),
+        kind=_one_of(shape.kind, _KINDS, "kind"),
         roles=None if shape.roles is None else tuple(map(parse_role, shape.roles)),
         curve_keys=_tuple(shape.curve_keys),
         certificate_subjects=_tuple(shape.certificate_subjects),
@@ -138,6 +138,9 @@ def _tuple(texts: list[str] | None) -> tuple[str, ...] | None:
 
 def _list(texts: tuple[str, ...] | None) -> list[str] | None:
     return None if texts is None else list(texts)
+
+
+_KINDS = {one.value: one for one in UserKind}
 
 
 def _one_of(given: str | None, known: Mapping[str, T], what: str) -> T | None:
@@ -192,7 +195,7 @@ def decode_users(body: Buffer) -> list[User]:
     return [
         User(
             name=one.username or "",
-            kind=UserKind(one.kind or UserKind.SERVICE),
+            kind=_one_of(one.kind, _KINDS, "kind") or UserKind.SERVICE,
             enabled=one.user_status != "disable",
             roles=tuple(map(parse_role, one.roles or ())),
             node=one.node or "",

@@ -11,11 +11,11 @@ import msgspec
 from kourou.access.requirements import INTERNAL_NAMESPACE
 from kourou.client.admin.name_servers import ORDER_NAMESPACE
 from kourou.client.admin.replicas import NOT_THERE, LogMember, absent
-from kourou.clock import within
 from kourou.errors import KourouError, NoPermission, Unavailable
 from kourou.model.limits import CONSOLE_SETTINGS_MAX, GATEWAY_LINE_BYTES_MAX, QUOTA_LIMIT_MAX
 from kourou.model.quota import Quota, check_quota, check_quota_name, quota_kind
 from kourou.protocol.bodies.broker_bodies import ReplicasView
+from kourou.time_limit import within
 from kourou_console.api.overview import BrokerFigures, broker_figures
 from kourou_console.gateway import Gateway
 from kourou_console.lists import (

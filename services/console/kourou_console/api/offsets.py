@@ -12,11 +12,11 @@ from typing import Annotated, Literal
 import msgspec
 
 from kourou.client.admin.groups import TO_THE_END_MS, OffsetMove
-from kourou.clock import within
 from kourou.errors import BadRequest, GroupNotFound, KourouError, Rejected
 from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.statistics_bodies import OffsetWrapper, QueueTimeSpan
 from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo
+from kourou.time_limit import within
 from kourou_console.api.groups import GroupChange, QueueLag, all_groups, lag_messages, lag_of
 from kourou_console.api.topic_details import taken
 from kourou_console.gateway import Gateway

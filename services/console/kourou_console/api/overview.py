@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import msgspec
 
 import kourou
-from kourou.clock import within
 from kourou.errors import BadRequest, KourouError
 from kourou.model.limits import CONSOLE_SERIES_MAX
 from kourou.model.names import is_system_group
+from kourou.time_limit import within
 from kourou_console.gateway import Gateway
 from kourou_console.http.call import RequestContext
 from kourou_console.lists import LOOK_S, Listing, Missing, view_from, why

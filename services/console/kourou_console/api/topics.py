@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from kourou.clock import within
 from kourou.errors import Rejected, TopicNotFound
 from kourou.model.limits import CONSOLE_LIST_ITEMS_MAX
 from kourou.model.topic import MessageQueue, TopicConfig
 from kourou.protocol.bodies.route_bodies import ClusterInfo
 from kourou.protocol.bodies.statistics_bodies import TopicOffset
+from kourou.time_limit import within
 from kourou_console.gateway import Gateway
 from kourou_console.lists import (
     LIST_ITEMS,

@@ -18,11 +18,11 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from kourou.client.admin.replicas import LogMember, absent, leaders_of
-from kourou.clock import within
 from kourou.errors import KourouError
 from kourou.model.names import DLQ_PREFIX
 from kourou.model.topic import MASTER_ID, MessageQueue
 from kourou.protocol.bodies.statistics_bodies import BrokerConsumeStats, TopicOffset
+from kourou.time_limit import within
 from kourou_console.gateway import Gateway
 from kourou_console.lists import Missing, asked, why
 from kourou_console.metrics.alarms import (

@@ -1,4 +1,4 @@
-"""Clocks, and waiting with a time limit."""
+"""Waiting with a time limit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kourou.clock import within
+from kourou.time_limit import within
 
 
 async def test_work_has_its_result_or_its_time_is_up():
