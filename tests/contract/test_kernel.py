@@ -18,6 +18,7 @@ from kourou.protocol.kernel_python import (
     BAD,
     BODY,
     FIELDS,
+    FILLER_SIZE,
     LONG_PROPERTIES,
     NARROW,
     NO_SPACE,
@@ -515,6 +516,114 @@ def test_values_are_those_of_the_last_property_of_a_name(
     ]
 
 
+@given(
+    st.lists(st.lists(LABELS, max_size=3).map(b"\x02".join), max_size=9),
+    st.sampled_from([(), (b"TAGS",), (b"UNIQ_KEY", b"none", b"KEYS", b"", b"TAGS")]),
+    st.sampled_from(HOSTS),
+    st.sampled_from([0, 5, -(2**63), 2**63 - 1]),
+)
+def test_records_with_the_same_values_are_one_group(
+    labels: list[bytes], names: tuple[bytes, ...], host: bytes, base: int
+) -> None:
+    drafts = [order(properties, b"TAGS\x01in the body\x02", host) for properties in labels]
+    sizes = [len(draft) for draft in drafts]
+    starts = [base + sum(sizes[:row]) for row in range(len(sizes))]
+    if starts and starts[-1] >= 2**63:
+        starts = [base] * len(starts)
+        drafts = drafts[:1]
+        sizes = sizes[:1] * len(starts)
+    blob = b"".join(drafts)
+    found, group_of = same("value_groups", blob, numbers(*starts), numbers(*sizes), names, base)
+    wanted = kernel_python.values(drafts * (len(starts) if len(drafts) == 1 else 1), names)
+    assert [found[group] for group in np.frombuffer(group_of, np.int64)] == wanted
+    assert found == list(dict.fromkeys(wanted))
+
+
+@both
+def test_a_group_has_whole_records_only(made: ModuleType) -> None:
+    draft = order(b"a\x01b")
+    size = len(draft)
+    wrong = [(1, size), (-1, size), (0, size - 1), (0, size + 1), (0, -1), (2**63 - 1, size)]
+    for start, claimed in wrong:
+        with pytest.raises(ValueError, match="no record"):
+            made.value_groups(draft, numbers(0, start), numbers(size, claimed), (b"a",))
+    with pytest.raises(TypeError):
+        made.value_groups(draft, numbers(0), numbers(size), ("a",))
+    many = [order(b"a\x01%d" % number) for number in range(1_000)]
+    sizes = sizes_of(many)
+    starts = np.cumsum(sizes) - sizes
+    found, group_of = made.value_groups(b"".join(many), starts, sizes, (b"a",))
+    assert found == [(b"%d" % number,) for number in range(1_000)]
+    assert np.frombuffer(group_of, np.int64).tolist() == list(range(1_000))
+
+
+UNITS = st.tuples(
+    st.one_of(st.integers(0, 900), st.integers(-(2**63), 2**63 - 1)),
+    st.one_of(st.integers(91, 300), st.just(FILLER_SIZE), st.integers(-(2**31), 2**31 - 1)),
+    st.one_of(st.integers(0, 3), st.integers(-(2**63), 2**63 - 1)),
+)
+
+
+@given(
+    st.lists(UNITS, max_size=12),
+    st.integers(0, 1_200),
+    st.integers(0, 1_200),
+    st.sampled_from([None, [], [1], [0, 2, 3]]),
+    st.sampled_from([1, 3, 100]),
+    st.sampled_from([1, 400, 2**30]),
+)
+def test_the_units_that_a_read_takes(
+    units: list[tuple[int, int, int]],
+    below: int,
+    log_end: int,
+    codes: list[int] | None,
+    messages_max: int,
+    bytes_max: int,
+) -> None:
+    raw = b"".join(struct.pack(">qiq", *unit) for unit in units)
+    wanted = None if codes is None else numbers(*codes)
+    count, table, fillers, end, low, high, total, adjacent = same(
+        "choose", raw, below, log_end, wanted, messages_max, bytes_max
+    )
+    room = len(units)
+    rows = np.frombuffer(table, np.int64).reshape(3, room)[:, :count].T.tolist()
+    assert count <= messages_max
+    assert fillers == [row for row in range(end) if units[row][1] == FILLER_SIZE]
+    assert [(units[row][0], units[row][1]) for row, *_ in rows] == [
+        (position, size) for _, position, size in rows
+    ]
+    assert total == sum(size for *_, size in rows)
+    assert total <= bytes_max or count <= 1 or any(size < 0 for *_, size in rows)
+    assert low == min((position for _, position, _ in rows), default=0)
+    passed_over = [
+        row for row in range(end) if row not in fillers and row not in [each for each, *_ in rows]
+    ]
+    assert all(codes is not None and units[row][2] not in codes for row in passed_over)
+    if end < room:
+        position, size, _ = units[end]
+        assert count or below < position + size
+    assert adjacent or count > 1
+    assert high == 0 or count
+
+
+@both
+def test_a_read_ends_before_what_may_not_be_read_yet(made: ModuleType) -> None:
+    units = [(0, 100, 7), (100, 100, 8), (200, 100, 7)]
+    raw = b"".join(struct.pack(">qiq", *unit) for unit in units)
+
+    def taken(below: int, log_end: int, codes: list[int] | None = None) -> tuple[int, int, bool]:
+        found = made.choose(
+            raw, below, log_end, None if codes is None else numbers(*codes), 10, 2**20
+        )
+        return found[0], found[3], found[7]
+
+    assert taken(300, 300) == (3, 3, True)
+    assert taken(299, 300) == (2, 2, True)
+    assert taken(299, 299) == (3, 3, True), "a unit that points beyond the log is wrong"
+    assert taken(300, 300, [7]) == (2, 3, False)
+    assert taken(300, 300, []) == (0, 3, True)
+
+
 @both
 def test_values_are_taken_of_whole_records_only(made: ModuleType) -> None:
     draft = order(b"a\x01b")
@@ -569,6 +678,13 @@ def test_a_record_of_another_queue_topic_or_offset_is_not_the_wanted_one(made: M
     assert wanted(b"order", 3, 5) == wanted(b"orderz", 3, 5) == BAD
     assert wanted(b"orders", 4, 5) == wanted(b"orders", 3, 6) == BAD
     assert wanted(b"orders", 3, 5, 71) == BAD
+    for base, first in ((70, 5), (-9, -(2**63)), (2**63 - 1, 2**63 - 1)):
+        places = numbers(base), size, numbers(70), b"orders", 3, numbers(5 - first)
+        if abs(5 - first) < 2**63:
+            assert made.verify(record, *places, base, first)[0] == WHOLE
+            assert made.verify(record, *places, base, first - 1)[0] == BAD
+    assert made.verify(record, at, size, numbers(70), None, 0, None, 1)[0] == BAD
+    assert made.verify(record, at, size, numbers(70), None, 0, None, -1)[0] == BAD
 
 
 @both
@@ -654,6 +770,8 @@ def test_nothing_has_no_columns_and_no_units(made: ModuleType) -> None:
     assert made.project(b"", none) == (bytearray(),) * 4
     assert made.queue_units(none, numbers()) == (bytearray(), bytearray(), [], 0)
     assert made.verify(b"", numbers(), numbers()) == bytearray()
+    assert made.value_groups(b"", numbers(), numbers(), (b"a",)) == ([], bytearray())
+    assert tuple(made.choose(b"", 0, 0, None, 1, 1)) == (0, bytearray(), [], 0, 0, 0, 0, True)
 
 
 @both

@@ -20,15 +20,20 @@ ANYWHERE = 2**63 - 1
 
 
 class PropertyTest(Protocol):
-    """A predicate for messages. It is called with the values of the properties in `names`."""
+    """A predicate for messages. It is called with the values of the properties in `names`.
+
+    Its result depends on them alone. The caller adds to `failed` the messages without a result.
+    """
+
+    failed: int
 
     @property
     def names(self) -> tuple[bytes, ...]:
         """The properties that it needs."""
         ...
 
-    def __call__(self, values: Values, /) -> bool:
-        """Return True if the message matches."""
+    def __call__(self, values: Values, /) -> bool | None:
+        """Return True if a message matches; None if it cannot be compared."""
         ...
 
 

@@ -486,9 +486,10 @@ class SqlFilter:
 
 
 class Predicate:
-    """Tests the messages of one read and counts those that could not be compared.
+    """Tests the messages of one read; `failed` counts those that could not be compared.
 
-    Call it with a message's values of the properties in `names`.
+    Call it with a message's values of the properties in `names`. The caller counts, because it may
+    call once for many messages with the same values; `reason` is that of the last failure.
     """
 
     __slots__ = ("_evaluate", "failed", "names", "reason")
@@ -499,14 +500,13 @@ class Predicate:
         self.failed = 0
         self.reason = ""
 
-    def __call__(self, values: Values, /) -> bool:
-        """True if the message matches."""
+    def __call__(self, values: Values, /) -> bool | None:
+        """True if the message matches; None if it cannot be compared."""
         try:
             return self._evaluate(values) is True
         except Unmatchable as error:
-            self.failed += 1
             self.reason = str(error)
-            return False
+            return None
 
 
 def sql_filter(expression: str) -> SqlFilter:

@@ -24,7 +24,7 @@ cdef extern from "crc32.h" nogil:
     void crc32_setup()
     uint32_t crc32_of(const uint8_t *p, size_t n)
 
-VERSION = 6
+VERSION = 7
 
 cdef enum:
     FIXED = 91  # bytes of a record with IPv4 hosts and nothing variable
@@ -43,11 +43,14 @@ cdef enum:
     TAIL = 8  # bytes that a segment keeps free after its last record
     EDITED_MAX = 64  # the maximum number of properties that are edited here
     CHANGES_MAX = 8
+    UNIT = 20  # bytes of a unit of a consume queue
+    FILLER_SIZE = 0x7FFFFFFF
     ITEM = 22  # bytes of an item of a batch without body and properties
 
 cdef uint32_t MAGIC = 0xDAA320A7
 cdef uint32_t BLANK_MAGIC = 0xCBD43194
 cdef uint32_t CRC_MASK = 0x7FFFFFFF
+cdef int64_t EXT_CODES_BELOW = -(<int64_t>1 << 31)
 cdef const char *MARK = "__CRC32#\x01"
 
 crc32_setup()
@@ -239,33 +242,209 @@ cdef void find_values(
         at = stop + 1
 
 
+cdef class Names:
+    """The bytes of names, valid as long as the tuple."""
+
+    cdef object pointers
+    cdef object lengths
+    cdef const char **at
+    cdef int64_t *length
+
+    def __cinit__(self, tuple names):
+        cdef int64_t i, n = len(names)
+        self.pointers = PyByteArray_FromStringAndSize(NULL, n * sizeof(char *))
+        self.lengths = PyByteArray_FromStringAndSize(NULL, n * 8)
+        self.at = <const char **>PyByteArray_AsString(self.pointers)
+        self.length = <int64_t *>PyByteArray_AsString(self.lengths)
+        for i in range(n):
+            self.at[i] = PyBytes_AsString(names[i])
+            self.length[i] = len(names[i])
+
+
+cdef tuple values_at(const uint8_t *p, const int64_t *place, int64_t n):
+    cdef int64_t i
+    return tuple([
+        PyBytes_FromStringAndSize(<const char *>p + place[2 * i], place[2 * i + 1] - place[2 * i])
+        if place[2 * i + 1] else None
+        for i in range(n)
+    ])
+
+
 def values(records, tuple names):
     """See kernel_python.values."""
-    cdef int64_t i, n = len(names)
+    cdef int64_t n = len(names)
     cdef Column record
     cdef Parts r
-    pointers = PyByteArray_FromStringAndSize(NULL, n * sizeof(char *))
-    lengths = PyByteArray_FromStringAndSize(NULL, n * 8)
+    cdef Names name = Names(names)
     places = PyByteArray_FromStringAndSize(NULL, n * 16)
-    cdef const char **pointer = <const char **>PyByteArray_AsString(pointers)
-    cdef int64_t *length = <int64_t *>PyByteArray_AsString(lengths)
     cdef int64_t *place = <int64_t *>PyByteArray_AsString(places)
-    for i in range(n):
-        pointer[i] = PyBytes_AsString(names[i])
-        length[i] = len(names[i])
     found = []
     for one in records:
         record = Column(one, PyBUF_SIMPLE)
         if not parse(record.at, 0, record.size, &r) or r.size != record.size:
             raise ValueError("these bytes are no record")
-        find_values(record.at, r.topic_end + 2, r.size, pointer, length, n, place)
-        found.append(tuple([
-            PyBytes_FromStringAndSize(
-                <const char *>record.at + place[2 * i], place[2 * i + 1] - place[2 * i]
-            ) if place[2 * i + 1] else None
-            for i in range(n)
-        ]))
+        find_values(record.at, r.topic_end + 2, r.size, name.at, name.length, n, place)
+        found.append(values_at(record.at, place, n))
     return found
+
+
+cdef uint64_t hash_of(const uint8_t *p, const int64_t *place, int64_t n) noexcept nogil:
+    cdef uint64_t made = 14695981039346656037u
+    cdef int64_t i, at
+    for i in range(n):
+        for at in range(place[2 * i], place[2 * i + 1]):
+            made = (made ^ p[at]) * 1099511628211u
+        made = (made ^ (256 + (place[2 * i + 1] != 0))) * 1099511628211u
+    return made ^ (made >> 32)
+
+
+cdef bint are_same(const uint8_t *p, const int64_t *one, const int64_t *other, int64_t n) noexcept nogil:
+    cdef int64_t i, size
+    for i in range(n):
+        size = one[2 * i + 1] - one[2 * i]
+        if size != other[2 * i + 1] - other[2 * i] or (one[2 * i + 1] == 0) != (other[2 * i + 1] == 0):
+            return False
+        if memcmp(p + one[2 * i], p + other[2 * i], size) != 0:
+            return False
+    return True
+
+
+cdef int64_t group_all(
+    const uint8_t *p, int64_t length, const int64_t *starts, const int64_t *sizes, int64_t n,
+    int64_t base, const char **names, const int64_t *lengths, int64_t m, int64_t *places,
+    int32_t *slots, int64_t mask, int64_t *group_of,
+) noexcept nogil:
+    """The number of groups, -1 if something is not a record. `slots` is a hash table of them."""
+    cdef int64_t i, at, slot, count = 0
+    cdef int64_t *own
+    cdef Parts r
+    memset(slots, 255, (mask + 1) * sizeof(int32_t))
+    for i in range(n):
+        at = <int64_t>(<uint64_t>starts[i] - <uint64_t>base)
+        if at < 0 or sizes[i] < 0 or at > length or sizes[i] > length - at:
+            return -1
+        if not parse(p, at, at + sizes[i], &r) or r.size != sizes[i]:
+            return -1
+        own = places + 2 * m * count
+        find_values(p, r.topic_end + 2, at + r.size, names, lengths, m, own)
+        slot = hash_of(p, own, m) & mask
+        while slots[slot] >= 0 and not are_same(p, own, places + 2 * m * slots[slot], m):
+            slot = (slot + 1) & mask
+        if slots[slot] < 0:
+            slots[slot] = <int32_t>count
+            count += 1
+        group_of[i] = slots[slot]
+    return count
+
+
+def value_groups(records, starts, sizes, tuple names, int64_t base=0):
+    """See kernel_python.value_groups."""
+    cdef Column data = Column(records, PyBUF_SIMPLE)
+    cdef Column at = Column(starts, PyBUF_SIMPLE)
+    cdef int64_t n = at.size // 8, m = len(names), room = 4, count, i
+    cdef Column size = Column(sizes, PyBUF_SIMPLE, n)
+    cdef Names name = Names(names)
+    while room < 2 * n:
+        room *= 2
+    places = PyByteArray_FromStringAndSize(NULL, n * m * 16)
+    slots = PyByteArray_FromStringAndSize(NULL, room * sizeof(int32_t))
+    group_of = PyByteArray_FromStringAndSize(NULL, n * 8)
+    cdef int64_t *place = <int64_t *>PyByteArray_AsString(places)
+    count = group_all(
+        data.at, data.size, at.values, size.values, n, base, name.at, name.length, m, place,
+        <int32_t *>PyByteArray_AsString(slots), room - 1,
+        <int64_t *>PyByteArray_AsString(group_of),
+    )
+    if count < 0:
+        raise ValueError("these bytes are no record")
+    return [values_at(data.at, place + 2 * m * i, m) for i in range(count)], group_of
+
+
+# -- units of a queue -----------------------------------------------------------------------------
+
+
+cdef struct Chosen:
+    int64_t count
+    int64_t fillers
+    int64_t end
+    int64_t low
+    int64_t high
+    int64_t total
+    bint adjacent
+
+
+cdef bint is_among(const int64_t *codes, int64_t n, int64_t code) noexcept nogil:
+    """True if the code is one of these sorted ones."""
+    cdef int64_t low = 0, high = n, middle
+    while low < high:
+        middle = (low + high) // 2
+        if codes[middle] < code:
+            low = middle + 1
+        else:
+            high = middle
+    return low < n and codes[low] == code
+
+
+cdef void choose_all(
+    const uint8_t *units, int64_t n, int64_t below, int64_t log_end, const int64_t *codes,
+    int64_t codes_count, int64_t messages_max, int64_t bytes_max, int64_t *table, int64_t *fillers,
+    Chosen *made,
+) noexcept nogil:
+    """`codes_count` is -1 without codes."""
+    cdef int64_t i, position, size, end, code, last = 0
+    memset(made, 0, sizeof(Chosen))
+    memset(table, 0, 3 * n * sizeof(int64_t))
+    made.adjacent = True
+    made.end = n
+    for i in range(n):
+        position = get64(units + i * UNIT)
+        size = <int32_t>get32(units + i * UNIT + 8)
+        if size == FILLER_SIZE:
+            fillers[made.fillers] = i
+            made.fillers += 1
+            continue
+        end = <int64_t>(<uint64_t>position + <uint64_t>size)
+        if below < end <= log_end:
+            made.end = i
+            return
+        code = get64(units + i * UNIT + 12)
+        if codes_count >= 0 and code >= EXT_CODES_BELOW and not is_among(codes, codes_count, code):
+            continue
+        if made.count and (made.count == messages_max or made.total + size > bytes_max):
+            made.end = i
+            return
+        made.adjacent = made.adjacent and (made.count == 0 or position == last)
+        made.low = position if made.count == 0 or position < made.low else made.low
+        made.high = end if made.count == 0 or end > made.high else made.high
+        table[made.count] = i
+        table[n + made.count] = position
+        table[2 * n + made.count] = size
+        made.total += size
+        made.count += 1
+        last = end
+
+
+def choose(units, int64_t below, int64_t log_end, codes, int64_t messages_max, int64_t bytes_max):
+    """See kernel_python.choose."""
+    cdef Column data = Column(units, PyBUF_SIMPLE)
+    cdef int64_t n = data.size // UNIT, codes_count = -1, i
+    cdef Column code
+    cdef const int64_t *wanted = NULL
+    cdef Chosen made
+    if codes is not None:
+        code = Column(codes, PyBUF_SIMPLE)
+        wanted, codes_count = code.values, code.size // 8
+    table = PyByteArray_FromStringAndSize(NULL, n * 24)
+    fillers = PyByteArray_FromStringAndSize(NULL, n * 8)
+    cdef int64_t *filler = <int64_t *>PyByteArray_AsString(fillers)
+    choose_all(
+        data.at, n, below, log_end, wanted, codes_count, messages_max, bytes_max,
+        <int64_t *>PyByteArray_AsString(table), filler, &made,
+    )
+    return (
+        made.count, table, [filler[i] for i in range(made.fillers)], made.end, made.low, made.high,
+        made.total, made.adjacent,
+    )
 
 
 # -- checks ---------------------------------------------------------------------------------------
@@ -916,13 +1095,13 @@ cdef int holds(const uint8_t *p, int64_t at, const Parts *r) noexcept nogil:
 cdef void verify_all(
     const uint8_t *p, int64_t length, const int64_t *starts, const int64_t *sizes, int64_t n,
     const int64_t *positions, const uint8_t *topic, int64_t topic_bytes, int64_t queue_id,
-    const int64_t *offsets, uint8_t *good,
+    const int64_t *offsets, int64_t base, int64_t first_offset, uint8_t *good,
 ) noexcept nogil:
-    cdef int64_t i, at
+    cdef int64_t i, at, offset
     cdef Parts r
     for i in range(n):
         good[i] = 0
-        at = starts[i]
+        at = <int64_t>(<uint64_t>starts[i] - <uint64_t>base)
         if at < 0 or sizes[i] < 0 or at > length or sizes[i] > length - at:
             continue
         if not parse(p, at, at + sizes[i], &r) or r.size != sizes[i]:
@@ -930,7 +1109,8 @@ cdef void verify_all(
         if positions != NULL and get64(p + at + 28) != positions[i]:
             continue
         if topic != NULL:
-            if <int32_t>get32(p + at + 12) != queue_id or get64(p + at + 20) != offsets[i]:
+            offset = <int64_t>(<uint64_t>offsets[i] + <uint64_t>first_offset)
+            if <int32_t>get32(p + at + 12) != queue_id or get64(p + at + 20) != offset:
                 continue
             if r.topic_end - r.body_end - 1 != topic_bytes:
                 continue
@@ -939,7 +1119,10 @@ cdef void verify_all(
         good[i] = holds(p, at, &r)
 
 
-def verify(records, starts, sizes, positions=None, topic=None, int64_t queue_id=0, offsets=None):
+def verify(
+    records, starts, sizes, positions=None, topic=None, int64_t queue_id=0, offsets=None,
+    int64_t base=0, int64_t first_offset=0,
+):
     """See kernel_python.verify."""
     cdef Column data = Column(records, PyBUF_SIMPLE)
     cdef Column at = Column(starts, PyBUF_SIMPLE)
@@ -961,7 +1144,7 @@ def verify(records, starts, sizes, positions=None, topic=None, int64_t queue_id=
     good = PyByteArray_FromStringAndSize(NULL, n)
     verify_all(
         data.at, data.size, at.values, size.values, n, places, name_at, name_bytes, queue_id,
-        numbers, <uint8_t *>PyByteArray_AsString(good),
+        numbers, base, first_offset, <uint8_t *>PyByteArray_AsString(good),
     )
     return good
 

@@ -22,6 +22,7 @@ __all__ = [
     "batch",
     "check_drafts",
     "check_targets",
+    "choose",
     "draft",
     "edit",
     "index_entries",
@@ -33,6 +34,7 @@ __all__ = [
     "read",
     "scan",
     "topics",
+    "value_groups",
     "values",
     "verify",
 ]
@@ -77,6 +79,7 @@ if TYPE_CHECKING:
         batch,
         check_drafts,
         check_targets,
+        choose,
         draft,
         index_entries,
         link_slots,
@@ -84,6 +87,7 @@ if TYPE_CHECKING:
         read,
         scan,
         topics,
+        value_groups,
         values,
         verify,
     )
@@ -98,6 +102,8 @@ else:
     draft = _module.draft
     topics = _module.topics
     values = _module.values
+    value_groups = _module.value_groups
+    choose = _module.choose
     queue_units = _module.queue_units
     index_entries = _module.index_entries
     link_slots = _module.link_slots

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-VERSION = 6
+VERSION = 7
 
 Column: TypeAlias = "Buffer | array[int] | npt.NDArray[np.integer] | npt.NDArray[np.bool_]"
 """Bytes, or an array of bytes or native integers, contiguous."""
@@ -80,6 +80,26 @@ class UnitGroup(NamedTuple):
     first_offset: int
     begins: int
     ends: int
+
+
+class Choice(NamedTuple):
+    """The units that a read takes.
+
+    `table` has the columns index, position and size, each with room for all examined units; their
+    first `count` numbers are the chosen units'. `fillers` are the indexes of units without a
+    record, `end` is the number of units examined. `low` and `high` bound the records in the log,
+    `total` is the sum of their sizes; if they are `adjacent`, each begins where the one before
+    ends.
+    """
+
+    count: int
+    table: bytearray
+    fillers: list[int]
+    end: int
+    low: int
+    high: int
+    total: int
+    adjacent: bool
 
 
 FIELDS = (
@@ -118,6 +138,12 @@ TOO_MANY, LONG_PROPERTIES, TOO_MANY_BYTES = 13, 14, 15
 """Problems of a batch, in addition to CUT and LENGTHS of a message: there are too many; its
 properties are too long; the drafts have too many bytes.
 """
+
+FILLER_SIZE = 0x7FFF_FFFF
+"""The size of a unit that reserves an offset and refers to no record; its other fields are 0."""
+
+EXT_CODES_BELOW = -(1 << 31)
+"""Codes below are addresses in RocketMQ's consumequeue_ext: the unit has no tag hash."""
 
 BAD, WHOLE, BODY = 0, 1, 2
 """Results of `verify`: the record is bad; it matches its checksum; only its body has a checksum,
@@ -408,6 +434,80 @@ def values(records: Sequence[Buffer], names: tuple[bytes, ...]) -> list[Values]:
     return found
 
 
+def value_groups(
+    records: Column, starts: Column, sizes: Column, names: tuple[bytes, ...], base: int = 0
+) -> tuple[list[Values], bytearray]:
+    """The different `values` of the records at `starts`, and for each record the number of its own.
+
+    `starts` count from `base`. Raises ValueError if a record is not there.
+    """
+    view = _view(records)
+    groups: dict[Values, int] = {}
+    group_of = array("q")
+    for start, size in zip(_numbers(starts), _numbers(sizes), strict=True):
+        parts = _parts(view, start - base, size)
+        if parts is None:
+            raise ValueError("these bytes are no record")
+        found = find_properties(bytes(view[parts.props_at : start - base + size]), names)
+        group_of.append(groups.setdefault(found, len(groups)))
+    return list(groups), _bytes(group_of)
+
+
+def choose(
+    units: Column,
+    below: int,
+    log_end: int,
+    codes: Column | None,
+    messages_max: int,
+    bytes_max: int,
+) -> Choice:
+    """Which of these units of a queue a read takes, from the first one on.
+
+    It ends before a record that is not wholly below position `below`, unless the unit is wrong and
+    points beyond `log_end`, and before what exceeds a limit; the first record exceeds none. `codes`
+    are sorted: units with other tag codes are passed over.
+    """
+    raw = _view(units)
+    wanted = None if codes is None else frozenset(_numbers(codes))
+    count = len(raw) // _UNIT.size
+    rows: list[tuple[int, int, int]] = []
+    fillers: list[int] = []
+    total, end = 0, count
+    for index, (position, size, code) in enumerate(_UNIT.iter_unpack(raw)):
+        if size == FILLER_SIZE:
+            fillers.append(index)
+            continue
+        if below < _wrapped(position + size) <= log_end:
+            end = index
+            break
+        if wanted is not None and code >= EXT_CODES_BELOW and code not in wanted:
+            continue
+        if rows and (len(rows) == messages_max or total + size > bytes_max):
+            end = index
+            break
+        rows.append((index, position, size))
+        total += size
+    columns = [array("q", column) for column in zip(*rows, strict=True)] if rows else []
+    table = b"".join(column.tobytes() + bytes(8 * (count - len(rows))) for column in columns)
+    ends = [_wrapped(position + size) for _, position, size in rows]
+    starts = [position for _, position, _ in rows]
+    return Choice(
+        len(rows),
+        bytearray(table or bytes(24 * count)),
+        fillers,
+        end,
+        min(starts, default=0),
+        max(ends, default=0),
+        total,
+        starts[1:] == ends[:-1],
+    )
+
+
+def _wrapped(number: int) -> int:
+    """This number as a signed one of 64 bits: a wrong unit may exceed them."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
 def verify(
     records: Column,
     starts: Column,
@@ -416,23 +516,27 @@ def verify(
     topic: Column | None = None,
     queue_id: int = 0,
     offsets: Column | None = None,
+    base: int = 0,
+    first_offset: int = 0,
 ) -> bytearray:
     """For each of these places, whether a whole record is there: BAD, WHOLE or BODY.
 
     With `positions`, each record must have that log position; with a `topic`, it must be of that
-    topic and queue, and have its entry of `offsets`.
+    topic and queue, and have its entry of `offsets`. `starts` count from `base`, `offsets` from
+    `first_offset`.
     """
     view = _view(records)
     good = bytearray()
     places = None if positions is None else _numbers(positions)
     numbers = None if offsets is None else _numbers(offsets)
-    for index, (at, size) in enumerate(zip(_numbers(starts), _numbers(sizes), strict=True)):
+    for index, (start, size) in enumerate(zip(_numbers(starts), _numbers(sizes), strict=True)):
+        at = start - base
         parts = _parts(view, at, size)
         good.append(BAD)
         if parts is None or (places is not None and parts.position != places[index]):
             continue
         if topic is not None:
-            there = None if numbers is None else numbers[index]
+            there = None if numbers is None else _wrapped(numbers[index] + first_offset)
             if (parts.queue_id, parts.queue_offset) != (queue_id, there):
                 continue
             if view[parts.topic_at : parts.topic_end] != topic:

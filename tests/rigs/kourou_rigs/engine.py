@@ -192,9 +192,11 @@ class MemoryStore:
                 if many and looked_at > 1:
                     break
             stored = decode_record(raw, decompress=False)
-            if (codes is None or tags_code(stored.tag) in codes) and (
-                wanted is None or wanted(kernel_python.values([raw], wanted.names)[0])
-            ):
+            passes: bool | None = codes is None or tags_code(stored.tag) in codes
+            if passes and wanted is not None:
+                passes = wanted(kernel_python.values([raw], wanted.names)[0])
+                wanted.failed += passes is None
+            if passes:
                 full = read.size_bytes + len(raw) > max_bytes or len(read.records) == max_messages
                 if read.records and full:
                     break

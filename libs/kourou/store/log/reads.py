@@ -5,7 +5,7 @@ State: none, except counters.
 Invariants:  a record leaves this module only if it is whole and the requested one
                (kourou.store.log.verified)
              a damaged record costs only its own offset
-             records are views of the mapped log; nothing is copied
+             records are views of the mapped log, except the few reads that go over segments
 
 Reading by time is a binary search over the store times of the queue's own messages. RocketMQ 4.9
 first selects a file by its modification time, which a restored backup or a touched file makes
@@ -14,11 +14,9 @@ wrong.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
-from itertools import islice
-
-import numpy as np
-import numpy.typing as npt
+from itertools import islice, pairwise
 
 from kourou.engine.ports import ANYWHERE, PropertyTest, QueueRead
 from kourou.errors import Corrupt, Rejected
@@ -28,7 +26,8 @@ from kourou.model.limits import (
     FILTER_UNITS_MAX,
     RECORD_FIXED_BYTES,
 )
-from kourou.protocol.kernel import values
+from kourou.protocol.kernel import choose, value_groups
+from kourou.protocol.kernel_python import FILLER_SIZE, Choice
 from kourou.protocol.record.hashes import index_hash
 from kourou.protocol.record.layout import MAGIC, parts_of
 from kourou.protocol.record.message_record import CheckedRecord, record_size
@@ -36,26 +35,16 @@ from kourou.protocol.record.properties import labels
 from kourou.store.index.key_index import KeyIndex
 from kourou.store.log.commit_log import CommitLog
 from kourou.store.log.quarantine import Quarantine
-from kourou.store.log.verified import ExpectedRecords, check_stored, verify
+from kourou.store.log.verified import PlacedRecords, check_stored, verify
 from kourou.store.queues.consume_queue import ConsumeQueue
-from kourou.store.queues.queue_files import FILLER_SIZE, Units
+from kourou.store.queues.queue_files import UNIT_STRUCT
 from kourou.store.queues.queue_table import ConsumeQueues
-
-EXT_CODES_BELOW = -(1 << 31)
-"""Codes below are addresses in RocketMQ's consumequeue_ext: the unit has no tag hash.
-"""
 
 LIGHT_QUEUE_PREFIX = "%LMQ%"
 """RocketMQ's light queues refer to records that belong to other queues."""
 
 _READ_AHEAD_BYTES = 64 * 1024
 """If the log is not mapped, up to this many unneeded bytes are read to avoid a second read."""
-
-_NO_INDEXES = np.empty(0, np.int64)
-_ALL = slice(None)
-
-Longs = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 
 class Reads:
@@ -123,124 +112,81 @@ class Reads:
         read = QueueRead(
             next_offset=offset, min_offset=queue.min_offset, max_offset=queue.max_offset
         )
-        count = max_messages if codes is None else max(max_messages, FILTER_UNITS_MAX)
+        count, limits = max_messages, (max_messages, max_bytes)
         if wanted is not None:
-            count = FILTER_RECORDS_MAX
+            count, limits = FILTER_RECORDS_MAX, (FILTER_RECORDS_MAX, FILTER_BYTES_MAX)
+        elif codes is not None:
+            count = max(max_messages, FILTER_UNITS_MAX)
+        sorted_codes = None if codes is None else array("q", sorted(codes))
+        units = queue.unit_bytes(offset, count)
         below = min(below, self._log.readable_end)
-        chosen = _Choice(queue.units(offset, count), below, self._log.end)
+        chosen = Choice(*choose(units, below, self._log.end, sorted_codes, *limits))
         if not chosen.end:
             return read
+        placed = self._fetch(chosen)
+        rows = self._accept(read, queue, offset, chosen, placed)
         if wanted is not None:
-            chosen.limit(codes, count, FILTER_BYTES_MAX)
-        else:
-            chosen.limit(codes, max_messages, max_bytes)
-        good, views, run = self._fetch(queue, offset, chosen)
-        taken = self._fill(read, offset, chosen, good, views)
-        if wanted is not None:
-            offsets = (chosen.indexes[taken] + offset).tolist()
-            positions = chosen.positions[taken].tolist()
-            filter_records(
-                read, offsets, positions, wanted, max_messages=max_messages, max_bytes=max_bytes
-            )
-        if len(read.records) == len(views):
-            read.run = run
+            rows = keep_passing(read, offset, placed, rows, wanted, max_messages, max_bytes)
+        if rows:
+            read.records = [placed.record(row) for row in rows]
+            read.last_position = placed.positions[rows[-1]]
+            every = len(rows) == chosen.count
+            read.size_bytes = chosen.total if every else sum(placed.sizes[row] for row in rows)
+            read.run = placed.view if every and chosen.adjacent else None
         return read
 
-    def _fetch(
-        self, queue: ConsumeQueue, offset: int, chosen: _Choice
-    ) -> tuple[Flags, list[memoryview], memoryview | None]:
-        """Fetch the chosen records segment by segment: whether each is good, and their views.
+    def _fetch(self, chosen: Choice) -> PlacedRecords:
+        """The bytes of the chosen records: one view if they lie in one segment, else copies.
 
-        The third result is one view of all of them if they are adjacent in one segment, else None.
+        If the log is not mapped, a view is a copy too, of everything between the records.
         """
-        topic = None if queue.topic.startswith(LIGHT_QUEUE_PREFIX) else queue.topic.encode()
-        positions, sizes = chosen.positions, chosen.sizes
-        offsets = chosen.indexes + offset
-        if not len(positions):
-            return np.ones(0, np.bool_), [], None
-        segment_size = self._log.segment_size
-        if int(positions[0]) // segment_size == int(positions[-1]) // segment_size:
-            wanted = ExpectedRecords(topic, queue.queue_id, offsets)
-            return self._fetch_from(positions, sizes, wanted)
-        good = np.zeros(len(positions), np.bool_)
-        views: list[memoryview] = []
-        cuts = np.flatnonzero(np.diff(positions // segment_size)) + 1
-        first = 0
-        for end in [*cuts.tolist(), len(positions)]:
-            wanted = ExpectedRecords(topic, queue.queue_id, offsets[first:end])
-            good[first:end], found, _ = self._fetch_from(
-                positions[first:end], sizes[first:end], wanted
-            )
-            views += found
-            first = end
-        return good, views, None
-
-    def _fetch_from(
-        self, positions: Longs, sizes: Longs, wanted: ExpectedRecords
-    ) -> tuple[Flags, list[memoryview], memoryview | None]:
-        """Records of one segment; a record whose unit is wrong is not good."""
-        base = int(positions.min())
-        span = int((positions + sizes).max()) - base
-        if not self._log.mapped and span > 2 * int(sizes.sum()) + _READ_AHEAD_BYTES:
-            return *self._fetch_singly(positions, sizes, wanted), None
-        try:
-            view = self._log.view(base, span)
-        except Rejected:
-            return *self._fetch_singly(positions, sizes, wanted), None
-        starts = positions - base
-        good = verify(view, starts, sizes, base, wanted)
-        ends = (starts + sizes).tolist()
-        views = [view[start:end] for start, end in zip(starts.tolist(), ends, strict=True)]
-        together = bool((starts[1:] == (starts + sizes)[:-1]).all())
-        return good, views, view if together else None
-
-    def _fetch_singly(
-        self, positions: Longs, sizes: Longs, wanted: ExpectedRecords
-    ) -> tuple[Flags, list[memoryview]]:
-        """Fetch the records one by one, because some unit points outside the log."""
-        good = np.zeros(len(positions), np.bool_)
-        views = [memoryview(b"")] * len(positions)
-        for index, (position, size) in enumerate(
-            zip(positions.tolist(), sizes.tolist(), strict=True)
-        ):
+        table = memoryview(chosen.table).cast("q")
+        room, count = len(table) // 3, chosen.count
+        indexes, positions, sizes = (table[at : at + count] for at in range(0, 3 * room, room))
+        span = chosen.high - chosen.low
+        if self._log.mapped or span <= 2 * chosen.total + _READ_AHEAD_BYTES:
             try:
-                view = self._log.view(position, size)
-            except Rejected:
+                view = self._log.view(chosen.low, span)
+            except Rejected:  # they lie in several segments, or a unit is wrong
+                pass
+            else:
+                return PlacedRecords(view, chosen.low, positions, sizes, positions, indexes)
+        copies: list[memoryview] = []
+        starts = array("q")
+        end = 0
+        for position, size in zip(positions, sizes, strict=True):
+            starts.append(end)
+            try:
+                copies.append(self._log.view(position, size))
+            except Rejected:  # outside the log: what follows here is not at this position
                 continue
-            one = slice(index, index + 1)
-            part = ExpectedRecords(wanted.topic, wanted.queue_id, wanted.offsets[one])
-            good[one] = verify(view, np.zeros(1, np.int64), sizes[one], position, part)
-            views[index] = view
-        return good, views
+            end += size
+        return PlacedRecords(memoryview(b"".join(copies)), 0, starts, sizes, positions, indexes)
 
-    def _fill(
-        self, read: QueueRead, offset: int, chosen: _Choice, good: Flags, views: list[memoryview]
-    ) -> Longs | slice:
-        """Fill the result; stop before the second run of damaged offsets.
-
-        Returns which of the chosen records were used.
-        """
+    def _accept(
+        self,
+        read: QueueRead,
+        queue: ConsumeQueue,
+        offset: int,
+        chosen: Choice,
+        placed: PlacedRecords,
+    ) -> Sequence[int]:
+        """Verify the records; return the good ones. `read` ends before the second run of damage."""
+        topic = None if queue.topic.startswith(LIGHT_QUEUE_PREFIX) else queue.topic.encode()
+        good = verify(placed, topic, queue.queue_id, offset)
         end = chosen.end
-        which: Longs | slice = _ALL
-        read.records = views
-        if len(views):
-            read.last_position = int(chosen.positions[-1])
-            read.size_bytes = int(chosen.sizes.sum())
-        if len(chosen.fillers) or not good.all():
-            damaged = np.sort(np.concatenate((chosen.fillers, chosen.indexes[~good])))
-            gaps = np.flatnonzero(np.diff(damaged) > 1)
-            if len(gaps):
-                end = int(damaged[gaps[0] + 1])
-            read.corrupt_offsets = (damaged[damaged < end] + offset).tolist()
-            which = taken = np.flatnonzero(good & (chosen.indexes < end))
-            read.records = [views[index] for index in taken.tolist()]
-            read.last_position = int(chosen.positions[taken[-1]]) if len(taken) else -1
-            read.size_bytes = int(chosen.sizes[taken].sum())
+        rows: Sequence[int] = range(chosen.count)
+        if chosen.fillers or 0 in good:
+            bad = [row for row in rows if not good[row]]
+            damaged = sorted([*chosen.fillers, *(placed.indexes[row] for row in bad)])
+            end = next((b for a, b in pairwise(damaged) if b > a + 1), end)
+            read.corrupt_offsets = [offset + index for index in damaged if index < end]
+            rows = [row for row in rows if good[row] and placed.indexes[row] < end]
             self.corrupt_met += len(read.corrupt_offsets)
-            self._met_damage(chosen.positions[~good].tolist())
-        self.records_read += len(read.records)
+            self._met_damage([placed.positions[row] for row in bad])
+        self.records_read += len(rows)
         read.next_offset = offset + end
-        return which
+        return rows
 
     def _met_damage(self, positions: Sequence[int]) -> None:
         """A queue refers to these positions, and the records there cannot be read."""
@@ -285,10 +231,11 @@ class Reads:
         queue = self._queues.get(topic, queue_id)
         if queue is None or not queue.min_offset <= offset < queue.max_offset:
             return -1
-        unit = queue.units(offset, 1)
-        if not len(unit) or unit["size"][0] == FILLER_SIZE:
+        unit = queue.unit_bytes(offset, 1)
+        if not unit:
             return -1
-        return int(unit["position"][0])
+        position, size, _ = UNIT_STRUCT.unpack(unit)
+        return -1 if size == FILLER_SIZE else position
 
     def offset_at(self, topic: str, queue_id: int, position: int) -> int:
         """The first offset, from the minimum on, whose message is at or above a log position.
@@ -383,89 +330,37 @@ class Reads:
         return view[: parts.size]
 
 
-class _Choice:
-    """Which units of a run are read. `indexes`, `end`, `fillers` count from the first unit.
-
-    `positions` and `sizes` are those of the chosen records, parallel to `indexes`.
-    """
-
-    __slots__ = ("_codes", "end", "fillers", "indexes", "positions", "sizes")
-
-    def __init__(self, units: Units, below: int, log_end: int) -> None:
-        self.positions = units["position"].astype(np.int64)
-        self.sizes = units["size"].astype(np.int64)
-        self.end = len(units)
-        self._codes = units["code"]
-        self.fillers: Longs = _NO_INDEXES
-        self.indexes = np.arange(self.end)
-        if not self.end:
-            return
-        ends = self.positions + self.sizes
-        if int(self.sizes.max()) < FILLER_SIZE and int(ends.max()) <= below:
-            return
-        real = self.sizes != FILLER_SIZE
-        # A unit that points past the end of the log is wrong; waiting would not make it right.
-        beyond = real & (ends > below) & (ends <= log_end)
-        if beyond.any():
-            self.end = int(beyond.argmax())
-        self.fillers = np.flatnonzero(~real[: self.end])
-        self._keep(np.flatnonzero(real[: self.end]))
-
-    def _keep(self, which: Longs | slice) -> None:
-        """Keep only these of the chosen records."""
-        self.positions = self.positions[which]
-        self.sizes = self.sizes[which]
-        self.indexes = self.indexes[which]
-        self._codes = self._codes[which]
-
-    def limit(self, codes: frozenset[int] | None, max_messages: int, max_bytes: int) -> None:
-        """Keep records that match `codes`, as long as they fit; the first one is always kept."""
-        if codes is not None:
-            own = self._codes.astype(np.int64)
-            matches = np.isin(own, np.fromiter(codes, np.int64, len(codes)))
-            self._keep(np.flatnonzero(matches | (own < EXT_CODES_BELOW)))
-        count = len(self.sizes)
-        if count <= max_messages and int(self.sizes.sum()) <= max_bytes:
-            return
-        fit = max(1, int(np.searchsorted(self.sizes.cumsum(), max_bytes, side="right")))
-        fit = min(fit, max_messages)
-        if fit < count:
-            self.end = int(self.indexes[fit])
-            self._keep(slice(0, fit))
-            self.fillers = self.fillers[self.fillers < self.end]
-
-
-def filter_records(
+def keep_passing(
     read: QueueRead,
-    offsets: list[int],
-    positions: list[int],
+    offset: int,
+    placed: PlacedRecords,
+    rows: Sequence[int],
     wanted: PropertyTest,
-    *,
     max_messages: int,
     max_bytes: int,
-) -> None:
-    """Keep in `read` the records that pass, as long as they fit; the first one is always kept.
+) -> list[int]:
+    """The rows that pass, as long as they fit; the first one always fits.
 
-    `offsets` and `positions` are those of its records. If the result is full, it ends before the
-    first record that passes and does not fit.
+    If the result is full, `read` ends before the first record that passes and does not fit.
+    Records with the same values are tested once.
     """
-    records = read.records
-    kept: list[memoryview] = []
-    size = 0
-    last = -1
-    for index, found in enumerate(values(records, wanted.names)):
-        if not wanted(found):
+    starts, sizes = placed.starts, placed.sizes
+    if len(rows) < len(starts):
+        starts, sizes = (array("q", [column[row] for row in rows]) for column in (starts, sizes))
+    values, group_of = value_groups(placed.view, starts, sizes, wanted.names, placed.base)
+    outcomes = [wanted(each) for each in values]
+    kept: list[int] = []
+    size = failed = 0
+    for row, group in zip(rows, memoryview(group_of).cast("q"), strict=True):
+        if not outcomes[group]:
+            failed += outcomes[group] is None
             continue
-        record = records[index]
-        if kept and (len(kept) == max_messages or size + len(record) > max_bytes):
-            read.next_offset = offsets[index]
-            read.corrupt_offsets = [
-                each for each in read.corrupt_offsets if each < read.next_offset
-            ]
+        own = placed.sizes[row]
+        if kept and (len(kept) == max_messages or size + own > max_bytes):
+            read.next_offset = offset + placed.indexes[row]
+            read.corrupt_offsets = [at for at in read.corrupt_offsets if at < read.next_offset]
             break
-        kept.append(record)
-        size += len(record)
-        last = positions[index]
-    read.records = kept
-    read.size_bytes = size
-    read.last_position = last
+        kept.append(row)
+        size += own
+    wanted.failed += failed
+    return kept

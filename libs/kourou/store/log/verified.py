@@ -7,7 +7,9 @@ properties are well formed to the end, which a torn or damaged sector does not l
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +24,8 @@ from kourou.protocol.record.message_record import BlankRecord, CheckedRecord, ch
 
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+Numbers: TypeAlias = "memoryview[int] | array[int]"
+"""Integers of 64 bits."""
 
 
 def check_stored(view: memoryview, at: int, end: int, position: int) -> CheckedRecord:
@@ -58,37 +62,66 @@ def properties_are_sound(properties: bytes) -> bool:
 def sound(found: RecordColumns, positions: Longs) -> Flags:
     """Which of these stored records pass every check; `positions` are their log positions."""
     results = kernel.verify(found.blob, found.starts, found.sizes, as_longs(positions))
-    return _good_rows(found.blob.data, found.starts, found.sizes, results)
+    _check_bodies(found.blob.data, found.starts, found.sizes, results)
+    flags: Flags = np.frombuffer(results, np.uint8) != 0
+    return flags
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectedRecords:
-    """What the records must contain. `topic` None: records of any queue are accepted."""
+class PlacedRecords:
+    """Records that units of a queue refer to, in memory; one number per record in each column.
 
-    topic: bytes | None
-    queue_id: int
-    offsets: Longs
+    A record begins at `view[start - base]`; `positions` are those in the log, `indexes` count the
+    units from the first one.
+    """
+
+    view: memoryview
+    base: int
+    starts: Numbers
+    sizes: Numbers
+    positions: Numbers
+    indexes: Numbers
+
+    def record(self, row: int) -> memoryview:
+        """The bytes of one record."""
+        start = self.starts[row] - self.base
+        return self.view[start : start + self.sizes[row]]
 
 
 def verify(
-    view: memoryview, starts: Longs, sizes: Longs, base: int, wanted: ExpectedRecords
-) -> Flags:
-    """Which records at `starts` in `view`, which begins at position `base`, are the wanted ones."""
-    starts, sizes = as_longs(starts), as_longs(sizes)
-    offsets = as_longs(wanted.offsets)
+    placed: PlacedRecords, topic: bytes | None, queue_id: int, first_offset: int
+) -> bytearray:
+    """For each record 1 if it is whole and the one referred to, else 0.
+
+    `first_offset` is that of the first unit. `topic` None: records of any queue are accepted.
+    """
     results = kernel.verify(
-        view, starts, sizes, starts + base, wanted.topic, wanted.queue_id, offsets
+        placed.view,
+        placed.starts,
+        placed.sizes,
+        placed.positions,
+        topic,
+        queue_id,
+        placed.indexes,
+        placed.base,
+        first_offset,
     )
-    return _good_rows(view, starts, sizes, results)
+    _check_bodies(placed.view, placed.starts, placed.sizes, results, placed.base)
+    return results
 
 
-def _good_rows(view: memoryview, starts: Longs, sizes: Longs, results: bytearray) -> Flags:
-    """Good records; those without their own checksum only if their properties are sound."""
-    good: Flags = np.frombuffer(results, np.uint8) != 0
-    if BODY in results:
-        for index in [row for row, result in enumerate(results) if result == BODY]:
-            start = int(starts[index])
-            end = start + int(sizes[index])
-            parts = parts_of(view, start, end)
-            good[index] = properties_are_sound(bytes(view[parts.props_at : end]))
-    return good
+def _check_bodies(
+    view: memoryview,
+    starts: Longs | Numbers,
+    sizes: Longs | Numbers,
+    results: bytearray,
+    base: int = 0,
+) -> None:
+    """Records without their own checksum are good only if their properties are sound."""
+    if BODY not in results:
+        return
+    for index in [row for row, result in enumerate(results) if result == BODY]:
+        start = int(starts[index]) - base
+        end = start + int(sizes[index])
+        parts = parts_of(view, start, end)
+        results[index] = properties_are_sound(bytes(view[parts.props_at : end]))

@@ -27,9 +27,10 @@ from kourou.model.limits import (
     RECORD_FIXED_BYTES,
     SEGMENT_SIZE_BYTES,
 )
+from kourou.protocol.kernel_python import FILLER_SIZE
 from kourou.store.open_files import OpenFiles, PooledFile
 from kourou.store.paths import StorePaths
-from kourou.store.queues.queue_files import FILLER_SIZE, UNIT, QueueFiles, Units, fillers
+from kourou.store.queues.queue_files import UNIT, QueueFiles, Units, fillers
 
 _STEP_UNITS = 16
 _STEP_UNITS_MAX = 4_096
@@ -229,18 +230,22 @@ class ConsumeQueue:
         Empty if `offset` is outside the queue; shorter at the end of the queue. Fillers are
         included: their size is FILLER_SIZE.
         """
+        return np.frombuffer(self.unit_bytes(offset, count), UNIT)
+
+    def unit_bytes(self, offset: int, count: int) -> bytes:
+        """The bytes of `units`."""
         end = min(offset + count, self.max_offset)
         if offset < self._files.first or end <= offset:
-            return np.empty(0, UNIT)
+            return b""
         tail_first, tail = self._tail
         if offset >= tail_first and (end - tail_first) * QUEUE_UNIT_BYTES <= len(tail):
             at = (offset - tail_first) * QUEUE_UNIT_BYTES
-            return np.frombuffer(tail, UNIT, count=end - offset, offset=at)
+            return tail[at : at + (end - offset) * QUEUE_UNIT_BYTES]
         try:
-            return self._files.read(offset, end)
+            return self._files.read_bytes(offset, end)
         except FileNotFoundError:
             if offset < self._files.first:  # deleted by age while this thread was reading
-                return np.empty(0, UNIT)
+                return b""
             raise
 
     # -- appending --------------------------------------------------------------------------------

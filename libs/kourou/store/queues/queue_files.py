@@ -17,22 +17,20 @@ import numpy.typing as npt
 
 from kourou.errors import ConfigError, Corrupt
 from kourou.model.limits import QUEUE_UNIT_BYTES
+from kourou.protocol.kernel_python import FILLER_SIZE
 from kourou.store.open_files import OpenFiles, PooledFile
 from kourou.store.paths import file_name, start_of
 
 UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("code", ">i8")])
 """A unit as stored; `code` is a tag hash, or the delivery time of a delayed message."""
 
-FILLER_SIZE = 0x7FFF_FFFF
-"""The size of a unit that reserves an offset and refers to no record; its other fields are 0."""
-
 Units = npt.NDArray[np.void]
 
 WIPE_BYTES = 4_096  # one block: holes are detected block by block
 
-_UNIT = struct.Struct(">qiq")
+UNIT_STRUCT = struct.Struct(">qiq")
 
-assert UNIT.itemsize == QUEUE_UNIT_BYTES == _UNIT.size
+assert UNIT.itemsize == QUEUE_UNIT_BYTES == UNIT_STRUCT.size
 
 
 def fillers(count: int) -> bytes:
@@ -115,7 +113,7 @@ class QueueFiles:
     def stray_unit(self, offset: int) -> tuple[int, int, int]:
         """(position, size, code) of the first unit of such a file."""
         file = self._file(offset // self._file_units)
-        position, size, code = _UNIT.unpack(self._pool.read(file, QUEUE_UNIT_BYTES, 0))
+        position, size, code = UNIT_STRUCT.unpack(self._pool.read(file, QUEUE_UNIT_BYTES, 0))
         return position, size, code
 
     def start(self, offset: int) -> None:
@@ -129,13 +127,17 @@ class QueueFiles:
         number, unit = divmod(offset, self._file_units)
         base, files = self._span
         data = self._pool.read(files[number - base], QUEUE_UNIT_BYTES, unit * QUEUE_UNIT_BYTES)
-        position, size, code = _UNIT.unpack(data)
+        position, size, code = UNIT_STRUCT.unpack(data)
         return position, size, code
 
     def read(self, offset: int, end: int) -> Units:
         """The units [offset, end), read-only; all of them must lie within the files."""
+        return np.frombuffer(self.read_bytes(offset, end), UNIT)
+
+    def read_bytes(self, offset: int, end: int) -> bytes:
+        """The bytes of the units [offset, end); all of them must lie within the files."""
         if end <= offset:
-            return np.empty(0, UNIT)
+            return b""
         parts = [
             self._pool.read(file, (last - first) * QUEUE_UNIT_BYTES, at)
             for file, first, last, at in self._pieces(offset, end)
@@ -146,7 +148,7 @@ class QueueFiles:
                 f"{self._directory}: a file became shorter than it was",
                 hint="delete the consumequeue directory; it is rebuilt from the log",
             )
-        return np.frombuffer(data, UNIT)
+        return data
 
     def write(self, offset: int, data: bytes) -> None:
         """Write whole units from `offset` on, in new files if necessary. Raises OSError."""

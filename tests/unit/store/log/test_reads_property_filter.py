@@ -7,89 +7,102 @@ from pathlib import Path
 import pytest
 
 from kourou.engine.ports import QueueRead
-from kourou.filtering.sql import sql_filter
-from kourou.protocol.record.layout import encode_host
-from kourou.protocol.record.message_record import encode_draft
-from kourou.protocol.record.properties import encode_properties
-from kourou.store.log.reads import filter_records
+from kourou.filtering.sql import Predicate, sql_filter
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
-from kourou_rigs.store import Draft, StoreWriter, small_settings
+from kourou_rigs.store import Draft, StoreWriter, Written, small_settings
 
 TEXT = "TAGS = 'yes'"
 
 
-def record(tag: str, host: str = "127.0.0.1", topic: str = "T", body: bytes = b"") -> memoryview:
-    return memoryview(
-        encode_draft(
-            topic=topic.encode(),
-            queue_id=0,
-            body=body,
-            properties=encode_properties({"TAGS": tag, "other": "x"}),
-            born_timestamp=1,
-            born_host=encode_host((host, 1)),
+class Shelf:
+    """A store with messages of these tags in one queue, over several segments if there are many."""
+
+    def __init__(self, *tags: str, **changes: object) -> None:
+        self.disk = SimDisk()
+        self.settings = small_settings(Path("/s"), **changes)
+        self.store = Store.open(self.settings, self.disk)
+        self.written: list[Written] = StoreWriter(self.store).write(
+            [Draft(tag=tag, body=bytes([index]) * 50) for index, tag in enumerate(tags)]
         )
-    )
+
+    def damage(self, number: int) -> None:
+        """Change the tag of a record, whose checksum stays."""
+        hurt = self.written[number]
+        at = hurt.position + bytes(hurt.record).index(b"yes")
+        size = self.settings.segment_size_bytes
+        self.disk.overwrite(self.store.paths.segment(at - at % size), b"no!", at % size)
+
+    def read(
+        self, *, max_messages: int = 100, max_bytes: int = 1 << 20, wanted: Predicate | None = None
+    ) -> QueueRead:
+        return self.store.read_queue(
+            "TopicA",
+            0,
+            0,
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            codes=None,
+            below=1 << 60,
+            wanted=wanted or sql_filter(TEXT).predicate(),
+        )
+
+    def numbers(self, read: QueueRead) -> list[int]:
+        """Which messages were read."""
+        by_bytes = {item.record: item.offset for item in self.written}
+        return [by_bytes[bytes(record)] for record in read.records]
 
 
-def sifted(records: list[memoryview], **limits: int) -> QueueRead:
-    count = len(records)
-    read = QueueRead(records, next_offset=count, corrupt_offsets=[100, count + 1])
-    wanted = sql_filter(TEXT).predicate()
-    offsets, positions = list(range(count)), [1_000 + index for index in range(count)]
-    all_limits = {"max_messages": 100, "max_bytes": 1 << 20, **limits}
-    filter_records(read, offsets, positions, wanted, **all_limits)
-    return read
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-@pytest.mark.parametrize("topic", ["T", "x" * 127])
-@pytest.mark.parametrize("body", [b"", b"TAGS\x01yes\x02", bytes(5_000)])
-def test_the_properties_are_found_wherever_they_lie(host: str, topic: str, body: bytes) -> None:
-    records = [record(tag, host, topic, body) for tag in ("yes", "no", "yes")]
-    read = sifted(records)
-    assert read.records == [records[0], records[2]]
-    assert read.size_bytes == sum(len(each) for each in read.records)
-    assert (read.next_offset, read.last_position) == (3, 1_002)
-    assert read.corrupt_offsets == [100, 4]
+def test_what_passes_is_read() -> None:
+    shelf = Shelf("yes", "no", "yes")
+    read = shelf.read()
+    assert shelf.numbers(read) == [0, 2]
+    assert read.size_bytes == sum(len(shelf.written[number].record) for number in (0, 2))
+    assert (read.next_offset, read.last_position) == (3, shelf.written[2].position)
+    assert read.run is None, "another record is between the two"
+    read = Shelf("yes", "yes").read()
+    assert read.run == b"".join(read.records)
 
 
 def test_it_ends_before_what_does_not_fit() -> None:
-    records = [record(tag) for tag in ("no", "yes", "no", "no", "yes", "no")]
-    read = sifted(records, max_messages=1)
-    assert (read.records, read.next_offset) == ([records[1]], 4)
-    assert read.corrupt_offsets == [], "damage behind the end is told by the next read"
-    read = sifted(records, max_bytes=1)
-    assert (read.records, read.next_offset) == ([records[1]], 4), "the first one always fits"
+    shelf = Shelf("no", "yes", "no", "no", "yes", "no")
+    read = shelf.read(max_messages=1)
+    assert (shelf.numbers(read), read.next_offset) == ([1], 4)
+    read = shelf.read(max_bytes=1)
+    assert (shelf.numbers(read), read.next_offset) == ([1], 4), "the first one always fits"
 
 
 def test_nothing_passes() -> None:
-    read = sifted([record("no")] * 3)
+    read = Shelf("no", "no", "no").read()
     assert (read.records, read.size_bytes, read.next_offset, read.last_position) == ([], 0, 3, -1)
+
+
+def test_messages_that_cannot_be_compared_are_counted_singly() -> None:
+    wanted = sql_filter("TAGS > 5").predicate()
+    shelf = Shelf("9", "no", "6", "no", "1", "nor", "8", "no")
+    assert shelf.numbers(shelf.read(wanted=wanted)) == [0, 2, 6]
+    assert wanted.failed == 4
+    wanted = sql_filter("TAGS > 5").predicate()
+    assert shelf.read(wanted=wanted, max_messages=2).next_offset == 6
+    assert wanted.failed == 3, "the next read counts those behind its end"
+
+
+@pytest.mark.parametrize("read_mode", ["mmap", "pread"])
+def test_a_read_goes_over_segments(read_mode: str) -> None:
+    tags = ["yes", "no", "no"] * 40
+    shelf = Shelf(*tags, read_mode=read_mode, segment_size_bytes=2_048)
+    assert shelf.store.end > 4_096
+    assert shelf.numbers(shelf.read()) == list(range(0, 120, 3))
 
 
 @pytest.mark.parametrize("read_mode", ["mmap", "pread"])
 def test_damage_does_not_make_a_wanted_message_disappear(read_mode: str) -> None:
-    """A broken property matches nothing: verified first, the message is told of as damaged."""
-    disk = SimDisk()
-    settings = small_settings(Path("/s"), read_mode=read_mode)
-    store = Store.open(settings, disk)
-    written = StoreWriter(store).write([Draft(tag="yes", body=bytes([n]) * 50) for n in range(4)])
-    hurt = written[2]
-    at = hurt.position + bytes(hurt.record).index(b"yes")
-    size = settings.segment_size_bytes
-    disk.overwrite(store.paths.segment(at - at % size), b"no!", at % size)
-    read = store.read_queue(
-        "TopicA",
-        0,
-        0,
-        max_messages=10,
-        max_bytes=1 << 20,
-        codes=None,
-        below=1 << 60,
-        wanted=sql_filter(TEXT).predicate(),
-    )
-    assert [bytes(each) for each in read.records] == [written[n].record for n in (0, 1, 3)]
+    """A broken property matches nothing: verified first, the message is reported as damaged."""
+    shelf = Shelf("yes", "yes", "yes", "yes", read_mode=read_mode)
+    shelf.damage(2)
+    read = shelf.read()
+    assert shelf.numbers(read) == [0, 1, 3]
     assert read.corrupt_offsets == [2]
     assert read.next_offset == 4
-    store.close()
+    read = shelf.read(max_messages=1)
+    assert (read.corrupt_offsets, read.next_offset) == ([], 1), "the next read reports the damage"

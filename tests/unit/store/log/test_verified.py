@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from array import array
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from kourou.protocol.record.columns import columns
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import encode_draft, stamp
 from kourou.store.log.verified import (
-    ExpectedRecords,
+    PlacedRecords,
     check_stored,
     properties_are_sound,
     sound,
@@ -53,19 +55,23 @@ class Batch:
             self.data += record
         self.starts, self.sizes = np.array(starts), np.array(sizes)
 
-    def good(self, topic: bytes | None = b"TopicA", **parts: slice) -> list[bool]:
+    def good(self, topic: bytes | None = b"TopicA") -> list[bool]:
         """What both checks say, which must be the same."""
-        offsets = np.arange(100, 100 + COUNT)
-        wanted = ExpectedRecords(topic, 3, offsets)
+        many = verify(self.placed(), topic, 3, 100)
+        single = [
+            verify(self.placed(slice(index, index + 1)), topic, 3, 100)[0] for index in range(COUNT)
+        ]
+        assert list(many) == single
+        return [result == 1 for result in many]
+
+    def placed(self, rows: slice = slice(None), at: int = BASE) -> PlacedRecords:
+        """These records, as units refer to them that begin at position `at`."""
+        positions, sizes, indexes = (
+            array("q", column.tolist()[rows])
+            for column in (self.starts + at, self.sizes, np.arange(COUNT))
+        )
         view = memoryview(bytes(self.data))
-        many = verify(view, self.starts, self.sizes, BASE, wanted).tolist()
-        single = []
-        for index in range(COUNT):
-            one = slice(index, index + 1)
-            part = ExpectedRecords(topic, 3, offsets[one])
-            single += verify(view, self.starts[one], self.sizes[one], BASE, part).tolist()
-        assert many == single
-        return many
+        return PlacedRecords(view, at, positions, sizes, positions, indexes)
 
 
 def all_but(*bad: int) -> list[bool]:
@@ -105,10 +111,8 @@ def test_every_bit_of_a_record_is_protected() -> None:
     for at in range(start, start + size):
         for bit in (1, 16, 128):
             batch.data[at] ^= bit
-            view = memoryview(bytes(batch.data))
-            wanted = ExpectedRecords(b"TopicA", 3, np.arange(100, 100 + COUNT))
-            good = verify(view, batch.starts, batch.sizes, BASE, wanted).tolist()
-            assert good == all_but(7), (at - start, bit)
+            good = verify(batch.placed(), b"TopicA", 3, 100)
+            assert list(good) == all_but(7), (at - start, bit)
             batch.data[at] ^= bit
 
 
@@ -179,6 +183,7 @@ def test_whatever_the_bytes_are_nothing_else_is_raised(data: bytes) -> None:
     padded = data.ljust(100, b"\0")
     with pytest.raises(Corrupt):
         check_stored(memoryview(padded), 0, len(padded), 0)
-    starts = np.zeros(5, np.int64)
-    wanted = ExpectedRecords(b"TopicA", 0, starts)
-    assert not verify(memoryview(padded), starts, starts + len(padded), 0, wanted).any()
+    starts = array("q", [0] * 5)
+    sizes = array("q", [len(padded)] * 5)
+    placed = PlacedRecords(memoryview(padded), 0, starts, sizes, starts, starts)
+    assert not any(verify(placed, b"TopicA", 0, 0))

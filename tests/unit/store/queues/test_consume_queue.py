@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kourou.errors import Corrupt
+from kourou.protocol.kernel_python import FILLER_SIZE
 from kourou.store.open_files import OpenFiles
 from kourou.store.paths import StorePaths
 from kourou.store.queues.consume_queue import GAP_UNITS_MAX, TAIL_BYTES_MAX, ConsumeQueue
-from kourou.store.queues.queue_files import FILLER_SIZE, UNIT
+from kourou.store.queues.queue_files import UNIT
 from kourou.testing.disk import SimDisk
 from kourou_rigs.store import disk_with
 

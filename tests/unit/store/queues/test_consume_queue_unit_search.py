@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kourou.protocol.kernel_python import FILLER_SIZE
 from kourou.store.open_files import OpenFiles
 from kourou.store.queues.consume_queue import data_end, first_at_or_above, last_real, next_real
-from kourou.store.queues.queue_files import FILLER_SIZE, UNIT, QueueFiles
+from kourou.store.queues.queue_files import UNIT, QueueFiles
 from kourou.testing.disk import SimDisk
 
 ROOT = Path("/consumequeue")
