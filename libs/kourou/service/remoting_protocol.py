@@ -23,7 +23,11 @@ from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.messages.sends import SendRefusal
 from kourou.protocol.request import Answerer, Header, Request
 from kourou.protocol.table import REQUESTS, not_supported
-from kourou.protocol.wire.ext_fields import decode_ext_fields, encode_ext_fields
+from kourou.protocol.wire.ext_fields import (
+    decode_ext_fields,
+    decode_usual_header,
+    encode_ext_fields,
+)
 from kourou.protocol.wire.remoting import (
     FLAG_ONEWAY,
     FLAG_RESPONSE,
@@ -32,6 +36,7 @@ from kourou.protocol.wire.remoting import (
     RemotingCommand,
     decode_header,
     encode_head,
+    encode_reply_head,
 )
 from kourou.runtime.core import AskClient, ClientAnswered, Notify, Peer, Received, Reply
 from kourou.service.protocol_server import TimedReplyTo, TransportCallbacks, connection_families
@@ -144,12 +149,15 @@ class RemotingProtocol:
             peer, frame = inbound.peer, inbound.frame
             if closed and peer in closed:  # what follows such a frame is not trusted
                 continue
-            try:
-                command = decode_header(frame.header_type, bytes(frame.header))
-            except DecodeError as error:
-                self._servers[peer.listener].cut(peer, str(error))
-                closed.add(peer)
-                continue
+            header = bytes(frame.header)
+            command = decode_usual_header(header) if frame.header_type == HeaderType.JSON else None
+            if command is None:
+                try:
+                    command = decode_header(frame.header_type, header)
+                except DecodeError as error:
+                    self._servers[peer.listener].cut(peer, str(error))
+                    closed.add(peer)
+                    continue
             body = (frame.body,) if frame.body else ()
             if command.flag & FLAG_RESPONSE:
                 self._callbacks.answered(
@@ -196,6 +204,8 @@ class RemotingProtocol:
             or (listener == VIP and command.code == PullMessage.code)
         ):
             raise BadRequest(not_supported(command.code), code=Code.REQUEST_CODE_NOT_SUPPORTED)
+        if command.request is not None:
+            return command.request
         return decode_ext_fields(command.code, command.ext_fields)
 
     # -- send -------------------------------------------------------------------------------------
@@ -215,17 +225,10 @@ class RemotingProtocol:
             fields = {**_REGION, **(fields or {})}
         if code >= OWN_CODES_FROM:
             code = _CODES.get(Code(code), Code.SYSTEM_ERROR)
-        command = RemotingCommand(
-            code,
-            Language.JAVA,
-            opaque=to.correlation,
-            flag=FLAG_RESPONSE,
-            remark=reply.remark or None,
-            ext_fields=fields,
-            header_type=to.header_type,
-        )
         body = reply.body
-        server.send(to.peer, (encode_head(command, _size(body)), *body))
+        remark = reply.remark or None
+        head = encode_reply_head(to.header_type, code, to.correlation, remark, fields, _size(body))
+        server.send(to.peer, (head, *body))
 
     def notify(self, notice: Notify) -> None:
         """Send a notification to a client."""

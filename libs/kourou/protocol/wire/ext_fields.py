@@ -9,22 +9,32 @@ A flag of `1` is also true: a C++ client of 2019 marks its batches this way, wit
 reads it as false and stores one message with an encoded batch as its body.
 
 Only fields of scalar types can be sent; Kourou's own fields of other types
-(`RegisterBroker.listeners`) are omitted. State: none, except a cache of each class's field names.
+(`RegisterBroker.listeners`) are omitted.
+
+`decode_usual_header` decodes a request in one step if its header is written as RocketMQ's own
+clients do. Its result is that of `remoting.decode_header` and `decode_ext_fields`, which decode
+every header.
+
+State: none, except caches of each class's field names and decoders.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import astuple
 
+from kourou.access.signature import ACCESS_KEY
 from kourou.errors import BadRequest, Code, DecodeError
-from kourou.protocol.messages.sends import SEND_SHORT_NAMES
-from kourou.protocol.request import Header, Request, RequestSpec, Response
+from kourou.model.limits import JSON_FIELDS_MAX
+from kourou.protocol.messages.sends import SEND_SHORT_NAMES, SendFields
+from kourou.protocol.request import Header, Int32, Request, RequestSpec, Response
 from kourou.protocol.table import REQUESTS
+from kourou.protocol.wire.remoting import FLAG_RESPONSE, LANGUAGE_NAMES, RemotingCommand
 
 _SHORT_NAME_OF = {name: short_name for short_name, name in SEND_SHORT_NAMES.items()}
 _KINDS = {msgspec.inspect.BoolType: bool, msgspec.inspect.IntType: int}
@@ -36,9 +46,10 @@ HeaderType = TypeVar("HeaderType", bound=Header)
 
 
 @cache
-def _fields_of(header: type[Header]) -> tuple[tuple[str, str], ...]:
-    """(attribute, field name) of every field that can be sent, in declared order."""
-    return tuple((field.name, field.encode_name) for field in msgspec.structs.fields(header))
+def _names_of(header: type[Header], *, short_names: bool) -> tuple[str, ...]:
+    """The field name of each attribute, in declared order."""
+    names = (field.encode_name for field in msgspec.structs.fields(header))
+    return tuple(_SHORT_NAME_OF.get(name, name) if short_names else name for name in names)
 
 
 @cache
@@ -62,11 +73,11 @@ def _kinds_of(header: type[Header]) -> dict[str, type]:
 def encode_ext_fields(header: Header, *, short_names: bool = False) -> dict[str, str]:
     """The extension fields of a header; `short_names` spells them as the V2 sends do."""
     fields: dict[str, str] = {}
-    for attribute, name in _fields_of(type(header)):
-        value = getattr(header, attribute)
-        if short_names:
-            name = _SHORT_NAME_OF.get(name, name)
-        if isinstance(value, bool):
+    names = _names_of(type(header), short_names=short_names)
+    for name, value in zip(names, astuple(header), strict=True):
+        if type(value) is str:
+            fields[name] = value
+        elif isinstance(value, bool):
             fields[name] = "true" if value else "false"
         elif isinstance(value, (str, int)):
             fields[name] = str(value)
@@ -141,3 +152,119 @@ def _as_sent(error: Exception, spec: RequestSpec) -> str:
             text = text.replace(f"`{name}`", f"`{short_name}` ({name})")
             text = text.replace(f"`$.{name}`", f"`$.{short_name}` ({name})")
     return text
+
+
+# -- usual headers --------------------------------------------------------------------------------
+
+FieldsType = TypeVar("FieldsType")
+
+
+class _UsualHeader(msgspec.Struct, Generic[FieldsType], rename="camel", kw_only=True):
+    """A JSON header with the fields of one request."""
+
+    code: int
+    ext_fields: FieldsType
+    flag: Int32 = 0
+    language: str
+    opaque: Int32 = 0
+    remark: str | None = None
+    version: Int32 = 0
+
+
+class _UsualDecoder(NamedTuple):
+    """How a request's header is decoded; `header` is its class if its fields have short names."""
+
+    code: int
+    decode: Callable[[bytes], _UsualHeader[Any]]
+    header: type[SendFields] | None
+
+
+_BEGIN = b'{"code":'
+_CODE_END = len(_BEGIN) + 12
+_USUAL_BYTES_MAX = len('"":"",') * JSON_FIELDS_MAX
+"""A header that is not longer cannot have too many fields."""
+
+_ACCESS_KEY = ACCESS_KEY.encode()
+_usual: dict[bytes, _UsualDecoder | None] = {}
+
+
+def decode_usual_header(header: bytes) -> RemotingCommand | None:
+    """The command of a JSON header, with its `request`; None if it is not a usual one.
+
+    Signed requests are none: their signature is over the fields as sent.
+    """
+    if len(header) > _USUAL_BYTES_MAX or not header.startswith(_BEGIN) or _ACCESS_KEY in header:
+        return None
+    text = header[len(_BEGIN) : header.find(b",", len(_BEGIN), _CODE_END)]
+    decoder = _usual[text] if text in _usual else _new_decoder(text)
+    if decoder is None:
+        return None
+    try:
+        given = decoder.decode(header)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    language = LANGUAGE_NAMES.get(given.language)
+    if language is None or given.flag & FLAG_RESPONSE or given.code != decoder.code:
+        return None
+    request = given.ext_fields
+    if decoder.header is not None:
+        request = _with_full_names(decoder.header, request)
+    command = RemotingCommand(given.code, language, given.version, given.opaque, given.flag)
+    command.remark = given.remark
+    command.request = request
+    return command
+
+
+def _new_decoder(text: bytes) -> _UsualDecoder | None:
+    """The decoder for this code as text; None if there is no such request, or it is no scalar."""
+    code = int(text) if text.isdigit() else -1
+    spec = REQUESTS.get(code)
+    if spec is None or not spec.remoting or b"%d" % code != text:
+        return None
+    if object in _kinds_of(spec.header).values():
+        _usual[text] = None
+        return None
+    fields: type[Any] = spec.header
+    header = None
+    if issubclass(spec.header, SendFields) and spec.short_names:
+        header, fields = spec.header, _with_short_names(spec.header)
+    decode = msgspec.json.Decoder(_UsualHeader[fields], strict=False).decode
+    _usual[text] = made = _UsualDecoder(code, decode, header)
+    return made
+
+
+def _with_full_names(header: type[SendFields], given: Any) -> SendFields:
+    """The send with these fields. Spelled out, because Python passes a mapping far more slowly."""
+    return header(
+        producer_group=given.producer_group,
+        topic=given.topic,
+        default_topic=given.default_topic,
+        default_topic_queue_nums=given.default_topic_queue_nums,
+        queue_id=given.queue_id,
+        sys_flag=given.sys_flag,
+        born_timestamp=given.born_timestamp,
+        flag=given.flag,
+        properties=given.properties,
+        reconsume_times=given.reconsume_times,
+        unit_mode=given.unit_mode,
+        batch=given.batch,
+        max_reconsume_times=given.max_reconsume_times,
+        bname=given.bname,
+    )
+
+
+def _with_short_names(header: type[SendFields]) -> type[msgspec.Struct]:
+    """The same fields under their short names. Others are refused: they may be full names."""
+    fields = [
+        (
+            field.name,
+            field.type,
+            msgspec.field(
+                name=_SHORT_NAME_OF.get(field.encode_name, field.encode_name), default=field.default
+            ),
+        )
+        for field in msgspec.structs.fields(header)
+    ]
+    return msgspec.defstruct(
+        header.__name__, fields, kw_only=True, frozen=True, forbid_unknown_fields=True
+    )

@@ -30,7 +30,7 @@ from kourou.model.limits import (
     JSON_FIELDS_MAX,
     REMOTING_HEADER_SIZE_BYTES_MAX,
 )
-from kourou.protocol.request import Int32
+from kourou.protocol.request import Int32, Request
 from kourou.protocol.wire import lenient_json
 
 FLAG_RESPONSE = 1
@@ -69,7 +69,7 @@ class Language(IntEnum):
 
 
 _LANGUAGES = {int(language): language for language in Language}
-_LANGUAGE_NAMES = dict(Language.__members__)
+LANGUAGE_NAMES = dict(Language.__members__)
 
 
 @dataclass(slots=True)
@@ -77,7 +77,8 @@ class RemotingCommand:
     """A request or response, its header still as text fields.
 
     `ext_fields` is None if the header has no such object; an empty body equals none. `problem` says
-    what is invalid; such a field has its default, and `opaque` is correct.
+    what is invalid; such a field has its default, and `opaque` is correct. A command that
+    `decode_usual_header` returns has its `request` instead of the fields.
     """
 
     code: int
@@ -90,6 +91,7 @@ class RemotingCommand:
     body: bytes | memoryview = b""
     header_type: HeaderType = HeaderType.JSON
     problem: str = ""
+    request: Request | None = None
 
     def check(self) -> None:
         """Raise BadRequest if a part of the header is invalid."""
@@ -127,6 +129,41 @@ def encode_head(command: RemotingCommand, body_size: int) -> bytes:
     else:
         header = _encode_binary_header(command)
     return frame_lengths(command.header_type, len(header), body_size) + header
+
+
+def encode_reply_head(
+    header_type: HeaderType,
+    code: int,
+    opaque: int,
+    remark: str | None,
+    ext_fields: dict[str, str] | None,
+    body_size: int,
+) -> bytes:
+    """The frame of a reply up to its body."""
+    if header_type != HeaderType.JSON:
+        command = RemotingCommand(
+            code,
+            Language.JAVA,
+            opaque=opaque,
+            flag=FLAG_RESPONSE,
+            remark=remark,
+            ext_fields=ext_fields,
+            header_type=header_type,
+        )
+        return encode_head(command, body_size)
+    header = _json_encode(
+        _JsonOut(
+            code=code,
+            ext_fields=ext_fields,
+            flag=FLAG_RESPONSE,
+            language="JAVA",
+            opaque=opaque,
+            remark=remark,
+            serialize_type="JSON",
+            version=VERSION_4_9_8,
+        )
+    )
+    return frame_lengths(header_type, len(header), body_size) + header
 
 
 def frame_lengths(header_type: int, header_size: int, body_size: int) -> bytes:
@@ -285,7 +322,7 @@ def _decode_json_header(header: bytes) -> RemotingCommand:
     fields = given.ext_fields
     if fields is not None and len(fields) > JSON_FIELDS_MAX:
         fields = _texts(fields)
-    language = _LANGUAGE_NAMES.get(given.language)
+    language = LANGUAGE_NAMES.get(given.language)
     return RemotingCommand(
         given.code,
         _language(given.language) if language is None else language,
@@ -402,7 +439,7 @@ def _language(named: Any) -> Language:
     if isinstance(named, str):
         name = named.strip().upper()
         if not _WHOLE_NUMBER.fullmatch(name):
-            return _LANGUAGE_NAMES.get(name, Language.OTHER)
+            return LANGUAGE_NAMES.get(name, Language.OTHER)
         named = int(name)
     if isinstance(named, int) and not isinstance(named, bool):
         return _LANGUAGES.get(named, Language.OTHER)

@@ -1,5 +1,8 @@
 """Extension fields: every spelling in, one spelling out."""
 
+import json
+import random
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -10,6 +13,7 @@ from kourou.protocol.messages.groups import UnregisterClient
 from kourou.protocol.messages.namesrv import RegisterBroker
 from kourou.protocol.messages.pulls import PullMessage, PullResponse, QueryMessage
 from kourou.protocol.messages.sends import (
+    SEND_SHORT_NAMES,
     SendMessage,
     SendRefusal,
     SendResponse,
@@ -18,8 +22,10 @@ from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.ext_fields import (
     decode_ext_fields,
     decode_response_fields,
+    decode_usual_header,
     encode_ext_fields,
 )
+from kourou.protocol.wire.remoting import RemotingCommand, decode_header, encode_head
 
 LETTERS = {
     "a": "PG", "b": "T", "c": "TBW102", "d": "4", "e": "3", "f": "0", "g": "1795227677562",
@@ -247,3 +253,114 @@ def test_any_fields_are_a_request_or_an_error_of_ours(code, fields):
     short_names = REQUESTS[code].short_names
     again = decode_ext_fields(code, encode_ext_fields(request, short_names=short_names))
     assert again == request
+
+
+# -- usual headers --------------------------------------------------------------------------------
+
+
+def header_of(code: int, fields: object, **members: object) -> bytes:
+    """A JSON header with its members in the order of RocketMQ's clients."""
+    usual = {"code": code, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": 7}
+    usual |= {"serializeTypeCurrentRPC": "JSON", "version": 401}
+    return json.dumps(usual | members, separators=(",", ":")).encode()
+
+
+def decoded(header: bytes) -> tuple[object, ...]:
+    """The result for any header: the members, and the request or the error."""
+    command = decode_header(0, header)
+    try:
+        command.check()
+        request = decode_ext_fields(command.code, command.ext_fields)
+    except BadRequest as error:
+        return (str(error),)
+    return (*members_of(command), request)
+
+
+def members_of(command: RemotingCommand) -> tuple[object, ...]:
+    return (
+        command.code,
+        command.language,
+        command.version,
+        command.opaque,
+        command.flag,
+        command.remark,
+    )
+
+
+@pytest.mark.parametrize("code", [310, 320])
+def test_every_field_of_a_usual_send_is_decoded_in_one_step(code):
+    command = decode_usual_header(header_of(code, LETTERS))
+    assert command is not None
+    assert (command.request, command.code, command.opaque) == (SEND, code, 7)
+    assert {name for name in SEND.__struct_fields__ if getattr(SEND, name) != 0} >= {
+        name for name in SEND.__struct_fields__ if name not in ("sys_flag", "flag", "unit_mode")
+    }
+    other = {**LETTERS, "f": "4", "h": "5", "k": "true"}
+    command = decode_usual_header(header_of(code, other))
+    assert command is not None
+    assert command.request == decode_ext_fields(code, other)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        header_of(310, {**LETTERS, "AccessKey": "till"}),
+        header_of(310, {**LETTERS, "producerGroup": "g"}),
+        header_of(310, LETTERS, flag=1),
+        header_of(310, LETTERS, language="java"),
+        header_of(310, LETTERS, code="310"),
+        header_of(310, {**LETTERS, "i": "x" * 2_000}),
+        header_of(103, {"brokerName": "b", "listeners": []}),
+        header_of(30001, {}),
+        header_of(99_999, {}),
+        header_of(310, LETTERS)[:-1],
+        header_of(310, LETTERS).replace(b'"flag":0', b'"code":10'),
+        b'{"code":0310,"extFields":{}}',
+        b'{"code":' + b"3" * 40 + b"}",
+        b'{"code":',
+        b"",
+    ],
+    ids=lambda header: header[:40].decode() + "…" + header[-20:].decode(),
+)
+def test_an_unusual_header_is_left_to_the_decoder_of_all(header):
+    assert decode_usual_header(header) is None
+
+
+def test_a_usual_header_means_what_the_decoder_of_all_says():
+    chance = random.Random(7)
+    values = ["1", "0", "-5", " 1", "+1", "01", "true", "TRUE", "false", "1.0", "1e3", "null", ""]
+    values += [None, 1, 0, 5.0, 2.5, True, False, [], {}, ["x"], "x", "k\x01v", 2**31, str(2**63)]
+    odd = {"flag": [2, "2", None, True], "opaque": ["3", -1, 2**31, None], "remark": ["r", 5]}
+    odd |= {"language": ["CPP", 1, None], "version": ["401", None, 1.0]}
+    usual = 0
+    codes = [code for code, spec in REQUESTS.items() if spec.remoting]
+    for _ in range(20_000):
+        code = chance.choice(codes)
+        fields = {}
+        for field in msgspec.structs.fields(REQUESTS[code].header):
+            if field.required or chance.random() < 0.3:
+                fields[field.encode_name] = chance.choice(values if chance.random() < 0.2 else "15")
+        if REQUESTS[code].short_names:
+            plain = {value: name for name, value in SEND_SHORT_NAMES.items()}
+            fields = {plain.get(name, name): value for name, value in fields.items()}
+        if chance.random() < 0.1:
+            fields[chance.choice(["topic", "a", "unknown", "ns"])] = chance.choice(values)
+        members = {}
+        if chance.random() < 0.1:
+            name = chance.choice(list(odd))
+            members[name] = chance.choice(odd[name])
+        header = header_of(code, fields, **members)
+        command = decode_usual_header(header)
+        if command is None:
+            continue
+        usual += 1
+        assert (*members_of(command), command.request) == decoded(header), header
+    assert usual > 5_000
+
+
+def test_headers_that_kourou_writes_are_usual():
+    command = RemotingCommand(310, ext_fields=LETTERS, opaque=9)
+    frame = encode_head(command, 0)
+    found = decode_usual_header(frame[8:])
+    assert found is not None
+    assert (found.request, found.opaque, found.language) == (SEND, 9, command.language)
