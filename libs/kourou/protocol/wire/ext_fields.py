@@ -13,7 +13,7 @@ Only fields of scalar types can be sent; Kourou's own fields of other types
 
 `decode_usual_header` decodes a request in one step if its header is written as RocketMQ's own
 clients do. Its result is that of `remoting.decode_header` and `decode_ext_fields`, which decode
-every header.
+every header; only the value of an unknown field is not looked at.
 
 State: none, except caches of each class's field names and decoders.
 """
@@ -28,7 +28,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import astuple
 
-from kourou.access.signature import ACCESS_KEY
+from kourou.access.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
 from kourou.errors import BadRequest, Code, DecodeError
 from kourou.model.limits import JSON_FIELDS_MAX
 from kourou.protocol.messages.sends import SEND_SHORT_NAMES, SendFields
@@ -171,6 +171,12 @@ class _UsualHeader(msgspec.Struct, Generic[FieldsType], rename="camel", kw_only=
     version: Int32 = 0
 
 
+class _SignedHeader(msgspec.Struct, rename="camel"):
+    """The fields of a JSON header as text."""
+
+    ext_fields: dict[str, str]
+
+
 class _UsualDecoder(NamedTuple):
     """How a request's header is decoded; `header` is its class if its fields have short names."""
 
@@ -185,22 +191,25 @@ _USUAL_BYTES_MAX = len('"":"",') * JSON_FIELDS_MAX
 """A header that is not longer cannot have too many fields."""
 
 _ACCESS_KEY = ACCESS_KEY.encode()
+_decode_signed = msgspec.json.Decoder(_SignedHeader).decode
 _usual: dict[bytes, _UsualDecoder | None] = {}
 
 
 def decode_usual_header(header: bytes) -> RemotingCommand | None:
     """The command of a JSON header, with its `request`; None if it is not a usual one.
 
-    Signed requests are none: their signature is over the fields as sent.
+    A signed one has its fields too, because the signature is over them as sent.
     """
-    if len(header) > _USUAL_BYTES_MAX or not header.startswith(_BEGIN) or _ACCESS_KEY in header:
+    if len(header) > _USUAL_BYTES_MAX or not header.startswith(_BEGIN):
         return None
     text = header[len(_BEGIN) : header.find(b",", len(_BEGIN), _CODE_END)]
     decoder = _usual[text] if text in _usual else _new_decoder(text)
     if decoder is None:
         return None
+    signed = _ACCESS_KEY in header
     try:
         given = decoder.decode(header)
+        fields = _decode_signed(header).ext_fields if signed else None
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     language = LANGUAGE_NAMES.get(given.language)
@@ -211,6 +220,7 @@ def decode_usual_header(header: bytes) -> RemotingCommand | None:
         request = _with_full_names(decoder.header, request)
     command = RemotingCommand(given.code, language, given.version, given.opaque, given.flag)
     command.remark = given.remark
+    command.ext_fields = fields
     command.request = request
     return command
 
@@ -254,8 +264,11 @@ def _with_full_names(header: type[SendFields], given: Any) -> SendFields:
 
 
 def _with_short_names(header: type[SendFields]) -> type[msgspec.Struct]:
-    """The same fields under their short names. Others are refused: they may be full names."""
-    fields = [
+    """The same fields under their short names, and those of signatures.
+
+    Others are refused: they may be full names.
+    """
+    fields: list[tuple[str, Any, Any]] = [
         (
             field.name,
             field.type,
@@ -264,6 +277,10 @@ def _with_short_names(header: type[SendFields]) -> type[msgspec.Struct]:
             ),
         )
         for field in msgspec.structs.fields(header)
+    ]
+    fields += [
+        (name, str | None, msgspec.field(name=name, default=None))
+        for name in (ACCESS_KEY, SECURITY_TOKEN, SIGNATURE)
     ]
     return msgspec.defstruct(
         header.__name__, fields, kw_only=True, frozen=True, forbid_unknown_fields=True

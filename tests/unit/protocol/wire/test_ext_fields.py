@@ -46,6 +46,19 @@ SEND = SendMessage(
 )
 
 
+PULL = PullMessage(
+    consumer_group="g",
+    topic="T",
+    queue_id=1,
+    queue_offset=5,
+    max_msg_nums=32,
+    sys_flag=2,
+    commit_offset=0,
+    suspend_timeout_millis=15_000,
+    sub_version=7,
+)
+
+
 @pytest.mark.parametrize("code", [310, 320])
 def test_the_short_names_of_v2_are_the_fields_of_a_send(code):
     assert decode_ext_fields(code, LETTERS) == SEND
@@ -258,7 +271,7 @@ def test_any_fields_are_a_request_or_an_error_of_ours(code, fields):
 # -- usual headers --------------------------------------------------------------------------------
 
 
-def header_of(code: int, fields: object, **members: object) -> bytes:
+def header_of(code: int | str, fields: object, **members: object) -> bytes:
     """A JSON header with its members in the order of RocketMQ's clients."""
     usual = {"code": code, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": 7}
     usual |= {"serializeTypeCurrentRPC": "JSON", "version": 401}
@@ -304,11 +317,11 @@ def test_every_field_of_a_usual_send_is_decoded_in_one_step(code):
 @pytest.mark.parametrize(
     "header",
     [
-        header_of(310, {**LETTERS, "AccessKey": "till"}),
+        header_of(310, {**LETTERS, "AccessKey": "till", "f": 5}),
         header_of(310, {**LETTERS, "producerGroup": "g"}),
         header_of(310, LETTERS, flag=1),
         header_of(310, LETTERS, language="java"),
-        header_of(310, LETTERS, code="310"),
+        header_of("310", LETTERS),
         header_of(310, {**LETTERS, "i": "x" * 2_000}),
         header_of(103, {"brokerName": "b", "listeners": []}),
         header_of(30001, {}),
@@ -344,7 +357,7 @@ def test_a_usual_header_means_what_the_decoder_of_all_says():
             plain = {value: name for name, value in SEND_SHORT_NAMES.items()}
             fields = {plain.get(name, name): value for name, value in fields.items()}
         if chance.random() < 0.1:
-            fields[chance.choice(["topic", "a", "unknown", "ns"])] = chance.choice(values)
+            fields[chance.choice(["topic", "a", "ns"])] = chance.choice(["x", "5", 5, True, None])
         members = {}
         if chance.random() < 0.1:
             name = chance.choice(list(odd))
@@ -356,6 +369,16 @@ def test_a_usual_header_means_what_the_decoder_of_all_says():
         usual += 1
         assert (*members_of(command), command.request) == decoded(header), header
     assert usual > 5_000
+
+
+@pytest.mark.parametrize("code", [310, 11])
+def test_a_signed_request_has_its_fields_as_sent(code):
+    fields = LETTERS if code == 310 else encode_ext_fields(PULL)
+    fields = {**fields, "AccessKey": "till", "Signature": "s=", "SecurityToken": ""}
+    command = decode_usual_header(header_of(code, fields))
+    assert command is not None
+    assert command.request == decode_ext_fields(code, fields)
+    assert command.ext_fields == fields
 
 
 def test_headers_that_kourou_writes_are_usual():
