@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum, IntFlag, StrEnum
+from enum import IntEnum, StrEnum
 from functools import lru_cache
 
 import msgspec
@@ -170,8 +170,11 @@ class PullStatus(IntEnum):
 # -- bits of a record's SYSFLAG (RocketMQ `MessageSysFlag`) ---------------------------------------
 
 
-class SysFlag(IntFlag):
-    """What the broker must know of a message without parsing it."""
+class SysFlag(IntEnum):
+    """Bits that say what the broker must know of a message without parsing it.
+
+    An IntEnum: `&` with a member of an IntFlag makes a member, which takes microseconds.
+    """
 
     NONE = 0
     COMPRESSED = 1

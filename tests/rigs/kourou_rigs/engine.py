@@ -485,7 +485,7 @@ def pull(
     offset: int = 0, queue_id: int = 0, group: str = "g", *, wait_ms: int = 0, **fields: object
 ) -> PullMessage:
     """A pull from topic `orders`; `wait_ms`: how long it may be parked."""
-    flags = PullFlag.SUBSCRIPTION | (PullFlag.SUSPEND if wait_ms else PullFlag(0))
+    flags = PullFlag.SUBSCRIPTION | (PullFlag.SUSPEND if wait_ms else 0)
     given: dict[str, Any] = {
         "consumer_group": group,
         "topic": "orders",

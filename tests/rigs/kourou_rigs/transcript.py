@@ -532,7 +532,7 @@ def _records(scene: Scene, words: Sequence[str], named: dict[str, str]) -> Made:
 def _pull(scene: Scene, words: Sequence[str], named: dict[str, str]) -> Made:
     """`pull GROUP TOPIC/QUEUE@OFFSET [EXPRESSION]`; without one the heartbeat's is used."""
     topic, queue_id, offset = _queue(words[1])
-    flags = PullFlag.SUBSCRIPTION if len(words) > 2 else PullFlag(0)
+    flags = PullFlag.SUBSCRIPTION if len(words) > 2 else 0
     if "suspend_timeout_millis" in named:
         flags |= PullFlag.SUSPEND
     if "commit_offset" in named:

@@ -28,7 +28,7 @@ from kourou.model.topic import TopicConfig
 from kourou.protocol import kernel
 from kourou.protocol.kernel_python import LONG_PROPERTIES, TOO_MANY
 from kourou.protocol.messages.sends import SendMessage, SendRefusal, SendResponse
-from kourou.protocol.record.layout import encode_host, split_batch
+from kourou.protocol.record.layout import HOST_V4_BYTES, encode_host, split_batch
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import decode_properties, encode_properties, find_property
 from kourou.runtime.core import Buffer, Received, Reply
@@ -36,6 +36,7 @@ from kourou.runtime.core import Buffer, Received, Reply
 Changes = tuple[tuple[bytes, bytes | None], ...]
 
 _WAIT = Property.WAIT.value.encode()
+_WAIT_FALSE = _WAIT + b"\x01false"
 
 
 class Prepared(NamedTuple):
@@ -134,7 +135,7 @@ class SingleSends:
         if target is None:
             target = (topic.name, queue_id)
         draft = self._draft(received, request, target, body, encoded)
-        wait = find_property(raw, _WAIT) != b"false"
+        wait = _WAIT_FALSE not in raw or find_property(raw, _WAIT) != b"false"
         return Prepared(draft, target, target, queue_id, wait, elsewhere, len(draft))
 
     def stored(
@@ -273,8 +274,8 @@ class SingleSends:
 def _origin(received: Received, request: SendMessage) -> tuple[bytes, int]:
     """Return the born host and the flags that a message is stored with."""
     host = encode_host(received.to.peer.address)
-    sys_flag = request.sys_flag & ~int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
-    return host, sys_flag | int(SysFlag.BORN_HOST_V6) if len(host) > 8 else sys_flag
+    sys_flag = request.sys_flag & ~(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+    return host, sys_flag | SysFlag.BORN_HOST_V6 if len(host) > HOST_V4_BYTES else sys_flag
 
 
 def _check_length(properties: bytes) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntFlag
+from enum import IntEnum
 from typing import ClassVar
 
 import msgspec
@@ -10,8 +10,8 @@ import msgspec
 from kourou.protocol.request import Int32, Int64, Request, Response
 
 
-class PullFlag(IntFlag):
-    """Bits of a pull's `sys_flag`."""
+class PullFlag(IntEnum):
+    """Bits of a pull's `sys_flag`. An IntEnum for the reason of SysFlag."""
 
     COMMIT_OFFSET = 1
     SUSPEND = 2
