@@ -82,17 +82,17 @@ class UnitGroup(NamedTuple):
     ends: int
 
 
-class Choice(NamedTuple):
+class ChosenUnits(NamedTuple):
     """The units that a read takes.
 
-    `table` has the columns index, position and size, each with room for all examined units; their
-    first `count` numbers are the chosen units'. `fillers` are the indexes of units without a
+    `table` has the columns index, position and size, each with room for all units; the first
+    `number` of each are the chosen units'. `fillers` are the indexes of units without a
     record, `end` is the number of units examined. `low` and `high` bound the records in the log,
     `total` is the sum of their sizes; if they are `adjacent`, each begins where the one before
     ends.
     """
 
-    count: int
+    number: int
     table: bytearray
     fillers: list[int]
     end: int
@@ -460,7 +460,7 @@ def choose(
     codes: Column | None,
     messages_max: int,
     bytes_max: int,
-) -> Choice:
+) -> ChosenUnits:
     """Which of these units of a queue a read takes, from the first one on.
 
     It ends before a record that is not wholly below position `below`, unless the unit is wrong and
@@ -491,7 +491,7 @@ def choose(
     table = b"".join(column.tobytes() + bytes(8 * (count - len(rows))) for column in columns)
     ends = [_wrapped(position + size) for _, position, size in rows]
     starts = [position for _, position, _ in rows]
-    return Choice(
+    return ChosenUnits(
         len(rows),
         bytearray(table or bytes(24 * count)),
         fillers,

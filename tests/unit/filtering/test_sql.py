@@ -48,14 +48,13 @@ def test_a_text_has_a_limit():
         sql_filter("a = 1" + " " * 16_384)
 
 
-def test_a_sieve_counts_what_cannot_be_compared():
+def test_a_predicate_says_what_cannot_be_compared():
     predicate = sql_filter("a > 5").predicate()
     assert predicate.names == (b"a",)
     verdicts = [predicate((text,)) for text in (b"6", b"x", b"5", None, b"7.5", b"70")]
-    assert verdicts == [True, False, False, False, False, True]
-    assert predicate.failed == 2
+    assert verdicts == [True, None, False, False, None, True]
     assert "7.5" in predicate.reason
-    assert sql_filter("a > 5").predicate().failed == 0, "each read has its own"
+    assert predicate.failed == 0, "its caller counts"
 
 
 PAGE = Path(__file__).parents[3] / "docs/formats/sql-filter.md"

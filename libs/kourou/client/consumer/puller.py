@@ -198,7 +198,7 @@ class Puller:
             raise Unavailable(f"broker {queue.broker_name} of {queue!s} is not registered")
         if self._connections.lost(address) or self._failed.get(queue) == address:
             address = self._another(known, queue, address) or address
-        flags = PullFlag.SUBSCRIPTION
+        flags = int(PullFlag.SUBSCRIPTION)
         if params.hold_ms > 0:
             flags |= PullFlag.SUSPEND
         ask = self._ask
@@ -211,7 +211,7 @@ class Puller:
             queue_id=queue.queue_id,
             queue_offset=offset,
             max_msg_nums=params.count_max,
-            sys_flag=int(flags),
+            sys_flag=flags,
             suspend_timeout_millis=params.hold_ms,
             subscription=subscription.expression,
             sub_version=subscription.version,

@@ -238,7 +238,8 @@ def _new_decoder(text: bytes) -> _UsualDecoder | None:
     header = None
     if issubclass(spec.header, SendFields) and spec.short_names:
         header, fields = spec.header, _with_short_names(spec.header)
-    decode = msgspec.json.Decoder(_UsualHeader[fields], strict=False).decode
+    kind: Any = _UsualHeader[fields]  # type: ignore[valid-type]  # chosen at run time
+    decode = msgspec.json.Decoder(kind, strict=False).decode
     _usual[text] = made = _UsualDecoder(code, decode, header)
     return made
 

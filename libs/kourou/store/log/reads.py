@@ -27,7 +27,7 @@ from kourou.model.limits import (
     RECORD_FIXED_BYTES,
 )
 from kourou.protocol.kernel import choose, value_groups
-from kourou.protocol.kernel_python import FILLER_SIZE, Choice
+from kourou.protocol.kernel_python import FILLER_SIZE, ChosenUnits
 from kourou.protocol.record.hashes import index_hash
 from kourou.protocol.record.layout import MAGIC, parts_of
 from kourou.protocol.record.message_record import CheckedRecord, record_size
@@ -120,7 +120,7 @@ class Reads:
         sorted_codes = None if codes is None else array("q", sorted(codes))
         units = queue.unit_bytes(offset, count)
         below = min(below, self._log.readable_end)
-        chosen = Choice(*choose(units, below, self._log.end, sorted_codes, *limits))
+        chosen = ChosenUnits(*choose(units, below, self._log.end, sorted_codes, *limits))
         if not chosen.end:
             return read
         placed = self._fetch(chosen)
@@ -130,18 +130,18 @@ class Reads:
         if rows:
             read.records = [placed.record(row) for row in rows]
             read.last_position = placed.positions[rows[-1]]
-            every = len(rows) == chosen.count
+            every = len(rows) == chosen.number
             read.size_bytes = chosen.total if every else sum(placed.sizes[row] for row in rows)
             read.run = placed.view if every and chosen.adjacent else None
         return read
 
-    def _fetch(self, chosen: Choice) -> PlacedRecords:
+    def _fetch(self, chosen: ChosenUnits) -> PlacedRecords:
         """The bytes of the chosen records: one view if they lie in one segment, else copies.
 
         If the log is not mapped, a view is a copy too, of everything between the records.
         """
         table = memoryview(chosen.table).cast("q")
-        room, count = len(table) // 3, chosen.count
+        room, count = len(table) // 3, chosen.number
         indexes, positions, sizes = (table[at : at + count] for at in range(0, 3 * room, room))
         span = chosen.high - chosen.low
         if self._log.mapped or span <= 2 * chosen.total + _READ_AHEAD_BYTES:
@@ -168,14 +168,14 @@ class Reads:
         read: QueueRead,
         queue: ConsumeQueue,
         offset: int,
-        chosen: Choice,
+        chosen: ChosenUnits,
         placed: PlacedRecords,
     ) -> Sequence[int]:
         """Verify the records; return the good ones. `read` ends before the second run of damage."""
         topic = None if queue.topic.startswith(LIGHT_QUEUE_PREFIX) else queue.topic.encode()
         good = verify(placed, topic, queue.queue_id, offset)
         end = chosen.end
-        rows: Sequence[int] = range(chosen.count)
+        rows: Sequence[int] = range(chosen.number)
         if chosen.fillers or 0 in good:
             bad = [row for row in rows if not good[row]]
             damaged = sorted([*chosen.fillers, *(placed.indexes[row] for row in bad)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -20,12 +21,13 @@ from kourou.errors import BadRequest, Corrupt, TopicNotFound
 from kourou.filtering.tags import parse_tags
 from kourou.model.limits import QUEUE_UNIT_BYTES
 from kourou.model.topic import MessageQueue
+from kourou.protocol.kernel_python import FILLER_SIZE
 from kourou.protocol.record.columns import Longs, Marks, RecordColumns
 from kourou.protocol.record.columns import columns as record_columns
 from kourou.protocol.record.layout import parts_of
-from kourou.store.log.verified import ExpectedRecords, verify
+from kourou.store.log.verified import PlacedRecords, verify
 from kourou.store.paths import StorePaths, start_of
-from kourou.store.queues.queue_files import FILLER_SIZE, UNIT, Units
+from kourou.store.queues.queue_files import UNIT, Units
 from kourou.store.real_disk import RealDisk, RealFile
 from kourou.store.recovery.recovery_point import load_recovery_point
 from kourou_spark_etl.source.arrow_rows import ArrowRows
@@ -156,8 +158,13 @@ class StoreFiles:
         inside: Marks = (starts >= 0) & (sizes > 0) & (starts + sizes <= len(view))
         which = np.flatnonzero(inside)
         if len(which):
-            wanted = ExpectedRecords(queue.topic.encode(), queue.queue_id, offsets[which])
-            inside[which] = verify(view, starts[which], sizes[which], base, wanted)
+            begins, own, positions, indexes = (
+                array("q", column[which].tobytes())
+                for column in (starts, sizes, starts + base, offsets)
+            )
+            placed = PlacedRecords(view, 0, begins, own, positions, indexes)
+            good = verify(placed, queue.topic.encode(), queue.queue_id, 0)
+            inside[which] = np.frombuffer(good, np.uint8) != 0
         return inside
 
     def store_time(self, units: QueueUnits, offset: int) -> int | None:

@@ -238,10 +238,14 @@ async def test_a_request_through_a_follower_is_that_of_its_user(tmp_path: Path) 
         reply = await root.request(made, timeout_ms=ASK_MS)
         root.close()
         assert reply.code == Code.SUCCESS, reply.remark
-        low, _ = leader.store.queue_range(CONTROL_TOPIC, 0)
-        events = read_control_events(leader.store, low, leader.store.end, print)
-        actors = [one.actor for one in events if one.event.aggregate == "topic/t"]
-        assert actors == ["User:root"]
+
+        def actors() -> list[str]:  # the queue has its units a moment after the reply
+            low, _ = leader.store.queue_range(CONTROL_TOPIC, 0)
+            events = read_control_events(leader.store, low, leader.store.end, print)
+            return [one.actor for one in events if one.event.aggregate == "topic/t"]
+
+        await until(actors)
+        assert actors() == ["User:root"]
 
         at = group.ports.addresses[leader.group.member]
         replica = ZmqConnection(at, curve=ClientCurve(read_pair(pair), servers))
