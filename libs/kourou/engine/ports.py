@@ -7,9 +7,9 @@ appended.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, overload
 
 from kourou.protocol.record.properties import Values
 from kourou.replication.epochs import Epochs
@@ -37,22 +37,57 @@ class PropertyTest(Protocol):
         ...
 
 
+class AdjacentRecords(Sequence[memoryview]):
+    """Records back to back in `run`, split when they are asked for: most pulls send the run."""
+
+    __slots__ = ("_run", "_sizes")
+
+    def __init__(self, run: memoryview, sizes: Sequence[int]) -> None:
+        self._run = run
+        self._sizes = sizes
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def __iter__(self) -> Iterator[memoryview]:
+        at = 0
+        for size in self._sizes:
+            yield self._run[at : at + size]
+            at += size
+
+    @overload
+    def __getitem__(self, index: int) -> memoryview: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[memoryview]: ...
+
+    def __getitem__(self, index: int | slice) -> memoryview | list[memoryview]:
+        return list(self)[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as a list
+
+
 @dataclass(slots=True)
 class QueueRead:
     """The result of reading one queue.
 
     `records` are complete encoded records, verified, in queue order. `next_offset` follows the last
     unit examined, matched or not. `corrupt_offsets` are quarantined messages that were skipped; a
-    read stops before the second run of them. `last_position` is that of the last record returned.
+    read stops before the second run of them. `first_position` and `last_position` are those
+    of the first and the last record returned.
     `run` is all records as one piece of memory, if they are back to back in the log.
     """
 
-    records: list[memoryview] = field(default_factory=list)
+    records: Sequence[memoryview] = field(default_factory=list)
     next_offset: int = 0
     min_offset: int = 0
     max_offset: int = 0
     size_bytes: int = 0
     corrupt_offsets: list[int] = field(default_factory=list)
+    first_position: int = -1
     last_position: int = -1
     run: memoryview | None = None
 

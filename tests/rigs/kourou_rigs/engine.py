@@ -200,8 +200,9 @@ class MemoryStore:
                 full = read.size_bytes + len(raw) > max_bytes or len(read.records) == max_messages
                 if read.records and full:
                     break
-                read.records.append(memoryview(raw))
+                read.records = [*read.records, memoryview(raw)]
                 read.size_bytes += len(raw)
+                read.first_position = position if read.first_position < 0 else read.first_position
                 read.last_position = position
             read.next_offset = at + 1
         return read

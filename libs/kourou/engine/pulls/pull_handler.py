@@ -454,13 +454,41 @@ class PullHandler:
         predicate: Predicate | None,
         below: int,
     ) -> QueueRead:
-        messages, size = self._limits(request)
+        """Read what fits into a reply.
+
+        Kourou's own client states its byte budget and gets what it requests within the protocol's
+        limits. For other clients, RocketMQ's limits apply: one pair for recent data and one for
+        data on disk, which is known when it was found.
+        """
+        policy, asked = self._policy, request.max_msg_nums
+        budget = request.max_msg_bytes
+        if budget is not None:
+            size = max(1, min(budget, policy.pull_bytes_max, PULL_SIZE_BYTES_MAX))
+            limits = min(asked, PULL_MESSAGES_MAX), size
+            return self._look_within(request, subscription, predicate, below, limits)
+        recent = min(asked, policy.transfer_count_in_memory), policy.transfer_bytes_in_memory
+        read = self._look_within(request, subscription, predicate, below, recent)
+        cold = min(asked, policy.transfer_count_on_disk), policy.transfer_bytes_on_disk
+        if read.first_position < 0 or cold == recent or self._view.is_recent(read.first_position):
+            return read
+        if predicate is not None:
+            predicate.failed = 0
+        return self._look_within(request, subscription, predicate, below, cold)
+
+    def _look_within(
+        self,
+        request: PullMessage,
+        subscription: Subscription,
+        predicate: Predicate | None,
+        below: int,
+        limits: tuple[int, int],
+    ) -> QueueRead:
         return self._view.read_queue(
             request.topic,
             request.queue_id,
             request.queue_offset,
-            max_messages=messages,
-            max_bytes=size,
+            max_messages=limits[0],
+            max_bytes=limits[1],
             codes=wanted_codes(subscription),
             below=below,
             wanted=predicate,
@@ -481,32 +509,6 @@ class PullHandler:
             if now_ms < since_ms + REPAIR_MS:
                 return position
         return -1
-
-    def _limits(self, request: PullMessage) -> tuple[int, int]:
-        """Return how many messages and bytes the reply to this pull may have.
-
-        Kourou's own client states its byte budget and gets what it requests within the protocol's
-        limits. For other clients, RocketMQ's limits apply: one pair for recent data and one for
-        data on disk.
-        """
-        if request.max_msg_bytes is not None:
-            return (
-                min(request.max_msg_nums, PULL_MESSAGES_MAX),
-                max(
-                    1, min(request.max_msg_bytes, self._policy.pull_bytes_max, PULL_SIZE_BYTES_MAX)
-                ),
-            )
-        policy = self._policy
-        at = self._view.offset_position(request.topic, request.queue_id, request.queue_offset)
-        if at < 0 or self._view.is_recent(at):
-            return (
-                min(request.max_msg_nums, policy.transfer_count_in_memory),
-                policy.transfer_bytes_in_memory,
-            )
-        return (
-            min(request.max_msg_nums, policy.transfer_count_on_disk),
-            policy.transfer_bytes_on_disk,
-        )
 
     # -- the reply ----------------------------------------------------------------------------
 

@@ -111,6 +111,7 @@ class RemotingCommand:
 
 # -- whole frames ---------------------------------------------------------------------------------
 
+_HEADER_TYPES = tuple(HeaderType)
 _LENGTHS = struct.Struct(">II")
 _LENGTH_BYTES = 4
 LENGTHS_BYTES = _LENGTHS.size
@@ -212,7 +213,7 @@ def read_lengths(
 
 def _split_word(word: int, total: int) -> tuple[HeaderType, int]:
     kind, header_length = word >> 24, word & _HEADER_LENGTH_MASK
-    if kind not in (HeaderType.JSON, HeaderType.BINARY):
+    if kind >= len(_HEADER_TYPES):
         raise DecodeError(f"the frame's header type is {kind}; there are only 0 and 1")
     if header_length > total - _LENGTH_BYTES:
         raise DecodeError(f"the header claims {header_length} bytes in a frame of {total}")
@@ -221,7 +222,7 @@ def _split_word(word: int, total: int) -> tuple[HeaderType, int]:
             f"the header has {header_length} bytes; "
             f"at most {REMOTING_HEADER_SIZE_BYTES_MAX} are allowed"
         )
-    return HeaderType(kind), header_length
+    return _HEADER_TYPES[kind], header_length
 
 
 class FrameReader:

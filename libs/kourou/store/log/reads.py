@@ -18,7 +18,7 @@ from array import array
 from collections.abc import Sequence
 from itertools import islice, pairwise
 
-from kourou.engine.ports import ANYWHERE, PropertyTest, QueueRead
+from kourou.engine.ports import ANYWHERE, AdjacentRecords, PropertyTest, QueueRead
 from kourou.errors import Corrupt, Rejected
 from kourou.model.limits import (
     FILTER_BYTES_MAX,
@@ -128,11 +128,15 @@ class Reads:
         if wanted is not None:
             rows = keep_passing(read, offset, placed, rows, wanted, max_messages, max_bytes)
         if rows:
-            read.records = [placed.record(row) for row in rows]
+            read.first_position = placed.positions[rows[0]]
             read.last_position = placed.positions[rows[-1]]
-            every = len(rows) == chosen.number
-            read.size_bytes = chosen.total if every else sum(placed.sizes[row] for row in rows)
-            read.run = placed.view if every and chosen.adjacent else None
+            if chosen.adjacent and len(rows) == chosen.number:
+                read.run = placed.view
+                read.records = AdjacentRecords(placed.view, placed.sizes)
+                read.size_bytes = chosen.total
+            else:
+                read.records = [placed.record(row) for row in rows]
+                read.size_bytes = sum(placed.sizes[row] for row in rows)
         return read
 
     def _fetch(self, chosen: ChosenUnits) -> PlacedRecords:
