@@ -557,6 +557,17 @@ def test_a_group_has_whole_records_only(made: ModuleType) -> None:
     assert np.frombuffer(group_of, np.int64).tolist() == list(range(1_000))
 
 
+@both
+def test_records_are_gathered_from_their_places(made: ModuleType) -> None:
+    data = bytes(range(100))
+    assert made.gather(data, numbers(), numbers()) == b""
+    found = made.gather(data, numbers(57, 50, 149, 60), numbers(3, 2, 1, 0), 50)
+    assert found == bytes([7, 8, 9, 0, 1, 99])
+    for start, size in ((49, 1), (149, 2), (150, 1), (50, -1), (-(2**63), 1), (50, 2**63 - 1)):
+        with pytest.raises(ValueError, match="not within"):
+            made.gather(data, numbers(50, start), numbers(1, size), 50)
+
+
 UNITS = st.tuples(
     st.one_of(st.integers(0, 900), st.integers(-(2**63), 2**63 - 1)),
     st.one_of(st.integers(91, 300), st.just(FILLER_SIZE), st.integers(-(2**31), 2**31 - 1)),

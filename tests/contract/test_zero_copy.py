@@ -131,7 +131,11 @@ def test_what_lies_back_to_back_is_one_piece(store: Store) -> None:
     first_three = run(0, 0, 3)
     assert first_three is not None
     assert bytes(first_three) == b"".join(item.record for item in written[:3])
-    assert run(0, 0, 4) is None
+    assert not isinstance(first_three.obj, bytes), "it is the mapped file"
+    four = run(0, 0, 4)
+    assert four is not None
+    assert bytes(four) == b"".join(written[number].record for number in (0, 1, 2, 4))
+    assert isinstance(four.obj, bytes), "it is a copy"
     alone = run(1, 0, 10)
     assert alone is not None
     assert bytes(alone) == written[3].record

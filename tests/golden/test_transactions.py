@@ -143,7 +143,7 @@ class _Before:
     def read_queue(self, topic: str, *where: int, **how: object):
         read = self._store.read_queue(topic, *where, **how)
         if topic == OP_TOPIC:
-            del read.records[self._ops :]
+            read.records = read.records[: self._ops]
             read.next_offset = self._ops
         return read
 

@@ -3,6 +3,8 @@
 The store implements this interface; tests use a fake that passes the same contract tests. Reads are
 served from files already written, so a decision is a function of the inputs and of what was
 appended.
+
+State: none.
 """
 
 from __future__ import annotations
@@ -38,7 +40,10 @@ class PropertyTest(Protocol):
 
 
 class AdjacentRecords(Sequence[memoryview]):
-    """Records back to back in `run`, split when they are asked for: most pulls send the run."""
+    """Records back to back in `run`, split when they are asked for: a pull sends the run.
+
+    State: none.
+    """
 
     __slots__ = ("_run", "_sizes")
 
@@ -78,7 +83,7 @@ class QueueRead:
     unit examined, matched or not. `corrupt_offsets` are quarantined messages that were skipped; a
     read stops before the second run of them. `first_position` and `last_position` are those
     of the first and the last record returned.
-    `run` is all records as one piece of memory, if they are back to back in the log.
+    `run` is all records as one piece of memory, None without records.
     """
 
     records: Sequence[memoryview] = field(default_factory=list)

@@ -25,6 +25,7 @@ __all__ = [
     "choose",
     "draft",
     "edit",
+    "gather",
     "index_entries",
     "link_slots",
     "load",
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
         check_targets,
         choose,
         draft,
+        gather,
         index_entries,
         link_slots,
         queue_units,
@@ -104,6 +106,7 @@ else:
     values = _module.values
     value_groups = _module.value_groups
     choose = _module.choose
+    gather = _module.gather
     queue_units = _module.queue_units
     index_entries = _module.index_entries
     link_slots = _module.link_slots

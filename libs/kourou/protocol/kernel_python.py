@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-VERSION = 7
+VERSION = 8
 
 Column: TypeAlias = "Buffer | array[int] | npt.NDArray[np.integer] | npt.NDArray[np.bool_]"
 """Bytes, or an array of bytes or native integers, contiguous."""
@@ -451,6 +451,21 @@ def value_groups(
         found = find_properties(bytes(view[parts.props_at : start - base + size]), names)
         group_of.append(groups.setdefault(found, len(groups)))
     return list(groups), _bytes(group_of)
+
+
+def gather(records: Column, starts: Column, sizes: Column, base: int = 0) -> bytes:
+    """The bytes at these places, one after the other. `starts` count from `base`.
+
+    Raises ValueError if a place is not within the bytes.
+    """
+    view = _view(records)
+    parts: list[memoryview] = []
+    for start, size in zip(_numbers(starts), _numbers(sizes), strict=True):
+        at = start - base
+        if at < 0 or size < 0 or at + size > len(view):
+            raise ValueError("a record is not within the bytes")
+        parts.append(view[at : at + size])
+    return b"".join(parts)
 
 
 def choose(

@@ -205,6 +205,8 @@ class MemoryStore:
                 read.first_position = position if read.first_position < 0 else read.first_position
                 read.last_position = position
             read.next_offset = at + 1
+        if read.records:
+            read.run = memoryview(b"".join(read.records))
         return read
 
     def offset_position(self, topic: str, queue_id: int, offset: int) -> int:

@@ -516,12 +516,10 @@ class PullHandler:
         self, now_ms: int, received: Received, request: PullMessage, code: Code, read: QueueRead
     ) -> Reply:
         body: Sequence[bytes | memoryview] = ()
-        if read.records:
-            records = read.records
-            # Records that are back to back in the log are sent as they are. Others are joined,
-            # because a separate part of a frame for every record costs more than copying it.
-            body = (read.run if read.run is not None else b"".join(records),)
-            topic, group, count = request.topic, request.consumer_group, len(records)
+        if read.run is not None:
+            # One piece: a separate part of a frame for every record costs more than copying it.
+            body = (read.run,)
+            topic, group, count = request.topic, request.consumer_group, len(read.records)
             self._traffic.out(topic, group, count, read.size_bytes)
             if self._quotas.active:
                 self._quotas.fetched(now_ms, received, topic, group, count, read.size_bytes)

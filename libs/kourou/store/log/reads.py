@@ -5,7 +5,7 @@ State: none, except counters.
 Invariants:  a record leaves this module only if it is whole and the requested one
                (kourou.store.log.verified)
              a damaged record costs only its own offset
-             records are views of the mapped log, except the few reads that go over segments
+             records that are back to back in the mapped log are not copied
 
 Reading by time is a binary search over the store times of the queue's own messages. RocketMQ 4.9
 first selects a file by its modification time, which a restored backup or a touched file makes
@@ -26,7 +26,7 @@ from kourou.model.limits import (
     FILTER_UNITS_MAX,
     RECORD_FIXED_BYTES,
 )
-from kourou.protocol.kernel import choose, value_groups
+from kourou.protocol.kernel import choose, gather, value_groups
 from kourou.protocol.kernel_python import FILLER_SIZE, ChosenUnits
 from kourou.protocol.record.hashes import index_hash
 from kourou.protocol.record.layout import MAGIC, parts_of
@@ -130,13 +130,13 @@ class Reads:
         if rows:
             read.first_position = placed.positions[rows[0]]
             read.last_position = placed.positions[rows[-1]]
-            if chosen.adjacent and len(rows) == chosen.number:
-                read.run = placed.view
-                read.records = AdjacentRecords(placed.view, placed.sizes)
-                read.size_bytes = chosen.total
-            else:
-                read.records = [placed.record(row) for row in rows]
-                read.size_bytes = sum(placed.sizes[row] for row in rows)
+            every = len(rows) == chosen.number
+            starts, sizes = placed.places(rows)
+            read.run = placed.view
+            if not (every and chosen.adjacent):
+                read.run = memoryview(gather(placed.view, starts, sizes, placed.base))
+            read.records = AdjacentRecords(read.run, sizes)
+            read.size_bytes = len(read.run)
         return read
 
     def _fetch(self, chosen: ChosenUnits) -> PlacedRecords:
@@ -348,9 +348,7 @@ def keep_passing(
     If the result is full, `read` ends before the first record that passes and does not fit.
     Records with the same values are tested once.
     """
-    starts, sizes = placed.starts, placed.sizes
-    if len(rows) < len(starts):
-        starts, sizes = (array("q", [column[row] for row in rows]) for column in (starts, sizes))
+    starts, sizes = placed.places(rows)
     values, group_of = value_groups(placed.view, starts, sizes, wanted.names, placed.base)
     outcomes = [wanted(each) for each in values]
     kept: list[int] = []

@@ -8,6 +8,7 @@ properties are well formed to the end, which a torn or damaged sector does not l
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -82,10 +83,12 @@ class PlacedRecords:
     positions: Numbers
     indexes: Numbers
 
-    def record(self, row: int) -> memoryview:
-        """The bytes of one record."""
-        start = self.starts[row] - self.base
-        return self.view[start : start + self.sizes[row]]
+    def places(self, rows: Sequence[int]) -> tuple[Numbers, Numbers]:
+        """The starts and sizes of these rows."""
+        if len(rows) == len(self.starts):
+            return self.starts, self.sizes
+        starts, sizes = self.starts, self.sizes
+        return array("q", [starts[row] for row in rows]), array("q", [sizes[row] for row in rows])
 
 
 def verify(

@@ -74,6 +74,7 @@ class Damaged(MemoryStore):
         read = super().read_queue(topic, queue_id, offset, **limits)
         if offset <= 1 < read.next_offset:
             del read.records[1 - offset]
+            read.run = memoryview(b"".join(read.records)) if read.records else None
             read.corrupt_offsets.append(1)
         return read
 
