@@ -207,9 +207,12 @@ def test_where_no_newer_pip_can_be_had_the_slow_one_installs(
     assert checkout.asked("-m pip --python ") == 1, "a wheelhouse is the only source"
 
 
-def test_a_changed_project_is_installed_again(checkout: Checkout) -> None:
+@pytest.mark.parametrize("name", ["pyproject.toml", "libs/kourou/protocol/_kernel.pyx"])
+def test_a_changed_project_is_installed_again(checkout: Checkout, name: str) -> None:
+    (checkout.root / name).parent.mkdir(parents=True, exist_ok=True)
+    (checkout.root / name).touch()
     checkout.run("test")
-    with (checkout.root / "pyproject.toml").open("a") as project:
+    with (checkout.root / name).open("a") as project:
         project.write("# one more line\n")
     assert checkout.run("test").returncode == 0
     assert (checkout.asked("-m venv"), checkout.asked("-m pip")) == (0, 1)
@@ -299,7 +302,7 @@ def test_groups_add_up(checkout: Checkout) -> None:
     with (checkout.root / "pyproject.toml").open("a") as project:
         project.write("# one more line\n")
     changed = checkout.run("--help")
-    assert changed.stderr.startswith("kourou: fetching what changed in pyproject.toml ")
+    assert changed.stderr.startswith("kourou: fetching what has changed ")
     assert checkout.installed() == "[bench,demo,spark]"
 
 
