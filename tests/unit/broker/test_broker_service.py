@@ -299,7 +299,7 @@ async def test_without_its_database_the_broker_serves(tmp_path) -> None:
 
 
 async def test_a_request_beyond_the_inbox_limit_is_refused(tmp_path, monkeypatch) -> None:
-    async with running(settings(tmp_path, inbox_inputs_max=2)) as (service, connection):
+    async with running(settings(tmp_path, inbox_inputs_max=20)) as (service, connection):
         await connection.request(GetBrokerConfig(), timeout_ms=60_000)
         sent: list[int] = []
         carrier = service._listening.zmq
@@ -312,9 +312,10 @@ async def test_a_request_beyond_the_inbox_limit_is_refused(tmp_path, monkeypatch
             head = encode_request(message(), correlation=number, deadline_ms=0, kind=kind)
             return Inbound(peer, decode_frame([head, b"x"]))
 
-        carrier._arrived([inbound(number) for number in range(5)])
-        await until(lambda: len(sent) == 5)
-        assert sorted(sent) == [0, 0, *[int(Code.SYSTEM_BUSY)] * 3], "two were admitted"
+        carrier._arrived([inbound(number) for number in range(50)])
+        await until(lambda: len(sent) == 50)
+        assert set(sent) == {0, int(Code.SYSTEM_BUSY)}
+        assert 10 <= sent.count(0) <= 20, "the broker's own inputs, ticks above all, wait there too"
         sent.clear()
         carrier._arrived([inbound(9, FrameKind.ONEWAY), inbound(10, FrameKind.NOTIFY)])
         assert sent == []
