@@ -36,7 +36,6 @@ from kourou.protocol.wire.remoting import (
     RemotingCommand,
     decode_header,
     encode_head,
-    encode_reply_head,
 )
 from kourou.runtime.core import AskClient, ClientAnswered, Notify, Peer, Received, Reply
 from kourou.service.protocol_server import TimedReplyTo, TransportCallbacks, connection_families
@@ -225,10 +224,17 @@ class RemotingProtocol:
             fields = {**_REGION, **(fields or {})}
         if code >= OWN_CODES_FROM:
             code = _CODES.get(Code(code), Code.SYSTEM_ERROR)
+        command = RemotingCommand(
+            code,
+            Language.JAVA,
+            opaque=to.correlation,
+            flag=FLAG_RESPONSE,
+            remark=reply.remark or None,
+            ext_fields=fields,
+            header_type=to.header_type,
+        )
         body = reply.body
-        remark = reply.remark or None
-        head = encode_reply_head(to.header_type, code, to.correlation, remark, fields, _size(body))
-        server.send(to.peer, (head, *body))
+        server.send(to.peer, (encode_head(command, _size(body)), *body))
 
     def notify(self, notice: Notify) -> None:
         """Send a notification to a client."""

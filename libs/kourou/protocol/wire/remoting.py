@@ -132,41 +132,6 @@ def encode_head(command: RemotingCommand, body_size: int) -> bytes:
     return frame_lengths(command.header_type, len(header), body_size) + header
 
 
-def encode_reply_head(
-    header_type: HeaderType,
-    code: int,
-    opaque: int,
-    remark: str | None,
-    ext_fields: dict[str, str] | None,
-    body_size: int,
-) -> bytes:
-    """The frame of a reply up to its body."""
-    if header_type != HeaderType.JSON:
-        command = RemotingCommand(
-            code,
-            Language.JAVA,
-            opaque=opaque,
-            flag=FLAG_RESPONSE,
-            remark=remark,
-            ext_fields=ext_fields,
-            header_type=header_type,
-        )
-        return encode_head(command, body_size)
-    header = _json_encode(
-        _JsonOut(
-            code=code,
-            ext_fields=ext_fields,
-            flag=FLAG_RESPONSE,
-            language="JAVA",
-            opaque=opaque,
-            remark=remark,
-            serialize_type="JSON",
-            version=VERSION_4_9_8,
-        )
-    )
-    return frame_lengths(header_type, len(header), body_size) + header
-
-
 def frame_lengths(header_type: int, header_size: int, body_size: int) -> bytes:
     """The first eight bytes of a frame."""
     return _LENGTHS.pack(_LENGTH_BYTES + header_size + body_size, header_type << 24 | header_size)
