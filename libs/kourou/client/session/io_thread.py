@@ -34,6 +34,7 @@ import uvloop
 
 from kourou.clock import Clock, SystemClock
 from kourou.errors import Rejected
+from kourou.time_limit import within
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -326,14 +327,9 @@ def background(work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]
 
 
 async def is_set_within(event: asyncio.Event, timeout_ms: float) -> bool:
-    """Wait until the event is set; returns False if it is not within `timeout_ms`.
-
-    Not with `asyncio.wait_for`: before Python 3.12 that may lose a cancellation of the waiting task
-    that comes at the same time as the event.
-    """
+    """Wait until the event is set; returns False if it is not within `timeout_ms`."""
     try:
-        async with asyncio.timeout(timeout_ms / 1000):
-            await event.wait()
+        await within(event.wait(), timeout_ms / 1000)
     except TimeoutError:
         return False
     return True
