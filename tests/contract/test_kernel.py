@@ -520,7 +520,7 @@ def test_values_are_those_of_the_last_property_of_a_name(
     st.lists(st.lists(LABELS, max_size=3).map(b"\x02".join), max_size=9),
     st.sampled_from([(), (b"TAGS",), (b"UNIQ_KEY", b"none", b"KEYS", b"", b"TAGS")]),
     st.sampled_from(HOSTS),
-    st.sampled_from([0, 5, -(2**63), 2**63 - 1]),
+    st.sampled_from([0, 5, -(2**63), 2**62]),
 )
 def test_records_with_the_same_values_are_one_group(
     labels: list[bytes], names: tuple[bytes, ...], host: bytes, base: int
@@ -528,13 +528,9 @@ def test_records_with_the_same_values_are_one_group(
     drafts = [order(properties, b"TAGS\x01in the body\x02", host) for properties in labels]
     sizes = [len(draft) for draft in drafts]
     starts = [base + sum(sizes[:row]) for row in range(len(sizes))]
-    if starts and starts[-1] >= 2**63:
-        starts = [base] * len(starts)
-        drafts = drafts[:1]
-        sizes = sizes[:1] * len(starts)
     blob = b"".join(drafts)
     found, group_of = same("value_groups", blob, numbers(*starts), numbers(*sizes), names, base)
-    wanted = kernel_python.values(drafts * (len(starts) if len(drafts) == 1 else 1), names)
+    wanted = kernel_python.values(drafts, names)
     assert [found[group] for group in np.frombuffer(group_of, np.int64)] == wanted
     assert found == list(dict.fromkeys(wanted))
 
