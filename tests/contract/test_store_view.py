@@ -98,8 +98,9 @@ def plain(answer: object) -> object:
             answer.next_offset,
             answer.min_offset,
             answer.max_offset,
-            answer.size_bytes,
+            bytes(answer.run),
             answer.corrupt_offsets,
+            answer.first_position,
             answer.last_position,
         )
     if isinstance(answer, list):

@@ -70,7 +70,6 @@ def test_a_segment_that_is_deleted_meanwhile_arrives_whole(
     read = store.read_queue(
         "TopicA", 0, 0, max_messages=20, max_bytes=1 << 21, codes=None, below=store.end
     )
-    assert read.run is not None
     assert len(read.run) == len(wanted) > COPY_BELOW_BYTES
     for _ in range(TIMES):
         router.send(name, SNDMORE | NOBLOCK)
@@ -93,7 +92,6 @@ def test_a_tcp_connection_sends_from_the_segment_too(store: Store) -> None:
     read = store.read_queue(
         "TopicA", 0, 0, max_messages=20, max_bytes=1 << 21, codes=None, below=store.end
     )
-    assert read.run is not None
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
@@ -120,7 +118,7 @@ def test_a_tcp_connection_sends_from_the_segment_too(store: Store) -> None:
 def test_what_lies_back_to_back_is_one_piece(store: Store) -> None:
     """Records of one queue between those of another are put together by a copy."""
 
-    def run(queue_id: int, offset: int, count: int) -> memoryview | None:
+    def run(queue_id: int, offset: int, count: int) -> memoryview:
         return store.read_queue(
             "TopicA", queue_id, offset, max_messages=count, max_bytes=1 << 20, codes=None,
             below=store.end,
@@ -129,13 +127,10 @@ def test_what_lies_back_to_back_is_one_piece(store: Store) -> None:
     queues = (0, 0, 0, 1, 0)
     written = StoreWriter(store).write([Draft(queue_id=queue_id) for queue_id in queues])
     first_three = run(0, 0, 3)
-    assert first_three is not None
     assert bytes(first_three) == b"".join(item.record for item in written[:3])
     assert not isinstance(first_three.obj, bytes), "it is the mapped file"
     four = run(0, 0, 4)
-    assert four is not None
     assert bytes(four) == b"".join(written[number].record for number in (0, 1, 2, 4))
     assert isinstance(four.obj, bytes), "it is a copy"
     alone = run(1, 0, 10)
-    assert alone is not None
     assert bytes(alone) == written[3].record

@@ -30,6 +30,7 @@ from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
+from kourou_rigs.engine import hold
 from kourou_rigs.store import small_settings
 
 GOLDEN = Path(__file__).parent / "rocketmq-4.9.8"
@@ -143,7 +144,7 @@ class _Before:
     def read_queue(self, topic: str, *where: int, **how: object):
         read = self._store.read_queue(topic, *where, **how)
         if topic == OP_TOPIC:
-            read.records = read.records[: self._ops]
+            hold(read, read.records[: self._ops])
             read.next_offset = self._ops
         return read
 

@@ -3,15 +3,14 @@
 The store implements this interface; tests use a fake that passes the same contract tests. Reads are
 served from files already written, so a decision is a function of the inputs and of what was
 appended.
-
-State: none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, overload
+from itertools import accumulate
+from typing import Protocol
 
 from kourou.protocol.record.properties import Values
 from kourou.replication.epochs import Epochs
@@ -39,62 +38,30 @@ class PropertyTest(Protocol):
         ...
 
 
-class AdjacentRecords(Sequence[memoryview]):
-    """Records back to back in `run`, split when they are asked for: a pull sends the run.
-
-    State: none.
-    """
-
-    __slots__ = ("_run", "_sizes")
-
-    def __init__(self, run: memoryview, sizes: Sequence[int]) -> None:
-        self._run = run
-        self._sizes = sizes
-
-    def __len__(self) -> int:
-        return len(self._sizes)
-
-    def __iter__(self) -> Iterator[memoryview]:
-        at = 0
-        for size in self._sizes:
-            yield self._run[at : at + size]
-            at += size
-
-    @overload
-    def __getitem__(self, index: int) -> memoryview: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[memoryview]: ...
-
-    def __getitem__(self, index: int | slice) -> memoryview | list[memoryview]:
-        return list(self)[index]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]  # as a list
-
-
 @dataclass(slots=True)
 class QueueRead:
     """The result of reading one queue.
 
-    `records` are complete encoded records, verified, in queue order. `next_offset` follows the last
-    unit examined, matched or not. `corrupt_offsets` are quarantined messages that were skipped; a
-    read stops before the second run of them. `first_position` and `last_position` are those
-    of the first and the last record returned.
-    `run` is all records as one piece of memory, None without records.
+    `run` is all records as one piece of memory: complete encoded records, verified, in queue order,
+    `sizes` the bytes of each. `next_offset` follows the last unit examined, matched or not.
+    `corrupt_offsets` are quarantined messages that were skipped; a read stops before the second run
+    of them. `first_position` and `last_position` are those of the first and last record returned.
     """
 
-    records: Sequence[memoryview] = field(default_factory=list)
+    run: memoryview = memoryview(b"")  # noqa: RUF009 - it has no bytes that could change
+    sizes: Sequence[int] = ()
     next_offset: int = 0
     min_offset: int = 0
     max_offset: int = 0
-    size_bytes: int = 0
     corrupt_offsets: list[int] = field(default_factory=list)
     first_position: int = -1
     last_position: int = -1
-    run: memoryview | None = None
+
+    @property
+    def records(self) -> list[memoryview]:
+        """The records one by one; the reply to a pull sends the run instead."""
+        ends = list(accumulate(self.sizes))
+        return [self.run[end - size : end] for size, end in zip(self.sizes, ends, strict=True)]
 
 
 class StoreView(Protocol):

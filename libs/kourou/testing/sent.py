@@ -248,7 +248,7 @@ def _read(
         if read.next_offset <= offset:  # later messages are not committed yet
             return found
         # Copied, because the views may become invalid before the test reads its messages.
-        body = b"".join(read.records)
+        body = bytes(read.run)
         found += decode_pull(
             body, queue, from_offset=offset, next_offset=read.next_offset, decode=decode
         )

@@ -45,6 +45,12 @@ class MemoryChunk(NamedTuple):
     damage: str = ""
 
 
+def hold(read: QueueRead, records: Sequence[Buffer]) -> QueueRead:
+    """Make these the records of a read."""
+    read.run, read.sizes = memoryview(b"".join(records)), [len(record) for record in records]
+    return read
+
+
 class MemoryStore:
     """Records in a dictionary by position; queues as lists of positions."""
 
@@ -180,7 +186,8 @@ class MemoryStore:
         """Read a queue."""
         low, high = self.queue_range(topic, queue_id) or (0, 0)
         read = QueueRead(next_offset=offset, min_offset=low, max_offset=high)
-        looked_at = looked_bytes = 0
+        records: list[bytes] = []
+        size = looked_at = looked_bytes = 0
         for at in range(max(offset, low), high):
             position = self.queues[topic, queue_id][at - low]
             raw = self.records[position]
@@ -197,17 +204,14 @@ class MemoryStore:
                 passes = wanted(kernel_python.values([raw], wanted.names)[0])
                 wanted.failed += passes is None
             if passes:
-                full = read.size_bytes + len(raw) > max_bytes or len(read.records) == max_messages
-                if read.records and full:
+                if records and (size + len(raw) > max_bytes or len(records) == max_messages):
                     break
-                read.records = [*read.records, memoryview(raw)]
-                read.size_bytes += len(raw)
+                records.append(raw)
+                size += len(raw)
                 read.first_position = position if read.first_position < 0 else read.first_position
                 read.last_position = position
             read.next_offset = at + 1
-        if read.records:
-            read.run = memoryview(b"".join(read.records))
-        return read
+        return hold(read, records)
 
     def offset_position(self, topic: str, queue_id: int, offset: int) -> int:
         """The position of a message."""

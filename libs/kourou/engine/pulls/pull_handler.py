@@ -391,7 +391,7 @@ class PullHandler:
         """Count the messages that do not match; log once that a filter cannot compare."""
         topic, group = request.topic, request.consumer_group
         looked_at = read.next_offset - request.queue_offset if read.max_offset else 0
-        left = max(0, looked_at - len(read.records) - len(read.corrupt_offsets))
+        left = max(0, looked_at - len(read.sizes) - len(read.corrupt_offsets))
         failed = 0 if predicate is None else predicate.failed
         if left:
             self._traffic.passed_over(topic, group, left, failed)
@@ -437,7 +437,7 @@ class PullHandler:
             below = self._wait_below(now_ms, request, read.corrupt_offsets)
             if below >= 0:
                 read = self._look(request, subscription, predicate, below)
-        if read.records:
+        if read.sizes:
             return Code.SUCCESS, read
         if read.corrupt_offsets:
             # Kourou's client gets the error and decides; a RocketMQ client can only skip the gap.
@@ -516,13 +516,13 @@ class PullHandler:
         self, now_ms: int, received: Received, request: PullMessage, code: Code, read: QueueRead
     ) -> Reply:
         body: Sequence[bytes | memoryview] = ()
-        if read.run is not None:
+        if read.sizes:
             # One piece: a separate part of a frame for every record costs more than copying it.
             body = (read.run,)
-            topic, group, count = request.topic, request.consumer_group, len(read.records)
-            self._traffic.out(topic, group, count, read.size_bytes)
+            topic, group, count = request.topic, request.consumer_group, len(read.sizes)
+            self._traffic.out(topic, group, count, len(read.run))
             if self._quotas.active:
-                self._quotas.fetched(now_ms, received, topic, group, count, read.size_bytes)
+                self._quotas.fetched(now_ms, received, topic, group, count, len(read.run))
         else:
             self._traffic.pulls_empty += 1
         remark = _REMARKS.get(code, "")

@@ -196,13 +196,12 @@ class BatchLog:
             codes=None,
             below=ANYWHERE,
         )
-        count = len(read.records)
+        count = len(read.sizes)
         if count < SCALAR_BELOW or read.corrupt_offsets:
             return None
-        sizes = np.fromiter(map(len, read.records), np.int64, count)
-        run = b"".join(read.records) if read.run is None else read.run
+        sizes = np.fromiter(read.sizes, np.int64, count)
         try:
-            found = columns(run, sizes.cumsum() - sizes, sizes)
+            found = columns(read.run, sizes.cumsum() - sizes, sizes)
         except Corrupt:
             return None
         there = np.arange(offset, offset + count)

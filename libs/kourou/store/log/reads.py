@@ -18,7 +18,7 @@ from array import array
 from collections.abc import Sequence
 from itertools import islice, pairwise
 
-from kourou.engine.ports import ANYWHERE, AdjacentRecords, PropertyTest, QueueRead
+from kourou.engine.ports import ANYWHERE, PropertyTest, QueueRead
 from kourou.errors import Corrupt, Rejected
 from kourou.model.limits import (
     FILTER_BYTES_MAX,
@@ -130,13 +130,11 @@ class Reads:
         if rows:
             read.first_position = placed.positions[rows[0]]
             read.last_position = placed.positions[rows[-1]]
-            every = len(rows) == chosen.number
             starts, sizes = placed.places(rows)
+            read.sizes = sizes
             read.run = placed.view
-            if not (every and chosen.adjacent):
+            if not (chosen.adjacent and len(rows) == chosen.number):
                 read.run = memoryview(gather(placed.view, starts, sizes, placed.base))
-            read.records = AdjacentRecords(read.run, sizes)
-            read.size_bytes = len(read.run)
         return read
 
     def _fetch(self, chosen: ChosenUnits) -> PlacedRecords:

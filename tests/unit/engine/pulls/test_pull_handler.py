@@ -8,7 +8,7 @@ from kourou.model.limits import REPAIR_MS
 from kourou.model.subscription import SQL92
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou_rigs import engine as testing_engine
-from kourou_rigs.engine import Engine, MemoryStore, header_of, pull
+from kourou_rigs.engine import Engine, MemoryStore, header_of, hold, pull
 from kourou_rigs.records import decode_many
 
 
@@ -73,8 +73,9 @@ class Damaged(MemoryStore):
     def read_queue(self, topic, queue_id, offset, **limits):
         read = super().read_queue(topic, queue_id, offset, **limits)
         if offset <= 1 < read.next_offset:
-            del read.records[1 - offset]
-            read.run = memoryview(b"".join(read.records)) if read.records else None
+            records = read.records
+            del records[1 - offset]
+            hold(read, records)
             read.corrupt_offsets.append(1)
         return read
 

@@ -81,7 +81,7 @@ def test_a_damaged_message_costs_its_own_offset_only(shelf: Shelf) -> None:
     assert shelf.offsets(found) == [n for n in range(30) if n != 7]
     assert found.corrupt_offsets == [7]
     assert found.next_offset == 30
-    assert found.size_bytes == sum(len(record) for record in found.records)
+    assert found.run == b"".join(found.records)
     assert shelf.store.corrupt_met == 1
 
 
