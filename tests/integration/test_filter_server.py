@@ -70,6 +70,8 @@ def cluster(jail: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lo
     )
     with LocalCluster(tmp_path_factory.mktemp("filters"), settings) as cluster:
         asyncio.run(fill(zmq_address(cluster.brokers[0])))
+        for child in cluster.filter_servers:
+            asyncio.run(until_registered(child))
         yield cluster
 
 
@@ -104,6 +106,15 @@ async def fill(address: str) -> None:
         reply = await connection.request(request, body=(b"%d" % number,), timeout_ms=10_000)
         assert reply.code == Code.SUCCESS, reply
     connection.close()
+
+
+async def until_registered(child: Child) -> None:
+    """Pull until the broker decides: a filter server is ready after 3 s even if it has none yet."""
+    async with connected(child) as server, asyncio.timeout(60):
+        while True:
+            reply = await server.request(a_pull(0), timeout_ms=10_000)
+            if reply.code != Code.SERVICE_NOT_AVAILABLE:
+                return
 
 
 async def put(broker: ZmqConnection, source: bytes, name: str = NAME) -> int:
