@@ -29,6 +29,7 @@ from kourou_bench.systems import (
     Running,
     kourou_for_java,
     version_of,
+    wait_for_output,
     wait_for_port,
 )
 
@@ -187,7 +188,7 @@ def started(
     *,
     namesrv_address: str = "",
 ) -> Iterator[list[Child]]:
-    """Start RocketMQ's name server and then a broker; both listen when the block begins.
+    """Start RocketMQ's name server and then a broker, which is registered when the block begins.
 
     `broker` adds settings. With `namesrv_address` only the broker is started, and it registers
     there.
@@ -236,7 +237,8 @@ def started(
         }
         kind = "org.apache.rocketmq.broker.BrokerStartup"
         servers.append(start("broker", BROKER_HEAP, kind, settings))
-        wait_for_port(servers[-1], int(settings["listenPort"]))
+        # It listens before it registers, and prints this after both.
+        wait_for_output(servers[-1], "boot success")
         yield servers
 
 

@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,14 +100,27 @@ def complaint(child: Child) -> str:
 
 def wait_for_port(child: Child, port: int) -> None:
     """Wait until a server listens on the port; raises Unavailable if the child ends first."""
-    for _ in range(int(READY_TIMEOUT_MS / 1_000 / POLL_S)):
+
+    def listens() -> bool:
         with socket.socket() as probe:
-            if probe.connect_ex((HOST, port)) == 0:
-                return
+            return probe.connect_ex((HOST, port)) == 0
+
+    _wait(child, listens, f"does not listen at port {port}")
+
+
+def wait_for_output(child: Child, text: str) -> None:
+    """Wait until a child has printed `text`; raises Unavailable if the child ends first."""
+    _wait(child, lambda: text in child.log_tail(LOG_LINES), f"does not print {text!r}")
+
+
+def _wait(child: Child, ready: Callable[[], bool], failure: str) -> None:
+    for _ in range(int(READY_TIMEOUT_MS / 1_000 / POLL_S)):
+        if ready():
+            return
         code = child.wait_for_exit(POLL_S)
         if code is not None:
             raise Unavailable(f"{child.name} ended with {code}: {complaint(child)}")
-    raise TimedOut(f"{child.name} does not listen at port {port}: {complaint(child)}")
+    raise TimedOut(f"{child.name} {failure}: {complaint(child)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,19 +63,28 @@ def scenarios(client: str) -> dict[str, tuple[str, ...]]:
     }
 
 
+@contextmanager
+def locked(kind: int = fcntl.LOCK_SH) -> Iterator[None]:
+    """Keep results and pages as they are together: another stage may be reading them."""
+    with FEATURES.open(encoding="utf-8") as file:
+        fcntl.flock(file, kind)
+        yield
+
+
 def write_down(client: str, server: str, version: str, passed: Mapping[str, bool]) -> None:
     """Put what came of all scenarios of a client into the results, with the commit of this run.
 
     The pages that are made from them follow.
     """
-    known: dict[str, Any] = {}
-    if RESULTS.exists():
-        known = json.loads(RESULTS.read_text(encoding="utf-8"))
     told = {"version": version, "commit": _commit(), "passed": dict(passed)}
-    known.setdefault(client, {})[server] = told
-    RESULTS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    for page in PAGES:
-        subprocess.run((sys.executable, ROOT / "docs" / "generate.py", page), check=True)
+    with locked(fcntl.LOCK_EX):
+        known: dict[str, Any] = {}
+        if RESULTS.exists():
+            known = json.loads(RESULTS.read_text(encoding="utf-8"))
+        known.setdefault(client, {})[server] = told
+        RESULTS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        for page in PAGES:
+            subprocess.run((sys.executable, ROOT / "docs" / "generate.py", page), check=True)
 
 
 def written(client: str, server: str, scenario: str) -> bool | None:
