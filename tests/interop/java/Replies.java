@@ -60,8 +60,11 @@ final class Replies {
                 called.add(error.toString());
             }
         }, 15_000);
-        Stand.awaitSize("the call back", called, 1);
-        Stand.same("answer to by callback", called.peek(), "answer");
+        // RocketMQ's client calls twice if the answer comes before the response to its request.
+        Stand.await("the call back", () -> !called.isEmpty());
+        for (String answer : called) {
+            Stand.same("answer to by callback", answer, "answer");
+        }
         MessageExt asked = stand.stored(topic, 4).get(0);
         Stand.check(asked.getProperty(MessageConst.PROPERTY_CORRELATION_ID) != null, "no id");
         stand.count("answers", 4);
