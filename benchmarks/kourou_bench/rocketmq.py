@@ -29,7 +29,6 @@ from kourou_bench.systems import (
     Running,
     kourou_for_java,
     version_of,
-    wait_for_output,
     wait_for_port,
 )
 
@@ -188,7 +187,7 @@ def started(
     *,
     namesrv_address: str = "",
 ) -> Iterator[list[Child]]:
-    """Start RocketMQ's name server and then a broker, which is registered when the block begins.
+    """Start RocketMQ's name server and then a broker; both listen when the block begins.
 
     `broker` adds settings. With `namesrv_address` only the broker is started, and it registers
     there.
@@ -237,8 +236,7 @@ def started(
         }
         kind = "org.apache.rocketmq.broker.BrokerStartup"
         servers.append(start("broker", BROKER_HEAP, kind, settings))
-        # It listens before it registers, and prints this after both.
-        wait_for_output(servers[-1], "boot success")
+        wait_for_port(servers[-1], int(settings["listenPort"]))
         yield servers
 
 

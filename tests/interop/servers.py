@@ -11,6 +11,7 @@ from kourou.service.processes import Child, free_port
 from kourou.service.secret_keys import new_key_line
 from kourou_bench.jars import fetched, read_list
 from kourou_bench.rocketmq import FAST_PORT_SHIFT, TIMEOUTS, started
+from kourou_bench.systems import wait_for_output
 
 SETTINGS = {
     "enablePropertyFilter": "true",
@@ -23,6 +24,9 @@ SETTINGS = {
     "autoCreateTopicEnable": "true",
 }
 """What both are told: the same, in RocketMQ's words."""
+
+REGISTERED = "boot success"
+"""What RocketMQ's broker prints when its name servers know it; it listens some time before."""
 
 Server = Callable[[Path], AbstractContextManager[str]]
 """Starts in a folder, gives the address of the name server, and ends with the block."""
@@ -98,7 +102,9 @@ def rocketmq_cluster(
 ) -> Iterator[int]:
     """The same, with further settings of the broker; the name server's port."""
     port = free_port()
-    with started(server_classes(root), folder, port, {**SETTINGS, **TIMEOUTS, **(settings or {})}):
+    broker = {**SETTINGS, **TIMEOUTS, **(settings or {})}
+    with started(server_classes(root), folder, port, broker) as servers:
+        wait_for_output(servers[-1], REGISTERED)
         yield port
 
 
@@ -107,6 +113,7 @@ def rocketmq_broker(root: Path, folder: Path, namesrv: str) -> Iterator[Child]:
     """RocketMQ's broker alone, which registers at this name server."""
     broker = {**SETTINGS, **TIMEOUTS}
     with started(server_classes(root), folder, 0, broker, namesrv_address=namesrv) as servers:
+        wait_for_output(servers[0], REGISTERED)
         yield servers[0]
 
 
