@@ -109,7 +109,7 @@ async def fill(address: str) -> None:
 
 
 async def until_registered(child: Child) -> None:
-    """Pull until the broker decides: a filter server is ready after 3 s even if it has none yet."""
+    """Pull until the broker answers: a filter server is ready after 3 s even without its broker."""
     async with connected(child) as server, asyncio.timeout(60):
         while True:
             reply = await server.request(a_pull(0), timeout_ms=10_000)

@@ -65,7 +65,7 @@ def scenarios(client: str) -> dict[str, tuple[str, ...]]:
 
 @contextmanager
 def locked(kind: int = fcntl.LOCK_SH) -> Iterator[None]:
-    """Keep results and pages as they are together: another stage may be reading them."""
+    """Lock the results and their pages: one stage reads them while another writes them."""
     with FEATURES.open(encoding="utf-8") as file:
         fcntl.flock(file, kind)
         yield
