@@ -18,8 +18,8 @@ import shlex
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
@@ -29,6 +29,9 @@ from kourou.errors import ConfigError, KourouError, Unavailable
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, plain_address
 from kourou.service.process_setup import require_group
 from kourou.service.processes import POLL_S, Child
+
+PIPE_BYTES = 65_536
+"""One read empties the pipe that signals are written to: its capacity, a byte a signal."""
 
 LOCAL_COLLECTOR = "http://127.0.0.1:4318"
 """The default endpoint of a local collector or Jaeger."""
@@ -188,11 +191,12 @@ class Interruption:
         A signal raises KeyboardInterrupt, even if it arrives just before the wait starts: the
         system does not interrupt the wait then, but Python writes every signal to a pipe.
         """
+        readable, writable = _signal_pipe()
         with ExitStack() as stack:
-            readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-            stack.callback(os.close, readable)
-            stack.callback(os.close, writable)
-            stack.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(writable))
+            stack.callback(signal.set_wakeup_fd, -1)
+            signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+            with suppress(BlockingIOError):
+                os.read(readable, PIPE_BYTES)  # of signals that were handled
             waiting = select.poll()
             waiting.register(readable, select.POLLIN)
             for pid in pids:
@@ -202,6 +206,12 @@ class Interruption:
             self.check()
             waiting.poll()
         self.check()
+
+
+@cache
+def _signal_pipe() -> tuple[int, int]:
+    """Never closed: an interruption at a bad moment leaves it in use for signals."""
+    return os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _note_fork(*, under_way: bool) -> None:

@@ -18,6 +18,7 @@ from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child
 from kourou_filter_server import zygote_link as layers
 from kourou_filter_server.zygote_link import Layer
+from kourou_rigs.interrupting import interrupted_after
 from kourou_spark_etl import machine
 from kourou_spark_etl.job_file import load_job_file
 from kourou_spark_etl.machine import Lack
@@ -358,6 +359,22 @@ def test_the_wait_ends_when_a_child_ends_and_leaves_it_to_be_reaped(
     sleeper.stdin.close()
     up.Interruption().wait([sleeper.pid])
     assert sleeper.wait() == 0
+
+
+@pytest.mark.fault
+def test_an_interruption_between_any_two_instructions_of_the_wait_leaves_an_open_pipe(
+    sleeper: subprocess.Popen[bytes],
+) -> None:
+    """Python writes signals to it, and would write them to another file under its number."""
+    assert sleeper.stdin is not None
+    sleeper.stdin.close()
+    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
+    step = 0
+    while interrupted_after(step := step + 1, lambda: up.Interruption().wait([sleeper.pid])):
+        left = signal.set_wakeup_fd(-1)
+        assert left == -1 or os.fstat(left)
+    assert step > 20
+    assert signal.set_wakeup_fd(-1) == -1
 
 
 def test_one_that_was_asked_to_stop_stays_down(

@@ -11,13 +11,12 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 
 from kourou.errors import ConfigError, TimedOut, Unavailable
 from kourou.service.processes import Child, Children
+from kourou_rigs.interrupting import interrupted_after
 
 READY = """
 import json, os, signal, sys
@@ -136,8 +135,6 @@ def test_an_orphan_dies_with_its_parent(tmp_path: Path) -> None:
     parent_source = f"""
 import os, signal, sys
 from pathlib import Path
-from types import FrameType
-from typing import Any
 from kourou.service.processes import Child
 child = Child("gentle", [sys.executable, "-c", {GENTLE!r}], Path({str(tmp_path)!r}))
 child.wait_for_ready()
@@ -190,27 +187,3 @@ def test_an_interruption_between_any_two_instructions_leaves_a_child_that_can_be
             assert child.running
         assert child.stop() == -signal.SIGTERM
     assert step > 20
-
-
-def interrupted_after(instructions: int, work: Callable[[], object]) -> bool:
-    """Raise KeyboardInterrupt after so many instructions of `work`; was it not done before?"""
-    left = instructions
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal left
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            left -= 1
-            if not left:
-                raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False

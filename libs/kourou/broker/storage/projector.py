@@ -124,8 +124,11 @@ class Projector:
 
     @property
     def behind(self) -> int:
-        """Number of control events that the database lacks, as far as is known."""
-        return max(self._high() - self._offset, 0)
+        """Number of control events that the database lacks, as far as is known.
+
+        The newest ones may not be in the queue yet: what was recorded counts.
+        """
+        return max(self._control.next_offset - self._offset, 0)
 
     async def _run(self) -> None:
         while not self._ending.is_set():
