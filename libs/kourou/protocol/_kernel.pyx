@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, binding=False
 """The record kernel: reading, checking, stamping and projecting many records in C.
 
 The counterpart of kourou.protocol.kernel_python, which specifies each function;
