@@ -68,6 +68,7 @@ class PrometheusServer:
         self._targets = targets
         self._names = names or {}
         self._process: subprocess.Popen[bytes] | None = None
+        self._reader: threading.Thread | None = None
         self._told = threading.Event()
         self._lines: list[str] = []
         self.address = ""
@@ -88,7 +89,8 @@ class PrometheusServer:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
         )
-        threading.Thread(target=self._read, name="prometheus-log", daemon=True).start()
+        self._reader = threading.Thread(target=self._read, name="prometheus-log", daemon=True)
+        self._reader.start()
         if not self._told.wait(START_S) or not self.address:
             self.__exit__(None, None, None)
             raise Unavailable("prometheus did not start: " + " ".join(self._lines[-5:]))
@@ -104,6 +106,8 @@ class PrometheusServer:
         if process is not None:
             process.terminate()
             process.wait(30)
+            if self._reader is not None:
+                self._reader.join()  # it reads to the end; closed before, the pipe fails it
             if process.stderr is not None:
                 process.stderr.close()
 
