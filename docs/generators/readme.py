@@ -28,7 +28,7 @@ ROWS = {
     "send-1": "time of one send, median",
     "consume-message": "messages consumed per second",
     "ordered": "messages consumed per second, in order",
-    "filtered": "messages filtered per second, SQL",
+    "java-tx-1": "transactions per second by RocketMQ's Java client, one after the other",
     "tx-1": "transactions per second, one after the other",
     "java-consume": "messages consumed per second by RocketMQ's Java client",
 }
