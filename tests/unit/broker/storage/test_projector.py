@@ -53,6 +53,13 @@ async def test_events_arrive_in_the_database(site, event_store) -> None:
     assert database.closed
 
 
+async def test_an_event_counts_as_lacking_before_it_is_in_the_queue(site, event_store) -> None:
+    one = projector(site, AilingEvents(event_store))
+    event = TopicPut(TopicConfig("a", 1, 1))
+    site.parts().recorder.record([event], Cause("t", "test"), site.clock.now_ms())
+    assert one.behind == 1
+
+
 @pytest.mark.parametrize("closed", [False, True])
 async def test_a_closed_state_is_not_what_a_newer_version_starts_from(
     site, event_store, monkeypatch, closed: bool
