@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.containers.docker_engine import DockerEngine, NoEngine
+from tests.containers.helm_chart import EVERYTHING, Helm, Release, find_helm
 from tests.containers.suite import ADMIN_SECRET, PROJECT, START_S, Pipeline, Up, free_ports
 
 PACKAGE = find_spec("compose")
@@ -63,6 +64,21 @@ def composed(compose: Compose) -> dict[str, Any]:
     done = compose("--profile", "*", "config", "--format", "json")
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
+
+
+@pytest.fixture(scope="session")
+def helm(root: Path) -> Helm:
+    """Helm, with the chart of this checkout."""
+    program = find_helm()
+    if program is None:
+        pytest.skip("needs Helm: neither on PATH nor in ~/go/bin, where .ci/install builds it")
+    return Helm(program, root)
+
+
+@pytest.fixture(scope="session")
+def rendered(helm: Helm) -> Release:
+    """The chart with every service."""
+    return helm.render(EVERYTHING)
 
 
 @pytest.fixture(scope="session")

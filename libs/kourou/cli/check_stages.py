@@ -81,7 +81,7 @@ STAGES: tuple[Stage, ...] = (
         slow=True,
     ),
     Stage("golden", "bytes that a real RocketMQ wrote", tests="tests/golden"),
-    Stage("containers", "Dockerfile and compose file", tests="tests/containers"),
+    Stage("containers", "Dockerfile, compose file, Helm chart", tests="tests/containers"),
     Stage("architecture", "layers, tidiness, pages kept current", tests="tests/architecture"),
     Stage("simulation", "whole systems from seeds", tests="tests/simulation", workers=WORKERS),
 )
@@ -101,6 +101,7 @@ ALLOWED_SKIPS: dict[str, str] = {
     "needs Prometheus": "alert rules and dashboards are tested on it; install Debian's prometheus",
     "needs a C compiler": "the record kernel is compiled into a wheel; install Debian's gcc",
     "needs Node": "the console's functions are tested on it; install Debian's nodejs",
+    "needs Helm": "the chart of deploy/helm is rendered; .ci/install builds Helm where Go is",
     "needs systemd": "the units of deploy/systemd are booted; install Debian's systemd-container",
     "needs a peer": "a test runs `kourou bench --peers`; benchmarks/README.md says how",
 }
