@@ -31,6 +31,9 @@ from kourou.access.model import (
 from kourou.errors import BadRequest
 from kourou.model.limits import ACCESS_DECISIONS_MAX
 
+NEVER_MS = 2**63 - 1
+"""A time that does not come."""
+
 
 @dataclass(frozen=True, slots=True)
 class AccessTable:
@@ -179,6 +182,11 @@ class Authorizer:
     def table(self) -> AccessTable:
         """The users and policies in force."""
         return self._table
+
+    @property
+    def until_ms(self) -> int:
+        """Until when (epoch ms) all that was decided stands: the first end of a grant, or never."""
+        return NEVER_MS if self._ends_ms is None else self._ends_ms
 
     def generation(self, now_ms: int) -> object:
         """Another object whenever what was decided before may not be true any more."""

@@ -8,6 +8,7 @@ Invariants:
 - no two tokens have the same id, and what was revoked does not come back
 - once there was an administrator, no decision removes the last one
 - a CURVE key, and a subject of certificates, belongs to at most one user
+- only `evolve` and `evolve_unread` change it, and each change empties `remembered`
 - `mode` holds for all doors except those in `doors`, whose modes differ from it
 - an event about users that this version cannot read closes the table: until the owner of the
   machine recovers it, or a version that can read the event replays it, everything is refused
@@ -19,6 +20,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
@@ -72,6 +74,8 @@ class AccessAggregate:
     (kourou.access.password).
     `unreadable` names the first event about users that could not be read, "" without one: then
     it is not known who may do what.
+    `remembered` is for gates: what they conclude from the table. Every change empties it, so that
+    nothing in it has to be compared with the table again.
     """
 
     users: dict[str, User] = field(default_factory=dict)
@@ -84,6 +88,7 @@ class AccessAggregate:
     tokens: dict[str, ApiToken] = field(default_factory=dict)
     passwords: dict[str, SealedSecret] = field(default_factory=dict)
     unreadable: str = ""
+    remembered: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
     _table: AccessTable | None = field(default=None, compare=False, repr=False)
     _keys: dict[str, str] | None = field(default=None, compare=False, repr=False)
     _subjects: dict[str, str] | None = field(default=None, compare=False, repr=False)
@@ -181,7 +186,8 @@ class AccessAggregate:
         )
 
     def changed(self, at_ms: int) -> None:
-        """Note that an event changed the table."""
+        """Note that an event changed the table, and drop what was concluded from it before."""
+        self.remembered.clear()
         self.version += 1
         self.changed_ms = max(self.changed_ms, at_ms)
         self._table = self._keys = self._subjects = self._token_ids = None

@@ -3,7 +3,8 @@
 RequestGate decides by one table; a broker's own is kourou.engine.admin.access_gate. PublishedGate
 decides for a name server, by the tables that brokers send it.
 
-State: soft: decrypted secrets and decisions of the current tables, counters of refusals.
+State: soft: decrypted secrets and decisions of the current tables, counters of refusals. What a
+request that comes often was allowed is in `AccessAggregate.remembered`, which every change empties.
 
 Invariants:
 - a request whose type declares no needs is refused, whatever the mode
@@ -13,6 +14,7 @@ Invariants:
 - while an event about users cannot be read, every request is refused
 - the user comes from this request's signature, or from the key or certificate of its connection,
   and is looked up for every request: what is revoked is refused at once
+- a signature is checked for every request, also where the decision is remembered
 - a signature on a connection whose certificate belongs to a user must be that user's
 - a decision uses the values that the handler will use, parsed from the bytes that were signed
 - a list, and every total in its reply, has only what its handler gets from `sees`
@@ -28,6 +30,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kourou.access.api_token import owner_of
@@ -44,7 +47,7 @@ from kourou.access.model import (
     UserRole,
 )
 from kourou.access.requirements import CallerKind, Facts, Requirement, need_of_topic
-from kourou.access.signature import ACCESS_KEY, verify
+from kourou.access.signature import NO_KEY, SigningKey, verify
 from kourou.authorization.access_table import AccessAggregate, decode_access
 from kourou.authorization.audit import AccessDecided
 from kourou.errors import BadRequest, Code, DecodeError, KourouError, NoPermission
@@ -127,6 +130,20 @@ class SecretBox(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Allowed:
+    """What requests of one claim are allowed until `until_ms`, epoch ms: to be handled as those of
+    `user`, if a signature that they bear was made with `key`. `console` and `forwarded_from` are
+    those of the requests.
+    """
+
+    user: str
+    console: str
+    forwarded_from: str
+    key: SigningKey
+    until_ms: int
+
+
 class InvalidCredentials(Exception):
     """The credentials of a request are not valid."""
 
@@ -182,9 +199,9 @@ class RequestGate:
         self._box = secrets
         self._authorizer = Authorizer()
         self._version = -1
-        self._secrets: dict[str, str] = {}
+        self._signing_keys: dict[str, SigningKey] = {}
         self._refusals: dict[tuple[str, str, str, str], Refusal] = {}
-        self._usually_allowed: set[tuple[object, ...]] = set()
+        self._remembered: dict[tuple[object, ...], _Allowed] = access.remembered
         self.allowed = 0
         self.refused = 0
 
@@ -199,7 +216,7 @@ class RequestGate:
         if self._version != self._access.version:
             self._version = self._access.version
             self._authorizer = Authorizer(self._access.table)
-            self._secrets.clear()
+            self._signing_keys.clear()
         return self._authorizer
 
     def refusals(self) -> list[Refusal]:
@@ -209,7 +226,25 @@ class RequestGate:
     def allows(self, received: Received, effects: list[Any]) -> bool:
         """Return whether a request may be handled; otherwise its reply is added to `effects`.
 
-        Sets the request's user.
+        Sets the request's user, unless a replica sends it for itself.
+        """
+        claim = self._claim(received)
+        known = None if claim is None else self._remembered.get(claim)
+        if known is None or received.wall_ms >= known.until_ms:
+            return self._examine(received, effects)
+        signed = received.to.signed
+        if signed is not None and not verify(signed, received.body, known.key):
+            return self._examine(received, effects, forged=True)
+        received.user, received.console = known.user, known.console
+        received.forwarded_from = known.forwarded_from
+        self.allowed += 1
+        return True
+
+    def _examine(self, received: Received, effects: list[Any], *, forged: bool = False) -> bool:
+        """As `allows`, whatever is remembered; `forged` if its signature is known to be wrong.
+
+        So a wrong signature takes as long as that of a name that does not exist: it is checked
+        once, and all else is done, too.
         """
         requirement = _REQUIREMENTS.get(type(received.request))
         if requirement is None or requirement.caller is CallerKind.SERVER:
@@ -227,6 +262,8 @@ class RequestGate:
             return True
         user = ANONYMOUS
         try:
+            if forged:
+                raise _wrong_signature(received)
             user = received.user = self._user(received)
             if named:
                 user = self._represent(received, named, requirement)
@@ -238,14 +275,9 @@ class RequestGate:
             decision = Decision(False, str(error))
             mode = AccessMode.ENFORCE
         else:
-            usual = self._usual(user, received)
-            if usual in self._usually_allowed:
-                self.allowed += 1
-                return True
             decision = self._decide(user, requirement, received, effects)
             if decision.allowed:
-                if usual is not None:
-                    self._remember(usual)
+                self._remember(received)
                 self.allowed += 1
                 return True
         return self._refuse(received, user, decision, effects, observed=mode is AccessMode.OBSERVE)
@@ -308,10 +340,38 @@ class RequestGate:
         user = received.user or ANONYMOUS
         return self.authorizer.decide(user, (need,), received.source, received.wall_ms)
 
-    def _remember(self, usual: tuple[object, ...]) -> None:
-        if len(self._usually_allowed) >= ACCESS_DECISIONS_MAX:
-            self._usually_allowed.clear()
-        self._usually_allowed.add(usual)
+    def _remember(self, received: Received) -> None:
+        """Remember that a request was allowed, if requests like it come often."""
+        claim = self._claim(received)
+        if claim is None:
+            return
+        signed = received.to.signed
+        key = NO_KEY if signed is None else self._signing_key(signed.access_key)
+        if key is None:
+            return
+        if len(self._remembered) >= ACCESS_DECISIONS_MAX:
+            self._remembered.clear()
+        self._remembered[claim] = _Allowed(
+            received.user,
+            received.console,
+            received.forwarded_from,
+            key,
+            self._until_ms(received),
+        )
+
+    def _until_ms(self, received: Received) -> int:
+        """Return until when an allowed request may be sent again, unless the table changes.
+
+        A console, and a token, may have an end of their own.
+        """
+        until_ms = self.authorizer.until_ms
+        if not received.console:
+            return until_ms
+        grants = self._access.users[received.console].roles
+        ends = [one.until_ms for one in grants if one.until_ms is not None]
+        if token := self._access.tokens.get(received.user):
+            ends.append(token.expires_ms)
+        return min((until_ms, *(one for one in ends if one > received.wall_ms)))
 
     # -- what only a broker knows -----------------------------------------------------------------
 
@@ -323,27 +383,30 @@ class RequestGate:
         """Return what is known about a request besides its fields: nothing here."""
         return NO_FACTS
 
-    def _usual(self, user: str, received: Received) -> tuple[object, ...] | None:
-        """Return what alone decides a request that comes every second; None for all others."""
+    def _claim(self, received: Received) -> tuple[object, ...] | None:
+        """Return all that the decision about a request that comes often depends on, as long as the
+        table stays as it is; None for all other requests.
+
+        It has who claims to send it and how; a signature has to be checked all the same.
+        """
         return None
 
     # -- who --------------------------------------------------------------------------------------
 
     def _user(self, received: Received) -> str:
         """Raises InvalidCredentials if they are not valid."""
-        peer, fields = received.to.peer, received.to.signed
+        peer, signed = received.to.peer, received.to.signed
         owner = ""
         if peer.key:
             owner = self._access.user_of_key.get(peer.key, "")
         elif peer.subject:
             owner = self._access.user_of_subject.get(peer.subject, "")
-        if fields is not None:
-            name = fields.get(ACCESS_KEY) or ""
-            secret = self._secret(name)
+        if signed is not None:
+            name = signed.access_key
+            key = self._signing_key(name)
             # An unknown name takes as long as a wrong signature, and gets the same text.
-            if not verify(fields, received.body, secret or "") or secret is None:
-                shown = name[:USER_NAME_LENGTH_MAX]
-                raise InvalidCredentials(f"Check signature failed for accessKey={shown}")
+            if not verify(signed, received.body, key or NO_KEY) or key is None:
+                raise _wrong_signature(received)
             if owner and owner != name:
                 raise InvalidCredentials(
                     f"the connection's certificate does not belong to user {name}"
@@ -371,15 +434,16 @@ class RequestGate:
         received.user, received.console = name, sender
         return name
 
-    def _secret(self, name: str) -> str | None:
-        self.authorizer  # noqa: B018 - forgets the secrets of an older table
-        found = self._secrets.get(name)
+    def _signing_key(self, name: str) -> SigningKey | None:
+        """Return the key of a user's secret; None if it has none, or none that can be decrypted."""
+        self.authorizer  # noqa: B018 - forgets the keys of an older table
+        found = self._signing_keys.get(name)
         if found is None:
             sealed = self._access.secrets.get(name)
             if sealed is None or self._box is None:
                 return None
             try:
-                found = self._secrets[name] = self._box.open(name, sealed)
+                found = self._signing_keys[name] = SigningKey(self._box.open(name, sealed))
             except DecodeError:
                 return None
         return found
@@ -484,6 +548,12 @@ class RequestGate:
             handled=observed,
         )
         return refused
+
+
+def _wrong_signature(received: Received) -> InvalidCredentials:
+    signed = received.to.signed
+    shown = "" if signed is None else signed.access_key[:USER_NAME_LENGTH_MAX]
+    return InvalidCredentials(f"Check signature failed for accessKey={shown}")
 
 
 def is_about_users(need: Need | AnyOf) -> bool:

@@ -1,5 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, binding=False
-"""The record kernel: reading, checking, stamping and projecting many records in C.
+"""The record kernel: reading, checking, stamping and projecting many records in C, and the text of
+signed headers.
 
 The counterpart of kourou.protocol.kernel_python, which specifies each function;
 kourou.protocol.kernel selects one of the two. Every loop over records is a `nogil` function, so the
@@ -24,7 +25,7 @@ cdef extern from "crc32.h" nogil:
     void crc32_setup()
     uint32_t crc32_of(const uint8_t *p, size_t n)
 
-VERSION = 8
+VERSION = 9
 
 cdef enum:
     FIXED = 91  # bytes of a record with IPv4 hosts and nothing variable
@@ -46,12 +47,22 @@ cdef enum:
     UNIT = 20  # bytes of a unit of a consume queue
     FILLER_SIZE = 0x7FFFFFFF
     ITEM = 22  # bytes of an item of a batch without body and properties
+    HEADER_MAX = 2048  # the maximum bytes of a header that is read here
+    SIGNED_MAX = 64  # the maximum number of its fields
+    QUOTE = 34
+    COMMA = 44
+    COLON = 58
+    BACKSLASH = 92
+    OPEN = 123
+    CLOSE = 125
 
 cdef uint32_t MAGIC = 0xDAA320A7
 cdef uint32_t BLANK_MAGIC = 0xCBD43194
 cdef uint32_t CRC_MASK = 0x7FFFFFFF
 cdef int64_t EXT_CODES_BELOW = -(<int64_t>1 << 31)
 cdef const char *MARK = "__CRC32#\x01"
+cdef const char *FIELDS_NAME = "extFields"
+cdef const char *NULL_VALUE = "null"
 
 crc32_setup()
 
@@ -1685,3 +1696,272 @@ def queue_units(table, codes, topic_of=None):
         ))
         first += count
     return units, offsets, found_groups, refused
+
+
+# -- signed headers -------------------------------------------------------------------------------
+
+
+cdef struct HeaderField:
+    const uint8_t *name
+    int64_t name_bytes
+    const uint8_t *value  # as in JSON, between its quotes
+    int64_t value_bytes
+
+
+cdef struct SignedParts:
+    int64_t text_bytes  # the text is at 0, the access key is a part of it, the signature follows it
+    int64_t key_at
+    int64_t key_bytes
+    int64_t signature_bytes
+
+
+cdef int64_t text_end(const uint8_t *p, int64_t at, int64_t end) noexcept nogil:
+    """The index of the quote behind a text that begins at `at`; -1 if there is none, or for a byte
+    that Python has to read.
+    """
+    while at < end:
+        if p[at] == QUOTE:
+            return at
+        if p[at] < 32 or p[at] > 126:
+            return -1
+        at += 2 if p[at] == BACKSLASH else 1
+    return -1
+
+
+cdef bint is_called(const HeaderField *field, const char *name, int64_t n) noexcept nogil:
+    return field.name_bytes == n and memcmp(field.name, name, n) == 0
+
+
+cdef int order_of(const HeaderField *one, const HeaderField *other) noexcept nogil:
+    """Below, at or above 0 as the first name is before, like or after the other."""
+    cdef int64_t n = one.name_bytes if one.name_bytes < other.name_bytes else other.name_bytes
+    cdef int found = memcmp(one.name, other.name, n)
+    if found != 0:
+        return found
+    if one.name_bytes == other.name_bytes:
+        return 0
+    return -1 if one.name_bytes < other.name_bytes else 1
+
+
+cdef bint sort_fields(HeaderField *fields, int64_t n) noexcept nogil:
+    """Sort by name; False if a name occurs twice. Clients send most fields in this order."""
+    cdef int64_t i, at
+    cdef int order
+    cdef HeaderField moved
+    for i in range(1, n):
+        moved = fields[i]
+        at = i
+        while at > 0:
+            order = order_of(&moved, fields + at - 1)
+            if order == 0:
+                return False
+            if order > 0:
+                break
+            fields[at] = fields[at - 1]
+            at -= 1
+        fields[at] = moved
+    return True
+
+
+cdef int64_t read_fields(
+    const uint8_t *p, int64_t at, int64_t end, HeaderField *fields, int64_t *n
+) noexcept nogil:
+    """Read `"name":"value",...}` from `at`; returns the index behind the brace, or -1."""
+    cdef int64_t name_at, name_end, value_end
+    n[0] = 0
+    while at < end and p[at] == QUOTE:
+        name_at = at + 1
+        name_end = text_end(p, name_at, end)
+        if name_end < 0 or end - name_end < 3 or n[0] == SIGNED_MAX:
+            return -1
+        if p[name_end + 1] != COLON or p[name_end + 2] != QUOTE:
+            return -1
+        if memchr(p + name_at, BACKSLASH, name_end - name_at) != NULL:
+            return -1
+        value_end = text_end(p, name_end + 3, end)
+        if value_end < 0 or value_end + 1 >= end:
+            return -1
+        fields[n[0]].name = p + name_at
+        fields[n[0]].name_bytes = name_end - name_at
+        fields[n[0]].value = p + name_end + 3
+        fields[n[0]].value_bytes = value_end - name_end - 3
+        n[0] += 1
+        at = value_end + 2
+        if p[value_end + 1] == CLOSE:
+            return at
+        if p[value_end + 1] != COMMA:
+            return -1
+    return -1
+
+
+cdef bint is_integer(const uint8_t *p, int64_t n) noexcept nogil:
+    cdef int64_t at = 1 if n > 0 and p[0] == 45 else 0  # minus
+    if at == n or n > 18 or (p[at] == 48 and n - at > 1):
+        return False
+    while at < n:
+        if p[at] < 48 or p[at] > 57:
+            return False
+        at += 1
+    return True
+
+
+cdef int64_t skip_value(const uint8_t *p, int64_t at, int64_t end) noexcept nogil:
+    """The index behind a text without escapes, an integer or null; -1 for any other value."""
+    cdef int64_t value_end
+    if p[at] == QUOTE:
+        value_end = text_end(p, at + 1, end)
+        if value_end < 0 or memchr(p + at, BACKSLASH, value_end - at) != NULL:
+            return -1
+        return value_end + 1
+    value_end = at
+    while value_end < end and p[value_end] != COMMA and p[value_end] != CLOSE:
+        value_end += 1
+    if value_end - at == 4 and memcmp(p + at, NULL_VALUE, 4) == 0:
+        return value_end
+    return value_end if is_integer(p + at, value_end - at) else -1
+
+
+cdef int64_t fields_of_header(const uint8_t *p, int64_t end, HeaderField *fields) noexcept nogil:
+    """Read the extension fields of a JSON header; returns their number, -1 for what Python has to
+    read.
+    """
+    cdef int64_t at = 1, n = -1, name_at, name_end
+    if end < 1 or p[0] != OPEN:
+        return -1
+    while at < end and p[at] == QUOTE:
+        name_at = at + 1
+        name_end = text_end(p, name_at, end)
+        if name_end < 0 or end - name_end < 3 or p[name_end + 1] != COLON:
+            return -1
+        if memchr(p + name_at, BACKSLASH, name_end - name_at) != NULL:
+            return -1
+        at = name_end + 2
+        if name_end - name_at == 9 and memcmp(p + name_at, FIELDS_NAME, 9) == 0:
+            if n >= 0 or p[at] != OPEN:
+                return -1
+            at = read_fields(p, at + 1, end, fields, &n)
+        else:
+            at = skip_value(p, at, end)
+        if at < 0 or at >= end:
+            return -1
+        if p[at] == CLOSE:
+            return n if at + 1 == end else -1
+        if p[at] != COMMA:
+            return -1
+        at += 1
+    return -1
+
+
+cdef int hex_value(uint8_t digit) noexcept nogil:
+    if 48 <= digit <= 57:
+        return digit - 48
+    if 97 <= digit <= 102:
+        return digit - 87
+    if 65 <= digit <= 70:
+        return digit - 55
+    return -1
+
+
+cdef int escaped(const uint8_t *p, int64_t n, int64_t *used) noexcept nogil:
+    """The code point of the escape that begins with the backslash at `p`, and its bytes; -1 for
+    what Python has to read.
+    """
+    cdef int code = 0, digit
+    cdef int64_t i
+    if n < 2:
+        return -1
+    used[0] = 2
+    if p[1] == QUOTE or p[1] == BACKSLASH or p[1] == 47:
+        return p[1]
+    if p[1] == 98:  # b
+        return 8
+    if p[1] == 102:  # f
+        return 12
+    if p[1] == 110:  # n
+        return 10
+    if p[1] == 114:  # r
+        return 13
+    if p[1] == 116:  # t
+        return 9
+    if p[1] != 117 or n < 6:  # u
+        return -1
+    used[0] = 6
+    for i in range(2, 6):
+        digit = hex_value(p[i])
+        if digit < 0:
+            return -1
+        code = code * 16 + digit
+    return -1 if 0xD800 <= code <= 0xDFFF else code
+
+
+cdef int64_t put_value(uint8_t *to, const HeaderField *field) noexcept nogil:
+    """Write a value as UTF-8; returns its bytes, which are not more than those in JSON, or -1."""
+    cdef int64_t at = 0, n = 0, used = 0
+    cdef int code
+    while at < field.value_bytes:
+        if field.value[at] != BACKSLASH:
+            to[n] = field.value[at]
+            n += 1
+            at += 1
+            continue
+        code = escaped(field.value + at, field.value_bytes - at, &used)
+        if code < 0:
+            return -1
+        at += used
+        if code < 0x80:
+            to[n] = <uint8_t>code
+            n += 1
+        elif code < 0x800:
+            to[n] = <uint8_t>(0xC0 | (code >> 6))
+            to[n + 1] = <uint8_t>(0x80 | (code & 63))
+            n += 2
+        else:
+            to[n] = <uint8_t>(0xE0 | (code >> 12))
+            to[n + 1] = <uint8_t>(0x80 | ((code >> 6) & 63))
+            to[n + 2] = <uint8_t>(0x80 | (code & 63))
+            n += 3
+    return n
+
+
+cdef bint put_signed(
+    const HeaderField *fields, int64_t n, uint8_t *to, SignedParts *found
+) noexcept nogil:
+    """Write the signed values of sorted fields, then the signature; False for what Python has to
+    read, and without an access key.
+    """
+    cdef int64_t i, size, at = 0
+    found.key_bytes = -1
+    found.signature_bytes = 0
+    for i in range(n):
+        size = put_value(to + at, fields + i)
+        if size < 0:
+            return False
+        if is_called(fields + i, "Signature", 9) or is_called(fields + i, "_UNIQUE_KEY_QUERY", 17):
+            continue
+        if is_called(fields + i, "AccessKey", 9):
+            found.key_at = at
+            found.key_bytes = size
+        at += size
+    found.text_bytes = at
+    for i in range(n):
+        if is_called(fields + i, "Signature", 9):
+            found.signature_bytes = put_value(to + at, fields + i)
+    return found.key_bytes >= 0 and found.signature_bytes >= 0
+
+
+def signed_parts(bytes header):
+    """See kernel_python.signed_parts; None for a header that the Python kernel has to read."""
+    cdef HeaderField fields[SIGNED_MAX]
+    cdef uint8_t text[HEADER_MAX]
+    cdef SignedParts found
+    cdef int64_t size = len(header), n
+    if size > HEADER_MAX:
+        return None
+    n = fields_of_header(<const uint8_t *>PyBytes_AsString(header), size, fields)
+    if n < 0 or not sort_fields(fields, n) or not put_signed(fields, n, text, &found):
+        return None
+    return (
+        PyBytes_FromStringAndSize(<const char *>text + found.key_at, found.key_bytes),
+        PyBytes_FromStringAndSize(<const char *>text + found.text_bytes, found.signature_bytes),
+        PyBytes_FromStringAndSize(<const char *>text, found.text_bytes),
+    )

@@ -34,6 +34,7 @@ __all__ = [
     "queue_units",
     "read",
     "scan",
+    "signed_parts",
     "topics",
     "value_groups",
     "values",
@@ -131,6 +132,16 @@ def edit(properties: Buffer, changes: tuple[tuple[bytes, bytes | None], ...]) ->
     """
     found: bytes | None = _module.edit(properties, changes)
     return kernel_python.edit(properties, changes) if found is None else found
+
+
+def signed_parts(header: bytes) -> tuple[bytes, bytes, bytes] | None:
+    """See kernel_python.signed_parts.
+
+    The compiled kernel leaves unusual headers (spaces, a byte beyond ASCII, an escaped surrogate, a
+    field twice, a value that is no text) and those without an access key to the Python kernel.
+    """
+    found: tuple[bytes, bytes, bytes] | None = _module.signed_parts(header)
+    return kernel_python.signed_parts(header) if found is None else found
 
 
 def move(

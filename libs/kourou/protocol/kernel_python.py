@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from operator import ne
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
+from kourou.access.signature import ACCESS_KEY, SignedFields, header_fields
 from kourou.errors import Corrupt
 from kourou.model.limits import (
     CRC_PROPERTY_BYTES,
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-VERSION = 8
+VERSION = 9
 
 Column: TypeAlias = "Buffer | array[int] | npt.NDArray[np.integer] | npt.NDArray[np.bool_]"
 """Bytes, or an array of bytes or native integers, contiguous."""
@@ -767,6 +768,22 @@ def queue_units(
         first_offset = offset if is_run else -1
         given.append(UnitGroup(topic, queue_id, len(own), first_offset, begins, ends))
     return units, offsets, given, refused
+
+
+# -- signed headers ---------------------------------------------------------------------------------
+
+
+def signed_parts(header: bytes) -> tuple[bytes, bytes, bytes] | None:
+    """The access key of a request's JSON header, its signature ("" without one), and the text that
+    is signed before the body, all as UTF-8; None if its fields have no access key.
+
+    They are those of `SignedFields`. Raises MsgspecError or ValueError unless all fields are texts.
+    """
+    fields = header_fields(header)
+    if ACCESS_KEY not in fields:
+        return None
+    signed = SignedFields.of(fields)
+    return signed.access_key.encode("utf-8", "replace"), signed.signature, signed.text
 
 
 # -- one record -----------------------------------------------------------------------------------

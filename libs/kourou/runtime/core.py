@@ -20,6 +20,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import msgspec
 
 from kourou.access.model import Door
+from kourou.access.signature import SignedFields
 from kourou.errors import Code, KourouError
 from kourou.model.limits import ACTOR_LENGTH_MAX
 from kourou.protocol.request import Request
@@ -111,7 +112,7 @@ class ReplyTo:
         return "PYTHON"
 
     @property
-    def signed(self) -> Mapping[str, str | None] | None:
+    def signed(self) -> SignedFields | None:
         """The fields of a request with an access key, as they were signed; None without one."""
         return None
 

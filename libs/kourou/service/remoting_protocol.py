@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kourou.access.signature import ACCESS_KEY
+from kourou.access.signature import ACCESS_KEY, SignedFields
 from kourou.clock import Clock
 from kourou.errors import BadRequest, Code, DecodeError, KourouError
 from kourou.protocol.messages.pulls import PullMessage
@@ -68,7 +68,7 @@ class RemotingReplyTo(TimedReplyTo):
     header_type: HeaderType = HeaderType.JSON
     language: str = Language.JAVA.name
     version: int = 0
-    signed: Mapping[str, str | None] | None = field(default=None, repr=False)
+    signed: SignedFields | None = field(default=None, repr=False)
 
     def drop_signed(self) -> None:
         """Drop what `signed` keeps: the request was decided, and waits."""
@@ -170,6 +170,9 @@ class RemotingProtocol:
                     )
                 )
                 continue
+            signed, fields = command.signed, command.ext_fields
+            if signed is None and fields is not None and ACCESS_KEY in fields:
+                signed = SignedFields.of(fields)
             to = RemotingReplyTo(
                 peer,
                 command.opaque,
@@ -180,7 +183,7 @@ class RemotingProtocol:
                 command.header_type,
                 command.language.name,
                 command.version,
-                command.ext_fields if ACCESS_KEY in (command.ext_fields or ()) else None,
+                signed,
             )
             try:
                 request = self._decoded(command, peer.listener)

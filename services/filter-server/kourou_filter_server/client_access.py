@@ -247,5 +247,5 @@ def _question(received: Received) -> CheckAccess:
         key=peer.key,
         subject=peer.subject,
         on_behalf_of=received.on_behalf_of,
-        signed=None if signed is None else dict(signed),
+        signed=None if signed is None else signed.fields(),
     )

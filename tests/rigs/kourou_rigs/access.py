@@ -12,7 +12,7 @@ import msgspec
 
 from kourou.access.api_token import DAY_MS, id_of, token_digest, token_of
 from kourou.access.model import Effect, Pattern, Policy
-from kourou.access.signature import ACCESS_KEY, SIGNATURE, sign
+from kourou.access.signature import ACCESS_KEY, SIGNATURE, SignedFields, sign
 from kourou.authorization.access_table import AccessAggregate
 from kourou.authorization.request_gate import SecretBox
 from kourou.events.control_events import Recorded, decode_record_body
@@ -45,7 +45,7 @@ def curve_key(name: str) -> str:
 class SignedReplyTo(ReplyTo):
     """The reply address of a request by remoting; `signed` as RemotingReplyTo has it."""
 
-    signed: Mapping[str, str | None] | None = field(default=None, repr=False)
+    signed: SignedFields | None = field(default=None, repr=False)
     version: int = VERSION_4_9_8
 
 
@@ -103,7 +103,8 @@ class SecuredBroker:
         fields = signed
         if fields is None and sender.secret:
             fields = signed_fields(sender, request, *body)
-        to = SignedReplyTo(peer, number, oneway, b"", fields, sender.version)
+        proof = None if fields is None else SignedFields.of(fields)
+        to = SignedReplyTo(peer, number, oneway, b"", proof, sender.version)
         given = Received(to, request, list(body), self.engine.wall_ms)
         given.on_behalf_of = on_behalf_of
         return given

@@ -79,24 +79,8 @@ class AccessGate(RequestGate):
         super().__init__(context.control.access, secrets)
         self._knows_replicas = knows_replicas
         self._context = context
-        self._generation: object = None
         self._rights: object = None
         self._refused_later: list[AccessDecided] = []
-
-    def allows(self, received: Received, effects: list[Any]) -> bool:
-        """Return whether a request may be handled; otherwise its reply is added to `effects`.
-
-        Sets the request's user, unless a replica sends it for itself.
-        """
-        peer = received.to.peer
-        if peer.protocol in OWN_LINKS:
-            return True
-        if peer.listener == MEMBERS:
-            if not self._knows_replicas:
-                return self._refuse_replica(received, effects)
-            if type(received.request) in BETWEEN_REPLICAS:
-                return True
-        return super().allows(received, effects)
 
     def still_allows(self, received: Received, effects: list[Any]) -> bool:
         """As `allows`, for a request that was allowed and then waited.
@@ -215,7 +199,8 @@ class AccessGate(RequestGate):
 
         With `secret` None any secret will do. An unknown name takes as long as a wrong secret.
         """
-        stored = self._secret(name)
+        key = self._signing_key(name)
+        stored = None if key is None else key.secret
         given = stored if secret is None else secret
         same = same_secret(stored or "", given or "")
         account = self._access.users.get(name)
@@ -339,26 +324,50 @@ class AccessGate(RequestGate):
             return Decision(False, f"user {user} is the node {node}, and this is {here}")
         return decision
 
-    def _usual(self, user: str, received: Received) -> tuple[object, ...] | None:
-        """Return what alone decides a send to an existing topic, or a pull; None for all others.
+    def _claim(self, received: Received) -> tuple[object, ...] | None:
+        """Return it for a send to one topic that exists, and for a pull.
 
-        Forgets what was allowed if the table has changed, or a grant has ended.
+        A send to a topic that does not exist needs one more right, and is noted for the audit.
         """
-        generation = self.authorizer.generation(received.wall_ms)
-        if generation is not self._generation:
-            self._generation = generation
-            self._usually_allowed.clear()
-        request, source = received.request, received.source
-        match request:
-            case sends.SendMessage(topic=topic) if topic in self._context.control.topics:
-                return (sends.SendMessage, user, source, topic)
-            case sends.SendRecords(targets=[target]) if (
-                target.topic in self._context.control.topics
-            ):
-                return (sends.SendRecords, user, source, target.topic)
-            case pulls.PullMessage(consumer_group=group, topic=topic):
-                return (pulls.PullMessage, user, source, topic, group)
-        return None
+        request, group = received.request, ""
+        if type(request) is sends.SendMessage:
+            topic = request.topic
+            if topic not in self._context.control.topics.table:
+                return None
+        elif type(request) is sends.SendRecords:
+            if len(request.targets) != 1:
+                return None
+            topic = request.targets[0].topic
+            if topic not in self._context.control.topics.table:
+                return None
+        elif type(request) is pulls.PullMessage:
+            topic, group = request.topic, request.consumer_group
+        else:
+            return None
+        peer, signed = received.to.peer, received.to.signed
+        return (
+            type(request),
+            topic,
+            group,
+            None if signed is None else signed.access_key,
+            received.on_behalf_of,
+            peer.listener,
+            peer.protocol,
+            peer.address[0],
+            peer.key,
+            peer.subject,
+        )
+
+    def _examine(self, received: Received, effects: list[Any], *, forged: bool = False) -> bool:
+        peer = received.to.peer
+        if peer.protocol in OWN_LINKS:
+            return True
+        if peer.listener == MEMBERS:
+            if not self._knows_replicas:
+                return self._refuse_replica(received, effects)
+            if type(received.request) in BETWEEN_REPLICAS:
+                return True
+        return super()._examine(received, effects, forged=forged)
 
     def _identify(self, received: Received) -> None:
         """Set the user of a request that was not decided because of the mode.

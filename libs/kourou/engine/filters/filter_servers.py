@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from kourou.access.signature import SignedFields
 from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.admin.quota_gate import QuotaGate
 from kourou.engine.context import BrokerContext
@@ -164,7 +165,7 @@ def _check_address(text: str) -> None:
 class _ClientReplyTo(ReplyTo):
     """The reply address of a filter server's client, as far as decisions depend on it."""
 
-    signed: Mapping[str, str | None] | None = field(default=None, repr=False)
+    signed: SignedFields | None = field(default=None, repr=False)
     version: int = VERSION_4_9_8
 
 
@@ -190,8 +191,9 @@ def _request_of_client(received: Received, asked: CheckAccess) -> Received:
     peer = Peer(
         asker.peer.id, asked.protocol, (asked.address, 0), key=asked.key, subject=asked.subject
     )
+    signed = None if asked.signed is None else SignedFields.of(asked.signed)
     return Received(
-        _ClientReplyTo(peer, asker.correlation, signed=asked.signed, version=asked.version),
+        _ClientReplyTo(peer, asker.correlation, signed=signed, version=asked.version),
         request,
         received.body,
         received.wall_ms,

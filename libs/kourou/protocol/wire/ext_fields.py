@@ -28,9 +28,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import astuple
 
-from kourou.access.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
+from kourou.access.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, SignedFields
 from kourou.errors import BadRequest, Code, DecodeError
 from kourou.model.limits import JSON_FIELDS_MAX
+from kourou.protocol import kernel
 from kourou.protocol.messages.sends import SEND_SHORT_NAMES, SendFields
 from kourou.protocol.request import Header, Int32, Request, RequestSpec, Response
 from kourou.protocol.table import REQUESTS
@@ -171,12 +172,6 @@ class _UsualHeader(msgspec.Struct, Generic[FieldsType], rename="camel", kw_only=
     version: Int32 = 0
 
 
-class _SignedHeader(msgspec.Struct, rename="camel"):
-    """The fields of a JSON header as text."""
-
-    ext_fields: dict[str, str]
-
-
 class _UsualDecoder(NamedTuple):
     """How a request's header is decoded; `header` is its class if its fields have short names."""
 
@@ -191,14 +186,13 @@ _USUAL_BYTES_MAX = len('"":"",') * JSON_FIELDS_MAX
 """A header that is not longer cannot have too many fields."""
 
 _ACCESS_KEY = ACCESS_KEY.encode()
-_decode_signed = msgspec.json.Decoder(_SignedHeader).decode
 _usual: dict[bytes, _UsualDecoder | None] = {}
 
 
 def decode_usual_header(header: bytes) -> RemotingCommand | None:
     """The command of a JSON header, with its `request`; None if it is not a usual one.
 
-    A signed one has its fields too, because the signature is over them as sent.
+    A signed one has the text that is signed, too: it consists of the fields as sent.
     """
     if len(header) > _USUAL_BYTES_MAX or not header.startswith(_BEGIN):
         return None
@@ -206,10 +200,9 @@ def decode_usual_header(header: bytes) -> RemotingCommand | None:
     decoder = _usual[text] if text in _usual else _new_decoder(text)
     if decoder is None:
         return None
-    signed = _ACCESS_KEY in header
     try:
         given = decoder.decode(header)
-        fields = _decode_signed(header).ext_fields if signed else None
+        found = kernel.signed_parts(header) if _ACCESS_KEY in header else None
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     language = LANGUAGE_NAMES.get(given.language)
@@ -220,7 +213,9 @@ def decode_usual_header(header: bytes) -> RemotingCommand | None:
         request = _with_full_names(decoder.header, request)
     command = RemotingCommand(given.code, language, given.version, given.opaque, given.flag)
     command.remark = given.remark
-    command.ext_fields = fields
+    if found is not None:
+        access_key, signature, text = found
+        command.signed = SignedFields(access_key.decode(), signature, text, header)
     command.request = request
     return command
 

@@ -24,6 +24,7 @@ from typing import Any
 
 import msgspec
 
+from kourou.access.signature import SignedFields
 from kourou.errors import BadRequest, DecodeError
 from kourou.model.limits import (
     FRAME_SIZE_BYTES_MAX,
@@ -78,7 +79,8 @@ class RemotingCommand:
 
     `ext_fields` is None if the header has no such object; an empty body equals none. `problem` says
     what is invalid; such a field has its default, and `opaque` is correct. A command that
-    `decode_usual_header` returns has its `request` instead of the fields.
+    `decode_usual_header` returns has its `request` instead of the fields, and `signed` if it has an
+    access key.
     """
 
     code: int
@@ -92,6 +94,7 @@ class RemotingCommand:
     header_type: HeaderType = HeaderType.JSON
     problem: str = ""
     request: Request | None = None
+    signed: SignedFields | None = None
 
     def check(self) -> None:
         """Raise BadRequest if a part of the header is invalid."""
