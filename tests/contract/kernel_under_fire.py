@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import json
 import random
 import sys
 from array import array
@@ -34,6 +35,10 @@ LABELS = (
 NAMES = (b"UNIQ_KEY", b"TAGS", b"", b"REAL_TOPIC", b"x" * 40)
 LENGTHS = (0, 1, -1, 7, 91, 127, 128, 255, 0x7FFF, 0x8000, 0x7FFFFFFF, -0x80000000)
 LONGS = (0, 1, -1, 2**31, 2**62, -(2**62), 2**63 - 1, -(2**63))
+FIELD_NAMES = ("AccessKey", "Signature", "_UNIQUE_KEY_QUERY", "a", "b", "i", "topic", "A", "")
+FIELD_TEXTS = (
+    *("till", "s=", "orders", "KEYS\x01k\x02", 'a"b\\c/', "\n\t\x00\x7f", "ü", "✓", "😀", ""),
+)
 LENGTH_PLACES = (0, 4, 36, 84, 88, 96, 100)
 REFUSALS = (ValueError, OverflowError, KourouError)
 
@@ -142,6 +147,23 @@ class Fire:
         self.tables(raw, array("q", bytes(table)))
         self.append(drafts, raw, sizes)
         self.index()
+        self.header()
+
+    def header(self) -> None:
+        """A request's header as a RocketMQ client signs it, damaged.
+
+        It is an object of its own anyway, with nothing but one zero behind it.
+        """
+        draw = self.draw
+        names = draw.sample(FIELD_NAMES, draw.randint(0, len(FIELD_NAMES)))
+        fields = {name: draw.choice(FIELD_TEXTS) for name in names}
+        members = {"code": 310, "extFields": fields, "flag": 0, "language": "JAVA", "remark": None}
+        escapes = draw.random() < 0.8
+        text = json.dumps(members, separators=(",", ":"), ensure_ascii=escapes)
+        raw = self.damaged(text.encode())
+        ours = self.outcome_of("signed_parts", raw)
+        if ours is not None:
+            assert ours == outcome(kernel_python.signed_parts, raw), (raw, ours)
 
     def batch(self, texts: bytes) -> None:
         """A batch body as a RocketMQ client sends it, damaged."""

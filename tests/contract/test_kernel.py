@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from types import ModuleType
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kourou.access.signature import signed_text
 from kourou.errors import ConfigError, MessageIllegal
 from kourou.model.limits import BODY_SIZE_BYTES_MAX, PROPERTIES_SIZE_BYTES_MAX, SEGMENT_TAIL_BYTES
 from kourou.model.message import SysFlag
@@ -784,6 +786,112 @@ def test_nothing_has_no_columns_and_no_units(made: ModuleType) -> None:
 def test_columns_of_different_lengths_are_refused(made: ModuleType) -> None:
     with pytest.raises(ValueError):
         made.verify(b"", numbers(0, 0), numbers(0), None)
+
+
+# -- signed headers -------------------------------------------------------------------------------
+
+NAMES = ("AccessKey", "Signature", "SecurityToken", "_UNIQUE_KEY_QUERY", "a", "b", "i", "A", "aa")
+LETTERS = {
+    "a": "pg", "b": "orders", "g": "1700000000000", "i": "KEYS\x01k1\x02TAGS\x01t\x02",
+    "AccessKey": "till", "Signature": "yW+cMkT0hi5GujaUAQGk3SCwxiM=",
+}  # fmt: skip
+
+
+def signed_header(fields: object, *, ascii_only: bool = True, **members: object) -> bytes:
+    """A JSON header as RocketMQ's clients write it."""
+    usual = {"code": 310, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": -7}
+    usual |= {"serializeTypeCurrentRPC": "JSON", "version": 401, "remark": None, **members}
+    return json.dumps(usual, separators=(",", ":"), ensure_ascii=ascii_only).encode()
+
+
+@given(
+    st.dictionaries(st.one_of(st.sampled_from(NAMES), st.text(max_size=3)), st.text(max_size=20)),
+    st.booleans(),
+)
+def test_the_signed_text_of_a_header(fields: dict[str, str], ascii_only: bool) -> None:
+    header = signed_header(fields, ascii_only=ascii_only)
+    wanted = None
+    if "AccessKey" in fields:
+        access_key, signature = fields["AccessKey"], fields.get("Signature", "")
+        wanted = (access_key.encode(), signature.encode(), signed_text(fields))
+    assert kernel.signed_parts(header) == kernel_python.signed_parts(header) == wanted
+    assert all(made.signed_parts(header) in (None, wanted) for made in KERNELS)
+
+
+@needs_compiled
+@pytest.mark.parametrize(
+    "fields",
+    [
+        LETTERS,
+        {"AccessKey": ""},
+        {**LETTERS, "_UNIQUE_KEY_QUERY": "true", "SecurityToken": "t"},
+        {**LETTERS, "i": 'a"b\\c/d\b\f\n\r\t\x00\x7f'},
+        {**LETTERS, "i": "\x80\u07ff\u0800 grüße ✓\uffff"},
+        {**LETTERS, "B": "x", "bb": "y", "": "z"},
+        {"AccessKey": "till", **{f"n{number}": str(number) for number in range(63)}},
+    ],
+)
+def test_a_signed_header_as_clients_write_it_is_read_in_c(fields: dict[str, str]) -> None:
+    header = signed_header(fields)
+    found = kernel.load("compiled").signed_parts(header)
+    assert found is not None
+    assert found == kernel_python.signed_parts(header)
+    slashes = header.replace(b"/", b"\\/")
+    assert kernel.load("compiled").signed_parts(slashes) == found, "other spellings of the same"
+
+
+@needs_compiled
+@pytest.mark.parametrize(
+    "header",
+    [
+        signed_header({**LETTERS, "i": "ü"}, ascii_only=False),
+        signed_header({**LETTERS, "i": "😀"}),
+        signed_header({**LETTERS, "ü": "x"}),
+        signed_header({**LETTERS, "f": 5}),
+        signed_header({**LETTERS, "f": None}),
+        signed_header({**LETTERS, "f": {}}),
+        signed_header({name: text for name, text in LETTERS.items() if name != "AccessKey"}),
+        signed_header({"AccessKey": "t", **{f"n{number}": "" for number in range(64)}}),
+        signed_header({**LETTERS, "i": "x" * 2_048}),
+        signed_header({}),
+        signed_header(None),
+        signed_header([]),
+        signed_header(LETTERS, remark="a\\b"),
+        signed_header(LETTERS, opaque=1.5),
+        signed_header(LETTERS, opaque=True),
+        signed_header(LETTERS, opaque=[1]),
+        signed_header(LETTERS).replace(b"{", b"{ "),
+        signed_header(LETTERS).replace(b":", b": "),
+        signed_header(LETTERS).replace(b'"flag"', b'"extFields"'),
+        signed_header(LETTERS).replace(b'"flag":0', b'"flag":00'),
+        signed_header(LETTERS).replace(b'"b"', b'"a"'),
+        signed_header(LETTERS).replace(b'"b"', b'"AccessKey"'),
+        signed_header(LETTERS).replace(b'"b"', b'"\\u0062"'),
+        signed_header(LETTERS).replace(b"\\u0001", b"\\ud800"),
+        signed_header(LETTERS).replace(b"\\u0001", b"\\u00g1"),
+        signed_header(LETTERS).replace(b"\\u0001", b"\\x0001"),
+        signed_header(LETTERS).replace(b"\\u0001", b"\x01"),
+        signed_header(LETTERS) + b" ",
+        signed_header(LETTERS).replace(b'"AccessKey":"till",', b'"AccessKey":"till",,'),
+        b"{}",
+        b"",
+    ],
+    ids=lambda header: header[:20].decode(errors="replace") + str(len(header)),
+)
+def test_any_other_header_is_left_to_the_kernel_in_python(header: bytes) -> None:
+    assert kernel.load("compiled").signed_parts(header) is None
+
+
+@needs_compiled
+def test_a_signed_header_that_was_cut_or_changed_is_not_misread() -> None:
+    header, compiled = signed_header(LETTERS), kernel.load("compiled")
+    for length in range(len(header)):
+        assert compiled.signed_parts(header[:length]) is None
+    for at in range(len(header)):
+        for byte in (0, 31, 32, 34, 44, 48, 58, 91, 92, 93, 110, 117, 123, 125, 127, 195, 255):
+            changed = header[:at] + bytes([byte]) + header[at + 1 :]
+            found = compiled.signed_parts(changed)
+            assert found is None or found == kernel_python.signed_parts(changed), (at, byte)
 
 
 def test_an_unknown_choice_of_a_kernel_is_refused() -> None:

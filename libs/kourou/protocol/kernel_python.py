@@ -770,7 +770,7 @@ def queue_units(
     return units, offsets, given, refused
 
 
-# -- signed headers ---------------------------------------------------------------------------------
+# -- signed headers -------------------------------------------------------------------------------
 
 
 def signed_parts(header: bytes) -> tuple[bytes, bytes, bytes] | None:

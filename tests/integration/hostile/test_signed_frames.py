@@ -7,11 +7,18 @@ counts is that the broker decides by exactly what its handlers then use.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import pytest
 
-from kourou.access.signature import ACCESS_KEY, SIGNATURE, sign, verify
+from kourou.access.signature import (
+    ACCESS_KEY,
+    SIGNATURE,
+    SignedFields,
+    SigningKey,
+    sign,
+    verify,
+)
 from kourou.authorization import request_gate
 from kourou.errors import Code
 from kourou.protocol.bodies.access_bodies import UserChange, encode_user_change
@@ -170,7 +177,10 @@ async def test_an_operator_of_some_topics_changes_nothing_else(secured: Attacked
 async def test_a_wrong_secret_does_not_tell_who_exists(
     secured: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Text and work are the same for all; who is disabled learns it with the right secret only."""
+    """Text and work are the same for all; who is disabled learns it with the right secret only.
+
+    Also of those who sent before: what they may do is remembered.
+    """
     for name, change in (
         ("disabled", UserChange(secret=SECRETS[TILL], enabled=False)),
         ("with-a-key", UserChange(curve_keys=(curve_key("with-a-key"),))),
@@ -179,11 +189,16 @@ async def test_a_wrong_secret_does_not_tell_who_exists(
             AuthCreateUser(username=name), encode_user_change(change), ROOT
         )
         assert made.code == Code.SUCCESS, made.remark
+    for name in (ROOT, ROOT, TILL):  # the first one creates the topic
+        sent = await give(secured, SEND, signed(name, LETTERS, b"x"), b"x")
+        assert sent.code == Code.SUCCESS, sent.remark
+    remembered = secured.parts.control.access.remembered
+    assert {one.user for one in remembered.values()} >= {ROOT, TILL}
     checked: list[str] = []
 
-    def counted(fields: Mapping[str, str | None], body: Iterable[bytes], secret: str) -> bool:
-        checked.append(str(fields[ACCESS_KEY]))
-        return verify(fields, body, secret)
+    def counted(given: SignedFields, body: Iterable[bytes], key: SigningKey) -> bool:
+        checked.append(given.access_key)
+        return verify(given, body, key)
 
     monkeypatch.setattr(request_gate, "verify", counted)
     names = [ROOT, TILL, "disabled", "with-a-key", "nobody-here"]

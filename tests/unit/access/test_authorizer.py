@@ -3,7 +3,7 @@
 import pytest
 
 from kourou.access.api_token import ApiToken
-from kourou.access.authorizer import AccessTable, Authorizer
+from kourou.access.authorizer import NEVER_MS, AccessTable, Authorizer
 from kourou.access.model import (
     ANONYMOUS,
     SOME,
@@ -345,9 +345,12 @@ def test_a_refusal_says_whether_the_user_or_the_scope_lacks_a_right() -> None:
 def test_a_token_ends_with_its_time_and_with_its_user() -> None:
     found = with_token(WRITER, WRITER)
     generation = found.generation(NOW)
+    assert found.until_ms == NEVER_MS
     assert allowed(found, PUB_ORDERS, user=TOKEN)
+    assert found.until_ms == NOW + 1_000
     assert found.generation(NOW + 999) is generation
     assert found.generation(NOW + 1_000) is not generation
+    assert found.until_ms == NEVER_MS
     decision = found.decide(TOKEN, [PUB_ORDERS], "", NOW + 1_000)
     assert (decision.allowed, decision.by) == (False, "the token has expired")
     assert not found.decide(TOKEN, [], "", NOW + 1_000)

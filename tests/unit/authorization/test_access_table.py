@@ -28,7 +28,9 @@ from kourou.authorization.access_table import AccessAggregate, access_of, taken
 from kourou.engine.control import ControlState, evolve
 from kourou.errors import BadRequest, DecodeError, Rejected
 from kourou.events.control_events import (
+    AccessEventBase,
     AccessModeSet,
+    AccessRecovered,
     ApiTokenCreated,
     ApiTokenRevoked,
     Event,
@@ -554,3 +556,41 @@ def test_snapshots_copies_and_name_servers_have_the_tokens(access: AccessAggrega
     del of_before["tokens"]
     found = access_of(msgspec.convert(of_before, rules.AccessTaken))
     assert (found.users, found.tokens) == (access.users, {})
+
+
+# -- what gates remember --------------------------------------------------------------------------
+
+EVERY_EVENT = (
+    UserPut(ROOT),
+    UserDeleted(TILL),
+    UserSecretSet("till", SECRET),
+    UserPasswordSet("till", SECRET),
+    ApiTokenCreated(token()),
+    ApiTokenRevoked("till", token().id),
+    PolicyPut(policy()),
+    PolicyRemoved(policy()),
+    AccessModeSet(AccessMode.OBSERVE, AccessMode.ENFORCE),
+    AccessRecovered("control event 1"),
+)
+
+
+def test_every_change_empties_what_was_remembered(access: AccessAggregate) -> None:
+    assert {type(event) for event in EVERY_EVENT} == set(AccessEventBase.__subclasses__())
+    kept = access.remembered
+    for event in EVERY_EVENT:
+        kept["claim"] = event
+        rules.evolve(access, event, 7)
+        assert kept == {}, event
+        assert access.remembered is kept, "a gate keeps it"
+    kept["claim"] = UNREAD
+    rules.evolve_unread(access, UNREAD, 12, 9)
+    assert kept == {}
+
+
+def test_what_is_remembered_is_no_part_of_the_table(access: AccessAggregate) -> None:
+    copy = access.copy()
+    access.remembered["claim"] = 1
+    assert copy == access == access_of(taken(access))
+    assert (copy.remembered, access.copy().remembered) == ({}, {})
+    rules.evolve(copy, UserPut(ROOT), 7)
+    assert access.remembered == {"claim": 1}

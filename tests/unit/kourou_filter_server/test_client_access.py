@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import msgspec
 import pytest
 
+from kourou.access.signature import SignedFields
 from kourou.errors import Code
 from kourou.model.limits import FILTER_SOURCE_BYTES_MAX
 from kourou.protocol.messages.filter_server import (
@@ -48,7 +49,7 @@ ALLOWED, UNDECIDED = CheckAccessResponse(), CheckAccessResponse(undecided=True)
 class SignedPeerReplyTo(ReplyTo):
     """The reply address of a signed request."""
 
-    signed: Mapping[str, str | None] | None = field(default=None, repr=False)
+    signed: SignedFields | None = field(default=None, repr=False)
     version: int = 413
 
 
@@ -89,7 +90,7 @@ def signed(bench: Bench, request: Request) -> Received:
     received = bench.received(request)
     fields = {"AccessKey": "till", "Signature": "s"}
     to = SignedPeerReplyTo(Peer(8, "tcp", ("127.0.0.8", 1)), received.to.correlation)
-    return replace(received, to=replace(to, signed=fields))
+    return replace(received, to=replace(to, signed=SignedFields.of(fields)))
 
 
 # -- what the broker is asked ----------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator, Callable
 
@@ -294,6 +295,47 @@ async def test_codes_of_ours_become_codes_that_clients_know(
     (it,) = await setup.arrives()
     setup.protocol.reply(Reply(it.to, ours, "why"))
     assert (await wire.hear()).code == theirs
+
+
+SIGNED = {**TOPIC_FIELDS, "Signature": "s=", "AccessKey": "till"}
+USUAL = '"language":"JAVA","opaque":1,"version":401'
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ask(ext_fields=SIGNED),
+        ask(ext_fields=SIGNED, header_type=HeaderType.BINARY),
+        f'{{"code":30,"extFields":{json.dumps(SIGNED)},{USUAL}}}',
+        f'{{"extFields":{json.dumps(SIGNED)},"code":30,{USUAL}}}',
+        f'{{"code":30,"extFields":{json.dumps({**SIGNED, "queueId": 3})},{USUAL}}}',
+        f'{{"code":30,"extFields":{json.dumps({**SIGNED, "lo": None})},{USUAL}}}',
+    ],
+)
+async def test_what_was_signed_does_not_depend_on_how_the_header_is_written(
+    setup: Setup, said: RemotingCommand | str
+) -> None:
+    wire = await setup.connect()
+    if isinstance(said, str):
+        wire.say_header(said)
+    else:
+        wire.say(said)
+    (it,) = await setup.arrives()
+    assert it.request == GetMaxOffset(topic="orders", queue_id=3)
+    signed = it.to.signed
+    assert signed is not None
+    assert (signed.access_key, signed.signature, signed.text) == ("till", b"s=", b"till3orders")
+    assert signed.fields() == SIGNED
+    it.to.drop_signed()
+    assert it.to.signed is None
+
+
+async def test_a_request_without_an_access_key_has_no_proof(setup: Setup) -> None:
+    wire = await setup.connect()
+    wire.say(ask())
+    wire.say(ask(ext_fields={**TOPIC_FIELDS, "Signature": "s="}, header_type=HeaderType.BINARY))
+    for it in await setup.arrives(2):
+        assert it.to.signed is None
 
 
 # -- spellings (R1, R2 and fact sheet §1.2)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kourou.access.signature import SignedFields
 from kourou.errors import BadRequest, Code, DecodeError
 from kourou.protocol.messages.groups import UnregisterClient
 from kourou.protocol.messages.namesrv import RegisterBroker
@@ -369,13 +370,24 @@ def test_a_usual_header_means_what_the_decoder_of_all_says():
 
 
 @pytest.mark.parametrize("code", [310, 11])
-def test_a_signed_request_has_its_fields_as_sent(code):
+def test_a_signed_request_has_what_was_signed_as_it_was_sent(code):
     fields = LETTERS if code == 310 else encode_ext_fields(PULL)
     fields = {**fields, "AccessKey": "till", "Signature": "s=", "SecurityToken": ""}
     command = decode_usual_header(header_of(code, fields))
     assert command is not None
     assert command.request == decode_ext_fields(code, fields)
-    assert command.ext_fields == fields
+    wanted = SignedFields.of(fields)
+    assert command.signed is not None
+    assert command.signed.fields() == fields
+    assert msgspec.structs.replace(command.signed, sent=fields) == wanted
+    assert wanted.access_key == "till"
+
+
+def test_a_request_without_an_access_key_is_not_signed():
+    for fields in (LETTERS, {**LETTERS, "i": "AccessKey"}, {**LETTERS, "Signature": "s="}):
+        command = decode_usual_header(header_of(310, fields))
+        assert command is not None
+        assert command.signed is None
 
 
 def test_headers_that_kourou_writes_are_usual():

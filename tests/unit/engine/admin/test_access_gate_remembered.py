@@ -1,0 +1,333 @@
+"""What a client was allowed is remembered, until anything that it depends on changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from kourou.access.api_token import DAY_MS
+from kourou.access.model import RoleGrant, User, UserRole
+from kourou.access.signature import SignedFields, SigningKey, verify
+from kourou.authorization import request_gate
+from kourou.authorization.access_table import evolve, evolve_unread
+from kourou.authorization.audit import AccessDecided
+from kourou.engine.admin.access_gate import AccessGate
+from kourou.errors import Code
+from kourou.events.control_events import UnknownEvent, UserPut
+from kourou.protocol.messages.access import AuthDeleteUser, AuthUpdateUser, SetAccessMode
+from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
+from kourou.protocol.messages.pulls import PullMessage
+from kourou.protocol.messages.sends import SendRecords, Target
+from kourou.protocol.request import Request
+from kourou.runtime.core import MEMBERS, Reply
+from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, curve_key, secret_box, send_to
+from kourou_rigs.engine import Engine
+
+SUBJECT = "CN=till,O=Example"
+SEND = send_to("orders")
+OFTEN = (
+    SEND,
+    SendRecords(targets=[Target("orders", 0)], sizes=b"", producer_group="p"),
+    PullMessage(consumer_group="g", topic="orders", queue_id=0, queue_offset=0, max_msg_nums=1),
+)
+TOPIC = UpdateAndCreateTopic(topic="orders", read_queue_nums=1, write_queue_nums=1, perm=6)
+REPLICA = Sender(protocol="zmq", listener=MEMBERS, key="r" * 40)
+
+
+@pytest.fixture
+def broker() -> SecuredBroker:
+    """A broker that knows its replicas, with a topic."""
+    made = SecuredBroker(Engine(secrets=secret_box(), knows_replicas=True))
+    assert made.ask(ANYBODY, TOPIC).code == Code.SUCCESS
+    return made
+
+
+@pytest.fixture
+def root(broker: SecuredBroker) -> Sender:
+    """The administrator."""
+    return broker.administrator()
+
+
+@pytest.fixture
+def till(broker: SecuredBroker, root: Sender) -> Sender:
+    """A user who sends and consumes, and signs its requests."""
+    made = broker.create(root, "till", "writer", certificateSubjects=[SUBJECT])
+    return replace(made, key="")
+
+
+def gate_of(broker: SecuredBroker) -> AccessGate:
+    return broker.engine.core.parts.access_gate
+
+
+def allows(broker: SecuredBroker, sender: Sender, request: Request = SEND, **how: Any) -> bool:
+    return gate_of(broker).allows(broker.received(sender, request, b"x", **how), [])
+
+
+def change(broker: SecuredBroker, root: Sender, **fields: object) -> Reply:
+    request = AuthUpdateUser(username="till")
+    return broker.ask(root, request, msgspec.json.encode(fields))
+
+
+def way(broker: SecuredBroker, root: Sender, till: Sender, name: str) -> tuple[Sender, str]:
+    """Who sends, and on whose behalf."""
+    match name:
+        case "key":
+            return Sender(key=curve_key("till")), ""
+        case "certificate":
+            return Sender(subject=SUBJECT), ""
+        case "console":
+            return replace(broker.create(root, "console-1", "console"), secret=""), "till"
+        case "replica":
+            return REPLICA, "till//10.1.2.3/tcp"
+        case "anonymous":
+            broker.allow(root, "anonymous", "Topic:orders", "Pub", "Sub")
+            broker.allow(root, "anonymous", "Group:g", "Sub")
+            return ANYBODY, ""
+    return till, ""
+
+
+WAYS = ("signature", "key", "certificate", "console", "replica", "anonymous")
+SHOWN = ("user", "console", "forwarded_from", "address", "source", "actor", "door")
+
+
+@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("request_", OFTEN, ids=lambda request: type(request).__name__)
+def test_what_was_allowed_is_not_decided_again(
+    broker: SecuredBroker,
+    root: Sender,
+    till: Sender,
+    name: str,
+    request_: Request,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sender, named = way(broker, root, till, name)
+    gate, effects = gate_of(broker), list[Any]()
+    first, second = (
+        broker.received(sender, request_, b"x", on_behalf_of=named) for _ in range(2)
+    )
+    assert gate.allows(first, effects)
+    allowed = gate.allowed
+
+    def decided(*_: object, **__: object) -> bool:
+        pytest.fail("it is decided again")
+
+    monkeypatch.setattr(gate, "_examine", decided)
+    assert gate.allows(second, effects)
+    assert (effects, gate.allowed) == ([], allowed + 1)
+    assert {one: getattr(first, one) for one in SHOWN} == {
+        one: getattr(second, one) for one in SHOWN
+    }
+    assert second.user == ("anonymous" if name == "anonymous" else "till")
+
+
+REVOCATIONS: dict[str, Callable[[SecuredBroker, Sender], Reply]] = {
+    "disabled": lambda broker, root: change(broker, root, userStatus="disable"),
+    "without a role": lambda broker, root: change(broker, root, roles=[]),
+    "another secret": lambda broker, root: change(broker, root, password="another-secret"),
+    "deleted": lambda broker, root: broker.ask(root, AuthDeleteUser(username="till")),
+    "denied": lambda broker, root: broker.allow(
+        root, "till", "Topic:orders", "Pub", "Sub", effect="deny"
+    ),
+}
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("how", REVOCATIONS)
+def test_what_is_taken_away_is_refused_at_the_very_next_request(
+    broker: SecuredBroker, root: Sender, till: Sender, how: str
+) -> None:
+    for request in OFTEN:
+        assert allows(broker, till, request)
+        assert allows(broker, till, request)
+    assert len(broker.access.remembered) == len(OFTEN)
+    assert REVOCATIONS[how](broker, root).code == Code.SUCCESS
+    assert broker.access.remembered == {}
+    for request in OFTEN:
+        assert not allows(broker, till, request), request
+    assert broker.access.remembered == {}, "refusals are not remembered"
+
+
+@pytest.mark.fault
+def test_an_event_that_cannot_be_read_ends_what_was_remembered(
+    broker: SecuredBroker, till: Sender
+) -> None:
+    assert allows(broker, till)
+    evolve_unread(broker.access, UnknownEvent("UserSuspended", "user/till", b"{}"), 7, 9)
+    assert not allows(broker, till)
+
+
+@pytest.mark.fault
+def test_a_key_and_a_subject_that_are_taken_away_end_at_once(
+    broker: SecuredBroker, root: Sender, till: Sender
+) -> None:
+    by_key, by_subject = Sender(key=curve_key("till")), Sender(subject=SUBJECT)
+    assert allows(broker, by_key)
+    assert allows(broker, by_subject)
+    assert change(broker, root, curveKeys=[], certificateSubjects=[]).code == Code.SUCCESS
+    assert not allows(broker, by_key)
+    assert not allows(broker, by_subject)
+
+
+@pytest.mark.fault
+def test_a_grant_ends_on_time(broker: SecuredBroker, root: Sender) -> None:
+    guest = replace(broker.create(root, "guest"), key="")
+    end_ms = broker.engine.wall_ms + 5_000
+    broker.allow(root, "guest", "Topic:orders", "Pub", until_ms=end_ms)
+    assert allows(broker, guest)
+    broker.engine.wall_ms = end_ms - 1
+    assert allows(broker, guest)
+    broker.engine.wall_ms = end_ms
+    assert not allows(broker, guest)
+    assert not allows(broker, guest)
+
+
+@pytest.mark.fault
+def test_a_longer_grant_outlives_a_shorter_one(broker: SecuredBroker, root: Sender) -> None:
+    """What ends first ends nothing else."""
+    guest = replace(broker.create(root, "guest"), key="")
+    end_ms = broker.engine.wall_ms + 5_000
+    broker.allow(root, "guest", "Topic:orders", "Pub", until_ms=end_ms)
+    broker.allow(root, "guest", "Topic:*", "Pub", until_ms=end_ms + 5_000)
+    assert allows(broker, guest)
+    broker.engine.wall_ms = end_ms
+    assert allows(broker, guest)
+    broker.engine.wall_ms = end_ms + 4_999
+    assert allows(broker, guest)
+    broker.engine.wall_ms = end_ms + 5_000
+    assert not allows(broker, guest)
+
+
+@pytest.mark.fault
+def test_a_console_and_a_token_end_on_time(
+    broker: SecuredBroker, root: Sender, till: Sender
+) -> None:
+    console = replace(broker.create(root, "console-1", "console"), secret="")
+    token = broker.token(root, "till", "writer")
+    assert allows(broker, console, on_behalf_of=token)
+    assert allows(broker, console, on_behalf_of="till")
+    broker.engine.wall_ms += DAY_MS
+    assert not allows(broker, console, on_behalf_of=token)
+    assert allows(broker, console, on_behalf_of="till")
+    end_ms = broker.engine.wall_ms + 5_000
+    grant = RoleGrant(UserRole.CONSOLE, "", end_ms)
+    user = User(name="console-1", roles=(grant,), curve_keys=(console.key,))
+    evolve(broker.access, UserPut(user))
+    assert allows(broker, console, on_behalf_of="till")
+    broker.engine.wall_ms = end_ms
+    assert not allows(broker, console, on_behalf_of="till")
+
+
+@pytest.mark.fault
+def test_a_send_to_a_topic_that_was_deleted_needs_create_again(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    guest = replace(broker.create(root, "guest"), key="")
+    broker.allow(root, "guest", "Topic:orders", "Pub")
+    for request in OFTEN[:2]:
+        assert allows(broker, guest, request)
+    assert broker.ask(root, DeleteTopicInBroker(topic="orders")).code == Code.SUCCESS
+    for request in OFTEN[:2]:
+        assert not allows(broker, guest, request)
+    assert broker.ask(root, TOPIC).code == Code.SUCCESS
+    for request in OFTEN[:2]:
+        assert allows(broker, guest, request)
+
+
+# -- whose it is ----------------------------------------------------------------------------------
+
+
+@pytest.mark.fault
+def test_what_is_remembered_counts_only_for_who_proves_the_same_in_the_same_way(
+    broker: SecuredBroker, root: Sender, till: Sender
+) -> None:
+    broker.create(root, "ann", "writer", certificateSubjects=["CN=ann"])
+    inner = replace(broker.create(root, "inner"), key="")
+    broker.allow(root, "inner", "Topic:orders", "Pub", networks=("10.0.0.0/8",))
+    broker.allow(root, "anonymous", "Topic:orders", "Pub")
+    at_home = replace(inner, source="10.0.0.1")
+    for sender in (till, at_home, ANYBODY):
+        assert allows(broker, sender)
+        assert allows(broker, sender)
+    for sender in (
+        replace(inner, source="192.0.2.1"),
+        replace(till, subject="CN=ann"),
+        replace(till, key=curve_key("ann")),
+        replace(till, secret="guessed-it"),
+        replace(till, user="inner"),
+    ):
+        assert not allows(broker, sender), sender
+    for signed in ({"AccessKey": "", "Signature": "x"}, {"AccessKey": None}, {"AccessKey": "till"}):
+        assert not allows(broker, ANYBODY, signed=signed), signed
+    assert not allows(broker, REPLICA, on_behalf_of="nemo//127.0.0.1/tcp")
+    assert not allows(broker, till, on_behalf_of="ann")
+    for sender in (till, at_home, ANYBODY):
+        assert allows(broker, sender)
+
+
+@pytest.mark.fault
+def test_a_signature_is_checked_each_time_and_once(
+    broker: SecuredBroker, till: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong one takes as long as that of a name that does not exist, and gets the same text."""
+    checked: list[str] = []
+
+    def counted(signed: SignedFields, body: Iterable[bytes], key: SigningKey) -> bool:
+        checked.append(signed.access_key)
+        return verify(signed, body, key)
+
+    assert allows(broker, till)
+    monkeypatch.setattr(request_gate, "verify", counted)
+    texts = set()
+    for sender in (till, replace(till, secret="guessed-it"), Sender(user="nemo", secret="guessed")):
+        effects: list[Any] = []
+        received = broker.received(sender, SEND, b"x")
+        if gate_of(broker).allows(received, effects):
+            assert (sender, received.user, effects) == (till, "till", [])
+            continue
+        noted, reply = effects
+        assert isinstance(noted, AccessDecided)
+        assert (noted.user, received.user) == ("anonymous", "")
+        texts.add(reply.remark.replace(sender.user, "NAME"))
+    assert checked == ["till", "till", "nemo"]
+    assert texts == {"Check signature failed for accessKey=NAME"}
+
+
+# -- modes ----------------------------------------------------------------------------------------
+
+
+def test_a_mode_counts_from_the_next_request_on(
+    broker: SecuredBroker, root: Sender, till: Sender
+) -> None:
+    forged = replace(till, secret="guessed-it")
+    assert allows(broker, till)
+    for mode, handled in (("observe", True), ("enforce", False), ("off", True), ("enforce", False)):
+        assert broker.ask(root, SetAccessMode(mode=mode)).code == Code.SUCCESS
+        for _ in range(2):
+            assert allows(broker, till)
+        refused = gate_of(broker).refused
+        assert allows(broker, forged) is handled, mode
+        assert gate_of(broker).refused == refused + (mode != "off")
+
+
+def test_a_door_has_its_own_memory(broker: SecuredBroker, root: Sender, till: Sender) -> None:
+    """What is handled at one door because nothing is enforced there is refused at another."""
+    assert broker.ask(root, SetAccessMode(mode="off", door="zeromq")).code == Code.SUCCESS
+    by_tcp, by_zmq = (Sender(protocol=protocol) for protocol in ("tcp", "zmq"))
+    for _ in range(2):
+        assert allows(broker, by_zmq)
+        assert not allows(broker, by_tcp)
+        assert allows(broker, replace(till, protocol="tcp"))
+
+
+def test_what_is_remembered_is_bounded(
+    broker: SecuredBroker, till: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_gate, "ACCESS_DECISIONS_MAX", 3)
+    for number in range(10):
+        pull = msgspec.structs.replace(OFTEN[2], consumer_group=f"g{number}")
+        assert allows(broker, till, pull)
+        assert 1 <= len(broker.access.remembered) <= 3
