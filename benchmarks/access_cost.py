@@ -18,33 +18,26 @@ import json
 import ssl
 import statistics
 import tempfile
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kourou.access.signature import ACCESS_KEY, SIGNATURE, sign
-from kourou.errors import Code
-from kourou.protocol.messages.access import AuthCreateAcl, AuthCreateUser
-from kourou.protocol.request import Request
-from kourou.protocol.wire.ext_fields import encode_ext_fields
-from kourou.protocol.wire.remoting import FrameReader, RemotingCommand, encode_command
 from kourou.service.os_processes import CpuReading
 from kourou.service.processes import Child, Children
 from kourou.service.secret_keys import new_key_line
-from kourou.transport.remoting_client import RemotingConnection
+from kourou_bench.remoting_driver import (
+    ADMINISTRATOR,
+    SECRETS,
+    USER,
+    Sending,
+    create_user,
+    send_frame,
+)
 from kourou_rigs.certificates import Authority
 
-SEND = 310
 BODY = b"x" * 1024
 CONNECTIONS, WINDOW = 8, 16
-TIMEOUT_MS = 10_000
 WARM_UP_S = 2.0
-ADMINISTRATOR, USER = "root", "till"
-SECRETS = {ADMINISTRATOR: "the-secret-of-root", USER: "the-secret-of-till"}
-LABELS = {
-    "a": "bench", "b": "orders", "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1", "h": "0",
-}  # fmt: skip
 
 
 @dataclass
@@ -53,85 +46,31 @@ class Situation:
 
     name: str
     broker: Child
-    frame: bytes
+    user: str = ""
     context: ssl.SSLContext | None = None
     cpu_us: list[float] = field(default_factory=list)
     per_s: list[float] = field(default_factory=list)
 
-
-def signed(user: str, fields: Mapping[str, str], body: bytes) -> dict[str, str]:
-    """The fields of a request with the user's signature."""
-    named = {**fields, ACCESS_KEY: user}
-    return {**named, SIGNATURE: sign(named, [body], SECRETS[user])}
-
-
-def send_frame(user: str = "") -> bytes:
-    """One send, always the same."""
-    fields = signed(user, LABELS, BODY) if user else LABELS
-    return encode_command(RemotingCommand(SEND, opaque=1, ext_fields=dict(fields), body=BODY))
-
-
-async def sender(situation: Situation, until: float) -> int:
-    """Send over one connection with a window of unanswered sends; returns how many were stored."""
-    host, _, port = str(situation.broker.ready["tcp"]).rpartition(":")
-    name = None if situation.context is None else "localhost"
-    reader, writer = await asyncio.open_connection(
-        host, int(port), ssl=situation.context, server_hostname=name
-    )
-    replies, stored, in_flight = FrameReader(), 0, WINDOW
-    writer.write(situation.frame * WINDOW)
-    while in_flight:
-        found = replies.feed(await reader.read(1 << 16))
-        for one in found:
-            if one.code != Code.SUCCESS:
-                raise SystemExit(f"{situation.name}: a send was refused: {one.remark}")
-        stored += len(found)
-        in_flight -= len(found)
-        if found and time.perf_counter() < until:
-            writer.write(situation.frame * len(found))
-            in_flight += len(found)
-    writer.close()
-    return stored
-
-
-async def load(situation: Situation, seconds: float) -> tuple[int, float]:
-    """(messages, seconds) of all connections."""
-    began = time.perf_counter()
-    counts = await asyncio.gather(*(sender(situation, began + seconds) for _ in range(CONNECTIONS)))
-    return sum(counts), time.perf_counter() - began
+    @property
+    def sending(self) -> Sending:
+        """The same send, again and again."""
+        address, frame = str(self.broker.ready["tcp"]), send_frame(BODY, self.user)
+        return Sending(address, [frame], CONNECTIONS, WINDOW, self.context)
 
 
 async def measure(situation: Situation, seconds: float) -> None:
     """One round of one situation."""
     reading = CpuReading.of(situation.broker.pid)
-    messages, took_s = await load(situation, seconds)
+    messages, took_s = await situation.sending.run(seconds)
     situation.cpu_us.append(reading.spent_ns() / 1_000 / messages)
     situation.per_s.append(messages / took_s)
 
 
-async def ask(broker: Child, request: Request, content: object) -> None:
-    """Send a request of the administrator."""
-    body = json.dumps(content).encode()
-    fields = signed(ADMINISTRATOR, dict(encode_ext_fields(request)), body)
-    connection = RemotingConnection(str(broker.ready["tcp"]))
-    reply = await connection.exchange(
-        RemotingCommand(request.code, ext_fields=dict(fields)), (body,), timeout_ms=TIMEOUT_MS
-    )
-    connection.close()
-    if reply.code != Code.SUCCESS:
-        raise SystemExit(f"the user could not be created: {reply.remark}")
-
-
 async def run(situations: list[Situation], seconds: float, rounds: int) -> None:
     """Create the user, warm up, and measure all situations in turns."""
-    secured = situations[1].broker
-    user = {"password": SECRETS[USER], "roles": ["writer:orders", "operator:orders"]}
-    await ask(secured, AuthCreateUser(username=USER), user)
-    entry = {"resource": "Topic:orders*", "actions": ["Pub"], "decision": "Allow"}
-    policies = {"policies": [{"entries": [entry]}]}
-    await ask(secured, AuthCreateAcl(subject=f"User:{USER}"), policies)
+    await create_user(str(situations[1].broker.ready["tcp"]))
     for one in situations:
-        await load(one, WARM_UP_S)
+        await one.sending.run(WARM_UP_S)
     for number in range(rounds):
         at = number % len(situations)
         for one in situations[at:] + situations[:at]:
@@ -175,9 +114,9 @@ def all_situations(children: Children, folder: Path) -> list[Situation]:
     )
     context = ssl.create_default_context(cafile=str(authority.path))
     return [
-        Situation("open", plain, send_frame()),
-        Situation("signed by a user", secured, send_frame(USER)),
-        Situation("open, over TLS", plain, send_frame(), context),
+        Situation("open", plain),
+        Situation("signed by a user", secured, USER),
+        Situation("open, over TLS", plain, context=context),
     ]
 
 

@@ -1,14 +1,17 @@
 """Measure what a message costs Kourou's processes: Python function calls and CPU time.
 
     .venv/bin/python benchmarks/calls.py [send-1 send-64 java-tx-1 http-consume …] [--seconds 3]
+    .venv/bin/python benchmarks/calls.py remoting-64 signed-64
     .venv/bin/python benchmarks/calls.py send-64 --top 40
 
 A workload is a row of `kourou bench --peers`, or, with the prefix `http-`, one of `kourou bench
-gateway`. Servers and driver run on free ports and in a temporary folder. CPU time is that of the
-whole process, measured without a profiler. A second run counts the calls of Python functions on the
-main thread with cProfile. The profiler slows a process down, so the process finds more messages per
-batch; with more than one send in flight the number of calls is therefore a lower bound. `--top`
-prints profiles sorted by own time, including built-in functions.
+gateway`. `remoting-64` and `signed-64` send the same messages by RocketMQ's protocol: to a broker
+without users, and signed by a user with a role and a policy. Servers and driver run on free ports
+and in a temporary folder. CPU time is that of the whole process, measured without a profiler. A
+second run counts the calls of Python functions on the main thread with cProfile. The profiler slows
+a process down, so the process finds more messages per batch; with more than one send in flight the
+number of calls is therefore a lower bound. `--top` prints profiles sorted by own time, including
+built-in functions.
 """
 
 from __future__ import annotations
@@ -18,9 +21,11 @@ import json
 import os
 import pstats
 import signal
+import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,16 +33,20 @@ import msgspec
 
 from kourou.cli.checkout import find_checkout
 from kourou.protocol import kernel
+from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.os_processes import CpuReading
 from kourou.service.processes import Children, free_port
+from kourou.service.secret_keys import new_key_line
+from kourou_bench.driving import DriverOptions
 from kourou_bench.flames import module_of
 from kourou_bench.gateway_run import LINES
 from kourou_bench.measure import Scale
 from kourou_bench.peers import CACHE_FOLDER
+from kourou_bench.remoting_driver import ADMINISTRATOR, SECRETS
 from kourou_bench.rocketmq import JavaAtKourou
 from kourou_bench.rows import JAVA, ROWS, Name, Work
 from kourou_bench.session import Driver, ready_driver
-from kourou_bench.systems import Gateway, Kourou, System
+from kourou_bench.systems import FLUSH_TYPES, Gateway, Kourou, Running, RunningKourou, System
 
 USUAL = ("send-1", "send-64", "send-1000", "batch-32", "tx-1", "tx-64")
 
@@ -72,6 +81,42 @@ class Cost:
     calls: float
 
 
+class Remoting(Kourou):
+    """Kourou's servers, with users or without, and a driver of RocketMQ's protocol."""
+
+    def __init__(self, *, users: bool) -> None:
+        self._users = users
+        self._brokers: dict[int, str] = {}
+
+    def address(self, port: int) -> str:
+        """The broker's address."""
+        return self._brokers[port]
+
+    def driver(self, options: DriverOptions) -> list[str]:
+        """The driver of RocketMQ's protocol."""
+        module = "kourou_bench.remoting_driver"
+        return [sys.executable, "-m", module, *options.as_arguments()]
+
+    @contextmanager
+    def serve(self, folder: Path, port: int, flush: str) -> Iterator[Running]:
+        """A name server and a broker."""
+        folder.mkdir(parents=True, exist_ok=True)
+        broker = {"flushDiskType": FLUSH_TYPES[flush]}
+        if self._users:
+            for key, text in (
+                ("accessKeyFile", new_key_line("one")),
+                ("initialAdminFile", f"{ADMINISTRATOR}:{SECRETS[ADMINISTRATOR]}\n"),
+            ):
+                path = folder / key
+                path.touch(0o600)
+                path.write_text(text)
+                broker[key] = str(path)
+        settings = ClusterSettings(broker=broker, namesrv={"zmqPort": str(port)})
+        with LocalCluster(folder, settings) as cluster:
+            self._brokers[port] = str(cluster.brokers[0].ready["tcp"])
+            yield RunningKourou(cluster)
+
+
 def works() -> dict[str, tuple[System, Work]]:
     """All workloads by name, with their servers and drivers."""
     checkout = find_checkout()
@@ -84,6 +129,8 @@ def works() -> dict[str, tuple[System, Work]]:
     }
     for line in LINES:
         found[f"http-{line.name}"] = (Gateway(), line.works[Name.GATEWAY])
+    found["remoting-64"] = (Remoting(users=False), Work("send", in_flight=64))
+    found["signed-64"] = (Remoting(users=True), Work("send-signed", in_flight=64))
     return found
 
 

@@ -92,10 +92,10 @@ def _signed_values(keys: tuple[str, ...]) -> Callable[[Fields], Iterable[Any]]:
     keys.
     """
     signed = [key for key in keys if key not in _UNSIGNED]
-    signed.sort(key=None if all(map(str.isascii, signed)) else _utf_16)
-    if len(signed) > 1:
-        return itemgetter(*signed)
-    return lambda fields: [fields[key] for key in signed]
+    ordered = sorted(signed, key=None if all(map(str.isascii, signed)) else _utf_16)
+    if len(ordered) > 1:
+        return itemgetter(*ordered)
+    return lambda fields: [fields[key] for key in ordered]
 
 
 def _utf_16(key: str) -> bytes:
