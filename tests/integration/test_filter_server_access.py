@@ -30,6 +30,7 @@ from kourou.protocol.record.layout import masked_crc
 from kourou.protocol.request import Request
 from kourou.protocol.wire.ext_fields import encode_ext_fields
 from kourou.protocol.wire.remoting import RemotingCommand
+from kourou.service.lifecycle import OPEN
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address
 from kourou.service.processes import Child
 from kourou.service.secret_keys import new_key_line
@@ -219,6 +220,12 @@ async def pulled(made: Guarded, request: PullMessage, *, until: Code) -> WireRep
 
 def numbers(body: bytes) -> list[int]:
     return [int(one.body) for one in decode_many(body)]
+
+
+def test_only_who_decides_nothing_says_so(guarded: Guarded) -> None:
+    """The name server has no curveMembers."""
+    assert [OPEN in one.ready for one in guarded.cluster.all] == [True, False, False]
+    assert guarded.cluster.namesrv.ready[OPEN] == "curveMembers is not set"
 
 
 async def test_a_key_gets_what_its_user_has_a_right_to(guarded: Guarded) -> None:

@@ -135,6 +135,11 @@ def test_a_killed_broker_is_reported_and_restarted_once_and_the_console_stays(
         address, console = address_in(lines), there["console"][0]
         assert there["name server"][0] == address
         assert f"console    {console}" in lines
+        assert [one for one in lines if one.startswith("access ")] == [
+            "access     open to everybody who reaches it: all services (docs/security.md)"
+        ]
+        for name in ("namesrv", "broker-a", "console"):
+            assert (folder / f"{name}.log").read_text().count("access_open service=") == 1, name
         used = sum(file.stat().st_blocks * 512 for file in folder.rglob("*") if file.is_file())
         assert used <= DISK_BYTES_MAX
 

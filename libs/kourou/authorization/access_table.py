@@ -119,6 +119,17 @@ class AccessAggregate:
         return self.doors.get(door, self.mode)
 
     @property
+    def open_because(self) -> str:
+        """Why requests of everybody are handled, at some door at least; "" if at none."""
+        if self.unreadable:
+            return ""
+        if not self.users:
+            return "there are no users"
+        modes = {door: self.mode_of(door) for door in Door}
+        lax = [f"{door}={mode}" for door, mode in modes.items() if mode is not AccessMode.ENFORCE]
+        return f"access mode {' '.join(lax)}" if lax else ""
+
+    @property
     def table(self) -> AccessTable:
         """Users and policies as a value."""
         if self._table is None:

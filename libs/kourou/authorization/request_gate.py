@@ -655,6 +655,11 @@ class MemberKeys(Protocol):
         """Return whether a key is one of them."""
         ...
 
+    @property
+    def admits_all(self) -> bool:
+        """Whether every key is one of them."""
+        ...
+
 
 class PublishedGate:
     """Decides for a name server, by the users of the brokers that registered with it.
@@ -674,6 +679,13 @@ class PublishedGate:
         self._sees: Sees = _everything
         self.allowed = 0
         self.refused = 0
+
+    @property
+    def open_because(self) -> str:
+        """Why it handles requests of everybody; "" if it decides, or will."""
+        if self._members is None:
+            return "curveMembers is not set"
+        return "curveMembers=any" if self._members.admits_all else ""
 
     def mark_of(self, peer: Peer, cluster: str, broker: str) -> str | None:
         """Return the mark of a broker's users, "" without any; None if `peer` must not send any."""

@@ -244,6 +244,10 @@ class BrokerService:
         if self._spans is not None:
             await asyncio.to_thread(self._spans.close)
 
+    def open_because(self) -> str:
+        """Why its own table lets everybody in: without users, or if refusals are not enforced."""
+        return self._parts().control.access.open_because
+
     # -- role sessions ------------------------------------------------------------------------
 
     def _restart_log(self, known: RestartLog) -> None:

@@ -26,6 +26,7 @@ from typing import Protocol
 
 from kourou.cli.checkout import load
 from kourou.errors import ConfigError, KourouError, Unavailable
+from kourou.service.lifecycle import OPEN
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, plain_address
 from kourou.service.process_setup import require_group
 from kourou.service.processes import POLL_S, Child
@@ -380,8 +381,21 @@ def line_of(child: Child) -> str:
     if ready.get("admin", address) != address:
         more += f"   pages {ready['admin']}"
     seconds = child.ready_after_ms / 1_000
-    name = "name server" if child.name == "namesrv" else child.name
-    return f"{address:<22} {name:<17} ready in {seconds:4.1f} s   pid {child.pid}{more}"
+    return f"{address:<22} {name_of(child):<17} ready in {seconds:4.1f} s   pid {child.pid}{more}"
+
+
+def access_lines(children: Sequence[Child]) -> list[str]:
+    """The line about services that handle requests of everybody; none without such."""
+    names = [name_of(child) for child in children if OPEN in child.ready]
+    if not names:
+        return []
+    which = "all services" if len(names) == len(children) else ", ".join(names)
+    return [f"access     open to everybody who reaches it: {which} (docs/security.md)"]
+
+
+def name_of(child: Child) -> str:
+    """A service's name for people."""
+    return "name server" if child.name == "namesrv" else child.name
 
 
 def log_of(child: Child) -> str:
@@ -436,7 +450,7 @@ def introduction(
     *,
     flights: bool = False,
 ) -> list[str]:
-    """Addresses to open, services that do not run and why, and commands to try."""
+    """Addresses to open, who may do everything, services that do not run, and commands to try."""
     lines = [""]
     if lacking:
         lines.append("no filter servers: this machine lacks layers of their sandbox")
@@ -454,6 +468,7 @@ def introduction(
         lines.append(f"flights    {FLIGHTS_LINE}")
     if collector:
         lines.append(f"traces     {collector}")
+    lines += access_lines(cluster.all)
     return [
         *lines,
         "",

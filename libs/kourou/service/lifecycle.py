@@ -29,6 +29,9 @@ _log = logging.getLogger("kourou.service")
 DRAIN_S_MAX = 20.0
 STOP_S_MAX = 10.0
 
+OPEN = "open"
+"""In a ready file: why the service handles requests of everybody; absent if it decides."""
+
 
 class ExitCode(IntEnum):
     """The exit codes of a service's process. 70 and 75 are those of BSD's sysexits."""
@@ -99,6 +102,13 @@ class Service(Protocol):
 
     async def stop(self) -> None:
         """Flush and close everything; also called if recover or serve failed."""
+        ...
+
+    def open_because(self) -> str:
+        """Why it handles requests of everybody; "" if it decides who may send them.
+
+        Called once, when it serves.
+        """
         ...
 
 
@@ -224,7 +234,7 @@ class _Life:
             _log.critical("startup failed", exc_info=error)
             return self._report_failure(error)
         self._ready()
-        self._announce(listening)
+        self._announce(listening, self._service.open_because())
         await self._ended.wait()
         if self._failure is None:
             await self._leave_in_peace()
@@ -256,9 +266,14 @@ class _Life:
         _log.info("%s: draining", signal.Signals(number).name)
         self._ended.set()
 
-    def _announce(self, listening: Mapping[str, str]) -> None:
+    def _announce(self, listening: Mapping[str, str], open_because: str) -> None:
+        """Say where it listens, and whether everybody who reaches that may do everything there."""
+        if open_because:
+            _log.warning("access_open service=%s reason=%r", self._service.name, open_because)
         if self._ready_file is not None:
             facts = {"service": self._service.name, "pid": os.getpid(), **listening}
+            if open_because:
+                facts[OPEN] = open_because
             temporary = self._ready_file.with_name(self._ready_file.name + ".tmp")
             temporary.write_text(json.dumps(facts) + "\n", encoding="utf-8")
             temporary.rename(self._ready_file)

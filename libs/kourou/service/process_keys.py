@@ -150,7 +150,7 @@ class ProcessKeys:
         if self.process_cores is not None:
             cores_named("processCores", self.process_cores, os.sched_getaffinity(0))
         self._check_bind_address()
-        if self.admin_enabled and not self._proves_readers:
+        if self.admin_enabled and not self.proves_readers:
             self._check_address("adminHost", self.admin_host)
 
     def _check_bind_address(self) -> None:
@@ -241,7 +241,7 @@ class ProcessKeys:
         return False
 
     @property
-    def _proves_readers(self) -> bool:
+    def proves_readers(self) -> bool:
         """Whether who reads the HTTP pages must have a certificate."""
         enforcing = self.tls_mode is TlsMode.ENFORCING
         return enforcing and self.tls_client_auth is ClientAuth.REQUIRE

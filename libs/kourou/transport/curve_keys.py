@@ -275,6 +275,11 @@ class AllowedKeys:
             _log.error("the accepted clients are unchanged: %s", error)
         return key in self._keys
 
+    @property
+    def admits_all(self) -> bool:
+        """Is every client accepted?"""
+        return self._watched is None
+
     @classmethod
     def of_setting(cls, text: str) -> AllowedKeys:
         """Create from a setting's value: a file or folder, or `any`."""

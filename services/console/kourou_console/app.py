@@ -219,6 +219,12 @@ class ConsoleService:
             _log.warning("%s; retrying", self._watch.trouble)
         return self._listening
 
+    def open_because(self) -> str:
+        """Why every caller has all rights: none has to prove anything."""
+        if self._tokens is not None or self._settings.sign_in is SignInMode.USERS:
+            return ""
+        return "neither tokenFile nor signIn=users is set"
+
     async def drain(self) -> None:
         """Accept no new requests; long-polling requests get a reply, others finish."""
         self._serving = False

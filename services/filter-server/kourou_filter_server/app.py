@@ -363,6 +363,14 @@ class FilterServerService:
             _log.warning("%s; retrying", registration.trouble)
         return self._listening
 
+    def open_because(self) -> str:
+        """Why clients may do everything here: its broker, which it asks, has no users."""
+        assert self._core is not None
+        registration = self._core.registration
+        if not registration.registered or registration.broker_decides:
+            return ""
+        return f"its broker {registration.broker_name} has no users, or does not enforce rights"
+
     async def drain(self) -> None:
         """Unregister, and reply to every pull, so that consumers use other filter servers."""
         self._serving = False

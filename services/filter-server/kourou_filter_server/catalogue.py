@@ -224,6 +224,8 @@ class ServerRegistration:
         self._said = ""
         self.registered = False
         self.broker_name = ""
+        #: Whether the broker decided about clients, as of the last registration.
+        self.broker_decides = False
 
     @property
     def trouble(self) -> str:
@@ -267,6 +269,7 @@ class ServerRegistration:
         assert isinstance(header, RegisterFilterServerResponse)
         self.registered, self._said = True, ""
         self.broker_name = header.broker_name
+        self.broker_decides = header.decides
         self._next_ms = self._context.now_ms + self._policy.register_ms
         if header.filters_version is not None:
             self._catalogue.version_reported(header.filters_version)

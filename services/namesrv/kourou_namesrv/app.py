@@ -119,6 +119,10 @@ class NamesrvService:
         self._writer.shutdown()
         self._protocols.close()
 
+    def open_because(self) -> str:
+        """Why it decides nothing: it does not know the keys of brokers."""
+        return self._gate.open_because
+
     def _record(self, effect: RecordKeyValues) -> None:
         self._writer.submit(self._record_in_thread, effect)
 

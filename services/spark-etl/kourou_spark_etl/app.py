@@ -206,6 +206,11 @@ class SparkEtlService:
         self._serving = True
         return {} if self._admin is None else {"admin": self._admin.url}
 
+    def open_because(self) -> str:
+        """Why everybody may read rows of tables: its pages need no credentials."""
+        proved = self._settings.proves_readers
+        return "" if self._admin is None or proved else "its pages with rows need no credentials"
+
     async def drain(self) -> None:
         """Let each query finish its current batch, then stop it."""
         self._serving = False

@@ -105,6 +105,17 @@ def test_a_door_has_the_mode_of_all_unless_it_has_its_own(access: AccessAggregat
     assert access.mode_of(Door.HTTP) is AccessMode.OBSERVE, "without a door it is for all"
 
 
+def test_why_requests_of_everybody_are_handled(access: AccessAggregate) -> None:
+    assert AccessAggregate().open_because == "there are no users"
+    assert access.open_because == ""
+    applied(access, rules.decide_mode(access, AccessMode.OBSERVE, Door.HTTP))
+    assert access.open_because == "access mode http=observe"
+    applied(access, rules.decide_mode(access, AccessMode.OFF))
+    assert access.open_because == "access mode remoting=off zeromq=off http=off"
+    access.unreadable = "control event 7"
+    assert access.open_because == ""
+
+
 def test_a_deleted_user_takes_secret_and_policies_along(access: AccessAggregate) -> None:
     [event] = rules.decide_delete_user(access, "till")
     assert event == UserDeleted(TILL, (policy(),))

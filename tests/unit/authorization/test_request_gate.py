@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ from kourou.protocol.messages.access import SetAccessMode
 from kourou.protocol.request import Request
 from kourou.protocol.table import REQUESTS
 from kourou.runtime.core import Peer, Received, Reply
+from kourou.transport.curve_keys import AllowedKeys, make_pair
 from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, curve_key, sample_request, secret_box
 
 MEMBER = Sender(key=curve_key("member"))
@@ -42,6 +44,8 @@ OF_BROKERS = [
 
 class Members:
     """The keys of brokers."""
+
+    admits_all = False
 
     def allows(self, key: str, /) -> bool:
         return key == MEMBER.key
@@ -93,6 +97,16 @@ def test_without_keys_of_brokers_nothing_is_decided() -> None:
         door.publish()
     peer = Peer(1, "zmq", ("127.0.0.1", 1), key=MEMBER.key)
     assert door.gate.mark_of(peer, "C", "broker-a") is None
+
+
+def test_why_a_name_server_decides_nothing(tmp_path: Path) -> None:
+    key, _ = make_pair(tmp_path, "member")
+    for members, why in (
+        (None, "curveMembers is not set"),
+        (AllowedKeys.of_setting("any"), "curveMembers=any"),
+        (AllowedKeys.of_setting(str(key)), ""),
+    ):
+        assert PublishedGate(members).open_because == why
 
 
 @pytest.mark.parametrize("spec", OF_BROKERS, ids=lambda spec: str(spec.name))

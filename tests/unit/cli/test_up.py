@@ -14,6 +14,7 @@ import pytest
 from kourou.cli import up
 from kourou.cli.up import Supervisor, line_of, run_until_stopped
 from kourou.errors import ConfigError, Unavailable
+from kourou.service.lifecycle import OPEN
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child
 from kourou_filter_server import zygote_link as layers
@@ -132,6 +133,32 @@ def test_the_console_starts_unless_it_is_switched_off(console: bool, tmp_path: P
 
 
 # -- what starts ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("without_users", "line"),
+    [
+        ((), ""),
+        (("broker-a",), "open to everybody who reaches it: broker-a (docs/security.md)"),
+        (
+            ("namesrv", "broker-a"),
+            "open to everybody who reaches it: name server, broker-a (docs/security.md)",
+        ),
+        (
+            ("namesrv", "broker-a", "console"),
+            "open to everybody who reaches it: all services (docs/security.md)",
+        ),
+    ],
+)
+def test_one_line_says_which_services_decide_nothing(
+    without_users: tuple[str, ...], line: str, tmp_path: Path
+) -> None:
+    cluster = cluster_of(tmp_path, ClusterSettings(console={}))
+    for child in cluster.all:
+        if child.name in without_users:
+            child.ready = {**child.ready, OPEN: "there are no users"}
+    lines = [one for one in up.introduction(real(cluster), "", "kourou") if "access" in one]
+    assert lines == ([f"access     {line}"] if line else [])
 
 
 @pytest.mark.feature("F239")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from kourou.errors import Code
@@ -34,6 +35,17 @@ def test_it_registers_on_every_connection_and_every_ten_seconds() -> None:
     bench.turn(BrokerFound())
     assert bench.asked(RegisterFilterServer)
     assert not bench.core.catalogue.known
+
+
+def test_it_knows_from_its_registration_whether_the_broker_decides() -> None:
+    bench = Bench().registered()
+    assert not bench.core.registration.broker_decides
+    for decides in (True, False):
+        bench.pass_time(10_000)
+        bench.answer(
+            bench.asked(RegisterFilterServer), msgspec.structs.replace(ANSWER, decides=decides)
+        )
+        assert bench.core.registration.broker_decides is decides
 
 
 def test_it_goes_on_trying_and_says_so_once() -> None:

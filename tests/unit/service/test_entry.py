@@ -38,6 +38,9 @@ class Sample:
 
     async def stop(self) -> None: ...
 
+    def open_because(self) -> str:
+        return ""
+
 
 @pytest.fixture(autouse=True)
 def own_handlers() -> Iterator[None]:

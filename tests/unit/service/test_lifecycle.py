@@ -16,7 +16,7 @@ import pytest
 
 from kourou.errors import ConfigError, Corrupt, DiskFull, StoreFaulted
 from kourou.service import lifecycle
-from kourou.service.lifecycle import STEPS, ExitCode, leave, run_service
+from kourou.service.lifecycle import OPEN, STEPS, ExitCode, leave, run_service
 
 
 class Sample:
@@ -48,6 +48,9 @@ class Sample:
 
     async def stop(self) -> None:
         self._step("stop")
+
+    def open_because(self) -> str:
+        return ""
 
 
 def live(service: Sample, **options: Path) -> int:
@@ -92,6 +95,22 @@ def test_a_start_that_fails(
     assert out == ""
     assert err.startswith("kourou sample: ")
     assert err.count("\n") == 1
+
+
+def test_a_service_that_decides_nothing_says_so_once_it_serves(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Open(Sample):
+        def open_because(self) -> str:
+            return "there are no users" if self.steps[-1] == "serve" else "not asked yet"
+
+    ready = tmp_path / "ready.json"
+    assert live(Open(), ready_file=ready) == ExitCode.OK
+    assert json.loads(ready.read_text())[OPEN] == "there are no users"
+    said = [one for one in caplog.records if one.getMessage().startswith("access_open ")]
+    assert [(one.levelname, one.getMessage()) for one in said] == [
+        ("WARNING", "access_open service=sample reason='there are no users'")
+    ]
 
 
 def test_a_bug_at_the_start(capsys: pytest.CaptureFixture[str]) -> None:
@@ -216,6 +235,7 @@ class Service:
         if sys.argv[1] == "hang":
             await asyncio.Event().wait()
     async def stop(self): print("stopped", flush=True)
+    def open_because(self): return ""
 
 leave(run_service(Service))
 """

@@ -250,6 +250,7 @@ class FilterServerHandler:
             broker_name=self._policy.broker_name,
             broker_id=self._policy.broker_id,
             filters_version=self._control.filters.version,
+            decides=not self._control.access.open_because,
         )
         registration: list[Effect] = [Announce()] if new else []
         return [*registration, Reply(received.to, header=header)]

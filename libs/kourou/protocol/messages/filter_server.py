@@ -26,11 +26,15 @@ class RegisterFilterServer(Request, kw_only=True, frozen=True):
 
 
 class RegisterFilterServerResponse(Response, kw_only=True, frozen=True):
-    """The broker's name. Kourou's own: `filters_version` grows with every change of a filter."""
+    """The broker's name. Kourou's own: `filters_version` grows with every change of a filter.
+
+    `decides`: the broker has users, and refuses what they have no right to, by every protocol.
+    """
 
     broker_name: str
     broker_id: Int64
     filters_version: Int64 | None = None
+    decides: bool = False
 
 
 class RegisterMessageFilterClass(Request, kw_only=True, frozen=True):

@@ -269,6 +269,21 @@ def test_a_client_is_charged_for_its_requests(
 # -- modes -----------------------------------------------------------------------------------------
 
 
+def test_a_filter_server_learns_whether_clients_are_decided(broker: SecuredBroker) -> None:
+    register = RegisterFilterServer(filter_server_addr="f1:1", listeners={"zmq:internal": "f1:1"})
+
+    def decides(sender: Sender = ANYBODY) -> bool:
+        found: bool = header_of(broker.ask(sender, register)).decides
+        return found
+
+    assert not decides()
+    root = broker.administrator()
+    server = zmq(broker.create(root, "fs-1", **NODE))
+    assert decides(server)
+    assert broker.ask(root, SetAccessMode(mode="observe", door="http")).code == Code.SUCCESS
+    assert not decides(server)
+
+
 def test_without_users_nothing_is_decided(broker: SecuredBroker) -> None:
     server = connected(broker, Sender(protocol="zmq"))
     assert server.says(Sender(), PULL) == UNDECIDED
