@@ -255,6 +255,36 @@ async def test_a_password_is_for_the_console_only(secured: Secured) -> None:
     assert secured.http(name, "other long words").get("/v1/me").status == 200
 
 
+async def test_a_user_gives_itself_a_password_and_a_token_but_not_by_the_console(
+    secured: Secured,
+) -> None:
+    name, password, orders = "selfish", "several long words", "/v1/topics/orders-a/messages"
+    make_pair(secured.folder / "keys" / name, name, [])
+    key = read_pair(secured.pair(name)).public
+    async with secured.client("ops") as mq:
+        await mq.admin.users.create(name, curve_keys=[key])
+        await mq.admin.users.allow(name, "Topic:orders-a", "Pub")
+    async with secured.client("console", on_behalf_of=name) as mq:
+        for refused in (
+            mq.admin.users.set_own_password(new_hash(password)),
+            mq.admin.users.create_own_token(scope="writer", days=1),
+            mq.admin.users.own_tokens(),
+        ):
+            with pytest.raises(NoPermission, match="not sent on behalf of a user"):
+                await refused
+    async with secured.client(name) as mq:
+        await mq.admin.users.set_own_password(new_hash(password))
+        token = await mq.admin.users.create_own_token(scope="writer", days=1)
+        bearer = {"Authorization": f"Bearer {token}"}
+        assert secured.http(name, password).post(orders, body=b"x").status == 200
+        api = HttpClient(secured.address)
+        assert api.post(orders, body=b"x", headers=bearer).status == 200
+        assert api.post("/v1/topics/bills/messages", body=b"x", headers=bearer).status == 403
+        [one] = (await mq.admin.users.own_tokens())["broker-a"]
+        await mq.admin.users.revoke_own_token(one.id)
+        assert api.post(orders, body=b"x", headers=bearer).status in (401, 403)
+
+
 async def test_nobody_reads_users_by_a_console_in_any_mode(secured: Secured) -> None:
     messages = "/v1/topics/{}/queues/broker-a/0/messages"
     async with secured.client("ops") as mq:

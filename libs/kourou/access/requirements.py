@@ -43,6 +43,9 @@ class CallerKind(StrEnum):
     """Only the process that the request names, with its own credential."""
     CONSOLE = "console"
     """Only a console of the user whom the request names."""
+    SELF = "self"
+    """A user about itself, without any right; the process that decides has identified it, so
+    neither a console on its behalf nor a token sends it."""
     SERVER = "server"
     """Only a server, over a connection that the client opened: servers refuse it."""
 
@@ -86,6 +89,7 @@ class Requirement:
     them. Such a request must neither change nor tell anything that they have no right to.
     `by_consoles`: consoles may send it on behalf of users although it is about users; it must not
     change them.
+    A request of a user about itself has needs on User "", its sender: no right, but what it does.
     """
 
     text: str
@@ -158,6 +162,15 @@ def users(*actions: Action, field: str = "username") -> Requirement:
         return [Need(ResourceType.USER, name, actions)]
 
     return Requirement(f"{_either(actions)} on User", needs)
+
+
+def oneself(*actions: Action) -> Requirement:
+    """Actions of a user on itself, for which no right is needed."""
+    return Requirement(
+        "the user itself, but not through a console",
+        lambda *_: [Need(ResourceType.USER, "", actions)],
+        CallerKind.SELF,
+    )
 
 
 def filter_of(*actions: Action) -> Requirement:
@@ -505,6 +518,10 @@ REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType(
         "CREATE_API_TOKEN": users(UPDATE),
         "REVOKE_API_TOKEN": users(UPDATE),
         "LIST_API_TOKENS": users(LIST),
+        "SET_OWN_PASSWORD": oneself(UPDATE),
+        "CREATE_OWN_TOKEN": oneself(UPDATE),
+        "REVOKE_OWN_TOKEN": oneself(UPDATE),
+        "LIST_OWN_TOKENS": oneself(LIST),
         # filters
         "REGISTER_MESSAGE_FILTER_CLASS": all_of(UPLOAD, PULL),
         "PUT_FILTER": all_of(UPLOAD, group(SUB)),

@@ -25,6 +25,8 @@ Invariants:
 - what is kept of a refused request is bounded: a name in it that is longer than any valid one is
   refused without being remembered
 - an allowed request that needs a right to change something is noted for the audit, once
+- a request of a user about itself needs no right, and is decided in every mode; its sender is the
+  user whom this process has identified, never one whom a console names
 """
 
 from __future__ import annotations
@@ -87,6 +89,9 @@ _OF_BATCH = (
     sends.AbortBatch,
 )
 _OTHERS = ("others", "", "others", "")
+
+OF_ITSELF = "the user itself"
+"""What allows a user to change its own password and tokens."""
 
 USERS_UNREADABLE = (
     "everything is refused, because an event about users cannot be read; the broker's log says what"
@@ -321,10 +326,10 @@ class RequestGate:
     def _concerns_users(self, requirement: Requirement, received: Received) -> bool:
         """Return whether a request is decided in every mode: it needs a right on users.
 
-        So does what a console asks about its users, which has no other needs.
+        So is what a console asks about its users, and what users do to themselves.
         """
         if requirement.caller is not CallerKind.USER:
-            return requirement.caller is CallerKind.CONSOLE
+            return requirement.caller in (CallerKind.CONSOLE, CallerKind.SELF)
         try:
             needs = requirement.needs(received.request, self._facts(received))
         except KourouError:
@@ -458,6 +463,8 @@ class RequestGate:
             return self._decide_node(user)
         if requirement.caller is CallerKind.CONSOLE:
             return self._decide_console(user, received)
+        if requirement.caller is CallerKind.SELF:
+            return self._decide_self(user, requirement, received, effects)
         try:
             needs: Sequence[Need | AnyOf] = requirement.needs(
                 received.request, self._facts(received)
@@ -489,6 +496,26 @@ class RequestGate:
         if account is None or not account.is_console_of(name, received.wall_ms):
             return Decision(False, f"only a console of user {name} may send it")
         return Decision(True, f"role {UserRole.CONSOLE}")
+
+    def _decide_self(
+        self, user: str, requirement: Requirement, received: Received, effects: list[Any]
+    ) -> Decision:
+        """Decide what a user does to itself; the note of an allowed change goes to `effects`."""
+        if user == ANONYMOUS:
+            return Decision(False, "the request has no credentials")
+        decision = self.authorizer.decide(user, (), received.source, received.wall_ms)
+        if not decision.allowed:
+            return decision
+        if not self._access.users[user].signs_in:
+            return Decision(False, f"user {user} is a node or a console, and signs in at none")
+        does = [
+            Need(ResourceType.USER, user, one.actions)
+            for one in requirement.needs(received.request, NO_FACTS)
+            if isinstance(one, Need)
+        ]
+        if changes := _changes(does):
+            effects.append(_allowed_change(received, user, changes, OF_ITSELF))
+        return Decision(True, OF_ITSELF)
 
     def _decide_node(self, user: str) -> Decision:
         account = self._access.users.get(user)

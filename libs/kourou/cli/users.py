@@ -115,6 +115,9 @@ Until = Annotated[
     typer.Option("--until", metavar="TIME", help="Until this time (ISO or ms); then it ends."),
 ]
 Reason = Annotated[str, typer.Option("--reason", help="The reason, kept in the history.")]
+Own = Annotated[
+    bool, typer.Option("--own", help="Your own tokens, by your CURVE key; needs no right.")
+]
 
 
 @dataclass(slots=True)
@@ -299,14 +302,38 @@ def show(client: Client, name: UserName) -> Report:
     )
 
 
+@command("user password", "Change your own password.")
+def own_password(
+    client: Client,
+    *,
+    password_file: PasswordFile = None,
+    no_password: Annotated[
+        bool, typer.Option("--no-password", help="Remove the password.")
+    ] = False,
+    reason: Reason = "",
+) -> Report:
+    """Change your own password for consoles at all brokers; it is asked for, without echo.
+
+    You are the user who has the CURVE key that this command line uses. It needs no right.
+    """
+    if no_password and password_file is not None:
+        raise BadRequest("--no-password and --password-file exclude each other")
+    hashed = None if no_password else _password_hash(password_file, ask=password_file is None)
+    client.admin.users.set_own_password(hashed or "", reason=reason)
+    return Report(remarks=[f"{'removed' if no_password else 'changed'} your password"])
+
+
 # -- tokens ---------------------------------------------------------------------------------------
 
 
 @command("user token create", "Create an API token of a user.")
 def create_token(
     client: Client,
-    name: UserName,
+    name: Annotated[
+        str, typer.Argument(metavar="USER", help="The user; left out with --own.")
+    ] = "",
     *,
+    own: Own = False,
     scope: Annotated[
         str,
         typer.Option(
@@ -322,9 +349,15 @@ def create_token(
 
     Programs send it to a console: Authorization: Bearer TOKEN.
     """
-    text = client.admin.users.create_token(name, scope=scope, days=days, reason=reason)
-    remarks = [f"created a token of {printable(name)}; it is not shown again"]
-    return Report(("token",), [(text,)], remarks)
+    if own is bool(name):
+        raise BadRequest("give either a user, or --own")
+    users = client.admin.users
+    if own:
+        text = users.create_own_token(scope=scope, days=days, reason=reason)
+    else:
+        text = users.create_token(name, scope=scope, days=days, reason=reason)
+    whose = "of yours" if own else f"of {printable(name)}"
+    return Report(("token",), [(text,)], [f"created a token {whose}; it is not shown again"])
 
 
 @command("user token list", "List API tokens.")
@@ -333,23 +366,36 @@ def list_tokens(
     name: Annotated[
         str, typer.Argument(metavar="USER", help="Of this user (default: of all).")
     ] = "",
+    *,
+    own: Own = False,
 ) -> Report:
     """List API tokens by their ids, with scope and expiry; expired ones, too."""
-    found: ByBroker[list[ApiToken]] = client.admin.users.tokens(name)
+    if own and name:
+        raise BadRequest("give either a user, or --own")
+    users = client.admin.users
+    found: ByBroker[list[ApiToken]] = users.own_tokens() if own else users.tokens(name)
     return report_of(TOKEN_COLUMNS, rows_by_broker(found, _token_row), found, "no tokens")
 
 
 @command("user token revoke", "Revoke an API token.")
 def revoke_token(
     client: Client,
-    name: UserName,
+    name: Annotated[
+        str, typer.Argument(metavar="USER", help="The user; with --own the token's id.")
+    ],
     identity: Annotated[
         str, typer.Argument(metavar="ID", help="The token's id, from `kourou user token list`.")
-    ],
+    ] = "",
     *,
+    own: Own = False,
     reason: Reason = "",
 ) -> Report:
     """Revoke a token of a user at all brokers; that cannot be undone."""
+    if own is bool(identity):
+        raise BadRequest("give a user and the id of a token, or --own and the id")
+    if own:
+        client.admin.users.revoke_own_token(name, reason=reason)
+        return Report(remarks=[f"revoked your token {printable(name)}"])
     client.admin.users.revoke_token(name, identity, reason=reason)
     return Report(remarks=[f"revoked {printable(f'{name}:{identity}')}"])
 

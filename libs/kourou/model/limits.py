@@ -356,6 +356,7 @@ API_TOKENS_USER_MAX = 100  # of one user
 API_TOKENS_DROPPED_MAX = 100  # expired ones, each time that another one is created
 API_TOKEN_ID_LENGTH = 12  # characters: the beginning of the token's SHA-256
 API_TOKEN_DAYS_MAX = 366  # until a token expires
+OWN_CHANGES_MINUTE_MAX = 20  # passwords and tokens that a user gives itself; each is in the log
 USERS_BODY_BYTES_MAX = 64 << 20  # all of them in JSON; compressed they are sent to name servers
 ACL_BYTES_MAX = 1 << 20  # of a file with users to import; such files have some kilobytes
 ACL_DEPTH_MAX = 8  # the deepest values are the actions of an entry of a policy of an ACL

@@ -81,6 +81,11 @@ def _user(name: str, command: str) -> OperatorVerb:
     return OperatorVerb(name, Subject.USERS, Right.ADMIN, (f"user {command}",), over_http=False)
 
 
+def _own(name: str, command: str) -> OperatorVerb:
+    """A verb of a user about itself, which needs no right; only the command line has it."""
+    return OperatorVerb(name, Subject.USERS, Right.READ, (f"user {command}",), over_http=False)
+
+
 CATALOGUE: tuple[OperatorVerb, ...] = (
     _read(Subject.GATEWAY, "who_am_i"),
     # -- messages ---------------------------------------------------------------------------------
@@ -218,6 +223,10 @@ CATALOGUE: tuple[OperatorVerb, ...] = (
     _user("create_token", "token create"),
     _user("tokens", "token list"),
     _user("revoke_token", "token revoke"),
+    _own("set_own_password", "password"),
+    _own("create_own_token", "token create"),
+    _own("own_tokens", "token list"),
+    _own("revoke_own_token", "token revoke"),
     _user("set_access_mode", "mode"),
     _user("access_status", "status"),
     _admin(Subject.USERS, "audit", "user audit"),

@@ -63,6 +63,16 @@ def test_requests_that_share_a_header_need_the_same() -> None:
         assert REQUIREMENTS[spec.name].text == REQUIREMENTS[first].text, spec.name
 
 
+def test_what_a_user_does_to_itself_names_nobody_else() -> None:
+    """There is no field in which another user could be meant."""
+    own = {name for name, row in REQUIREMENTS.items() if row.caller is CallerKind.SELF}
+    assert own == {"SET_OWN_PASSWORD", "CREATE_OWN_TOKEN", "REVOKE_OWN_TOKEN", "LIST_OWN_TOKENS"}
+    for spec in REQUESTS.values():
+        if spec.name in own:
+            assert not {"username", "user", "subject"} & set(spec.header.__struct_fields__)
+            assert needs(spec.name, Known(), {})[0].endswith(" on User:")
+
+
 def test_only_servers_send_what_a_client_answers() -> None:
     clients = {
         spec.name

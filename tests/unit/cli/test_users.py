@@ -363,6 +363,50 @@ def test_a_token_is_printed_once(ops: Run, cluster: WireCluster) -> None:
     assert (code, f"has no token '{identity}'" in err) == (1, True)
 
 
+def test_ones_own_password_and_tokens(
+    ops: Run, cluster: WireCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "password"
+    file.write_text("several long words\n")
+    assert ops("create", "till", "--curve-key", TILL, "--no-secret")[0] == 0
+    for broker in cluster.brokers.values():
+        connect_as(broker, TILL)
+    assert ops("set", "till", "--password-file", str(file))[0] == 1
+    done = ops("password", "--password-file", str(file))
+    assert done == (0, "changed your password\n", "")
+    assert is_password("several long words", hash_of(cluster, "till"))
+    typed = iter(["from the keyboard"] * 2)
+    monkeypatch.setattr("kourou.cli.users.getpass", lambda _: next(typed))
+    assert ops("password")[0] == 0
+    assert is_password("from the keyboard", hash_of(cluster, "till"))
+    assert ops("password", "--no-password", "--password-file", str(file))[0] == 2
+    assert ops("password", "--no-password") == (0, "removed your password\n", "")
+    assert access(cluster).passwords == {}
+
+    code, out, _ = ops("token", "create", "--own", "--scope", "reader", "--json")
+    assert code == 0
+    identity = id_of(token_digest(json.loads(out)["token"]))
+    assert json.loads(ops("token", "list", "--own", "--json")[1])["user"] == "till"
+    assert ops("token", "list")[0] == 1, "those of all are for administrators"
+    assert ops("token", "revoke", identity, "--own") == (0, f"revoked your token {identity}\n", "")
+    assert ops("token", "list", "--own") == (0, "no tokens\n", "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("create", "--scope", "reader"),
+        ("create", "till", "--own", "--scope", "reader"),
+        ("list", "till", "--own"),
+        ("revoke", "9f86d081884c"),
+        ("revoke", "till", "9f86d081884c", "--own"),
+    ],
+)
+def test_a_token_is_of_a_user_or_ones_own(ops: Run, words: tuple[str, ...]) -> None:
+    code, out, err = ops("token", *words)
+    assert (code, out, "--own" in err) == (2, "", True), err
+
+
 def test_subjects_of_certificates(ops: Run) -> None:
     shown = ["--certificate-subject", "cn=till, O=Example", "--certificate-subject", "CN=till,OU=2"]
     assert ops("create", "till", "--no-secret", *shown)[0] == 0

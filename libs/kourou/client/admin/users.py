@@ -76,6 +76,7 @@ from kourou.protocol.messages.access import (
     CheckCredential,
     CheckCredentialResponse,
     CreateApiToken,
+    CreateOwnToken,
     ExplainAccess,
     ExplainAccessResponse,
     GetAccessStatus,
@@ -83,8 +84,11 @@ from kourou.protocol.messages.access import (
     GetAudit,
     GetAuditResponse,
     ListApiTokens,
+    ListOwnTokens,
     RevokeApiToken,
+    RevokeOwnToken,
     SetAccessMode,
+    SetOwnPassword,
 )
 from kourou.protocol.messages.broker_admin import GetStateAt
 from kourou.protocol.request import Request
@@ -291,21 +295,83 @@ class UsersApi(EveryBrokerApi):
         after so many days. Brokers keep its SHA-256 only. If it fails at some brokers, it is valid
         at none: revoke what `tokens` returns, and create another one.
         """
+        text, token = self._new_token(scope, days)
+        request = CreateApiToken(
+            username=user,
+            digest=token.digest,
+            scope=role_text(token.scope),
+            created_ms=token.created_ms,
+            expires_ms=token.expires_ms,
+            reason=reason,
+        )
+        await self._change(lambda _: request)
+        return text
+
+    def _new_token(self, scope: str | RoleGrant, days: int) -> tuple[str, ApiToken]:
+        """A random token as a text, and what brokers keep of it, without its user."""
         text = token_of(secrets.token_bytes(32))
         digest, now_ms = token_digest(text), self._session.clock.now_ms()
-        token = check_token(
+        return text, check_token(
             ApiToken(
                 id=id_of(digest),
-                user=user,
+                user="",
                 digest=digest,
                 scope=parse_role(scope) if isinstance(scope, str) else scope,
                 created_ms=now_ms,
                 expires_ms=now_ms + days * DAY_MS,
             )
         )
-        request = CreateApiToken(
-            username=user,
-            digest=digest,
+
+    @on_io_thread
+    async def revoke_token(self, user: str, token_id: str, *, reason: str = "") -> None:
+        """Revoke the token of a user with this id; raises Rejected if no broker has it."""
+        known = await self._tokens(ListApiTokens(username=user))
+        request = RevokeApiToken(username=user, token_id=token_id, reason=reason)
+        absent = Rejected(
+            f"user {user!r} has no token {token_id!r}", hint=f"kourou user token list {user}"
+        )
+        await self._revoke(known, token_id, request, absent)
+
+    async def _revoke(
+        self, known: ByBroker[ApiTokens], token_id: str, request: Request, absent: Rejected
+    ) -> None:
+        """Send a request to the brokers that have a token; raises `absent` if there is none."""
+        having = {
+            broker for broker, found in known.items() if any(one.id == token_id for one in found)
+        }
+        if not having and not known.missing:
+            raise absent
+        await self._change(lambda broker: request if broker in having else None, b"", known.missing)
+
+    @on_io_thread
+    async def tokens(self, user: str = "") -> ByBroker[ApiTokens]:
+        """Return the tokens of a user, or of all, at each broker; expired ones, too. No digests."""
+        return await self._tokens(ListApiTokens(username=user))
+
+    async def _tokens(self, request: ListApiTokens | ListOwnTokens) -> ByBroker[ApiTokens]:
+        return await self._read(request, lambda reply: decode_tokens(body_of(reply)))
+
+    # -- oneself ----------------------------------------------------------------------------------
+
+    @on_io_thread
+    async def set_own_password(self, password_hash: str, *, reason: str = "") -> None:
+        """Give the user of this client's CURVE key a password at every broker; "" is none.
+
+        It needs no right. `password_hash` is as in `create`.
+        """
+        request = SetOwnPassword(reason=reason)
+        body = encode_user_change(UserChange(password_hash=password_hash))
+        await self._change(lambda _: request, body)
+
+    @on_io_thread
+    async def create_own_token(self, *, scope: str | RoleGrant, days: int, reason: str = "") -> str:
+        """Create an API token of the user of this client's CURVE key; see `create_token`.
+
+        It needs no right.
+        """
+        text, token = self._new_token(scope, days)
+        request = CreateOwnToken(
+            digest=token.digest,
             scope=role_text(token.scope),
             created_ms=token.created_ms,
             expires_ms=token.expires_ms,
@@ -315,27 +381,17 @@ class UsersApi(EveryBrokerApi):
         return text
 
     @on_io_thread
-    async def revoke_token(self, user: str, token_id: str, *, reason: str = "") -> None:
-        """Revoke the token of a user with this id; raises Rejected if no broker has it."""
-        known = await self._tokens(user)
-        having = {
-            broker for broker, found in known.items() if any(one.id == token_id for one in found)
-        }
-        if not having and not known.missing:
-            raise Rejected(
-                f"user {user!r} has no token {token_id!r}", hint=f"kourou user token list {user}"
-            )
-        request = RevokeApiToken(username=user, token_id=token_id, reason=reason)
-        await self._change(lambda broker: request if broker in having else None, b"", known.missing)
+    async def revoke_own_token(self, token_id: str, *, reason: str = "") -> None:
+        """Revoke a token of the user of this client's CURVE key; raises as `revoke_token`."""
+        known = await self._tokens(ListOwnTokens())
+        absent = Rejected(f"you have no token {token_id!r}", hint="kourou user token list --own")
+        request = RevokeOwnToken(token_id=token_id, reason=reason)
+        await self._revoke(known, token_id, request, absent)
 
     @on_io_thread
-    async def tokens(self, user: str = "") -> ByBroker[ApiTokens]:
-        """Return the tokens of a user, or of all, at each broker; expired ones, too. No digests."""
-        return await self._tokens(user)
-
-    async def _tokens(self, user: str) -> ByBroker[ApiTokens]:
-        request = ListApiTokens(username=user)
-        return await self._read(request, lambda reply: decode_tokens(body_of(reply)))
+    async def own_tokens(self) -> ByBroker[ApiTokens]:
+        """Return the tokens of the user of this client's CURVE key; see `tokens`."""
+        return await self._tokens(ListOwnTokens())
 
     # -- policies ---------------------------------------------------------------------------------
 

@@ -1,12 +1,13 @@
 """Requests about users, policies and what decisions are for.
 
-State: none of its own.
+State: soft: how often users changed their own credentials in this minute.
 
 No reply contains a secret. A secret that a request brings is encrypted before it becomes an event.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,9 +32,11 @@ from kourou.authorization.request_gate import SecretBox, check_names
 from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect as BrokerEffect
-from kourou.errors import BadRequest, NoPermission
+from kourou.errors import BadRequest, NoPermission, Throttled
 from kourou.events.control_events import Event, UserPasswordSet, UserPut, UserSecretSet
+from kourou.model.limits import OWN_CHANGES_MINUTE_MAX
 from kourou.protocol.bodies.access_bodies import (
+    UserChange,
     check_source,
     decode_policies,
     decode_user_change,
@@ -62,13 +65,17 @@ from kourou.protocol.messages.access import (
     CheckCredential,
     CheckCredentialResponse,
     CreateApiToken,
+    CreateOwnToken,
     ExplainAccess,
     ExplainAccessResponse,
     GetAccessStatus,
     GetAccessStatusResponse,
     ListApiTokens,
+    ListOwnTokens,
     RevokeApiToken,
+    RevokeOwnToken,
     SetAccessMode,
+    SetOwnPassword,
 )
 from kourou.protocol.request import Request
 from kourou.runtime.core import Received, Reply
@@ -110,6 +117,8 @@ class AccessHandler:
         self._pending_replies = context.pending_replies
         self._gate = gate
         self._box = secrets
+        self._minute = 0
+        self._own_changes: Counter[str] = Counter()
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[BrokerEffect]]]:
         """Return the handler of each request type."""
@@ -131,6 +140,10 @@ class AccessHandler:
             CreateApiToken: self.create_token,
             RevokeApiToken: self.revoke_token,
             ListApiTokens: self.list_tokens,
+            SetOwnPassword: self.set_own_password,
+            CreateOwnToken: self.create_own_token,
+            RevokeOwnToken: self.revoke_own_token,
+            ListOwnTokens: self.list_own_tokens,
         }
 
     # -- users ------------------------------------------------------------------------------------
@@ -224,9 +237,18 @@ class AccessHandler:
     ) -> list[BrokerEffect]:
         """Give a user a token (30069)."""
         self._gate.need_administrator(received)
+        return self._create_token(now_ms, received, request, request.username)
+
+    def _create_token(
+        self,
+        now_ms: int,
+        received: Received,
+        request: CreateApiToken | CreateOwnToken,
+        name: str,
+    ) -> list[BrokerEffect]:
         token = ApiToken(
             id=id_of(request.digest),
-            user=request.username,
+            user=name,
             digest=request.digest,
             scope=parse_role(request.scope),
             created_ms=request.created_ms,
@@ -252,11 +274,73 @@ class AccessHandler:
         self, _now_ms: int, received: Received, request: ListApiTokens
     ) -> list[BrokerEffect]:
         """Reply with the tokens of a user, or of all (30071)."""
+        return [Reply(received.to, body=(self._tokens_of(request.username),))]
+
+    def _tokens_of(self, user: str) -> bytes:
+        """Return the body with the tokens of a user, or of all ("")."""
         tokens = self._access.tokens
-        found = [
-            tokens[name] for name in sorted(tokens) if request.username in ("", tokens[name].user)
-        ]
-        return [Reply(received.to, body=(encode_tokens(found),))]
+        return encode_tokens(
+            tokens[name] for name in sorted(tokens) if user in ("", tokens[name].user)
+        )
+
+    # -- a user about itself ----------------------------------------------------------------------
+
+    def set_own_password(
+        self, now_ms: int, received: Received, _request: SetOwnPassword
+    ) -> list[BrokerEffect]:
+        """Give the sender a password by its hash, or none (30074)."""
+        name = self._spent(received)
+        change = decode_user_change(b"".join(received.body))
+        hashed = change.password_hash
+        if hashed is None or change != UserChange(password_hash=hashed):
+            raise BadRequest(
+                "the body is the hash of a password, and nothing else", hint="kourou user password"
+            )
+        events = set_password(self._box, self._access, name, hashed)
+        return self._pending_replies.decided(now_ms, received, events)
+
+    def create_own_token(
+        self, now_ms: int, received: Received, request: CreateOwnToken
+    ) -> list[BrokerEffect]:
+        """Give the sender a token (30075)."""
+        return self._create_token(now_ms, received, request, self._spent(received))
+
+    def revoke_own_token(
+        self, now_ms: int, received: Received, request: RevokeOwnToken
+    ) -> list[BrokerEffect]:
+        """Revoke a token of the sender (30076): one that it created, so this is not limited."""
+        name = self._oneself(received)
+        events = rules.decide_revoke_token(self._access, name, request.token_id)
+        return self._pending_replies.decided(now_ms, received, events)
+
+    def list_own_tokens(
+        self, _now_ms: int, received: Received, _request: ListOwnTokens
+    ) -> list[BrokerEffect]:
+        """Reply with the tokens of the sender (30077)."""
+        return [Reply(received.to, body=(self._tokens_of(self._oneself(received)),))]
+
+    def _oneself(self, received: Received) -> str:
+        """Return the user who sends a request about itself. Raises BadRequest without users."""
+        if not received.user:
+            raise BadRequest("this broker has no users", hint="kourou user create NAME --admin")
+        return received.user
+
+    def _spent(self, received: Received) -> str:
+        """Return the user who gives itself a credential; who has no right must not fill the log.
+
+        Raises Throttled after OWN_CHANGES_MINUTE_MAX of them in a minute, and as `_oneself`.
+        """
+        name, minute = self._oneself(received), received.wall_ms // 60_000
+        if minute != self._minute:
+            self._minute = minute
+            self._own_changes.clear()
+        self._own_changes[name] += 1
+        if self._own_changes[name] > OWN_CHANGES_MINUTE_MAX:
+            raise Throttled(
+                f"user {name} set passwords and created tokens {OWN_CHANGES_MINUTE_MAX} times in "
+                "this minute, the maximum"
+            )
+        return name
 
     # -- policies ---------------------------------------------------------------------------------
 

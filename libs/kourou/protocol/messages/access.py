@@ -227,3 +227,38 @@ class ListApiTokens(Request, kw_only=True, frozen=True):
 
     code: ClassVar[int] = 30071
     username: str = ""
+
+
+class SetOwnPassword(Request, kw_only=True, frozen=True):
+    """SET_OWN_PASSWORD (30074, Kourou's own): give the sender another password, or none.
+
+    The body is a user with nothing but the hash of the password, "" for none.
+    """
+
+    code: ClassVar[int] = 30074
+    reason: str = ""
+
+
+class CreateOwnToken(Request, kw_only=True, frozen=True):
+    """CREATE_OWN_TOKEN (30075, Kourou's own): give the sender a token; see CREATE_API_TOKEN."""
+
+    code: ClassVar[int] = 30075
+    digest: str
+    scope: str
+    created_ms: Int64
+    expires_ms: Int64
+    reason: str = ""
+
+
+class RevokeOwnToken(Request, kw_only=True, frozen=True):
+    """REVOKE_OWN_TOKEN (30076, Kourou's own): revoke the token of the sender with this id."""
+
+    code: ClassVar[int] = 30076
+    token_id: str
+    reason: str = ""
+
+
+class ListOwnTokens(Request, kw_only=True, frozen=True):
+    """LIST_OWN_TOKENS (30077, Kourou's own): get the tokens of the sender."""
+
+    code: ClassVar[int] = 30077

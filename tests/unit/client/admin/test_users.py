@@ -468,6 +468,27 @@ async def test_a_token_is_returned_once_and_ends_with_its_revocation(cluster, us
         await users.revoke_token("till", one.id)
 
 
+async def test_a_user_changes_its_own_password_and_tokens_without_a_right(cluster, users):
+    await users.create("till", curve_keys=[TILL])
+    for one in cluster.brokers.values():
+        connect_key(one, TILL)
+    with pytest.raises(NoPermission):
+        await users.set("till", password_hash=OF_NO_USER)
+    await users.set_own_password(OF_NO_USER, reason="forgotten")
+    for name in ("broker-a", "broker-b"):
+        assert set(access(cluster, name).passwords) == {"till"}
+    token = await users.create_own_token(scope="reader", days=7)
+    listed = await users.own_tokens()
+    [one] = listed["broker-a"]
+    assert (one.name, listed.agreed) == (f"till:{id_of(token_digest(token))}", True)
+    with pytest.raises(Rejected, match="you have no token 'x'"):
+        await users.revoke_own_token("x")
+    await users.revoke_own_token(one.id)
+    assert await users.own_tokens() == {"broker-a": [], "broker-b": []}
+    await users.set_own_password("")
+    assert access(cluster).passwords == access(cluster, "broker-b").passwords == {}
+
+
 async def test_a_token_that_cannot_be_is_refused_before_brokers_are_asked(cluster, users):
     await users.create("till")
     for scope, days in (("king", 1), ("console", 1), ("reader", 0), ("reader", 367)):

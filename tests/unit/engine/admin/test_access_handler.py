@@ -19,6 +19,7 @@ from kourou.engine.admin.history import event_view, tell_state
 from kourou.engine.control import encode_state
 from kourou.engine.inputs import RegistrationDone
 from kourou.errors import Code, DecodeError
+from kourou.model.limits import OWN_CHANGES_MINUTE_MAX
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.subscription import GroupConfig
 from kourou.protocol.bodies.access_bodies import (
@@ -42,11 +43,15 @@ from kourou.protocol.messages.access import (
     AuthUpdateUser,
     CheckCredential,
     CreateApiToken,
+    CreateOwnToken,
     ExplainAccess,
     GetAccessStatus,
     ListApiTokens,
+    ListOwnTokens,
     RevokeApiToken,
+    RevokeOwnToken,
     SetAccessMode,
+    SetOwnPassword,
 )
 from kourou.protocol.messages.broker_admin import (
     GetBrokerClusterAclInfo,
@@ -962,6 +967,171 @@ def test_no_reply_shows_the_hash_of_a_token(broker: SecuredBroker, root: Sender)
     shown.append(tell_state(state, "user/till"))
     assert b'"scope"' in shown[-1]
     assert not [one for one in shown if DIGEST.encode() in one or DIGEST[16:].encode() in one]
+
+
+# -- a user about itself --------------------------------------------------------------------------
+
+
+def own_token(broker: SecuredBroker, number: int = 0, **fields: Any) -> CreateOwnToken:
+    """A token of the sender for a day."""
+    now_ms = broker.engine.wall_ms
+    values = {
+        "digest": token_digest(token_of(number.to_bytes(32, "big"))),
+        "scope": "writer",
+        "created_ms": now_ms,
+        "expires_ms": now_ms + DAY_MS,
+    }
+    return CreateOwnToken(**{**values, **fields})
+
+
+def own_tokens(broker: SecuredBroker, sender: Sender) -> list[str]:
+    """The names of the tokens that a user gets to know of itself."""
+    reply = ask(broker, sender, ListOwnTokens())
+    assert reply.code == Code.SUCCESS, reply.remark
+    return [one.name for one in decode_tokens(b"".join(reply.body))]
+
+
+OWN = [SetOwnPassword(), RevokeOwnToken(token_id="x"), ListOwnTokens()]
+
+
+@pytest.fixture
+def till(broker: SecuredBroker, root: Sender) -> Sender:
+    """A user without any right, by its CURVE key."""
+    return replace(broker.create(root, "till"), secret="")
+
+
+@pytest.mark.parametrize("mode", ["enforce", "observe", "off"])
+def test_a_user_without_rights_changes_its_own_password_and_tokens(
+    broker: SecuredBroker, root: Sender, till: Sender, mode: str
+) -> None:
+    by_key = replace(root, secret="")
+    other = replace(broker.create(root, "other"), secret="")
+    assert ask(broker, by_key, SetAccessMode(mode=mode)).code == Code.SUCCESS
+    assert ask(broker, till, SetOwnPassword(), passwordHash=OF_NO_USER).code == Code.SUCCESS
+    gate = broker.engine.core.parts.access_gate
+    assert [gate.password_of(name) for name in ("till", "other", "root")] == [OF_NO_USER, "", ""]
+    created = own_token(broker)
+    assert ask(broker, till, created).code == Code.SUCCESS
+    assert own_tokens(broker, till) == [f"till:{id_of(created.digest)}"]
+    assert own_tokens(broker, other) == own_tokens(broker, by_key) == []
+    taken = RevokeOwnToken(token_id=id_of(created.digest))
+    assert ask(broker, other, taken).code == Code.SUCCESS, "it has none, so nothing changes"
+    assert own_tokens(broker, till) != []
+    assert ask(broker, till, taken).code == Code.SUCCESS
+    assert own_tokens(broker, till) == []
+    assert ask(broker, till, SetOwnPassword(), passwordHash="").code == Code.SUCCESS
+    assert broker.access.passwords == {}
+    by_itself = [one for one in broker.events() if one.actor == "User:till"]
+    assert [one.event.type for one in by_itself] == [
+        *("UserPasswordSet", "ApiTokenCreated", "ApiTokenRevoked", "UserPasswordSet")
+    ]
+
+
+def test_a_user_gives_itself_nothing_but_a_password(broker: SecuredBroker, till: Sender) -> None:
+    for body in (
+        {},
+        {"roles": ["administrator"]},
+        {"passwordHash": OF_NO_USER, "roles": ["administrator"]},
+        {"passwordHash": OF_NO_USER, "userType": "Super"},
+        {"passwordHash": OF_NO_USER, "curveKeys": [curve_key("more")]},
+        {"passwordHash": OF_NO_USER, "password": "a-secret"},
+    ):
+        reply = ask(broker, till, SetOwnPassword(), **body)
+        assert (reply.code, "and nothing else" in reply.remark) == (Code.SYSTEM_ERROR, True), body
+    plain = ask(broker, till, SetOwnPassword(), passwordHash="several long words")
+    assert "a password is stored as" in plain.remark
+    assert broker.access.passwords == {}
+    assert broker.access.users["till"].roles == ()
+
+
+def test_a_token_of_ones_own_may_do_no_more_than_its_user(
+    broker: SecuredBroker, root: Sender, till: Sender
+) -> None:
+    console = replace(broker.create(root, "console-1", "console"), secret="")
+    created = own_token(broker, scope="administrator")
+    assert ask(broker, till, created).code == Code.SUCCESS
+    name = f"till:{id_of(created.digest)}"
+    topic = UpdateAndCreateTopic(topic="t", read_queue_nums=1, write_queue_nums=1, perm=6)
+    refused = broker.ask(console, topic, b"", on_behalf_of=name)
+    assert f"user {name} has no right to Create or Update on Topic:t" in refused.remark
+
+
+@pytest.mark.parametrize("mode", ["enforce", "observe", "off"])
+def test_nobody_else_sends_them(
+    broker: SecuredBroker, root: Sender, till: Sender, mode: str
+) -> None:
+    """A console has a hash at most as proof of its user: so not for a user, nor for its token."""
+    console = replace(broker.create(root, "console-1", "console"), secret="")
+    node = {"kind": "node", "node": "DefaultCluster/broker-a/1"}
+    server = replace(broker.create(root, "fs-1", **node), secret="")
+    assert ask(broker, till, own_token(broker)).code == Code.SUCCESS
+    [name] = own_tokens(broker, till)
+    assert ask(broker, replace(root, secret=""), SetAccessMode(mode=mode)).code == Code.SUCCESS
+    before = len(broker.events())
+    for request in (*OWN, own_token(broker, 1)):
+        for sender, named, why in (
+            (console, "till", "it is not sent on behalf of a user"),
+            (console, name, "it is not sent on behalf of a user"),
+            (console, "", "is a node or a console, and signs in at none"),
+            (server, "", "is a node or a console, and signs in at none"),
+            (till, "root", "user till may not send on behalf of user root"),
+            (ANYBODY, "", "the request has no credentials"),
+            (Sender(key=curve_key("unknown")), "", "the request has no credentials"),
+        ):
+            reply = broker.ask(sender, request, b"", on_behalf_of=named)
+            assert (reply.code, why in reply.remark) == (Code.NO_PERMISSION, True), reply.remark
+    assert len(broker.events()) == before
+
+
+def test_a_disabled_user_does_not_change_itself(
+    broker: SecuredBroker, root: Sender, till: Sender
+) -> None:
+    assert ask(broker, root, AuthUpdateUser(username="till"), userStatus="disable").code == 0
+    for request in (*OWN, own_token(broker)):
+        reply = ask(broker, till, request)
+        assert (reply.code, reply.remark) == (Code.NO_PERMISSION, "the user is disabled")
+
+
+def test_changes_of_oneself_are_in_the_audit(
+    broker: SecuredBroker, root: Sender, till: Sender
+) -> None:
+    created = own_token(broker)
+    for request, body in (
+        (SetOwnPassword(), {"passwordHash": OF_NO_USER}),
+        (created, {}),
+        (RevokeOwnToken(token_id=id_of(created.digest)), {}),
+        (ListOwnTokens(), {}),
+    ):
+        broker.engine.effects.clear()
+        assert ask(broker, till, request, **body).code == Code.SUCCESS
+        noted = [one for one in broker.engine.effects if isinstance(one, AccessDecided)]
+        if isinstance(request, ListOwnTokens):
+            assert noted == []
+            continue
+        [one] = noted
+        assert (one.user, one.request, one.allowed) == ("till", type(request).__name__, True)
+        assert (one.need, one.by) == ("Update on User:till", "the user itself")
+
+
+def test_who_has_no_right_does_not_fill_the_log(broker: SecuredBroker, till: Sender) -> None:
+    for number in range(OWN_CHANGES_MINUTE_MAX):
+        assert ask(broker, till, own_token(broker, number)).code == Code.SUCCESS
+    for request, body in (
+        (own_token(broker, OWN_CHANGES_MINUTE_MAX), {}),
+        (SetOwnPassword(), {"passwordHash": OF_NO_USER}),
+    ):
+        assert ask(broker, till, request, **body).code == Code.SYSTEM_BUSY
+    [*_, last] = own_tokens(broker, till)
+    taken = RevokeOwnToken(token_id=last.partition(":")[2])
+    assert ask(broker, till, taken).code == Code.SUCCESS, "what was created can be taken back"
+    broker.engine.wall_ms += 60_000
+    assert ask(broker, till, own_token(broker, OWN_CHANGES_MINUTE_MAX)).code == Code.SUCCESS
+
+
+def test_without_users_there_is_no_one_to_change(broker: SecuredBroker) -> None:
+    for request in (*OWN, own_token(broker)):
+        reply = ask(broker, ANYBODY, request)
+        assert (reply.code, "has no users" in reply.remark) == (Code.SYSTEM_ERROR, True)
 
 
 def test_the_mode_is_one_of_three(broker: SecuredBroker, root: Sender) -> None:
