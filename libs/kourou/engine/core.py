@@ -367,9 +367,14 @@ class BrokerCore:
     # -- time ---------------------------------------------------------------------------------
 
     def _tick(self, now_ms: int, tick: Tick) -> list[Effect]:
-        """Do what is due. Pulls that wait end when rights change: they are decided again."""
-        changed = self.parts.access_gate.rights_changed(tick.wall_ms)
-        ended = self.parts.pulls.release(now_ms) if changed else []
+        """Do what is due. Pulls that wait end when rights change: they are decided again.
+
+        Filter servers are notified before that, so that theirs are not allowed as before.
+        """
+        ended: list[Effect] = []
+        if self.parts.access_gate.rights_changed(tick.wall_ms):
+            ended += self.parts.filter_server_handler.rights_changed()
+            ended += self.parts.pulls.release(now_ms)
         return ended + self._due(now_ms, tick)
 
     def _due(self, now_ms: int, tick: Tick) -> list[Effect]:

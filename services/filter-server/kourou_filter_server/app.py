@@ -139,7 +139,7 @@ class Upstream:
         except KourouError:  # the next registration returns the version anyway
             return
         assert isinstance(request, NotifyFiltersChanged)
-        self._post(FiltersChanged(request.filters_version))
+        self._post(FiltersChanged(request.filters_version, request.rights_changed))
 
     @property
     def connected(self) -> bool:

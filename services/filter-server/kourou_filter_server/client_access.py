@@ -13,7 +13,8 @@ Invariants:
   protocol, for the same group and topic, at most KEEP_MS ago
 - only a pull without a signature is allowed by the answer to another one: a signature belongs to
   one request, and what changes something is noted for the audit each time
-- an answer of a former connection to the broker does not count
+- an answer of a former connection to the broker does not count, nor one from before rights changed:
+  the broker notifies of that, and pulls that wait for messages then end and are decided again
 - as long as nothing is decided, requests that come the same way wait for one answer
 
 State: soft, bounded: answers that count, and requests that wait for one.
@@ -196,6 +197,10 @@ class ClientAccess:
             self._refuse(received, code, text, header)
 
     # -- connections ------------------------------------------------------------------------------
+
+    def rights_changed(self) -> None:
+        """Forget all answers that allowed something: the broker may answer otherwise now."""
+        self._until_ms.clear()
 
     def broker_found(self) -> None:
         """Forget all answers: they are of a former connection to the broker."""

@@ -124,8 +124,8 @@ class FilterCore:
                     self.access.disconnected(peer)
                     self.pulls.disconnected(peer)
                     self.dry_runs.disconnected(peer)
-                case FiltersChanged(version):
-                    self.catalogue.version_reported(version)
+                case FiltersChanged(version, rights_changed):
+                    self._changed(version, rights_changed=rights_changed)
                 case BrokerFound():
                     self.access.broker_found()
                     self.pulls.prefetch.clear()
@@ -156,7 +156,14 @@ class FilterCore:
                 body = encode_filter_statistics(self.figures(request.consumer_group, request.name))
                 self._context.do(Reply(received.to, body=(body,)))
             case NotifyFiltersChanged() as request:  # comes over the broker connection, too
-                self.catalogue.version_reported(request.filters_version)
+                self._changed(request.filters_version, rights_changed=request.rights_changed)
+
+    def _changed(self, filters_version: int, *, rights_changed: bool) -> None:
+        """Take note of what the broker notifies of."""
+        if rights_changed:
+            self.access.rights_changed()
+            self.pulls.rights_changed()
+        self.catalogue.version_reported(filters_version)
 
     def _may_bring_filters(self, peer: Peer) -> bool:
         """Whether a peer is on this machine, or has proved a CURVE key, or all peers may."""

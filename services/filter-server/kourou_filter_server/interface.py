@@ -35,9 +35,13 @@ class BrokerFound:
 
 @dataclass(frozen=True, slots=True)
 class FiltersChanged:
-    """The broker notifies of a changed filter; `version` is the version of all its filters."""
+    """The broker notifies of a changed filter; `version` is the version of all its filters.
+
+    With `rights_changed`, what the broker allowed clients does not count any more.
+    """
 
     version: int
+    rights_changed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -547,7 +547,21 @@ class ConsumerPulls:
             job.cancelled = True
             self.judged_bytes -= len(job.run)
 
-    # -- timeouts and closed connections ----------------------------------------------------------
+    # -- changed rights, timeouts and closed connections ------------------------------------------
+
+    def rights_changed(self) -> None:
+        """Let pulls that wait for messages come again: a consumer may have no right to them now.
+
+        What is being filtered was read before, and is delivered.
+        """
+        waiting = [
+            pull
+            for of_peer in self._pulls.values()
+            for pull in of_peer.values()
+            if pull.job is None
+        ]
+        for pull in waiting:
+            self._no_match(pull, pull.place or nowhere(), pull.offset)
 
     def disconnected(self, peer: Peer) -> None:
         """Forget the pulls of a closed connection."""

@@ -21,7 +21,7 @@ from kourou.protocol.messages.filter_server import (
     RegisterMessageFilterClass,
     TryFilter,
 )
-from kourou.protocol.messages.pulls import PullFlag, PullMessage
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.protocol.messages.quotas import FlowControlled
 from kourou.protocol.record.layout import masked_crc
 from kourou.protocol.request import Answerer, Request
@@ -29,10 +29,10 @@ from kourou.protocol.table import REQUESTS
 from kourou.runtime.core import Disconnected, LogWarning, Peer, Received, Reply, ReplyTo
 from kourou_filter_server.client_access import KEEP_MS
 from kourou_filter_server.context import ServerPolicy
-from kourou_filter_server.interface import AskBroker, BrokerFound, Leaving
+from kourou_filter_server.interface import AskBroker, BrokerFound, FiltersChanged, Leaving
 from kourou_filter_server.pulls import LEAVING
 from kourou_rigs.access import sample_request
-from kourou_rigs.filter_bench import GROUP, NAME, TOPIC, Bench, a_pull
+from kourou_rigs.filter_bench import GROUP, NAME, TOPIC, Bench, a_pull, record
 
 SOURCE = b"def match(message, context):\n    return True\n"
 UPLOAD = RegisterMessageFilterClass(
@@ -269,6 +269,42 @@ def test_decisions_may_end(deciding: Bench) -> None:
     deciding.answer(question(deciding), UNDECIDED)
     deciding.peer = replace(KEYED, key="j" * 40)
     deciding.pull(2)
+    assert not deciding.questions()
+
+
+def test_changed_rights_end_what_was_allowed_at_once(deciding: Bench) -> None:
+    """Else a pull that waits would get messages that arrive long after the change."""
+    deciding.turn(deciding.received(a_pull(3, 15_000)))
+    deciding.answer(question(deciding), ALLOWED)
+    (waiting,) = upstream(deciding, PullMessage)
+    deciding.turn(FiltersChanged(deciding.filters_version, rights_changed=True))
+    ended = deciding.done(Reply)
+    assert ended.code == Code.PULL_RETRY_IMMEDIATELY
+    assert isinstance(ended.header, PullResponse)
+    assert ended.header.next_begin_offset == 3
+    deciding.found(waiting, record(3))
+    assert not deciding.effects, "its reply has been sent"
+    deciding.turn(deciding.received(a_pull(3, 15_000)))
+    assert not upstream(deciding, PullMessage)
+    deciding.answer(question(deciding), NO)
+    assert deciding.done(Reply).code == Code.NO_PERMISSION
+
+
+def test_a_broker_that_gets_users_is_asked_at_once(asking: Bench) -> None:
+    asking.turn(asking.received(a_pull(1)))
+    asking.answer(question(asking), UNDECIDED)
+    asking.pull(2)
+    asking.turn(FiltersChanged(asking.filters_version, rights_changed=True))
+    asking.turn(asking.received(a_pull(3)))
+    assert question(asking)
+
+
+def test_changed_filters_alone_end_nothing(deciding: Bench) -> None:
+    deciding.turn(deciding.received(a_pull(3, 15_000)))
+    deciding.answer(question(deciding), ALLOWED)
+    deciding.turn(FiltersChanged(deciding.filters_version))
+    assert not deciding.all(Reply)
+    deciding.pull(4)
     assert not deciding.questions()
 
 

@@ -23,6 +23,7 @@ from kourou_filter_server.interface import (
     EndWorker,
     EvaluateBatch,
     Filtered,
+    FiltersChanged,
     Leaving,
     StartWorker,
     WorkerEnded,
@@ -104,6 +105,19 @@ def test_other_answers_are_handed_on(bench: Bench, code: Code, remark: str) -> N
     reply = bench.done(Reply)
     assert (reply.code, reply.remark, reply.header) == (code, remark, place(9))
     assert not reply.body
+
+
+def test_changed_rights_end_a_pull_that_waits_and_not_one_that_is_filtered(bench: Bench) -> None:
+    bench.serving()
+    bench.found(bench.pull(10, 15_000), record(10))
+    filtered = bench.done(EvaluateBatch)
+    bench.pull(50, 15_000, queue_id=1)
+    bench.turn(FiltersChanged(bench.filters_version, rights_changed=True))
+    waited = bench.done(Reply)
+    assert (waited.code, header_of(waited).next_begin_offset) == (Code.PULL_RETRY_IMMEDIATELY, 50)
+    bench.results(filtered, "1")
+    assert bench.done(Reply).code == Code.SUCCESS
+    assert not len(bench.core.pulls)
 
 
 def test_without_time_to_hold_nothing_wanted_is_answered_at_once(bench: Bench) -> None:

@@ -47,6 +47,9 @@ REMOTING = "remoting://"
 RETRY_S = 1.0
 """Retry interval after a failure: name server and broker are often started together."""
 
+_PASSES = (Code.SYSTEM_BUSY, Code.SERVICE_NOT_AVAILABLE)
+"""The replies of a name server that has too much to do, or that starts or stops."""
+
 
 @dataclass(frozen=True, slots=True)
 class RegistrationIdentity:
@@ -98,7 +101,8 @@ def tcp_addresses(listeners: Sequence[dict[str, str]]) -> tuple[str, ...]:
 class _NameServer:
     """One name server. `due` is set to register immediately.
 
-    `received` is the number of the newest announcement that it has received.
+    `received` is the number of the newest announcement that it has received. `lags`: it did not
+    take the newest users, for a reason that passes, so what they lost may still count there.
     """
 
     address: str
@@ -107,6 +111,7 @@ class _NameServer:
     task: asyncio.Task[None] | None = None
     registered: bool = False
     received: int = 0
+    lags: bool = False
 
 
 class Registration:
@@ -273,14 +278,15 @@ class Registration:
         if done:
             if isinstance(reply.header, RegisterBrokerResponse):
                 await self._send_users(server, reply.header.users)
-            server.received = number
+            if not server.lags:
+                server.received = number
         self._note(server, done=done, why=reply.remark)
         if not isinstance(reply.header, RegisterBrokerResponse):
             return done
         if done:
             self._answered(reply.header)
         if reply.header.epoch is None:
-            return done
+            return done and not server.lags
         self._fenced(reply.header.epoch)  # before the broker is reported as ready
         self._decided.set()
         return True  # an immediate retry would change nothing
@@ -289,9 +295,11 @@ class Registration:
         """Send the users to a name server that has others; `known` is the mark of those it has.
 
         A follower may lack the newest changes, so it sends its users only if there are none there.
-        A failure is repeated with the next registration.
+        A failure that passes is repeated soon, and a change is not reported as known before; what
+        the name server refuses is repeated with the next registration.
         """
         me, users = self._identity, self._users()
+        lagged, server.lags = server.lags, False
         if known is None or known == users.mark:
             return
         if me.broker_id != MASTER_ID and (known or not users.active):
@@ -302,10 +310,13 @@ class Registration:
                 request, body=(encode_access(users),), timeout_ms=self._timeout_ms
             )
         except KourouError as error:
-            _log.warning("name server %s has former users: %s", server.address, error)
-            return
-        if reply.code != Code.SUCCESS:
-            _log.warning("name server %s refused the users: %s", server.address, reply.remark)
+            server.lags, why = True, str(error)
+        else:
+            server.lags, why = reply.code in _PASSES, reply.remark
+            if reply.code != Code.SUCCESS and not server.lags:
+                _log.warning("name server %s refused the users: %s", server.address, why)
+        if server.lags and not lagged:
+            _log.warning("name server %s has former users: %s", server.address, why)
 
     def _note(self, server: _NameServer, *, done: bool, why: str) -> None:
         if done and not server.registered:

@@ -308,5 +308,13 @@ class FilterServerHandler:
         if not end or end > self._confirmations.confirmed:
             return []
         self._recorder.filters_end = 0
-        notice = NotifyFiltersChanged(filters_version=self._control.filters.version)
+        return self._notify()
+
+    def rights_changed(self) -> list[Effect]:
+        """Notify every filter server that what it was allowed for its clients does not count."""
+        return self._notify(rights_changed=True)
+
+    def _notify(self, *, rights_changed: bool = False) -> list[Effect]:
+        version = self._control.filters.version
+        notice = NotifyFiltersChanged(filters_version=version, rights_changed=rights_changed)
         return [Notify(one.peer, notice) for one in self._servers if one.notified]

@@ -123,10 +123,14 @@ class GetFiltersResponse(Response, kw_only=True, frozen=True):
 
 
 class NotifyFiltersChanged(Request, kw_only=True, frozen=True):
-    """NOTIFY_FILTERS_CHANGED (30024): notify filter servers to get the filters again."""
+    """NOTIFY_FILTERS_CHANGED (30024): notify filter servers to get the filters again.
+
+    With `rights_changed`: what clients were allowed does not count any more.
+    """
 
     code: ClassVar[int] = 30024
     filters_version: Int64
+    rights_changed: bool = False
 
 
 class RecordFilterSkip(Request, kw_only=True, frozen=True):

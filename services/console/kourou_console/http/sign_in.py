@@ -6,10 +6,10 @@
     a TLS certificate of the connection             both
 
 Brokers check the secret; the console keeps only a keyed digest of it, and sends them the SHA-256 of
-a token. A user who was checked less than FRESH_MS ago is served at once, one whose check is older
-than STALE_MS waits for the next. In between the check runs while the request is served: brokers
-decide each request anyway, so a disabled user gets nothing, and another secret ends what began with
-the former one.
+a token. A user who was checked less than FRESH_MS ago is served at once; after that, a request
+waits for the next check. So what began with a former secret ends within a second. If brokers do not
+answer in CHECK_WAIT_S, it is served nevertheless, until the last check is STALE_MS old: brokers
+decide each request anyway, so a disabled user gets nothing.
 
 What a person types is first compared with the hash of the user's password, which brokers reply
 with: only if it is not the password they get it, as it may be the secret. The console computes the
@@ -58,6 +58,7 @@ from kourou_console.http.call import Caller
 from kourou_console.http.responses import Busy, HttpError
 
 FRESH_MS = 1_000
+CHECK_WAIT_S = 1.0
 STALE_MS = 10_000
 IDLE_MS = 1_800_000
 
@@ -393,8 +394,11 @@ class SignIns:
         if age_ms >= FRESH_MS and one.check is None:
             one.check = asyncio.ensure_future(self._check(one))
             one.check.add_done_callback(_retrieved)
-        if age_ms >= STALE_MS and one.check is not None:
-            await _result(one.check)
+        if one.check is not None:
+            if age_ms >= STALE_MS:
+                await _result(one.check)
+            else:
+                await asyncio.wait({one.check}, timeout=CHECK_WAIT_S)
         return not one.ended
 
     async def _check(self, one: SignedIn) -> None:

@@ -389,6 +389,39 @@ async def test_a_broker_whose_users_do_not_arrive_is_registered(make, caplog, fa
     assert ("refused the users: too many" if fails == "refused" else "former users") in caplog.text
 
 
+@pytest.mark.fault
+@pytest.mark.parametrize("fails", ["silent", "busy"])
+async def test_users_that_did_not_arrive_are_sent_again_soon_and_not_reported_before(
+    make, caplog, fails: str
+) -> None:
+    """What was revoked would count there until the next registration, 30 s later."""
+    users, known = users_of("till"), asyncio.Queue[int]()
+    one = make("a", users=lambda: users, completed=known.put_nowait)
+    server = NameServer.servers["a"]
+    answer, attempts, at_last = server.request, asyncio.Queue[None](), asyncio.Event()
+
+    async def request(request, **options):
+        if not isinstance(request, PutUsers) or at_last.is_set():
+            return await answer(request, **options)
+        attempts.put_nowait(None)
+        if fails == "silent":
+            raise Unavailable("nobody answers")
+        return WireReply(Code.SYSTEM_BUSY, "too much to do", None, [])
+
+    server.header = RegisterBrokerResponse(users=users.mark)
+    await one.first(60)
+    server.request, server.header = request, RegisterBrokerResponse(users="5-0")
+    one.register_now(1)
+    for _ in range(3):
+        await attempts.get()
+    assert one.registered == {"a": True}
+    assert known.empty(), "the reply to the change waits"
+    assert caplog.text.count("has former users") == 1
+    at_last.set()
+    assert await known.get() == 1
+    assert decode_access(server.bodies[-1]) == users
+
+
 # -- epochs ----------------------------------------------------------------------------------------
 
 

@@ -22,10 +22,11 @@ from kourou.protocol.messages.filter_server import (
     RegisterMessageFilterClass,
     TryFilter,
 )
+from kourou.protocol.messages.pulls import PullFlag
 from kourou.protocol.messages.quotas import FlowControlled, SetQuota
 from kourou.protocol.request import Request
 from kourou.protocol.wire.remoting import VERSION_4_9_8, VERSION_5_0_0
-from kourou.runtime.core import Peer, Reply
+from kourou.runtime.core import Notify, Peer, Reply
 from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, signed_fields
 from kourou_rigs.engine import header_of
 from kourou_rigs.filter_bench import a_pull
@@ -193,6 +194,30 @@ def test_what_is_revoked_is_refused_at_once(
 
 
 # -- requests --------------------------------------------------------------------------------------
+
+
+def test_a_filter_server_is_notified_of_changed_rights_before_its_pulls_end(
+    broker: SecuredBroker, server: FilterServer, root: Sender, billing: Sender
+) -> None:
+    """So what it asks again, or lets wait again, is decided by the new rights."""
+    flags = int(PullFlag.SUBSCRIPTION | PullFlag.SUSPEND)
+    waits = msgspec.structs.replace(
+        PULL, sys_flag=flags, suspend_timeout_millis=60_000, subscription="*"
+    )
+    broker.engine.advance(100)
+    pull = broker.received(server.sender, waits, over=server.peer)
+    assert broker.give(pull) == [None]
+    broker.engine.effects.clear()
+    broker.engine.advance(100)
+    assert not [one for one in broker.engine.effects if isinstance(one, Notify | Reply)]
+    denied = broker.allow(root, "billing", "Topic:orders", "Sub", effect=Effect.DENY)
+    assert denied.code == Code.SUCCESS
+    broker.engine.effects.clear()
+    broker.engine.advance(100)
+    notice, ended = (one for one in broker.engine.effects if isinstance(one, Notify | Reply))
+    news = NotifyFiltersChanged(filters_version=0, rights_changed=True)
+    assert notice == Notify(server.peer, news)
+    assert (ended.to, ended.code) == (pull.to, Code.PULL_NOT_FOUND)
 
 
 def test_uploads_and_trials_need_rights_to_the_filter(
