@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 
 from kourou import Client, ClientSettings
+from kourou.access.api_token import id_of, token_digest, token_of
 from kourou.errors import NoPermission
+from kourou.protocol.bodies.access_bodies import AuditLine
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.passwords import new_hash
 from kourou.service.secret_keys import new_key_line
@@ -283,6 +285,26 @@ async def test_a_user_gives_itself_a_password_and_a_token_but_not_by_the_console
         [one] = (await mq.admin.users.own_tokens())["broker-a"]
         await mq.admin.users.revoke_own_token(one.id)
         assert api.post(orders, body=b"x", headers=bearer).status in (401, 403)
+
+
+async def test_what_the_console_refuses_is_in_the_audit_of_a_broker(secured: Secured) -> None:
+    api, unknown = HttpClient(secured.address), token_of(bytes([9]) * 32)
+    foreign = {**secured.http(TILL).basic, "Origin": "https://evil.example"}
+    assert api.get("/v1/me", headers=foreign).status == 403
+    assert api.get("/v1/me", headers={"Authorization": f"Bearer {unknown}"}).status == 401
+    async with secured.client("ops") as mq, asyncio.timeout(60):
+
+        async def audited(request: str, by: str) -> AuditLine:
+            while True:  # a console reports once a second
+                lines = await mq.admin.users.audit(request=request, decision="refused")
+                for one in lines["broker-a"]:
+                    if by in one.by:
+                        return one
+
+        page = await audited("HttpRequest", "a page of 'https://evil.example'")
+        assert (page.user, page.source, page.door) == (TILL, "127.0.0.1", "http")
+        token = await audited("CheckCredential", id_of(token_digest(unknown)))
+        assert (token.user, page.console, token.console) == ("anonymous", *["console-1"] * 2)
 
 
 async def test_nobody_reads_users_by_a_console_in_any_mode(secured: Secured) -> None:

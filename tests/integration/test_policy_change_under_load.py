@@ -221,9 +221,7 @@ async def load(suite: Suite) -> AsyncIterator[Load]:
     """The senders, each of which has sent something already."""
     made = Load([0] * SENDERS)
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
-        connections = [
-            stack.enter_context(suite.zmq(suite.broker, "load")) for _ in range(SENDERS)
-        ]
+        connections = [stack.enter_context(suite.zmq(suite.broker, "load")) for _ in range(SENDERS)]
         tasks = [
             group.create_task(made.keep_sending(connection, number))
             for number, connection in enumerate(connections)

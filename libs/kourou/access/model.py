@@ -275,12 +275,17 @@ class User(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def is_console_of(self, name: str, now_ms: int) -> bool:
         """True if this user may check the secret of that one, and send requests on its behalf."""
-        return self.enabled and any(
-            grant.role is UserRole.CONSOLE
-            and name.startswith(grant.prefix)
-            and (grant.until_ms is None or now_ms < grant.until_ms)
+        return any(name.startswith(prefix) for prefix in self.console_prefixes(now_ms))
+
+    def console_prefixes(self, now_ms: int) -> list[str]:
+        """The beginnings of the names of users of whom this one is a console; empty if of none."""
+        return [
+            grant.prefix
             for grant in self.roles
-        )
+            if self.enabled
+            and grant.role is UserRole.CONSOLE
+            and (grant.until_ms is None or now_ms < grant.until_ms)
+        ]
 
 
 class SealedSecret(msgspec.Struct, frozen=True):

@@ -43,6 +43,8 @@ class CallerKind(StrEnum):
     """Only the process that the request names, with its own credential."""
     CONSOLE = "console"
     """Only a console of the user whom the request names."""
+    REPORTER = "reporter"
+    """Only a console, or a node of this cluster: what it refused itself is for the audit."""
     SELF = "self"
     """A user about itself, without any right; the process that decides has identified it, so
     neither a console on its behalf nor a token sends it."""
@@ -261,6 +263,7 @@ LISTED = all_of(ANY, FILTERED)
 NODE = Requirement("the node that it names", _nothing, CallerKind.NODE)
 SERVER = Requirement("a server, to its client", _nothing, CallerKind.SERVER)
 CONSOLE = Requirement("a console", _nothing, CallerKind.CONSOLE)
+REPORTER = Requirement("a console or a node, about itself", _nothing, CallerKind.REPORTER)
 
 
 # -- rows that need a function of their own -------------------------------------------------------
@@ -515,6 +518,7 @@ REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType(
         "GET_AUDIT": replace(users(LIST), by_consoles=True),
         "EXPLAIN_ACCESS": Requirement("Get on User; any user about itself", _explain_needs),
         "CHECK_CREDENTIAL": CONSOLE,
+        "REPORT_REFUSALS": REPORTER,
         "CREATE_API_TOKEN": users(UPDATE),
         "REVOKE_API_TOKEN": users(UPDATE),
         "LIST_API_TOKENS": users(LIST),

@@ -113,6 +113,7 @@ def requirements_by_type() -> Mapping[type[Request], Requirement]:
 _REQUIREMENTS = requirements_by_type()
 _CHANGES = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE})
 _EVERYTHING = Need(ResourceType.CLUSTER, "", (Action.GET,))
+_IN_EVERY_MODE = frozenset({CallerKind.CONSOLE, CallerKind.REPORTER, CallerKind.SELF})
 _ANY_ACTION = tuple(Action)
 
 Sees = Callable[[ResourceType, str], bool]
@@ -326,10 +327,10 @@ class RequestGate:
     def _concerns_users(self, requirement: Requirement, received: Received) -> bool:
         """Return whether a request is decided in every mode: it needs a right on users.
 
-        So is what a console asks about its users, and what users do to themselves.
+        So is what a console asks about its users, what it reports, and what users do to themselves.
         """
         if requirement.caller is not CallerKind.USER:
-            return requirement.caller in (CallerKind.CONSOLE, CallerKind.SELF)
+            return requirement.caller in _IN_EVERY_MODE
         try:
             needs = requirement.needs(received.request, self._facts(received))
         except KourouError:
@@ -463,6 +464,8 @@ class RequestGate:
             return self._decide_node(user)
         if requirement.caller is CallerKind.CONSOLE:
             return self._decide_console(user, received)
+        if requirement.caller is CallerKind.REPORTER:
+            return self._decide_reporter(user, received)
         if requirement.caller is CallerKind.SELF:
             return self._decide_self(user, requirement, received, effects)
         try:
@@ -496,6 +499,12 @@ class RequestGate:
         if account is None or not account.is_console_of(name, received.wall_ms):
             return Decision(False, f"only a console of user {name} may send it")
         return Decision(True, f"role {UserRole.CONSOLE}")
+
+    def _decide_reporter(self, user: str, received: Received) -> Decision:
+        account = self._access.users.get(user)
+        if account is not None and account.console_prefixes(received.wall_ms):
+            return Decision(True, f"role {UserRole.CONSOLE}")
+        return self._decide_node(user)
 
     def _decide_self(
         self, user: str, requirement: Requirement, received: Received, effects: list[Any]
@@ -547,7 +556,6 @@ class RequestGate:
         self, received: Received, user: str, decision: Decision, *, observed: bool
     ) -> AccessDecided:
         """Count a refusal; returns it for the audit."""
-        self.refused += 1
         need = "" if decision.need is None else str(decision.need)
         refused = AccessDecided(
             user,
@@ -560,7 +568,12 @@ class RequestGate:
             console=received.console,
             door=received.noted_door,
         )
-        kind = (user, refused.source, refused.request, need)
+        self._count(refused)
+        return refused
+
+    def _count(self, refused: AccessDecided) -> None:
+        self.refused += refused.count
+        kind = (refused.user, refused.source, refused.request, refused.need)
         if kind not in self._refusals and len(self._refusals) >= ACCESS_REFUSALS_MAX:
             kind = _OTHERS
         known = self._refusals.get(kind)
@@ -570,11 +583,10 @@ class RequestGate:
             request=kind[2],
             need=kind[3],
             by=refused.by,
-            count=1 if known is None else known.count + 1,
+            count=refused.count + (0 if known is None else known.count),
             last_ms=refused.wall_ms,
-            handled=observed,
+            handled=refused.handled,
         )
-        return refused
 
 
 def _wrong_signature(received: Received) -> InvalidCredentials:

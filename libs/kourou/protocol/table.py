@@ -294,6 +294,7 @@ _BROKER_ADMIN = (
     _row("CREATE_OWN_TOKEN", access.CreateOwnToken, BROKER, RECORDED, remoting=False),
     _row("REVOKE_OWN_TOKEN", access.RevokeOwnToken, BROKER, RECORDED, remoting=False),
     _row("LIST_OWN_TOKENS", access.ListOwnTokens, BROKER, reply_body=Body.JSON, remoting=False),
+    _row("REPORT_REFUSALS", access.ReportRefusals, BROKER, body=Body.JSON, remoting=False),
     _row("SET_QUOTA", quotas.SetQuota, BROKER, RECORDED, remoting=False),
     _row("REMOVE_QUOTA", quotas.RemoveQuota, BROKER, RECORDED, remoting=False),
     _row("LIST_QUOTAS", quotas.ListQuotas, BROKER, reply_body=Body.JSON, remoting=False),

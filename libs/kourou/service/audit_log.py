@@ -141,7 +141,7 @@ class _Series:
             )
         kind.lines += 1
         self._lines += 1
-        if not self._files.write(_encoder.encode(_line(decided, key)) + b"\n"):
+        if not self._files.write(_encoder.encode(_line(decided, key, decided.count)) + b"\n"):
             self._count(kind, decided)
             self._lines = AUDIT_LINES_MAX  # the rest of the minute is only counted
 
@@ -169,8 +169,8 @@ class _Series:
 
     @staticmethod
     def _count(kind: _Kind, decided: AccessDecided) -> None:
-        """Count a request that has no line of its own."""
-        kind.rest += 1
+        """Count a request that has no line of its own, or several that were reported together."""
+        kind.rest += decided.count
         kind.last = decided
 
     def _takes(self, decided: AccessDecided) -> bool:
@@ -230,7 +230,7 @@ def _shortened(text: str) -> str:
 
 
 def _line(
-    decided: AccessDecided, key: _Key, count: int = 1, shown: Callable[[str], str] = str
+    decided: AccessDecided, key: _Key, count: int, shown: Callable[[str], str] = str
 ) -> AuditLine:
     user, source, request, need = key
     return AuditLine(

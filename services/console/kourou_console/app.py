@@ -16,11 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from kourou.authorization.audit import OwnRefusals
+from kourou.client.admin.users import UsersApi
 from kourou.client.client import Client
 from kourou.client.session.io_thread import background
 from kourou.client.settings.client_settings import ClientSettings, ProducerSettings
 from kourou.clock import Clock, SystemClock
-from kourou.errors import ConfigError, KourouError
+from kourou.errors import ConfigError, KourouError, Rejected
 from kourou.model.limits import PASSWORD_LENGTH_MIN
 from kourou.service.admin_http import AdminHttp, AdminPages, ClearTextWarning
 from kourou.service.entry import run_from_arguments
@@ -59,6 +61,11 @@ PERIOD_S = 5.0
 STARTING_PERIOD_S = 0.1
 TROUBLED_PERIOD_S = 1.0
 """The interval while it does not reply: short, because operators wait for it."""
+
+
+REPORT_S = 1.0
+REPORT_RETRY_S = 10.0
+LAST_REPORT_S = 1.0
 
 
 class ClusterWatch:
@@ -107,6 +114,58 @@ class ClusterWatch:
             self.trouble = "" if info.brokers else "no broker is registered at the name servers"
 
 
+class RefusalReporter:
+    """Has what the console refused itself noted in the audit of a broker, once a second.
+
+    If no broker replies, it is reported later. If brokers refuse that, because this console has not
+    the role console, it is not.
+    """
+
+    def __init__(self, refusals: OwnRefusals, users: UsersApi) -> None:
+        self._refusals = refusals
+        self._users = users
+        self._task: asyncio.Task[None] | None = None
+        self._complained = False
+
+    def start(self) -> None:
+        """Start reporting."""
+        self._task = background(self._go_on(), "reporting refusals")
+
+    async def stop(self) -> None:
+        """Report the last ones, if a broker replies soon."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_REPORT_S):
+                await self._report()
+
+    async def _go_on(self) -> None:
+        while True:
+            await asyncio.sleep(REPORT_S)
+            if not await self._report():
+                await asyncio.sleep(REPORT_RETRY_S)
+
+    async def _report(self) -> bool:
+        """Report what was counted; False if it should be tried again later."""
+        taken = self._refusals.take()
+        if not taken:
+            return True
+        try:
+            await self._users.report_refusals(taken)
+        except Rejected as error:
+            if not self._complained:
+                _log.warning("refusals of this console are not in the brokers' audit: %s", error)
+            self._complained = True
+            return False
+        except KourouError:
+            self._refusals.put_back(taken)
+            return False
+        self._complained = False
+        return True
+
+
 class ConsoleService:
     """Implements kourou.service.lifecycle.Service."""
 
@@ -134,6 +193,8 @@ class ConsoleService:
         self._http: GatewayServer | None = None
         self._listener: HttpListener | None = None
         self._watch: ClusterWatch | None = None
+        self._refusals = OwnRefusals()
+        self._reporter: RefusalReporter | None = None
         self._admin: AdminHttp | None = None
         self._warning = ClearTextWarning()
         self._listening: dict[str, str] = {}
@@ -207,7 +268,10 @@ class ConsoleService:
             ),
             self._request_metrics,
             self._unready,
+            self._refusals,
         )
+        self._reporter = RefusalReporter(self._refusals, self.gateway.admin.users)
+        self._reporter.start()
         await self._watch.start(CLUSTER_WAIT_S)
         for make in STARTED:
             start = getattr(self.gateway.part(make), "start", None)
@@ -252,6 +316,8 @@ class ConsoleService:
         if self._http is not None:
             self._http.leave()
             await self._http.shutdown(timeout=1.0)
+        if self._reporter is not None:
+            await self._reporter.stop()
         if self._users is not None:
             await self._users.close()
         if self._gateway is not None:

@@ -1,4 +1,4 @@
-"""Asks the broker whether a client may send a request, before the request is handled.
+"""Asks the broker whether a client may send a request, and reports what is refused without it.
 
     request arrives    CHECK_ACCESS with the request and everything that may prove who sends it
     allowed            it is handled; its requests to the broker have this filter server's rights
@@ -17,7 +17,11 @@ Invariants:
   the broker notifies of that, and pulls that wait for messages then end and are decided again
 - as long as nothing is decided, requests that come the same way wait for one answer
 
-State: soft, bounded: answers that count, and requests that wait for one.
+What this filter server refuses without the broker, filters from other machines, is counted by kind
+and reported once a second (REPORT_REFUSALS), for the broker's audit. If the broker is away, it is
+reported later.
+
+State: soft, bounded: answers that count, requests that wait for one, and refusals to report.
 """
 
 from __future__ import annotations
@@ -27,11 +31,15 @@ from dataclasses import dataclass
 
 import msgspec
 
+from kourou.access.model import ANONYMOUS
+from kourou.authorization.audit import OwnRefusals
 from kourou.errors import Code
 from kourou.model.limits import FILTER_SOURCE_BYTES_MAX, HEADER_SIZE_BYTES_MAX
+from kourou.protocol.bodies.access_bodies import encode_reported
+from kourou.protocol.messages.access import ReportRefusals
 from kourou.protocol.messages.filter_server import CheckAccess, CheckAccessResponse
 from kourou.protocol.messages.pulls import PullMessage
-from kourou.runtime.core import Peer, Received, Reply
+from kourou.runtime.core import DOORS, Peer, Received, Reply
 from kourou_filter_server.context import CoreContext, ServerPolicy, trouble_of
 from kourou_filter_server.interface import BrokerAnswered
 from kourou_filter_server.pulls import LEAVING, nowhere
@@ -40,6 +48,9 @@ KEEP_MS = 1_000
 """How long after its request to the broker an answer that allows something counts."""
 
 ANSWERS_KEPT = 4_096
+
+REPORT_MS, REPORT_RETRY_MS = 1_000, 10_000
+"""The intervals between reports of refusals, and after one that failed."""
 
 Key = tuple[object, ...]
 
@@ -254,3 +265,41 @@ def _question(received: Received) -> CheckAccess:
         on_behalf_of=received.on_behalf_of,
         signed=None if signed is None else signed.fields(),
     )
+
+
+class RefusalReports:
+    """Has what this filter server refuses itself noted in the audit of its broker."""
+
+    def __init__(self, context: CoreContext) -> None:
+        self._context = context
+        self._refusals = OwnRefusals()
+        self._asking = False
+        self._next_ms = 0
+
+    def note(self, received: Received, why: str) -> None:
+        """Count a request of a client that has proved nothing."""
+        peer = received.to.peer
+        request = type(received.request).__name__
+        self._refusals.note(ANONYMOUS, peer.address[0], request, why, door=DOORS.get(peer.protocol))
+
+    def tick(self) -> None:
+        """Report what was counted, if it is time to."""
+        now_ms = self._context.now_ms
+        if self._asking or not len(self._refusals) or now_ms < self._next_ms:
+            return
+        taken = self._refusals.take()
+
+        def answered(answer: BrokerAnswered) -> None:
+            self._asking = False
+            if answer.error is not None:
+                self._refusals.put_back(taken)
+            failed = bool(trouble_of(answer))
+            self._next_ms = self._context.now_ms + (REPORT_RETRY_MS if failed else REPORT_MS)
+
+        self._asking = True
+        self._context.ask(ReportRefusals(), answered, body=(encode_reported(taken),))
+
+    def leave(self) -> None:
+        """Report the last ones, because this filter server ends."""
+        self._next_ms = 0
+        self.tick()

@@ -33,7 +33,7 @@ from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.request import Request
 from kourou.runtime.core import Disconnected, Peer, Received, Reply, Tick
 from kourou_filter_server.catalogue import Catalogue, ClientUploads, ServerRegistration
-from kourou_filter_server.client_access import ClientAccess
+from kourou_filter_server.client_access import ClientAccess, RefusalReports
 from kourou_filter_server.context import CoreContext, FilterStatistics, ServerPolicy
 from kourou_filter_server.discipline import Discipline
 from kourou_filter_server.dry_runs import DryRuns
@@ -74,6 +74,7 @@ class FilterCore:
         self._filters_of_all = policy.filters_of_all
         self._leaving = False
         self.access = ClientAccess(context, policy, self._allowed)
+        self._refusals = RefusalReports(context)
         self.statistics = statistics = FilterStatistics()
         self.catalogue = catalogue = Catalogue(context, self._filters_changed)
         self.slots = slots = Slots(context, policy)
@@ -139,6 +140,7 @@ class FilterCore:
         if self._leaving:
             self._context.do(Reply(received.to, Code.SERVICE_NOT_AVAILABLE, LEAVING))
         elif brings_filters and not self._may_bring_filters(received.to.peer):
+            self._refusals.note(received, NO_FILTERS)
             self._context.do(Reply(received.to, Code.NO_PERMISSION, NO_FILTERS))
         else:
             self.access.decide(received)
@@ -176,6 +178,7 @@ class FilterCore:
 
     def _tick(self) -> None:
         self.registration.tick()
+        self._refusals.tick()
         self.pulls.tick()
         self.dry_runs.tick()
         self.discipline.tick()
@@ -184,6 +187,7 @@ class FilterCore:
 
     def _leave(self) -> None:
         self._leaving = True
+        self._refusals.leave()
         self.registration.leave()
         self.access.leave()
         self.pulls.leave()

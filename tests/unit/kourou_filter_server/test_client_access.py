@@ -11,6 +11,8 @@ import pytest
 from kourou.access.signature import SignedFields
 from kourou.errors import Code
 from kourou.model.limits import FILTER_SOURCE_BYTES_MAX
+from kourou.protocol.bodies.access_bodies import ReportedRefusal, decode_reported
+from kourou.protocol.messages.access import ReportRefusals
 from kourou.protocol.messages.filter_server import (
     CheckAccess,
     CheckAccessResponse,
@@ -27,7 +29,7 @@ from kourou.protocol.record.layout import masked_crc
 from kourou.protocol.request import Answerer, Request
 from kourou.protocol.table import REQUESTS
 from kourou.runtime.core import Disconnected, LogWarning, Peer, Received, Reply, ReplyTo
-from kourou_filter_server.client_access import KEEP_MS
+from kourou_filter_server.client_access import KEEP_MS, REPORT_MS, REPORT_RETRY_MS
 from kourou_filter_server.context import ServerPolicy
 from kourou_filter_server.interface import AskBroker, BrokerFound, FiltersChanged, Leaving
 from kourou_filter_server.pulls import LEAVING
@@ -387,6 +389,60 @@ def test_what_cannot_be_asked_is_refused(asking: Bench) -> None:
         asking.turn(asking.received(request, body))
         assert not asking.questions()
         assert asking.done(Reply).code == Code.SYSTEM_ERROR
+
+
+# -- what is refused without the broker ------------------------------------------------------------
+
+
+def reported(bench: Bench) -> tuple[AskBroker, list[ReportedRefusal]]:
+    """The report of the last iteration."""
+    asked = bench.asked(ReportRefusals)
+    return asked, decode_reported(b"".join(map(bytes, asked.body)))
+
+
+def test_filters_from_other_machines_are_reported_for_the_audit(asking: Bench) -> None:
+    asking.peer = Peer(7, "tcp", ("192.0.2.7", 40_000))
+    asking.turn(asking.received(UPLOAD, SOURCE), asking.received(UPLOAD, SOURCE))
+    assert not upstream(asking, ReportRefusals)
+    asking.peer = Peer(8, "zmq", ("192.0.2.8", 40_000))
+    asking.turn(asking.received(TRIAL))
+    asking.pass_time(1)
+    asked, found = reported(asking)
+    assert [(one.user, one.source, one.request, one.door, one.count) for one in found] == [
+        ("anonymous", "192.0.2.7", "RegisterMessageFilterClass", "remoting", 2),
+        ("anonymous", "192.0.2.8", "TryFilter", "zeromq", 1),
+    ]
+    asking.turn(asking.received(TRIAL))
+    asking.pass_time(REPORT_MS)
+    assert not upstream(asking, ReportRefusals), "one report after the other"
+    asking.answer(asked)
+    asking.pass_time(REPORT_MS - 1)
+    assert not upstream(asking, ReportRefusals)
+    asking.pass_time(1)
+    assert [one.count for one in reported(asking)[1]] == [1]
+
+
+def test_what_could_not_be_reported_is_reported_later(asking: Bench) -> None:
+    asking.peer = Peer(7, "tcp", ("192.0.2.7", 40_000))
+    asking.turn(asking.received(TRIAL))
+    asking.pass_time(1)
+    asking.no_answer(reported(asking)[0])
+    asking.turn(asking.received(TRIAL))
+    asking.pass_time(REPORT_RETRY_MS - 1)
+    assert not upstream(asking, ReportRefusals)
+    asking.pass_time(1)
+    asked, found = reported(asking)
+    assert [one.count for one in found] == [2]
+    asking.answer(asked, code=Code.NO_PERMISSION, remark="no node")
+    asking.pass_time(REPORT_RETRY_MS)
+    assert not upstream(asking, ReportRefusals), "the broker does not want it"
+
+
+def test_the_last_refusals_are_reported_at_the_end(asking: Bench) -> None:
+    asking.peer = Peer(7, "tcp", ("192.0.2.7", 40_000))
+    asking.turn(asking.received(TRIAL))
+    asking.turn(Leaving())
+    assert [one.count for one in reported(asking)[1]] == [1]
 
 
 def test_every_request_of_a_filter_server_is_asked_about(asking: Bench) -> None:

@@ -60,6 +60,16 @@ def test_the_counts_of_a_flood_are_exact_and_its_lines_few(tmp_path: Path) -> No
     assert [one.count for one in found if one.user == "other"] == [1]
 
 
+def test_what_was_reported_together_counts_as_many(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    for _ in range(WHOLE_LINES + 2):
+        log.record(refused(console="console-1", count=7))
+    log.close()
+    found = lines(tmp_path)
+    assert [one.count for one in found] == [*[7] * WHOLE_LINES, 14]
+    assert {one.console for one in found} == {"console-1"}
+
+
 def test_a_flood_of_refusals_hides_no_allowed_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -49,6 +49,7 @@ from kourou.protocol.bodies.access_bodies import (
     SUBJECT_PREFIX,
     AuditLine,
     Refusal,
+    ReportedRefusal,
     UserChange,
     check_source,
     decode_audit,
@@ -59,6 +60,7 @@ from kourou.protocol.bodies.access_bodies import (
     decode_user_state,
     decode_users,
     encode_policies,
+    encode_reported,
     encode_user_change,
     parse_need,
     parse_role,
@@ -85,6 +87,7 @@ from kourou.protocol.messages.access import (
     GetAuditResponse,
     ListApiTokens,
     ListOwnTokens,
+    ReportRefusals,
     RevokeApiToken,
     RevokeOwnToken,
     SetAccessMode,
@@ -633,6 +636,25 @@ class UsersApi(EveryBrokerApi):
         found = await self._checked(lambda _: CheckCredential(username="", digest=digest))
         names = {one.username for one in found.values()}
         return names.pop() if len(names) == 1 else ""
+
+    @on_io_thread
+    async def report_refusals(self, refusals: Iterable[ReportedRefusal]) -> None:
+        """Have what this client refused itself noted in the audit of one broker.
+
+        For consoles. Raises NoPermission if this client is none, Unavailable or UnknownOutcome if
+        no broker replies.
+        """
+        body = encode_reported(refusals)
+        failure: KourouError | None = None
+        for address in (await self._leaders()).values():
+            try:
+                await self._ask(address, ReportRefusals(), body=body)
+            except (Unavailable, UnknownOutcome) as error:
+                failure = error
+            else:
+                return
+        assert failure is not None, "there is a leader"
+        raise failure
 
     async def _checked(
         self, request_of: Callable[[str], CheckCredential], body: bytes = b""

@@ -31,7 +31,6 @@ from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.groups.membership import GroupClient
 from kourou.errors import DecodeError, KourouError, NoPermission, Rejected
-from kourou.model.limits import USER_NAME_LENGTH_MAX
 from kourou.model.names import (
     CHECK_GIVEN_UP_TOPIC,
     HALF_TOPIC,
@@ -39,6 +38,7 @@ from kourou.model.names import (
     SCHEDULE_TOPIC,
     reply_topic,
 )
+from kourou.protocol.bodies.access_bodies import ReportedRefusal
 from kourou.protocol.bodies.config_bodies import decode_group_config
 from kourou.protocol.bodies.heartbeat_body import decode_heartbeat, decode_subscription_check
 from kourou.protocol.bodies.lists_body import decode_lock_batch
@@ -212,8 +212,13 @@ class AccessGate(RequestGate):
         """Count that a console is about to refuse its user a right; return it for the audit."""
         return self._refused(received, received.user or ANONYMOUS, decision, observed=False)
 
-    def sign_in_refused(self, received: Received, name: str) -> list[Effect]:
-        """Note for the audit that a console asked about a secret that is wrong; needs users.
+    def sign_in_refused(
+        self,
+        received: Received,
+        name: str,
+        why: str = "the secret is wrong, or the user may not sign in",
+    ) -> list[Effect]:
+        """Note for the audit that a console asked about a credential that is wrong; needs users.
 
         The address is the console's; it does not tell that of its caller.
         """
@@ -221,17 +226,45 @@ class AccessGate(RequestGate):
             return []
         return [
             AccessDecided(
-                name[:USER_NAME_LENGTH_MAX],
+                name,
                 received.address,
                 type(received.request).__name__,
                 "",
-                "the secret is wrong, or the user may not sign in",
+                why,
                 received.wall_ms,
                 handled=False,
                 console=received.user,
                 door=Door.HTTP,
             )
         ]
+
+    def reported(
+        self, received: Received, refusals: Iterable[ReportedRefusal]
+    ) -> list[AccessDecided]:
+        """Count what a console or a filter server refused itself; return it for the audit.
+
+        Without users nothing is noted, and its sender is not known.
+        """
+        if not self.active:
+            return []
+        found = [
+            AccessDecided(
+                one.user,
+                one.source,
+                one.request,
+                one.need,
+                one.by,
+                received.wall_ms,
+                handled=False,
+                console=received.user,
+                door=one.door or "",
+                count=one.count,
+            )
+            for one in refusals
+        ]
+        for one in found:
+            self._count(one)
+        return found
 
     def owner_of(self, subject: str) -> str:
         """Return the user who may sign in by certificates with a subject; "" if there is none."""

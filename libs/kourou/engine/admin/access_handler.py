@@ -34,11 +34,12 @@ from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect as BrokerEffect
 from kourou.errors import BadRequest, NoPermission, Throttled
 from kourou.events.control_events import Event, UserPasswordSet, UserPut, UserSecretSet
-from kourou.model.limits import OWN_CHANGES_MINUTE_MAX
+from kourou.model.limits import OWN_CHANGES_MINUTE_MAX, USER_NAME_LENGTH_MAX
 from kourou.protocol.bodies.access_bodies import (
     UserChange,
     check_source,
     decode_policies,
+    decode_reported,
     decode_user_change,
     encode_policies,
     encode_policies_of_users,
@@ -72,6 +73,7 @@ from kourou.protocol.messages.access import (
     GetAccessStatusResponse,
     ListApiTokens,
     ListOwnTokens,
+    ReportRefusals,
     RevokeApiToken,
     RevokeOwnToken,
     SetAccessMode,
@@ -144,6 +146,7 @@ class AccessHandler:
             CreateOwnToken: self.create_own_token,
             RevokeOwnToken: self.revoke_own_token,
             ListOwnTokens: self.list_own_tokens,
+            ReportRefusals: self.report_refusals,
         }
 
     # -- users ------------------------------------------------------------------------------------
@@ -477,13 +480,16 @@ class AccessHandler:
             return [Reply(received.to, header=header)]
         if request.digest:
             name, refusal = gate.token_of(request.digest, received.wall_ms)
+            if not name or refusal:
+                why = refusal or f"the token {id_of(request.digest)} is unknown, or was revoked"
+                refused = gate.sign_in_refused(received, name or ANONYMOUS, why)
             header = CheckCredentialResponse(
                 valid=bool(name) and not refusal,
                 has_users=gate.active,
                 username=name,
                 refusal=refusal,
             )
-            return [Reply(received.to, header=header)]
+            return [*refused, Reply(received.to, header=header)]
         if request.password:
             hashed = gate.password_of(request.username)
             header = CheckCredentialResponse(
@@ -496,9 +502,18 @@ class AccessHandler:
         else:
             secret = decode_user_change(b"".join(received.body)).secret or ""
             found = gate.credential_of(request.username, secret)
-            refused = [] if found else gate.sign_in_refused(received, request.username)
+            name = request.username[:USER_NAME_LENGTH_MAX]
+            refused = [] if found else gate.sign_in_refused(received, name)
         header = CheckCredentialResponse(valid=bool(found), has_users=gate.active, credential=found)
         return [*refused, Reply(received.to, header=header)]
+
+
+    def report_refusals(
+        self, _now_ms: int, received: Received, _request: ReportRefusals
+    ) -> list[BrokerEffect]:
+        """Note for the audit what a console or a filter server refused itself (30078)."""
+        reported = decode_reported(b"".join(received.body))
+        return [*self._gate.reported(received, reported), Reply(received.to)]
 
 
 def _gives_credential(event: Event) -> bool:

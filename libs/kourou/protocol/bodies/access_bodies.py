@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -18,6 +18,7 @@ from kourou.access.api_token import ApiToken
 from kourou.access.model import (
     ALL,
     Action,
+    Door,
     Effect,
     Need,
     Pattern,
@@ -32,6 +33,11 @@ from kourou.access.model import (
 )
 from kourou.access.plain_acl import networks_of
 from kourou.errors import BadRequest
+from kourou.model.limits import (
+    AUDIT_TEXT_LENGTH_MAX,
+    REPORTED_COUNT_MAX,
+    REPORTED_REFUSALS_MAX,
+)
 from kourou.protocol.request import Int64
 from kourou.protocol.wire.json_bodies import Buffer, Shape, decoded, reply_decoder, shape_decoder
 
@@ -479,6 +485,46 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 decode_audit = reply_decoder(list[AuditLine], "list of lines of the audit")
+
+
+_Noted = Annotated[str, msgspec.Meta(max_length=AUDIT_TEXT_LENGTH_MAX)]
+
+
+class ReportedRefusal(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+):
+    """Requests of a kind that a console or a filter server refused itself: so many, `count`.
+
+    `user` is whom they named, which is not proved; `source` is the IP address they came from, ""
+    if it is not known. `request` is what they asked for, `by` is why they were refused, and `door`
+    how clients sent them.
+    """
+
+    user: _Noted
+    source: _Noted
+    request: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_]{1,64}$")]
+    by: _Noted
+    need: _Noted = ""
+    door: Door | None = None
+    count: Annotated[int, msgspec.Meta(ge=1, le=REPORTED_COUNT_MAX)] = 1
+
+
+_reported = msgspec.json.Decoder(
+    Annotated[list[ReportedRefusal], msgspec.Meta(max_length=REPORTED_REFUSALS_MAX)]
+)
+
+
+def encode_reported(refusals: Iterable[ReportedRefusal]) -> bytes:
+    """The body of REPORT_REFUSALS (30078)."""
+    return _encode(list(refusals))
+
+
+def decode_reported(body: Buffer) -> list[ReportedRefusal]:
+    """The same body; raises DecodeError or BadRequest."""
+    found: list[ReportedRefusal] = decoded(body, _reported, "list of refusals")
+    for one in found:
+        check_source(one.source)
+    return found
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

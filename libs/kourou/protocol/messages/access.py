@@ -262,3 +262,12 @@ class ListOwnTokens(Request, kw_only=True, frozen=True):
     """LIST_OWN_TOKENS (30077, Kourou's own): get the tokens of the sender."""
 
     code: ClassVar[int] = 30077
+
+
+class ReportRefusals(Request, kw_only=True, frozen=True):
+    """REPORT_REFUSALS (30078, Kourou's own): note in the audit what the sender refused itself.
+
+    The body has the refused requests by kind; see ReportedRefusal.
+    """
+
+    code: ClassVar[int] = 30078

@@ -230,7 +230,7 @@ class AccessControl:
         who = None if has_secret else await sessions.who(request) or owner
         if who is None:
             prove = sessions.sign_ins.by_token if is_users else sessions.sign_ins.by_basic
-            who = await prove(headers, self._source(request))
+            who = await prove(headers, self.source(request))
         if owner is not None and owner.user != owner_of(who.user):
             raise NoPermission(
                 f"the certificate of this connection does not belong to user {who.user}",
@@ -245,9 +245,10 @@ class AccessControl:
             require_get(request)
             return open_view(tokens=self._tokens is not None)
         check_origin(request.method, request.headers)
-        return await self._sessions.answer(request, self._source(request))
+        return await self._sessions.answer(request, self.source(request))
 
-    def _source(self, request: web.BaseRequest) -> str:
+    def source(self, request: web.BaseRequest) -> str:
+        """The address that a request comes from."""
         forwarded = request.headers.getall("X-Forwarded-For", [])
         return source_of(request.remote or "", forwarded, self._proxies)
 

@@ -23,7 +23,9 @@ from typing import Any
 
 from aiohttp import web
 
-from kourou.errors import KourouError
+from kourou.access.model import Door
+from kourou.authorization.audit import OwnRefusals
+from kourou.errors import KourouError, NoPermission
 from kourou.model.limits import GATEWAY_REQUESTS_MAX, GATEWAY_STREAMS_MAX
 from kourou_console.gateway import Gateway
 from kourou_console.http.access import AccessControl, require
@@ -41,6 +43,7 @@ from kourou_console.http.responses import (
     status_of,
 )
 from kourou_console.http.sessions import PATH as SESSION_PATH
+from kourou_console.http.sign_in import TooManyAttempts, claimed_user
 from kourou_console.operation import BodyKind, Operation
 from kourou_console.user_gateways import UserGateways
 
@@ -50,6 +53,13 @@ GONE = 499
 PAGE = "page"
 """The name in metrics of requests that are not API calls."""
 
+SIGN_IN, ANY_REQUEST = "SignIn", "HttpRequest"
+"""What the audit calls a request whose operation is not known when it is refused."""
+
+TOKEN_FILE = "tokenFile/"
+"""In the audit, before the name of a token of `tokenFile`: no user's name has a slash."""
+
+LacksRight = Callable[[web.BaseRequest, Caller, str, KourouError], None]
 JSON_TYPES = ("application/json", "text/json")
 _log = logging.getLogger("kourou.console")
 
@@ -68,9 +78,12 @@ class HttpHandler:
         own: Mapping[str, Callable[[], Page]],
         metrics: RequestMetrics,
         ready: Callable[[], str],
+        refusals: OwnRefusals,
     ) -> None:
         self._access = access
+        self._refusals = refusals
         self._dispatch = dispatch
+        dispatch.lacks_right = self._lacks_right
         self._pages = pages
         self._own = own
         self._metrics = metrics
@@ -92,9 +105,32 @@ class HttpHandler:
         except KourouError as error:
             if status_of(error) in (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED):
                 self._metrics.refused["access"] += 1
+            self._note(request, error)
             answer = error_response(error)
         self._metrics.count(PAGE, answer.status, time.perf_counter_ns() - began_ns)
         return answer
+
+    def _note(self, request: web.BaseRequest, error: KourouError) -> None:
+        """Count what the console refused itself, without brokers, for their audit."""
+        status = status_of(error)
+        if isinstance(error, TooManyAttempts):
+            user, what = error.who, SIGN_IN
+        elif status is HTTPStatus.UNAUTHORIZED and not getattr(error, "noted", False):
+            user, what = claimed_user(request.headers), SIGN_IN
+        elif status is HTTPStatus.FORBIDDEN:
+            user, what = claimed_user(request.headers), ANY_REQUEST
+        else:
+            return
+        source = self._access.source(request)
+        self._refusals.note(user, source, what, error.message, door=Door.HTTP)
+
+    def _lacks_right(
+        self, request: web.BaseRequest, caller: Caller, operation: str, error: KourouError
+    ) -> None:
+        """Count that the right of a token of `tokenFile` did not suffice."""
+        source = self._access.source(request)
+        user = f"{TOKEN_FILE}{caller.name}"
+        self._refusals.note(user, source, operation, error.message, door=Door.HTTP)
 
     def _page(self, request: web.BaseRequest, path: str) -> web.Response:
         if path in ("/healthz", "/readyz"):
@@ -106,6 +142,10 @@ class HttpHandler:
             require_get(request)
             return own().answer(request)
         return self._pages.answer(request)
+
+
+def _ignored(*_: object) -> None:
+    """Nothing else happens."""
 
 
 def _health(trouble: str) -> web.Response:
@@ -139,6 +179,8 @@ class Dispatch:
         self._bodies = Bodies()
         metrics.body_bytes = lambda: self._bodies.held_bytes
         self.leaving = False
+        #: Called for a request that a caller's own right does not suffice for.
+        self.lacks_right: LacksRight = _ignored
 
     async def answer(self, request: web.BaseRequest, caller: Caller) -> web.StreamResponse:
         """The response to a request below /v1.
@@ -208,7 +250,11 @@ class Dispatch:
         request: web.BaseRequest,
         caller: Caller,
     ) -> web.StreamResponse:
-        require(caller, operation.right)
+        try:
+            require(caller, operation.right)
+        except NoPermission as error:
+            self.lacks_right(request, caller, operation.name, error)
+            raise
         waits = operation.stream or operation.leaves_with_caller
         self._enter(waits=waits)
         try:

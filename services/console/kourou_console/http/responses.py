@@ -65,9 +65,12 @@ class HttpError(Rejected):
         hint: str = "",
         allow: str = "",
         challenge: str = 'Bearer realm="kourou"',
+        noted: bool = False,
     ) -> None:
         super().__init__(message, hint=hint)
         self.status = status
+        #: Whether brokers refused the request, so that it is in their audit.
+        self.noted = noted
         #: The header WWW-Authenticate of a 401.
         self.challenge = challenge
         #: The header Allow of a 405.

@@ -42,6 +42,7 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 from kourou.access.api_token import id_of, is_token, token_digest
+from kourou.access.model import ANONYMOUS
 from kourou.access.password import OF_NO_USER
 from kourou.access.signature import same_secret
 from kourou.errors import KourouError, NoPermission, Rejected, Throttled
@@ -100,6 +101,12 @@ class _WrongSecret(Exception):
 
     Its text goes to the caller.
     """
+
+
+class TooManyAttempts(Throttled):
+    """An attempt of `who` that came too early after failed ones."""
+
+    who = ""
 
 
 class CredentialCheck(Protocol):
@@ -175,7 +182,7 @@ class Attempts:
             if one is not None and one.last_ms + FORGET_MS <= now_ms:
                 del self._failures[key]
             elif one is not None and one.until_ms > now_ms:
-                raise Throttled(
+                raise TooManyAttempts(
                     "too many attempts with a wrong secret", retry_after_ms=one.until_ms - now_ms
                 )
         for key in keys:
@@ -264,7 +271,7 @@ class SignIns:
             try:
                 one = await self._once(key, f":{id_of(digest)}", check, source)
             except _WrongSecret as error:
-                raise _token_refused(str(error)) from None
+                raise _token_refused(str(error), noted=True) from None
         self._keep(key, one)
         return one
 
@@ -304,7 +311,7 @@ class SignIns:
         try:
             return await self._once(key, user, partial(self._check_secret, user, secret), source)
         except _WrongSecret as error:
-            raise unauthorized(headers, str(error)) from None
+            raise unauthorized(headers, str(error), noted=True) from None
 
     async def _once(self, key: bytes, who: str, check: Check, source: str) -> SignedIn:
         """The result of an attempt of `who`; concurrent requests are one attempt."""
@@ -333,7 +340,11 @@ class SignIns:
         network = _network(source)
         place = (OF_PLACE, f"{network} {who}")
         keys = [place, (OF_USER, who), (OF_NETWORK if network else OF_LOOPBACK, network)]
-        self._attempts.begin(keys)
+        try:
+            self._attempts.begin(keys)
+        except TooManyAttempts as error:
+            error.who = who
+            raise
         try:
             found = await check()
         except KourouError:  # brokers did not say whether it is wrong
@@ -469,22 +480,38 @@ def _network(source: str) -> str:
     return str(ipaddress.ip_network((address, bits), strict=False))
 
 
-def unauthorized(headers: Mapping[str, str], text: str) -> HttpError:
-    """401. A browser that is asked for Basic would ask the person by itself, and remember."""
+def claimed_user(headers: Mapping[str, str]) -> str:
+    """The user whom a request names, or `anonymous`: for the audit, as nothing is proved."""
+    scheme, _, given = headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return ANONYMOUS
+    try:
+        return _basic(given)[0]
+    except _WrongSecret:
+        return ANONYMOUS
+
+
+def unauthorized(headers: Mapping[str, str], text: str, *, noted: bool = False) -> HttpError:
+    """401. A browser that is asked for Basic would ask the person by itself, and remember.
+
+    `noted`: brokers have refused it, and have it in their audit.
+    """
     is_page = "Sec-Fetch-Site" in headers
     return HttpError(
         HTTPStatus.UNAUTHORIZED,
         text,
         hint="user and secret: curl -u USER:SECRET",
         challenge='Session realm="kourou"' if is_page else 'Basic realm="kourou", charset="UTF-8"',
+        noted=noted,
     )
 
 
-def _token_refused(text: str) -> HttpError:
+def _token_refused(text: str, *, noted: bool = False) -> HttpError:
     """401 for a token."""
     return HttpError(
         HTTPStatus.UNAUTHORIZED,
         text,
         hint="kourou user token create USER --scope ROLE",
         challenge='Bearer realm="kourou", error="invalid_token"',
+        noted=noted,
     )

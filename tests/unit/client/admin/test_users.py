@@ -12,7 +12,8 @@ from kourou.access.model import Action, Effect, Pattern, Policy, RoleGrant, User
 from kourou.access.password import OF_NO_USER
 from kourou.client.admin.users import AccessAnswer
 from kourou.errors import BadRequest, NoPermission, Rejected, Unavailable
-from kourou.protocol.messages.access import AuthDeleteUser
+from kourou.protocol.bodies.access_bodies import ReportedRefusal
+from kourou.protocol.messages.access import AuthDeleteUser, ReportRefusals
 from kourou.protocol.messages.broker_admin import GetStateAt, GetStateAtResponse
 from kourou.runtime.core import Peer
 from kourou.service.secret_keys import SecretKeys, new_key_line
@@ -487,6 +488,34 @@ async def test_a_user_changes_its_own_password_and_tokens_without_a_right(cluste
     assert await users.own_tokens() == {"broker-a": [], "broker-b": []}
     await users.set_own_password("")
     assert access(cluster).passwords == access(cluster, "broker-b").passwords == {}
+
+
+async def test_what_a_console_refused_itself_goes_to_the_audit_of_one_broker(cluster, users):
+    await users.create("console-1", roles=["console"], curve_keys=[CONSOLE])
+    refusal = ReportedRefusal(user="eve", source="", request="SignIn", by="wrong", count=3)
+    with pytest.raises(NoPermission):
+        await users.report_refusals([refusal])
+    for one in cluster.brokers.values():
+        connect_key(one, CONSOLE)
+
+    def counted(name):
+        gate = cluster.brokers[f"{name}:20911"].engine.core.parts.access_gate
+        return [one.count for one in gate.refusals() if one.user == "eve"]
+
+    await users.report_refusals([refusal])
+    assert (counted("broker-a"), counted("broker-b")) == ([3], [])
+
+    def silent(request):
+        if isinstance(request, ReportRefusals):
+            raise Silence
+        return None
+
+    cluster.brokers["broker-a:20911"].intercept = silent
+    await users.report_refusals([refusal])
+    assert (counted("broker-a"), counted("broker-b")) == ([3], [3])
+    cluster.brokers["broker-b:20911"].intercept = silent
+    with pytest.raises(Exception, match="did not answer"):
+        await users.report_refusals([refusal])
 
 
 async def test_a_token_that_cannot_be_is_refused_before_brokers_are_asked(cluster, users):

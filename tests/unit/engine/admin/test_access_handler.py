@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from kourou.access.api_token import DAY_MS, id_of, token_digest, token_of
-from kourou.access.model import AccessMode, Effect, UserKind
+from kourou.access.model import AccessMode, Door, Effect, UserKind
 from kourou.access.password import OF_NO_USER
 from kourou.authorization.audit import AccessDecided
 from kourou.engine.admin.history import event_view, tell_state
@@ -23,11 +23,13 @@ from kourou.model.limits import OWN_CHANGES_MINUTE_MAX
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.subscription import GroupConfig
 from kourou.protocol.bodies.access_bodies import (
+    ReportedRefusal,
     UserChange,
     decode_policies_of_users,
     decode_tokens,
     decode_user_change,
     decode_users,
+    encode_reported,
 )
 from kourou.protocol.bodies.config_bodies import encode_group_config
 from kourou.protocol.messages.access import (
@@ -48,6 +50,7 @@ from kourou.protocol.messages.access import (
     GetAccessStatus,
     ListApiTokens,
     ListOwnTokens,
+    ReportRefusals,
     RevokeApiToken,
     RevokeOwnToken,
     SetAccessMode,
@@ -646,6 +649,71 @@ def test_a_refused_sign_in_is_noted_and_does_not_tell_who_exists(
     ]
     assert len({(one.request, one.need, one.by) for one in noted}) == 1
     assert {one.door for one in noted} == {"http"}
+
+
+def test_a_wrong_token_at_a_console_is_noted(broker: SecuredBroker, root: Sender) -> None:
+    by_key = replace(root, secret="")
+    console = replace(broker.create(root, "console-1", "console"), secret="")
+    broker.create(root, "till")
+    assert ask(broker, by_key, creation(broker)).code == Code.SUCCESS
+    broker.engine.effects.clear()
+    assert sender_of(broker, console)[0]
+    broker.engine.wall_ms += DAY_MS
+    for digest in (DIGEST, "0" * 64):
+        assert not sender_of(broker, console, digest)[0]
+    noted = [one for one in broker.engine.effects if isinstance(one, AccessDecided)]
+    assert [(one.user, one.by, one.console, one.door) for one in noted] == [
+        (f"till:{id_of(DIGEST)}", "the token has expired", "console-1", "http"),
+        ("anonymous", f"the token {'0' * 12} is unknown, or was revoked", "console-1", "http"),
+    ]
+
+
+def test_what_a_console_or_a_node_refused_itself_is_noted_as_theirs(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    console = replace(broker.create(root, "console-1", "console:shop-"), secret="")
+    node = {"kind": "node", "node": "DefaultCluster/broker-a/fs-1"}
+    server = replace(broker.create(root, "fs-1", **node), secret="")
+    refusal = ReportedRefusal(
+        user="eve", source="192.0.2.7", request="SignIn", by="wrong", door=Door.HTTP, count=3
+    )
+    refused = broker.engine.core.parts.access_gate.refused
+    for sender, name in ((console, "console-1"), (server, "fs-1")):
+        broker.engine.effects.clear()
+        reply = broker.ask(sender, ReportRefusals(), encode_reported([refusal]))
+        assert reply.code == Code.SUCCESS, reply.remark
+        [one] = [one for one in broker.engine.effects if isinstance(one, AccessDecided)]
+        assert (one.user, one.source, one.request) == ("eve", "192.0.2.7", "SignIn")
+        assert (one.count, one.console, one.door, one.handled) == (3, name, "http", False)
+    assert broker.engine.core.parts.access_gate.refused == refused + 6
+    [counted] = [
+        one for one in broker.engine.core.parts.access_gate.refusals() if one.user == "eve"
+    ]
+    assert (counted.count, counted.request) == (6, "SignIn")
+
+
+@pytest.mark.parametrize("mode", ["enforce", "observe", "off"])
+def test_who_is_neither_writes_nothing_into_the_audit(
+    broker: SecuredBroker, root: Sender, mode: str
+) -> None:
+    by_key, till = replace(root, secret=""), replace(broker.create(root, "till"), secret="")
+    console = replace(broker.create(root, "console-1", "console"), secret="")
+    elsewhere = {"kind": "node", "node": "DefaultCluster/broker-b/fs-1"}
+    other = replace(broker.create(root, "fs-1", **elsewhere), secret="")
+    assert ask(broker, by_key, SetAccessMode(mode=mode)).code == Code.SUCCESS
+    body = encode_reported([ReportedRefusal(user="x", source="", request="SignIn", by="x")])
+    broker.engine.effects.clear()
+    for sender, named in ((by_key, ""), (till, ""), (ANYBODY, ""), (other, ""), (console, "till")):
+        reply = broker.ask(sender, ReportRefusals(), body, on_behalf_of=named)
+        assert reply.code == Code.NO_PERMISSION, sender
+    noted = [one for one in broker.engine.effects if isinstance(one, AccessDecided)]
+    assert {one.request for one in noted} == {"ReportRefusals"}
+
+
+def test_without_users_no_report_is_noted(broker: SecuredBroker) -> None:
+    body = encode_reported([ReportedRefusal(user="x", source="", request="SignIn", by="x")])
+    assert broker.ask(ANYBODY, ReportRefusals(), body).code == Code.SUCCESS
+    assert not [one for one in broker.engine.effects if isinstance(one, AccessDecided)]
 
 
 def test_what_ends_a_credential(broker: SecuredBroker, root: Sender) -> None:

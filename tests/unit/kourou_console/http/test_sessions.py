@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from http.cookies import Morsel, SimpleCookie
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from kourou.access.api_token import token_digest, token_of
+from kourou.access.model import Door
+from kourou.authorization.audit import OwnRefusals
+from kourou.client.admin.users import UsersApi
+from kourou.errors import KourouError, NoPermission, Unavailable
+from kourou.protocol.bodies.access_bodies import ReportedRefusal
 from kourou.service.passwords import new_hash
 from kourou.testing.cluster import Cluster
 from kourou.transport.tls import ClientAuth, TlsMode
+from kourou_console.app import RefusalReporter
 from kourou_console.http.access import Tokens
 from kourou_console.http.sessions import SESSION_MS
-from kourou_console.http.sign_in import IDLE_MS, STALE_MS
+from kourou_console.http.sign_in import IDLE_MS, OF_PLACE, STALE_MS
 from kourou_rigs.certificates import Authority
 from kourou_rigs.console import ConsoleHere, HttpAnswer, HttpClient
 from kourou_rigs.console_users import HandTime, KnownSecrets, users_at
@@ -325,6 +332,108 @@ def test_without_brokers_nobody_is_let_in_and_nobody_is_signed_out(
     assert api.get("/v1/me", headers=headers).status == 503
     known.silent = False
     assert api.get("/v1/me", headers=headers).status == 200
+
+
+# -- what the console refuses itself --------------------------------------------------------------
+
+
+@pytest.fixture
+def refusals(api: ConsoleHere) -> OwnRefusals:
+    """What is to be reported; the test takes it."""
+    reporter = api.service._reporter
+    assert reporter is not None
+    api.run(reporter.stop())
+    found = api.service._refusals
+    found.take()
+    return found
+
+
+def basic(user: str, secret: str) -> dict[str, str]:
+    text = base64.b64encode(f"{user}:{secret}".encode()).decode()
+    return {"Authorization": f"Basic {text}"}
+
+
+def test_what_the_console_refuses_without_brokers_is_for_their_audit(
+    api: ConsoleHere, refusals: OwnRefusals
+) -> None:
+    headers = signed_in(api)
+    foreign = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
+    for status, answer in (
+        (401, api.get("/v1/me")),
+        (401, api.get("/v1/me", headers={"Authorization": "Bearer kourou_short"})),
+        (403, api.put(GROUP, json={}, headers={**basic("till", "the-secret"), **foreign})),
+        (403, api.put(GROUP, json={}, headers={"Cookie": headers["Cookie"]})),
+        (403, api.post("/session", json={}, headers=foreign)),
+    ):
+        assert answer.status == status, answer.text
+    found = {(one.user, one.request, one.by): one for one in refusals.take()}
+    assert {one.source for one in found.values()} == {"127.0.0.1"}
+    assert {one.door for one in found.values()} == {Door.HTTP}
+    page = "a page of 'https://evil.example' may not use this gateway"
+    assert set(found) == {
+        ("anonymous", "SignIn", "sign in as a user of the brokers"),
+        ("anonymous", "SignIn", "unknown or revoked token"),
+        ("till", "HttpRequest", page),
+        ("anonymous", "HttpRequest", page),
+        ("anonymous", "HttpRequest", "a change by a session needs the header Csrf-Token"),
+    }
+
+
+def test_what_brokers_refused_is_in_their_audit_already(
+    api: ConsoleHere, refusals: OwnRefusals
+) -> None:
+    wrong = [api.get("/v1/me", headers=basic("ops", "guessed")) for _ in range(OF_PLACE.free)]
+    assert {one.status for one in wrong} == {401}
+    token = {"Authorization": f"Bearer {token_of(bytes([7]) * 32)}"}
+    assert api.get("/v1/me", headers=token).status == 401
+    assert len(refusals) == 0
+    assert api.get("/v1/me", headers=basic("ops", "guessed")).status == 429
+    assert begin(api, "ops", "guessed").status == 429
+    [one] = refusals.take()
+    assert (one.user, one.request, one.count) == ("ops", "SignIn", 2)
+    assert one.by == "too many attempts with a wrong secret"
+
+
+def test_a_token_of_the_file_without_the_right_is_for_the_audit(
+    console: ConsoleHere, known: KnownSecrets, refusals: OwnRefusals, tmp_path: Path
+) -> None:
+    file, time = tmp_path / "tokens.toml", HandTime()
+    file.write_text('[[token]]\nname = "ci"\nright = "read"\ntoken = "a-token-of-some-length"\n')
+    with users_at(console, known, time, Tokens(file, time)):
+        bearer = {"Authorization": "Bearer a-token-of-some-length"}
+        assert console.put(GROUP, json={}, headers=bearer).status == 403
+        assert console.get("/v1/me", headers={"Authorization": "Bearer guessed"}).status == 401
+    found = [(one.user, one.request, one.by) for one in refusals.take()]
+    assert found == [
+        ("tokenFile/ci", "put_group", "the token 'ci' has the right read; this needs admin"),
+        ("anonymous", "SignIn", "unknown token"),
+    ]
+
+
+class Reports:
+    """Brokers that take reports, or do not."""
+
+    def __init__(self, *troubles: KourouError | None) -> None:
+        self.troubles = list(troubles)
+        self.taken: list[int] = []
+
+    async def report_refusals(self, refusals: Iterable[ReportedRefusal]) -> None:
+        self.taken.append(sum(one.count for one in refusals))
+        if self.troubles and (trouble := self.troubles.pop(0)) is not None:
+            raise trouble
+
+
+async def test_what_could_not_be_reported_is_reported_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    refusals = OwnRefusals()
+    brokers = Reports(Unavailable("away"), None, NoPermission("no console"), NoPermission("no"))
+    reporter = RefusalReporter(refusals, cast("UsersApi", brokers))
+    for _ in range(5):
+        refusals.note("eve", "", "SignIn", "wrong", door=None)
+        await reporter.stop()  # reports the last ones
+    assert brokers.taken == [1, 2, 1, 1, 1]
+    assert caplog.text.count("are not in the brokers' audit") == 1
 
 
 # -- tokens next to users -------------------------------------------------------------------------
