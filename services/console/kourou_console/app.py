@@ -14,10 +14,9 @@ import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kourou.authorization.audit import OwnRefusals
-from kourou.client.admin.users import UsersApi
 from kourou.client.client import Client
 from kourou.client.session.io_thread import background
 from kourou.client.settings.client_settings import ClientSettings, ProducerSettings
@@ -44,6 +43,9 @@ from kourou_console.http.sessions import Sessions
 from kourou_console.http.sign_in import SignIns
 from kourou_console.operations import OPERATIONS, STARTED
 from kourou_console.user_gateways import UserGateways
+
+if TYPE_CHECKING:
+    from kourou.client.admin.users import UsersApi
 
 _log = logging.getLogger("kourou.console")
 
