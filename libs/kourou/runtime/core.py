@@ -13,6 +13,7 @@ Inputs and effects that the cores of all services share are here; each service a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
@@ -301,6 +302,22 @@ class AskClient:
 
 @dataclass(frozen=True, slots=True)
 class LogWarning:
-    """Write a warning to the log, for the operator."""
+    """Write a warning to the log, for the operator.
+
+    `text` is "event-name: sentence", with %(name)s for each field; see kourou.telemetry.logs.
+    """
 
     text: str
+    fields: Mapping[str, object] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.text % self.fields if self.fields else self.text
+
+    @property
+    def sentence(self) -> str:
+        """The sentence with its values, without the event name."""
+        return str(self).partition(": ")[2]
+
+    def write(self, log: logging.Logger, level: int = logging.WARNING) -> None:
+        """Write it to this log."""
+        log.log(level, self.text, *([self.fields] if self.fields else []))

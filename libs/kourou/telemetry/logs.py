@@ -1,8 +1,13 @@
 """Log output: one JSON object per line, or text for people.
 
-All code logs through the standard library, so the lines of libraries have the same format. Control
-characters are escaped before a line is written, so that a client id with a line break cannot forge
-a second line. Never log a secret or a message body.
+All code logs through the standard library: `log.warning("event-name: sentence with %(field)s",
+{"field": value})`. The event name and the fields are stable, so that lines can be searched and
+counted; docs/reference/log-events.md lists them. Lines of other libraries have the same format,
+without an event and fields. Never log a secret or a message body.
+
+Control characters are escaped before a line is written, so that a client id with a line break
+cannot forge a second line. An event name and the names of fields come from the code alone; in text,
+a value that could be read as several fields is quoted, and in JSON no field replaces another one.
 
 State: soft (the standard library's root logger).
 """
@@ -11,13 +16,29 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, TextIO
 
 from kourou.model.limits import LOG_VALUE_LENGTH_MAX
+
+EVENT = re.compile(r"([a-z][a-z0-9]*(?:-[a-z0-9]+)+): ")
+"""How a text begins that names its event: at least two words in kebab case."""
+
+RESERVED = frozenset(
+    {"event", "message", "logger", "level", "time", "service", "trace_id", "span_id", "exception"}
+)
+"""What a JSON line has besides the fields of its event."""
+
+Value = str | int | float | bool
+
+_OURS = "kourou"
+_BARE = re.compile(r"[^\s\"\\=\[\]]+")
+"""A value that needs no quotes in text."""
 
 
 class LogFormat(StrEnum):
@@ -39,7 +60,7 @@ def configure_logs(
     out = sys.stderr if stream is None else stream
     console = log_format is LogFormat.CONSOLE or (log_format is LogFormat.AUTO and out.isatty())
     handler = logging.StreamHandler(out)
-    handler.setFormatter(_Formatter(service, as_text if console else json.dumps))
+    handler.setFormatter(_Formatter(service, as_text if console else as_json))
     root = logging.getLogger()
     for former in list(root.handlers):
         root.removeHandler(former)
@@ -48,17 +69,21 @@ def configure_logs(
 
 
 class _Formatter(logging.Formatter):
-    """Converts a record to printable fields; `render` converts the fields to one line."""
+    """Converts a record to printable values; `render` converts these and the fields to one line."""
 
-    def __init__(self, service: str, render: Callable[[dict[str, str]], str]) -> None:
+    def __init__(
+        self, service: str, render: Callable[[Mapping[str, str], Mapping[str, Value]], str]
+    ) -> None:
         super().__init__()
         self._service = service
         self._render = render
 
     def format(self, record: logging.LogRecord) -> str:
+        event, sentence = split_event(record)
         second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        fields = {
-            "event": printable(record.getMessage()),
+        line = {
+            **({"event": event} if event else {}),
+            "message": printable(sentence),
             "logger": printable(record.name),
             "level": record.levelname.lower(),
             "time": f"{second}.{int(record.msecs):03}Z",
@@ -67,15 +92,67 @@ class _Formatter(logging.Formatter):
         }
         if record.exc_info:
             trace = self.formatException(record.exc_info)
-            fields["exception"] = "\n".join(map(printable, trace.split("\n")))
-        return self._render(fields)
+            line["exception"] = "\n".join(map(printable, trace.split("\n")))
+        return self._render(line, fields_of(record) if event else {})
 
 
-def as_text(fields: dict[str, str]) -> str:
-    """Return a line for people; a traceback follows on separate, indented lines."""
-    trace = f" trace_id={fields['trace_id']}" if "trace_id" in fields else ""
-    line = f"{fields['time']} {fields['level']:8} {fields['event']} [{fields['logger']}]{trace}"
-    return line + "".join(f"\n  {one}" for one in fields.get("exception", "").split("\n") if one)
+def split_event(record: logging.LogRecord) -> tuple[str, str]:
+    """Return the event and the sentence of a record; the event of other libraries is "".
+
+    The event is part of the code's text, never of a value.
+    """
+    text = record.getMessage()
+    ours = record.name == _OURS or record.name.startswith(f"{_OURS}.")
+    named = EVENT.match(record.msg) if ours and isinstance(record.msg, str) else None
+    return ("", text) if named is None else (named[1], text[named.end() :])
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Value]:
+    """Return the fields of a record, printable; numbers stay numbers."""
+    if not isinstance(record.args, Mapping):
+        return {}
+    return {str(name): _plain(value) for name, value in record.args.items()}
+
+
+def _plain(value: object) -> Value:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    text = str(value)
+    if not text and isinstance(value, BaseException):
+        text = type(value).__name__  # such as TimeoutError()
+    return printable(text)
+
+
+def as_json(line: Mapping[str, str], fields: Mapping[str, Value]) -> str:
+    """Return a JSON object: the line's values, and the fields next to them."""
+    return json.dumps({**fields, **line} if RESERVED & fields.keys() else {**line, **fields})
+
+
+def as_text(line: Mapping[str, str], fields: Mapping[str, Value]) -> str:
+    """Return a line for people: `time level event  sentence [logger] key=value …`.
+
+    A traceback follows on separate, indented lines.
+    """
+    event = f"{line['event']}  " if "event" in line else ""
+    pairs = {**fields, "trace_id": line["trace_id"]} if "trace_id" in line else fields
+    shown = "".join(f" {name}={quoted(value)}" for name, value in pairs.items())
+    text = f"{line['time']} {line['level']:8} {event}{line['message']} [{line['logger']}]{shown}"
+    return text + "".join(f"\n  {one}" for one in line.get("exception", "").split("\n") if one)
+
+
+def quoted(value: Value) -> str:
+    """Return a printable value as it stands after `key=`.
+
+    It is quoted if it is empty or has spaces, quotes, backslashes, brackets or `=`.
+    """
+    text = str(value)
+    if _BARE.fullmatch(text):
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def trace_fields() -> dict[str, str]:

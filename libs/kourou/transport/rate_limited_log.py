@@ -6,6 +6,7 @@ State: soft.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from kourou.clock import Clock
 
@@ -14,7 +15,7 @@ KINDS_MAX = 1_024
 
 
 class RateLimitedLog:
-    """Logs one line per `kind` and `interval_ms`; the next line counts the suppressed ones."""
+    """Logs one line per event and `interval_ms`; the next line counts the suppressed ones."""
 
     __slots__ = ("_clock", "_interval_ms", "_last_ms", "_left_out", "_log")
 
@@ -25,8 +26,14 @@ class RateLimitedLog:
         self._last_ms: dict[str, int] = {}
         self._left_out: dict[str, int] = {}
 
-    def warning(self, kind: str, text: str, *values: object) -> None:
-        """Log `text % values` unless a line of this kind was logged within the interval."""
+    def warning(
+        self, text: str, fields: Mapping[str, object] | None = None, *, kind: str = ""
+    ) -> None:
+        """Log an event unless it was logged within the interval; see kourou.telemetry.logs.
+
+        With `kind`, events with other kinds are logged all the same, such as those of other peers.
+        """
+        kind = f"{text.partition(':')[0]} {kind}"
         now_ms = self._clock.monotonic_ms()
         last_ms = self._last_ms.get(kind)
         if last_ms is not None and now_ms - last_ms < self._interval_ms:
@@ -38,6 +45,6 @@ class RateLimitedLog:
         self._last_ms[kind] = now_ms
         left_out = self._left_out.pop(kind, 0)
         if left_out:
-            text += " (and %d more like this since)"
-            values = (*values, left_out)
-        self._log.warning(text, *values)
+            text += " (and %(left_out)d more like this since)"
+            fields = {**(fields or {}), "left_out": left_out}
+        self._log.warning(text, *([fields] if fields else []))

@@ -74,7 +74,8 @@ def test_it_runs_with_its_settings_and_logs(
     file.write_text("highSpeedMode=true\nsomeCount=5\nlogFormat=json\n")
     assert run("-c", str(file)) == 70
     err = capsys.readouterr().err
-    assert '"event": "count is 5"' in err
+    assert '"message": "count is 5"' in err
+    assert '"event": "setting-doubted"' in err
     assert "highSpeedMode is a setting of RocketMQ that does nothing" in err
 
 

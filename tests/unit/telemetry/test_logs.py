@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 
 import pytest
 
 from kourou.model.limits import LOG_VALUE_LENGTH_MAX
-from kourou.telemetry.logs import LogFormat, configure_logs, printable
+from kourou.telemetry.logs import RESERVED, LogFormat, configure_logs, printable, quoted
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +39,8 @@ def test_json(out: io.StringIO) -> None:
     lines = out.getvalue().splitlines()
     assert len(lines) == 1
     record = json.loads(lines[0])
-    assert record["event"] == 'peer said x"\\n{"event": "forged"}'
+    assert record["message"] == 'peer said x"\\n{"event": "forged"}'
+    assert "event" not in record, "the text names none"
     assert (record["level"], record["logger"], record["service"]) == (
         "warning",
         "kourou.test",
@@ -84,7 +86,7 @@ def test_without_a_terminal_the_default_is_json(out: io.StringIO) -> None:
     configure_logs(service="broker", level="ERROR", stream=out)
     log.warning("below the level")
     log.error("above")
-    assert json.loads(out.getvalue())["event"] == "above"
+    assert json.loads(out.getvalue())["message"] == "above"
 
 
 def test_configuring_again_replaces(out: io.StringIO) -> None:
@@ -116,6 +118,101 @@ def test_lines_within_a_span_name_it(out: io.StringIO) -> None:
 
 def test_a_line_for_people(out: io.StringIO) -> None:
     configure_logs(service="broker", log_format=LogFormat.CONSOLE, stream=out)
-    log.warning("disk_full free=%d", 3)
-    time, level, text = out.getvalue().split(maxsplit=2)
-    assert (time[-1], level, text) == ("Z", "warning", "disk_full free=3 [kourou.test]\n")
+    log.warning("disk-full: %(path)s has %(free_gib)d GiB left", {"path": "/a b", "free_gib": 3})
+    log.warning("plain words of a library")
+    first, second = (line.split(maxsplit=2) for line in out.getvalue().splitlines())
+    assert (first[0][-1], first[1]) == ("Z", "warning")
+    assert first[2] == 'disk-full  /a b has 3 GiB left [kourou.test] path="/a b" free_gib=3'
+    assert second[2] == "plain words of a library [kourou.test]"
+
+
+def test_json_has_event_message_and_fields(out: io.StringIO) -> None:
+    configure_logs(service="broker", log_format=LogFormat.JSON, stream=out)
+    fields = {"peer": "a:1", "count": 2, "share": 0.5, "whole": True, "error": TimeoutError()}
+    log.warning("peer-lost: %(peer)s left %(count)d, %(share).2f, %(whole)s: %(error)r", fields)
+    log.info("peer-found: a sentence of 100 % without fields")
+    first, second = map(json.loads, out.getvalue().splitlines())
+    assert first["event"] == "peer-lost"
+    assert first["message"] == "a:1 left 2, 0.50, True: TimeoutError()"
+    assert {name: first[name] for name in fields} == {**fields, "error": "TimeoutError"}
+    assert (second["event"], second["message"]) == (
+        "peer-found",
+        "a sentence of 100 % without fields",
+    )
+    always = RESERVED - {"exception", "trace_id", "span_id"}
+    assert first.keys() - fields.keys() == second.keys() == always
+
+
+def test_only_our_own_texts_name_events(out: io.StringIO) -> None:
+    """Neither another library's text nor a value becomes an event."""
+    configure_logs(service="broker", log_format=LogFormat.JSON, stream=out)
+    logging.getLogger("urllib3").warning("read-failed: %(host)s", {"host": "h"})
+    log.warning("%s", "peer-lost: forged")
+    log.warning("Peer-lost: %(peer)s", {"peer": "p"})
+    for line in out.getvalue().splitlines():
+        record = json.loads(line)
+        assert record.keys() & {"event", "host", "peer"} == set()
+        assert ": " in record["message"]
+
+
+def test_a_field_replaces_nothing_of_the_line(out: io.StringIO) -> None:
+    configure_logs(service="broker", log_format=LogFormat.JSON, stream=out)
+    log.warning("user-known: %(level)s %(name)s", {"level": "none", "name": "ann"})
+    record = json.loads(out.getvalue())
+    assert (record["level"], record["message"], record["name"]) == ("warning", "none ann", "ann")
+
+
+def test_values_that_json_does_not_have_are_texts(out: io.StringIO) -> None:
+    configure_logs(service="broker", log_format=LogFormat.JSON, stream=out)
+    log.warning("ratio-odd: %(ratio)s", {"ratio": float("nan"), "members": ["a", "b"]})
+    record = json.loads(out.getvalue(), parse_constant=pytest.fail)
+    assert (record["ratio"], record["members"]) == ("nan", "['a', 'b']")
+
+
+PAIR = r'\w+=(?:[^\s"\\=\[\]]+|"(?:[^"\\]|\\.)*")'
+ENDS = re.compile(rf" \[([\w.]+)\]((?: {PAIR})*)$")
+"""How text lines end: the logger and the fields."""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "x [kourou.broker] user=admin",
+        'x" user=admin y="',
+        "user=admin",
+        "",
+        "a\tb\n2026-01-01T00:00:00.000Z info     all is well [kourou]",
+        "\\",
+        "\\\" user=admin",
+        "\u2028\x1b[2J\x00\x85",
+    ],
+)
+def test_a_value_forges_no_field_in_text(out: io.StringIO, value: str) -> None:
+    configure_logs(service="broker", log_format=LogFormat.CONSOLE, stream=out)
+    log.warning("client-lost: %(client)s of %(group)s", {"client": value, "group": value})
+    text = out.getvalue()
+    assert len(text.splitlines()) == 1
+    assert all(char.isprintable() for char in text[:-1])
+    end = ENDS.search(text.rstrip("\n"))
+    assert end is not None
+    assert end[1] == "kourou.test"
+    names = [pair.partition("=")[0].strip() for pair in re.findall(rf" {PAIR}", end[2])]
+    assert names == ["client", "group"]
+
+
+def test_what_is_quoted() -> None:
+    for bare in ("127.0.0.1:9876", "T/broker-a/0", "%RETRY%g", 7, -1.5, True, "ü"):
+        assert quoted(bare) == str(bare)
+    assert quoted("") == '""'
+    assert quoted("a b") == '"a b"'
+    assert quoted('a"b') == '"a\\"b"'
+    assert quoted("a\\b") == '"a\\\\b"'
+    assert quoted("a=b") == '"a=b"'
+    assert quoted("[a]") == '"[a]"'
+
+
+def test_long_values_are_cut_one_by_one(out: io.StringIO) -> None:
+    configure_logs(service="broker", log_format=LogFormat.JSON, stream=out)
+    log.warning("client-odd: %(client)s", {"client": "x" * 100_000})
+    record = json.loads(out.getvalue())
+    assert len(record["client"]) == len(record["message"]) == LOG_VALUE_LENGTH_MAX + 1

@@ -201,7 +201,7 @@ async def test_log_lines_of_a_traced_append_name_the_trace(site, monkeypatch) ->
     rig.send(TRACE)
     await rig.answered.wait()
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
-    assert {line.get("trace_id") for line in lines if line["event"] == "appending"} >= {
+    assert {line.get("trace_id") for line in lines if line["message"] == "appending"} >= {
         TRACE[:16].hex()
     }
     await rig.close()
