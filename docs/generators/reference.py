@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from generators import errors, events, http, interop, limits, metrics, requests, settings, states
+from generators import (
+    errors,
+    events,
+    http,
+    interop,
+    limits,
+    log_events,
+    metrics,
+    requests,
+    settings,
+    states,
+)
 from generators.tables import document, head, paragraph
 
 FOLDER = "docs/reference"
@@ -16,6 +27,7 @@ _MADE_BY = {
     "errors": errors,
     "events": events,
     "metrics": metrics,
+    "log-events": log_events,
     "states": states,
     "limits": limits,
     "http": http,

@@ -127,7 +127,8 @@ def _pressure() -> DiskPressure:
 def _look(disk: DiskPressure, used_percent: int) -> list[str]:
     """One measurement of a disk that is too large to be reported as small."""
     total = 100 << 40
-    return disk.measured(total, total * (100 - used_percent) // 100, full=False)
+    warnings = disk.measured(total, total * (100 - used_percent) // 100, full=False)
+    return [warning.sentence for warning in warnings]
 
 
 def _levels() -> Iterator[tuple[DiskLevel, int]]:

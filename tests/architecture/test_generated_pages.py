@@ -273,6 +273,6 @@ def test_numbers_that_only_rocketmq_gives_are_marked(root: Path) -> None:
 
 def test_the_pages_are_made_by_modules_of_their_names() -> None:
     for name in reference.PAGES:
-        stem = Path(name).stem
+        stem = Path(name).stem.replace("-", "_")
         if stem != "README":
             assert isinstance(getattr(reference, stem), ModuleType)

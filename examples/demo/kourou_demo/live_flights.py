@@ -85,7 +85,7 @@ class LiveFlights:
             pass  # stopped
         except Exception as error:  # noqa: BLE001 - reported by on_failure
             self.failure = error
-            _log.exception("flight generator stopped")
+            _log.exception("flights-stopped: flight generator stopped")
             self._on_failure(error)
         finally:
             self._loop.close()
@@ -126,7 +126,10 @@ class LiveFlights:
                 await tower.send_many(some)
                 self.sent += count
             except KourouError as error:
-                _log.info("%d flight messages not sent: %s", count, error)
+                _log.info(
+                    "flights-unsent: %(messages)d flight messages not sent: %(error)s",
+                    {"messages": count, "error": error},
+                )
             await asyncio.sleep(TURN_S)
 
     async def _show(self, message: ReceivedMessage) -> None:

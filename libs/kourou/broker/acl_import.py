@@ -272,9 +272,12 @@ class AclImport:
                 self._retry_ms = now_ms + REPEAT_MS
             if str(error) != self._said:
                 self._said = str(error)
-                _log.warning("aclImportDir: %s; no user was changed", error)
+                _log.warning(
+                    "acl-files-unusable: aclImportDir: %(error)s; no user was changed",
+                    {"error": error},
+                )
             return
         self._said = ""
         for note in found.notes:
-            _log.warning("aclImportDir: %s", note)
+            _log.warning("acl-import-incomplete: aclImportDir: %(note)s", {"note": note})
         self._found, self._due_ms = found, 0

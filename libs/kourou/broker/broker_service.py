@@ -284,7 +284,10 @@ class BrokerService:
                 await self._another_session(why)
                 why, self._due = self._due, None
         except Exception as error:  # noqa: BLE001 - without a core there is nothing to serve with
-            _log.critical("the broker cannot continue in its new role: %s", error)
+            _log.critical(
+                "role-change-failed: the broker cannot continue in its new role: %(error)s",
+                {"error": error},
+            )
             self._fail(error)
         finally:
             self._renewing = None
@@ -319,7 +322,10 @@ class BrokerService:
         assert session is not None
         await session.begin()
         if session.leads != led:
-            _log.warning("this broker is now %s", "the leader" if session.leads else "a follower")
+            _log.warning(
+                "role-changed: this broker is now %(role)s",
+                {"role": "the leader" if session.leads else "a follower"},
+            )
         self._ready = not self._stopping
         if self._stopping:
             return
@@ -384,7 +390,8 @@ class BrokerService:
         addresses, url = self.settings.name_server_endpoints, self.settings.name_server_list_url
         if not addresses and not url:
             _log.warning(
-                "namesrvAddr is not set: clients cannot find this broker through a name server"
+                "name-servers-missing: namesrvAddr is not set: clients cannot find this broker "
+                "through a name server"
             )
             return
         # Also a local variable: a change of role may unregister in the meantime.

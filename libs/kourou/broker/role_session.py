@@ -231,7 +231,10 @@ class RoleSession:
         """Log that a user was not created; raise the error if there are no users."""
         if not self.parts.control.access.users:
             raise error
-        _log.warning("users of initialUsersFile were not created: %s", error)
+        _log.warning(
+            "initial-users-failed: users of initialUsersFile were not created: %(error)s",
+            {"error": error},
+        )
 
     async def _record_imported_users(self) -> None:
         """Record the users of the files of `aclImportDir`, before requests are served.
@@ -386,7 +389,10 @@ class RoleSession:
         try:
             self._perform(self.core.stop(self._clock.now_ms()))
         except KourouError as error:
-            _log.warning("the last consumer progress was not recorded: %s", error)
+            _log.warning(
+                "final-progress-unrecorded: the last consumer progress was not recorded: %(error)s",
+                {"error": error},
+            )
         self._store_runtime.executor.dispatch()
 
     # -- statistics -------------------------------------------------------------------------------

@@ -212,7 +212,7 @@ def _complain_of_the_system(trouble: OSError) -> int:
     output = output_trouble()
     if output is not None:
         return _complain(as_output_sentence(output), EXIT_FAILED)
-    logging.getLogger("kourou.cli").debug("where it came from", exc_info=trouble)
+    logging.getLogger("kourou.cli").debug("command-failed: where it came from", exc_info=trouble)
     why = trouble.strerror or str(trouble) or type(trouble).__name__
     if isinstance(trouble.filename, str):
         return _complain(f"cannot use {trouble.filename}: {why}", EXIT_BAD_USAGE)

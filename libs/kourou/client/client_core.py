@@ -235,7 +235,7 @@ class ClientCore:
         try:
             await consumer.close()
         except Exception:  # noqa: BLE001 - one consumer must not keep the others open
-            _log.exception("closing a consumer failed; closing continues")
+            _log.exception("consumer-close-failed: closing a consumer failed; closing continues")
         if consumer in self._consumers:
             self._consumers.remove(consumer)
 

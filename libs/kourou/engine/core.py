@@ -432,7 +432,12 @@ class BrokerCore:
             if look.segments:
                 decided += self.parts.delays.keep_above(look.segments[-1].end, look.wall_ms)
         except KourouError as error:
-            decided = [LogWarning(f"deletable log segments cannot be determined: {error}")]
+            decided = [
+                LogWarning(
+                    "retention-failed: deletable log segments cannot be determined: %(error)s",
+                    {"error": error},
+                )
+            ]
         return [*self.parts.appends.take_done(), *decided]
 
     def _record_progress(self, events: Sequence[Event], why: str, wall_ms: int) -> list[Effect]:
@@ -441,7 +446,12 @@ class BrokerCore:
         try:
             self.parts.recorder.record(events, Cause("broker", why), wall_ms)
         except KourouError as error:
-            warnings.append(LogWarning(f"consumer progress is not recorded: {error}"))
+            warnings.append(
+                LogWarning(
+                    "progress-unrecorded: consumer progress is not recorded: %(error)s",
+                    {"error": error},
+                )
+            )
         return [*self.parts.appends.take_done(), *warnings]
 
 

@@ -285,7 +285,7 @@ class _Connection(asyncio.Protocol):
         try:
             answer = await self._server.handler(request)
         except Exception:  # noqa: BLE001 - a page that fails must not end the service
-            _log.exception("page_failed path=%s", request.path)
+            _log.exception("admin-page-failed: the page %(path)s failed", {"path": request.path})
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR)
             return
         self._transport.write(answer.encode(head_only=request.method == "HEAD"))
@@ -351,5 +351,9 @@ class ClearTextWarning:
             self._timer = None
 
     def _warn(self, address: str) -> None:
-        _log.warning("the pages on %s are open to the network: any host can read them", address)
+        _log.warning(
+            "admin-pages-open: the pages on %(address)s are open to the network: any host can read "
+            "them",
+            {"address": address},
+        )
         self._timer = asyncio.get_running_loop().call_later(WARNING_PERIOD_S, self._warn, address)

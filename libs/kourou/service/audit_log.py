@@ -136,8 +136,16 @@ class _Series:
         if not kind.lines and not decided.allowed:
             verb = "would be refused" if decided.handled else "refused"
             _log.warning(
-                "access %s: user=%r source=%s request=%s need=%r by=%r",
-                *(verb, decided.user, decided.source, decided.request, decided.need, decided.by),
+                "access-refused: access %(outcome)s: user=%(user)r source=%(source)s "
+                "request=%(request)s need=%(need)r by=%(by)r",
+                {
+                    "outcome": verb,
+                    "user": decided.user,
+                    "source": decided.source,
+                    "request": decided.request,
+                    "need": decided.need,
+                    "by": decided.by,
+                },
             )
         kind.lines += 1
         self._lines += 1
@@ -264,7 +272,9 @@ class _Files:
         try:
             self._append(lines)
         except OSError as error:
-            _log.error("the audit file cannot be written: %s", error)
+            _log.error(
+                "audit-write-failed: the audit file cannot be written: %(error)s", {"error": error}
+            )
             self.close()
             return False
         return True

@@ -67,7 +67,7 @@ def run_from_arguments(
     keep_process_to(settings.process_cores)
     configure_logs(service=name, level=settings.log_level, log_format=settings.log_format)
     for warning in loaded.warnings:
-        _log.warning("%s", warning)
+        _log.warning("setting-doubted: %(warning)s", {"warning": warning})
     return run_service(lambda: make(settings), ready_file=arguments.ready_file, ready=freeze_gc)
 
 

@@ -125,7 +125,8 @@ class HttpListener:
                 continue
             except OSError as error:  # no file descriptor is free
                 self._complaints.warning(
-                    "accept", "connections cannot be accepted: %s", error.strerror
+                    "accept-failed: connections cannot be accepted: %(error)s",
+                    {"error": error.strerror},
                 )
                 await asyncio.sleep(ACCEPT_RETRY_S)
                 continue
@@ -133,7 +134,9 @@ class HttpListener:
                 oldest = next(iter(self._handshakes))
                 del self._handshakes[oldest]
                 oldest.cancel()
-                self._complaints.warning("full", "too many TLS handshakes: ending the oldest one")
+                self._complaints.warning(
+                    "tls-handshakes-limited: too many TLS handshakes: ending the oldest one"
+                )
             where = join_address(str(address[0]), int(address[1]))
             task = loop.create_task(self._begin(connection, where, tls))
             self._handshakes[task] = None
@@ -167,7 +170,10 @@ class HttpListener:
             trouble = f"the TLS handshake failed: {why(error)}"
         connection.close()
         if trouble:
-            self._complaints.warning("tls", "closing the connection of %s: %s", where, trouble)
+            self._complaints.warning(
+                "connection-closed: closing the connection of %(peer)s: %(reason)s",
+                {"peer": where, "reason": trouble},
+            )
 
 
 async def _first_byte(connection: socketlib.socket) -> bytes:

@@ -185,7 +185,9 @@ class _Course:
     def enter(self, phase: Phase) -> None:
         """Enter the next phase."""
         assert phase in STEPS[self.phase], f"{phase} cannot follow {self.phase}"
-        _log.debug("phase %s -> %s", self.phase, phase)
+        _log.debug(
+            "phase-changed: phase %(before)s -> %(after)s", {"before": self.phase, "after": phase}
+        )
         self.phase = phase
 
 
@@ -231,7 +233,7 @@ class _Life:
             await self._stop()
             return _exit_code(error)
         except Exception as error:  # noqa: BLE001 - a bug: report it and end as a crash
-            _log.critical("startup failed", exc_info=error)
+            _log.critical("startup-failed: startup failed", exc_info=error)
             return self._report_failure(error)
         self._ready()
         self._announce(listening, self._service.open_because())
@@ -261,9 +263,12 @@ class _Life:
     def _signalled(self, number: int) -> None:
         self._signals += 1
         if self._signals > 1:
-            _log.warning("%s received again: exiting immediately", signal.Signals(number).name)
+            _log.warning(
+                "signal-repeated: %(signal)s received again: exiting immediately",
+                {"signal": signal.Signals(number).name},
+            )
             leave(ExitCode.CRASHED)
-        _log.info("%s: draining", signal.Signals(number).name)
+        _log.info("drain-started: %(signal)s: draining", {"signal": signal.Signals(number).name})
         self._ended.set()
 
     def _announce(self, listening: Mapping[str, str], open_because: str) -> None:
@@ -287,7 +292,10 @@ class _Life:
             async with asyncio.timeout(DRAIN_S_MAX):
                 await self._service.drain()
         except TimeoutError:
-            _log.warning("draining took more than %.0f s: stopping anyway", DRAIN_S_MAX)
+            _log.warning(
+                "drain-overdue: draining took more than %(limit_s).0f s: stopping anyway",
+                {"limit_s": DRAIN_S_MAX},
+            )
         except KourouError as error:
             self.fail(error)
             return
@@ -299,7 +307,9 @@ class _Life:
             async with asyncio.timeout(STOP_S_MAX):
                 await self._service.stop()
         except TimeoutError as error:
-            _log.error("stopping took more than %.0f s", STOP_S_MAX)
+            _log.error(
+                "stop-overdue: stopping took more than %(limit_s).0f s", {"limit_s": STOP_S_MAX}
+            )
             self.fail(error)
         except KourouError as error:
             self.fail(error)

@@ -213,8 +213,8 @@ class SingleWriterLoop(Generic[Input, Effect]):
         self.stop()
         kinds = Counter(type(item).__name__ for item in batch)
         _log.critical(
-            "handling %s failed; no further input is handled",
-            ", ".join(f"{count} x {kind}" for kind, count in kinds.items()),
+            "core-failed: handling %(inputs)s failed; no further input is handled",
+            {"inputs": ", ".join(f"{count} x {kind}" for kind, count in kinds.items())},
             exc_info=error,
         )
         self._on_failure(error)

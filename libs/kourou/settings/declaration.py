@@ -367,7 +367,7 @@ class Settings:
             if value is not given:
                 object.__setattr__(self, one.name, value)
             if one.without_effect and value != one.default:
-                _warn_once(one.name)
+                _warn_without_effect(one.name)
 
     @classmethod
     def by_key(cls) -> Mapping[str, Setting]:
@@ -460,12 +460,24 @@ def _pass_over(key: str, value: Any, inert: InertKey) -> None:
         raise ConfigError(
             f"{key} is {value!r}, which this version does not support", hint=inert.why
         )
-    _warn_once(key, inert.why)
+    if _is_new(key):
+        _log.warning(
+            "setting-ignored: %(setting)s has no effect in this version of Kourou: %(reason)s",
+            {"setting": key, "reason": inert.why},
+        )
 
 
-def _warn_once(name: str, why: str = "") -> None:
-    """Warn once per name, as services do, because settings objects are copied often."""
-    if name not in _warned:
-        _warned.add(name)
-        reason = f": {why}" if why else ""
-        _log.warning("%s has no effect in this version of Kourou%s", name, reason)
+def _warn_without_effect(name: str) -> None:
+    if _is_new(name):
+        _log.warning(
+            "setting-ineffective: %(setting)s has no effect in this version of Kourou",
+            {"setting": name},
+        )
+
+
+def _is_new(name: str) -> bool:
+    """True once per name: settings objects are copied often, and services warn once."""
+    if name in _warned:
+        return False
+    _warned.add(name)
+    return True

@@ -157,7 +157,10 @@ class StoreLock:
         except OSError as error:
             if error.errno not in _NO_DIRECTORY_LOCKS:
                 raise
-            _log.warning("%s=%s cannot be locked: %s", key, path, error.strerror or error)
+            _log.warning(
+                "store-lock-unavailable: %(setting)s=%(path)s cannot be locked: %(error)s",
+                {"setting": key, "path": path, "error": error.strerror or error},
+            )
 
 
 def _fill_lock(disk: Disk, path: Path) -> None:
@@ -242,10 +245,10 @@ def find_parts(
     def begin() -> None:
         if not known and log.segments:
             _log.warning(
-                "the store %s has a log but no %s: it was written by RocketMQ or an older "
-                "version, or the file was lost; it is opened by RocketMQ's rules",
-                paths.root,
-                paths.format_version.relative_to(paths.root),
+                "store-format-unknown: the store %(store)s has a log but no %(file)s: it was "
+                "written by RocketMQ or an older version, or the file was lost; it is opened by "
+                "RocketMQ's rules",
+                {"store": paths.root, "file": paths.format_version.relative_to(paths.root)},
             )
         disk.open(paths.abort, create_size=0).close()
         disk.sync_dir(paths.abort.parent)
@@ -275,11 +278,9 @@ def log_external_writes(report: RecoveryReport, paths: StorePaths) -> None:
     """Log that another program wrote to the store, and the consequence."""
     if report.external_writes:
         _log.warning(
-            "another broker wrote to the store %s since this one stopped (%s); it was opened by "
-            "RocketMQ's rules and ends at %d now",
-            paths.root,
-            report.external_writes,
-            report.end,
+            "store-writer-changed: another broker wrote to the store %(store)s since this one "
+            "stopped (%(writes)s); it was opened by RocketMQ's rules and ends at %(end)d now",
+            {"store": paths.root, "writes": report.external_writes, "end": report.end},
         )
 
 

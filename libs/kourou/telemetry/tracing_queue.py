@@ -43,12 +43,10 @@ class CountingExporter(SpanExporter):
                 self.exported += len(spans)
             if failing != self._failing:
                 self._failing = failing
-                state = (
-                    "spans cannot be exported and are lost"
-                    if failing
-                    else "spans are exported again"
-                )
-                _log.warning("traces: %s", state)
+                if failing:
+                    _log.warning("spans-lost: spans cannot be exported and are lost")
+                else:
+                    _log.warning("spans-recovered: spans are exported again")
         return result
 
     def shutdown(self) -> None:

@@ -212,7 +212,9 @@ class SpanExport:
         ender.start()
         ender.join(timeout_ms / 1000)
         if ender.is_alive():
-            _log.warning("the last spans were not exported: the collector does not respond")
+            _log.warning(
+                "final-spans-lost: the last spans were not exported: the collector does not respond"
+            )
             self._exporter.shutdown()
 
 

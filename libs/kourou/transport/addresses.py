@@ -14,7 +14,6 @@ IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 CLEAR_TEXT_WARNING_S = 60.0
 """Interval between warnings that a server listens on the network in clear text."""
-CLEAR_TEXT = "listening on %s in clear text: everyone who can reach it may read and send"
 
 
 def listening_address(bind_address: str, *, insecure_network: bool) -> tuple[str, int]:

@@ -272,7 +272,10 @@ class AllowedKeys:
         try:
             self._keys = _all(self._watched)
         except ConfigError as error:
-            _log.error("the accepted clients are unchanged: %s", error)
+            _log.error(
+                "curve-clients-unread: the accepted clients are unchanged: %(error)s",
+                {"error": error},
+            )
         return key in self._keys
 
     @property

@@ -358,11 +358,14 @@ class CurveServer:
         if routing_id in self._banned:
             return None
         if not server_assigned(routing_id):
-            self._complaints.warning("own id", "refusing a peer that chose its own routing id")
+            self._complaints.warning(
+                "routing-id-refused: refusing a peer that chose its own routing id"
+            )
             return None
         if self._links.full:
             self._complaints.warning(
-                "full", "refusing a new peer: %d are connected", len(self._links)
+                "peer-refused: refusing a new peer: %(peers)d are connected",
+                {"peers": len(self._links)},
             )
             return None
         self._note_monitor()  # so that `established` includes this connection
@@ -386,7 +389,9 @@ class CurveServer:
         self._undecodable += 1
         link.faults += 1
         self._complaints.warning(
-            link.peer.address[0], "dropping a frame from %s: %s", link.peer, reason
+            "frame-dropped: dropping a frame from %(peer)s: %(error)s",
+            {"peer": link.peer, "error": reason},
+            kind=link.peer.address[0],
         )
         if link.faults == limits.PEER_FAULTS_MAX:
             if len(self._banned) >= limits.PEERS_MAX:
@@ -416,7 +421,11 @@ class CurveServer:
                 if link is not None:
                     self._lost.append(link)
             elif event.kind in FAILED and (why := refusal_of(event.kind)):
-                self._complaints.warning(why, "refused at %s: %s", self.address, why)
+                self._complaints.warning(
+                    "handshake-failed: refused at %(address)s: %(reason)s",
+                    {"address": self.address, "reason": why},
+                    kind=why,
+                )
 
     def _report_if_idle(self) -> None:
         """Report lost peers, unless frames are waiting; then `_receive` reports them."""
@@ -439,7 +448,10 @@ class CurveServer:
     def _cut_off(self, link: Link, reason: str) -> None:
         """Close a peer's connection; its loss is reported like any other."""
         self._cut += 1
-        self._complaints.warning("cut", "cutting off %s: %s", link.peer, reason)
+        self._complaints.warning(
+            "connection-closed: closing the connection of %(peer)s: %(reason)s",
+            {"peer": link.peer, "reason": reason},
+        )
         cut(link.descriptor, link.peer.address)
         self._lost.append(link)
         self._loop.call_soon(self._report_lost)

@@ -191,10 +191,9 @@ class RemotingServer(TcpServer[RemotingLink, RawFrame, InboundFrame]):
         elif link.last_ms <= oldest_ms:
             self._idle += 1
             self._complaints.warning(
-                "idle",
-                "closing the connection of %s: nothing moved for %d ms",
-                link.peer,
-                now_ms - link.last_ms,
+                "connection-idle: closing the connection of %(peer)s: nothing moved for "
+                "%(idle_ms)d ms",
+                {"peer": link.peer, "idle_ms": now_ms - link.last_ms},
             )
             self._part(link)
         elif 0 < link.unfinished_since_ms <= oldest_ms:

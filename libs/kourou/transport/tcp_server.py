@@ -30,7 +30,6 @@ from kourou.errors import DecodeError
 from kourou.model import limits
 from kourou.runtime.core import Peer
 from kourou.transport.addresses import (
-    CLEAR_TEXT,
     CLEAR_TEXT_WARNING_S,
     cannot_bind,
     is_loopback,
@@ -228,7 +227,11 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
         )
 
     def _warn_clear_text(self) -> None:
-        _log.warning(CLEAR_TEXT, self.address)
+        _log.warning(
+            "clear-text-served: listening on %(address)s in clear text: everyone who can reach it "
+            "may read and send",
+            {"address": self.address},
+        )
         self._warning = self._loop.call_later(CLEAR_TEXT_WARNING_S, self._warn_clear_text)
 
     # -- the protocol -----------------------------------------------------------------------------
@@ -265,7 +268,8 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
                 self._refused += 1
                 socket.close()
                 self._complaints.warning(
-                    "full", "refusing a new peer: %d are connected", len(self._links)
+                    "peer-refused: refusing a new peer: %(peers)d are connected",
+                    {"peers": len(self._links)},
                 )
                 continue
             self._welcome(socket, address)
@@ -275,7 +279,9 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
         if error.errno not in _NO_DESCRIPTOR:
             raise error
         self._refused += 1
-        self._complaints.warning("accept", "connections cannot be accepted: %s", error.strerror)
+        self._complaints.warning(
+            "accept-failed: connections cannot be accepted: %(error)s", {"error": error.strerror}
+        )
         assert self._socket is not None
         self._loop.remove_reader(self._socket.fileno())
         self._accept_later = self._loop.call_later(ACCEPT_RETRY_S, self._accept_again)
@@ -393,7 +399,10 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
         if not link.open or link in self._lost:
             return
         self._cut += 1
-        self._complaints.warning("cut", "closing the connection of %s: %s", link.peer, reason)
+        self._complaints.warning(
+            "connection-closed: closing the connection of %(peer)s: %(reason)s",
+            {"peer": link.peer, "reason": reason},
+        )
         self._part(link)
 
     def _part(self, link: LinkT) -> None:

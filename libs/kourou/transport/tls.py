@@ -123,9 +123,15 @@ class ServerTls:
         try:
             self.context = self._files.context()
         except ConfigError as error:
-            _log.error("TLS continues with the earlier certificate and key: %s", error)
+            _log.error(
+                "tls-reload-failed: TLS continues with the earlier certificate and key: %(error)s",
+                {"error": error},
+            )
         else:
-            _log.info("new TLS connections use the changed files: %s", self._files.certificate)
+            _log.info(
+                "tls-files-reloaded: new TLS connections use the changed files: %(certificate)s",
+                {"certificate": self._files.certificate},
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -356,7 +356,10 @@ class ZmqConnection:
         try:
             frame = decode_frame(parts)
         except (DecodeError, BadRequest) as error:
-            self._complaints.warning("bad", "dropping a frame from %s: %s", self.address, error)
+            self._complaints.warning(
+                "frame-dropped: dropping a frame from %(peer)s: %(error)s",
+                {"peer": self.address, "error": error},
+            )
             return
         if frame.kind != FrameKind.REPLY:
             if self._on_notify is not None:
@@ -412,7 +415,10 @@ class ZmqConnection:
         """
         self._last_trouble = why
         if logged:
-            self._complaints.warning("keys", "cannot talk to %s: %s", self.address, why)
+            self._complaints.warning(
+                "connection-failed: cannot talk to %(address)s: %(reason)s",
+                {"address": self.address, "reason": why},
+            )
 
     def _delay_ms(self) -> int:
         """Return the pause before the next attempt to connect, with exponential back-off."""

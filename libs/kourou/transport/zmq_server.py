@@ -47,7 +47,9 @@ class ZmqServer(TcpServer[ZmtpLink, Parts, Inbound]):
                 self._undecodable += 1
                 link.faults += 1
                 self._complaints.warning(
-                    peer.address[0], "dropping a frame from %s: %s", peer, error
+                    "frame-dropped: dropping a frame from %(peer)s: %(error)s",
+                    {"peer": peer, "error": error},
+                    kind=peer.address[0],
                 )
                 if link.faults == limits.PEER_FAULTS_MAX:
                     self._cut_off(link, f"{link.faults} undecodable frames")
@@ -58,10 +60,9 @@ class ZmqServer(TcpServer[ZmtpLink, Parts, Inbound]):
         if link.unfinished_bytes and not link.ready:
             # libzmq closes the connection as soon as it sees that the other side has no keys.
             self._complaints.warning(
-                "handshake",
-                "%s disconnected during the handshake: it may require CURVE, and this listener has "
-                "no keys (curveKeyFile)",
-                link.peer,
+                "handshake-ended: %(peer)s disconnected during the handshake: it may require "
+                "CURVE, and this listener has no keys (curveKeyFile)",
+                {"peer": link.peer},
             )
 
     def _look_at(self, link: ZmtpLink, now_ms: int) -> None:

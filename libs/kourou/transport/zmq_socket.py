@@ -105,10 +105,9 @@ class _Provider:
         allowed = self._allowed.allows(key.decode("ascii"))
         if not allowed:
             self._complaints.warning(
-                "refused",
-                "refused a client at %s: its public key %s is not in curveClients or curveMembers",
-                self._address(),
-                key.decode("ascii"),
+                "client-key-refused: refused a client at %(address)s: its public key "
+                "%(public_key)s is not in curveClients or curveMembers",
+                {"address": self._address(), "public_key": key.decode("ascii")},
             )
         return allowed
 

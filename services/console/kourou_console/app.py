@@ -282,7 +282,10 @@ class ConsoleService:
         self._request_metrics.loop_lag.start()
         self._serving = True
         if self._watch.trouble:
-            _log.warning("%s; retrying", self._watch.trouble)
+            _log.warning(
+                "cluster-unavailable: the cluster cannot be used yet: %(reason)s; retrying",
+                {"reason": self._watch.trouble},
+            )
         return self._listening
 
     def open_because(self) -> str:

@@ -118,4 +118,7 @@ class Gateway:
             try:
                 await close()
             except Exception:  # noqa: BLE001 - a failure must not keep the others open
-                _log.exception("closing %s failed", type(one).__name__)
+                _log.exception(
+                    "component-close-failed: closing %(component)s failed",
+                    {"component": type(one).__name__},
+                )

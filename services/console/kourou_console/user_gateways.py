@@ -132,7 +132,10 @@ class UserGateways:
             await gateway.close()
             await gateway.client.close()
         except KourouError as error:
-            _log.warning("closing the client of user %s: %s", one.user, error)
+            _log.warning(
+                "user-client-close-failed: closing the client of user %(user)s: %(error)s",
+                {"user": one.user, "error": error},
+            )
 
     async def _keep_looking(self) -> None:
         while True:

@@ -333,7 +333,7 @@ class FilterServerService:
                 Filtered: self._filtered,
                 AskBroker: self._upstream.ask,
                 TellBroker: self._upstream.tell,
-                LogWarning: lambda effect: _log.warning("%s", effect.text),
+                LogWarning: lambda effect: effect.write(_log),
                 **self._watched(executor.performers()),
             },
             self._clock,
@@ -360,7 +360,11 @@ class FilterServerService:
         registration = self._core.registration
         await self._until(lambda: registration.registered, REGISTER_WAIT_S)
         if not registration.registered:
-            _log.warning("%s; retrying", registration.trouble)
+            _log.warning(
+                "filter-server-unregistered: this filter server cannot serve yet: %(reason)s; "
+                "retrying",
+                {"reason": registration.trouble},
+            )
         return self._listening
 
     def open_because(self) -> str:
@@ -407,7 +411,8 @@ class FilterServerService:
 
     def _warn_unsafe(self) -> None:
         _log.warning(
-            "unsafeNoSandbox=true: filters run without a sandbox, with the rights of this user"
+            "sandbox-disabled: unsafeNoSandbox=true: filters run without a sandbox, with the "
+            "rights of this user"
         )
         self._unsafe_warning = asyncio.get_running_loop().call_later(
             UNSAFE_WARNING_S, self._warn_unsafe

@@ -42,7 +42,7 @@ from kourou.protocol.messages.filter_server import (
     UnregisterFilterServer,
 )
 from kourou.protocol.record.layout import masked_crc
-from kourou.runtime.core import Received, Reply
+from kourou.runtime.core import LogWarning, Received, Reply
 from kourou_filter_server.context import CoreContext, ServerPolicy, trouble_of
 from kourou_filter_server.interface import BrokerAnswered
 
@@ -169,7 +169,12 @@ class Catalogue:
         waiting, self._waiting = self._waiting, []
         trouble = self._take(answer)
         if trouble:
-            self._context.warn(f"the broker did not return its filters: {trouble}")
+            self._context.do(
+                LogWarning(
+                    "filters-missing: the broker did not return its filters: %(error)s",
+                    {"error": trouble},
+                )
+            )
         else:
             self.known = True
             self._changed()
@@ -258,8 +263,12 @@ class ServerRegistration:
             trouble = "it did not return its broker name"
         if trouble:
             if self.registered or trouble != self._said:
-                self._context.warn(
-                    f"the broker rejected the registration of this filter server: {trouble}"
+                self._context.do(
+                    LogWarning(
+                        "registration-rejected: the broker rejected the registration of this "
+                        "filter server: %(error)s",
+                        {"error": trouble},
+                    )
                 )
             self._said = trouble
             self.registered = False

@@ -39,7 +39,7 @@ from kourou.protocol.bodies.access_bodies import encode_reported
 from kourou.protocol.messages.access import ReportRefusals
 from kourou.protocol.messages.filter_server import CheckAccess, CheckAccessResponse
 from kourou.protocol.messages.pulls import PullMessage
-from kourou.runtime.core import DOORS, Peer, Received, Reply
+from kourou.runtime.core import DOORS, LogWarning, Peer, Received, Reply
 from kourou_filter_server.context import CoreContext, ServerPolicy, trouble_of
 from kourou_filter_server.interface import BrokerAnswered
 from kourou_filter_server.pulls import LEAVING, nowhere
@@ -169,11 +169,15 @@ class ClientAccess:
         return [one for one in question.waiting if one is question.first]
 
     def _not_decided(self, question: _Question, trouble: str) -> None:
-        text = f"the broker of this filter server does not decide about its clients: {trouble}"
+        warning = LogWarning(
+            "client-decisions-missing: the broker of this filter server does not decide about its "
+            "clients: %(error)s",
+            {"error": trouble},
+        )
         if not self._failing:
             self._failing = True
-            self._context.warn(text)
-        self._refuse_all(question.waiting, Code.SERVICE_NOT_AVAILABLE, text)
+            self._context.do(warning)
+        self._refuse_all(question.waiting, Code.SERVICE_NOT_AVAILABLE, warning.sentence)
 
     def _keep(self, key: Key, asked_ms: int) -> None:
         if len(self._until_ms) >= ANSWERS_KEPT:

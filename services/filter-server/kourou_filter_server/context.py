@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from kourou.model.filter import FilterKey
 from kourou.model.limits import FILTER_VERSIONS_MAX, FILTERS_MAX, PULL_SIZE_BYTES_MAX
 from kourou.protocol.request import Request
-from kourou.runtime.core import LogWarning, ReplyTo
+from kourou.runtime.core import ReplyTo
 from kourou.telemetry.metric_table import FILTER_BOUNDS_US
 from kourou_filter_server.interface import AskBroker, BrokerAnswered, Buffer, Effect
 
@@ -93,10 +93,6 @@ class CoreContext:
     def do(self, effect: Effect) -> None:
         """Append an effect."""
         self.effects.append(effect)
-
-    def warn(self, text: str) -> None:
-        """Log a warning."""
-        self.effects.append(LogWarning(text))
 
     def ask(
         self,

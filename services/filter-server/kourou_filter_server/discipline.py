@@ -16,6 +16,7 @@ from kourou.errors import Code
 from kourou.model.filter import FilterAction, FilterKey
 from kourou.model.limits import FILTER_REASON_LENGTH_MAX, FILTER_VERSIONS_MAX, FILTERS_MAX
 from kourou.protocol.messages.filter_server import ChangeFilter
+from kourou.runtime.core import LogWarning
 from kourou_filter_server.catalogue import Catalogue
 from kourou_filter_server.context import CoreContext, FilterStatistics, ServerPolicy, trouble_of
 from kourou_filter_server.interface import BrokerAnswered
@@ -115,8 +116,12 @@ class Discipline:
             f"s; last error: {kind}: {reason}"
         )[:FILTER_REASON_LENGTH_MAX]
         group, name = key
-        self._context.warn(
-            f"version {version} of filter {name} of group {group} is quarantined: {text}"
+        self._context.do(
+            LogWarning(
+                "filter-quarantined: version %(version)d of filter %(filter)s of group %(group)s "
+                "is quarantined: %(reason)s",
+                {"version": version, "filter": name, "group": group, "reason": text},
+            )
         )
         self._statistics.of(key, version).quarantines += 1
         self._catalogue.quarantine(key, version, text)

@@ -33,7 +33,7 @@ from kourou.model.limits import FILTER_REASON_LENGTH_MAX, FILTERS_MAX, PULL_SIZE
 from kourou.model.subscription import MATCH_ALL, TAG
 from kourou.protocol.messages.filter_server import RecordFilterSkip
 from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
-from kourou.runtime.core import Peer, Received, Reply
+from kourou.runtime.core import LogWarning, Peer, Received, Reply
 from kourou_filter_server.catalogue import Catalogue
 from kourou_filter_server.context import CoreContext, FilterStatistics, ServerPolicy, trouble_of
 from kourou_filter_server.discipline import Discipline
@@ -385,9 +385,19 @@ class ConsumerPulls:
             if len(self._said_ms) >= FILTERS_MAX:
                 self._said_ms.clear()
             self._said_ms[pull.key] = self._context.now_ms
-            self._context.warn(
-                f"messages of {job.topic} are delivered to {pull.key[0]} unfiltered, by "
-                f"the policy of its filter {pull.key[1]}: {kind}: {reason}"
+            group, name = pull.key
+            self._context.do(
+                LogWarning(
+                    "messages-unfiltered: messages of %(topic)s are delivered to %(group)s "
+                    "unfiltered, by the policy of its filter %(filter)s: %(kind)s: %(reason)s",
+                    {
+                        "topic": job.topic,
+                        "group": group,
+                        "filter": name,
+                        "kind": kind,
+                        "reason": reason,
+                    },
+                )
             )
 
     def close(self, pull: Pull, job: FilterJob, kind: str, reason: str) -> None:

@@ -29,6 +29,7 @@ from kourou.errors import KourouError
 from kourou.model.filter import FilterFailure, FilterKey, FilterVersion
 from kourou.protocol.bodies.filter_bodies import decode_filters
 from kourou.protocol.messages.filter_server import GetFilters
+from kourou.runtime.core import LogWarning
 from kourou_filter_server.catalogue import Catalogue
 from kourou_filter_server.context import CoreContext, FilterStatistics, ServerPolicy, trouble_of
 from kourou_filter_server.discipline import Discipline
@@ -231,7 +232,19 @@ class FilterRunner:
             trouble = self._take_source(answer)
         if trouble:
             self._not_before_ms = self._context.now_ms + self._policy.start_again_ms
-            self._context.warn(f"the source of {self._named} is not available: {trouble}")
+            group, name = self.key
+            self._context.do(
+                LogWarning(
+                    "filter-source-missing: the source of version %(version)s of filter %(filter)s "
+                    "of group %(group)s is not available: %(error)s",
+                    {
+                        "version": "unknown" if self._wanted is None else self._wanted.version,
+                        "filter": name,
+                        "group": group,
+                        "error": trouble,
+                    },
+                )
+            )
             return
         self.advance()
 
@@ -446,7 +459,20 @@ class FilterRunner:
         """Stop the filter: the enabled version cannot run, and the old one must not."""
         self._failed = (item.kind, item.reason)
         self._statistics.of(self.key, version).failed(item.kind, item.reason, self._context.wall_ms)
-        self._context.warn(f"{self._named} cannot start: {item.kind}: {item.reason}")
+        group, name = self.key
+        self._context.do(
+            LogWarning(
+                "filter-start-failed: version %(version)d of filter %(filter)s of group %(group)s "
+                "cannot start: %(kind)s: %(reason)s",
+                {
+                    "version": version,
+                    "filter": name,
+                    "group": group,
+                    "kind": item.kind,
+                    "reason": item.reason,
+                },
+            )
+        )
         self._stop()
         self._discipline.count_failure(self.key, version, item.kind, item.reason)
 
@@ -458,11 +484,6 @@ class FilterRunner:
             self._next = None
         if self._jobs and self._source is not None and self._next is None:
             self._slots.want(self)
-
-    @property
-    def _named(self) -> str:
-        version = "" if self._wanted is None else f"version {self._wanted.version} of "
-        return f"{version}filter {self.key[1]} of {self.key[0]}"
 
 
 class Runners:

@@ -522,7 +522,7 @@ class SandboxExecutor:
             while True:
                 reason = await self._zygote.wait_ended()
                 self._up.clear()
-                _log.warning("%s; restarting it", reason)
+                _log.warning("zygote-ended: %(reason)s; restarting it", {"reason": reason})
                 await self._start_again()
                 self.zygotes_started += 1
                 self._up.set()
@@ -536,7 +536,7 @@ class SandboxExecutor:
             except KourouError as error:
                 if not error.retryable:
                     raise
-                _log.error("filters cannot run: %s", error)
+                _log.error("zygote-start-failed: filters cannot run: %(error)s", {"error": error})
                 await asyncio.sleep(START_AGAIN_S)
             else:
                 return

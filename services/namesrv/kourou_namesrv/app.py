@@ -136,7 +136,7 @@ class NamesrvService:
         try:
             self._kv.write()
         except KourouError as error:  # kvConfig.json is a projection: the next change rewrites it
-            _log.error("kvConfig.json could not be written: %s", error)
+            _log.error("kv-file-failed: kvConfig.json is not written: %(error)s", {"error": error})
         self._loop.post_threadsafe(KeyValuesWritten(recorded, None, effect.request))
 
     def _pages(self) -> AdminPages:

@@ -420,7 +420,7 @@ class NamesrvCore:
                     self._answer(item)
                 case Disconnected(peer):
                     for identity in self.routes.disconnected(peer):
-                        _log.info("%s unregistered: its connection closed", _named(identity))
+                        _log_gone(identity, "its connection closed")
                 case Tick():
                     self._scan()
                 case KeyValuesWritten():
@@ -447,7 +447,7 @@ class NamesrvCore:
         self._scanned_ms = self._now_ms
         for identity in self.routes.expire(self._now_ms, self._settings.broker_expiry_ms):
             self.expired += 1
-            _log.warning("%s unregistered: no heartbeat for too long", _named(identity))
+            _log_gone(identity, "no heartbeat for too long", logging.WARNING)
 
     def _register(self, received: Received, it: ask.RegisterBroker) -> Answer:
         body = _body(received)
@@ -472,7 +472,8 @@ class NamesrvCore:
         )
         news = registrations.news(self.key_values, identity)
         if news is not None:
-            _log.warning("%s is now the leader, in epoch %s", _named(identity), identity.epoch)
+            fields = {"broker": _named(identity), "epoch": identity.epoch}
+            _log.warning("leader-promoted: %(broker)s is the leader, in epoch %(epoch)s", fields)
             key, reason = registrations.key_of(identity), "a promoted leader registered"
             self._promotions[key] = identity.promotion or identity.epoch or 0
             self._effects += self._changes.keep(registrations.NAMESPACE, key, news, reason)
@@ -487,7 +488,7 @@ class NamesrvCore:
     def _unregister(self, received: Received, it: ask.UnregisterBroker) -> Answer:
         identity = _identity(it)
         gone = self.routes.unregister(identity, received.to.peer)
-        _log.info("%s %s", _named(identity), "left" if gone else "left late: it is replaced")
+        _log_gone(identity, "it left" if gone else "it left late, after it was replaced")
         return _NOTHING
 
     def _put_users(self, received: Received, it: ask.PutUsers) -> Answer:
@@ -502,12 +503,14 @@ class NamesrvCore:
 
     def _wipe(self, received: Received, it: ask.WipeWritePermOfBroker) -> Answer:
         count = self.routes.set_wiped(it.broker_name, True)
-        _log.warning("%s wiped the write permission of %s", received.actor, it.broker_name)
+        fields = {"actor": received.actor, "broker": it.broker_name}
+        _log.warning("writes-stopped: %(actor)s wiped the write permission of %(broker)s", fields)
         return ask.WipeWritePermOfBrokerResponse(wipe_topic_count=count), b""
 
     def _unwipe(self, received: Received, it: ask.AddWritePermOfBroker) -> Answer:
         count = self.routes.set_wiped(it.broker_name, False)
-        _log.warning("%s gave %s its write permission back", received.actor, it.broker_name)
+        fields = {"actor": received.actor, "broker": it.broker_name}
+        _log.warning("writes-allowed: %(actor)s gave %(broker)s its write permission back", fields)
         return ask.AddWritePermOfBrokerResponse(add_topic_count=count), b""
 
     def _route(self, received: Received, it: ask.GetRouteInfoByTopic) -> Answer:
@@ -524,7 +527,8 @@ class NamesrvCore:
 
     def _delete_topic(self, received: Received, it: ask.DeleteTopicInNamesrv) -> Answer:
         self.routes.delete_topic(it.topic, it.cluster_name)
-        _log.warning("%s deleted the route of topic %s", received.actor, it.topic)
+        fields = {"actor": received.actor, "topic": it.topic}
+        _log.warning("route-deleted: %(actor)s deleted the route of topic %(topic)s", fields)
         return _NOTHING
 
     def _get_key_value(self, _received: Received, it: ask.GetKvConfig) -> Answer:
@@ -559,6 +563,11 @@ def _identity(it: ask.UnregisterBroker | ask.QueryDataVersion) -> BrokerIdentity
 
 def _no_config_item(wanted: str) -> BadRequest:
     return BadRequest(f"No config item, Namespace: {wanted}", code=Code.QUERY_NOT_FOUND)
+
+
+def _log_gone(identity: BrokerIdentity, reason: str, level: int = logging.INFO) -> None:
+    fields = {"broker": _named(identity), "reason": reason}
+    _log.log(level, "broker-unregistered: %(broker)s unregistered: %(reason)s", fields)
 
 
 def _named(identity: BrokerIdentity) -> str:

@@ -218,11 +218,9 @@ class KeyValueStore:
             TemporaryDirectory(prefix=".kourou-", dir=place).cleanup()
         except OSError as error:
             _log.warning(
-                "kvConfigPath is %s, but %s is not writable (%s): changes of key/value settings "
-                "will be rejected",
-                self._path,
-                place,
-                error.strerror,
+                "kv-folder-locked: kvConfigPath is %(path)s, but %(folder)s is not writable "
+                "(%(error)s): changes of key/value settings will be rejected",
+                {"path": self._path, "folder": place, "error": error.strerror},
             )
 
     def _files(self) -> SharedFiles:

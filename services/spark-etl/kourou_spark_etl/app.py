@@ -117,7 +117,11 @@ class SparkEtlService:
         self._note_unreported()
         missing = self._events.catch_up(self._read_model.batches())
         if missing:
-            _log.info("%s batches were recorded as events, which a crash had prevented", missing)
+            _log.info(
+                "batches-recovered: %(batches)s batches were recorded as events, which a crash had "
+                "prevented",
+                {"batches": missing},
+            )
 
     def _note_unreported(self) -> None:
         """Record the lake batches that Spark committed but could not report before a crash."""
@@ -137,7 +141,9 @@ class SparkEtlService:
                     self._read_model.note(batch, rows)
             except (OSError, Corrupt) as error:  # the query itself will report it
                 _log.warning(
-                    "committed batches of query %s cannot be looked up: %s", spec.name, error
+                    "committed-batches-unknown: committed batches of query %(query)s cannot be "
+                    "looked up: %(error)s",
+                    {"query": spec.name, "error": error},
                 )
 
     def _open_session(self) -> SparkSession:
@@ -263,15 +269,21 @@ class SparkEtlService:
                     now_ms=self._clock.now_ms(),
                 )
             except (OSError, Corrupt) as error:
-                _log.error("compacting lake %s failed: %s", folder, error)
+                _log.error(
+                    "lake-compaction-failed: compacting lake %(lake)s failed: %(error)s",
+                    {"lake": folder, "error": error},
+                )
                 continue
             if done.made or done.deleted:
                 _log.info(
-                    "compacted lake %s: %s files merged into %s, %s files deleted",
-                    folder,
-                    done.merged,
-                    done.made,
-                    done.deleted,
+                    "lake-compacted: compacted lake %(lake)s: %(merged)s files merged into "
+                    "%(made)s, %(deleted)s files deleted",
+                    {
+                        "lake": folder,
+                        "merged": done.merged,
+                        "made": done.made,
+                        "deleted": done.deleted,
+                    },
                 )
 
     async def _watch_java(self) -> None:
@@ -308,7 +320,8 @@ class SparkEtlService:
                 self._events.catch_up(self._read_model.batches())
         except KourouError as error:
             _log.warning(
-                "batch %s of query %s is not recorded: %s", done.batch_id, done.query, error
+                "batch-unrecorded: batch %(batch)s of query %(query)s is not recorded: %(error)s",
+                {"batch": done.batch_id, "query": done.query, "error": error},
             )
             return  # its event is written with the next one's, in order
         event = BatchWritten(done.query, done.query_id, done.batch_id, rows)

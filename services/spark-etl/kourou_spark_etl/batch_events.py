@@ -163,7 +163,10 @@ class BatchEvents:
                     self._record([event], trace_id)
         except KourouError as error:
             self.behind |= isinstance(event, BatchWritten)
-            _log.warning("an event of query %s is not written: %s", event.query, error)
+            _log.warning(
+                "batch-event-lost: an event of query %(query)s is not written: %(error)s",
+                {"query": event.query, "error": error},
+            )
             return False
         return True
 

@@ -335,5 +335,8 @@ def _rows_in(paths: Iterable[Path]) -> int:
             with ParquetFile(path) as file:
                 count += file.metadata.num_rows
         except (OSError, pa.ArrowInvalid) as error:
-            _log.warning("the rows of %s cannot be counted: %s", path, error)
+            _log.warning(
+                "rows-uncounted: the rows of %(path)s cannot be counted: %(error)s",
+                {"path": path, "error": error},
+            )
     return count

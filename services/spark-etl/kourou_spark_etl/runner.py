@@ -65,14 +65,17 @@ class BatchListener(StreamingQueryListener):
                 self._working(event.progress.runId)
                 self._heard(done)
         except Exception as error:  # noqa: BLE001 - Spark would drop it silently
-            _log.error("a finished batch could not be counted", exc_info=error)
+            _log.error("batch-uncounted: a finished batch could not be counted", exc_info=error)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """There was no new data."""
         try:
             self._working(event.runId)
         except Exception as error:  # noqa: BLE001 - Spark would drop it silently
-            _log.error("the idle state of a query could not be recorded", exc_info=error)
+            _log.error(
+                "idle-state-unrecorded: the idle state of a query could not be recorded",
+                exc_info=error,
+            )
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Does nothing: the runner handles the end."""
@@ -146,19 +149,22 @@ class QueryRunner:
         try:
             query = self._begin(self._spec, self._bench)
             state.running()
-            _log.info("query %s started", name)
+            _log.info("query-started: query %(query)s started", {"query": name})
             self._wait(query)
         except Exception as error:  # noqa: BLE001 - Spark raises anything; other queries run on
             sentence = error_line(error)
             pause_ms = state.failed(sentence, self._clock.monotonic_ms())
-            _log.error("query %s failed; retry in %s ms: %s", name, pause_ms, sentence)
-            _log.debug("stack trace of the failure", exc_info=error)
+            _log.error(
+                "query-failed: query %(query)s failed; retry in %(retry_ms)s ms: %(error)s",
+                {"query": name, "retry_ms": pause_ms, "error": sentence},
+            )
+            _log.debug("query-failure-traced: stack trace of the failure", exc_info=error)
             self._notify(QueryFailed(name, short(sentence), pause_ms))
             return pause_ms
         finally:
             self._close()
         state.ended()
-        _log.info("query %s ended", name)
+        _log.info("query-ended: query %(query)s ended", {"query": name})
         self._notify(QueryEnded(name))
         return None
 
@@ -180,7 +186,11 @@ class QueryRunner:
             try:
                 close()
             except KourouError as error:
-                _log.warning("closing a client of query %s failed: %s", self._spec.name, error)
+                _log.warning(
+                    "query-client-close-failed: closing a client of query %(query)s failed: "
+                    "%(error)s",
+                    {"query": self._spec.name, "error": error},
+                )
         self._bench.closing.clear()
 
 

@@ -92,6 +92,6 @@ def test_setting_what_has_no_effect_yet_is_said_once(caplog, monkeypatch):
     assert not caplog.records, "the default asks for nothing"
     chosen = Sample.from_rocketmq(someDay="3")
     dataclasses.replace(chosen, count=4)
-    assert [one.getMessage() for one in caplog.records] == [
-        "someday has no effect in this version of Kourou"
+    assert caplog.messages == [
+        "setting-ineffective: someday has no effect in this version of Kourou"
     ]

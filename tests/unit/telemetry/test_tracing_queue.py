@@ -74,9 +74,9 @@ def test_failures_are_counted_and_said_once(caplog: pytest.LogCaptureFixture) ->
     site.make(1)
     site.waiting.go()
     assert (site.exporter.exported, site.exporter.failed) == (1, 6)
-    assert [record.getMessage() for record in caplog.records] == [
-        "traces: spans cannot be exported and are lost",
-        "traces: spans are exported again",
+    assert caplog.messages == [
+        "spans-lost: spans cannot be exported and are lost",
+        "spans-recovered: spans are exported again",
     ]
 
 

@@ -235,7 +235,9 @@ class LeaderLink:
     def _connected(self) -> None:
         self._lost()
         self._peer = Peer(next_peer_id(), self.name, split_address(self.address), self.name)
-        _log.info("connected to the leader at %s", self.address)
+        _log.info(
+            "leader-connected: connected to the leader at %(address)s", {"address": self.address}
+        )
         self._on_connected(self._peer, self.leader)
 
     def _lost(self) -> None:
@@ -249,12 +251,17 @@ class LeaderLink:
         try:
             request = decode_request(frame)
         except KourouError as error:
-            self._complaints.warning("bad", "dropped a message from the leader: %s", error)
+            self._complaints.warning(
+                "leader-message-dropped: dropped a message from the leader: %(error)s",
+                {"error": error},
+            )
             return
         if not isinstance(request, LEADERS):
             kind = type(request).__name__
             self._complaints.warning(
-                "kind", "dropped a message from the leader: unexpected type %s", kind
+                "leader-message-unexpected: dropped a message from the leader: unexpected type "
+                "%(type)s",
+                {"type": kind},
             )
             return
         to = TimedReplyTo(self._peer, 0, oneway=True, request_code=request.code)

@@ -222,8 +222,9 @@ class Registration:
                 await self._decided.wait()
         except TimeoutError:
             _log.warning(
-                "this broker is not registered with a name server yet; retrying %s",
-                ", ".join(self._servers),
+                "registration-delayed: this broker is not registered with a name server yet; "
+                "retrying %(servers)s",
+                {"servers": ", ".join(self._servers)},
             )
 
     def forget(self) -> None:
@@ -314,15 +315,27 @@ class Registration:
         else:
             server.lags, why = reply.code in _PASSES, reply.remark
             if reply.code != Code.SUCCESS and not server.lags:
-                _log.warning("name server %s refused the users: %s", server.address, why)
+                _log.warning(
+                    "users-refused: name server %(address)s refused the users: %(remark)s",
+                    {"address": server.address, "remark": why},
+                )
         if server.lags and not lagged:
-            _log.warning("name server %s has former users: %s", server.address, why)
+            _log.warning(
+                "users-not-published: name server %(address)s has former users: %(error)s",
+                {"address": server.address, "error": why},
+            )
 
     def _note(self, server: _NameServer, *, done: bool, why: str) -> None:
         if done and not server.registered:
-            _log.info("registered with name server %s", server.address)
+            _log.info(
+                "broker-registered: registered with name server %(address)s",
+                {"address": server.address},
+            )
         elif not done and server.registered:
-            _log.warning("name server %s does not respond: %s", server.address, why)
+            _log.warning(
+                "name-server-silent: name server %(address)s does not respond: %(error)s",
+                {"address": server.address, "error": why},
+            )
         server.registered = done
         if done:
             self._decided.set()
@@ -344,7 +357,11 @@ class Registration:
             if server.registered:
                 await server.connection.request(request, timeout_ms=LEAVE_TIMEOUT_MS)
         except KourouError as error:
-            _log.warning("unregistering from name server %s failed: %s", server.address, error)
+            _log.warning(
+                "unregistration-failed: unregistering from name server %(address)s failed: "
+                "%(error)s",
+                {"address": server.address, "error": error},
+            )
         finally:
             server.connection.close()
 
@@ -404,11 +421,14 @@ class AddressServer:
                 await self._polled.wait()
         except TimeoutError:
             _log.warning(
-                "the address server %s has not returned the name server list yet", self._list.url
+                "address-server-silent: the address server %(url)s has not returned the name "
+                "server list yet",
+                {"url": self._list.url},
             )
         if not self._list.addresses:
             _log.warning(
-                "clients cannot find this broker through a name server until the list arrives"
+                "name-servers-unknown: clients cannot find this broker through a name server until "
+                "the list arrives"
             )
 
     async def stop(self) -> None:

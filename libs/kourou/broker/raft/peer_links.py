@@ -253,7 +253,10 @@ class PeerLinks:
                     link.dial(await loop.run_in_executor(threads, _place_of, address))
                 except (OSError, UnicodeError) as error:
                     self._complaints.warning(
-                        address, "the address of %s cannot be resolved: %s", address, error
+                        "replica-address-unresolved: the address of %(address)s cannot be "
+                        "resolved: %(error)s",
+                        {"address": address, "error": error},
+                        kind=address,
                     )
             await asyncio.sleep(LOOK_UP_S)
 

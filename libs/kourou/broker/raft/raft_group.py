@@ -242,7 +242,9 @@ class RaftGroup:
         try:
             self._handle(self._member)
         except Exception as error:  # noqa: BLE001 - whatever it is, the state is not to be trusted
-            _log.critical("the Raft replica failed unexpectedly", exc_info=error)
+            _log.critical(
+                "raft-replica-failed: the Raft replica failed unexpectedly", exc_info=error
+            )
             self._takes_part = False
             self._callbacks.failed(error)
         finally:
@@ -301,7 +303,11 @@ class RaftGroup:
             heard = each.heard_ms_ago is not None and each.heard_ms_ago < fresh_ms
             if each.member == name and heard and each.written >= near:
                 self._prefer_at_ms = now_ms + PREFER_PAUSE_MS
-                _log.info("transferring leadership to %s, the preferred leader", name)
+                _log.info(
+                    "leadership-transfer-started: transferring leadership to %(target)s, the "
+                    "preferred leader",
+                    {"target": name},
+                )
                 self.hand_over(name)
 
     # -- effects -----------------------------------------------------------------------------------
@@ -338,12 +344,14 @@ class RaftGroup:
                 self._repairs.look()
             case wants.TransferFailed(target, reason):
                 _log.warning(
-                    "the transfer of leadership to %s failed: %s",
-                    target or "the most up-to-date replica",
-                    reason,
+                    "leadership-transfer-failed: the transfer of leadership to %(target)s failed: "
+                    "%(reason)s",
+                    {"target": target or "the most up-to-date replica", "reason": reason},
                 )
             case wants.Halt(reason):
-                _log.critical("this replica stops: %s", reason)
+                _log.critical(
+                    "raft-replica-halted: this replica stops: %(reason)s", {"reason": reason}
+                )
                 self._callbacks.failed(Corrupt(reason))
 
     def _write(self, effect: wants.WriteChunk) -> None:
@@ -358,7 +366,10 @@ class RaftGroup:
         try:
             end = self._store_runtime.store.append_chunk(effect.position, effect.body)
         except (Corrupt, Rejected, DiskFull) as error:
-            _log.warning("data from the leader was not stored: %s", error)
+            _log.warning(
+                "replication-write-failed: data from the leader was not stored: %(error)s",
+                {"error": error},
+            )
             self._inbox.append(happened.WriteFailed(effect.position))
             return
         if copies is not None:
@@ -372,10 +383,13 @@ class RaftGroup:
 
     def _role_changed(self, effect: RoleChanged) -> None:
         _log.info(
-            "epoch %d: this replica is now %s%s",
-            effect.epoch,
-            effect.role.value,
-            f"; the leader is {effect.leader}" if effect.leader else "",
+            "raft-role-changed: epoch %(epoch)d: this replica is now %(role)s; the leader is "
+            "%(leader)s",
+            {
+                "epoch": effect.epoch,
+                "role": effect.role.value,
+                "leader": effect.leader or "unknown",
+            },
         )
         if not effect.leader:
             self.leader_address = ""
@@ -525,7 +539,10 @@ def boot_of(
     first, end = store.log_range()
     vote = found or UNKNOWN
     if born_anyway:
-        _log.warning("raftNewGroup=true: this replica votes, even if it lost data that it had")
+        _log.warning(
+            "raft-group-forced: raftNewGroup=true: this replica votes, even if it lost data that "
+            "it had"
+        )
     joining = must_join(
         found=found is not None,
         joining=vote.joining,
@@ -555,7 +572,7 @@ class VoterStatusLog:
     def written(self, *, joining: bool) -> None:
         """Record the status of a vote that was written."""
         if self._joining and not joining:
-            _log.info("this replica may vote now")
+            _log.info("vote-allowed: this replica may vote now")
         self._joining = joining
 
     def look(self, member: RaftNode, now_ms: int) -> None:
@@ -564,10 +581,10 @@ class VoterStatusLog:
             return
         self._warn_at_ms = now_ms + WARN_MS
         _log.warning(
-            "this replica cannot vote: its store is new, or was lost. It may vote "
-            "when it has caught up with a leader; a new group starts when all "
-            "replicas report that they are new, and these did not: %s",
-            ", ".join(member.joining.awaited()),
+            "vote-forbidden: this replica cannot vote: its store is new, or was lost. It may vote "
+            "when it has caught up with a leader; a new group starts when all replicas report that "
+            "they are new, and these did not: %(members)s",
+            {"members": ", ".join(member.joining.awaited())},
         )
 
 

@@ -110,9 +110,9 @@ class RaftService(BrokerService):
             return
         if len(self.settings.raft_peers) == 2:
             _log.warning(
-                "a Raft group of two replicas stops when one of them is offline, since "
-                "its majority is two. Use three replicas, which can lose one, or a "
-                "leader with a follower (brokerRole), which continues without one of them"
+                "raft-group-small: a Raft group of two replicas stops when one of them is offline, "
+                "since its majority is two. Use three replicas, which can lose one, or a leader "
+                "with a follower (brokerRole), which continues without one of them"
             )
         recovered = store_runtime.opened.recovered
         if recovered.imported:
@@ -232,7 +232,9 @@ class RaftService(BrokerService):
             while not self._stopping and await self._step():
                 pass
         except Exception as error:  # noqa: BLE001 - without a core there is nothing to serve with
-            _log.critical("the replica cannot continue in its new role", exc_info=error)
+            _log.critical(
+                "replica-role-failed: the replica cannot continue in its new role", exc_info=error
+            )
             self._failed(error)
         finally:
             self._renewing = None
@@ -285,7 +287,10 @@ class RaftService(BrokerService):
         try:
             await self._begin()
         except KourouError as error:
-            _log.warning("this replica cannot lead epoch %d: %s", epoch, error)
+            _log.warning(
+                "leadership-refused: this replica cannot lead epoch %(epoch)d: %(error)s",
+                {"epoch": epoch, "error": error},
+            )
             self._session.cease()
             self._lead_at_ms = self._clock.monotonic_ms() + LEAD_RETRY_MS
             self._group.hand_over("")
@@ -332,9 +337,7 @@ class RaftService(BrokerService):
         if not self._session.parts.control.access.active:
             return True
         self._complaints.warning(
-            "replicas",
-            "dropped messages of replicas: %s; %s",
-            REPLICAS_UNKNOWN,
-            REPLICAS_UNKNOWN_HINT,
+            "replica-messages-dropped: dropped messages of replicas: %(reason)s; %(hint)s",
+            {"reason": REPLICAS_UNKNOWN, "hint": REPLICAS_UNKNOWN_HINT},
         )
         return False

@@ -121,12 +121,12 @@ class Repairs:
         if region is None:
             self._end(log)
             return
-        self._log_once(
-            logging.WARNING,
-            (region.start, ""),
-            f"the log is damaged from {region.start} to {region.end} "
-            f"({region.reason}): requesting it from other replicas",
-        )
+        if self._is_new((region.start, ""), f"{region.end} {region.reason}"):
+            _log.warning(
+                "log-damaged: the log is damaged from %(start)d to %(end)d (%(reason)s): "
+                "requesting it from other replicas",
+                {"start": region.start, "end": region.end, "reason": region.reason},
+            )
         self._at = max(self._at, region.start)
         others = deque(one for one in self._peers if one not in self._silent)
         self._ask(_Question(self._at, region.end, others, next_at=region.end))
@@ -191,11 +191,7 @@ class Repairs:
         if isinstance(answer, KourouError):
             if not isinstance(answer, Corrupt | Rejected):
                 self._silent.add(member)
-            self._log_once(
-                logging.INFO,
-                (at, member),
-                f"{member} cannot repair the log at {at}: {answer}",
-            )
+            self._cannot(member, at, answer)
             return False
         log = self._log()
         if log is None or answer.position != at or not len(body):
@@ -205,9 +201,11 @@ class Repairs:
         if answer.damage:
             if answer.end > at:
                 question.next_at = min(question.next_at, answer.end)
-            self._log_once(
-                logging.INFO, (at, member), f"{member} is damaged at {at} as well: {answer.damage}"
-            )
+            if self._is_new((at, member), answer.damage):
+                _log.info(
+                    "replica-damaged: %(replica)s is damaged at %(position)d as well: %(reason)s",
+                    {"replica": member, "position": at, "reason": answer.damage},
+                )
             return False
         try:
             end = log.store.repair(at, body)
@@ -216,17 +214,25 @@ class Repairs:
             self._failed(error)
             return False
         except (Corrupt, Rejected, DiskFull) as error:
-            self._log_once(
-                logging.INFO,
-                (at, member),
-                f"{member} cannot repair the log at {at}: {error}",
-            )
+            self._cannot(member, at, error)
             return False
-        _log.warning("the log was repaired from %d to %d with data from %s", at, end, member)
+        _log.warning(
+            "log-repaired: the log was repaired from %(start)d to %(end)d with data from "
+            "%(source)s",
+            {"start": at, "end": end, "source": member},
+        )
         return True
 
-    def _log_once(self, level: int, key: tuple[int, str], text: str) -> None:
-        """Log a text once, although every round produces it again for the same position."""
-        if self._logged.get(key) != text:
-            self._logged[key] = text
-            _log.log(level, "%s", text)
+    def _cannot(self, member: str, at: int, error: KourouError) -> None:
+        if self._is_new((at, member), str(error)):
+            _log.info(
+                "repair-failed: %(replica)s cannot repair the log at %(position)d: %(error)s",
+                {"replica": member, "position": at, "error": error},
+            )
+
+    def _is_new(self, key: tuple[int, str], text: str) -> bool:
+        """Whether the text is new for this position: every round produces it again."""
+        if self._logged.get(key) == text:
+            return False
+        self._logged[key] = text
+        return True

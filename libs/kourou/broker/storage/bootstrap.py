@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kourou.broker.network.log_source import LogSource
+from kourou.broker.storage.control_recovery import aside
 from kourou.clock import Clock
 from kourou.engine.admin.log_bootstrap import LogBeginning, decode_beginning
 from kourou.engine.control import CONTROL
@@ -118,10 +119,9 @@ class Bootstrap:
                     if str(error) != complaint:
                         complaint = str(error)
                         _log.warning(
-                            "this log must restart at a later position, but %s did not return the "
-                            "state before it: %s",
-                            address,
-                            error,
+                            "log-bootstrap-delayed: this log must restart at a later position, but "
+                            "%(address)s did not return the state before it: %(error)s",
+                            {"address": address, "error": error},
                         )
                 else:
                     if self._still():
@@ -142,11 +142,14 @@ class Bootstrap:
                 f"but to epoch {request.epoch} at the leader"
             )
         _log.info(
-            "%s returned the state before position %d of the log: %d control events, %d bytes",
-            address,
-            found.position,
-            found.next_offset,
-            len(body),
+            "log-bootstrap-received: %(address)s returned the state before position %(position)d "
+            "of the log: %(events)d control events, %(size_bytes)d bytes",
+            {
+                "address": address,
+                "position": found.position,
+                "events": found.next_offset,
+                "size_bytes": len(body),
+            },
         )
         return RestartLog(found.position, found.epoch, request.common, body)
 
@@ -189,7 +192,8 @@ def record_beginning(beginning: LogBeginning, events: EventStore) -> None:
         return  # done by an earlier start that crashed
     if info != StreamInfo():
         _log.warning(
-            "the event store starts a new history; the old one is kept as %s", events.set_aside()
+            "event-store-restarted: the event store starts a new history: %(history)s",
+            {"history": aside(events)},
         )
     if offset:
         events.begin(CONTROL.snapshot(beginning.control))

@@ -97,7 +97,7 @@ class ConfigMirror:
             return {}
         loaded = self._files.load_delays()
         if loaded is not None and loaded.note:
-            _log.warning("%s", loaded.note)
+            _log.warning("config-file-unusable: %(note)s", {"note": loaded.note})
         return {} if loaded is None else loaded.value
 
     def _read(self, names: list[str]) -> ConfigTables:
@@ -106,7 +106,7 @@ class ConfigMirror:
         offsets = self._files.load_offsets() if OFFSETS in names else None
         for loaded in (topics, groups, offsets):
             if loaded is not None and loaded.note:
-                _log.warning("%s", loaded.note)
+                _log.warning("config-file-unusable: %(note)s", {"note": loaded.note})
         return ConfigTables(
             None if topics is None else topics.value.topics,
             None if groups is None else groups.value.groups,
@@ -173,7 +173,10 @@ class ConfigMirror:
             except (OSError, KourouError) as error:
                 self._dirty[table] = None
                 if not self._troubled:
-                    _log.warning("config/*.json cannot be written: %s", error)
+                    _log.warning(
+                        "config-write-failed: config/*.json cannot be written: %(error)s",
+                        {"error": error},
+                    )
         self._troubled = bool(self._dirty.keys() & {table for table, _ in writes})
         return not self._troubled
 
@@ -212,7 +215,11 @@ def _by_group(offsets: Mapping[str, Mapping[int, int]]) -> Progress:
     for key, queues in offsets.items():
         names = split_progress_key(key)
         if names is None:
-            _log.warning("consumerOffset.json has an invalid entry %r: it must be topic@group", key)
+            _log.warning(
+                "config-entry-invalid: consumerOffset.json has an invalid entry %(key)r: it must "
+                "be topic@group",
+                {"key": key},
+            )
             continue
         topic, group = names
         table.setdefault(group, {})[topic] = dict(queues)

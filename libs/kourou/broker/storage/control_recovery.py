@@ -31,6 +31,7 @@ from kourou.events.control_events import Event, EventLost, Recorded, TopicDelete
 from kourou.eventstore.event_store import EventStore
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol import kernel
+from kourou.runtime.core import LogWarning
 
 _log = logging.getLogger("kourou.broker")
 
@@ -66,19 +67,25 @@ def recover_control(
     Without an event store (it is unreachable) the log and the files must suffice. Raises Corrupt if
     neither the event store nor the files have the events that the log no longer has.
     """
-    _log.info("record_kernel kind=%s", kernel.NAME)
+    _log.info("record-kernel-selected: the record kernel is %(kernel)s", {"kernel": kernel.NAME})
     low, high = view.queue_range(CONTROL_TOPIC, 0) or (0, 0)
     try:
         control = _projected(view, events, low, high)
     except MetadataUnavailable as error:
         # It is neither read nor changed now: the projector continues from its position later.
-        _log.warning("the event store cannot be reached; starting without it: %s", error)
+        _log.warning(
+            "event-store-skipped: the event store cannot be reached; starting without it: "
+            "%(error)s",
+            {"error": error},
+        )
         events, control = None, None
     if control is None:
         control = ControlState(next_offset=low)
         if low > 0:
             _log.warning(
-                "the control events below offset %d are lost; starting from config/*.json", low
+                "control-events-lost: the control events below offset %(offset)d are lost; "
+                "starting from config/*.json",
+                {"offset": low},
             )
             tables = files.everything()
             if tables.topics is None:
@@ -100,10 +107,13 @@ def recover_control(
         if events is not None and writable:
             writable = _project(events, batch)
     if control.access.unreadable:
-        _log.error("%s", why_closed(control.access))
+        _log.error("access-closed: %(reason)s", {"reason": why_closed(control.access)})
     imported = [_with_ends(view, one) for one in _differences(control, files.external(), rules)]
     if imported:
-        _log.warning("importing %d changes from config/*.json", len(imported))
+        _log.warning(
+            "config-imported: importing %(changes)d changes from config/*.json",
+            {"changes": len(imported)},
+        )
     return RecoveredControl(control, imported)
 
 
@@ -114,7 +124,10 @@ def _filters(tables: ConfigTables, high: int) -> FilterAggregate:
     filters = filters_of(tables.filters)
     if filters.next_offset > high:
         # A power loss removed events that the file already had; new events must be applied.
-        _log.warning("kourou/filters.json contains filters of control events that the log lost")
+        _log.warning(
+            "filters-ahead: kourou/filters.json contains filters of control events that the log "
+            "lost"
+        )
         filters.next_offset = high
     return filters
 
@@ -157,7 +170,10 @@ def _projected(
     except MetadataUnavailable:
         raise
     except KourouError as error:
-        _log.warning("rebuilding the event store from the log: %s", error)
+        _log.warning(
+            "event-store-rebuilt: rebuilding the event store from the log: %(error)s",
+            {"error": error},
+        )
         _set_aside(events)
         return None
     if end < low:
@@ -175,7 +191,11 @@ def _reread_lost(view: StoreView, events: EventStore, low: int) -> None:
     for one in reversed(lost):
         read = read_control_events(view, one.offset, end) if one.offset >= low else []
         if read and not isinstance(read[0].event, EventLost):
-            _log.warning("control events from %d on are read from the log again", one.offset)
+            _log.warning(
+                "control-events-reread: control events from %(offset)d on are read from the log "
+                "again",
+                {"offset": one.offset},
+            )
             events.truncate(one.offset)
             return
 
@@ -199,20 +219,33 @@ def _project(events: EventStore, batch: list[Recorded]) -> bool:
     try:
         events.append(batch)
     except Corrupt as error:
-        _log.warning("the event store differs from the log; rebuilding it: %s", error)
+        _log.warning(
+            "event-store-differs: the event store differs from the log; rebuilding it: %(error)s",
+            {"error": error},
+        )
         _set_aside(events)
         return False
     except MetadataUnavailable as error:
-        _log.warning("the event store cannot be reached; it catches up later: %s", error)
+        _log.warning(
+            "event-store-behind: the event store cannot be reached; it catches up later: %(error)s",
+            {"error": error},
+        )
         return False
     return True
 
 
 def _set_aside(events: EventStore) -> None:
     try:
-        _log.warning("the event store starts a new history: %s", aside(events))
+        _log.warning(
+            "event-store-restarted: the event store starts a new history: %(history)s",
+            {"history": aside(events)},
+        )
     except MetadataUnavailable as error:
-        _log.warning("the event store cannot be reached; it is repaired later: %s", error)
+        _log.warning(
+            "event-store-unrepaired: the event store cannot be reached; it is repaired later: "
+            "%(error)s",
+            {"error": error},
+        )
 
 
 def _restart_log(events: EventStore, control: ControlState) -> None:
@@ -221,7 +254,11 @@ def _restart_log(events: EventStore, control: ControlState) -> None:
         events.set_aside()
         events.begin(CONTROL.snapshot(control))
     except MetadataUnavailable as error:
-        _log.warning("the event store cannot be reached; it is repaired later: %s", error)
+        _log.warning(
+            "event-store-unrepaired: the event store cannot be reached; it is repaired later: "
+            "%(error)s",
+            {"error": error},
+        )
 
 
 # -- log and event store ---------------------------------------------------------------------------
@@ -232,8 +269,8 @@ def read_control_events(view: StoreView, offset: int, below: int) -> list[Record
     return recorder.read_control_events(view, offset, below, _log_error)
 
 
-def _log_error(text: str) -> None:
-    _log.error("%s", text)
+def _log_error(lost: LogWarning) -> None:
+    lost.write(_log, logging.ERROR)
 
 
 def last_of_both(view: StoreView, next_offset: int, below: int) -> Recorded | None:
@@ -265,7 +302,9 @@ def agree(events: EventStore, next_offset: int, high: int, last: Recorded | None
     if next_offset > 0 == high:
         # Nothing to compare with: a power loss cuts off the log's tail, but does not make it new.
         _log.warning(
-            "the log is new, but the event store had the history of another log: %s", aside(events)
+            "event-store-unrelated: the log is new, but the event store had the history of another "
+            "log: %(history)s",
+            {"history": aside(events)},
         )
         return 0
     if last is not None:
@@ -274,8 +313,9 @@ def agree(events: EventStore, next_offset: int, high: int, last: Recorded | None
         # The log was truncated (a power loss under ASYNC_FLUSH): the events that it lacks did not
         # happen.
         _log.warning(
-            "the event store is %d control events ahead of the log; these events are removed",
-            next_offset - high,
+            "event-store-ahead: the event store is %(events)d control events ahead of the log; "
+            "these events are removed",
+            {"events": next_offset - high},
         )
         events.truncate(high)
     return min(next_offset, high)

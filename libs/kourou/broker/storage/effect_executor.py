@@ -153,7 +153,7 @@ class EffectExecutor:
             ConfigChanged: lambda effect: self._config_changed(effect.table),
             DropTopic: self._drop_topic,
             Announce: lambda effect: self._register_now(effect.number),
-            LogWarning: lambda effect: _log.warning("%s", effect.text),
+            LogWarning: lambda effect: effect.write(_log),
             Wake: self._wake,
             SaveEpochs: lambda effect: self._store.save_epochs(effect.pairs),
             **self._copies.performers(),
@@ -286,7 +286,9 @@ class EffectExecutor:
             await self._checkpoint_now()
         except DiskFull as error:
             self._units_dirty_bytes += dirty_bytes
-            _log.warning("no checkpoint was written: %s", error)
+            _log.warning(
+                "checkpoint-failed: no checkpoint was written: %(error)s", {"error": error}
+            )
         except Exception as error:  # noqa: BLE001 - bug or disk failure, it ends the process
             self._fail(error)
         else:
@@ -363,7 +365,9 @@ class EffectExecutor:
         else:
             if space.full:
                 if not self._space_retry_ms:
-                    _log.warning("the disk is full: no further log segment can be allocated")
+                    _log.warning(
+                        "disk-full: the disk is full: no further log segment can be allocated"
+                    )
                 self._space_retry_ms = self._clock.monotonic_ms() + SPACE_RETRY_MS
                 self._retention.look()
             else:
@@ -377,7 +381,7 @@ class EffectExecutor:
         if self._faulted:
             return
         self._faulted = True
-        _log.critical("the store failed: %s", error)
+        _log.critical("store-failed: the store failed: %(error)s", {"error": error})
         self._post(StoreFailed(str(error)))
         # The replies to that input are sent first; then the service's lifecycle ends with code 75.
         asyncio.get_running_loop().call_later(0.2, self._failed, error)

@@ -65,7 +65,8 @@ def open_store(settings: BrokerSettings, disk: Disk | None = None) -> OpenStore:
 
     if settings.staging and settings.sync_flush:
         _log.warning(
-            "transientStorePoolEnable has no effect with SYNC_FLUSH: messages go to the log's file"
+            "staging-pool-unused: transientStorePoolEnable has no effect with SYNC_FLUSH: messages "
+            "go to the log's file"
         )
     store_settings = store_settings_of(settings)
     beginning = pending_beginning(store_settings, disk)
@@ -83,7 +84,11 @@ def open_store(settings: BrokerSettings, disk: Disk | None = None) -> OpenStore:
             if beginning is not None:
                 raise
             trouble = str(error)
-            _log.warning("starting without the event store: %s", error)
+            _log.warning(
+                "event-store-skipped: the event store cannot be reached; starting without it: "
+                "%(error)s",
+                {"error": error},
+            )
         if beginning is not None:
             record_beginning(beginning, events)
             forget_beginning(disk, store.paths)

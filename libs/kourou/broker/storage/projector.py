@@ -106,9 +106,9 @@ class Projector:
             # Not cancelled: a thread may be writing, and there must be no second writer.
             if not (await asyncio.wait({rest}, timeout=self._stop_s))[0]:
                 _log.warning(
-                    "the event store does not respond; stopping without it: %d control events are"
-                    " in the log only",
-                    self.behind,
+                    "projection-abandoned: the event store does not respond; stopping without it: "
+                    "%(events)d control events are in the log only",
+                    {"events": self.behind},
                 )
                 self._events.abandon()
         finally:
@@ -138,16 +138,18 @@ class Projector:
             except KourouError as error:
                 if not self.trouble:
                     _log.warning(
-                        "control events are not written to the event store; messages are not "
-                        "affected: %s",
-                        error,
+                        "projection-stalled: control events are not written to the event store; "
+                        "messages are not affected: %(error)s",
+                        {"error": error},
                     )
                 self.trouble = str(error)
                 self._in_touch = False
                 pause_s = self._retry_s
             else:
                 if self.trouble:
-                    _log.info("control events are written to the event store again")
+                    _log.info(
+                        "projection-resumed: control events are written to the event store again"
+                    )
                 self.trouble = ""
                 pause_s = 0 if more else self._idle_s
             done, self._stepped = self._stepped, asyncio.Event()
@@ -159,12 +161,19 @@ class Projector:
         if self._task is not None:
             (ended,) = await asyncio.gather(self._task, return_exceptions=True)
             if isinstance(ended, Exception):
-                _log.error("writing to the event store failed unexpectedly", exc_info=ended)
+                _log.error(
+                    "projection-failed: writing to the event store failed unexpectedly",
+                    exc_info=ended,
+                )
         try:
             while await self._step():
                 pass
         except KourouError as error:
-            _log.warning("stopping with control events that are not in the event store: %s", error)
+            _log.warning(
+                "projection-incomplete: stopping with control events that are not in the event "
+                "store: %(error)s",
+                {"error": error},
+            )
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -228,8 +237,15 @@ class Projector:
         if not is_confirmed(self._view, taken.offset, self._confirmed()):
             # A follower's state is ahead of what its group has committed, and might be truncated.
             raise MetadataUnavailable("the newest control events are not committed yet")
-        _log.error("the event store does not match the log; it is rebuilt: %s", error)
-        _log.warning("the event store starts a new history: %s", await self._in_thread(begin))
+        _log.error(
+            "event-store-mismatched: the event store does not match the log; it is rebuilt: "
+            "%(error)s",
+            {"error": error},
+        )
+        _log.warning(
+            "event-store-restarted: the event store starts a new history: %(history)s",
+            {"history": await self._in_thread(begin)},
+        )
         self._offset = taken.offset
         self._in_touch = True
 
@@ -331,7 +347,7 @@ class HistoryExecutor:
         except KourouError as error:
             return HistoryAnswered(received, error=error)
         except Exception as error:  # noqa: BLE001 - a bug; reading the history has changed no state
-            _log.exception("reading the history failed")
+            _log.exception("history-read-failed: reading the history failed")
             bug = KourouError(f"reading the history failed: {error!r}")
             return HistoryAnswered(received, error=bug)
 

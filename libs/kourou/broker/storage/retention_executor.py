@@ -90,8 +90,9 @@ class RetentionExecutor:
             return
         if step_ms:
             _log.warning(
-                "the system clock was changed by %+.1f s; the ages of log segments are kept",
-                step_ms / 1_000,
+                "clock-changed: the system clock was changed by %(step_s)+.1f s; the ages of log "
+                "segments are kept",
+                {"step_s": step_ms / 1_000},
             )
         self._post(
             DiskMeasured(
@@ -132,7 +133,10 @@ class RetentionExecutor:
         try:
             await self._checkpoint()
         except DiskFull as error:
-            _log.warning("deleting log segments without a checkpoint: %s", error)
+            _log.warning(
+                "segments-uncheckpointed: deleting log segments without a checkpoint: %(error)s",
+                {"error": error},
+            )
         await self._in_thread(self._store.remove, deletion)
 
     async def _starve(self, *, starving: bool) -> None:

@@ -76,21 +76,31 @@ def log_refusal(
     error: BaseException,
     *,
     later: bool,
-    consequence: str = "",
+    consequence: str = "the queue continues",
 ) -> None:
     """Log that messages of one queue were not consumed; `later`: the handler requested that."""
     first = messages[0]
     unexpected = first.attempt == 1 and not isinstance(error, ConsumeRefused)
-    _log.log(
-        logging.INFO if later else logging.WARNING,
-        "group %s: %s at %s (%d messages, attempt %d)%s: %s",
-        group,
-        "the handler requested a retry" if later else "the handler failed",
-        first,
-        len(messages),
-        first.attempt,
-        consequence,
-        Shown(error),
+    fields = {
+        "group": group,
+        "record": first,
+        "messages": len(messages),
+        "attempt": first.attempt,
+        "consequence": consequence,
+        "error": Shown(error),
+    }
+    if later:
+        _log.info(
+            "retry-requested: group %(group)s: the handler requested a retry at %(record)s "
+            "(%(messages)d messages, attempt %(attempt)d; %(consequence)s): %(error)s",
+            fields,
+            exc_info=error if unexpected else None,
+        )
+        return
+    _log.warning(
+        "handler-failed: group %(group)s: the handler failed at %(record)s "
+        "(%(messages)d messages, attempt %(attempt)d; %(consequence)s): %(error)s",
+        fields,
         exc_info=error if unexpected else None,
     )
 
@@ -236,10 +246,9 @@ class Settling:
                 await self._send_back.send_back(message, delay_level=level, reason=reason)
             except KourouError as error:
                 _log.warning(
-                    "group %s: %s could not be sent back to any broker; retrying it locally: %s",
-                    self.group,
-                    message,
-                    error,
+                    "send-back-failed: group %(group)s: %(record)s could not be sent back to any "
+                    "broker; retrying it locally: %(error)s",
+                    {"group": self.group, "record": message, "error": error},
                 )
                 self._hand_again([message])
                 return
@@ -286,10 +295,9 @@ class Settling:
                 self._counts.timed_out += 1
                 minutes = self._settings.consume_timeout_minutes
                 _log.warning(
-                    "group %s: a handler has been processing %s for more than %d minutes",
-                    self.group,
-                    message,
-                    minutes,
+                    "handler-stuck: group %(group)s: a handler has been processing %(record)s for "
+                    "more than %(minutes)d minutes",
+                    {"group": self.group, "record": message, "minutes": minutes},
                 )
                 if self._broadcast:
                     lease.finish([message.offset])

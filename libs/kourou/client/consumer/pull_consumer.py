@@ -414,12 +414,15 @@ class PullConsumer:
             return []  # the position was changed in the meantime
         if result.status is PullStatus.OFFSET_ILLEGAL:
             _log.warning(
-                "%s: offset %d is outside %d to %d; resuming at %d",
-                queue,
-                offset,
-                result.min_offset,
-                result.max_offset,
-                result.next_offset,
+                "offset-corrected: %(queue)s: offset %(offset)d is outside the queue's "
+                "%(min_offset)d to %(max_offset)d; resuming at %(next_offset)d",
+                {
+                    "queue": queue,
+                    "offset": offset,
+                    "min_offset": result.min_offset,
+                    "max_offset": result.max_offset,
+                    "next_offset": result.next_offset,
+                },
             )
         # Moved to the end, so that queues take turns.
         del self._assigned[queue]
@@ -449,4 +452,6 @@ def result_of(queue: MessageQueue, pulled: Pulled, subscription: Subscription) -
 def _listener_done(done: asyncio.Future[None]) -> None:
     """Log the exception that an application's listener raised."""
     if not done.cancelled() and done.exception() is not None:
-        _log.error("a message queue listener failed", exc_info=done.exception())
+        _log.error(
+            "queue-listener-failed: a message queue listener failed", exc_info=done.exception()
+        )

@@ -228,7 +228,10 @@ class Puller:
             another = self._another(known, queue, address)
             if another is None:
                 raise
-            _log.info("%s: retrying at %s after: %s", queue, another, error)
+            _log.info(
+                "pull-redirected: %(queue)s: retrying at %(address)s after: %(error)s",
+                {"queue": queue, "address": another, "error": error},
+            )
             address = another
             pulled = await self._asked(ask, address, queue, request, params, subscription, decode)
         if self._failed.get(queue) == address:

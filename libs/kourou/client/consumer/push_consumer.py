@@ -263,7 +263,10 @@ class PushConsumer:
             session.routes.watch(topic)
             known = await session.routes.find_existing(topic)
             if known is None and not topic.startswith(RETRY_PREFIX):
-                _log.warning("group %s: waiting for topic %s to be created", self.group, topic)
+                _log.warning(
+                    "topic-awaited: group %(group)s: waiting for topic %(topic)s to be created",
+                    {"group": self.group, "topic": topic},
+                )
         await session.join(self)
         await self._upload_filters()
         session.routes.listen(self._route_changed)
@@ -307,10 +310,9 @@ class PushConsumer:
                 consumed.pause()
             if not await self._around.runner.close(self.settings.await_termination_ms):
                 _log.warning(
-                    "group %s: handlers are still running after %d ms; their "
-                    "messages will be redelivered",
-                    self.group,
-                    self.settings.await_termination_ms,
+                    "handlers-running: group %(group)s: handlers are still running after "
+                    "%(waited_ms)d ms; their messages will be redelivered",
+                    {"group": self.group, "waited_ms": self.settings.await_termination_ms},
                 )
             # Reports that runners made before their end are processed in this iteration of the
             # loop.
@@ -354,7 +356,9 @@ class PushConsumer:
                     share = await self._share(topic)
                 except Exception as error:  # noqa: BLE001 - an application's allocation may raise anything
                     _log.warning(
-                        "group %s: queue assignment of %s unchanged: %r", self.group, topic, error
+                        "assignment-failed: group %(group)s: queue assignment of %(topic)s "
+                        "unchanged: %(error)r",
+                        {"group": self.group, "topic": topic, "error": error},
                     )
                     complete = False
                     continue
@@ -391,11 +395,18 @@ class PushConsumer:
         for consumed in lost:
             del self._queues[consumed.queue]
             offsets[consumed.queue] = consumed.stop()
-        _log.info("group %s: released %s", self.group, ", ".join(map(str, offsets)))
+        _log.info(
+            "queues-released: group %(group)s: released %(queues)s",
+            {"group": self.group, "queues": ", ".join(map(str, offsets))},
+        )
         try:
             await self._offsets.save(offsets)
         except Exception as error:  # noqa: BLE001 - an application's offset store may raise anything
-            _log.warning("group %s: the last offsets were not committed: %r", self.group, error)
+            _log.warning(
+                "final-commit-failed: group %(group)s: the last offsets were not committed: "
+                "%(error)r",
+                {"group": self.group, "error": error},
+            )
 
     async def _begin(self, share: Collection[MessageQueue], subscription: Subscription) -> bool:
         """Start the new queues of the share; returns False if some must be tried again."""
@@ -412,14 +423,19 @@ class PushConsumer:
                     start, BaseException
                 ):  # an application's offset store may raise anything
                     _log.warning(
-                        "group %s: cannot start consuming %s yet: %r", self.group, queue, start
+                        "queue-start-failed: group %(group)s: cannot start consuming %(queue)s "
+                        "yet: %(error)r",
+                        {"group": self.group, "queue": queue, "error": start},
                     )
                     complete = False
                     continue
                 consumed = ConsumedQueue(queue, subscription, start, self._around, len(share))
                 self._queues[queue] = consumed
                 consumed.start()
-                _log.info("group %s: consuming %s from offset %d", self.group, queue, start)
+                _log.info(
+                    "queue-started: group %(group)s: consuming %(queue)s from offset %(offset)d",
+                    {"group": self.group, "queue": queue, "offset": start},
+                )
         return complete
 
     async def _beginnable(self, queues: Collection[MessageQueue]) -> Collection[MessageQueue]:
@@ -453,7 +469,10 @@ class PushConsumer:
                 {consumed.queue: offset for consumed, offset in changed.items()}
             )
         except Exception as error:  # noqa: BLE001 - an application's offset store may raise anything
-            _log.warning("group %s: offsets were not committed %s: %r", self.group, when, error)
+            _log.warning(
+                "commit-failed: group %(group)s: offsets were not committed %(when)s: %(error)r",
+                {"group": self.group, "when": when, "error": error},
+            )
             return
         for consumed, offset in changed.items():
             consumed.committed = offset
@@ -485,7 +504,10 @@ class PushConsumer:
                     moved[queue] = offset
             if not moved:
                 return
-            _log.warning("group %s: offsets were reset to %s", self.group, _listed(moved))
+            _log.warning(
+                "offsets-reset: group %(group)s: offsets were reset to %(offsets)s",
+                {"group": self.group, "offsets": listed_offsets(moved)},
+            )
             await self._offsets.save(moved)
             counts = Counter(queue.topic for queue in (*self._queues, *moved))
             for queue, offset in moved.items():
@@ -577,5 +599,6 @@ def _newest(subscriptions: Mapping[str, Subscription]) -> int:
     return max(one.version for one in subscriptions.values())
 
 
-def _listed(offsets: Mapping[MessageQueue, int]) -> str:
+def listed_offsets(offsets: Mapping[MessageQueue, int]) -> str:
+    """Return the offsets of queues for a log line."""
     return ", ".join(f"{queue!s}={offset}" for queue, offset in sorted(offsets.items()))

@@ -394,7 +394,10 @@ class ConsumedQueue:
             limit = self.window.exceeded(self._limits)
             if limit is not None:
                 self._around.counts.paused(limit)
-                _log.debug("%s: pulling paused: %s", self.queue, self.window.over(self._limits))
+                _log.debug(
+                    "pull-paused: %(queue)s: pulling paused: %(reason)s",
+                    {"queue": self.queue, "reason": self.window.over(self._limits)},
+                )
                 self._room.clear()
                 await self._room.wait()
             step = await self._pull_once()
@@ -413,15 +416,24 @@ class ConsumedQueue:
             return PullStep(pause_ms=around.settings.pull_pause_ms_when_exception)
         except (Unavailable, UnknownOutcome) as error:
             # The connection may be new, and the broker may not know this consumer on it yet.
-            _log.info("%s: pull failed: %s", self.queue, error)
+            _log.info(
+                "pull-failed: %(queue)s: pull failed: %(error)s",
+                {"queue": self.queue, "error": error},
+            )
             around.heartbeat_soon()
             around.route_stale(self.queue.topic)
             return PullStep(pause_ms=around.settings.pull_pause_ms_when_exception)
         except Corrupt as error:
-            _log.error("%s: pull from %d is unreadable: %s", self.queue, offset, error)
+            _log.error(
+                "pull-unreadable: %(queue)s: pull from %(offset)d is unreadable: %(error)s",
+                {"queue": self.queue, "offset": offset, "error": error},
+            )
             return PullStep(pause_ms=around.settings.pull_pause_ms_when_exception)
         except KourouError as error:
-            _log.warning("%s: pull failed: %s", self.queue, error)
+            _log.warning(
+                "pull-failed: %(queue)s: pull failed: %(error)s",
+                {"queue": self.queue, "error": error},
+            )
             around.route_stale(self.queue.topic)
             return PullStep(pause_ms=around.settings.pull_pause_ms_when_exception)
         if self.window.dropped:
@@ -473,7 +485,11 @@ class ConsumedQueue:
         refusal = pulled.code, pulled.remark
         level = logging.DEBUG if refusal == self._refusal else logging.WARNING
         self._refusal = refusal
-        _log.log(level, "%s: pull refused with code %d: %s", self.queue, *refusal)
+        _log.log(
+            level,
+            "pull-refused: %(queue)s: pull refused with code %(code)d: %(remark)s",
+            {"queue": self.queue, "code": refusal[0], "remark": refusal[1]},
+        )
 
     def _skip_backlog(self, pulled: Pulled, over: int) -> None:
         """Skip the messages that are more than `over` messages before the end of the queue."""
@@ -481,12 +497,15 @@ class ConsumedQueue:
         if kept_from <= here:
             return
         _log.warning(
-            "%s: backlog of %d messages; skipped offsets %d to %d (skip_backlog_over is %d)",
-            self.queue,
-            pulled.max_offset - here,
-            here,
-            kept_from - 1,
-            over,
+            "backlog-skipped: %(queue)s: backlog of %(messages)d messages; skipped offsets "
+            "%(first_offset)d to %(last_offset)d (skip_backlog_over is %(messages_max)d)",
+            {
+                "queue": self.queue,
+                "messages": pulled.max_offset - here,
+                "first_offset": here,
+                "last_offset": kept_from - 1,
+                "messages_max": over,
+            },
         )
         self._around.counts.skipped += kept_from - here
         pulled.messages = [message for message in pulled.messages if message.offset >= kept_from]
@@ -521,12 +540,15 @@ class ConsumedQueue:
         """Resume at the broker's offset, because this one is outside the queue (OFFSET_ILLEGAL)."""
         self._around.counts.corrected += 1
         _log.warning(
-            "%s: offset %d is outside the queue's %d to %d; resuming at %d",
-            self.queue,
-            self.window.next_offset,
-            pulled.min_offset,
-            pulled.max_offset,
-            pulled.next_offset,
+            "offset-corrected: %(queue)s: offset %(offset)d is outside the queue's %(min_offset)d "
+            "to %(max_offset)d; resuming at %(next_offset)d",
+            {
+                "queue": self.queue,
+                "offset": self.window.next_offset,
+                "min_offset": pulled.min_offset,
+                "max_offset": pulled.max_offset,
+                "next_offset": pulled.next_offset,
+            },
         )
         self.window.drop()
         self.window = Window(max(0, pulled.next_offset))
@@ -545,12 +567,15 @@ class ConsumedQueue:
             around.filters_said.clear()
         around.filters_said.add(reason)
         _log.warning(
-            "%s: stopped at %d: filter %s failed (%s): %s",
-            self.queue,
-            self.window.next_offset,
-            self._subscription.expression,
-            error.kind or "failed",
-            why,
+            "filter-failed: %(queue)s: stopped at %(offset)d: filter %(filter)s failed (%(kind)s): "
+            "%(error)s",
+            {
+                "queue": self.queue,
+                "offset": self.window.next_offset,
+                "filter": self._subscription.expression,
+                "kind": error.kind or "failed",
+                "error": why,
+            },
         )
 
     def _filter_recovered(self, pulled: Pulled) -> None:
@@ -558,16 +583,22 @@ class ConsumedQueue:
         self._around.filters_said.clear()
         version = pulled.filter_version  # None: there was no message to evaluate
         _log.info(
-            "%s: resumed at %d, with %sfilter %s",
-            self.queue,
-            self.window.next_offset,
-            "" if version is None else f"version {version} of ",
-            self._subscription.expression,
+            "filter-recovered: %(queue)s: resumed at %(offset)d, with version %(version)s of filter "
+            "%(filter)s",
+            {
+                "queue": self.queue,
+                "offset": self.window.next_offset,
+                "version": "unknown" if version is None else version,
+                "filter": self._subscription.expression,
+            },
         )
 
     def _pass_unreadable(self, pulled: Pulled, step: PullStep) -> PullStep:
         if self._around.settings.on_corrupt is CorruptPolicy.HOLD:
-            _log.error("%s: waiting for a repair: %s", self.queue, pulled.remark)
+            _log.error(
+                "repair-awaited: %(queue)s: waiting for a repair: %(remark)s",
+                {"queue": self.queue, "remark": pulled.remark},
+            )
             return PullStep(pause_ms=self._around.settings.pull_pause_ms_when_exception)
         self._report_unreadable(pulled)
         if pulled.next_offset > self.window.next_offset:
@@ -576,7 +607,10 @@ class ConsumedQueue:
 
     def _report_unreadable(self, pulled: Pulled) -> None:
         self._around.counts.unreadable += 1
-        _log.error("%s: this consumer skipped unreadable messages: %s", self.queue, pulled.remark)
+        _log.error(
+            "messages-unreadable: %(queue)s: this consumer skipped unreadable messages: %(remark)s",
+            {"queue": self.queue, "remark": pulled.remark},
+        )
 
 
 def items_of(

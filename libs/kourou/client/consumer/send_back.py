@@ -75,9 +75,9 @@ class SendBackRequests:
                 return
             except KourouError as error:
                 _log.info(
-                    "%s could not be sent back to the broker; sending it as a new message: %s",
-                    message,
-                    error,
+                    "send-back-replaced: %(record)s could not be sent back to the broker; sending "
+                    "it as a new message: %(error)s",
+                    {"record": message, "error": error},
                 )
             try:
                 await self.resend(message, delay_level=delay_level, reason=reason)
@@ -87,7 +87,10 @@ class SendBackRequests:
                 late = session.clock.monotonic_ms() + pause_ms >= until_ms
                 if late or not nobody_leads(error):
                     raise
-                _log.info("%s waits for a broker with a leader: %s", message, error)
+                _log.info(
+                    "send-back-delayed: %(record)s waits for a broker with a leader: %(error)s",
+                    {"record": message, "error": error},
+                )
             await asyncio.sleep(pause_ms / 1000)
             await self._refresh_routes(message.queue.topic, retry_topic(self._group))
 
@@ -97,7 +100,10 @@ class SendBackRequests:
             try:
                 await self._session.routes.refresh(topic)
             except KourouError as error:
-                _log.info("route of %s not refreshed: %s", topic, error)
+                _log.info(
+                    "route-refresh-failed: route of %(topic)s not refreshed: %(error)r",
+                    {"topic": topic, "error": error},
+                )
 
     async def _ask(self, message: ReceivedMessage, delay_level: int, reason: str) -> None:
         session, queue = self._session, message.queue

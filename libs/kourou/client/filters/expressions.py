@@ -96,4 +96,8 @@ async def ask_brokers(session: Session, group: str, subscriptions: Iterable[Subs
         except KourouError as error:
             if isinstance(error, Rejected) and error.wire_code not in _NO_WORD:
                 raise
-            _log.info("could not check the filter at any broker of %s: %s", each.topic, error)
+            _log.info(
+                "filter-unchecked: could not check the filter at any broker of %(topic)s: "
+                "%(error)s",
+                {"topic": each.topic, "error": error},
+            )

@@ -86,7 +86,10 @@ class FilterUploads:
             ):
                 raise outcome
             if isinstance(outcome, KourouError):
-                _log.info("group %s: filter upload postponed: %s", self._group, outcome)
+                _log.info(
+                    "filter-upload-postponed: group %(group)s: filter upload postponed: %(error)s",
+                    {"group": self._group, "error": outcome},
+                )
 
     async def ready(self, known: QueueMap, broker_name: str, name: str) -> None:
         """Make sure that a broker has the filter.
@@ -132,12 +135,15 @@ class FilterUploads:
     def _say(self, broker_name: str, name: str, answer: FilterResponse) -> None:
         if answer.active == answer.version:
             _log.info(
-                "group %s: %s runs version %d of filter %s%s",
-                self._group,
-                broker_name,
-                answer.version,
-                name,
-                ", which is new" if answer.created else "",
+                "filter-version-active: group %(group)s: %(broker)s runs version %(version)d of "
+                "filter %(filter)s (%(origin)s)",
+                {
+                    "group": self._group,
+                    "broker": broker_name,
+                    "version": answer.version,
+                    "filter": name,
+                    "origin": "new" if answer.created else "stored before",
+                },
             )
             return
         what = "no version is running, so consumption waits"
@@ -146,13 +152,15 @@ class FilterUploads:
         elif answer.active is not None:
             what = f"version {answer.active} is running"
         _log.warning(
-            "group %s: %s stored filter %s as version %d, but %s; enable it "
-            "with: kourou admin filter enable",
-            self._group,
-            broker_name,
-            name,
-            answer.version,
-            what,
+            "filter-version-inactive: group %(group)s: %(broker)s stored filter %(filter)s as "
+            "version %(version)d, but %(reason)s; enable it with: kourou admin filter enable",
+            {
+                "group": self._group,
+                "broker": broker_name,
+                "filter": name,
+                "version": answer.version,
+                "reason": what,
+            },
         )
 
 

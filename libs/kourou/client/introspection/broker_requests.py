@@ -93,7 +93,11 @@ class RequestHandlers:
         try:
             request = decode_request(frame)
         except (BadRequest, DecodeError) as error:
-            _log.warning("broker %s sent a request that cannot be decoded: %s", address, error)
+            _log.warning(
+                "broker-request-undecodable: broker %(address)s sent a request that cannot be "
+                "decoded: %(error)s",
+                {"address": address, "error": error},
+            )
             self._answer(address, frame, RequestReply(error.wire_code, str(error)))
             return
         handler = self._handlers.get(type(request))
@@ -119,11 +123,16 @@ class RequestHandlers:
             answer = await handler(asked) or RequestReply()
         except DecodeError as error:
             _log.warning(
-                "broker %s sent a request that cannot be decoded: %s", asked.address, error
+                "broker-request-undecodable: broker %(address)s sent a request that cannot be "
+                "decoded: %(error)s",
+                {"address": asked.address, "error": error},
             )
             answer = RequestReply(error.wire_code, str(error))
         except KourouError as error:
-            _log.warning("request %d of broker %s failed: %s", frame.code, asked.address, error)
+            _log.warning(
+                "broker-request-failed: request %(code)d of broker %(address)s failed: %(error)s",
+                {"code": frame.code, "address": asked.address, "error": error},
+            )
             answer = RequestReply(error.wire_code, str(error))
         except Exception as error:
             # A bug here or in an application's listener: reply, so that the broker does not wait in
@@ -140,7 +149,10 @@ class RequestHandlers:
         try:
             self._send(address, [head, *answer.body])
         except KourouError as error:
-            _log.warning("reply to broker %s failed: %s", address, error)
+            _log.warning(
+                "broker-reply-failed: reply to broker %(address)s failed: %(error)s",
+                {"address": address, "error": error},
+            )
 
 
 class AnyConsumer(Protocol):

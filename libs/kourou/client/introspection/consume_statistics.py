@@ -143,7 +143,11 @@ class ConsumeLog:
         self._times.append(elapsed_ms)
         if _log.isEnabledFor(self._level):
             for message in item if isinstance(item, list) else (item,):
-                _log.log(self._level, "consumed %s in %d ms", message, elapsed_ms)
+                _log.log(
+                    self._level,
+                    "message-consumed: consumed %(record)s in %(elapsed_ms)d ms",
+                    {"record": message, "elapsed_ms": elapsed_ms},
+                )
 
     def collect(self) -> list[int]:
         """Return the times in ms that were measured since the last call."""

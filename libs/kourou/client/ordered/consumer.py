@@ -38,7 +38,7 @@ from kourou.client.consumer.outcomes import (
     delay_level_of,
     reason_of,
 )
-from kourou.client.consumer.push_consumer import PushConsumer
+from kourou.client.consumer.push_consumer import PushConsumer, listed_offsets
 from kourou.client.consumer.queue_consumption import ConsumeCounts, ConsumedQueue
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.consumer.send_back import SendBackRequests
@@ -319,7 +319,7 @@ class OrderedDelivery:
         self._counts.failed += len(messages)
         self._statistics.of(target.queue.topic).failed += len(messages)
         later = isinstance(error, ConsumeRefused) and delay_level_of(error) >= 0
-        blocked = "; the queue is blocked until it succeeds"
+        blocked = "the queue is blocked until it succeeds"
         log_refusal(self._group, messages, error, later=later, consequence=blocked)
         given_up = [one for one in messages if self._is_given_up(one, error)]
         for message in messages:
@@ -369,10 +369,9 @@ class OrderedDelivery:
                 gone.append(message)
         except KourouError as failure:
             _log.warning(
-                "group %s: %s could not be sent to the dead-letter queue; its queue is blocked: %s",
-                self._group,
-                given_up[len(gone)],
-                failure,
+                "dead-letter-failed: group %(group)s: %(record)s could not be sent to the "
+                "dead-letter queue; its queue is blocked: %(error)s",
+                {"group": self._group, "record": given_up[len(gone)], "error": failure},
             )
         finally:
             target.aside = False
@@ -520,7 +519,10 @@ class OrderedConsumer(PushConsumer):
             if queue.topic == topic and (queue not in share or consumed.ended)
         ]
         if lost:
-            _log.info("group %s: released %s", self.group, ", ".join(map(str, lost)))
+            _log.info(
+                "queues-released: group %(group)s: released %(queues)s",
+                {"group": self.group, "queues": ", ".join(map(str, lost))},
+            )
             await self._leave(lost, LockEnd.GIVE_BACK)
         if self._locks is not None:
             # Locked for an assignment that changed before the queue was started.
@@ -565,7 +567,11 @@ class OrderedConsumer(PushConsumer):
             try:
                 await self._offsets.save(offsets)
             except Exception as error:  # noqa: BLE001 - an application's offset store may raise anything
-                _log.warning("group %s: the last offsets were not committed: %r", self.group, error)
+                _log.warning(
+                    "final-commit-failed: group %(group)s: the last offsets were not committed: "
+                    "%(error)r",
+                    {"group": self.group, "error": error},
+                )
         if self._locks is not None:
             by = {
                 kind: [one.consumed.queue for one in left if one.lock is kind] for kind in LockEnd
@@ -611,9 +617,9 @@ class OrderedConsumer(PushConsumer):
 
     async def _lost(self, locks: OrderedLocks, lost: list[MessageQueue]) -> None:
         _log.warning(
-            "group %s: lost the locks of %s; they restart when locked again",
-            self.group,
-            ", ".join(map(str, lost)),
+            "locks-lost: group %(group)s: lost the locks of %(queues)s; they restart when locked "
+            "again",
+            {"group": self.group, "queues": ", ".join(map(str, lost))},
         )
         async with self._rebalancing:
             for queue in lost:
@@ -639,7 +645,10 @@ class OrderedConsumer(PushConsumer):
             moved = {queue: offset for queue, offset in offsets.items() if queue in self._queues}
             if self._closing or not moved:
                 return
-            _log.warning("group %s: offsets were reset to %s", self.group, moved)
+            _log.warning(
+                "offsets-reset: group %(group)s: offsets were reset to %(offsets)s",
+                {"group": self.group, "offsets": listed_offsets(moved)},
+            )
             await self._leave(moved, LockEnd.KEEP)
             await self._offsets.save(moved)
         self.rebalance_soon()

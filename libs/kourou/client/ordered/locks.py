@@ -160,7 +160,10 @@ class OrderedLocks:
         except KourouError as error:
             if isinstance(error, UnknownOutcome):
                 self._doubtful.update(queue for queue in queues if queue not in self._holds)
-            _log.warning("group %s: locking queues at %s failed: %s", self._group, name, error)
+            _log.warning(
+                "lock-failed: group %(group)s: locking queues at %(broker)s failed: %(error)s",
+                {"group": self._group, "broker": name, "error": error},
+            )
             self._session.routes.stale(queues[0].topic)  # there may be a new leader
             return None
         self._doubtful.difference_update(queues)
@@ -177,7 +180,10 @@ class OrderedLocks:
                 hurried=True,
             )
         except KourouError as error:
-            _log.info("group %s: unlocking queues at %s failed: %s", self._group, name, error)
+            _log.info(
+                "unlock-failed: group %(group)s: unlocking queues at %(broker)s failed: %(error)s",
+                {"group": self._group, "broker": name, "error": error},
+            )
 
     async def _leader(self, name: str, topic: str) -> str:
         """Return the address of the leader, which has the locks. Raises Unavailable without one."""

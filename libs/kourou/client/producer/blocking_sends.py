@@ -313,7 +313,7 @@ class _Callback:
             self._function(outcome)
         except BaseException:  # noqa: BLE001 - an application's callback may raise anything
             # Includes `sys.exit()`: the callbacks of later outcomes must still run.
-            _log.exception("send callback failed")
+            _log.exception("send-callback-failed: send callback failed")
 
 
 class BlockingSends:

@@ -115,7 +115,10 @@ class SilentLeaders:
             try:
                 await within(self._routes.refresh(topic), REFRESH_MS / 1000)
             except (KourouError, TimeoutError) as error:
-                _log.info("route of %s not refreshed: %r", topic, error)
+                _log.info(
+                    "route-refresh-failed: route of %(topic)s not refreshed: %(error)r",
+                    {"topic": topic, "error": error},
+                )
         for frame in silent:
             if id(frame) in self._out and self._has_another_leader(frame):
                 self._give_up(frame)
@@ -129,7 +132,10 @@ class SilentLeaders:
     def _give_up(self, frame: SendFrame) -> None:
         del self._out[id(frame)]
         broker = frame.targets[0].broker_name
-        _log.warning("%s does not respond; %s has a new leader", frame.address, broker)
+        _log.warning(
+            "leader-replaced: %(address)s does not respond; %(broker)s has a new leader",
+            {"address": frame.address, "broker": broker},
+        )
         error = UnknownOutcome(
             f"{frame.address} did not respond for {SILENT_MS} ms and is no "
             f"longer the leader of {broker}"
@@ -188,7 +194,11 @@ class LeaderWait:
             self._batches.setdefault(topic, []).append(_WaitingBatch(some, sent, spared, address))
             if topic not in self._tasks:
                 names = ", ".join(sorted({message.target.broker_name for message in some}))
-                _log.info("messages for %s wait for a leader of broker %s", topic, names)
+                _log.info(
+                    "leader-awaited: messages for %(topic)s wait for a leader of broker "
+                    "%(brokers)s",
+                    {"topic": topic, "brokers": names},
+                )
                 self._tasks[topic] = background(
                     self._wait(topic, spared), f"looking for a leader for {topic}"
                 )
@@ -211,7 +221,10 @@ class LeaderWait:
         try:
             await within(self._routes.refresh(topic), wait_ms / 1000)
         except (KourouError, TimeoutError) as error:
-            _log.info("route of %s not refreshed: %r", topic, error)
+            _log.info(
+                "route-refresh-failed: route of %(topic)s not refreshed: %(error)r",
+                {"topic": topic, "error": error},
+            )
 
     def _send_ready(self, topic: str) -> None:
         """Send the messages that can be sent now, complete the late ones, keep the rest."""

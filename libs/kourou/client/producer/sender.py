@@ -281,7 +281,10 @@ class ProducerSender:
             move(message, target)
             again.setdefault((way, spare or quota_ms > 0), []).append(message)
         for (way, spare), messages in again.items():
-            _log.info("resending %d messages %s after: %s", len(messages), way.value, outcomes[0])
+            _log.info(
+                "sends-repeated: resending %(messages)d messages %(way)s after: %(error)s",
+                {"messages": len(messages), "way": way.value, "error": outcomes[0]},
+            )
             self._go(way, messages, frame, frame.spared + spare, pause_ms)
         self._notice_routes(frame, outcomes)
         self._settle(final)
@@ -393,7 +396,10 @@ class ProducerSender:
             try:
                 await within(self._routes.refresh(topic), ROUTE_WAIT_MS / 1000)
             except (KourouError, TimeoutError) as error:
-                _log.info("route of %s not refreshed: %r", topic, error)
+                _log.info(
+                    "route-refresh-failed: route of %(topic)s not refreshed: %(error)r",
+                    {"topic": topic, "error": error},
+                )
         renewed = {target: self._renewed(target) for target in targets}
         for message in messages:
             move(message, renewed[message.target])
@@ -456,7 +462,10 @@ class ProducerSender:
         try:
             await within(self._idle.wait(), timeout_ms / 1000)
         except TimeoutError:
-            _log.warning("closing while %d sends are still pending", self._in_flight)
+            _log.warning(
+                "sends-pending: closing while %(sends)d sends are still pending",
+                {"sends": self._in_flight},
+            )
         self._closed = True
         self._silent.close()
         await self._waiting.close()
@@ -528,12 +537,15 @@ def _log_failures(final: list[tuple[PendingSend, Outcome | None]]) -> None:
     failures = [(message, out) for message, out in final if isinstance(out, KourouError)]
     message, error = failures[0]
     _log.warning(
-        "%d messages were not sent; the first was for %s with ID %s and keys %r: %s",
-        len(failures),
-        message.target.queue,
-        message.unique_key,
-        message.keys,
-        error,
+        "sends-failed: %(messages)d messages were not sent; the first was for %(queue)s with ID "
+        "%(message_id)s and keys %(keys)r: %(error)s",
+        {
+            "messages": len(failures),
+            "queue": message.target.queue,
+            "message_id": message.unique_key,
+            "keys": message.keys,
+            "error": error,
+        },
     )
 
 
@@ -545,4 +557,8 @@ def _log_outcomes(final: list[tuple[PendingSend, Outcome | None]], level: int) -
         else:
             text = "oneway" if outcome is None else repr(outcome)
         queue, key = message.target.queue, message.unique_key
-        _log.log(level, "send to %s id %s keys %r: %s", queue, key, message.keys, text)
+        _log.log(
+            level,
+            "send-completed: send to %(queue)s id %(message_id)s keys %(keys)r: %(outcome)s",
+            {"queue": queue, "message_id": key, "keys": message.keys, "outcome": text},
+        )

@@ -170,10 +170,9 @@ class Requests:
         if waiting is None:
             self.late += 1
             self._quiet_log.warning(
-                "late reply",
-                "received a reply to an unknown or expired request: correlation ID %s, from %s",
-                correlation_id,
-                request.born_host,
+                "reply-unexpected: received a reply to an unknown or expired request: correlation "
+                "ID %(correlation_id)s, from %(source)s",
+                {"correlation_id": correlation_id, "source": request.born_host},
             )
             return RequestReply()
         if waiting.future.set_running_or_notify_cancel():

@@ -155,4 +155,7 @@ def _is_reply(message: ReceivedMessage, result: Any) -> bool:
 
 
 def _not_sent(message: ReceivedMessage, error: KourouError) -> None:
-    _log.warning("reply to %s was not accepted: %s", message, error)
+    _log.warning(
+        "reply-refused: reply to %(record)s was not accepted: %(error)s",
+        {"record": message, "error": error},
+    )

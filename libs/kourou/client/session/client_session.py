@@ -214,7 +214,10 @@ class Session:
         try:
             info = decode_cluster_info(body_of(await self.name_servers.ask(GetBrokerClusterInfo())))
         except KourouError as error:
-            _log.info("the name servers did not return the leaders: %s", error)
+            _log.info(
+                "leaders-unknown: the name servers did not return the leaders: %(error)s",
+                {"error": error},
+            )
             return False
         return any(one.master_addr() is None for one in info.brokers.values())
 
@@ -252,4 +255,7 @@ class Session:
         try:
             await member.reset(offsets)
         except KourouError as error:
-            _log.warning("group %s: offset reset failed: %s", member.group, error)
+            _log.warning(
+                "offset-reset-failed: group %(group)s: offset reset failed: %(error)s",
+                {"group": member.group, "error": error},
+            )

@@ -169,7 +169,10 @@ class Heartbeats:
             )
         except KourouError as error:
             self._reached.discard(address)
-            _log.warning("heartbeat to broker %s failed: %s", address, error)
+            _log.warning(
+                "heartbeat-failed: heartbeat to broker %(address)s failed: %(error)s",
+                {"address": address, "error": error},
+            )
         else:
             self._warn(address, reply.remark.splitlines())
 
@@ -179,7 +182,10 @@ class Heartbeats:
         self._differing[address] = differing
         for text in differing:
             if text not in known:
-                _log.warning("subscriptions differ: %s", text)
+                _log.warning(
+                    "subscriptions-differ: subscriptions differ: %(difference)s",
+                    {"difference": text},
+                )
 
     async def leave(self, *, producer_group: str = "", consumer_group: str = "") -> None:
         """Unregister the client from a group at every broker (request code 35).
@@ -203,7 +209,11 @@ class Heartbeats:
         try:
             await self._connections.ask(address, request, timeout_ms=self._timeout_ms, hurried=True)
         except KourouError as error:
-            _log.info("unregistering from broker %s failed: %s", address, error)
+            _log.info(
+                "client-unregistration-failed: unregistering from broker %(address)s failed: "
+                "%(error)s",
+                {"address": address, "error": error},
+            )
 
 
 class Standby:
@@ -255,7 +265,8 @@ class Standby:
                 if not self._turned:
                     if connections is None:
                         _log.warning(
-                            "the event loop is blocked: messages wait; a thread sends heartbeats"
+                            "event-loop-blocked: the event loop is blocked: messages wait; a "
+                            "thread sends heartbeats"
                         )
                         connections = Connections(self._dial, _ignore)
                     await self._send_last(connections)
@@ -273,7 +284,10 @@ class Standby:
             try:
                 await connections.ask(address, HeartBeat(), body=body, timeout_ms=LOOP_CHECK_MS)
             except KourouError as error:
-                _log.warning("heartbeat to broker %s failed: %s", address, error)
+                _log.warning(
+                    "heartbeat-failed: heartbeat to broker %(address)s failed: %(error)s",
+                    {"address": address, "error": error},
+                )
 
         await asyncio.gather(*map(send, addresses))
 
@@ -290,7 +304,7 @@ class Standby:
 
 def _ended(watch: concurrent.futures.Future[None]) -> None:
     if not watch.cancelled() and (error := watch.exception()) is not None:
-        _log.error("watching the event loop failed unexpectedly", exc_info=error)
+        _log.error("loop-watch-failed: watching the event loop failed unexpectedly", exc_info=error)
 
 
 def _ignore(_address: str, _frame: Frame) -> None:

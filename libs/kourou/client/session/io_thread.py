@@ -171,7 +171,11 @@ class IoThread(Io):
         if threading.current_thread() is not self._thread:
             self._thread.join(JOIN_S_MAX)
             if self._thread.is_alive():
-                _log.warning("client thread %s did not end within %s s", self.key, JOIN_S_MAX)
+                _log.warning(
+                    "client-thread-stuck: client thread %(thread)s did not end within %(waited_s)s "
+                    "s",
+                    {"thread": self.key, "waited_s": JOIN_S_MAX},
+                )
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
@@ -340,7 +344,11 @@ def _ended(task: asyncio.Task[None]) -> None:
         return
     error = task.exception()
     if error is not None:
-        _log.error("background task failed unexpectedly: %s", task.get_name(), exc_info=error)
+        _log.error(
+            "background-task-failed: background task failed unexpectedly: %(task)s",
+            {"task": task.get_name()},
+            exc_info=error,
+        )
 
 
 class ThreadQueue(Generic[ItemT]):

@@ -85,7 +85,10 @@ class NameServerChoice:
                 )
             except (Unavailable, UnknownOutcome) as error:
                 failure = error
-                _log.warning("name server %s does not respond: %s", address, error)
+                _log.warning(
+                    "name-server-silent: name server %(address)s does not respond: %(error)s",
+                    {"address": address, "error": error},
+                )
                 self._ask_last(address)
         if type(failure) is Unavailable:  # with the addresses as the user wrote them
             where = ";".join(sorted(self._addresses))
@@ -186,21 +189,26 @@ class NameServerList:
             return False
         if self._failing:
             self._failing = False
-            self._log.info("name server list %s is readable again", self.url)
+            self._log.info(
+                "name-server-list-recovered: name server list %(url)s is readable again",
+                {"url": self.url},
+            )
         self.addresses = fresh
         return True
 
     def _failed(self, error: Exception) -> None:
         """Keep the previous list; log the failure once, until the list can be read again."""
         if self._failing:
-            self._log.debug("name server list %s is still unreadable: %r", self.url, error)
+            self._log.debug(
+                "name-server-list-missing: name server list %(url)s is still unreadable: %(error)r",
+                {"url": self.url, "error": error},
+            )
             return
         self._failing = True
         self._log.warning(
-            "name server list %s is unreadable; keeping %s: %r",
-            self.url,
-            ";".join(self.addresses) or "none",
-            error,
+            "name-server-list-failed: name server list %(url)s is unreadable; keeping %(kept)s: "
+            "%(error)r",
+            {"url": self.url, "kept": ";".join(self.addresses) or "none", "error": error},
         )
 
 

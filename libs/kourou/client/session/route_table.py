@@ -180,7 +180,10 @@ class RouteTable:
         try:
             return await self._ask_once(topic)
         except KourouError as error:
-            _log.info("route of %s not refreshed: %s", topic, error)
+            _log.info(
+                "route-refresh-failed: route of %(topic)s not refreshed: %(error)r",
+                {"topic": topic, "error": error},
+            )
             return None
 
     def _ask_task(self, topic: str) -> asyncio.Task[QueueMap]:
@@ -251,7 +254,10 @@ class RouteTable:
                 self._leader_changed(name, address)
 
     def _leader_changed(self, name: str, address: str) -> None:
-        _log.info("broker %s: the leader is now %s", name, address)
+        _log.info(
+            "leader-changed: broker %(broker)s: the leader is now %(address)s",
+            {"broker": name, "address": address},
+        )
         for on_leader in list(self._on_leader):
             on_leader(name, address)
         others = [
@@ -292,7 +298,10 @@ class RouteTable:
                 except TopicNotFound:
                     continue  # keep the last route; a deleted topic's brokers will reject requests
                 except KourouError as error:
-                    _log.info("routes not refreshed: %s", error)
+                    _log.info(
+                        "route-refresh-failed: route of %(topic)s not refreshed: %(error)r",
+                        {"topic": topic, "error": error},
+                    )
                     break
 
 

@@ -157,11 +157,9 @@ class TraceWriter:
     def _drop(self, number: int, why: str) -> None:
         self.dropped += number
         self._quiet_log.warning(
-            "trace",
-            "lost %d message trace records (%d in total): %s",
-            number,
-            self.dropped,
-            why,
+            "trace-records-lost: lost %(records)d message trace records (%(total)d in total): "
+            "%(error)s",
+            {"records": number, "total": self.dropped, "error": why},
         )
 
     async def close(self) -> None:

@@ -308,7 +308,9 @@ def client_tracing(
     except ConfigError as error:
         if endpoint:
             raise
-        _log.warning("tracing is disabled for this client: %s", error)
+        _log.warning(
+            "tracing-disabled: tracing is disabled for this client: %(error)s", {"error": error}
+        )
         return None
 
 

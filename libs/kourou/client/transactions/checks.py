@@ -125,7 +125,11 @@ class TransactionChecks:
                 await self._find(topic)
             except KourouError as error:
                 if not is_logged:
-                    _log.warning("brokers cannot check transactions of %s yet: %s", topic, error)
+                    _log.warning(
+                        "checks-unavailable: brokers cannot check transactions of %(topic)s yet: "
+                        "%(error)s",
+                        {"topic": topic, "error": error},
+                    )
                 is_logged = True
                 await asyncio.sleep(JOIN_RETRY_S)
             else:
@@ -146,10 +150,9 @@ class TransactionChecks:
         whose = self._session.half_handlers.get(group)
         if whose is None:
             _log.warning(
-                "broker %s checks a transaction of group %s, which has no check "
-                "handler in this client",
-                asked.address,
-                group,
+                "check-unexpected: broker %(address)s checks a transaction of group %(group)s, "
+                "which has no check handler in this client",
+                {"address": asked.address, "group": group},
             )
         else:
             whose.take(asked.address, asked.request, record)
@@ -160,7 +163,11 @@ class TransactionChecks:
         message = from_record(record, "")
         check = self.answers(message.topic)
         if check is None or self._closed:
-            _log.warning("no check handler for transactions of %s in this client", message.topic)
+            _log.warning(
+                "check-handler-missing: no check handler for transactions of %(topic)s in this "
+                "client",
+                {"topic": message.topic},
+            )
             return
         if check.body_type is not None:
             message = from_record(record, "", body_decoder(check.body_type))
@@ -174,9 +181,9 @@ class TransactionChecks:
             self._start(question)
         else:
             _log.warning(
-                "dropped the check of transaction %s: %d are already pending (checkRequestHoldMax)",
-                message.message_id,
-                len(self._held),
+                "check-dropped: dropped the check of transaction %(message_id)s: %(pending)d are "
+                "already pending (checkRequestHoldMax)",
+                {"message_id": message.message_id, "pending": len(self._held)},
             )
 
     def _start(self, question: _Question) -> None:
@@ -196,12 +203,18 @@ class TransactionChecks:
 
     async def _answer(self, question: _Question) -> None:
         if not self._session.connections.is_connected(question.address):
-            _log.info("broker %s disconnected; dropped its transaction check", question.address)
+            _log.info(
+                "check-abandoned: broker %(address)s disconnected; dropped its transaction check",
+                {"address": question.address},
+            )
             return
         try:
             state = state_of(await self._call(question))
         except Exception:  # noqa: BLE001 - an application may raise anything; then the outcome is unknown
-            _log.exception("check handler of transaction %s failed", question.message.message_id)
+            _log.exception(
+                "check-handler-failed: check handler of transaction %(message_id)s failed",
+                {"message_id": question.message.message_id},
+            )
             return
         if state is TransactionState.UNKNOWN:
             return  # the broker repeats the check-back
@@ -224,11 +237,14 @@ class TransactionChecks:
             await self._session.connections.ask(question.address, end, timeout_ms=timeout_ms)
         except KourouError as error:
             _log.warning(
-                "broker %s did not accept %s of transaction %s: %s",
-                question.address,
-                state.name,
-                end.msg_id,
-                error,
+                "check-result-refused: broker %(address)s did not accept %(state)s of transaction "
+                "%(message_id)s: %(error)s",
+                {
+                    "address": question.address,
+                    "state": state.name,
+                    "message_id": end.msg_id,
+                    "error": error,
+                },
             )
 
     async def _call(self, question: _Question) -> Any:
@@ -257,7 +273,10 @@ class TransactionChecks:
         try:
             await within(self._idle.wait(), timeout_ms / 1000)
         except TimeoutError:
-            _log.warning("closing while %d transaction checks are still running", self._running)
+            _log.warning(
+                "checks-running: closing while %(checks)d transaction checks are still running",
+                {"checks": self._running},
+            )
         for task in list(self._tasks):
             task.cancel()
         if self._threads is not None:

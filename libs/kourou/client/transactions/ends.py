@@ -179,10 +179,9 @@ class TransactionEnds:
             self._settle(end, error)
             return
         _log.info(
-            "retrying at broker %s to end transaction %s after: %s",
-            end.broker_name,
-            end.request.msg_id,
-            error,
+            "transaction-end-repeated: retrying at broker %(broker)s to end transaction "
+            "%(message_id)s after: %(error)s",
+            {"broker": end.broker_name, "message_id": end.request.msg_id, "error": error},
         )
         self._routes.stale(end.topic)
         self._loop.call_later(pause_ms / 1000, self._tell, end)
@@ -200,7 +199,11 @@ class TransactionEnds:
         try:
             await within(self._idle.wait(), timeout_ms / 1000)
         except TimeoutError:
-            _log.warning("closing while the ends of %d transactions are not confirmed", self._open)
+            _log.warning(
+                "transaction-ends-pending: closing while the ends of %(transactions)d transactions "
+                "are not confirmed",
+                {"transactions": self._open},
+            )
         self._closed = True
 
 

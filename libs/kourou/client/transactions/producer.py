@@ -92,7 +92,11 @@ async def _ended(transaction: Transaction) -> None:
     try:
         await transaction.__aexit__(None, None, None)
     except Rejected as error:
-        _log.warning("transaction %s has a different outcome: %s", transaction.id, error)
+        _log.warning(
+            "transaction-outcome-differs: transaction %(message_id)s has a different outcome: "
+            "%(error)s",
+            {"message_id": transaction.id, "error": error},
+        )
 
 
 class BlockingExecuting(BlockingTransactions):
@@ -129,12 +133,20 @@ class BlockingExecuting(BlockingTransactions):
         try:
             transaction.__exit__(None, None, None)
         except Rejected as refused:
-            _log.warning("transaction %s has a different outcome: %s", transaction.id, refused)
+            _log.warning(
+                "transaction-outcome-differs: transaction %(message_id)s has a different outcome: "
+                "%(error)s",
+                {"message_id": transaction.id, "error": refused},
+            )
         return _result(transaction, error)
 
 
 def _not_known(transaction: Ending, raised: Exception) -> Exception:
-    _log.warning("the transaction executor of %s failed", transaction.id, exc_info=raised)
+    _log.warning(
+        "transaction-executor-failed: the transaction executor of %(message_id)s failed",
+        {"message_id": transaction.id},
+        exc_info=raised,
+    )
     transaction.unknown()
     return raised
 

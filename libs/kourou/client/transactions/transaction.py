@@ -142,12 +142,16 @@ class Ending:
             self.reported = True
             return
         if isinstance(error, Rejected):
-            _log.error("the broker refused to end transaction %s (%s): %s", *self._named, error)
+            _log.error(
+                "transaction-end-refused: the broker refused to end transaction %(message_id)s "
+                "(%(state)s): %(error)s",
+                {"message_id": self.id, "state": self.state.name, "error": error},
+            )
             return
         _log.warning(
-            "the outcome of transaction %s (%s) did not reach the broker, which will check it: %s",
-            *self._named,
-            error,
+            "transaction-end-unconfirmed: the outcome of transaction %(message_id)s (%(state)s) "
+            "did not reach the broker, which will check it: %(error)s",
+            {"message_id": self.id, "state": self.state.name, "error": error},
         )
 
     @property
@@ -370,7 +374,11 @@ class AsyncTransactions(Sends):
             try:
                 port.loop.call_soon_threadsafe(_settle, reported, error)
             except RuntimeError:  # the loop is closed: no caller waits any more
-                _log.info("transaction %s ended after its caller stopped waiting", half.message_id)
+                _log.info(
+                    "transaction-ended-late: transaction %(message_id)s ended after its caller "
+                    "stopped waiting",
+                    {"message_id": half.message_id},
+                )
 
         core.ends.put(ending(core, half, state, timeout_ms, settle))
         return await reported

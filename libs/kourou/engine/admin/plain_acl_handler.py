@@ -222,13 +222,18 @@ class PlainAclHandler:
             self._recorder.record(events, Cause(IMPORT_ACTOR, IMPORT_REASON), item.wall_ms)
             self._settled_mark = "" if events else self._access.mark
         except KourouError as error:
-            notes = [f"aclImportDir: users are not imported: {error}"]
-        new = [one for one in notes if one not in self._said]
-        self._said = frozenset(notes)
-        return [LogWarning(one) for one in new]
+            notes = [
+                LogWarning(
+                    "acl-import-refused: aclImportDir: users are not imported: %(error)s",
+                    {"error": error},
+                )
+            ]
+        new: list[Effect] = [one for one in notes if str(one) not in self._said]
+        self._said = frozenset(map(str, notes))
+        return new
 
-    def decide_import(self, found: ImportedAcl) -> tuple[list[Event], list[str]]:
-        """Return the events that import users, and sentences about what stays as it is.
+    def decide_import(self, found: ImportedAcl) -> tuple[list[Event], list[LogWarning]]:
+        """Return the events that import users, and warnings about what stays as it is.
 
         An imported user that is not found is disabled. Raises Rejected; then nothing is imported.
         Nor is it while an event about users cannot be read: who was changed by hand is not known.
@@ -237,7 +242,7 @@ class PlainAclHandler:
             return [], []
         self._gate.check_replicas()
         draft = _Draft(self._access.copy())
-        notes: list[str] = []
+        notes: list[LogWarning] = []
         wanted = _by_user(found.policies)
         present = _by_user(self._access.policies.values())
         # Administrators first: the first user must be one.
@@ -245,7 +250,11 @@ class PlainAclHandler:
             known = self._access.users.get(user.name)
             if known is not None and not known.imported:
                 notes.append(
-                    f"aclImportDir: user {user.name} was made or changed by hand, and stays so"
+                    LogWarning(
+                        "user-kept: aclImportDir: user %(user)s was made or changed by hand, and "
+                        "stays so",
+                        {"user": user.name},
+                    )
                 )
                 continue
             user = msgspec.structs.replace(user, imported=True)
@@ -285,7 +294,9 @@ def _by_user(policies: Iterable[Policy]) -> dict[str, list[Policy]]:
     return found
 
 
-def _put_policies(draft: _Draft, wanted: Iterable[Policy], present: Iterable[Policy]) -> list[str]:
+def _put_policies(
+    draft: _Draft, wanted: Iterable[Policy], present: Iterable[Policy]
+) -> list[LogWarning]:
     """Make a user's policies from files those that are wanted; returns what stays as it is."""
     missing = {one.id: one for one in wanted}
     notes = []
@@ -295,8 +306,11 @@ def _put_policies(draft: _Draft, wanted: Iterable[Policy], present: Iterable[Pol
                 draft.apply(rules.decide_remove_policy(draft.access, old.id))
         elif missing.pop(old.id, None) is not None:
             notes.append(
-                f"aclImportDir: the policy of {old.user} for {old.resource} was set by hand, and"
-                " stays so"
+                LogWarning(
+                    "policy-kept: aclImportDir: the policy of %(user)s for %(resource)s was set by "
+                    "hand, and stays so",
+                    {"user": old.user, "resource": old.resource},
+                )
             )
     for policy in missing.values():
         draft.apply(rules.decide_put_policy(draft.access, policy))

@@ -200,7 +200,7 @@ class Delays:
             span = self._view.queue_range(SCHEDULE_TOPIC, level - 1)
             if span is not None:
                 offsets[level] = min(offset, span[1])
-        warnings: list[Effect] = [LogWarning(text) for text in self._problems]
+        warnings: list[Effect] = [*self._problems]
         if offsets != self._offsets:
             self._offsets = offsets
             self._flushed_offsets = dict(offsets)
@@ -226,7 +226,12 @@ class Delays:
             pause_ms = error.retry_after_ms if isinstance(error, Throttled) else 0
             self._retry_ms = now_ms + (pause_ms or RETRY_MS)
             if not isinstance(error, Throttled):
-                effects += self._tell_once(f"delayed messages are delivered late: {error}")
+                effects += self._warn_once(
+                    LogWarning(
+                        "delivery-delayed: delayed messages are delivered late: %(error)s",
+                        {"error": error},
+                    )
+                )
             return effects
         self._reported = ""
         if due.is_full or due.left:
@@ -242,7 +247,13 @@ class Delays:
         try:
             self._announce(wall_ms)
         except KourouError as error:
-            return self._tell_once(f"the progress of the delay levels is not recorded: {error}")
+            return self._warn_once(
+                LogWarning(
+                    "delay-progress-unrecorded: the progress of the delay levels is not recorded: "
+                    "%(error)s",
+                    {"error": error},
+                )
+            )
         return []
 
     def _look_at_clock(self, now_ms: int, tick: Tick) -> list[Effect]:
@@ -259,12 +270,19 @@ class Delays:
         try:
             self._announce(tick.wall_ms)
         except KourouError as error:
-            return [LogWarning(f"a change of the system clock is not recorded: {error}")]
+            return [
+                LogWarning(
+                    "clock-change-unrecorded: a change of the system clock is not recorded: "
+                    "%(error)s",
+                    {"error": error},
+                )
+            ]
         return [
             LogWarning(
-                f"the system clock was changed by {step_ms / 1_000:+.3f} s while delayed "
-                "messages wait; messages from before the change are delivered when their "
-                "delay has passed by either clock"
+                "delay-clock-changed: the system clock was changed by %(step_s)+.3f s while "
+                "delayed messages wait; messages from before the change are delivered when their "
+                "delay has passed by either clock",
+                {"step_s": step_ms / 1_000},
             )
         ]
 
@@ -295,8 +313,9 @@ class Delays:
                     self.figures.lost += low - offset
                     warnings.append(
                         LogWarning(
-                            f"{low - offset} messages of delay level {level} were deleted with the "
-                            "log before they were due"
+                            "delayed-messages-deleted: %(messages)d messages of delay level "
+                            "%(delay_level)d were deleted with the log before they were due",
+                            {"messages": low - offset, "delay_level": level},
                         )
                     )
                 offset = due.offsets[level] = low
@@ -349,8 +368,9 @@ class Delays:
             self.figures.undeliverable += len(read.corrupt_offsets)
             warnings.append(
                 LogWarning(
-                    f"{len(read.corrupt_offsets)} messages of delay level {level} are damaged and "
-                    "cannot be delivered"
+                    "delayed-messages-damaged: %(messages)d messages of delay level "
+                    "%(delay_level)d are damaged and cannot be delivered",
+                    {"messages": len(read.corrupt_offsets), "delay_level": level},
                 )
             )
         for record in read.records:
@@ -388,7 +408,9 @@ class Delays:
             self.figures.undeliverable += 1
             warnings.append(
                 LogWarning(
-                    f"the delayed message at position {parts.position} cannot be delivered: {error}"
+                    "delayed-message-undeliverable: the delayed message at position %(position)d "
+                    "cannot be delivered: %(error)s",
+                    {"position": parts.position, "error": error},
                 )
             )
             return
@@ -414,8 +436,9 @@ class Delays:
                 self._strangers.add(target[0])
                 warnings.append(
                     LogWarning(
-                        f"delayed messages of topic {target[0]} are delivered, but the topic no "
-                        "longer exists: create it to consume them"
+                        "delayed-topic-missing: delayed messages of topic %(topic)s are delivered, "
+                        "but the topic no longer exists: create it to consume them",
+                        {"topic": target[0]},
                     )
                 )
             return target
@@ -452,8 +475,8 @@ class Delays:
         progress = DelayProgress(dict(self._offsets), runs, list(self._clock.steps))
         return progress_draft(progress, wall_ms, self._host)
 
-    def _tell_once(self, text: str) -> list[Effect]:
-        if text == self._reported:
+    def _warn_once(self, warning: LogWarning) -> list[Effect]:
+        if str(warning) == self._reported:
             return []
-        self._reported = text
-        return [LogWarning(text)]
+        self._reported = str(warning)
+        return [warning]

@@ -23,6 +23,7 @@ from kourou.model.names import DELAY_PROGRESS_TOPIC, SCHEDULE_TOPIC
 from kourou.protocol.record.layout import CRC_MARK, parts_of
 from kourou.protocol.record.message_record import decode_record, encode_draft, record_size
 from kourou.protocol.record.properties import encode_properties
+from kourou.runtime.core import LogWarning
 
 STEP_MS_MIN = 20
 """How much two readings of two clocks, one after the other, may differ without a step."""
@@ -108,7 +109,7 @@ class FoundProgress:
     offsets: dict[int, int] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     position: int = -1
-    problems: list[str] = field(default_factory=list)
+    problems: list[LogWarning] = field(default_factory=list)
 
 
 _ENCODER = msgspec.json.Encoder()
@@ -140,7 +141,7 @@ def decode_progress(body: bytes) -> DelayProgress:
 
 def find_progress(view: StoreView, segment_size: int) -> FoundProgress:
     """Return the progress of each level. A damaged record is skipped and reported."""
-    problems: list[str] = []
+    problems: list[LogWarning] = []
     low, high = view.queue_range(*PROGRESS_TARGET) or (0, 0)
     for offset in range(high - 1, low - 1, -1):
         position = view.offset_position(*PROGRESS_TARGET, offset)
@@ -150,7 +151,13 @@ def find_progress(view: StoreView, segment_size: int) -> FoundProgress:
             record = view.record_at(position)
             progress = decode_progress(decode_record(record).body)
         except KourouError as error:
-            problems.append(f"the progress of the delay levels at position {position}: {error}")
+            problems.append(
+                LogWarning(
+                    "delay-progress-unreadable: the progress of the delay levels at position "
+                    "%(position)d: %(error)s",
+                    {"position": position, "error": error},
+                )
+            )
             continue
         offsets = dict(progress.offsets)
         delivered = _delivered(view, progress, position + len(record), segment_size)

@@ -299,7 +299,13 @@ class FilterServerHandler:
     def _gone(self, addresses: Sequence[str], why: str) -> list[Effect]:
         if not addresses:
             return []
-        lost = [LogWarning(f"filter server {address} is offline: {why}") for address in addresses]
+        lost = [
+            LogWarning(
+                "filter-server-offline: filter server %(address)s is offline: %(reason)s",
+                {"address": address, "reason": why},
+            )
+            for address in addresses
+        ]
         return [*lost, Announce()]  # unnumbered: no reply waits for it
 
     def tell(self) -> list[Effect]:

@@ -147,8 +147,17 @@ class ClientRequests:
             return list(question.answered(now_ms, item))
         except KourouError as error:
             # The requester is gone or cannot record the reply now; the broker continues.
-            what = type(question.request).__name__
-            return [LogWarning(f"the reply of {question.peer} to {what} had no effect: {error}")]
+            return [
+                LogWarning(
+                    "client-reply-lost: the reply of %(peer)s to %(request)s had no effect: "
+                    "%(error)s",
+                    {
+                        "peer": question.peer,
+                        "request": type(question.request).__name__,
+                        "error": error,
+                    },
+                )
+            ]
 
 
 PASS_ON_MS = 10_000
@@ -317,7 +326,8 @@ class _Gathering:
         remark = "; ".join(self._silent)
         if not self._found.members:
             code = Code.CONSUME_MSG_TIMEOUT
-            return [Reply(self._received.to, code, remark), LogWarning(remark)]
+            warning = LogWarning("consumer-status-missing: %(reasons)s", {"reasons": remark})
+            return [Reply(self._received.to, code, remark), warning]
         body = encode_consumer_status(self._found)
         return [Reply(self._received.to, Code.SUCCESS, remark, body=(body,))]
 

@@ -242,7 +242,7 @@ class MemberHandler:
         return [Reply(received.to, body=(encode_producer_table(table),))]
 
     def _tell(self, change: MembershipChange) -> list[Effect]:
-        effects: list[Effect] = [LogWarning(text) for text in change.clashes]
+        effects: list[Effect] = [*change.clashes]
         for group, peers in change.notify.items():
             config = self._control.groups.get(group)
             wanted = config is None or config.notify_consumer_ids_changed_enable
@@ -379,7 +379,11 @@ class LockHandler:
             if self._failing:
                 return []
             self._failing = True
-            return [LogWarning(f"queue locks are not recorded: {error}")]
+            return [
+                LogWarning(
+                    "locks-unrecorded: queue locks are not recorded: %(error)s", {"error": error}
+                )
+            ]
         self._failing = False
         return []
 

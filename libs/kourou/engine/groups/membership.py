@@ -34,7 +34,7 @@ from kourou.model.limits import (
     MEMBERSHIPS_MAX,
 )
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
-from kourou.runtime.core import Peer
+from kourou.runtime.core import LogWarning, Peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +129,14 @@ class MembershipChange:
     """The result of a call.
 
     `notify`: consumer group -> connections of its members, which must rebalance (code 40, if the
-    group's configuration enables notifications). `clashes`: sentences for the operator's log.
+    group's configuration enables notifications). `clashes`: warnings for the operator.
     `differing`: sentences for the client, as long as other consumers of its groups have other
     subscriptions. `refused`: sentences for a client whose groups were not registered. `expired`:
     connections to close.
     """
 
     notify: dict[str, tuple[Peer, ...]] = field(default_factory=dict)
-    clashes: list[str] = field(default_factory=list)
+    clashes: list[LogWarning] = field(default_factory=list)
     differing: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     expired: list[Peer] = field(default_factory=list)
@@ -205,17 +205,18 @@ class GroupMembership:
         group = self._consumers.get(part.group)
         other = None if group is None else group.said.differing(member, said)
         if other is not None:
-            text = (
-                f"consumer group {part.group}: clients {beat.client_id} and {other[0]} "
-                "differ in topics, filters or message model; some messages may reach no "
-                "consumer (use a separate group for each subscription)"
+            clash = LogWarning(
+                "group-subscriptions-differ: consumer group %(group)s: clients %(client)s and "
+                "%(other)s differ in topics, filters or message model; some messages may reach no "
+                "consumer (use a separate group for each subscription)",
+                {"group": part.group, "client": beat.client_id, "other": other[0]},
             )
             if self.policy is SubscriptionPolicy.REFUSE:
-                change.refused.append(text)
+                change.refused.append(clash.sentence)
                 return
-            change.differing.append(text)
+            change.differing.append(clash.sentence)
             if group is not None and group.said.signature(member) != said:
-                change.clashes.append(text)  # once, not with every heartbeat
+                change.clashes.append(clash)  # once, not with every heartbeat
         if group is None:
             group = self._consumers[part.group] = ConsumerGroup(part)
         group.follow(part)
@@ -264,9 +265,17 @@ class GroupMembership:
             if other.seen_ms > mine.first_ms:
                 mine.shares_id = other.shares_id = True
                 change.clashes.append(
-                    f"client ID {member[0]} is used twice in consumer group {group.name}, by "
-                    f"{mine.address} and {other.address}; give each client its own instance "
-                    "name"
+                    LogWarning(
+                        "client-id-shared: client ID %(client)s is used twice in consumer group "
+                        "%(group)s, by %(address)s and %(other)s; give each client its own "
+                        "instance name",
+                        {
+                            "client": member[0],
+                            "group": group.name,
+                            "address": mine.address,
+                            "other": other.address,
+                        },
+                    )
                 )
 
     def check(self, peer: Peer, beat: Heartbeat) -> None:

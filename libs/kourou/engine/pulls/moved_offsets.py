@@ -52,7 +52,14 @@ class MovedOffsets:
             self._store(received.wall_ms, request, offset_new)
         except KourouError as error:
             reported, self._left_out = self._left_out, True
-            return [] if reported else [LogWarning(f"corrected offsets are not recorded: {error}")]
+            if reported:
+                return []
+            return [
+                LogWarning(
+                    "corrections-unrecorded: corrected offsets are not recorded: %(error)s",
+                    {"error": error},
+                )
+            ]
         self._left_out = False
         return []
 

@@ -403,9 +403,14 @@ class PullHandler:
         self._reported.add(key)
         return [
             LogWarning(
-                f"filter {subscription.expression[:200]!r} of group {group} cannot be "
-                f"evaluated for some messages of {topic}, so the group does not receive "
-                f"them: {predicate.reason}"
+                "filter-unevaluable: filter %(filter)r of group %(group)s cannot be evaluated for "
+                "some messages of %(topic)s, so the group does not receive them: %(reason)s",
+                {
+                    "filter": subscription.expression[:200],
+                    "group": group,
+                    "topic": topic,
+                    "reason": predicate.reason,
+                },
             )
         ]
 

@@ -17,6 +17,7 @@ from enum import IntEnum
 from kourou.engine.policy import BrokerPolicy
 from kourou.errors import DiskFull
 from kourou.model.limits import DISK_SIZE_WARN_BYTES
+from kourou.runtime.core import LogWarning
 
 STARVING_PERCENT = 95
 _LOW_OVER_BYTES = DISK_SIZE_WARN_BYTES * 9 // 8
@@ -65,8 +66,8 @@ class DiskPressure:
     def _refuse_percent(self) -> int:
         return max(self._policy.disk_refuse_percent, self._force_percent)
 
-    def measured(self, total_bytes: int, free_bytes: int, *, full: bool) -> list[str]:
-        """Apply a measurement; `full`: the disk just refused space. Returns texts to log."""
+    def measured(self, total_bytes: int, free_bytes: int, *, full: bool) -> list[LogWarning]:
+        """Apply a measurement; `full`: the disk just refused space."""
         self.total_bytes, self.free_bytes = total_bytes, free_bytes
         force, refuse = self._force_percent, self._refuse_percent
         starve = max(STARVING_PERCENT, refuse)
@@ -97,41 +98,61 @@ class DiskPressure:
     def _reaches(self, percent: int) -> bool:
         return 100 * (self.total_bytes - self.free_bytes) >= percent * self.total_bytes > 0
 
-    def _turn_refusing(self, force: int, refuse: int) -> list[str]:
+    def _turn_refusing(self, force: int, refuse: int) -> list[LogWarning]:
         if not self.refusing and self._reaches(refuse):
             self.refusing = True
             return [
-                f"the disk is {self.used_percent} % full: messages are refused until it is below "
-                f"{force} %; reads continue"
+                LogWarning(
+                    "sends-paused: the disk is %(used_percent)d %% full: messages are refused "
+                    "until it is below %(resume_percent)d %%; reads continue",
+                    {"used_percent": self.used_percent, "resume_percent": force},
+                )
             ]
         if self.refusing and not self._reaches(force):
             self.refusing = False
-            return [f"the disk is {self.used_percent} % full: messages are accepted again"]
+            return [
+                LogWarning(
+                    "sends-resumed: the disk is %(used_percent)d %% full: messages are accepted "
+                    "again",
+                    {"used_percent": self.used_percent},
+                )
+            ]
         return []
 
-    def _turn_starving(self, refuse: int, starve: int) -> list[str]:
+    def _turn_starving(self, refuse: int, starve: int) -> list[LogWarning]:
         if not self.starving and self._reaches(starve):
             self.starving = True
             return [
-                (
-                    f"the disk is {self.used_percent} % full: the key index is paused, and "
-                    "the remaining space is reserved for offsets and checkpoints"
+                LogWarning(
+                    "key-index-paused: the disk is %(used_percent)d %% full: the key index is "
+                    "paused, and the remaining space is reserved for offsets and checkpoints",
+                    {"used_percent": self.used_percent},
                 )
             ]
         if self.starving and not self._reaches(refuse):
             self.starving = False
-            return [f"the disk is {self.used_percent} % full: the key index continues"]
+            return [
+                LogWarning(
+                    "key-index-resumed: the disk is %(used_percent)d %% full: the key index "
+                    "continues",
+                    {"used_percent": self.used_percent},
+                )
+            ]
         return []
 
-    def _turn_low(self) -> list[str]:
+    def _turn_low(self) -> list[LogWarning]:
         low = self.free_bytes < (_LOW_OVER_BYTES if self.low else DISK_SIZE_WARN_BYTES)
         is_new = low and not self.low and self.total_bytes > 0
         self.low = low and self.total_bytes > 0
         if not is_new:
             return []
         return [
-            (
-                f"the store's disk has only {self.free_bytes / 2**30:.1f} GiB free; a "
-                f"broker needs {DISK_SIZE_WARN_BYTES >> 30}"
+            LogWarning(
+                "disk-space-low: the store's disk has only %(free_gib).1f GiB free; a broker needs "
+                "%(needed_gib)d",
+                {
+                    "free_gib": self.free_bytes / 2**30,
+                    "needed_gib": DISK_SIZE_WARN_BYTES >> 30,
+                },
             )
         ]

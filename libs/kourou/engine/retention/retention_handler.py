@@ -116,7 +116,7 @@ class RetentionHandler:
         pressure = self._pressure
         starving = pressure.starving
         warnings = pressure.measured(look.total_bytes, look.free_bytes, full=look.full)
-        effects: list[Effect] = [LogWarning(text) for text in warnings]
+        effects: list[Effect] = [*warnings]
         if pressure.starving is not starving:
             effects.append(DiskStarving(pressure.starving))
         return effects
@@ -171,24 +171,34 @@ class RetentionHandler:
         safe = retention.up_to(expired, unprojected)
         if len(safe) == len(expired):
             return expired, []
-        return safe, self._tell_once(
-            "expired log segments are kept: the event store does not have their control events yet"
+        return safe, self._warn_once(
+            LogWarning(
+                "expired-segments-kept: expired log segments are kept: the event store does not "
+                "have their control events yet"
+            )
         )
 
     def _force(self, look: DiskMeasured, segments: Sequence[ClosedSegment]) -> list[Effect]:
         """Handle a full disk without expired segments: delete the oldest, if allowed and useful."""
         policy, percent = self._policy, self._pressure.used_percent
         if not policy.clean_forcibly:
-            return self._tell_once(
-                f"the disk is {percent} % full, but no segment has expired and "
-                "cleanFileForciblyEnable is false: nothing is deleted"
+            return self._warn_once(
+                LogWarning(
+                    "forced-deletion-disabled: the disk is %(used_percent)d %% full, but no "
+                    "segment has expired and cleanFileForciblyEnable is false: nothing is deleted",
+                    {"used_percent": percent},
+                )
             )
         over = self._pressure.bytes_over()
         count = retention.relief(segments, over) if over > 0 else int(look.full)
         if count is None:
-            return self._tell_once(
-                f"the disk is {percent} % full, but deleting the whole log would not free "
-                "enough: other data fills the disk; nothing is deleted"
+            return self._warn_once(
+                LogWarning(
+                    "forced-deletion-useless: the disk is %(used_percent)d %% full, but deleting "
+                    "the whole log would not free enough: other data fills the disk; nothing is "
+                    "deleted",
+                    {"used_percent": percent},
+                )
             )
         chosen = segments[: min(count, retention.FORCED_SEGMENTS_MAX)]
         if chosen and not policy.lose_unconsumed:
@@ -196,10 +206,13 @@ class RetentionHandler:
             if unread:
                 chosen = retention.up_to(chosen, retention.first_unread(self._view, unread))
             if not chosen:
-                return self._tell_once(
-                    f"the disk is {percent} % full, but the oldest messages were not consumed "
-                    f"by {_named(unread)}, and allowLoseUnconsumed is false: nothing is "
-                    "deleted"
+                return self._warn_once(
+                    LogWarning(
+                        "forced-deletion-refused: the disk is %(used_percent)d %% full, but the "
+                        "oldest messages were not consumed by %(groups)s, and allowLoseUnconsumed "
+                        "is false: nothing is deleted",
+                        {"used_percent": percent, "groups": _named(unread)},
+                    )
                 )
         return self._go(look, chosen, FORCED)
 
@@ -213,8 +226,9 @@ class RetentionHandler:
         if unread:
             effects.append(
                 LogWarning(
-                    f"deleting the log from {start} to {end} ({reason}), which was not "
-                    f"consumed by {_named(unread)}"
+                    "unread-deleted: deleting the log from %(start)d to %(end)d (%(reason)s), "
+                    "which was not consumed by %(groups)s",
+                    {"start": start, "end": end, "reason": reason, "groups": _named(unread)},
                 )
             )
         self._record(
@@ -249,8 +263,9 @@ class RetentionHandler:
         )
         return [
             LogWarning(
-                f"the log up to {end} expires within {within_ms / retention.HOUR_MS:.1f} "
-                f"h, and was not consumed by {_named(unread)}"
+                "unread-expiring: the log up to %(end)d expires within %(hours).1f h, and was not "
+                "consumed by %(groups)s",
+                {"end": end, "hours": within_ms / retention.HOUR_MS, "groups": _named(unread)},
             )
         ]
 
@@ -273,13 +288,13 @@ class RetentionHandler:
                 return  # tried again at the next measurement
             del self._unrecorded[:1]
 
-    def _tell_once(self, text: str) -> list[Effect]:
+    def _warn_once(self, warning: LogWarning) -> list[Effect]:
         """Return a warning about a lasting state once, when the state begins."""
-        kind = text.partition(",")[2] or text
-        if kind == self._reported:
+        state = f"{warning.text} {warning.fields.get('groups', '')}"
+        if state == self._reported:
             return []
-        self._reported = kind
-        return [LogWarning(text)]
+        self._reported = state
+        return [warning]
 
 
 def _parts(unread: Sequence[UnreadSpan]) -> list[tuple[UnreadSpan, ...]]:

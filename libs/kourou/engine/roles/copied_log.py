@@ -68,9 +68,9 @@ class CopiedLog:
         effects: list[Effect] = []
         end = self._confirmations.appended
         while True:
-            lost: list[str] = []
+            lost: list[LogWarning] = []
             batch = read_control_events(self._view, self._control.next_offset, end, lost.append)
-            effects += [LogWarning(text) for text in lost]
+            effects += lost
             if not batch:
                 return [*effects, *self.deletions()]
             access = self._control.access
@@ -79,7 +79,9 @@ class CopiedLog:
                 evolve(self._control, recorded)
                 effects += self._entailed(recorded)
                 if access.unreadable != before and access.unreadable:
-                    effects.append(LogWarning(why_closed(access)))
+                    effects.append(
+                        LogWarning("access-closed: %(reason)s", {"reason": why_closed(access)})
+                    )
 
     def _entailed(self, recorded: Recorded) -> list[Effect]:
         """Do what a leader does when it records this event, as far as it applies to a follower."""

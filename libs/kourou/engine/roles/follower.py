@@ -221,7 +221,12 @@ class StaticFollower:
         copying = self.copying
         if copying.step is FollowerStep.REFUSED and copying.reason != self._reported:
             self._reported = copying.reason
-            return [LogWarning(copying.reason)]
+            return [
+                LogWarning(
+                    "replication-refused: this follower does not copy its leader's log: %(reason)s",
+                    {"reason": copying.reason},
+                )
+            ]
         if copying.step is FollowerStep.FOLLOWING:
             self._reported = ""
         return []
@@ -252,7 +257,12 @@ class StaticFollower:
         if reason == self._not_copied:
             return []
         self._not_copied = reason
-        return [LogWarning(f"data from the leader was not stored: {reason}")]
+        return [
+            LogWarning(
+                "replication-write-failed: data from the leader was not stored: %(error)s",
+                {"error": reason},
+            )
+        ]
 
     def advanced(self, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
         """Apply new control events, if the queue of control events has advanced."""

@@ -217,11 +217,18 @@ class StaticLeader:
         answers = self._confirmations.fail(text)
         if self._role.may_follow:
             return [
-                LogWarning(f"{text}; this broker becomes a follower"),
+                LogWarning(
+                    "leader-superseded: %(reason)s; this broker becomes a follower",
+                    {"reason": text},
+                ),
                 *answers,
                 ChangeRole(False, fenced),
             ]
-        return [LogWarning(f"{text}; stop this broker, and restart it as a follower"), *answers]
+        warning = LogWarning(
+            "leader-fenced: %(reason)s; stop this broker, and restart it as a follower",
+            {"reason": text},
+        )
+        return [warning, *answers]
 
     # -- timers and batches -----------------------------------------------------------------------
 
@@ -257,9 +264,18 @@ class StaticLeader:
         try:
             self._recorder.record([event], Cause("broker", self._reason), self._wall_ms)
         except KourouError as error:
-            return self._report_once(f"the in-sync set is not recorded: {error}")
+            return self._report_once(
+                LogWarning(
+                    "in-sync-set-unrecorded: the in-sync set is not recorded: %(error)s",
+                    {"error": error},
+                )
+            )
         return [
-            LogWarning(f"acknowledgements wait for the replicas {named(members)}: {self._reason}")
+            LogWarning(
+                "in-sync-set-changed: acknowledgements wait for the replicas %(replicas)s: "
+                "%(reason)s",
+                {"replicas": named(members), "reason": self._reason},
+            )
         ]
 
     def _bounds(self) -> Bounds:
@@ -267,8 +283,8 @@ class StaticLeader:
         confirmations = self._confirmations
         return Bounds(first, end, confirmations.flushed, confirmations.confirmed)
 
-    def _report_once(self, text: str) -> list[Effect]:
-        if text == self._reported:
+    def _report_once(self, warning: LogWarning) -> list[Effect]:
+        if str(warning) == self._reported:
             return []
-        self._reported = text
-        return [LogWarning(text)]
+        self._reported = str(warning)
+        return [warning]

@@ -111,14 +111,14 @@ class ReplicaHandler:
         behind = 0 if following is None else following.copying.lag_bytes
         self._promoting = True
         answer = PromoteReplicaResponse(epoch=epoch, position=end, behind=behind)
-        text = (
-            f"{received.to.peer} promotes this broker: it becomes the leader at "
-            f"position {end}, in epoch {epoch}; the previous leader had {behind} "
-            "bytes more"
+        warning = LogWarning(
+            "promotion-started: %(peer)s promotes this broker: it becomes the leader at position "
+            "%(position)d, in epoch %(epoch)d; the previous leader had %(lag_bytes)d bytes more",
+            {"peer": received.to.peer, "position": end, "epoch": epoch, "lag_bytes": behind},
         )
         outdone = [] if following is None else following.outdo(epoch)
         reply = Reply(received.to, header=answer)
-        return [reply, LogWarning(text), *outdone, ChangeRole(True, epoch)]
+        return [reply, warning, *outdone, ChangeRole(True, epoch)]
 
     def _check(self, following: StaticFollower, now_ms: int, request: PromoteReplica) -> int:
         if not request.force:
@@ -167,11 +167,16 @@ class ReplicaHandler:
         quorum = leading.quorum
         target = _heir(quorum, request.target)
         answer = TransferLeaderResponse(leader=quorum.member, epoch=quorum.epoch, target=target)
-        whom = target or "the most up-to-date replica"
-        text = (
-            f"{received.to.peer} requests a transfer of leadership from {quorum.member} to {whom}"
+        warning = LogWarning(
+            "leadership-transfer-requested: %(peer)s requests a transfer of leadership from "
+            "%(leader)s to %(target)s",
+            {
+                "peer": received.to.peer,
+                "leader": quorum.member,
+                "target": target or "the most up-to-date replica",
+            },
         )
-        return [Reply(received.to, header=answer), LogWarning(text), HandOver(target)]
+        return [Reply(received.to, header=answer), warning, HandOver(target)]
 
 
 def _heir(quorum: Quorum, wanted: str) -> str:

@@ -49,7 +49,7 @@ from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.record.hashes import tags_code
 from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.protocol.record.properties import encode_properties
-from kourou.runtime.core import Buffer, Received, Reply
+from kourou.runtime.core import Buffer, LogWarning, Received, Reply
 
 _TABLES: dict[type, tuple[str, ...]] = {
     TopicPut: ("topics",),
@@ -220,7 +220,7 @@ READ_BYTES = 1 << 20
 
 
 def read_control_events(
-    view: StoreView, offset: int, below: int, lost: Callable[[str], None]
+    view: StoreView, offset: int, below: int, lost: Callable[[LogWarning], None]
 ) -> list[Recorded]:
     """Read up to `BATCH_EVENTS` events from `offset` on, with records below position `below`.
 
@@ -244,12 +244,22 @@ def read_control_events(
                 stored.body, offset=stored.offset, position=stored.position
             )
         except KourouError as error:
-            lost(f"control event {stored.offset}: {error}")
+            lost(
+                LogWarning(
+                    "control-event-unreadable: control event %(offset)d: %(error)s",
+                    {"offset": stored.offset, "error": error},
+                )
+            )
     batch: list[Recorded] = []
     for at in range(offset, read.next_offset):
         recorded = found.get(at)
         if recorded is None:
-            lost(f"control event {at} is unreadable and is skipped")
+            lost(
+                LogWarning(
+                    "control-event-skipped: control event %(offset)d is unreadable and is skipped",
+                    {"offset": at},
+                )
+            )
             event = EventLost("its record is unreadable", _about_users(view, at, below))
             recorded = Recorded(at, -1, 0, "broker", "", "", event)
         batch.append(recorded)

@@ -240,10 +240,15 @@ class BatchHandler:
             self._recorder.record(forgotten, Cause("broker", "no longer used"), wall_ms)
         except KourouError as error:
             # Nothing is lost: the next cleanup retries it.
-            text = f"the remains of batches cannot be discarded: {error}"
-            warnings = [] if self._troubled else [LogWarning(text)]
-            self._troubled = True
-            return warnings
+            was_troubled, self._troubled = self._troubled, True
+            if was_troubled:
+                return []
+            return [
+                LogWarning(
+                    "batch-discard-failed: the remains of batches cannot be discarded: %(error)s",
+                    {"error": error},
+                )
+            ]
         self._troubled = False
         return warnings
 
@@ -262,8 +267,15 @@ class BatchHandler:
                 if silent and not late and unwanted and unwanted[-1] is part:
                     warnings.append(
                         LogWarning(
-                            f"batch {part.batch} of query {query}: {len(part)} half messages are "
-                            f"discarded, because they were not committed within {age_ms // 1000} s"
+                            "batch-discarded: batch %(batch)d of query %(query)s: %(messages)d "
+                            "half messages are discarded, because they were not committed within "
+                            "%(age_s)d s",
+                            {
+                                "batch": part.batch,
+                                "query": query,
+                                "messages": len(part),
+                                "age_s": age_ms // 1000,
+                            },
                         )
                     )
         self._step(unwanted, lambda _: False, wall_ms)

@@ -125,7 +125,12 @@ class CheckBacks:
         except KourouError as error:
             # Only resolved half messages of this step have changed; the next tick retries the rest.
             if not self._troubled:
-                warnings = [LogWarning(f"open transactions cannot be checked: {error}")]
+                warnings = [
+                    LogWarning(
+                        "checks-failed: open transactions cannot be checked: %(error)s",
+                        {"error": error},
+                    )
+                ]
             self._troubled = True
             return warnings
         self._troubled = False
@@ -181,12 +186,18 @@ class CheckBacks:
                 half.checks += 1
                 effects += self._ask(record, draft, (offset, position), wall_ms)
         if step.given_up:
+            _, first = step.given_up[0]
             effects.append(
                 LogWarning(
-                    f"{len(step.given_up)} half messages reached the maximum of checks and "
-                    f"were moved to {GIVEN_UP_TARGET[0]}: their producers did not report an "
-                    f"outcome; the first one is {step.given_up[0][1].unique_key} of group "
-                    f"{step.given_up[0][1].group}"
+                    "checks-exhausted: %(messages)d half messages reached the maximum of checks "
+                    "and were moved to %(topic)s: their producers did not report an outcome; the "
+                    "first one is %(message_id)s of group %(group)s",
+                    {
+                        "messages": len(step.given_up),
+                        "topic": GIVEN_UP_TARGET[0],
+                        "message_id": first.unique_key,
+                        "group": first.group,
+                    },
                 )
             )
         return effects
@@ -212,8 +223,9 @@ class CheckBacks:
             self._lonely.add(record.group)
             return [
                 LogWarning(
-                    f"producer group {record.group} has no connected producer; its open "
-                    f"transactions wait, the first one is {record.unique_key}"
+                    "producers-missing: producer group %(group)s has no connected producer; its "
+                    "open transactions wait, the first one is %(message_id)s",
+                    {"group": record.group, "message_id": record.unique_key},
                 )
             ]
         self.asked += 1

@@ -64,15 +64,18 @@ def intend_to_begin(
     saved, count = save_aside(disk, paths, log, common, log.end)
     _intent(disk, paths).save(body)
     _log.warning(
-        "the log (%d to %d) is discarded and restarts at %d, like the leader's; %d bytes from %d "
-        "on differed from the leader's, and %d of them are kept in %s",
-        log.start,
-        log.end,
-        position,
-        log.end - common,
-        common,
-        count,
-        saved or "no file",
+        "log-restarted: the log (%(start)d to %(end)d) is discarded and restarts at %(position)d, "
+        "like the leader's; %(differing_bytes)d bytes from %(common)d on differed from the "
+        "leader's, and %(kept_bytes)d of them are kept in %(kept_file)s",
+        {
+            "start": log.start,
+            "end": log.end,
+            "position": position,
+            "differing_bytes": log.end - common,
+            "common": common,
+            "kept_bytes": count,
+            "kept_file": saved or "no file",
+        },
     )
     return saved
 

@@ -60,7 +60,9 @@ def trim_epochs(disk: Disk, paths: StorePaths, end: int) -> None:
     try:
         pairs = load_epochs(disk, paths)
     except Corrupt as error:
-        _log.warning("%s; it is made again from the log", error.message)
+        _log.warning(
+            "epochs-unreadable: %(error)s; it is made again from the log", {"error": error.message}
+        )
         remove_epochs(disk, paths)
         return
     if pairs and pairs[-1][1] >= end:

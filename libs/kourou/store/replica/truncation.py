@@ -109,12 +109,14 @@ def prepare_cut(
     saved, count = save_aside(disk, paths, log, position, end)
     _intent(disk, paths).save(_POSITION.pack(position))
     _log.warning(
-        "the log is truncated at %d: the %d bytes after it are not in the group's history; %d of "
-        "them are kept in %s",
-        position,
-        end - position,
-        count,
-        saved or "no file",
+        "log-truncated: the log is truncated at %(position)d: the %(removed_bytes)d bytes after it "
+        "are not in the group's history; %(kept_bytes)d of them are kept in %(kept_file)s",
+        {
+            "position": position,
+            "removed_bytes": end - position,
+            "kept_bytes": count,
+            "kept_file": saved or "no file",
+        },
     )
     return Cut(position, end, saved, count)
 
@@ -183,7 +185,11 @@ def save_aside(
     except OSError as error:
         if error.errno not in FULL:
             raise
-        _log.warning("no disk space to keep the data truncated from the log at %d", position)
+        _log.warning(
+            "truncated-data-lost: no disk space to keep the data truncated from the log at "
+            "%(position)d",
+            {"position": position},
+        )
         return None, 0
     return path, size
 

@@ -169,7 +169,10 @@ class Tail:
                 await self._items.put(_Item(next(iter(self.offsets)), 0, error))
                 return
             except KourouError as error:
-                _log.info("the queues of topic %s cannot be read: %s", self._topic, error)
+                _log.info(
+                    "tail-queues-unread: the queues of topic %(topic)s cannot be read: %(error)s",
+                    {"topic": self._topic, "error": error},
+                )
                 continue
             for queue in queues:
                 if queue not in self.offsets and len(self.offsets) < TAIL_QUEUES_MAX:

@@ -111,9 +111,9 @@ class DeadLetterLocks:
             await self._dead_letters.unlock(self._group)
         except KourouError as error:  # then they expire
             _log.info(
-                "the locks of dead letters of group %s could not be released: %s",
-                self._group,
-                error,
+                "dead-letter-unlock-failed: the locks of dead letters of group %(group)s could not "
+                "be released: %(error)s",
+                {"group": self._group, "error": error},
             )
 
 
@@ -295,12 +295,15 @@ class Redrives:
             job.state = state
             job.ended_ms = self._gateway.clock.now_ms()
             _log.info(
-                "redelivery %s of group %s: %s, %d of %d dead letters sent",
-                job.id,
-                job.group,
-                state.value,
-                job.count(RedriveOutcome.SENT),
-                len(job.results),
+                "redelivery-ended: redelivery %(job)s of group %(group)s: %(state)s, %(sent)d of "
+                "%(dead_letters)d dead letters sent",
+                {
+                    "job": job.id,
+                    "group": job.group,
+                    "state": state.value,
+                    "sent": job.count(RedriveOutcome.SENT),
+                    "dead_letters": len(job.results),
+                },
             )
 
     async def _selected(

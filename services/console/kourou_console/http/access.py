@@ -91,9 +91,14 @@ class Tokens:
             self._seen = _stamp(self._file)
             self._known = read_tokens(self._file)
         except ConfigError as error:
-            _log.error("the tokens were not reloaded: %s", error)
+            _log.error(
+                "token-reload-failed: the tokens were not reloaded: %(error)s", {"error": error}
+            )
         else:
-            _log.info("loaded %d tokens from %s", len(self._known), self._file)
+            _log.info(
+                "tokens-reloaded: loaded %(tokens)d tokens from %(file)s",
+                {"tokens": len(self._known), "file": self._file},
+            )
 
     def caller(self, authorization: str | None) -> Caller:
         """The owner of a token. Raises HttpError (401)."""
@@ -122,7 +127,9 @@ class Tokens:
         try:
             return _stamp(self._file) != self._seen
         except ConfigError as error:
-            _log.error("the tokens were not reloaded: %s", error)
+            _log.error(
+                "token-reload-failed: the tokens were not reloaded: %(error)s", {"error": error}
+            )
             return False
 
 

@@ -173,13 +173,20 @@ class HttpConnection(web_protocol.RequestHandler):
     ) -> web.StreamResponse:
         """The response to a request that the parser rejects; any other error here is a bug."""
         if status < 500:
-            _log.debug("invalid HTTP request from %s: %s", request.remote, message)
+            _log.debug(
+                "http-request-invalid: invalid HTTP request from %(source)s: %(reason)s",
+                {"source": request.remote, "reason": message},
+            )
             text, hint = header_error(message or "this is not an HTTP request")
             answer = error_response(HttpError(HTTPStatus(status), text, hint=hint))
         elif has_started(request):
             raise ConnectionError("the response has been started already") from exc
         else:
-            _log.error("answering %s failed", request.path, exc_info=exc)
+            _log.error(
+                "http-answer-failed: answering %(path)s failed",
+                {"path": request.path},
+                exc_info=exc,
+            )
             answer = error_response(exc or RuntimeError("no answer"))
         answer.force_close()
         return answer

@@ -210,13 +210,24 @@ class Dispatch:
         except KourouError as error:
             status = int(status_of(error))
             if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-                _log.info("%s %s: %d, %s", request.method, request.path, status, error)
+                _log.info(
+                    "http-operation-unavailable: %(method)s %(path)s: %(status)d, %(error)s",
+                    {
+                        "method": request.method,
+                        "path": request.path,
+                        "status": status,
+                        "error": error,
+                    },
+                )
             return _instead(request, error)
         except ConnectionError:
             status = GONE
             return _instead(request, Busy("the client has disconnected"))
         except Exception as error:  # noqa: BLE001 - a bug in one operation must not end the service
-            _log.exception("%s %s failed", request.method, request.path)
+            _log.exception(
+                "http-operation-failed: %(method)s %(path)s failed",
+                {"method": request.method, "path": request.path},
+            )
             return _instead(request, error)
         finally:
             self._metrics.count(name, status, time.perf_counter_ns() - began_ns)

@@ -352,7 +352,10 @@ class SignIns:
             raise
         except BaseException as error:
             if isinstance(error, _WrongSecret):
-                _log.warning("%s: %r from %s", error, who, source)
+                _log.warning(
+                    "sign-in-refused: %(reason)s: %(user)r from %(source)s",
+                    {"reason": error, "user": who, "source": source},
+                )
             self._attempts.failed(keys)
             raise
         self._attempts.undo(keys)
@@ -368,7 +371,10 @@ class SignIns:
                 return SignedIn(user, {}, now_ms, now_ms, password=hashed)
             found = await self._brokers.credential(user, secret)
         except NoPermission as error:
-            _log.warning("user %r cannot sign in here: %s", user, error)
+            _log.warning(
+                "sign-in-forbidden: user %(user)r cannot sign in here: %(reason)s",
+                {"user": user, "reason": error},
+            )
             raise _WrongSecret(WRONG) from error
         if found:
             return SignedIn(user, dict(found), now_ms, now_ms)

@@ -254,7 +254,10 @@ class Leases:
                 if not member.topics and self._members.get(member.group) is member:
                     self._forget(member)
                 raise
-        _log.info("group %s: joined for %s", member.group, topic)
+        _log.info(
+            "gateway-consumer-joined: group %(group)s: joined for %(topic)s",
+            {"group": member.group, "topic": topic},
+        )
         if self._looking is None and not self.closed:
             self._looking = background(self._keep_looking(), "looking after leases")
         return True
@@ -353,13 +356,19 @@ class Leases:
             try:
                 await self._look_after(member)
             except KourouError as error:  # the next check is in a second
-                _log.warning("group %s: %s", member.group, error)
+                _log.warning(
+                    "gateway-consumer-check-failed: group %(group)s: %(error)s",
+                    {"group": member.group, "error": error},
+                )
 
     async def _look_after(self, member: GroupMember) -> None:
         if member.changing.locked():
             return
         if member.topics and member.is_idle():
-            _log.info("left group %s: idle for 3 minutes", member.group)
+            _log.info(
+                "gateway-consumer-left: left group %(group)s: idle for 3 minutes",
+                {"group": member.group},
+            )
             await self.leave(member.group)
             return
         await member.look()

@@ -337,10 +337,9 @@ class GroupMember:
         except KourouError as error:
             if isinstance(error, UnknownOutcome):
                 _log.warning(
-                    "group %s: message %s may be redelivered twice: %s",
-                    self.group,
-                    leasable.message,
-                    error,
+                    "lease-end-failed: group %(group)s: message %(record)s may be redelivered "
+                    "twice: %(error)s",
+                    {"group": self.group, "record": leasable.message, "error": error},
                 )
             return error
         if self.ordered:
@@ -380,7 +379,11 @@ class GroupMember:
         async with self.changing:
             for topic in idle:
                 if self._is_idle(topic, now_ms) and len(self.topics) > 1:
-                    _log.info("group %s: stopped consuming %s: no more receives", self.group, topic)
+                    _log.info(
+                        "topic-idle: group %(group)s: stopped consuming %(topic)s: no more "
+                        "receives",
+                        {"group": self.group, "topic": topic},
+                    )
                     del self.topics[topic]
                     await consumer.without(topic)
 
@@ -398,10 +401,9 @@ class GroupMember:
     def _expire(self, now_ms: int) -> None:
         for held in self.book.expire(now_ms):
             _log.info(
-                "group %s: a lease of %s expired (next attempt: %d)",
-                self.group,
-                held.message.message,
-                held.attempt,
+                "lease-expired: group %(group)s: a lease of %(record)s expired (next attempt: "
+                "%(attempt)d)",
+                {"group": self.group, "record": held.message.message, "attempt": held.attempt},
             )
             if not self.ordered and held.expiries >= LEASE_EXPIRIES_MAX:
                 self.book.taken(held)
@@ -421,7 +423,10 @@ class GroupMember:
             self.book.returned(held, LeaseEnd.DEAD_LETTERED)
             self._commit_soon()
         else:
-            _log.warning("group %s: no broker accepted a dead letter: %s", self.group, failure)
+            _log.warning(
+                "dead-letter-refused: group %(group)s: no broker accepted a dead letter: %(error)s",
+                {"group": self.group, "error": failure},
+            )
             self.book.again(held)
 
 

@@ -132,7 +132,7 @@ class Sampler:
             try:
                 await self.look()
             except Exception:  # noqa: BLE001 - a failed round is a gap; sampling continues
-                _log.exception("collecting samples failed")
+                _log.exception("sampling-failed: collecting samples failed")
             await asyncio.sleep(max(0, due_ms - clock.monotonic_ms()) / 1_000)
 
     async def fresh(self) -> None:

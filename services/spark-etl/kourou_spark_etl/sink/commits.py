@@ -159,7 +159,9 @@ class BatchCommits:
                     await self._steps(address, AbortBatch(query=self._query, attempts=attempt))
                 except KourouError as error:
                     _log.info(
-                        "broker %s discards the messages of a failed attempt later: %s", name, error
+                        "batch-abort-postponed: broker %(broker)s discards the messages of a "
+                        "failed attempt later: %(error)s",
+                        {"broker": name, "error": error},
                     )
         return False
 
@@ -203,10 +205,9 @@ class BatchCommits:
                 await self._steps(known.brokers[name], request, body)
             except KourouError as error:
                 _log.info(
-                    "broker %s, which has no messages of batch %d, was skipped: %s",
-                    name,
-                    batch,
-                    error,
+                    "broker-skipped: broker %(broker)s, which has no messages of batch %(batch)d, "
+                    "was skipped: %(error)s",
+                    {"broker": name, "batch": batch, "error": error},
                 )
         await self._resolve_at(coordinator, request, body)
 
@@ -309,7 +310,9 @@ class BatchCommits:
             await self._ask(address, request, body)
         except (Unavailable, UnknownOutcome) as error:
             _log.info(
-                "broker %s could not be notified about query %s: %s", name, self._query, error
+                "query-notice-failed: broker %(broker)s could not be notified about query "
+                "%(query)s: %(error)s",
+                {"broker": name, "query": self._query, "error": error},
             )
 
     async def _ask(self, address: str, request: Request, body: bytes = b"") -> WireReply:
@@ -329,6 +332,10 @@ class BatchCommits:
                 later = later or error.wire_code == Code.FLUSH_DISK_TIMEOUT
                 if not later or self._session.clock.monotonic_ms() + pause_ms > self._deadline_ms:
                     raise
-                _log.info("the commit of query %s is retried after: %s", self._query, error)
+                _log.info(
+                    "batch-commit-repeated: the commit of query %(query)s is retried after: "
+                    "%(error)s",
+                    {"query": self._query, "error": error},
+                )
             await asyncio.sleep(pause_ms / 1000)
             pause_ms = min(2 * pause_ms, LONGEST_PAUSE_MS)

@@ -421,9 +421,15 @@ def _abort(
         with OpenClient(options.name_servers) as client:
             commits = _commits(client, options, query)
             if client.run(commits.abort(batch, attempts, for_good=for_good)):
-                _log.warning("batch %d of query %s was committed nevertheless", batch, query)
+                _log.warning(
+                    "batch-committed-nevertheless: batch %(batch)d of query %(query)s was "
+                    "committed nevertheless",
+                    {"batch": batch, "query": query},
+                )
     except KourouError as error:
         # The job's own error is reported already; brokers discard the messages after a timeout.
         _log.warning(
-            "the messages of batch %d of query %s are discarded later: %s", batch, query, error
+            "batch-discard-postponed: the messages of batch %(batch)d of query %(query)s are "
+            "discarded later: %(error)s",
+            {"batch": batch, "query": query, "error": error},
         )

@@ -127,13 +127,18 @@ class NetworkFacts:
         except TopicNotFound:
             if all_of:
                 raise
-            _log.warning("topic %s is unknown at the name servers", topic)
+            _log.warning(
+                "topic-unknown: topic %(topic)s is unknown at the name servers", {"topic": topic}
+            )
             return {}
         except (Unavailable, UnknownOutcome) as error:
             last = session.routes.known(topic)
             if all_of or last is None:
                 raise
-            _log.warning("no name server responds; using the known route: %s", error)
+            _log.warning(
+                "route-kept: no name server responds; using the known route: %(error)s",
+                {"error": error},
+            )
             known = last
         found: dict[MessageQueue, OffsetSpan] = {}
         answered = False
@@ -153,7 +158,9 @@ class NetworkFacts:
                 if all_of:
                     raise
                 _log.warning(
-                    "broker %s did not return the offsets of topic %s: %s", broker, topic, error
+                    "broker-offsets-missing: broker %(broker)s did not return the offsets of topic "
+                    "%(topic)s: %(error)s",
+                    {"broker": broker, "topic": topic, "error": error},
                 )
                 failure = error
                 continue

@@ -74,7 +74,9 @@ class GroupProgress(StreamingQueryListener):
                 self._facts.commit(done)
             except KourouError as error:
                 _log.warning(
-                    "the offsets of group %s could not be committed: %s", self._group, error
+                    "progress-commit-failed: the offsets of group %(group)s could not be "
+                    "committed: %(error)s",
+                    {"group": self._group, "error": error},
                 )
                 return
         if self._heard is not None:

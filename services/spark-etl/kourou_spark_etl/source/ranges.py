@@ -62,7 +62,9 @@ def lost(message: str, *, fail: bool) -> None:
         raise DataLoss(
             message, hint="to continue with the remaining messages, set failOnDataLoss=false"
         )
-    _log.warning("%s; reading continues with the remaining messages", message)
+    _log.warning(
+        "messages-lost: %(loss)s; reading continues with the remaining messages", {"loss": message}
+    )
 
 
 _DERIVED = "%"

@@ -403,7 +403,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             silent_ms = self._clock.monotonic_ms() - self._heard_ms
             if silent_ms > self._options.read_timeout_ms:
                 raise
-            _log.warning("brokers did not respond for %d ms: %s", silent_ms, error)
+            _log.warning(
+                "brokers-silent: brokers did not respond for %(silent_ms)d ms: %(error)s",
+                {"silent_ms": silent_ms, "error": error},
+            )
             return {}
         self._heard_ms = self._clock.monotonic_ms()
         return spans
@@ -452,7 +455,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         except KourouError as error:
             _log.warning(
-                "the offsets of group %s could not be committed: %s", self._options.group, error
+                "progress-commit-failed: the offsets of group %(group)s could not be committed: "
+                "%(error)s",
+                {"group": self._options.group, "error": error},
             )
             return
         self._committed = done

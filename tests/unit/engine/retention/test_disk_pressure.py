@@ -21,7 +21,8 @@ def pressure(policy: EffectivePolicy) -> DiskPressure:
 
 
 def use(pressure: DiskPressure, percent: float, *, full: bool = False) -> list[str]:
-    return pressure.measured(TB, round(TB * (100 - percent) / 100), full=full)
+    warnings = pressure.measured(TB, round(TB * (100 - percent) / 100), full=full)
+    return [str(warning) for warning in warnings]
 
 
 @pytest.mark.feature("F123")
@@ -82,9 +83,8 @@ def test_less_than_four_gigabytes_are_warned_of_once(pressure: DiskPressure) -> 
     four = 4 << 30
     told = []
     for free in (four, four - 1, four - 2, four + 1, four - 1, four * 2, four - 1):
-        told.append(
-            bool([text for text in pressure.measured(TB, free, full=False) if "GiB" in text])
-        )
+        warnings = map(str, pressure.measured(TB, free, full=False))
+        told.append(any(text.startswith("disk-space-low: ") for text in warnings))
         assert pressure.low is (free != four and free != four * 2)
     assert told == [False, True, False, False, False, False, True]
 
