@@ -125,7 +125,8 @@ def test_brokers_and_replicas_run_the_compiled_record_kernel(started: Up) -> Non
     """Of the running processes: brokers log it, and all four have the extension in memory."""
     for service in BROKERS:
         log = started("logs", "--no-log-prefix", service)
-        assert set(re.findall(r"record_kernel kind=(\w+)", log)) == {"compiled"}, service
+        kernels = re.findall(r'"event": "record-kernel-selected".*"kernel": "(\w+)"', log)
+        assert set(kernels) == {"compiled"}, service
     for service in (*BROKERS, *REPLICAS):
         assert started("exec", "-T", service, "sh", "-c", MAPPED).strip(), service
 

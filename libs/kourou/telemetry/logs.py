@@ -108,13 +108,17 @@ def split_event(record: logging.LogRecord) -> tuple[str, str]:
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Value]:
-    """Return the fields of a record, printable; numbers stay numbers."""
+    """Return the fields of a record, printable; numbers stay numbers.
+
+    All texts together are no longer than the limit, of which each has an equal share.
+    """
     if not isinstance(record.args, Mapping):
         return {}
-    return {str(name): _plain(value) for name, value in record.args.items()}
+    share = LOG_VALUE_LENGTH_MAX // max(1, len(record.args))
+    return {str(name): _plain(value, share) for name, value in record.args.items()}
 
 
-def _plain(value: object) -> Value:
+def _plain(value: object, length_max: int) -> Value:
     if isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -124,7 +128,7 @@ def _plain(value: object) -> Value:
     text = str(value)
     if not text and isinstance(value, BaseException):
         text = type(value).__name__  # such as TimeoutError()
-    return printable(text)
+    return printable(text, length_max)
 
 
 def as_json(line: Mapping[str, str], fields: Mapping[str, Value]) -> str:
@@ -169,10 +173,10 @@ def trace_fields() -> dict[str, str]:
     return {"trace_id": f"{current.trace_id:032x}", "span_id": f"{current.span_id:016x}"}
 
 
-def printable(text: str) -> str:
-    """Return `text` with control characters escaped, truncated to the limit of a log line."""
-    if len(text) > LOG_VALUE_LENGTH_MAX:
-        text = text[:LOG_VALUE_LENGTH_MAX] + "…"
+def printable(text: str, length_max: int = LOG_VALUE_LENGTH_MAX) -> str:
+    """Return `text` with control characters escaped, truncated to `length_max` characters."""
+    if len(text) > length_max:
+        text = text[:length_max] + "…"
     if text.isprintable():
         return text
     return "".join(

@@ -179,8 +179,8 @@ class FilterWorld:
                 self.jail.judge(effect)
             case EndWorker(worker):
                 self.jail.end(worker)
-            case LogWarning(text):
-                self.tally.warnings.append(text)
+            case LogWarning():
+                self.tally.warnings.append(str(effect))
             case Filtered():
                 raise AssertionError("nothing is traced here")
 

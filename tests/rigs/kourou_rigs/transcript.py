@@ -304,7 +304,7 @@ class Scene:
                     yield f"{effect.peer.id}? {asked} ({until})"
                     yield from self._carried(effect.body)
                 case LogWarning():
-                    yield f"warning {self._places(effect.text)}"
+                    yield f"warning {self._places(str(effect))}"
                 case _:
                     shown = {one.name: getattr(effect, one.name) for one in fields(effect)}
                     shown.pop("number", None)

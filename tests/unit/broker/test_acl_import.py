@@ -305,7 +305,7 @@ async def test_a_bad_file_changes_nothing_and_is_reported_once(
         for _ in range(5):
             await watch.look()
     assert caplog.messages == [
-        f"aclImportDir: {file} is not valid YAML, line 1; no user was changed"
+        f"acl-files-unusable: aclImportDir: {file} is not valid YAML, line 1; no user was changed"
     ]
     file.unlink()
     for _ in range(2):

@@ -52,14 +52,14 @@ def test_it_goes_on_trying_and_says_so_once() -> None:
     bench = Bench()
     bench.pass_time(0)
     bench.no_answer(bench.asked(RegisterFilterServer))
-    assert "rejected the registration" in bench.done(LogWarning).text
+    assert "rejected the registration" in str(bench.done(LogWarning))
     assert "it is offline" in bench.core.registration.trouble
     bench.pass_time(1_000)
     bench.no_answer(bench.asked(RegisterFilterServer))
     assert not bench.all(LogWarning)
     bench.pass_time(1_000)
     bench.answer(bench.asked(RegisterFilterServer), code=Code.SYSTEM_BUSY, remark="too many")
-    assert "too many" in bench.done(LogWarning).text
+    assert "too many" in str(bench.done(LogWarning))
 
 
 def test_it_leaves_when_it_ends() -> None:

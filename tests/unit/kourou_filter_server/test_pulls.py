@@ -225,7 +225,7 @@ def test_pass_lets_through_what_cannot_be_judged_and_says_so(benches: Benches) -
     bench.serving()
     bench.found(bench.pull(10), *(record(each) for each in range(10, 13)))
     bench.results(bench.done(EvaluateBatch), "022", "raised", "oops")
-    assert "unfiltered" in bench.done(LogWarning).text
+    assert "unfiltered" in str(bench.done(LogWarning))
     bench.results(bench.done(EvaluateBatch), "0")
     reply = bench.done(Reply)
     assert judged_bytes(reply) == record(11)

@@ -201,8 +201,10 @@ def test_each_kind_is_logged_once_a_minute(
     log.close()
     texts = [one.getMessage() for one in caplog.records]
     assert len(texts) == 4
-    assert texts[0].startswith("access refused: user='eve' source=10.0.0.1 request=SendMessage")
-    assert texts[1].startswith("access would be refused: user='mallory'")
+    assert texts[0].startswith(
+        "access-refused: access refused: user='eve' source=10.0.0.1 request=SendMessage"
+    )
+    assert texts[1].startswith("access-refused: access would be refused: user='mallory'")
 
 
 def test_more_kinds_than_the_limit_are_counted_together(

@@ -172,9 +172,9 @@ def test_a_stop_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def steps_taken(caplog: pytest.LogCaptureFixture) -> set[tuple[str, str]]:
     return {
-        (record.args[0], record.args[1])
+        (record.args["before"], record.args["after"])
         for record in caplog.records
-        if record.msg.startswith("phase ") and isinstance(record.args, tuple)
+        if record.msg.startswith("phase-changed: ") and isinstance(record.args, dict)
     }
 
 

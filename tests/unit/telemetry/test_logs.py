@@ -211,8 +211,11 @@ def test_what_is_quoted() -> None:
     assert quoted("[a]") == '"[a]"'
 
 
-def test_long_values_are_cut_one_by_one(out: io.StringIO) -> None:
+def test_fields_share_the_limit(out: io.StringIO) -> None:
+    """A long value cuts neither the others nor the sentence's own room."""
     configure_logs(service="broker", log_format=LogFormat.JSON, stream=out)
-    log.warning("client-odd: %(client)s", {"client": "x" * 100_000})
+    fields = {"client": "x" * 100_000, "error": "y" * 100_000}
+    log.warning("client-odd: %(error)s of %(client)s", fields)
     record = json.loads(out.getvalue())
-    assert len(record["client"]) == len(record["message"]) == LOG_VALUE_LENGTH_MAX + 1
+    assert len(record["message"]) == LOG_VALUE_LENGTH_MAX + 1
+    assert {len(record[name]) for name in fields} == {LOG_VALUE_LENGTH_MAX // 2 + 1}

@@ -23,4 +23,4 @@ def test_who_waits_for_a_vote_says_for_whom(caplog: pytest.LogCaptureFixture) ->
     assert caplog.messages[0].endswith("n1, n2")
     lines.written(joining=True)
     lines.written(joining=False)
-    assert caplog.messages[-1] == "this replica may vote now"
+    assert caplog.messages[-1] == "vote-allowed: this replica may vote now"

@@ -408,14 +408,15 @@ async def test_the_other_effects_go_where_they_belong(rig, caplog) -> None:
         question,
         ConfigChanged("topics"),
         Announce(1),
-        LogWarning("look at this"),
+        LogWarning("disk-odd: look at %(path)s", {"path": "this"}),
+        LogWarning("disk-full: 100 % full"),
     )
     assert one.protocols.replies == [Reply(to, Code.SYSTEM_ERROR, "no", None, (b"a", b"b"))]
     assert one.protocols.notices == [Notify(PEER, notice)]
     assert one.protocols.questions == [question]
     assert one.changed == ["topics"]
     assert one.completed == 1
-    assert "look at this" in caplog.text
+    assert caplog.messages[-2:] == ["disk-odd: look at this", "disk-full: 100 % full"]
 
 
 async def test_after_settling_nothing_is_started(rig) -> None:

@@ -65,7 +65,7 @@ async def test_a_refusal_is_news_once_and_again_when_it_is_another(
         await mq.send("T", b"after all")
         await inbox.full.wait()
     lines = [one for one in caplog.records if ": pull refused with code" in one.getMessage()]
-    assert [(one.levelname, one.args[-1]) for one in lines] == [
+    assert [(one.levelname, one.args["remark"]) for one in lines] == [
         ("WARNING", "no reading"), ("DEBUG", "no reading"), ("DEBUG", "no reading"),
         ("WARNING", "no such group"), ("DEBUG", "no such group"), ("WARNING", "no such group"),
     ]  # fmt: skip

@@ -104,7 +104,7 @@ async def test_what_was_consumed_is_logged_with_its_time(reports, stream, caplog
     second = await anext(runner)
     second.retry()
     await anext(runner)
-    assert [one.getMessage() for one in caplog.records] == [f"consumed {first} in 5 ms"]
+    assert caplog.messages == [f"message-consumed: consumed {first} in 5 ms"]
 
 
 async def test_messages_of_lost_queues_are_passed_over(reports, stream):

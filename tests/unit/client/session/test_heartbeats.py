@@ -199,10 +199,10 @@ async def test_what_brokers_say_of_other_subscriptions_is_logged_once(
     answers("g: a and b differ", "g: a and b differ")
     await heart.beat()
     await heart.beat()
-    assert logged() == ["subscriptions differ: g: a and b differ"]
+    assert logged() == ["subscriptions-differ: subscriptions differ: g: a and b differ"]
     answers("g: a and b differ\nh: a and c differ", "")
     await heart.beat()
-    assert logged()[1:] == ["subscriptions differ: h: a and c differ"]
+    assert logged()[1:] == ["subscriptions-differ: subscriptions differ: h: a and c differ"]
     answers("", "")
     await heart.beat()
     answers("g: a and b differ", "")

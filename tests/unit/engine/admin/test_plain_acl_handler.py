@@ -294,7 +294,7 @@ def give(broker: SecuredBroker, *accounts: dict[str, Any]) -> list[str]:
     before = len(broker.engine.effects)
     broker.engine.handle(UsersRead(found, broker.engine.wall_ms))
     new = broker.engine.effects[before:]
-    return [one.text for one in new if isinstance(one, LogWarning)]
+    return [one.sentence for one in new if isinstance(one, LogWarning)]
 
 
 TILL = account("till-01", defaultTopicPerm="PUB", topicPerms=["secret=DENY"])

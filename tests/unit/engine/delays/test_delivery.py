@@ -28,7 +28,7 @@ def bodies(engine: Engine, topic: str = "orders", queue_id: int = 0) -> list[str
 
 
 def warnings(engine: Engine) -> str:
-    return "\n".join(effect.text for effect in engine.effects if isinstance(effect, LogWarning))
+    return "\n".join(str(effect) for effect in engine.effects if isinstance(effect, LogWarning))
 
 
 @pytest.mark.feature("F247", "F353")

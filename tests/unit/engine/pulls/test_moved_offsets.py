@@ -68,7 +68,7 @@ def test_a_note_that_cannot_be_stored_spoils_no_answer(filled, way) -> None:
         assert reply.header.next_begin_offset == given
     assert filled.ask(pull(0)).code == Code.SUCCESS
     assert filled.store.end == end
-    warnings = [effect.text for effect in filled.effects if isinstance(effect, LogWarning)]
+    warnings = [effect.sentence for effect in filled.effects if isinstance(effect, LogWarning)]
     assert len(warnings) == 1
     assert warnings[0].startswith("corrected offsets are not recorded: ")
     parts.pressure.refusing = False

@@ -88,7 +88,7 @@ class Site:
         self.ages = [age + ms for age in self.ages]
 
     def warnings(self) -> list[str]:
-        return [e.text for e in self.engine.effects if isinstance(e, LogWarning)]
+        return [str(e) for e in self.engine.effects if isinstance(e, LogWarning)]
 
     def recorded(self, kind: type) -> list[object]:
         found = []

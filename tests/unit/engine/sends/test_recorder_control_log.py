@@ -9,6 +9,7 @@ from kourou.events.control_events import Cause, EventLost, GroupPut
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.subscription import GroupConfig
 from kourou.protocol.record.message_record import encode_draft
+from kourou.runtime.core import LogWarning
 
 
 @pytest.mark.parametrize(
@@ -50,11 +51,11 @@ def test_an_event_that_is_no_event_is_reported_and_stands_as_lost(engine) -> Non
     parts.confirmations.append(parts.appends.end)
     parts.recorder.record([GroupPut(GroupConfig("b"))], Cause("me"), engine.wall_ms)
     engine.perform(parts.appends.take_done())
-    lost: list[str] = []
+    lost: list[LogWarning] = []
     batch = read_control_events(engine.store, first, engine.store.end, lost.append)
     assert [each.offset for each in batch] == [first, first + 1]
     assert isinstance(batch[0].event, EventLost)
     assert batch[1].event == GroupPut(GroupConfig("b"))
     assert batch[0].event.about_users is None, "it has no tag"
     assert len(lost) == 2
-    assert lost[1] == f"control event {first} is unreadable and is skipped"
+    assert lost[1].sentence == f"control event {first} is unreadable and is skipped"
