@@ -27,9 +27,9 @@ Events of log lines, with level and fields. Event names and the names of fields 
 sentences may."""
 
 FORMAT = """\
-A line of JSON has `event`, `message` (the sentence with its values), a key for each `{field}` of the
-sentence, `logger`, `level`, `time` and `service`, and where there is one `trace_id`, `span_id` and
-`exception`. `left_out` counts lines of the same event that were left out, because it occurs too
+A line of JSON has `event`, `message` (the sentence with its values), a key for each `{field}` of
+the sentence, `logger`, `level`, `time` and `service`, and where there is one `trace_id`, `span_id`
+and `exception`. `left_out` counts lines of the same event that were left out, because it occurs too
 often. Lines of other libraries have no event. [observing.md](../observing.md#log-lines) shows how
 to search them."""
 

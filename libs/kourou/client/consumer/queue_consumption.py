@@ -583,8 +583,8 @@ class ConsumedQueue:
         self._around.filters_said.clear()
         version = pulled.filter_version  # None: there was no message to evaluate
         _log.info(
-            "filter-recovered: %(queue)s: resumed at %(offset)d, with version %(version)s of filter "
-            "%(filter)s",
+            "filter-recovered: %(queue)s: resumed at %(offset)d, with version %(version)s of "
+            "filter %(filter)s",
             {
                 "queue": self.queue,
                 "offset": self.window.next_offset,

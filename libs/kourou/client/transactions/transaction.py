@@ -154,10 +154,6 @@ class Ending:
             {"message_id": self.id, "state": self.state.name, "error": error},
         )
 
-    @property
-    def _named(self) -> tuple[str, str]:
-        return self.id, self.state.name
-
 
 def ending(
     core: ProducerCore,
