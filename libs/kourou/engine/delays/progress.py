@@ -155,7 +155,7 @@ def find_progress(view: StoreView, segment_size: int) -> FoundProgress:
                 LogWarning(
                     "delay-progress-unreadable: the progress of the delay levels at position "
                     "%(position)d: %(error)s",
-                    {"position": position, "error": error},
+                    {"position": position, "error": str(error)},
                 )
             )
             continue
