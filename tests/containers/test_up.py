@@ -153,7 +153,7 @@ def test_the_log_says_what_is_open_to_the_network_and_what_is_not(started: Up) -
     for service in OURS:
         log = started("logs", "--no-log-prefix", service)
         assert "open to the network" in log
-        assert service == "spark-etl" or "access_open" not in log
+        assert service == "spark-etl" or "access-open" not in log
         clear = set(re.findall(r"listening on [0-9.]+:([0-9]+) in clear text", log))
         # The pipeline and the console serve nothing but pages.
         assert clear == CLEAR.get(service, set()), service

@@ -274,7 +274,10 @@ class _Life:
     def _announce(self, listening: Mapping[str, str], open_because: str) -> None:
         """Say where it listens, and whether everybody who reaches that may do everything there."""
         if open_because:
-            _log.warning("access_open service=%s reason=%r", self._service.name, open_because)
+            _log.warning(
+                "access-open: everybody who reaches this service may do everything: %(reason)s",
+                {"reason": open_because},
+            )
         if self._ready_file is not None:
             facts = {"service": self._service.name, "pid": os.getpid(), **listening}
             if open_because:

@@ -158,7 +158,11 @@ class RefusalReporter:
             await self._users.report_refusals(taken)
         except Rejected as error:
             if not self._complained:
-                _log.warning("refusals of this console are not in the brokers' audit: %s", error)
+                _log.warning(
+                    "refusals-not-reported: refusals of this console are not in the brokers' audit:"
+                    " %(error)s",
+                    {"error": error},
+                )
             self._complained = True
             return False
         except KourouError:

@@ -107,9 +107,9 @@ def test_a_service_that_decides_nothing_says_so_once_it_serves(
     ready = tmp_path / "ready.json"
     assert live(Open(), ready_file=ready) == ExitCode.OK
     assert json.loads(ready.read_text())[OPEN] == "there are no users"
-    said = [one for one in caplog.records if one.getMessage().startswith("access_open ")]
-    assert [(one.levelname, one.getMessage()) for one in said] == [
-        ("WARNING", "access_open service=sample reason='there are no users'")
+    said = [one for one in caplog.records if one.getMessage().startswith("access-open: ")]
+    assert [(one.levelname, one.args) for one in said] == [
+        ("WARNING", {"reason": "there are no users"})
     ]
 
 
