@@ -185,9 +185,7 @@ def _levels_of(node: ast.expr) -> Iterator[str]:
         yield node.attr.lower()
 
 
-def _fields_of(
-    arguments: Sequence[ast.expr], names: dict[str, ast.expr]
-) -> tuple[str, ...] | None:
+def _fields_of(arguments: Sequence[ast.expr], names: dict[str, ast.expr]) -> tuple[str, ...] | None:
     """Return the names of the fields; None if they are not written down."""
     if not arguments:
         return ()

@@ -88,7 +88,7 @@ def where(call: LogCall) -> str:
 
 
 # -- the look sees what it looks for --------------------------------------------------------------
-SAMPLE = '''
+SAMPLE = """
 _log.info("peer-found: a sentence")
 _log.exception("peer-failed: %(peer)s has 100 %% of %(share)+.1f", {"peer": 1, "share": 2})
 class A:
@@ -104,7 +104,7 @@ def g(fields):
     logging.getLogger("x").debug("Peer-Found: %s", 1)
 math.log(2)
 done.exception()
-'''
+"""
 
 
 def test_the_look_sees_what_it_looks_for() -> None:

@@ -575,9 +575,7 @@ def test_numbers_and_values_reach_what_they_are_about(helm: Helm) -> None:
 # -- the job --------------------------------------------------------------------------------------
 
 
-def test_keys_are_made_before_anything_of_the_release_starts(
-    rendered: Release, root: Path
-) -> None:
+def test_keys_are_made_before_anything_of_the_release_starts(rendered: Release, root: Path) -> None:
     hooks = ("ServiceAccount", "Role", "RoleBinding", "Job")
     weights = []
     for kind in hooks:

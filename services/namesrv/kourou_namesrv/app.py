@@ -55,19 +55,18 @@ class NamesrvService:
             lambda received: self._loop.offer_all(received),
             lambda peer: self._loop.post(Disconnected(peer)),
         )
-        insecure = settings.insecure_network
         self._zmq = ZmqProtocol(
             Answerer.NAMESRV,
             callbacks,
             self._clock,
-            insecure_network=insecure,
+            insecure_network=settings.insecure_network,
             curve=settings.server_curve,
         )
         self._remoting = RemotingProtocol(
             Answerer.NAMESRV,
             callbacks,
             self._clock,
-            insecure_network=insecure,
+            insecure_network=settings.insecure_network,
             idle_ms=settings.idle_seconds * 1_000,
             tls=settings.server_tls,
         )

@@ -315,8 +315,7 @@ class BrokerTable:
 
     def counts(self) -> dict[str, int]:
         """The number of registered brokers of each cluster."""
-        clusters = (self._brokers[member.identity.name].cluster for member in self._members())
-        return Counter(clusters)
+        return Counter(self._brokers[member.identity.name].cluster for member in self._members())
 
     def members(self) -> list[BrokerIdentity]:
         """All registered brokers."""

@@ -93,12 +93,12 @@ class KeyValueHandler:
             except KourouError as error:
                 effects += _answer(asked, error)
                 continue
-            if not events:
+            if events:
+                self._writing = True
+                offset = self.key_values.next_offset
+                effects.append(RecordKeyValues(events, offset, _cause(asked), asked))
+            else:
                 effects += _answer(asked, None)
-                continue
-            self._writing = True
-            offset = self.key_values.next_offset
-            effects.append(RecordKeyValues(events, offset, _cause(asked), asked))
         return effects
 
     def _decide(self, request: object) -> list[Event]:

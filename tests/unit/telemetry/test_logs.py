@@ -183,7 +183,7 @@ ENDS = re.compile(rf" \[([\w.]+)\]((?: {PAIR})*)$")
         "",
         "a\tb\n2026-01-01T00:00:00.000Z info     all is well [kourou]",
         "\\",
-        "\\\" user=admin",
+        '\\" user=admin',
         "\u2028\x1b[2J\x00\x85",
     ],
 )

@@ -507,7 +507,6 @@ class AccessHandler:
         header = CheckCredentialResponse(valid=bool(found), has_users=gate.active, credential=found)
         return [*refused, Reply(received.to, header=header)]
 
-
     def report_refusals(
         self, _now_ms: int, received: Received, _request: ReportRefusals
     ) -> list[BrokerEffect]:

@@ -178,7 +178,10 @@ class StaticLeader:
                 self._in_sync.attached(request.broker_id)
         if answer.refusal:
             effects += self._report_once(
-                f"{peer} cannot replicate from this broker: {answer.refusal}"
+                LogWarning(
+                    "follower-refused: %(peer)s cannot replicate from this broker: %(refusal)s",
+                    {"peer": peer, "refusal": answer.refusal},
+                )
             )
         return [*effects, Notify(peer, answer), *self._fence()]
 

@@ -106,9 +106,7 @@ def test_what_was_allowed_is_not_decided_again(
 ) -> None:
     sender, named = way(broker, root, till, name)
     gate, effects = gate_of(broker), list[Any]()
-    first, second = (
-        broker.received(sender, request_, b"x", on_behalf_of=named) for _ in range(2)
-    )
+    first, second = (broker.received(sender, request_, b"x", on_behalf_of=named) for _ in range(2))
     assert gate.allows(first, effects)
     allowed = gate.allowed
 

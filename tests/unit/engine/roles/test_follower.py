@@ -253,7 +253,7 @@ def test_writes_are_refused_with_the_address_that_came_with_the_connection(pair)
 def test_why_bytes_are_not_stored_is_reported_once(pair) -> None:
     following = pair.follower.core.parts.following
     told = [
-        effect.text
+        str(effect)
         for reason in ("no space", "no space", "a bad disk")
         for effect in following.not_copied(1_000, pair.follower.store.end, reason)
     ]
