@@ -68,9 +68,6 @@ class Repeated(NamedTuple):
         return self.originals.keys() | self.twins.keys()
 
 
-NO_REPEATS = Repeated({}, {})
-
-
 def identities_of(
     drafts: RecordColumns, targets: Sequence[Target], moved: Mapping[int, tuple[Buffer, Target]]
 ) -> list[MessageIdentity]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.sends.appends import AppendResult, Numbers, Target
-from kourou.engine.sends.deduplication import NO_REPEATS, MessageIdentity, Original, identities_of
+from kourou.engine.sends.deduplication import Original, identities_of
 from kourou.engine.transactions.half_messages import HALF_TARGET
 from kourou.errors import (
     BadRequest,
@@ -255,20 +255,38 @@ class SendHandler:
         the same. The reply has a place for each message: the queue that its sender named, and the
         offset and position of what was stored. A repeat gets its original's place.
         """
-        received, request, drafts = send.received, send.request, send.drafts
-        halves = None if watched else self._store_halves(send)
+        places = self._store_watched(now_ms, send) if watched else self._store_moved(send)
+        return None if places is None else self._placed(now_ms, send, places)
+
+    def _store_moved(self, send: _Checked) -> dict[int, Original] | None:
+        """Store a frame that has redirected messages; None if it has none."""
+        halves = self._store_halves(send)
         if halves is not None:
-            return self._placed(now_ms, send, halves)
+            return halves
+        moved = self._moved(send)
+        if not moved:
+            return None
+        numbers = send.numbers
+        targets = [send.targets[number] for number in numbers]
+        rows = [row for row, number in enumerate(numbers) if not send.codes[number]]
+        if not rows:
+            return {}
+        written = self.store_some(send.drafts, rows, targets, moved, send.received.wall_ms)
+        return {
+            row: Original(targets[row][1], offset, position)
+            for row, offset, position in zip(rows, written.offsets, written.positions, strict=True)
+        }
+
+    def _store_watched(self, now_ms: int, send: _Checked) -> dict[int, Original] | None:
+        """Store what is not a repeat; None if nothing is, on a first attempt without redirects."""
+        received, request, drafts = send.received, send.request, send.drafts
         moved = self._moved(send)
         targets = [send.targets[number] for number in send.numbers]
         rows = [row for row, number in enumerate(send.numbers) if not send.codes[number]]
-        repeats = NO_REPEATS
-        identities: list[MessageIdentity] = []
-        if watched:
-            identities = identities_of(drafts, targets, moved)
-            repeats = self._repeats.among(
-                identities, rows, received.wall_ms, retried=request.attempt != 1
-            )
+        identities = identities_of(drafts, targets, moved)
+        repeats = self._repeats.among(
+            identities, rows, received.wall_ms, retried=request.attempt != 1
+        )
         stored_before = repeats.rows
         if not moved and not stored_before and request.attempt <= 1:
             return None
@@ -285,19 +303,19 @@ class SendHandler:
             except (Throttled, DiskFull):
                 # What fits of a retried send is stored all the same, and the next attempt finds it.
                 # Otherwise a send that is larger than the available space would never be stored.
-                if not watched or request.attempt <= 1 or step == 1:
+                if request.attempt <= 1 or step == 1:
                     raise
                 step //= 2
                 continue
             at += step
             for row, offset, position in zip(part, written.offsets, written.positions, strict=True):
                 places[row] = Original(targets[row][1], offset, position)
-                if watched and request.attempt > 1:
+                if request.attempt > 1:
                     self._repeats.remember(now_ms, identities[row], places[row])
         for row, first in repeats.twins.items():
             places[row] = places[first]
         self._traffic.repeats_removed += len(stored_before)
-        return self._placed(now_ms, send, places)
+        return places
 
     def _store_halves(self, send: _Checked) -> dict[int, Original] | None:
         """Store a frame that has only half messages of batches; otherwise return None."""
