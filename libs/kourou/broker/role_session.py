@@ -287,7 +287,9 @@ class RoleSession:
         """Handle arrived requests, and busy-poll for the next ones.
 
         A request that reads must see all earlier writes, so they are projected first. Oneway writes
-        may be delayed and batched, because an iteration costs more than handling one of them.
+        may be delayed and batched, because an iteration costs more than handling one of them. Ends
+        of transactions follow the sends that arrived with them: a producer that does not wait for
+        an end waits for its next half message.
         """
         poll = self._poll
         if poll is None:
@@ -295,13 +297,23 @@ class RoleSession:
             poll = self._poll = BusyPoll(loop, self._busy_poll_us, idle=self.project)
         poll.met()
         patient = True
+        ends = 0
         for one in received:
-            if type(one.request) not in _WRITES:
-                patient = False
+            kind = type(one.request)
+            if kind is EndTransaction:
+                ends += 1
+            elif kind not in _WRITES:
+                patient, ends = False, 0
                 self.project()
                 break
             patient = patient and one.to.oneway
-        self.loop.offer_all(received, patient=patient)
+        if ends and (patient or ends < len(received)):
+            sends = [one for one in received if type(one.request) is not EndTransaction]
+            if sends:
+                self.loop.offer_all(sends, patient=patient)
+            self.loop.offer_after([one for one in received if type(one.request) is EndTransaction])
+        else:
+            self.loop.offer_all(received, patient=patient)
         if not self.over:
             poll.begin()
 

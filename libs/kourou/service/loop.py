@@ -62,6 +62,7 @@ class SingleWriterLoop(Generic[Input, Effect]):
         self._refuse = refuse
         self._inbox_inputs_max = inbox_inputs_max
         self._inbox: list[Input] = []
+        self._after: list[Input] = []
         self._from_threads: deque[Input] = deque()
         self._ringing = False
         self._scheduled = False
@@ -105,18 +106,18 @@ class SingleWriterLoop(Generic[Input, Effect]):
 
     def offer(self, item: Input) -> bool:
         """Queue an input that may be refused (a request). False if the inbox is full."""
-        admitted = self._admit(item)
+        admitted = self._admit(item, self._inbox)
         if admitted:
             self._schedule()
         return admitted
 
-    def _admit(self, item: Input) -> bool:
-        if len(self._inbox) >= self._inbox_inputs_max:
+    def _admit(self, item: Input, queue: list[Input]) -> bool:
+        if len(self._inbox) + len(self._after) >= self._inbox_inputs_max:
             self.refused += 1
             if self._refuse is not None:
                 self._refuse(item)
             return False
-        self._inbox.append(item)
+        queue.append(item)
         return True
 
     def offer_all(self, items: Iterable[Input], *, patient: bool = False) -> None:
@@ -126,12 +127,28 @@ class SingleWriterLoop(Generic[Input, Effect]):
         PATIENT_S.
         """
         for item in items:
-            self._admit(item)
+            self._admit(item, self._inbox)
         if self._in_turn:
             self._schedule()
         elif not patient or len(self._inbox) >= PATIENT_INPUTS:
             self.turn()
-        elif self._late is None and self._loop is not None:
+        else:
+            self._arm_late()
+
+    def offer_after(self, items: Iterable[Input]) -> None:
+        """`offer` inputs that are handled after the next iteration and its replies.
+
+        If there is no iteration within PATIENT_S, they are handled then.
+        """
+        for item in items:
+            self._admit(item, self._after)
+        if len(self._after) >= PATIENT_INPUTS:
+            self._schedule()
+        else:
+            self._arm_late()
+
+    def _arm_late(self) -> None:
+        if self._late is None and self._loop is not None:
             self._late = self._loop.call_later(PATIENT_S, self._late_turn)
 
     def post_threadsafe(self, item: Input) -> bool:
@@ -180,10 +197,16 @@ class SingleWriterLoop(Generic[Input, Effect]):
 
     def _scheduled_turn(self) -> None:
         self._scheduled = False
-        self.turn()
+        self._turn_with_all()
 
     def _late_turn(self) -> None:
         self._late = None
+        self._turn_with_all()
+
+    def _turn_with_all(self) -> None:
+        if self._after:
+            self._inbox += self._after
+            self._after = []
         self.turn()
 
     def turn(self) -> None:
@@ -205,6 +228,8 @@ class SingleWriterLoop(Generic[Input, Effect]):
             return
         finally:
             self._in_turn = False
+        if self._after:
+            self._schedule()
         self.turns += 1
         self.inputs += len(batch)
         self.largest_batch = max(self.largest_batch, len(batch))

@@ -16,6 +16,7 @@ from kourou.broker import broker_service as app
 from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
 from kourou.errors import Code, ConfigError
+from kourou.model.message import SysFlag
 from kourou.model.topic import DataVersion, TopicConfig
 from kourou.protocol.messages.access import AuthCreateUser
 from kourou.protocol.messages.broker_admin import GetBrokerConfig, GetHistory
@@ -25,7 +26,8 @@ from kourou.protocol.messages.namesrv import (
     UnregisterBroker,
 )
 from kourou.protocol.messages.replication import Attach
-from kourou.protocol.messages.sends import SendMessage
+from kourou.protocol.messages.sends import EndTransaction, SendMessage
+from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.request import Request
 from kourou.protocol.wire.frames import (
     Frame,
@@ -236,6 +238,30 @@ async def test_without_sync_flush_a_send_does_not_wait_for_the_disk(tmp_path, mo
         assert reply.code == Code.SUCCESS
         assert store.flushed == before < store.end
         may_flush.set()
+
+
+async def test_an_end_that_nobody_waits_for_follows_the_send_that_came_with_it(tmp_path) -> None:
+    half = message(properties="TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01ID1")
+    async with running(settings(tmp_path)) as (service, connection):
+        stored = await connection.request(half, body=(b"half",), timeout_ms=20_000)
+        _, position = decode_offset_id(stored.header.msg_id)
+        end = EndTransaction(
+            producer_group="p",
+            tran_state_table_offset=stored.header.queue_offset,
+            commit_log_offset=position,
+            commit_or_rollback=int(SysFlag.TRANSACTION_COMMIT),
+            msg_id="ID1",
+        )
+        replies: list[Frame] = []
+        deadline_ms = service._clock.monotonic_ms() + 20_000
+        connection.gather()
+        for number, (request, body) in enumerate([(end, ()), (message(), (b"next",))], start=101):
+            head = encode_request(request, correlation=number, deadline_ms=20_000)
+            connection.submit([head, *body], number, replies.append, deadline_ms)
+        await until(lambda: len(replies) == 2)
+        assert [frame.code for frame in replies] == [Code.SUCCESS, Code.SUCCESS]
+        assert [frame.correlation for frame in replies] == [102, 101], "the producer waits for 102"
+        await until(lambda: service._session.store.queue_range("orders", 0) == (0, 2))
 
 
 class NameServer(ZmqServer):

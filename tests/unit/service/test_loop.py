@@ -125,6 +125,51 @@ async def test_many_patient_inputs_do_not_wait(monkeypatch: pytest.MonkeyPatch) 
     setup.loop.stop()
 
 
+async def test_what_comes_after_follows_the_next_turn() -> None:
+    setup = Setup()
+    setup.loop.start()
+    await turns()
+    setup.loop.offer_after(["end"])
+    setup.loop.offer_all(["a", "b"])
+    assert setup.core.batches == [["a", "b"]], "their replies can be written before"
+    await turns()
+    assert setup.core.batches[1:] == [["end"]]
+    setup.loop.stop()
+
+
+async def test_what_comes_after_is_handled_soon_although_nothing_comes() -> None:
+    setup = Setup()
+    setup.loop.start()
+    for item in ("a", "b"):
+        setup.loop.offer_after([item])
+        assert item not in setup.done
+        await until(lambda item=item: item in setup.done)
+    assert setup.core.batches == [["a"], ["b"]]
+    setup.loop.stop()
+
+
+async def test_much_that_comes_after_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "PATIENT_S", 3_600)
+    monkeypatch.setattr(loop_module, "PATIENT_INPUTS", 3)
+    setup = Setup()
+    setup.loop.start()
+    await turns()
+    setup.loop.offer_after(["a", "b"])
+    setup.loop.offer_after(["c"])
+    await turns()
+    assert setup.core.batches == [["a", "b", "c"]]
+    setup.loop.stop()
+
+
+async def test_what_comes_after_counts_for_the_limit_of_the_inbox() -> None:
+    setup = Setup(inbox_inputs_max=2)
+    setup.loop.start()
+    setup.loop.offer_after(["a", "b", "c"])
+    assert (setup.refused, setup.loop.refused) == (["c"], 1)
+    assert not setup.loop.offer("d")
+    setup.loop.stop()
+
+
 async def test_what_a_performer_posts_comes_in_the_next_turn() -> None:
     setup = Setup()
     setup.loop.start()
