@@ -308,10 +308,10 @@ class RoleSession:
                 break
             patient = patient and one.to.oneway
         if ends and (patient or ends < len(received)):
-            sends = [one for one in received if type(one.request) is not EndTransaction]
-            if sends:
-                self.loop.offer_all(sends, patient=patient)
             self.loop.offer_after([one for one in received if type(one.request) is EndTransaction])
+            if ends < len(received):
+                sends = [one for one in received if type(one.request) is not EndTransaction]
+                self.loop.offer_all(sends, patient=patient)
         else:
             self.loop.offer_all(received, patient=patient)
         if not self.over:

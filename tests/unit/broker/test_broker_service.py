@@ -39,6 +39,7 @@ from kourou.protocol.wire.frames import (
 )
 from kourou.runtime.core import Peer
 from kourou.service import admin_http as clear_text
+from kourou.service import loop as loop_module
 from kourou.service.admin_http import AdminHttp
 from kourou.service.secret_keys import new_key_line
 from kourou.store.config.config_files import TOPICS
@@ -240,7 +241,10 @@ async def test_without_sync_flush_a_send_does_not_wait_for_the_disk(tmp_path, mo
         may_flush.set()
 
 
-async def test_an_end_that_nobody_waits_for_follows_the_send_that_came_with_it(tmp_path) -> None:
+async def test_an_end_that_nobody_waits_for_follows_the_send_that_came_with_it(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(loop_module, "PATIENT_S", 3_600)  # it waits for no timer
     half = message(properties="TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01ID1")
     async with running(settings(tmp_path)) as (service, connection):
         stored = await connection.request(half, body=(b"half",), timeout_ms=20_000)

@@ -304,7 +304,7 @@ def decide_auto_create(
         name=name,
         read_queue_nums=queues,
         write_queue_nums=queues,
-        perm=template.perm & ~Permission.INHERIT,
+        perm=int(template.perm & ~Permission.INHERIT),
         topic_filter_type=template.topic_filter_type,
         topic_sys_flag=topic_sys_flag,
     )
