@@ -27,7 +27,7 @@ from kourou.model.limits import ACTOR_LENGTH_MAX
 from kourou.protocol.request import Request
 from kourou.protocol.wire.remoting import VERSION_4_9_8
 
-BUSY_POLL_US = 250
+BUSY_POLL_US = 500
 """How long a loop looks for input before it sleeps: one round trip between processes of one
 machine, including some work."""
 

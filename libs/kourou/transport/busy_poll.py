@@ -19,9 +19,10 @@ LONGEST_BREAK = 63
 
 
 class BusyPoll:
-    """Keeps `loop` awake for `window_us` after `begin`; with 0 it never does.
+    """Keeps `loop` awake after `begin`; with `window_us` 0 it never does.
 
-    `idle` is called once in each window, after the loop has polled for input and found none.
+    The window begins when the loop has polled for input and found none. `idle` is called then,
+    once, and does not shorten it.
     """
 
     __slots__ = (
@@ -77,6 +78,7 @@ class BusyPoll:
         self._rounds += 1
         if self._rounds == 2:  # the loop polled its sockets between the rounds
             self._idle()
+            self._until = time.monotonic() + self._window_s
         if time.monotonic() < self._until:
             self._next = self._loop.call_soon(self._look)
         else:

@@ -18,11 +18,13 @@ class Rig:
         self.now_s = 5.0
         self.turns: list[Callable[[], Any]] = []
         self.idle = 0
+        self.work_s = 0.0
         monkeypatch.setattr(busy_poll.time, "monotonic", lambda: self.now_s)
         self.poll = BusyPoll(self, window_us, self._idle)  # type: ignore[arg-type]
 
     def _idle(self) -> None:
         self.idle += 1
+        self.now_s += self.work_s
 
     def call_soon(self, call: Callable[[], Any]) -> Any:
         self.turns.append(call)
@@ -52,10 +54,20 @@ def rig(monkeypatch: pytest.MonkeyPatch) -> Rig:
     return Rig(monkeypatch)
 
 
-def test_it_is_awake_for_its_window(rig: Rig) -> None:
+def test_it_is_awake_for_its_window_after_it_has_looked_in_vain(rig: Rig) -> None:
     assert not rig.awake
     rig.poll.begin()
-    for _ in range(2):
+    for _ in range(4):
+        rig.turn()
+        assert rig.awake
+    rig.turn()
+    assert not rig.awake
+
+
+def test_its_own_work_does_not_shorten_the_window(rig: Rig) -> None:
+    rig.poll.begin()
+    rig.work_s = 0.01
+    for _ in range(4):
         rig.turn()
         assert rig.awake
     rig.turn()
