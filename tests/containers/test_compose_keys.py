@@ -117,7 +117,7 @@ def test_what_it_makes_fits_every_address_that_is_dialled(
     for servers in (ServerKeys(folder / "public"), ServerKeys(ring, ring=True)):
         for name, addresses in DIALLED.items():
             for address in addresses:
-                assert servers.of(address) == pairs[name].public, address
+                assert servers.of(address) == (pairs[name].public,), address
     members = {path.stem for path in (folder / "members").iterdir()}
     assert members == MEMBERS
     for place in ("public", "members"):
@@ -175,4 +175,5 @@ def test_once_more_changes_no_pair_and_follows_another_port(
     made(chosen, tmp_path)
     assert {path: path.read_bytes() for path in private(folder)} == before
     servers = ServerKeys(folder / "host" / "host.ring", ring=True)
-    assert servers.of("127.0.0.1:31111") == read_pair(folder / "broker/broker.key_secret").public
+    pair = read_pair(folder / "broker/broker.key_secret")
+    assert servers.of("127.0.0.1:31111") == (pair.public,)

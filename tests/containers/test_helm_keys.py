@@ -163,9 +163,9 @@ def test_each_pod_finds_its_pair_and_everybody_s_public_key(
                 one["name"]: one["containerPort"] for one in rendered.container(name)["ports"]
             }
             for port in {"zmq", "members"} & set(numbers):
-                assert servers.of(f"{host(name, index)}:{numbers[port]}") == pair.public, name
+                assert servers.of(f"{host(name, index)}:{numbers[port]}") == (pair.public,), name
                 if name != "filter-server":  # addresses in message IDs
-                    assert servers.of(f"10.1.2.3:{numbers[port]}") == pair.public, name
+                    assert servers.of(f"10.1.2.3:{numbers[port]}") == (pair.public,), name
     ring = placed(api.data("keys-host"), tmp_path / "host") / "host.ring"
     assert ServerKeys(ring, ring=True).of(f"{host('broker', 7)}:20911")
     assert not [key for key in api.data("public") if not key.endswith(".key")]

@@ -43,7 +43,7 @@ from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.ext_fields import encode_ext_fields
 from kourou.protocol.wire.remoting import RemotingCommand
 from kourou.runtime.core import Reply
-from kourou.transport.curve_keys import ClientCurve, ServerKeys, make_pair, read_pair
+from kourou.transport.curve_keys import ClientCurve, PairFile, ServerKeys, make_pair
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_namesrv.app import NamesrvService
@@ -316,13 +316,13 @@ class NameServer:
         root = self.broker.administrator()
         self.senders = {"anon": ANYBODY, "wrong": Sender(user="root", secret="not-the-secret")}
         for name, roles in ROLES.items():
-            keys = [self.pair(name).public] if name in CURVE_USERS.values() else []
+            keys = [self.pair(name).pair.public] if name in CURVE_USERS.values() else []
             self.senders[name] = self.broker.create(root, name, *roles, curveKeys=keys)
         self._wires: dict[str, ZmqConnection] = {}
         self._remoting: RemotingConnection
 
-    def pair(self, name: str) -> Any:
-        return read_pair(self.folder / name / f"{name}.key_secret")
+    def pair(self, name: str) -> PairFile:
+        return PairFile(self.folder / name / f"{name}.key_secret")
 
     @asynccontextmanager
     async def started(self) -> AsyncIterator[None]:

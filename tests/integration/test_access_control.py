@@ -53,7 +53,7 @@ from kourou.store.real_disk import RealDisk
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
 from kourou.transport.addresses import split_address
-from kourou.transport.curve_keys import ClientCurve, ServerKeys, make_pair, read_pair
+from kourou.transport.curve_keys import ClientCurve, PairFile, ServerKeys, make_pair, read_pair
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_rigs.access import send_to
@@ -353,7 +353,7 @@ async def test_the_key_of_a_connection_is_its_user(tmp_path: Path) -> None:
         codes = {}
         for name in ("app", "stranger"):
             address = str(broker.child.ready["zmq"]).removeprefix("tcp://")
-            connection = ZmqConnection(address, curve=ClientCurve(read_pair(pairs[name]), servers))
+            connection = ZmqConnection(address, curve=ClientCurve(PairFile(pairs[name]), servers))
             reply = await connection.request(
                 send_to("orders-a"), body=(b"one",), timeout_ms=TIMEOUT_MS
             )
@@ -427,8 +427,8 @@ class BothDoors:
         address = str(broker.child.ready["zmq"]).removeprefix("tcp://")
         self.pairs = {name: read_pair(pair(folder, name)) for name in ("app", "rival")}
         self.links = {
-            name: ZmqConnection(address, curve=ClientCurve(keys, servers))
-            for name, keys in self.pairs.items()
+            name: ZmqConnection(address, curve=ClientCurve(PairFile(pair(folder, name)), servers))
+            for name in self.pairs
         }
 
     async def create_users(self) -> None:

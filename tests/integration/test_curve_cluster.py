@@ -37,7 +37,14 @@ from kourou.protocol.messages.replication import (
 from kourou.protocol.request import Request
 from kourou.service.local_cluster import zmq_address
 from kourou.service.processes import Child, Children, free_port
-from kourou.transport.curve_keys import ClientCurve, ServerKeys, make_pair, read_pair, write_public
+from kourou.transport.curve_keys import (
+    ClientCurve,
+    PairFile,
+    ServerKeys,
+    make_pair,
+    read_pair,
+    write_public,
+)
 from kourou.transport.zmq_client import ZmqConnection
 
 MEMBERS = ("broker", "replica", "n0", "n1", "n2")
@@ -96,7 +103,7 @@ class Secured(Children):
         return self.begun[name]
 
     def curve(self, name: str) -> ClientCurve:
-        return ClientCurve(read_pair(self.pair(name)), ServerKeys(self.folder / "public"))
+        return ClientCurve(PairFile(self.pair(name)), ServerKeys(self.folder / "public"))
 
     def client(self, name: str) -> Client:
         settings = ClientSettings(

@@ -36,10 +36,9 @@ from kourou.service.processes import Child
 from kourou.service.secret_keys import new_key_line
 from kourou.transport.curve_keys import (
     ClientCurve,
-    KeyPair,
+    PairFile,
     ServerKeys,
     make_pair,
-    read_pair,
     write_public,
 )
 from kourou.transport.remoting_client import RemotingConnection
@@ -87,7 +86,7 @@ class Guarded:
         for name in ("server", "filters", "ops", "till", "eve", "console", "stranger"):
             make_pair(folder / "keys" / name, name)
             hosts = [HOSTS[name]] if name in HOSTS else []
-            write_public(folder / "public" / f"{name}.key", self.pair(name).public, hosts)
+            write_public(folder / "public" / f"{name}.key", self.pair(name).pair.public, hosts)
         (folder / "users.toml").write_text(USERS)
         (folder / "till.secret").write_text(SECRET)
         access_keys = folder / "access.keys"
@@ -120,8 +119,8 @@ class Guarded:
         )
         self.cluster = LocalCluster(folder / "cluster", settings)
 
-    def pair(self, name: str) -> KeyPair:
-        return read_pair(self.folder / "keys" / name / f"{name}.key_secret")
+    def pair(self, name: str) -> PairFile:
+        return PairFile(self.folder / "keys" / name / f"{name}.key_secret")
 
     @property
     def broker(self) -> Child:

@@ -32,10 +32,9 @@ from kourou.service.processes import Child
 from kourou.service.secret_keys import new_key_line
 from kourou.transport.curve_keys import (
     ClientCurve,
-    KeyPair,
+    PairFile,
     ServerKeys,
     make_pair,
-    read_pair,
     write_public,
 )
 from kourou.transport.remoting_client import RemotingConnection
@@ -101,7 +100,7 @@ class Suite:
         for name in ("server", "filters", "console", "ops", "till", "load"):
             make_pair(folder / "keys" / name, name)
             hosts = [HOSTS[name]] if name in HOSTS else []
-            write_public(folder / "public" / f"{name}.key", self.pair(name).public, hosts)
+            write_public(folder / "public" / f"{name}.key", self.pair(name).pair.public, hosts)
         (folder / "users.toml").write_text(USERS)
         (folder / "till.secret").write_text(SECRET)
         access_keys = folder / "access.keys"
@@ -132,8 +131,8 @@ class Suite:
         assert self.cluster.console is not None
         self.http = HttpClient(str(self.cluster.console.ready["http"]).removeprefix("http://"))
 
-    def pair(self, name: str) -> KeyPair:
-        return read_pair(self.folder / "keys" / name / f"{name}.key_secret")
+    def pair(self, name: str) -> PairFile:
+        return PairFile(self.folder / "keys" / name / f"{name}.key_secret")
 
     @property
     def broker(self) -> Child:

@@ -905,12 +905,12 @@ def _check_way_back(client: Client, keys: Sequence[str]) -> None:
     if all(one.users for one in found.values()):
         return
     curve = client_curve(ClientSettings(), os.environ)
-    if curve is not None and curve.pair.public in keys:
+    if curve is not None and curve.own.pair.public in keys:
         return
     lack = (
         "has no CURVE key"
         if curve is None
-        else f"uses the CURVE key {curve.pair.public}, which the administrator would not have"
+        else f"uses the CURVE key {curve.own.pair.public}, which the administrator would not have"
     )
     raise BadRequest(
         "with this first administrator you could not manage users any more: this command line "

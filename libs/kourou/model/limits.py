@@ -190,6 +190,7 @@ HANDSHAKE_MS_MAX = 3_000  # a connection without a greeting is closed
 TLS_HANDSHAKE_MS_MAX = 10_000  # a JVM that has just started takes some of them
 HTTPS_HANDSHAKES_MAX = 256  # of an HTTP port, 0.2 s of work; beyond, the oldest one is ended
 CURVE_KEYS_MAX = 10_000  # public keys in a folder: all are read when it has changed
+CURVE_PAIRS_MAX = 1_000  # of a listener until a restart: each one keeps a listening socket
 CURVE_FILE_BYTES_MAX = 1 << 20  # a file of keys; one key has 400 bytes
 TLS_FILE_BYTES_MAX = 1 << 20  # a PEM file; all authorities of an operating system have 220 KiB
 

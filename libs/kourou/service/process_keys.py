@@ -13,7 +13,7 @@ from kourou.service.os_processes import cores_named
 from kourou.settings.declaration import SAME, setting, settings_of
 from kourou.telemetry.logs import LogFormat
 from kourou.transport.addresses import bindable, is_loopback, join_address
-from kourou.transport.curve_keys import AllowedKeys, ClientCurve, ServerCurve, ServerKeys, read_pair
+from kourou.transport.curve_keys import AllowedKeys, ClientCurve, PairFile, ServerCurve, ServerKeys
 from kourou.transport.tls import ClientAuth, ServerTls, TlsFiles, TlsMode
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ class ProcessKeys:
     curve_key_file: Path | None = setting(
         None,
         "curveKeyFile",
-        "Its own pair of CURVE keys, NAME.key_secret of `kourou keys make`; empty is clear text",
+        "Its own pair of CURVE keys, NAME.key_secret of `kourou keys make`; read again when it "
+        "changes, as are the other files of CURVE; empty is clear text",
         secret_file=True,
     )
     curve_server_key: Path | None = setting(
@@ -168,7 +169,7 @@ class ProcessKeys:
             return None
         servers = ServerKeys(self.curve_server_key)
         servers.check()
-        return ClientCurve(read_pair(self.curve_key_file), servers)
+        return ClientCurve(PairFile(self.curve_key_file), servers)
 
     def _check_tls(self) -> None:
         """Raises ConfigError for TLS without its files, and for files that would have no effect."""
@@ -343,7 +344,7 @@ class RemotingKeys(ProcessKeys):
         """Return the CURVE keys of a listener that accepts `clients`; None means clear text."""
         if self.curve_key_file is None or clients is None:
             return None
-        return ServerCurve(read_pair(self.curve_key_file), AllowedKeys.of_setting(clients))
+        return ServerCurve(PairFile(self.curve_key_file), AllowedKeys.of_setting(clients))
 
     @property
     def serves_remoting(self) -> bool:

@@ -14,9 +14,13 @@ applies to all servers. A file may contain several such certificates, one after 
 is such a file: the client's own pair first and then the public keys of servers, which is all that a
 client needs.
 
+All of them are read again when they have changed. What cannot be read then is logged once, and
+changes nothing. A key is changed without a refusal while the other side knows the former and the
+next public key: a client tries all keys of a server, and a server accepts all keys of a client.
+
 Secret keys are never printed, logged or included in an error.
 
-State: soft (the content of a folder when last read; it is read again when it has changed).
+State: soft (the content of the files when last read).
 """
 
 from __future__ import annotations
@@ -25,9 +29,11 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from kourou.errors import ConfigError
 from kourou.model.limits import CURVE_FILE_BYTES_MAX, CURVE_KEYS_MAX
@@ -50,7 +56,11 @@ _PUBLIC_KEY = re.compile(r'^[ \t]+public-key[ \t]*=[ \t]*"([^"\n]*)"', re.MULTIL
 _SECRET_KEY = re.compile(r'^[ \t]+secret-key[ \t]*=[ \t]*"([^"\n]*)"', re.MULTILINE)
 _PATTERN = re.compile(r"\*|(\*:[0-9]{1,5})|[A-Za-z0-9._-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:\d+)?")
 
-Signature = tuple[tuple[str, int, int], ...]
+CHECK_S = 1.0
+"""How often a listener or a connection checks whether its own pair has changed."""
+
+Signature = tuple[tuple[str, int, int, int], ...]
+_Keys = TypeVar("_Keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,53 +171,84 @@ def _checked(path: Path, key: str) -> str:
     return key
 
 
-class _Watched:
-    """The public keys in a file or a folder, read again when it changes."""
+class _Watched(Generic[_Keys]):
+    """What `read` finds in a file, or in the public files of a folder; read again on a change.
 
-    def __init__(self, place: Path, *, ring: bool = False) -> None:
+    Raises ConfigError if it cannot be read; later that changes nothing.
+    """
+
+    def __init__(self, place: Path, read: Callable[[list[Path]], _Keys]) -> None:
         self.place = place
-        self._ring = ring
-        self._signature: Signature | None = None
-        self._found: Mapping[str, list[PublicKey]] = {}
+        self._read = read
+        self._signature: Signature | None = _signature(place)
+        self._found = self._load()
 
-    def by_name(self) -> Mapping[str, list[PublicKey]]:
-        """Map file names without their suffix to keys. Raises ConfigError if unreadable."""
-        signature = self._look()
+    def current(self) -> _Keys:
+        """Return the keys; callable in any thread."""
+        signature: Signature | None = None
+        with suppress(ConfigError):  # `_load` logs it
+            signature = _signature(self.place)
         if signature != self._signature:
-            paths = [Path(name) for name, _, _ in signature]
-            self._found = {
-                path.name.removesuffix(PUBLIC): read_public(path, ring=self._ring) for path in paths
-            }
             self._signature = signature
+            try:
+                self._found = self._load()
+            except ConfigError as error:
+                _log.error(
+                    "curve-keys-unread: the keys of %(place)s stay as they were: %(error)s",
+                    {"place": self.place, "error": error},
+                )
         return self._found
 
-    def _look(self) -> Signature:
-        try:
-            if not self.place.is_dir():
-                return (_signed(self.place),)
-            names = sorted(entry.path for entry in os.scandir(self.place) if _is_public(entry.name))
-            if len(names) > CURVE_KEYS_MAX:
-                raise ConfigError(f"{self.place} holds more than {CURVE_KEYS_MAX} keys")
-            return tuple(_signed(Path(name)) for name in names)
-        except OSError as error:
-            raise ConfigError(f"{self.place} cannot be read: {error.strerror}") from error
+    def _load(self) -> _Keys:
+        return self._read([Path(name) for name, *_ in _signature(self.place)])
+
+
+def _signature(place: Path) -> Signature:
+    """Return what changes whenever a file is replaced or written. Raises ConfigError."""
+    try:
+        if not place.is_dir():
+            return (_signed(place),)
+        names = sorted(entry.path for entry in os.scandir(place) if _is_public(entry.name))
+        if len(names) > CURVE_KEYS_MAX:
+            raise ConfigError(f"{place} holds more than {CURVE_KEYS_MAX} keys")
+        return tuple(_signed(Path(name)) for name in names)
+    except OSError as error:
+        raise ConfigError(f"{place} cannot be read: {error.strerror}") from error
 
 
 def _is_public(name: str) -> bool:
     return name.endswith(PUBLIC) and not name.startswith(".")
 
 
-def _signed(path: Path) -> tuple[str, int, int]:
+def _signed(path: Path) -> tuple[str, int, int, int]:
     facts = path.stat()
-    return str(path), facts.st_mtime_ns, facts.st_size
+    return str(path), facts.st_mtime_ns, facts.st_size, facts.st_ino
+
+
+class PairFile:
+    """The key pair of a process, in its secret file or its ring.
+
+    Raises ConfigError if it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._watched = _Watched(path, lambda _paths: read_pair(path))
+
+    @property
+    def pair(self) -> KeyPair:
+        """The pair that is in the file now."""
+        return self._watched.current()
 
 
 class ServerKeys:
     """The public keys of the servers that a client may connect to."""
 
     def __init__(self, place: Path, *, ring: bool = False) -> None:
-        """`place` is a file or a folder; with `ring` it is the ring of the client itself."""
-        self._watched = _Watched(place, ring=ring)
+        """`place` is a file or a folder; with `ring` it is the ring of the client itself.
+
+        Raises ConfigError if it cannot be read.
+        """
+        self._watched = _Watched(place, lambda paths: _by_name(paths, ring=ring))
 
     @property
     def place(self) -> Path:
@@ -216,38 +257,38 @@ class ServerKeys:
 
     def check(self) -> None:
         """Raises ConfigError if it contains no public key."""
-        if not any(self._watched.by_name().values()):
+        if not any(self._watched.current().values()):
             raise ConfigError(
                 f"{self.place} holds no public key of a server",
                 hint=f"files in a folder end with {PUBLIC}; a ring has them behind its own pair",
             )
 
-    def of(self, address: str) -> str:
-        """Return the key of the server at `host:port`. Raises ConfigError if none is known."""
+    def of(self, address: str) -> tuple[str, ...]:
+        """Return the keys that the server at `host:port` may have, more than one while it changes.
+
+        These are the keys of the most specific address. Raises ConfigError if none is known.
+        """
         host, port = split_address(address)
-        found = self._watched.by_name()
-        wanted = (f"{host}:{port}", f"[{host}]:{port}", host, f"[{host}]", f"*:{port}", "*")
-        best: tuple[int, str] | None = None
-        for name, keys in found.items():
-            for one in keys:
-                stands_for = one.addresses or ((name,) if self.place.is_dir() else ("*",))
-                for rank, pattern in enumerate(wanted):
-                    if pattern in stands_for and (best is None or rank < best[0]):
-                        best = (rank, one.key)
-        if best is None:
-            raise ConfigError(
-                f"no public key is known for {address}",
-                hint=f"put it into {self.place} as {host}{PUBLIC}, or name {address} among the "
-                "addresses of its file there",
-            )
-        return best[1]
+        known = [
+            (one.addresses or ((name,) if self.place.is_dir() else ("*",)), one.key)
+            for name, keys in self._watched.current().items()
+            for one in keys
+        ]
+        for wanted in (f"{host}:{port}", f"[{host}]:{port}", host, f"[{host}]", f"*:{port}", "*"):
+            if found := tuple(key for addresses, key in known if wanted in addresses):
+                return found
+        raise ConfigError(
+            f"no public key is known for {address}",
+            hint=f"put it into {self.place} as {host}{PUBLIC}, or name {address} among the "
+            "addresses of its file there",
+        )
 
 
 class AllowedKeys:
     """The clients that a server accepts: those whose public keys are in a file or folder, or any.
 
     A key that is added later is accepted from then on, and a removed key no longer; connected
-    clients stay connected. If the keys become unreadable, the last ones read stay in effect.
+    clients stay connected.
     """
 
     def __init__(self, place: Path | None) -> None:
@@ -255,28 +296,16 @@ class AllowedKeys:
 
         Raises ConfigError if `place` holds no keys.
         """
-        self._watched = None if place is None else _Watched(place)
-        self._keys: frozenset[str] = frozenset()
-        if self._watched is not None:
-            self._keys = _all(self._watched)
-            if not self._keys:
-                raise ConfigError(
-                    f"{place} holds no public key, so no client could connect",
-                    hint=f"put NAME{PUBLIC} files there, or use {ANY!r}",
-                )
+        self._watched = None if place is None else _Watched(place, _all)
+        if self._watched is not None and not self._watched.current():
+            raise ConfigError(
+                f"{place} holds no public key, so no client could connect",
+                hint=f"put NAME{PUBLIC} files there, or use {ANY!r}",
+            )
 
     def allows(self, key: str) -> bool:
         """Is the client with this public key accepted? Called by the gate's thread."""
-        if self._watched is None:
-            return True
-        try:
-            self._keys = _all(self._watched)
-        except ConfigError as error:
-            _log.error(
-                "curve-clients-unread: the accepted clients are unchanged: %(error)s",
-                {"error": error},
-            )
-        return key in self._keys
+        return self._watched is None or key in self._watched.current()
 
     @property
     def admits_all(self) -> bool:
@@ -289,8 +318,13 @@ class AllowedKeys:
         return cls(None if text == ANY else Path(text))
 
 
-def _all(watched: _Watched) -> frozenset[str]:
-    return frozenset(one.key for keys in watched.by_name().values() for one in keys)
+def _by_name(paths: Iterable[Path], *, ring: bool = False) -> Mapping[str, list[PublicKey]]:
+    """Map file names without their suffix to keys."""
+    return {path.name.removesuffix(PUBLIC): read_public(path, ring=ring) for path in paths}
+
+
+def _all(paths: Iterable[Path]) -> frozenset[str]:
+    return frozenset(one.key for keys in _by_name(paths).values() for one in keys)
 
 
 # -- making -----------------------------------------------------------------------------------
@@ -372,17 +406,17 @@ def _write(path: Path, text: str, mode: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ServerCurve:
-    """The keys of a listener: its key pair, and the clients that it accepts."""
+    """The keys of a listener: its own, and those of the clients that it accepts."""
 
-    pair: KeyPair
+    own: PairFile
     allowed: AllowedKeys
 
 
 @dataclass(frozen=True, slots=True)
 class ClientCurve:
-    """The keys of a process that connects: its key pair, and the public keys of servers."""
+    """The keys of a process that connects: its own, and the public keys of servers."""
 
-    pair: KeyPair
+    own: PairFile
     servers: ServerKeys
 
 
@@ -394,7 +428,7 @@ def trouble_of(happening: Happening, curve: ClientCurve | None) -> str:
     """
     if happening is Happening.NOT_LET_IN and curve is not None:
         return (
-            f"the server refused this client: add the public key {curve.pair.public} to its "
+            f"the server refused this client: add the public key {curve.own.pair.public} to its "
             "curveClients (for followers, Raft members and filter servers also to curveMembers)"
         )
     if happening is Happening.OTHER_MECHANISM:

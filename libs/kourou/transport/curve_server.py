@@ -14,15 +14,24 @@ Disconnects: the socket's monitor reports when a connection ends, and every mess
 descriptor of its connection. `on_disconnect` is called once per peer, after the last frames of that
 peer.
 
+Key changes: when the file of its key pair has changed, connections that begin from then on need the
+new public key, and open ones go on. libzmq can neither change the pair of a listener nor close a
+listener without the connections that it accepted. So the same socket gets one more listener, with
+the new pair, on a second TCP socket of the same port, and the kernel passes all new connections to
+the newest one. The earlier ones keep their descriptors, and get no connections any more.
+
 State: soft.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import errno
 import logging
 import os
 import socket as socketlib
+import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
@@ -33,17 +42,17 @@ from kourou.errors import BadRequest, DecodeError
 from kourou.model import limits
 from kourou.protocol.wire.frames import decode_frame
 from kourou.runtime.core import Peer
+from kourou.transport import curve_keys
 from kourou.transport.addresses import (
     cannot_bind,
     join_address,
     listening_address,
     next_peer_id,
-    split_address,
 )
-from kourou.transport.curve_keys import ServerCurve, refusal_of
+from kourou.transport.curve_keys import KeyPair, ServerCurve, refusal_of
 from kourou.transport.rate_limited_log import RateLimitedLog
 from kourou.transport.tcp_link import Buffer
-from kourou.transport.tcp_server import TcpServerStatistics
+from kourou.transport.tcp_server import TcpServerStatistics, listening_socket
 from kourou.transport.wire import FAILED, Happening
 from kourou.transport.zmq_server import Inbound
 from kourou.transport.zmq_socket import (
@@ -51,6 +60,7 @@ from kourou.transport.zmq_socket import (
     SNDMORE,
     EdgeReader,
     ZmqMonitor,
+    accept_from,
     arm_listener,
     close_domain,
     has_input,
@@ -207,6 +217,32 @@ def _on_duplicate(descriptor: int, address: tuple[str, int] | None) -> tuple[str
         return where
 
 
+# -- one port, several listening sockets -----------------------------------------------------------
+
+# See socket(7). The sockets of a port are numbered in the order in which they began to listen, and
+# none of them is closed before all are. The kernel asks a program of classic BPF for the number of
+# the socket that gets a new connection; no privilege is needed for that.
+
+SO_ATTACH_REUSEPORT_CBPF = 51
+_BPF_RETURN_CONSTANT = 0x06
+
+
+def share_port(descriptor: int) -> None:
+    """Let further sockets of this user listen on the port of a listening socket. Raises OSError."""
+    with socketlib.socket(fileno=os.dup(descriptor)) as duplicate:
+        duplicate.setsockopt(socketlib.SOL_SOCKET, socketlib.SO_REUSEPORT, 1)
+
+
+def prefer(listening: socketlib.socket, number: int) -> None:
+    """Pass all new connections of its port to this socket; its number counts from 0.
+
+    Raises OSError.
+    """
+    program = ctypes.create_string_buffer(struct.pack("=HBBI", _BPF_RETURN_CONSTANT, 0, 0, number))
+    one_instruction = struct.pack("@HP", 1, ctypes.addressof(program))
+    listening.setsockopt(socketlib.SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, one_instruction)
+
+
 _log = logging.getLogger("kourou.transport")
 
 RETRY_INTERVAL_S = 0.05  # retry interval for full pipes, in addition to the socket's events
@@ -239,6 +275,9 @@ class CurveServer:
         self._banned: set[bytes] = set()
         self._blocked: dict[int, Link] = {}
         self._retry: asyncio.TimerHandle | None = None
+        self._pair = curve.own.pair
+        self._listening: list[int] = []
+        self._check_later: asyncio.TimerHandle | None = None
         self._paused = False
         self._frames_in = self._frames_out = self._bytes_in = self._bytes_out = 0
         self._undecodable = self._refused = self._unroutable = self._cut = 0
@@ -249,24 +288,23 @@ class CurveServer:
     def start(self) -> None:
         """Bind and start to receive on the running loop. Raises ConfigError if it cannot bind."""
         self._loop = asyncio.get_running_loop()
+        try:
+            listening = listening_socket(self.host, self.port)
+        except OSError as error:
+            raise cannot_bind(self.host, self.port, error) from error
+        self.port = int(listening.getsockname()[1])
         socket = open_router()
         socket.set(zmq.IPV6, int(":" in self.host))
         self._monitor = ZmqMonitor(socket)
-        self._domain = arm_listener(socket, self._curve, lambda: self.address)
-        try:
-            socket.bind(f"tcp://{self.address}")
-        except zmq.ZMQError as error:
-            self._monitor.close()
-            socket.close(linger=0)
-            self._disarm()
-            raise cannot_bind(self.host, self.port, OSError(error.errno, error.strerror)) from error
-        self.port = split_address(socket.get_string(zmq.LAST_ENDPOINT).rstrip("\0"))[1]
+        self._domain = arm_listener(socket, self._curve.allowed, lambda: self.address)
+        self._listening.append(accept_from(socket, listening, self._pair))
         self._socket = self._open = socket
         self._send_part = socket.send
         self._reader = EdgeReader(self._loop, socket, self._receive)
         self._monitor_reader = EdgeReader(self._loop, self._monitor.socket, self._read_monitor)
         self._reader.start()
         self._monitor_reader.start()
+        self._check_later = self._loop.call_later(curve_keys.CHECK_S, self._check_pair)
 
     def pause(self) -> None:
         """Stop receiving (to drain before a stop); replies are still sent."""
@@ -279,8 +317,9 @@ class CurveServer:
             return
         self._reader.stop()
         self._monitor_reader.stop()
-        if self._retry is not None:
-            self._retry.cancel()
+        for timer in (self._retry, self._check_later):
+            if timer is not None:
+                timer.cancel()
         self._monitor.close()
         self._socket.close()
         self._socket = None
@@ -290,6 +329,43 @@ class CurveServer:
         if self._domain:
             close_domain(self._domain)
             self._domain = ""
+
+    # -- the key pair -----------------------------------------------------------------------------
+
+    def _check_pair(self) -> None:
+        self._check_later = self._loop.call_later(curve_keys.CHECK_S, self._check_pair)
+        pair = self._curve.own.pair
+        if pair == self._pair or self._paused:
+            return
+        try:
+            self._change_pair(pair)
+        except OSError as error:
+            self._complaints.warning(
+                "curve-key-unchanged: %(address)s continues with its earlier key pair: %(error)s; "
+                "restart to change it",
+                {"address": self.address, "error": error.strerror},
+            )
+        else:
+            _log.info(
+                "curve-key-changed: new connections at %(address)s need its new public key "
+                "%(public_key)s",
+                {"address": self.address, "public_key": pair.public},
+            )
+
+    def _change_pair(self, pair: KeyPair) -> None:
+        """Accept new connections with this pair, and none with an earlier one. Raises OSError."""
+        if len(self._listening) >= limits.CURVE_PAIRS_MAX:
+            raise OSError(errno.EMFILE, f"there were {len(self._listening)} pairs since its start")
+        share_port(self._listening[0])
+        listening = listening_socket(self.host, self.port, shares_port=True)
+        try:
+            prefer(listening, len(self._listening))
+        except OSError:
+            listening.close()
+            raise
+        self._listening.append(accept_from(self._open, listening, pair))
+        self._pair = pair
+        self._reader.touched()
 
     @property
     def address(self) -> str:

@@ -3,6 +3,9 @@
 A socket carries one connection and is closed with it. The library's reconnecting is not used, so
 messages that were queued for a lost connection are not sent on the next one.
 
+If several keys are known for the server, because it changes its own, the next one is tried when a
+handshake fails; the owner learns of the last failure only.
+
 State: soft. All calls must be made on the loop on which it was opened.
 """
 
@@ -13,7 +16,6 @@ from collections.abc import Sequence
 
 import zmq
 
-from kourou.errors import ConfigError
 from kourou.model import limits
 from kourou.transport.curve_keys import ClientCurve
 from kourou.transport.tcp_link import Buffer
@@ -43,17 +45,25 @@ class CurveWire:
         self._owner = owner
         self._curve = curve
         self._named = named
+        self._pair = curve.own.pair
+        self._server_keys: list[str] = []
         self._retry: asyncio.TimerHandle | None = None
         self._open = False
 
+    @property
+    def is_outdated(self) -> bool:
+        """Has its own key pair changed since it was opened?"""
+        return self._curve.own.pair != self._pair
+
     def open(self) -> None:
         """Start to connect. Raises ConfigError if no key is known for the server."""
+        self._server_keys = list(self._curve.servers.of(self._named))
+        self._dial()
+
+    def _dial(self) -> None:
+        """Connect with the next key of the server."""
         socket = open_dealer(self._timeouts)
-        try:
-            arm_dealer(socket, self._curve, self._named)
-        except ConfigError:
-            socket.close(linger=0)
-            raise
+        arm_dealer(socket, self._pair, self._server_keys.pop(0))
         self._socket = socket
         self._monitor = ZmqMonitor(socket)
         socket.connect(self._endpoint)
@@ -100,7 +110,7 @@ class CurveWire:
             for _ in range(limits.FRAMES_PER_TURN_MAX):
                 parts, size = receive_rest(receive, receive(NOBLOCK, False))
                 budget -= size
-                self._owner.arrived(parts)
+                self._owner.arrived(self, parts)
                 if not self._open:  # closed by a callback
                     return False
                 if budget < 0:
@@ -114,14 +124,18 @@ class CurveWire:
 
     def _watch(self) -> bool:
         for event in self._monitor.read():
+            if event.kind is Happening.BAD_GREETING and self._server_keys:
+                self.close()
+                self._dial()
+                return False
             if event.kind in (Happening.LOST, Happening.REFUSED):
                 while self._open and self._receive():  # the replies that arrived before the end
                     pass
                 if self._open:
                     self.close()
-                    self._owner.happened(event.kind)
+                    self._owner.happened(self, event.kind)
                 return False
-            self._owner.happened(event.kind)
+            self._owner.happened(self, event.kind)
             if not self._open:
                 return False
         return False

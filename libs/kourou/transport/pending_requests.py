@@ -9,6 +9,7 @@ State: soft.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -83,6 +84,11 @@ class PendingRequests:
         """Number of requests that were not sent yet."""
         return len(self._waiting)
 
+    def sent(self, through: float = math.inf) -> list[int]:
+        """Return the correlations in flight that are not above `through`."""
+        known = self._by_correlation.items()
+        return [key for key, one in known if one.parts is None and key <= through]
+
     def add_sent(self, correlation: int, one: Pending) -> None:
         """Add a request that was sent and expects a reply."""
         self._by_correlation[correlation] = one
@@ -143,12 +149,9 @@ class PendingRequests:
             self._waiting = deque(key for key in self._waiting if key in self._by_correlation)
         return found
 
-    def take_sent(self) -> list[Pending]:
-        """Remove and return all requests that were sent."""
-        sent = {key: one for key, one in self._by_correlation.items() if one.parts is None}
-        for correlation in sent:
-            del self._by_correlation[correlation]
-        return list(sent.values())
+    def take_sent(self, through: float = math.inf) -> list[Pending]:
+        """Remove and return the requests in flight whose correlation is not above `through`."""
+        return [self._by_correlation.pop(correlation) for correlation in self.sent(through)]
 
     def take_all(self) -> list[Pending]:
         """Remove and return all requests."""

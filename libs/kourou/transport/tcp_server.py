@@ -63,6 +63,25 @@ InboundT = TypeVar("InboundT")
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
+def listening_socket(host: str, port: int, *, shares_port: bool = False) -> socketlib.socket:
+    """Return a socket that listens there. Raises OSError.
+
+    With `shares_port` other sockets of this user that share the port may listen there, too.
+    """
+    family = socketlib.AF_INET6 if ":" in host else socketlib.AF_INET
+    listening = socketlib.socket(family, socketlib.SOCK_STREAM | socketlib.SOCK_NONBLOCK)
+    try:
+        listening.setsockopt(socketlib.SOL_SOCKET, socketlib.SO_REUSEADDR, 1)
+        if shares_port:
+            listening.setsockopt(socketlib.SOL_SOCKET, socketlib.SO_REUSEPORT, 1)
+        listening.bind((host, port))
+        listening.listen(BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
 @dataclass(frozen=True, slots=True)
 class TcpServerStatistics:
     """Counters since the start, and current gauges."""
@@ -136,14 +155,9 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
     def start(self) -> None:
         """Bind and start to accept on the running loop. Raises ConfigError if it cannot bind."""
         self._loop = asyncio.get_running_loop()
-        family = socketlib.AF_INET6 if ":" in self.host else socketlib.AF_INET
-        listening = socketlib.socket(family, socketlib.SOCK_STREAM | socketlib.SOCK_NONBLOCK)
         try:
-            listening.setsockopt(socketlib.SOL_SOCKET, socketlib.SO_REUSEADDR, 1)
-            listening.bind((self.host, self.port))
-            listening.listen(BACKLOG)
+            listening = listening_socket(self.host, self.port)
         except OSError as error:
-            listening.close()
             raise cannot_bind(self.host, self.port, error) from error
         self.port = int(listening.getsockname()[1])
         self._socket = listening

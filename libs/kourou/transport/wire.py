@@ -59,20 +59,25 @@ PATIENT = WireTimeouts()
 
 
 class WireOwner(Protocol):
-    """Receives a wire's events on the wire's loop; it may close the wire in any of these calls."""
+    """Receives the events of its wires on their loop; it may close a wire in any of these calls."""
 
-    def arrived(self, parts: list[Buffer]) -> None:
+    def arrived(self, wire: Wire, parts: list[Buffer]) -> None:
         """A message arrived."""
 
     def room(self) -> None:
-        """The send queue is empty again: messages that were refused may be sent now."""
+        """A send queue is empty again: messages that were refused may be sent now."""
 
-    def happened(self, kind: Happening) -> None:
+    def happened(self, wire: Wire, kind: Happening) -> None:
         """READY: messages may be sent. After LOST and REFUSED the wire is closed."""
 
 
 class Wire(Protocol):
     """One connection, from the first attempt to its end; never reused."""
+
+    @property
+    def is_outdated(self) -> bool:
+        """Has its own key pair changed since it was opened?"""
+        ...
 
     def open(self) -> None:
         """Start to connect. Raises ConfigError if a key is missing."""

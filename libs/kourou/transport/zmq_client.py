@@ -17,6 +17,12 @@ late request was delivered and only waits there (a long poll, a slow disk).
 Messages that were queued for a lost connection are not sent on the next one. Requests that cannot
 be sent yet wait here.
 
+Key changes: a connection keeps the key pair with which it began. When the file of the pair has
+changed, a second connection is opened, and takes over when the server has accepted its key; until
+then the first one goes on. Requests wait for that moment until those in flight have their replies,
+but at most SWITCH_S, so that none overtakes another. Later replies, as those of long polls, still
+arrive on the former connection, which is closed after the last one.
+
 State: soft. All calls must be made on the thread of the loop on which the connection was opened,
 and in the process that opened it.
 """
@@ -54,6 +60,7 @@ from kourou.protocol.wire.frames import (
     name_user,
     patch_deadline,
 )
+from kourou.transport import curve_keys
 from kourou.transport.addresses import split_address
 from kourou.transport.curve_keys import ClientCurve, trouble_of
 from kourou.transport.pending_requests import NEVER_MS, Outcome, Pending, PendingRequests
@@ -65,6 +72,8 @@ from kourou.transport.zmtp_wire import ZmtpWire
 _log = logging.getLogger("kourou.transport")
 
 RECONNECT_MS_MIN = 50
+SWITCH_S = 0.2
+"""How long requests may wait for those in flight when the connection is replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +148,14 @@ class ZmqConnection:
         self._failed_attempts = 0
         self._last_trouble = "no connection yet"
         self._certain = False  # did the server report it, or is it only inferred?
+        self._successor: Wire | None = None
+        self._switch_later: asyncio.TimerHandle | None = None  # set while requests wait for it
+        self._former: Wire | None = None
+        self._former_through = 0  # the last request that was sent there
+        self._check_later: asyncio.TimerHandle | None = None
         self._open()
+        if curve is not None:
+            self._check_pair_later()
 
     # -- lifecycle --------------------------------------------------------------------------------
 
@@ -165,7 +181,11 @@ class ZmqConnection:
         if self._open_later is not None:  # between two attempts
             self._open_later.cancel()
             self._open_later = None
-        self._wire.close()
+        self._end_switch()
+        for wire in (self._wire, self._successor, self._former):
+            if wire is not None:
+                wire.close()
+        self._successor = self._former = None
 
     def _reopen(self, reason: str, delay_ms: int) -> None:
         """Replace the connection. Sent requests end as UnknownOutcome; unsent ones keep waiting."""
@@ -187,8 +207,9 @@ class ZmqConnection:
         if self._closed:
             return
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._check_later):
+            if timer is not None:
+                timer.cancel()
         if os.getpid() == self._pid:
             self._shut()
         text = f"the connection to {self.address} was closed"
@@ -314,8 +335,7 @@ class ZmqConnection:
     def send_parts(self, parts: Sequence[Buffer]) -> bool:
         """Send a reply to a request of the server; False if it cannot be sent now."""
         self._check_usable()
-        one = Pending(None, NEVER_MS, NEVER_MS, parts)
-        return self._try_send(one)
+        return self._send(Pending(None, NEVER_MS, NEVER_MS, parts))
 
     def _check_usable(self) -> None:
         if self._closed:
@@ -327,6 +347,9 @@ class ZmqConnection:
             )
 
     def _try_send(self, one: Pending) -> bool:
+        return self._switch_later is None and self._send(one)
+
+    def _send(self, one: Pending) -> bool:
         if not self._connected:
             return False
         parts = one.parts
@@ -351,8 +374,8 @@ class ZmqConnection:
 
     # -- replies ----------------------------------------------------------------------------------
 
-    def arrived(self, parts: list[Buffer]) -> None:
-        """A message arrived; called by the wire."""
+    def arrived(self, wire: Wire, parts: list[Buffer]) -> None:
+        """A message arrived; called by a wire."""
         try:
             frame = decode_frame(parts)
         except (DecodeError, BadRequest) as error:
@@ -362,7 +385,8 @@ class ZmqConnection:
             )
             return
         if frame.kind != FrameKind.REPLY:
-            if self._on_notify is not None:
+            # What a leader sends on a former connection follows from what it was sent there.
+            if self._on_notify is not None and wire is self._wire:
                 self._on_notify(frame)
             return
         one = self._pending.answered(frame.correlation)
@@ -371,23 +395,26 @@ class ZmqConnection:
             return
         self._answered += 1
         one.end(frame)
+        if self._switch_later is not None and not self._pending.in_flight:
+            self._switch()
 
     # -- the connection ---------------------------------------------------------------------------
 
     def room(self) -> None:
-        """The wire's queue is empty again; called by the wire."""
+        """A wire's queue is empty again; called by the wire."""
         if self._pending.waiting:
             self._send_waiting()
 
-    def happened(self, kind: Happening) -> None:
-        """The connection was established or ended; called by the wire."""
-        if kind is Happening.READY:
-            self._connected = True
-            self._certain = False
-            self._failed_attempts = 0
-            self._send_waiting()
-            if self.on_connected is not None:
-                self.on_connected()
+    def happened(self, wire: Wire, kind: Happening) -> None:
+        """A connection was established or ended; called by its wire."""
+        if wire is self._successor:
+            self._successor_happened(kind)
+        elif wire is self._former:  # it ended
+            self._former = None
+            for one in self._pending.take_sent(self._former_through):
+                one.end(UnknownOutcome(f"{self.address}: the connection was lost"))
+        elif kind is Happening.READY:
+            self._established()
         elif kind in FAILED:
             self._failed_handshake(kind)
         else:
@@ -395,6 +422,14 @@ class ZmqConnection:
                 self._certain = False
                 self._last_trouble = "connection refused or unreachable"
             self._reopen("the connection was lost", self._delay_ms())
+
+    def _established(self) -> None:
+        self._connected = True
+        self._certain = False
+        self._failed_attempts = 0
+        self._send_waiting()
+        if self.on_connected is not None:
+            self.on_connected()
 
     def _failed_handshake(self, kind: Happening) -> None:
         """Record the reason of a failed handshake.
@@ -425,6 +460,64 @@ class ZmqConnection:
         attempts = self._failed_attempts
         self._failed_attempts = min(attempts + 1, 16)
         return min(RECONNECT_MS_MIN << attempts, self._timeouts.reconnect_ms_max)
+
+    # -- a changed key pair -----------------------------------------------------------------------
+
+    def _check_pair_later(self) -> None:
+        if self._check_later is not None:
+            self._check_later.cancel()
+        self._check_later = self._loop.call_later(curve_keys.CHECK_S, self._check_pair)
+
+    def _check_pair(self) -> None:
+        self._check_pair_later()
+        if self._former is not None:
+            if not self._pending.sent(self._former_through):
+                self._former.close()
+                self._former = None
+        elif self._connected and self._successor is None and self._wire.is_outdated:
+            self._successor = self._make_wire()
+            try:
+                self._successor.open()
+            except ConfigError as error:
+                self._successor = None
+                self._stays(str(error))
+
+    def _stays(self, why: str) -> None:
+        self._complaints.warning(
+            "connection-key-refused: the connection to %(address)s keeps its earlier key pair, "
+            "because none with the changed one can be opened: %(reason)s",
+            {"address": self.address, "reason": why},
+        )
+
+    def _successor_happened(self, kind: Happening) -> None:
+        if kind is Happening.READY:
+            self._switch_later = self._loop.call_later(SWITCH_S, self._switch)
+            if not self._pending.in_flight:
+                self._switch()
+        elif kind in FAILED:
+            self._stays(trouble_of(kind, self._curve))
+        else:  # the next check opens another one
+            self._successor = None
+            self._end_switch()
+            self._send_waiting()
+
+    def _switch(self) -> None:
+        """Send on the successor from now on."""
+        self._end_switch()
+        assert self._successor is not None
+        self._former, self._former_through = self._wire, max(self._pending.sent(), default=0)
+        self._wire, self._successor = self._successor, None
+        self._check_pair_later()  # the former one stays until the owner is registered again
+        _log.info(
+            "connection-key-changed: the connection to %(address)s has the changed key pair",
+            {"address": self.address},
+        )
+        self._established()
+
+    def _end_switch(self) -> None:
+        if self._switch_later is not None:
+            self._switch_later.cancel()
+            self._switch_later = None
 
     # -- deadlines --------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import asyncio
 import atexit
 import logging
 import os
+import socket as socketlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from kourou.clock import SystemClock
 from kourou.model import limits
 from kourou.model.limits import HANDSHAKE_MS_MAX
 from kourou.transport.addresses import join_address, split_address
-from kourou.transport.curve_keys import AllowedKeys, ClientCurve, ServerCurve
+from kourou.transport.curve_keys import AllowedKeys, KeyPair
 from kourou.transport.rate_limited_log import RateLimitedLog
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.wire import PATIENT, Happening, WireTimeouts
@@ -191,7 +192,6 @@ POLLIN = int(zmq.POLLIN)
 
 LINGER_MS = 1_000  # time for a cleanly closed socket to send its messages
 NEVER_RECONNECT_MS = 24 * 3_600_000
-BACKLOG = 1_024
 COPY_BELOW_BYTES = 131_072  # measured: below it, sharing a part with the I/O thread costs more
 
 
@@ -200,7 +200,6 @@ def open_router() -> zmq.Socket[bytes]:
     socket = process_context().socket(zmq.ROUTER)
     socket.set(zmq.ROUTER_MANDATORY, 1)
     socket.set(zmq.ROUTER_HANDOVER, 0)
-    socket.set(zmq.BACKLOG, BACKLOG)
     _limit(socket)
     return socket
 
@@ -280,30 +279,47 @@ OVERHEAD_BYTES = 64
 """Upper bound of what encryption adds to a frame (33 bytes)."""
 
 
-def arm_listener(socket: zmq.Socket[bytes], curve: ServerCurve, address: Callable[[], str]) -> str:
-    """Set the keys of a socket before it is bound; returns the domain for `close_domain`.
+def arm_listener(
+    socket: zmq.Socket[bytes], allowed: AllowedKeys, address: Callable[[], str]
+) -> str:
+    """Require keys in `allowed` on a socket before `accept_from`; returns its `close_domain`.
 
     `address` returns where it listens, for the log.
     """
-    domain = open_domain(curve.allowed, address)
+    domain = open_domain(allowed, address)
     _make_room(socket)
     socket.set(zmq.CURVE_SERVER, 1)
-    socket.set(zmq.CURVE_SECRETKEY, curve.pair.secret.encode())
     socket.set(zmq.ZAP_DOMAIN, domain.encode())
     socket.set(zmq.ZAP_ENFORCE_DOMAIN, 1)
     return domain
 
 
-def arm_dealer(socket: zmq.Socket[bytes], curve: ClientCurve, address: str) -> None:
-    """Set the keys of a socket before it connects.
+def accept_from(socket: zmq.Socket[bytes], listening: socketlib.socket, pair: KeyPair) -> int:
+    """Accept the connections of a listening TCP socket, with this pair for its whole life.
 
-    Raises ConfigError if no key is known for `address`. Key files are read again if they have
-    changed, so the next attempt finds a key that was added.
+    The library copies the options of a socket when it binds, so a later call with another pair does
+    not change earlier ones. It owns the descriptor from then on, and closes it with `socket`, not
+    before: unbinding would also close all connections that were accepted there. Returns the
+    descriptor.
     """
+    host, port = listening.getsockname()[:2]
+    descriptor = listening.detach()
+    socket.set(zmq.CURVE_SECRETKEY, pair.secret.encode())
+    socket.set(zmq.USE_FD, descriptor)
+    try:
+        socket.bind(f"tcp://{join_address(host, port)}")
+    except zmq.ZMQError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def arm_dealer(socket: zmq.Socket[bytes], pair: KeyPair, server: str) -> None:
+    """Set the keys of a socket before it connects: its own pair, and the server's public key."""
     _make_room(socket)
-    socket.set(zmq.CURVE_SERVERKEY, curve.servers.of(address).encode())
-    socket.set(zmq.CURVE_PUBLICKEY, curve.pair.public.encode())
-    socket.set(zmq.CURVE_SECRETKEY, curve.pair.secret.encode())
+    socket.set(zmq.CURVE_SERVERKEY, server.encode())
+    socket.set(zmq.CURVE_PUBLICKEY, pair.public.encode())
+    socket.set(zmq.CURVE_SECRETKEY, pair.secret.encode())
 
 
 def _make_room(socket: zmq.Socket[bytes]) -> None:

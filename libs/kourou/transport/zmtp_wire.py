@@ -39,6 +39,11 @@ class ZmtpWire:
         self._poll = BusyPoll(self._loop, timeouts.busy_poll_us)
         self._closed = False
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether its keys have changed: it has none."""
+        return False
+
     def open(self) -> None:
         """Start to connect."""
         self._dialling = self._loop.create_task(self._dial())
@@ -118,7 +123,7 @@ class ZmtpWire:
         if self._timer is not None:
             self._timer.cancel()
         self._probe_later(link)
-        self._owner.happened(Happening.READY)
+        self._owner.happened(self, Happening.READY)
 
     def _probe_later(self, link: ZmtpLink) -> None:
         self._timer = self._loop.call_later(self._timeouts.probe_ms / 1_000, self._probe, link)
@@ -133,13 +138,13 @@ class ZmtpWire:
 
     def _fail(self, kind: Happening) -> None:
         """End the connection after a failed handshake."""
-        self._owner.happened(kind)
+        self._owner.happened(self, kind)
         self._end(Happening.LOST)
 
     def _end(self, kind: Happening) -> None:
         if not self._closed:
             self.close()
-            self._owner.happened(kind)
+            self._owner.happened(self, kind)
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1_000)
@@ -172,13 +177,13 @@ class ZmtpWire:
         for parts in frames:
             if self._closed:  # by a callback
                 return False
-            self._owner.arrived(parts)
+            self._owner.arrived(self, parts)
         if count or self._closed:
             return bool(count)
         if trouble is None and not self._ready:
             trouble = Happening.BAD_GREETING
         if trouble is not None:
-            self._owner.happened(trouble)
+            self._owner.happened(self, trouble)
         self._end(Happening.LOST)
         return False
 

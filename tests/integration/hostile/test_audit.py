@@ -24,7 +24,7 @@ from kourou.protocol.messages.broker_admin import GetHistory
 from kourou.protocol.request import Request
 from kourou.protocol.wire.remoting import RemotingCommand, encode_command
 from kourou.service.audit_log import WHOLE_LINES
-from kourou.transport.curve_keys import ClientCurve, ServerKeys, make_pair, read_pair
+from kourou.transport.curve_keys import ClientCurve, PairFile, ServerKeys, make_pair, read_pair
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_rigs.attacked import ASK_MS, LAST, ROOT, TILL, Attacked, broker_with_users, signed
 
@@ -99,7 +99,7 @@ async def test_each_change_of_rights_is_in_the_history_with_its_author(tmp_path:
         added = await broker.request(AuthUpdateUser(username=ROOT), encode_user_change(key), ROOT)
         assert added.code == Code.SUCCESS, added.remark
         servers = ServerKeys(tmp_path / "broker" / "broker.key")
-        keys = ClientCurve(read_pair(pairs["ops"]), servers)
+        keys = ClientCurve(PairFile(pairs["ops"]), servers)
         ops = ZmqConnection(broker.address("zmq"), curve=keys)
 
         async def ask(request: Request, body: bytes = b"") -> bytes:

@@ -21,7 +21,7 @@ from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.request import Answerer, Request
 from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.remoting import RemotingCommand
-from kourou.transport.curve_keys import ClientCurve, ServerKeys, make_pair, read_pair
+from kourou.transport.curve_keys import ClientCurve, PairFile, ServerKeys, make_pair, read_pair
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_rigs.attacked import ASK_MS, ROOT, SECRETS, TILL, Attacked, broker_with_users
 from kourou_rigs.hostile import NAMES_IN_BODIES, fields_with, texts_of
@@ -99,7 +99,7 @@ async def test_nor_does_a_reply_in_kourous_own_protocol(tmp_path: Path) -> None:
         assert made.code == Code.SUCCESS, made.remark
         servers = ServerKeys(tmp_path / "broker" / "broker.key")
         app = ZmqConnection(
-            broker.address("zmq"), curve=ClientCurve(read_pair(pairs["app"]), servers)
+            broker.address("zmq"), curve=ClientCurve(PairFile(pairs["app"]), servers)
         )
 
         async def answer(request: Request, body: bytes, name: str) -> tuple[object, ...]:

@@ -26,7 +26,7 @@ from kourou.protocol.wire.frames import (
     encode_reply,
     encode_request,
 )
-from kourou.transport.curve_keys import ClientCurve, ServerKeys, make_pair, read_pair
+from kourou.transport.curve_keys import ClientCurve, PairFile, ServerKeys, make_pair, read_pair
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_rigs.attacked import ASK_MS, ROOT, Attacked, broker_with_users
 from kourou_rigs.waiting import until
@@ -168,7 +168,7 @@ async def test_a_stranger_copies_no_log_and_follows_nobody(tmp_path: Path, encry
     if encrypted:
         public, pair = make_pair(tmp_path / "broker", "broker", ["127.0.0.1"])
         settings = {"curve_key_file": pair, "curve_clients": "any"}
-        own = read_pair(make_pair(tmp_path / "stranger", "stranger")[1])
+        own = PairFile(make_pair(tmp_path / "stranger", "stranger")[1])
         curve = ClientCurve(own, ServerKeys(public))
     async with broker_with_users(tmp_path, **settings) as broker:
         heard: list[Frame] = []
@@ -209,7 +209,7 @@ async def test_a_key_that_is_taken_away_ends_on_its_open_connection(tmp_path: Pa
         assert made.code == Code.SUCCESS, made.remark
         servers = ServerKeys(tmp_path / "broker" / "broker.key")
         app = ZmqConnection(
-            broker.address("zmq"), curve=ClientCurve(read_pair(pairs["app"]), servers)
+            broker.address("zmq"), curve=ClientCurve(PairFile(pairs["app"]), servers)
         )
         allowed = await app.request(send_to("orders"), body=(b"1",), timeout_ms=ASK_MS)
         assert allowed.code == Code.SUCCESS, allowed.remark
@@ -261,7 +261,7 @@ async def test_a_broken_handshake_with_keys_costs_its_connection_alone(
             _, writer = await broker.connect("zmq")
             writer.write(bytes(sent))
         servers = ServerKeys(tmp_path / "broker" / "broker.key")
-        keys = ClientCurve(read_pair(pairs["app"]), servers)
+        keys = ClientCurve(PairFile(pairs["app"]), servers)
         app = ZmqConnection(broker.address("zmq"), curve=keys)
         reply = await app.request(AuthListUser(), timeout_ms=ASK_MS)
         assert reply.code == Code.NO_PERMISSION

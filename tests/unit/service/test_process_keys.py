@@ -71,10 +71,10 @@ def test_it_dials_by_its_own_pair_and_shows_no_secret(tmp_path: Path) -> None:
     keys.check_process()
     curve = keys.client_curve
     assert curve is not None
-    assert curve.pair == read_pair(key)
+    assert curve.own.pair == read_pair(key)
     shown = render(keys, explained=False)
     assert f"curveKeyFile={key}" in shown
-    assert curve.pair.secret not in shown + repr(keys) + repr(curve)
+    assert curve.own.pair.secret not in shown + repr(keys) + repr(curve)
     assert ProcessKeys().client_curve is None
     with pytest.raises(ConfigError, match="curveServerKey is set and curveKeyFile is not"):
         ProcessKeys(curve_server_key=public).check_process()

@@ -31,8 +31,8 @@ def test_who_is_let_in_must_be_said(tmp_path: Path) -> None:
     listens.check_remoting()
     curve = listens.server_curve
     assert curve is not None
-    assert curve.pair == read_pair(key)
-    assert curve.allowed.allows(curve.pair.public)
+    assert curve.own.pair == read_pair(key)
+    assert curve.allowed.allows(curve.own.pair.public)
     assert not curve.allowed.allows("another")
     assert RemotingKeys().server_curve is None
     anybody = RemotingKeys(curve_key_file=key, curve_clients="any").server_curve

@@ -20,10 +20,10 @@ from kourou.transport import tcp_server
 from kourou.transport.curve_keys import (
     AllowedKeys,
     ClientCurve,
+    PairFile,
     ServerCurve,
     ServerKeys,
     make_pair,
-    read_pair,
 )
 from kourou.transport.curve_server import CurveServer
 from kourou.transport.remoting_server import InboundFrame, RemotingServer
@@ -46,7 +46,7 @@ class Keys:
 @pytest.fixture
 def keys(tmp_path: Path) -> Keys:
     pairs = {
-        name: read_pair(make_pair(tmp_path / name, name)[1])
+        name: PairFile(make_pair(tmp_path / name, name)[1])
         for name in ("server", "client", "stranger")
     }
     servers = ServerKeys(tmp_path / "server" / "server.key")

@@ -15,6 +15,7 @@ from kourou.errors import ConfigError
 from kourou.transport.curve_keys import (
     AllowedKeys,
     KeyPair,
+    PairFile,
     ServerKeys,
     make_pair,
     read_pair,
@@ -112,11 +113,11 @@ def test_the_most_certain_address_wins(tmp_path: Path) -> None:
         }.items()
     }
     servers = ServerKeys(tmp_path)
-    assert servers.of("10.0.0.1:20911") == servers.of("[::1]:20911") == keys["exact"]
-    assert servers.of("tcp://10.0.0.1:1") == keys["host"]
-    assert servers.of("10.0.0.2:20911") == keys["port"]
-    assert servers.of("broker:20912") == keys["broker"], "a file's name is a host"
-    assert servers.of("elsewhere:1") == keys["all"]
+    assert servers.of("10.0.0.1:20911") == servers.of("[::1]:20911") == (keys["exact"],)
+    assert servers.of("tcp://10.0.0.1:1") == (keys["host"],)
+    assert servers.of("10.0.0.2:20911") == (keys["port"],)
+    assert servers.of("broker:20912") == (keys["broker"],), "a file's name is a host"
+    assert servers.of("elsewhere:1") == (keys["all"],)
     (tmp_path / "all.key").unlink()
     with pytest.raises(ConfigError, match=r"no public key is known for elsewhere:1.*elsewhere.key"):
         servers.of("elsewhere:1")
@@ -124,7 +125,7 @@ def test_the_most_certain_address_wins(tmp_path: Path) -> None:
 
 def test_one_file_is_for_all_servers(tmp_path: Path) -> None:
     pair = pair_of(tmp_path, "cluster")
-    assert ServerKeys(tmp_path / "cluster.key").of("anywhere:1") == pair.public
+    assert ServerKeys(tmp_path / "cluster.key").of("anywhere:1") == (pair.public,)
 
 
 def test_what_changes_in_the_folder_counts_at_once(tmp_path: Path) -> None:
@@ -146,7 +147,35 @@ def test_a_folder_that_becomes_unreadable_lets_in_whom_it_did(
     (tmp_path / "two.key").write_text("half of a ")
     assert allowed.allows(first.public)
     assert not allowed.allows(other.public)
-    assert "accepted clients are unchanged" in caplog.text
+    assert caplog.text.count("stay as they were") == 1
+
+
+def test_a_pair_is_that_of_its_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    first, following = pair_of(tmp_path, "one"), pair_of(tmp_path / "next", "one")
+    secret = tmp_path / "one.key_secret"
+    own = PairFile(secret)
+    assert own.pair == first
+    secret.write_text("half of a ")
+    assert [own.pair, own.pair] == [first, first]
+    assert caplog.text.count(f"the keys of {secret} stay as they were") == 1
+    secret.unlink()
+    assert own.pair == first
+    (tmp_path / "next" / "one.key_secret").replace(secret)
+    assert own.pair == following
+    assert following.secret not in repr(own) + caplog.text
+    with pytest.raises(ConfigError, match="cannot be read"):
+        PairFile(tmp_path / "missing")
+
+
+def test_a_server_has_two_keys_while_it_changes_them(tmp_path: Path) -> None:
+    former, following = pair_of(tmp_path, "b", "b:1"), pair_of(tmp_path / "next", "b", "b:1")
+    pair_of(tmp_path, "all", "*")
+    servers = ServerKeys(tmp_path)
+    public = tmp_path / "b.key"
+    public.write_text(public.read_text() + (tmp_path / "next" / "b.key").read_text())
+    assert servers.of("b:1") == (former.public, following.public)
+    (tmp_path / "next" / "b.key").replace(public)
+    assert servers.of("b:1") == (following.public,)
 
 
 def test_any_must_be_said_and_nobody_is_an_error(tmp_path: Path) -> None:
@@ -176,7 +205,8 @@ def test_what_several_files_are_one_after_the_other_each_means_its_own(tmp_path:
     one = tmp_path / "servers"
     one.write_text("".join((tmp_path / f"{name}.key").read_text() for name in ("a", "b")))
     servers = ServerKeys(one)
-    assert (servers.of("10.0.0.1:1"), servers.of("10.0.0.2:7")) == (a.public, b.public)
+    assert servers.of("10.0.0.1:1") == (a.public,)
+    assert servers.of("10.0.0.2:7") == (b.public,)
     both = tmp_path / "both"
     both.write_text("".join((tmp_path / f"{n}.key_secret").read_text() for n in ("a", "b")))
     with pytest.raises(ConfigError, match="holds 2 secret keys"):

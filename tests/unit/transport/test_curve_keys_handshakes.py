@@ -92,11 +92,11 @@ async def test_a_key_that_is_not_let_in_is_named(
     make_host: Any, connect: Connect, keys: Keys, caplog: pytest.LogCaptureFixture
 ) -> None:
     host = make_host(curve=keys.server)
-    why = f"the server refused this client: add the public key {keys.stranger.pair.public}"
+    why = f"the server refused this client: add the public key {keys.stranger.own.pair.public}"
     said = await refused(connect(host.address, curve=keys.stranger), why)
     assert "curveClients" in said
-    assert keys.stranger.pair.secret not in said
-    assert f"its public key {keys.stranger.pair.public} is not in curveClients" in caplog.text
+    assert keys.stranger.own.pair.secret not in said
+    assert f"its public key {keys.stranger.own.pair.public} is not in curveClients" in caplog.text
     assert host.frames == []
 
 
@@ -106,7 +106,7 @@ async def test_a_key_that_is_added_is_let_in_by_the_next_attempt(
     host = make_host(curve=keys.server)
     connection = connect(host.address, curve=keys.stranger)
     await refused(connection, "the server refused this client")
-    write_public(keys.folder / "client" / "new.key", keys.stranger.pair.public)
+    write_public(keys.folder / "client" / "new.key", keys.stranger.own.pair.public)
     await connection.request(ASK, timeout_ms=PATIENT_MS)
     assert len(host.frames) == 1
 
@@ -136,7 +136,7 @@ async def test_with_keys_it_does_not_speak_in_clear_text(
 async def test_a_server_with_another_key_is_not_spoken_to(
     make_host: Any, connect: Connect, keys: Keys
 ) -> None:
-    host = make_host(curve=ServerCurve(keys.client.pair, AllowedKeys(None)))
+    host = make_host(curve=ServerCurve(keys.client.own, AllowedKeys(None)))
     why = "the configured public key is not that of the server"
     said = await refused(connect(host.address, curve=keys.client), why)
     assert str(keys.folder / "server" / "server.key") in said
@@ -146,17 +146,17 @@ async def test_a_server_whose_key_nobody_knows_is_not_dialled_until_it_is_known(
     make_host: Any, connect: Connect, keys: Keys
 ) -> None:
     host = make_host(curve=keys.server)
-    write_public(keys.folder / "known" / "another.key", keys.client.pair.public)
-    curve = ClientCurve(keys.client.pair, ServerKeys(keys.folder / "known"))
+    write_public(keys.folder / "known" / "another.key", keys.client.own.pair.public)
+    curve = ClientCurve(keys.client.own, ServerKeys(keys.folder / "known"))
     connection = connect(host.address, curve=curve)
     await refused(connection, f"no public key is known for {host.address}")
-    write_public(keys.folder / "known" / "127.0.0.1.key", keys.server.pair.public)
+    write_public(keys.folder / "known" / "127.0.0.1.key", keys.server.own.pair.public)
     await connection.request(ASK, timeout_ms=PATIENT_MS)
 
 
 async def test_closing_while_no_key_is_known_ends_what_waits(connect: Connect, keys: Keys) -> None:
-    write_public(keys.folder / "known" / "another.key", keys.client.pair.public)
-    curve = ClientCurve(keys.client.pair, ServerKeys(keys.folder / "known"))
+    write_public(keys.folder / "known" / "another.key", keys.client.own.pair.public)
+    curve = ClientCurve(keys.client.own, ServerKeys(keys.folder / "known"))
     connection = connect("127.0.0.1:1", curve=curve)
     asked = asyncio.ensure_future(connection.request(ASK, timeout_ms=60_000))
     await asyncio.sleep(0)
@@ -170,8 +170,8 @@ async def test_a_name_is_known_by_its_name_wherever_it_is(
 ) -> None:
     """Members look up hosts themselves, and dial an address that no key names."""
     host = make_host(curve=keys.server)
-    write_public(keys.folder / "known" / "n1.key", keys.server.pair.public)
-    curve = ClientCurve(keys.client.pair, ServerKeys(keys.folder / "known"))
+    write_public(keys.folder / "known" / "n1.key", keys.server.own.pair.public)
+    curve = ClientCurve(keys.client.own, ServerKeys(keys.folder / "known"))
     connection = connect(host.address, curve=curve, named="n1:20952")
     await connection.request(ASK, timeout_ms=PATIENT_MS)
 
@@ -191,7 +191,7 @@ async def test_listeners_of_one_process_let_in_whom_each_says(
 ) -> None:
     """As a broker's: applications at one, followers at the other."""
     clients = make_host(curve=keys.server)
-    members = make_host(curve=ServerCurve(keys.server.pair, AllowedKeys(keys.folder / "stranger")))
+    members = make_host(curve=ServerCurve(keys.server.own, AllowedKeys(keys.folder / "stranger")))
     await connect(clients.address, curve=keys.client).request(ASK, timeout_ms=PATIENT_MS)
     await connect(members.address, curve=keys.stranger).request(ASK, timeout_ms=PATIENT_MS)
     await refused(connect(members.address, curve=keys.client), "the server refused this client")
@@ -207,4 +207,4 @@ def test_whatever_fails_is_said_with_what_to_do(
     """A server that hangs up may be faster than its words, so each text stands for itself."""
     told = trouble_of(happening, keys.client if with_keys else None)
     assert "curve" in told.lower() or str(keys.folder) in told
-    assert keys.client.pair.secret not in told
+    assert keys.client.own.pair.secret not in told

@@ -61,3 +61,17 @@ def test_what_waits_gives_up_by_its_own_time() -> None:
     pending.first_left()
     assert pending.expire(99).left == []
     assert pending.expire(100).left == [one]
+
+
+def test_those_that_were_sent_before_one_of_them_can_be_taken() -> None:
+    pending = PendingRequests()
+    for correlation in (1, 2, 4):
+        one = request()
+        one.parts = None
+        pending.add_sent(correlation, one)
+    pending.add_waiting(5, request())
+    assert (pending.sent(), pending.sent(3)) == ([1, 2, 4], [1, 2])
+    assert len(pending.take_sent(3)) == 2
+    assert (pending.sent(), pending.in_flight, pending.waiting) == ([4], 1, 1)
+    assert len(pending.take_sent()) == 1
+    assert pending.answered(4) is None

@@ -67,7 +67,7 @@ def dealer() -> Iterator[Callable[..., zmq.Socket[bytes]]]:
         for name, value in options.items():
             socket.set(getattr(zmq, name), value)
         if host.curve is not None:
-            arm_dealer(socket, host.curve, host.address)
+            arm_dealer(socket, host.curve.own.pair, *host.curve.servers.of(host.address))
         socket.connect(f"tcp://{host.address}")
         return socket
 
@@ -188,8 +188,8 @@ sys.stdin.read()
 def start_client(host: Host, frames: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", _CLIENT, host.address, str(frames), ask_frame().hex()]
     if host.curve is not None:
-        pair = host.curve.pair
-        command += [host.curve.servers.of(host.address), pair.public, pair.secret]
+        pair = host.curve.own.pair
+        command += [*host.curve.servers.of(host.address), pair.public, pair.secret]
     return subprocess.Popen(command, stdin=subprocess.PIPE)
 
 

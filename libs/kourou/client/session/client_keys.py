@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kourou.client.settings.client_settings import ClientSettings
 from kourou.errors import ConfigError
-from kourou.transport.curve_keys import ClientCurve, ServerKeys, read_pair
+from kourou.transport.curve_keys import ClientCurve, PairFile, ServerKeys
 
 KEY_FILE = "KOUROU_CURVE_KEY_FILE"
 SERVER_KEY = "KOUROU_CURVE_SERVER_KEY"
@@ -26,4 +26,4 @@ def client_curve(settings: ClientSettings, environment: Mapping[str, str]) -> Cl
         )
     found = ServerKeys(Path(servers or own), ring=not servers)
     found.check()
-    return ClientCurve(read_pair(Path(own)), found)
+    return ClientCurve(PairFile(Path(own)), found)

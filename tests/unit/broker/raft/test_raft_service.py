@@ -25,7 +25,7 @@ from kourou.replication.raft.effects import Role, RoleChanged, TruncateLog
 from kourou.runtime.core import MEMBERS, Peer, Received, ReplyTo
 from kourou.service.local_cluster import GroupPorts
 from kourou.store.paths import StorePaths
-from kourou.transport.curve_keys import ClientCurve, ServerKeys, make_pair, read_pair
+from kourou.transport.curve_keys import ClientCurve, PairFile, ServerKeys, make_pair
 from kourou.transport.zmq_client import WireReply, ZmqConnection
 from kourou_rigs.served_here import ServedHere
 from kourou_rigs.waiting import until
@@ -217,9 +217,9 @@ async def test_a_follower_has_the_leader_answer(tmp_path: Path) -> None:
 
 async def test_a_request_through_a_follower_is_that_of_its_user(tmp_path: Path) -> None:
     public, pair = make_pair(tmp_path / "keys", "replica", ["127.0.0.1"])
-    own = read_pair(make_pair(tmp_path / "root", "root")[1])
+    own = PairFile(make_pair(tmp_path / "root", "root")[1])
     first = tmp_path / "first"
-    first.write_text(f"root:curve:{own.public}\n")
+    first.write_text(f"root:curve:{own.pair.public}\n")
     secured = {
         "curve_key_file": pair,
         "curve_clients": "any",
@@ -248,7 +248,7 @@ async def test_a_request_through_a_follower_is_that_of_its_user(tmp_path: Path) 
         assert actors() == ["User:root"]
 
         at = group.ports.addresses[leader.group.member]
-        replica = ZmqConnection(at, curve=ClientCurve(read_pair(pair), servers))
+        replica = ZmqConnection(at, curve=ClientCurve(PairFile(pair), servers))
         reply = await replica.request(DeleteTopicInBroker(topic="t"), timeout_ms=ASK_MS)
         replica.close()
         assert reply.code == Code.NO_PERMISSION, "it names no user"

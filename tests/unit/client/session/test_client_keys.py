@@ -32,12 +32,12 @@ def test_settings_are_above_the_environment(folder: Path) -> None:
     }
     found = client_curve(ClientSettings(), environment)
     assert found is not None
-    assert found.pair == read_pair(folder / "other.key_secret")
-    assert found.servers.of("anywhere:1") == read_pair(folder / "server.key_secret").public
+    assert found.own.pair == read_pair(folder / "other.key_secret")
+    assert found.servers.of("anywhere:1") == (read_pair(folder / "server.key_secret").public,)
     chosen = ClientSettings(curve_key_file=str(folder / "own.key_secret"))
     found = client_curve(chosen, environment)
     assert found is not None
-    assert found.pair == read_pair(folder / "own.key_secret")
+    assert found.own.pair == read_pair(folder / "own.key_secret")
 
 
 def test_half_of_them_is_refused(folder: Path) -> None:
@@ -54,8 +54,8 @@ def test_a_ring_is_all_that_it_needs(folder: Path) -> None:
     write_ring(ring, own, [PublicKey(server.public, ("a:1",)), PublicKey(other.public, ("b:1",))])
     found = client_curve(ClientSettings(), {KEY_FILE: str(ring)})
     assert found is not None
-    assert (found.pair, found.servers.of("a:1")) == (own, server.public)
-    assert found.servers.of("b:1") == other.public
+    assert (found.own.pair, found.servers.of("a:1")) == (own, (server.public,))
+    assert found.servers.of("b:1") == (other.public,)
     with pytest.raises(ConfigError, match="no public key is known"):
         found.servers.of("c:1")
 
