@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from kourou.authorization.access_table import AccessAggregate, encode_access
 from kourou.client.session.discovery import LIST_REFRESH_MS, zmq_endpoint
@@ -181,7 +182,10 @@ class Registration:
         self._report()
         for address in addresses:
             if address not in self._servers:
-                server = self._servers[address] = _NameServer(address, _dial(address, self._curve))
+                connection = _dial(address, self._curve)
+                server = self._servers[address] = _NameServer(address, connection)
+                if isinstance(connection, ZmqConnection):
+                    connection.on_connected = partial(self._connected, server)
                 server.task = asyncio.create_task(self._keep_registered(server))
 
     def become(self, identity: RegistrationIdentity) -> None:
@@ -236,6 +240,11 @@ class Registration:
         """Unregister from every registered name server, and close."""
         self.follow(())
         await asyncio.gather(*self._leaving)
+
+    def _connected(self, server: _NameServer) -> None:
+        """Register again: a name server drops what it received over a connection when that ends."""
+        if server.registered:
+            server.due.set()
 
     async def _keep_registered(self, server: _NameServer) -> None:
         while True:

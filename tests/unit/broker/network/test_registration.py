@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -48,6 +49,7 @@ class NameServer:
         self.code = Code.SUCCESS
         self.header: RegisterBrokerResponse | None = None
         self.closed = False
+        self.on_connected: Callable[[], None] | None = None
         self.changed = asyncio.Event()
         NameServer.servers[address] = self
 
@@ -135,6 +137,21 @@ async def test_it_registers_again_in_time_and_at_once_when_topics_change(make) -
     await server.count(2)
     await slow.stop()
     assert len(server.heard) == 3, "both announcements travelled together; then it left"
+
+
+async def test_it_registers_again_over_each_new_connection(make) -> None:
+    """The name server drops what it received over a connection when that ends."""
+    one = make("a")
+    server = NameServer.servers["a"]
+    assert server.on_connected is not None
+    server.on_connected()  # before it has registered: that is on its way
+    await server.count(1)
+    await one.first(1)
+    server.on_connected()
+    await server.count(2)
+    await one.stop()
+    assert [type(request) for request in server.heard[:2]] == [RegisterBroker] * 2
+    assert len(server.heard) == 3, "then it left"
 
 
 async def test_a_name_server_that_does_not_answer_delays_no_other(make, caplog) -> None:
