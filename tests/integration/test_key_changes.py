@@ -69,7 +69,8 @@ class Suite:
     def publish(self, name: str, *pairs: KeyPair) -> None:
         """Let everybody know these public keys of that name."""
         folder = self.folder / "public"
-        aside, texts = folder / f"{name}.next", []
+        aside = folder / f"{name}.next"
+        texts: list[str] = []
         for pair in pairs:
             write_public(aside, pair.public, HOST[name])
             texts.append(aside.read_text())

@@ -269,8 +269,9 @@ class ServerKeys:
         These are the keys of the most specific address. Raises ConfigError if none is known.
         """
         host, port = split_address(address)
+        is_folder = self.place.is_dir()
         known = [
-            (one.addresses or ((name,) if self.place.is_dir() else ("*",)), one.key)
+            (one.addresses or ((name,) if is_folder else ("*",)), one.key)
             for name, keys in self._watched.current().items()
             for one in keys
         ]

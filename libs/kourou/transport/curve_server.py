@@ -26,12 +26,12 @@ State: soft.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import errno
 import logging
 import os
 import socket as socketlib
 import struct
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
@@ -238,9 +238,9 @@ def prefer(listening: socketlib.socket, number: int) -> None:
 
     Raises OSError.
     """
-    program = ctypes.create_string_buffer(struct.pack("=HBBI", _BPF_RETURN_CONSTANT, 0, 0, number))
-    one_instruction = struct.pack("@HP", 1, ctypes.addressof(program))
-    listening.setsockopt(socketlib.SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, one_instruction)
+    instruction = array("B", struct.pack("=HBBI", _BPF_RETURN_CONSTANT, 0, 0, number))
+    program = struct.pack("@HP", 1, instruction.buffer_info()[0])  # the kernel copies it
+    listening.setsockopt(socketlib.SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, program)
 
 
 _log = logging.getLogger("kourou.transport")

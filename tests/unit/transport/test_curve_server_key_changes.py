@@ -47,7 +47,8 @@ def use(keys: Keys, secret: Path) -> None:
 
 def publish(keys: Keys, *pairs: KeyPair) -> None:
     """Let the clients know these keys of the server, in this order."""
-    aside, texts = keys.folder / "server" / "server.next", []
+    aside = keys.folder / "server" / "server.next"
+    texts: list[str] = []
     for pair in pairs:
         write_public(aside, pair.public)
         texts.append(aside.read_text())
