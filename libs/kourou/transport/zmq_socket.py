@@ -282,7 +282,7 @@ OVERHEAD_BYTES = 64
 def arm_listener(
     socket: zmq.Socket[bytes], allowed: AllowedKeys, address: Callable[[], str]
 ) -> str:
-    """Require keys in `allowed` on a socket before `accept_from`; returns its `close_domain`.
+    """Require keys in `allowed` on a socket, before `accept_from`; returns the domain to close.
 
     `address` returns where it listens, for the log.
     """
