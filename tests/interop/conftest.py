@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -68,11 +68,21 @@ def serving(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ca
 
 @pytest.fixture(scope="session")
 def class_path(root: Path) -> str:
-    """RocketMQ's client and our program, fetched and compiled at first use."""
-    folder = Path(__file__).parent / "java"
-    sources = sorted(folder.glob("*.java"))
-    listed = root / "benchmarks" / "java" / "rocketmq-client-4.9.8.jars"
-    jars = read_list(listed.read_text(encoding="utf-8"))
+    """RocketMQ's client and our programs, fetched and compiled at first use."""
+    sources = sorted((Path(__file__).parent / "java").glob("*.java"))
+    return _classes(root, "rocketmq-client-4.9.8.jars", sources)
+
+
+@pytest.fixture(scope="session")
+def mqadmin_5_classes(root: Path) -> str:
+    """RocketMQ 5.3's mqadmin, and our program that runs its commands."""
+    program = Path(__file__).parent / "java" / "MqadminLines.java"
+    return _classes(root, "rocketmq-5.3.3.jars", [program])
+
+
+def _classes(root: Path, listed: str, sources: Sequence[Path]) -> str:
+    """The class path of jars that `kourou bench` lists, and of our programs."""
+    jars = read_list((root / "benchmarks" / "java" / listed).read_text(encoding="utf-8"))
     cache = root / ".peers"
     lacking = [name for name in NEEDED if shutil.which(name) is None]
     if "mvn" in lacking and have(jars, cache):

@@ -64,19 +64,24 @@ ADMINISTRATOR = ("root-administrator", "secret-of-the-root")
 
 
 @contextmanager
-def secured_cluster(folder: Path) -> Iterator[LocalCluster]:
-    """Our servers with access control, and one administrator."""
+def secured_cluster(
+    folder: Path, *, brokers: int = 1, has_users: bool = True
+) -> Iterator[LocalCluster]:
+    """Our servers with access control, and one administrator.
+
+    Without users the brokers could keep secrets, and are open to everybody.
+    """
     folder.mkdir(parents=True)
     keys, first = folder / "access.keys", folder / "first-administrator"
     for file, text in ((keys, new_key_line("one")), (first, ":".join(ADMINISTRATOR) + "\n")):
         file.touch(0o600)
         file.write_text(text, encoding="utf-8")
-    settings = {
-        "aclEnable": "true",
-        "accessKeyFile": str(keys),
-        "initialAdminFile": str(first),
-    }
-    with kourou_cluster(folder / "cluster", settings) as cluster:
+    settings = {"accessKeyFile": str(keys)}
+    if has_users:
+        settings |= {"aclEnable": "true", "initialAdminFile": str(first)}
+    if brokers > 1:
+        settings["listenPort"] = "0"  # each its own
+    with kourou_cluster(folder / "cluster", settings, brokers=brokers) as cluster:
         yield cluster
 
 

@@ -14,7 +14,7 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
 import org.apache.rocketmq.tools.command.SubCommand;
 
 /**
- * RocketMQ's own mqadmin, one command line after the other, in one JVM.
+ * RocketMQ's own mqadmin of 4.9 or 5.3, one command line after the other, in one JVM.
  *
  * <p>A line of standard input is a command: seconds, then its arguments, all separated by tabs. Its
  * answer is one line of standard output: "ended" or "endless" and what it printed on both streams,
@@ -33,6 +33,7 @@ public final class MqadminLines {
             "<configuration><root level=\"OFF\"/></configuration>");
         System.setProperty(MixAll.ROCKETMQ_HOME_PROPERTY, home.toString());
         PrintStream answers = System.out;
+        System.setOut(System.err); // what a logging library has to say at its start
         answers.println(names());
         BufferedReader lines = new BufferedReader(
             new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -61,10 +62,15 @@ public final class MqadminLines {
         return commands().stream().map(SubCommand::commandName).collect(Collectors.joining(" "));
     }
 
+    /** The tool's only list; its name differs between RocketMQ 4 and 5. */
     @SuppressWarnings("unchecked")
     private static List<SubCommand> commands() throws Exception {
-        Field field = MQAdminStartup.class.getDeclaredField("subCommandList");
-        field.setAccessible(true);
-        return (List<SubCommand>) field.get(null);
+        for (Field field : MQAdminStartup.class.getDeclaredFields()) {
+            if (field.getType() == List.class) {
+                field.setAccessible(true);
+                return (List<SubCommand>) field.get(null);
+            }
+        }
+        throw new NoSuchFieldException("MQAdminStartup has no list of commands");
     }
 }

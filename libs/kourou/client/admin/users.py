@@ -238,10 +238,13 @@ class UsersApi(EveryBrokerApi):
 
         Raises Rejected if none has it.
         """
+        await self._where_known(name, AuthDeleteUser(username=name, reason=reason))
+
+    async def _where_known(self, name: str, request: Request) -> None:
+        """Send a change to the brokers that have a user; raises Rejected if none has it."""
         known = await self._having(name)
         if not any(known.values()) and not known.missing:
             raise Rejected(f"user {name!r} not found", hint="kourou user list")
-        request = AuthDeleteUser(username=name, reason=reason)
         await self._change(
             lambda broker: request if known.get(broker) else None, b"", known.missing
         )
@@ -448,13 +451,19 @@ class UsersApi(EveryBrokerApi):
 
     @on_io_thread
     async def revoke(self, user: str, resource: str | None = None, *, reason: str = "") -> None:
-        """Remove a user's policies for exactly this resource, or all of them."""
+        """Remove a user's policies for exactly this resource, or all of them.
+
+        Raises Rejected if no broker has the user; one that has it not has no policies of it.
+        """
         request = AuthDeleteAcl(
             subject=SUBJECT_PREFIX + user,
             resource=None if resource is None else str(Pattern.parse(resource)),
             reason=reason,
         )
-        await self._change(lambda _: request)
+        if user == ANONYMOUS:
+            await self._change(lambda _: request)
+        else:
+            await self._where_known(user, request)
 
     @on_io_thread
     async def policies(self, user: str | None = None) -> ByBroker[Policies]:

@@ -212,8 +212,13 @@ class AccessHandler:
     def get_user(
         self, _now_ms: int, received: Received, request: AuthGetUser
     ) -> list[BrokerEffect]:
-        """Reply with a user (3004)."""
-        user = rules.existing_user(self._access, request.username)
+        """Reply with a user, or without a body if it does not exist (3004), as RocketMQ 5.3 does.
+
+        Its `mqadmin copyUser` creates at another broker what is not there.
+        """
+        user = self._access.users.get(request.username)
+        if user is None:
+            return [Reply(received.to)]
         return [Reply(received.to, body=(encode_user(user, self._kept_of(user.name)),))]
 
     def _kept_of(self, name: str) -> list[str]:
@@ -352,9 +357,7 @@ class AccessHandler:
     ) -> list[BrokerEffect]:
         """Add policies, or replace those of the same resources (3006, 3007); all or none."""
         self._gate.need_administrator(received)
-        name = user_of_subject(request.subject)
-        if name != ANONYMOUS:
-            rules.existing_user(self._access, name)
+        name = self._subject(request.subject)
         policies = decode_policies(name, b"".join(received.body))
         if not policies:
             raise BadRequest("the request has no policies", hint="entries with resource, actions")
@@ -377,9 +380,12 @@ class AccessHandler:
     def delete_policies(
         self, now_ms: int, received: Received, request: AuthDeleteAcl
     ) -> list[BrokerEffect]:
-        """Remove the policies of a subject for one resource, or all of them (3008)."""
+        """Remove the policies of a subject for one resource, or all of them (3008).
+
+        A user that does not exist is an error: with a mistyped name the rights would stay.
+        """
         self._gate.need_administrator(received)
-        name = user_of_subject(request.subject)
+        name = self._subject(request.subject)
         resource = Pattern.parse(request.resource) if request.resource else None
         events = [
             event
@@ -389,6 +395,16 @@ class AccessHandler:
         ]
         return self._pending_replies.decided(now_ms, received, events)
 
+    def _subject(self, subject: str) -> str:
+        """Return the name in `User:NAME`. Raises BadRequest, or Rejected if there is no such user.
+
+        Policies may be about `anonymous`, which is no user.
+        """
+        name = user_of_subject(subject)
+        if name != ANONYMOUS:
+            rules.existing_user(self._access, name)
+        return name
+
     def _of(self, name: str) -> list[Policy]:
         policies = self._access.policies
         return [policies[one] for one in sorted(policies) if policies[one].user == name]
@@ -396,9 +412,14 @@ class AccessHandler:
     def get_policies(
         self, _now_ms: int, received: Received, request: AuthGetAcl
     ) -> list[BrokerEffect]:
-        """Reply with the policies of a subject (3009)."""
-        name = user_of_subject(request.subject)
-        return [Reply(received.to, body=(encode_policies(name, self._of(name)),))]
+        """Reply with the policies of a subject, or without a body if it has none (3009).
+
+        So does RocketMQ 5.3, whose `mqadmin copyAcl` copies nothing then.
+        """
+        name = self._subject(request.subject)
+        policies = self._of(name)
+        body = (encode_policies(name, policies),) if policies else ()
+        return [Reply(received.to, body=body)]
 
     def list_policies(
         self, _now_ms: int, received: Received, request: AuthListAcl

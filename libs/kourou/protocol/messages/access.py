@@ -32,7 +32,7 @@ class AuthDeleteUser(Request, kw_only=True, frozen=True):
 
 
 class AuthGetUser(Request, kw_only=True, frozen=True):
-    """AUTH_GET_USER (3004): get a user, without the secret."""
+    """AUTH_GET_USER (3004): get a user, without the secret; no body if it does not exist."""
 
     code: ClassVar[int] = 3004
     username: str
@@ -72,7 +72,7 @@ class AuthDeleteAcl(Request, kw_only=True, frozen=True):
 
 
 class AuthGetAcl(Request, kw_only=True, frozen=True):
-    """AUTH_GET_ACL (3009): get the policies of a subject."""
+    """AUTH_GET_ACL (3009): get the policies of a subject; no body if it has none."""
 
     code: ClassVar[int] = 3009
     subject: str

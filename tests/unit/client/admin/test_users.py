@@ -190,6 +190,19 @@ async def test_policies_are_put_replaced_and_revoked(users):
     assert len((await users.policies("till"))["broker-a"]) == 1
     await users.revoke("till")
     assert [one.user for one in (await users.policies())["broker-a"]] == ["anonymous"]
+    await users.revoke("anonymous", "Topic:news")
+    assert await users.policies() == {"broker-a": [], "broker-b": []}
+
+
+async def test_policies_are_revoked_where_their_user_is(cluster, users):
+    await users.create("till")
+    await users.allow("till", "Topic:orders", "Sub")
+    access(cluster, "broker-b").users.pop("till")
+    access(cluster, "broker-b").policies.clear()
+    await users.revoke("till")
+    assert not access(cluster).policies
+    with pytest.raises(Rejected, match="user 'tlil' not found"):
+        await users.revoke("tlil")
 
 
 async def test_a_resource_may_have_a_policy_of_each_effect(users):
