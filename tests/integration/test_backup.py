@@ -22,6 +22,7 @@ from kourou.broker.config import BrokerSettings
 from kourou.broker.network.log_source import LogSource
 from kourou.broker.part_settings import store_settings_of
 from kourou.cli.backup.folder import BackupFolder
+from kourou.cli.backup.restore import UNFINISHED
 from kourou.cli.main import main
 from kourou.engine.control import encode_state
 from kourou.errors import UnknownOutcome
@@ -316,6 +317,52 @@ async def test_a_changed_segment_is_not_restored(used: Running, tmp_path: Path) 
     code, said = await command("restore", "--from", str(to), "--to", str(restored))
     assert (code, "its checksum differs" in said) == (1, True), said
     assert not restored.exists()
+
+
+@pytest.mark.fault
+async def test_no_link_in_a_backup_is_followed(used: Running, tmp_path: Path) -> None:
+    """Who may write to a backup could have a restore by root read any file into a store."""
+    to, restored, outside = (tmp_path / name for name in ("backup", "restored", "outside"))
+    assert (await used.backup(to))[0] == 0
+    outside.mkdir()
+    log = sorted((to / "commitlog").iterdir())
+    assert len(log) > 1
+    restore = ("restore", "--from", str(to), "--to", str(restored))
+    for path in (to / "manifest.json", to / "beginning.json", log[0], log[-1]):
+        path.rename(outside / path.name)
+        path.symlink_to(outside / path.name)
+        code, said = await command(*restore)
+        refused = f"{path} is a symbolic link, and links to files are not followed" in said
+        assert (code, refused, restored.exists()) == (2, True, False), said
+        path.unlink()
+        (outside / path.name).rename(path)
+    code, said = await command(*restore)
+    assert (code, restored.is_dir()) == (0, True), said
+
+
+@pytest.mark.fault
+async def test_a_restore_follows_no_link_where_it_writes(used: Running, tmp_path: Path) -> None:
+    to, restored, outside = (tmp_path / name for name in ("backup", "restored", "outside"))
+    growing = tmp_path / f"restored{UNFINISHED}"
+    assert (await used.backup(to))[0] == 0
+    outside.mkdir()
+    (outside / "mine").touch()
+    for link, leads_to, mine in (
+        (growing, outside, True),
+        (growing, outside / "nothing", True),
+        (restored, outside, True),
+        (restored, outside, False),  # as empty as a target may be
+    ):
+        if not mine:
+            (outside / "mine").unlink()
+        link.symlink_to(leads_to)
+        code, said = await command("restore", "--from", str(to), "--to", str(restored))
+        assert code != 0, said
+        assert [one.name for one in outside.iterdir()] == (["mine"] if mine else [])
+        assert link.is_symlink()
+        link.unlink()
+    code, said = await command("restore", "--from", str(to), "--to", str(restored))
+    assert (code, restored.is_dir()) == (0, True), said
 
 
 async def test_a_changed_record_of_the_last_segment_is_not_restored(

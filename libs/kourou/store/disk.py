@@ -6,6 +6,7 @@ Both implementations pass tests/contract/test_disk.py. They guarantee:
     names       creating, renaming, unlinking survive a power loss after `sync_dir` of the directory
     creation    `open(create_size=n)` makes a new file visible with its full length or not at all
     errors      OSError, with ENOSPC for a full disk; FileNotFoundError for a missing file
+    links       the machine's own file system has them: LinkRefused for one in the place of a file
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import errno
 from pathlib import Path
 from typing import Protocol
 
-from kourou.errors import DiskFull, KourouError, StoreFaulted
+from kourou.errors import ConfigError, DiskFull, KourouError, StoreFaulted
 
 Buffer = bytes | bytearray | memoryview
 
@@ -172,8 +173,20 @@ def write_atomically(disk: Disk, path: Path, data: Buffer) -> None:
     disk.sync_dir(path.parent)
 
 
+class LinkRefused(OSError):
+    """A symbolic link is in the place of a file. Its errno is ELOOP."""
+
+
 def as_store_error(error: OSError, doing: str) -> KourouError:
-    """The error for a failed disk operation: DiskFull for lack of space, else StoreFaulted."""
+    """The error for a failed disk operation: DiskFull for lack of space, else StoreFaulted.
+
+    ConfigError for a link: the disk works.
+    """
+    if isinstance(error, LinkRefused):
+        return ConfigError(
+            f"{doing}: {error.filename} is a symbolic link, and links to files are not followed",
+            hint="put the file itself there; a folder may be a link",
+        )
     if error.errno in FULL:
         return DiskFull(f"{doing}: no space left on the disk", hint="free space; reads continue")
     return StoreFaulted(f"{doing}: {error.strerror or error}")

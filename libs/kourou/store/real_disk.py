@@ -5,6 +5,10 @@ State: none, except open files.
 A new file gets its length under a hidden name and is renamed once it is complete, so that a file
 never has a wrong length, not even after a power loss. A file is mapped read-only and never
 shortened: access to a mapping beyond the end of its file would kill the process.
+
+A symbolic link in the place of a file is not followed: who can write to a folder does not choose
+which other files a process with more rights reads or overwrites. Folders may be links, because
+administrators put them on other disks.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import shutil
 import struct
 from pathlib import Path
 
-from kourou.store.disk import Buffer
+from kourou.store.disk import Buffer, LinkRefused
 
 _UNFINISHED = ".creating"
 _LOCK_BYTES = 1  # RocketMQ locks the first byte of the file
@@ -122,6 +126,19 @@ class RealLock:
             os.close(fd)
 
 
+def open_file(path: str | Path, flags: int) -> int:
+    """Open a file and return its descriptor; a new one is for its owner to write, for all to read.
+
+    Raises LinkRefused for a symbolic link. It can be the `opener` of `open`.
+    """
+    try:
+        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    except OSError as error:
+        if error.errno != errno.ELOOP or not Path(path).is_symlink():
+            raise
+        raise LinkRefused(errno.ELOOP, "a symbolic link is not followed", str(path)) from error
+
+
 class RealDisk:
     """The file system of the machine."""
 
@@ -132,7 +149,7 @@ class RealDisk:
     ) -> RealFile:
         """Open for reading and writing, created first if missing and `create_size` is given."""
         try:
-            return RealFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC))
+            return RealFile(path, open_file(path, os.O_RDWR))
         except FileNotFoundError:
             if create_size is None:
                 raise
@@ -140,8 +157,7 @@ class RealDisk:
 
     def _create(self, path: Path, size: int, *, allocate: bool) -> RealFile:
         unfinished = path.with_name(path.name + _UNFINISHED)
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        fd = os.open(unfinished, flags, 0o644)
+        fd = open_file(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
             if allocate and size:
                 # Reserving the blocks now makes a full disk an error here; writing to a sparse
@@ -215,8 +231,10 @@ class RealDisk:
         for writing, and a directory cannot be, so a directory is locked with flock(2).
         """
         is_directory = path.is_dir()
-        how = os.O_RDONLY | os.O_DIRECTORY if is_directory else os.O_RDWR | os.O_CREAT
-        fd = os.open(path, how | os.O_CLOEXEC, 0o644)
+        if is_directory:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        else:
+            fd = open_file(path, os.O_RDWR | os.O_CREAT)
         try:
             if is_directory:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

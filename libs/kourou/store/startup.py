@@ -13,7 +13,14 @@ from pathlib import Path
 import msgspec
 
 from kourou.errors import ConfigError, Corrupt, KourouError
-from kourou.store.disk import Disk, DiskLock, as_store_error, read_whole, write_atomically
+from kourou.store.disk import (
+    Disk,
+    DiskLock,
+    LinkRefused,
+    as_store_error,
+    read_whole,
+    write_atomically,
+)
 from kourou.store.index.key_index import KeyIndex
 from kourou.store.log.commit_log import CommitLog
 from kourou.store.log.quarantine import Quarantine, load_quarantine, save_quarantine
@@ -287,6 +294,8 @@ def log_external_writes(report: RecoveryReport, paths: StorePaths) -> None:
 def unusable(disk: Disk, root: Path, error: OSError) -> KourouError:
     """Convert an OSError during opening into an error for the operator."""
     match error:
+        case LinkRefused():
+            return as_store_error(error, f"opening the store {root}")
         case NotADirectoryError() | FileExistsError():
             # The error has the path that was asked for; the file is that path or a parent.
             asked = Path(error.filename or root)

@@ -8,6 +8,9 @@ replaced atomically, after the bytes that it lists are synced. Format: docs/form
     <folder>/commitlog/<position>            segments; the last one ends where the backup ends
     <folder>/lock
 
+A file that is a symbolic link is not read and not written: whoever can write to the folder would
+choose which other file that is. Folders may be links.
+
 Invariants:  data is on disk before the manifest names it
              every record is checked (kourou.store.replica.chunks) before it is written
              a sealed segment has its full length and is never written again
@@ -31,7 +34,7 @@ from kourou.protocol.messages.replication import FetchLogResponse
 from kourou.replication.epochs import Epochs
 from kourou.store.disk import DiskLock, File, as_store_error, read_whole, write_atomically
 from kourou.store.paths import file_name
-from kourou.store.real_disk import RealDisk
+from kourou.store.real_disk import RealDisk, open_file
 from kourou.store.replica.chunks import check_chunk
 
 FORMAT = 1
@@ -324,7 +327,7 @@ class BackupFolder:
         start = manifest.last - manifest.last % manifest.segment_size
         path = self.segment(start)
         try:
-            with path.open("rb") as file:
+            with open(path, "rb", opener=open_file) as file:
                 file.seek(manifest.last - start)
                 return file.read(manifest.last_size)
         except OSError as error:
@@ -344,7 +347,7 @@ class BackupFolder:
     def _sha256(path: Path) -> str:
         found = hashlib.sha256()
         try:
-            with path.open("rb") as file:
+            with open(path, "rb", opener=open_file) as file:
                 while piece := file.read(_READ_BYTES):
                     found.update(piece)
         except OSError as error:

@@ -28,7 +28,7 @@ from kourou.eventstore.event_store import EventStore
 from kourou.store.disk import as_store_error
 from kourou.store.log.quarantine import Quarantine, Region, save_quarantine
 from kourou.store.paths import StorePaths
-from kourou.store.real_disk import RealDisk
+from kourou.store.real_disk import RealDisk, open_file
 from kourou.store.recovery.recovery_point import RecoveryFile, RecoveryPoint
 from kourou.store.recovery.restart import restart_log
 from kourou.store.replica.epoch_file import save_epochs
@@ -148,7 +148,7 @@ def _copy(source: Path, target: Path, count: int, sha256: str, manifest: BackupM
     """Copy one segment to its full length; bytes beyond the backup are zero."""
     found = hashlib.sha256()
     left = count
-    with source.open("rb") as reading, target.open("wb") as writing:
+    with open(source, "rb", opener=open_file) as reading, target.open("wb") as writing:
         os.posix_fallocate(writing.fileno(), 0, manifest.segment_size)  # the log is mapped
         while left and (piece := reading.read(min(_COPY_BYTES, left))):
             found.update(piece)

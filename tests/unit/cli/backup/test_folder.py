@@ -19,12 +19,16 @@ SEGMENT = 4_096
 
 def started(path: Path) -> BackupFolder:
     folder = BackupFolder(path)
+    begin(folder)
+    return folder
+
+
+def begin(folder: BackupFolder) -> None:
     folder.open(make=True)
     control = ControlState()
     evolve(control, Recorded(0, 0, 10, "t", "", "", EpochOpened(4, 0, "a/0", "SYNC_MASTER")))
     beginning = LogBeginning("c", "b", SEGMENT, SEGMENT, {CONTROL_TOPIC: {0: 1}}, control)
     folder.begin(beginning, encode_beginning(beginning), "b:1")
-    return folder
 
 
 def answer(position: int, *, previous: int = 4, data: int = 4) -> FetchLogResponse:
@@ -68,3 +72,39 @@ def test_what_a_killed_run_has_left_is_no_hindrance(tmp_path: Path) -> None:
     folder.open(make=True)
     assert not folder.known
     folder.close()
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    "name",
+    [
+        "lock",
+        "manifest.json",
+        "manifest.json.tmp.creating",
+        "beginning.json.tmp.creating",
+        f"commitlog/{SEGMENT:020}",
+        f"commitlog/{SEGMENT:020}.creating",
+    ],
+)
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_backup_is_written_through_no_link(tmp_path: Path, name: str, exists: bool) -> None:
+    """Who may write to the folder could have a backup by root overwrite any file."""
+    victim = tmp_path / "victim"
+    if exists:
+        victim.write_bytes(b"of somebody else")
+    link = tmp_path / "backup" / name
+    link.parent.mkdir(parents=True)
+    folder = BackupFolder(tmp_path / "backup")
+    in_log = "commitlog" in name
+    if not in_log:
+        link.symlink_to(victim)
+    try:
+        with pytest.raises(ConfigError, match="links to files are not followed") as caught:
+            begin(folder)
+            link.symlink_to(victim)
+            folder.add(answer(SEGMENT), memoryview(bytes(100)))
+        assert str(link) in str(caught.value)
+    finally:
+        folder.close()
+    assert victim.exists() == exists
+    assert not exists or victim.read_bytes() == b"of somebody else"
