@@ -9,6 +9,10 @@ nothing for 5 s, or whose queue overflows, is disconnected and reported lost.
 
 Disconnects: `on_disconnect` is called once per peer, after the last frames of that peer.
 
+Full: at PEERS_MAX connections, the oldest one that has not sent a frame yet makes room for a new
+one; if there is none, the new one is refused. So who only connects, in masses, keeps nobody out: a
+client sends its first frame at once.
+
 State: soft. All calls must be made on the thread of the loop of `start`.
 """
 
@@ -133,6 +137,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
         self._clock: Clock = clock or SystemClock()
         self._complaints = RateLimitedLog(_log, self._clock)
         self._links: dict[int, LinkT] = {}
+        self._silent: dict[int, None] = {}  # ids of links that have sent no frame, the oldest first
         self._batch: list[InboundT] = []
         self._batch_bytes = 0
         self._unfinished_bytes = 0
@@ -278,7 +283,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
             except OSError as error:
                 self._rest(error)
                 return
-            if len(self._links) >= limits.PEERS_MAX:
+            if len(self._links) >= limits.PEERS_MAX and not self._make_room():
                 self._refused += 1
                 socket.close()
                 self._complaints.warning(
@@ -287,6 +292,21 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
                 )
                 continue
             self._welcome(socket, address)
+
+    def _make_room(self) -> bool:
+        """Close the oldest connection that has not sent a frame; False if there is none."""
+        oldest = next(iter(self._silent), None)
+        if oldest is None:
+            return False
+        link = self._links[oldest]
+        self._cut += 1
+        self._complaints.warning(
+            "connection-closed: closing the connection of %(peer)s: %(reason)s",
+            {"peer": link.peer, "reason": "it has sent nothing, and another one needs its place"},
+        )
+        self._shut(link)
+        self._on_disconnect(link.peer)
+        return True
 
     def _rest(self, error: OSError) -> None:
         """Pause accepting: no connection can be accepted now. Existing connections continue."""
@@ -313,6 +333,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
         peer = Peer(next_peer_id(), self.protocol, where, self.listener)
         link = self._make_link(socket, peer)
         self._links[peer.id] = link
+        self._silent[peer.id] = None
         self._listen_to(link)
         if link.queue:
             self._mark_dirty(link)
@@ -342,8 +363,10 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
             link.last_ms = now_ms
             self._bytes_in += count
             self._batch_bytes += count
-        if frames and not self._paused:
-            self._batch += self._inbound(link, frames)
+        if frames:
+            self._silent.pop(link.peer.id, None)
+            if not self._paused:
+                self._batch += self._inbound(link, frames)
         if link.queue:
             self._mark_dirty(link)
         if trouble:
@@ -437,6 +460,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
         link.open = False
         self._uncount(link)
         del self._links[link.peer.id]
+        self._silent.pop(link.peer.id, None)
         self._dirty.pop(link.peer.id, None)
         self._blocked.pop(link.peer.id, None)
         descriptor = link.socket.fileno()

@@ -406,13 +406,65 @@ async def test_too_many_peers_are_turned_away(
     host: Host, until: Until, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "PEERS_MAX", 2)
-    for _ in range(2):
-        await host.connect()
-    await until(lambda: host.server.statistics().peers == 2)
+    for number in range(2):
+        _, writer = await host.connect()
+        writer.write(frame(number))
+    await until(lambda: len(host.frames) == 2)
     reader, _ = await host.connect()
     assert await reader.read() == b""
     assert host.server.statistics().peers_refused == 1
     assert "refusing a new peer: 2 are connected" in caplog.text
+    assert host.lost == []
+
+
+@pytest.mark.fault
+async def test_who_has_sent_nothing_makes_room_the_oldest_first(
+    host: Host, until: Until, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever connects in masses would keep all others out."""
+    monkeypatch.setattr(limits, "PEERS_MAX", 3)
+    host.echo = True
+    speaking, writer = await host.connect()
+    writer.write(frame(1))
+    assert await speaking.readexactly(len(frame(1))) == frame(1)
+    older, half = await host.connect()
+    half.write(frame(2)[:10])
+    newer, last = await host.connect()
+    await until(lambda: host.server.statistics().unfinished_bytes > 0)
+    await until(lambda: host.server.statistics().peers == 3)
+    late, writing = await host.connect()
+    assert await older.read() == b"", "half a frame is none"
+    writing.write(frame(3))
+    assert await late.readexactly(len(frame(3))) == frame(3)
+    assert len(host.lost) == 1
+    assert "it has sent nothing, and another one needs its place" in caplog.text
+    last.write(frame(4))
+    assert await newer.readexactly(len(frame(4))) == frame(4)
+    counted = host.server.statistics()
+    assert (counted.peers, counted.peers_cut, counted.peers_refused) == (3, 1, 0)
+    assert counted.unfinished_bytes == 0
+    full, _ = await host.connect()
+    assert await full.read() == b"", "all others have sent something"
+    writer.write(frame(5))
+    assert await speaking.readexactly(len(frame(5))) == frame(5)
+
+
+@pytest.mark.fault
+async def test_a_place_that_is_given_away_is_free_once(
+    host: Host, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What leaves by itself must not be closed again for a newcomer."""
+    monkeypatch.setattr(limits, "PEERS_MAX", 1)
+    for _ in range(3):
+        _, writer = await host.connect()
+        await until(lambda: host.server.statistics().peers == 1)
+        writer.close()
+        await until(lambda: host.server.statistics().peers == 0)
+    assert len(host.lost) == 3
+    for _ in range(3):
+        await host.connect()
+    await until(lambda: len(host.lost) == 5)
+    assert host.server.statistics().peers == 1
 
 
 @pytest.mark.fault
