@@ -20,6 +20,12 @@ listener without the connections that it accepted. So the same socket gets one m
 the new pair, on a second TCP socket of the same port, and the kernel passes all new connections to
 the newest one. The earlier ones keep their descriptors, and get no connections any more.
 
+Messages without an end: the library keeps all parts of a message until its last one, however many
+they are, and tells of whole messages only. So the bytes that the system has received on each
+connection are compared with what became messages. A connection is closed if its message is not
+whole after DEADLINE_MS_MAX, or if all of them keep more than UNFINISHED_BYTES_MAX and its message
+began first, as in transport.tcp_server.
+
 State: soft.
 """
 
@@ -90,7 +96,8 @@ def server_assigned(routing_id: bytes) -> bool:
 class Link:
     """One peer's connection.
 
-    `stuck_since_ms`: since when the queue has made no progress; 0 if it is empty.
+    `stuck_since_ms`: since when the queue has made no progress; 0 if it is empty. `spoke`: a whole
+    message has arrived since the owner set it to False.
     """
 
     __slots__ = (
@@ -101,6 +108,7 @@ class Link:
         "queue",
         "queued_bytes",
         "routing_id",
+        "spoke",
         "stuck_since_ms",
     )
 
@@ -113,6 +121,7 @@ class Link:
         self.stuck_since_ms = 0
         self.faults = 0
         self.open = True
+        self.spoke = True
 
     def enqueue(self, parts: Sequence[Buffer], size: int, now_ms: int) -> bool:
         """Queue a message for later; False if the peer's queue is full."""
@@ -243,7 +252,74 @@ def prefer(listening: socketlib.socket, number: int) -> None:
     listening.setsockopt(socketlib.SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, program)
 
 
+_BYTES_RECEIVED = struct.Struct("@Q")
+_BYTES_RECEIVED_AT = 128
+"""Of tcpi_bytes_received in Linux's struct tcp_info (linux/tcp.h)."""
+
+
+def bytes_received(descriptor: int) -> int | None:
+    """Return how many bytes a connection has received so far; None if it is not a connection."""
+    size = _BYTES_RECEIVED_AT + _BYTES_RECEIVED.size
+    tcp = socketlib.IPPROTO_TCP
+    try:
+        socket = socketlib.socket(socketlib.AF_INET, socketlib.SOCK_STREAM, tcp, descriptor)
+    except OSError:
+        return None
+    try:
+        info = socket.getsockopt(tcp, socketlib.TCP_INFO, size)
+    except OSError:
+        return None
+    finally:
+        socket.detach()  # the library closes it
+    found: int = _BYTES_RECEIVED.unpack_from(info, _BYTES_RECEIVED_AT)[0]
+    return found
+
+
+HEARTBEAT_BYTES_S = 1_024
+"""What a connection may receive in a second without a message: heartbeats take far less."""
+
+COUNTED_BYTES_MIN = 65_536
+"""Less of an unfinished message is not counted: a handshake is not one, either."""
+
+
+class Inflow:
+    """What a connection has received since its last whole message, apart from heartbeats.
+
+    `began_ms`: when that began. `address`: the peer's, because descriptors are used again.
+    """
+
+    __slots__ = ("_base", "address", "began_ms", "unfinished")
+
+    def __init__(self, address: tuple[str, int] | None, received: int, now_ms: int) -> None:
+        self.address = address
+        self.restart(received, now_ms)
+
+    def restart(self, received: int, now_ms: int) -> None:
+        """Note that nothing is unfinished, as far as is known."""
+        self._base = received
+        self.began_ms = now_ms
+        self.unfinished = 0
+
+    def note(self, received: int, now_ms: int) -> None:
+        """Note how many bytes the connection has received in all; no message became whole."""
+        heartbeats = HEARTBEAT_BYTES_S * (now_ms - self.began_ms) // 1_000
+        self.unfinished = received - self._base - heartbeats
+        if self.unfinished <= 0:
+            self.restart(received, now_ms)
+
+    @property
+    def counted(self) -> int:
+        """The bytes, 0 if they are too few to be more than a handshake."""
+        return self.unfinished if self.unfinished >= COUNTED_BYTES_MIN else 0
+
+
 _log = logging.getLogger("kourou.transport")
+
+SWEEP_S = 1.0
+"""Interval of the search for messages without an end; it looks at each connection once."""
+
+SWEPT_A_TURN = 500
+"""Connections that are looked at before other callbacks run: 2 ms."""
 
 RETRY_INTERVAL_S = 0.05  # retry interval for full pipes, in addition to the socket's events
 
@@ -281,6 +357,11 @@ class CurveServer:
         self._paused = False
         self._frames_in = self._frames_out = self._bytes_in = self._bytes_out = 0
         self._undecodable = self._refused = self._unroutable = self._cut = 0
+        self._inflows: dict[int, Inflow] = {}
+        self._unswept: list[int] = []
+        self._unfinished_bytes = 0
+        self._drained = False
+        self._sweep_later: asyncio.TimerHandle | None = None
         self._socket: zmq.Socket[bytes] | None = None
 
     # -- lifecycle --------------------------------------------------------------------------------
@@ -305,6 +386,7 @@ class CurveServer:
         self._reader.start()
         self._monitor_reader.start()
         self._check_later = self._loop.call_later(curve_keys.CHECK_S, self._check_pair)
+        self._sweep_later = self._loop.call_later(SWEEP_S, self._sweep)
 
     def pause(self) -> None:
         """Stop receiving (to drain before a stop); replies are still sent."""
@@ -317,7 +399,7 @@ class CurveServer:
             return
         self._reader.stop()
         self._monitor_reader.stop()
-        for timer in (self._retry, self._check_later):
+        for timer in (self._retry, self._check_later, self._sweep_later):
             if timer is not None:
                 timer.cancel()
         self._monitor.close()
@@ -386,7 +468,7 @@ class CurveServer:
             peers_cut=self._cut,
             frames_unroutable=self._unroutable,
             queued_bytes=sum(link.queued_bytes for link in self._blocked.values()),
-            unfinished_bytes=0,
+            unfinished_bytes=self._unfinished_bytes,
         )
 
     # -- receiving --------------------------------------------------------------------------------
@@ -418,6 +500,7 @@ class CurveServer:
                 if link is None or link.faults >= limits.PEER_FAULTS_MAX:
                     self._refused += 1
                 else:
+                    link.spoke = True
                     try:
                         batch.append(Inbound(link.peer, decode_frame(parts)))
                     except (DecodeError, BadRequest) as error:
@@ -426,6 +509,7 @@ class CurveServer:
                 if budget < 0:
                     return True
         except zmq.Again:
+            self._drained = True
             return False
         return True
 
@@ -491,8 +575,10 @@ class CurveServer:
         for event in self._monitor.read():
             if event.kind is Happening.ACCEPTED:
                 self._links.established.add(event.descriptor)
+                self._inflows.pop(event.descriptor, None)
             elif event.kind is Happening.LOST:
                 self._links.established.discard(event.descriptor)
+                self._inflows.pop(event.descriptor, None)
                 link = self._links.on_descriptor(event.descriptor)
                 if link is not None:
                     self._lost.append(link)
@@ -531,6 +617,82 @@ class CurveServer:
         cut(link.descriptor, link.peer.address)
         self._lost.append(link)
         self._loop.call_soon(self._report_lost)
+
+    # -- messages without an end ------------------------------------------------------------------
+
+    def _sweep(self) -> None:
+        """Look at some connections; after the last one, close those whose message never ends."""
+        if not self._unswept:
+            if not self._all_taken():
+                self._sweep_later = self._loop.call_later(SWEEP_S, self._sweep)
+                return
+            self._unswept = list(self._links.established)
+        now_ms = self._clock.monotonic_ms()
+        for descriptor in self._unswept[-SWEPT_A_TURN:]:
+            self._look_at(descriptor, now_ms)
+        del self._unswept[-SWEPT_A_TURN:]
+        if self._unswept:
+            self._sweep_later = self._loop.call_later(0, self._sweep)
+            return
+        self._cut_endless(now_ms)
+        self._sweep_later = self._loop.call_later(SWEEP_S, self._sweep)
+
+    def _all_taken(self) -> bool:
+        """Has every whole message been taken from the library, now or since the last call?"""
+        drained, self._drained = self._drained, False
+        if self._paused:
+            return False
+        waiting = has_input(self._open)
+        self._reader.touched()
+        return drained or not waiting
+
+    def _look_at(self, descriptor: int, now_ms: int) -> None:
+        received = bytes_received(descriptor)
+        if received is None or descriptor not in self._links.established:
+            self._inflows.pop(descriptor, None)
+            return
+        link = self._links.on_descriptor(descriptor)
+        spoke = link is not None and link.spoke
+        if link is not None:
+            link.spoke = False
+        inflow = self._inflows.get(descriptor)
+        if inflow is None:
+            self._inflows[descriptor] = Inflow(far_end(descriptor), received, now_ms)
+        elif spoke:
+            inflow.restart(received, now_ms)
+        else:
+            inflow.note(received, now_ms)
+
+    def _cut_endless(self, now_ms: int) -> None:
+        """Close connections whose message is too old; and if all keep too much, the oldest."""
+        kept = {at: one for at, one in self._inflows.items() if one.counted}
+        total = sum(one.counted for one in kept.values())
+        for descriptor, one in sorted(kept.items(), key=lambda item: item[1].began_ms):
+            age_ms = now_ms - one.began_ms
+            if total > limits.UNFINISHED_BYTES_MAX:
+                self._cut_sender(
+                    descriptor, one, f"messages that are not whole yet take {total} bytes"
+                )
+            elif age_ms >= limits.DEADLINE_MS_MAX:
+                self._cut_sender(descriptor, one, f"its message is not whole after {age_ms} ms")
+            else:
+                continue
+            total -= one.counted
+            del self._inflows[descriptor]
+        self._unfinished_bytes = total
+
+    def _cut_sender(self, descriptor: int, inflow: Inflow, reason: str) -> None:
+        """Close a connection, which may have no link because no message of it was ever whole."""
+        link = self._links.on_descriptor(descriptor)
+        if link is not None:
+            self._cut_off(link, reason)
+        elif inflow.address is not None and cut(descriptor, inflow.address):
+            self._cut += 1
+            host, port = inflow.address
+            self._complaints.warning(
+                "connection-closed: closing the connection of %(peer)s: %(reason)s",
+                {"peer": f"zmq:{host}:{port}", "reason": reason},
+            )
 
     # -- sending ----------------------------------------------------------------------------------
 

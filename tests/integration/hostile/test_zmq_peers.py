@@ -9,8 +9,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import zmq
 
 from kourou.errors import Code
+from kourou.model import limits
 from kourou.protocol.bodies.access_bodies import UserChange, encode_user_change, parse_role
 from kourou.protocol.messages.access import AuthCreateUser, AuthListUser, AuthUpdateUser
 from kourou.protocol.messages.pulls import GetMinOffset
@@ -26,9 +28,12 @@ from kourou.protocol.wire.frames import (
     encode_reply,
     encode_request,
 )
+from kourou.transport import curve_server
 from kourou.transport.curve_keys import ClientCurve, PairFile, ServerKeys, make_pair, read_pair
 from kourou.transport.zmq_client import ZmqConnection
+from kourou.transport.zmq_socket import arm_dealer, process_context
 from kourou_rigs.attacked import ASK_MS, ROOT, Attacked, broker_with_users
+from kourou_rigs.tcp_proxy import TcpProxy
 from kourou_rigs.waiting import until
 
 GREETING = (b"\xff" + bytes(8) + b"\x7f\x03\x01NULL").ljust(64, b"\0")
@@ -103,6 +108,10 @@ STREAMS = {
     "a part of 2**64 - 1": (GREETING + ready() + b"\x03" + b"\xff" * 8, False),
     "unknown flags": (GREETING + ready() + b"\xf8\x01a", False),
     "parts without end": (GREETING + ready() + b"\x01\x04abcd" * 200_000, True),
+    "large parts without end": (
+        GREETING + ready() + (b"\x03" + struct.pack(">Q", 20_000) + bytes(20_000)) * 1_000,
+        True,
+    ),
     "empty parts without end": (GREETING + ready() + b"\x01\x00" * 500_000, True),
     "commands without end": (GREETING + ready() + b"\x04\x02\x01x" * 200_000, True),
     "pings without end": (GREETING + ready() + b"\x04\x07\x04PING\0\0" * 200_000, True),
@@ -222,6 +231,45 @@ async def test_a_key_that_is_taken_away_ends_on_its_open_connection(tmp_path: Pa
         assert app.statistics().reopened == 0, "the connection is the same"
         assert broker.stored() == 1
         app.close()
+
+
+@pytest.mark.fault
+async def test_an_encrypted_message_without_an_end_costs_its_connection_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With curveClients=any a stranger's key is let in, and libzmq keeps all parts of a message."""
+    monkeypatch.setattr(curve_server, "SWEEP_S", 0.0)
+    pairs = {}
+    for name in ("broker", "stranger"):
+        addresses = ["127.0.0.1"] if name == "broker" else []
+        pairs[name] = make_pair(tmp_path / name, name, addresses)[1]
+    curve = {"curve_key_file": pairs["broker"], "curve_clients": "any"}
+    async with broker_with_users(tmp_path, **curve) as broker:
+        keys = ClientCurve(
+            read_pair(pairs["stranger"]), ServerKeys(tmp_path / "broker" / "broker.key")
+        )
+        good = ZmqConnection(broker.address("zmq"), curve=keys)
+        assert (await good.request(AuthListUser(), timeout_ms=ASK_MS)).code == Code.NO_PERMISSION
+        host, _, port = broker.address("zmq").rpartition(":")
+        wire = await TcpProxy("127.0.0.1", 0, host, int(port)).open()
+        stranger = process_context().socket(zmq.DEALER)
+        stranger.set(zmq.LINGER, 0)
+        stranger.set(zmq.RECONNECT_IVL, -1)
+        arm_dealer(stranger, keys, broker.address("zmq"))
+        stranger.connect(f"tcp://{wire.address}")
+        stranger.send_multipart([bytes(1 << 20)] * 48)
+        await until(lambda: broker.statistics("zmq")["unfinished_bytes"] > 8 << 20)
+        wire.hold(answers=False)  # it never ends
+        assert broker.statistics("zmq")["peers_cut"] == 0
+        monkeypatch.setattr(limits, "UNFINISHED_BYTES_MAX", 4 << 20)
+        await until(lambda: broker.statistics("zmq")["peers_cut"] == 1)
+        await until(lambda: wire.connections == 0)
+        assert (await good.request(AuthListUser(), timeout_ms=ASK_MS)).code == Code.NO_PERMISSION
+        assert good.statistics().reopened == 0
+        good.close()
+        stranger.close()
+        await wire.close()
+        await broker.serves(ROOT)
 
 
 CURVE_GREETING = GREETING[:12] + b"CURVE".ljust(20, b"\0") + GREETING[32:]
