@@ -18,6 +18,7 @@ import pytest
 from kourou import Client, ClientSettings
 from kourou.access.api_token import id_of, token_digest, token_of
 from kourou.errors import NoPermission
+from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.access_bodies import AuditLine
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.passwords import new_hash
@@ -400,6 +401,33 @@ def test_a_user_without_rights_sees_and_changes_nothing(secured: Secured, one: O
     assert answer.status in (200, 400, 403, 404, 409, 410, 422), (answer.status, answer.text)
     if answer.status == 200 and one.name != "who_am_i":
         assert not answer.json.get("items"), answer.text
+
+
+async def test_no_answer_has_a_name_that_its_reader_has_no_right_to(secured: Secured) -> None:
+    """Lists, totals, figures and exports, for users with rights on other topics and groups."""
+    async with secured.client("ops") as mq:
+        await mq.admin.topics.create("rival-topic", queues=1)
+        await mq.admin.groups.create("rival-group")
+        of_billing = MessageQueue("orders-a", "broker-a", 0)
+        await mq.admin.offsets.commit("rival-group", {of_billing: 0})
+        await mq.admin.quotas.set("topic", "rival-topic", publish_messages=1_000_000)
+        assert {"topics", "groups"} <= naming(secured, READER, "rival")
+        for user in (BILLING, TILL, NOBODY):
+            assert naming(secured, user, "rival") == set(), user
+        await mq.admin.quotas.remove("topic", "rival-topic")
+
+
+def naming(secured: Secured, user: str, name: str) -> set[str]:
+    """The operations whose answer to a user has this name; each is asked about other ones."""
+    found = set()
+    for one in OPERATIONS:
+        if one.method == "GET" and one.media_type != "text/event-stream":
+            path = one.path
+            for key, value in PATH_VALUES.items():
+                path = path.replace(f"{{{key}}}", value)
+            if name in secured.http(user).get(path).text:
+                found.add(one.name)
+    return found
 
 
 async def test_a_name_from_an_ordinary_key_is_refused(secured: Secured) -> None:
