@@ -29,8 +29,9 @@ public final class MqadminLines {
     public static void main(String[] arguments) throws Exception {
         Path home = Path.of(System.getProperty("user.home"));
         Files.createDirectories(home.resolve("conf"));
-        Files.writeString(home.resolve("conf/logback_tools.xml"),
-            "<configuration><root level=\"OFF\"/></configuration>");
+        Path logging = home.resolve("conf/logback_tools.xml"); // where 4.9 looks; 5.3 is told
+        Files.writeString(logging, "<configuration><root level=\"OFF\"/></configuration>");
+        System.setProperty("rmq.logback.configurationFile", logging.toString());
         System.setProperty(MixAll.ROCKETMQ_HOME_PROPERTY, home.toString());
         PrintStream answers = System.out;
         System.setOut(System.err); // what a logging library has to say at its start
