@@ -625,6 +625,12 @@ def test_keys_are_made_before_anything_of_the_release_starts(rendered: Release, 
         ({"filterServer": {"seccompProfile": "../profile.json"}}, "seccompProfile"),
         ({"networkPolicy": {"clients": [{}]}}, "clients"),
         ({"eventStore": {"url": "postgresql://kourou:open@db/kourou"}}, "url"),
+        ({"eventStore": {"url": "postgresql://kourou:o/pen@db/kourou"}}, "url"),
+        ({"eventStore": {"url": "postgresql://kourou@db/kourou?password=open"}}, "url"),
+        (
+            {"broker": {"environment": {"KOUROU_EVENT_STORE_URL": "postgresql://a:b@db/c"}}},
+            "KOUROU_EVENT_STORE_URL",
+        ),
         ({"tracing": {"share": 2}}, "share"),
     ],
 )

@@ -515,8 +515,9 @@ class RequestGate:
         decision = self.authorizer.decide(user, (), received.source, received.wall_ms)
         if not decision.allowed:
             return decision
-        if not self._access.users[user].signs_in:
-            return Decision(False, f"user {user} is a node or a console, and signs in at none")
+        account = self._access.users.get(user)
+        if account is None or not account.signs_in:
+            return Decision(False, f"{user} is a node, a console or a token, and signs in at none")
         does = [
             Need(ResourceType.USER, user, one.actions)
             for one in requirement.needs(received.request, NO_FACTS)

@@ -26,7 +26,8 @@ from kourou.settings.declaration import Setting, environment_name, nearest, sett
 
 SettingsT = TypeVar("SettingsT")
 
-_PASSWORD_IN_URL = re.compile(r"(?<=://)([^:/?#@\s]*):[^/?#\s]*@")
+_PASSWORD_IN_URL = re.compile(r"(?<=://)([^:/?#@\s]*):\S*@")
+_PASSWORD_IN_QUERY = re.compile(r"(?<=[?&]password=)[^&#\s]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,8 @@ def as_entries(settings: Any) -> dict[str, str]:
 
 def shown(one: Setting, settings: Any) -> str:
     """Return the value of a setting for display: without the password of a URL."""
-    return _PASSWORD_IN_URL.sub(r"\1:***@", one.format(getattr(settings, one.name)))
+    text = _PASSWORD_IN_URL.sub(r"\1:***@", one.format(getattr(settings, one.name)))
+    return _PASSWORD_IN_QUERY.sub("***", text)
 
 
 def render(settings: Any, *, explained: bool = True) -> str:

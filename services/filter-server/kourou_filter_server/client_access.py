@@ -50,6 +50,8 @@ KEEP_MS = 1_000
 ANSWERS_KEPT = 4_096
 
 REPORT_MS, REPORT_RETRY_MS = 1_000, 10_000
+_REPORTS_REFUSED = frozenset({Code.NO_PERMISSION, Code.REQUEST_CODE_NOT_SUPPORTED})
+"""With these, the broker never takes a report; with others it does later."""
 """The intervals between reports of refusals, and after one that failed."""
 
 Key = tuple[object, ...]
@@ -295,9 +297,9 @@ class RefusalReports:
 
         def answered(answer: BrokerAnswered) -> None:
             self._asking = False
-            if answer.error is not None:
-                self._refusals.put_back(taken)
             failed = bool(trouble_of(answer))
+            if failed and answer.code not in _REPORTS_REFUSED:
+                self._refusals.put_back(taken)
             self._next_ms = self._context.now_ms + (REPORT_RETRY_MS if failed else REPORT_MS)
 
         self._asking = True

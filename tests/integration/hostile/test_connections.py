@@ -18,7 +18,7 @@ from kourou.protocol.messages.access import AuthUpdateUser
 from kourou.protocol.messages.pulls import GetMinOffset
 from kourou.protocol.messages.quotas import SetQuota
 from kourou.protocol.wire.remoting import FrameReader, RemotingCommand, encode_command
-from kourou.transport.curve_keys import ClientCurve, ServerKeys, make_pair, read_pair
+from kourou.transport.curve_keys import ClientCurve, PairFile, ServerKeys, make_pair, read_pair
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_rigs.attacked import ASK_MS, ROOT, TILL, Attacked, broker_with_users, signed
 from kourou_rigs.waiting import until
@@ -135,7 +135,7 @@ async def test_a_user_is_served_on_as_many_connections_as_its_quota(tmp_path: Pa
         made = await broker.request(AuthUpdateUser(username=ROOT), key, ROOT)
         assert made.code == Code.SUCCESS, made.remark
         servers = ServerKeys(tmp_path / "broker" / "broker.key")
-        keys = ClientCurve(read_pair(pairs["ops"]), servers)
+        keys = ClientCurve(PairFile(pairs["ops"]), servers)
         ops = ZmqConnection(broker.address("zmq"), curve=keys)
         limited = SetQuota(kind="user", name=TILL, connections=2)
         reply = await ops.request(limited, timeout_ms=ASK_MS)

@@ -24,7 +24,7 @@ from kourou.protocol.messages.quotas import ListQuotas, SetQuota
 from kourou.protocol.request import Answerer
 from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.remoting import RemotingCommand
-from kourou.transport.curve_keys import ClientCurve, ServerKeys, make_pair, read_pair
+from kourou.transport.curve_keys import ClientCurve, PairFile, ServerKeys, make_pair, read_pair
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.zmq_client import WireReply, ZmqConnection
 from kourou_rigs.attacked import (
@@ -143,9 +143,7 @@ async def test_nor_has_one_in_kourous_own_protocol(tmp_path: Path) -> None:
             assert made.code == Code.SUCCESS, made.remark
         servers = ServerKeys(tmp_path / "broker" / "broker.key")
         app, ops = (
-            ZmqConnection(
-                broker.address("zmq"), curve=ClientCurve(read_pair(pairs[name]), servers)
-            )
+            ZmqConnection(broker.address("zmq"), curve=ClientCurve(PairFile(pairs[name]), servers))
             for name in ("app", "ops")
         )
         quota = SetQuota(kind="topic", name=FOREIGN, publish_messages=1_000_000)
@@ -157,9 +155,7 @@ async def test_nor_has_one_in_kourous_own_protocol(tmp_path: Path) -> None:
                 continue
             for name in ASKED:
                 for body in bodies(name):
-                    reply = await app.request(
-                        texts_of(spec, name), body=(body,), timeout_ms=ASK_MS
-                    )
+                    reply = await app.request(texts_of(spec, name), body=(body,), timeout_ms=ASK_MS)
                     assert FOREIGN not in said(reply), (spec.name, name, body)
                     asked += 1
         assert asked > 150

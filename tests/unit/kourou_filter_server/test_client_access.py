@@ -433,6 +433,10 @@ def test_what_could_not_be_reported_is_reported_later(asking: Bench) -> None:
     asking.pass_time(1)
     asked, found = reported(asking)
     assert [one.count for one in found] == [2]
+    asking.answer(asked, code=Code.SERVICE_NOT_AVAILABLE, remark="starting")
+    asking.pass_time(REPORT_RETRY_MS)
+    asked, found = reported(asking)
+    assert [one.count for one in found] == [2]
     asking.answer(asked, code=Code.NO_PERMISSION, remark="no node")
     asking.pass_time(REPORT_RETRY_MS)
     assert not upstream(asking, ReportRefusals), "the broker does not want it"

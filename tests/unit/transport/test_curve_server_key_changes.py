@@ -1,4 +1,4 @@
-"""A listener changes its key pair while it runs: open connections stay, new ones need the new key."""
+"""A listener changes its key pair as it runs: open connections stay, new ones need the new key."""
 
 from __future__ import annotations
 

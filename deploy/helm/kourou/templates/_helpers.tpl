@@ -298,9 +298,10 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
-{{/* The annotations of what runs before an installation or an upgrade, by its order. */}}
+{{/* The annotations of what runs before an installation or an upgrade, by its order. The rights of
+the job, which comes last, end with it; the job itself stays after a failure, for its log. */}}
 {{- define "kourou.hook" -}}
 helm.sh/hook: pre-install,pre-upgrade
 helm.sh/hook-weight: {{ . | quote }}
-helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded{{ if . }},hook-failed{{ end }}
 {{- end }}

@@ -102,8 +102,9 @@ def tcp_addresses(listeners: Sequence[dict[str, str]]) -> tuple[str, ...]:
 class _NameServer:
     """One name server. `due` is set to register immediately.
 
-    `received` is the number of the newest announcement that it has received. `lags`: it did not
-    take the newest users, for a reason that passes, so what they lost may still count there.
+    `received` is the number of the newest announcement that it has received. `lags`: how often in
+    a row it did not take the newest users, for a reason that passes, so what they lost may still
+    count there. The pause before each further attempt doubles.
     """
 
     address: str
@@ -112,7 +113,7 @@ class _NameServer:
     task: asyncio.Task[None] | None = None
     registered: bool = False
     received: int = 0
-    lags: bool = False
+    lags: int = 0
 
 
 class Registration:
@@ -252,7 +253,8 @@ class Registration:
             done = await self._register(server)
             try:
                 rests = done and not self._hurry()
-                async with asyncio.timeout(self._period_s if rests else RETRY_S):
+                retry_s = min(RETRY_S * 2 ** min(max(server.lags - 1, 0), 10), self._period_s)
+                async with asyncio.timeout(self._period_s if rests else retry_s):
                     await server.due.wait()
             except TimeoutError:
                 continue
@@ -309,7 +311,7 @@ class Registration:
         the name server refuses is repeated with the next registration.
         """
         me, users = self._identity, self._users()
-        lagged, server.lags = server.lags, False
+        lagged, server.lags = server.lags, 0
         if known is None or known == users.mark:
             return
         if me.broker_id != MASTER_ID and (known or not users.active):
@@ -320,9 +322,9 @@ class Registration:
                 request, body=(encode_access(users),), timeout_ms=self._timeout_ms
             )
         except KourouError as error:
-            server.lags, why = True, str(error)
+            server.lags, why = lagged + 1, str(error)
         else:
-            server.lags, why = reply.code in _PASSES, reply.remark
+            server.lags, why = lagged + 1 if reply.code in _PASSES else 0, reply.remark
             if reply.code != Code.SUCCESS and not server.lags:
                 _log.warning(
                     "users-refused: name server %(address)s refused the users: %(remark)s",

@@ -16,7 +16,17 @@ from contextlib import suppress
 from typing import Any
 
 from kourou.access.authorizer import Decision
-from kourou.access.model import ALL, ANONYMOUS, AccessMode, Action, AnyOf, Door, Need, ResourceType
+from kourou.access.model import (
+    ALL,
+    ANONYMOUS,
+    AccessMode,
+    Action,
+    AnyOf,
+    Door,
+    Need,
+    ResourceType,
+    UserKind,
+)
 from kourou.access.password import sealed_for
 from kourou.access.requirements import Facts, need_of_topic
 from kourou.access.signature import same_secret
@@ -243,13 +253,14 @@ class AccessGate(RequestGate):
     ) -> list[AccessDecided]:
         """Count what a console or a filter server refused itself; return it for the audit.
 
-        Without users nothing is noted, and its sender is not known.
+        Without users nothing is noted, and its sender is not known. A console that must not speak
+        for a user does not name it here, either.
         """
         if not self.active:
             return []
         found = [
             AccessDecided(
-                one.user,
+                self._reported_user(received, one.user),
                 one.source,
                 one.request,
                 one.need,
@@ -265,6 +276,13 @@ class AccessGate(RequestGate):
         for one in found:
             self._count(one)
         return found
+
+    def _reported_user(self, received: Received, name: str) -> str:
+        users, owner = self._access.users, name.partition(":")[0]
+        reporter = users.get(received.user)
+        if owner not in users or reporter is None or reporter.kind is UserKind.NODE:
+            return name
+        return name if reporter.is_console_of(owner, received.wall_ms) else ANONYMOUS
 
     def owner_of(self, subject: str) -> str:
         """Return the user who may sign in by certificates with a subject; "" if there is none."""

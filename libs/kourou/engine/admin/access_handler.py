@@ -34,7 +34,7 @@ from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect as BrokerEffect
 from kourou.errors import BadRequest, NoPermission, Throttled
 from kourou.events.control_events import Event, UserPasswordSet, UserPut, UserSecretSet
-from kourou.model.limits import OWN_CHANGES_MINUTE_MAX, USER_NAME_LENGTH_MAX
+from kourou.model.limits import OWN_CHANGES_HOUR_MAX, USER_NAME_LENGTH_MAX
 from kourou.protocol.bodies.access_bodies import (
     UserChange,
     check_source,
@@ -119,7 +119,7 @@ class AccessHandler:
         self._pending_replies = context.pending_replies
         self._gate = gate
         self._box = secrets
-        self._minute = 0
+        self._hour = 0
         self._own_changes: Counter[str] = Counter()
 
     def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[BrokerEffect]]]:
@@ -336,17 +336,17 @@ class AccessHandler:
     def _spent(self, received: Received) -> str:
         """Return the user who gives itself a credential; who has no right must not fill the log.
 
-        Raises Throttled after OWN_CHANGES_MINUTE_MAX of them in a minute, and as `_oneself`.
+        Raises Throttled after OWN_CHANGES_HOUR_MAX of them in an hour, and as `_oneself`.
         """
-        name, minute = self._oneself(received), received.wall_ms // 60_000
-        if minute != self._minute:
-            self._minute = minute
+        name, hour = self._oneself(received), received.wall_ms // 3_600_000
+        if hour != self._hour:
+            self._hour = hour
             self._own_changes.clear()
         self._own_changes[name] += 1
-        if self._own_changes[name] > OWN_CHANGES_MINUTE_MAX:
+        if self._own_changes[name] > OWN_CHANGES_HOUR_MAX:
             raise Throttled(
-                f"user {name} set passwords and created tokens {OWN_CHANGES_MINUTE_MAX} times in "
-                "this minute, the maximum"
+                f"user {name} set passwords and created tokens {OWN_CHANGES_HOUR_MAX} times in "
+                "this hour, the maximum"
             )
         return name
 

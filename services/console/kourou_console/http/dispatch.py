@@ -23,7 +23,7 @@ from typing import Any
 
 from aiohttp import web
 
-from kourou.access.model import Door
+from kourou.access.model import ANONYMOUS, Door
 from kourou.authorization.audit import OwnRefusals
 from kourou.errors import KourouError, NoPermission
 from kourou.model.limits import GATEWAY_REQUESTS_MAX, GATEWAY_STREAMS_MAX
@@ -111,18 +111,22 @@ class HttpHandler:
         return answer
 
     def _note(self, request: web.BaseRequest, error: KourouError) -> None:
-        """Count what the console refused itself, without brokers, for their audit."""
-        status = status_of(error)
+        """Count what the console refused itself, without brokers, for their audit.
+
+        Nothing is proved of who sends it, so a name that it claims is no user in the audit:
+        otherwise, invented names would fill the place of all other refusals.
+        """
+        status, claimed = status_of(error), claimed_user(request.headers)
         if isinstance(error, TooManyAttempts):
-            user, what = error.who, SIGN_IN
+            claimed, what = error.who, SIGN_IN
         elif status is HTTPStatus.UNAUTHORIZED and not getattr(error, "noted", False):
-            user, what = claimed_user(request.headers), SIGN_IN
+            what = SIGN_IN
         elif status is HTTPStatus.FORBIDDEN:
-            user, what = claimed_user(request.headers), ANY_REQUEST
+            what = ANY_REQUEST
         else:
             return
-        source = self._access.source(request)
-        self._refusals.note(user, source, what, error.message, door=Door.HTTP)
+        why = error.message if claimed == ANONYMOUS else f"{claimed!r} claimed: {error.message}"
+        self._refusals.note(ANONYMOUS, self._access.source(request), what, why, door=Door.HTTP)
 
     def _lacks_right(
         self, request: web.BaseRequest, caller: Caller, operation: str, error: KourouError

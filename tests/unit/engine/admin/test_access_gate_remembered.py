@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kourou.access.api_token import DAY_MS
+from kourou.access.api_token import DAY_MS, ApiToken
 from kourou.access.model import RoleGrant, User, UserRole
 from kourou.access.signature import SignedFields, SigningKey, verify
 from kourou.authorization import request_gate
@@ -17,8 +17,13 @@ from kourou.authorization.access_table import evolve, evolve_unread
 from kourou.authorization.audit import AccessDecided
 from kourou.engine.admin.access_gate import AccessGate
 from kourou.errors import Code
-from kourou.events.control_events import UnknownEvent, UserPut
-from kourou.protocol.messages.access import AuthDeleteUser, AuthUpdateUser, SetAccessMode
+from kourou.events.control_events import ApiTokenCreated, UnknownEvent, UserPut
+from kourou.protocol.messages.access import (
+    AuthDeleteUser,
+    AuthUpdateUser,
+    ListOwnTokens,
+    SetAccessMode,
+)
 from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.messages.sends import SendRecords, Target
@@ -329,3 +334,19 @@ def test_what_is_remembered_is_bounded(
         pull = msgspec.structs.replace(OFTEN[2], consumer_group=f"g{number}")
         assert allows(broker, till, pull)
         assert 1 <= len(broker.access.remembered) <= 3
+
+
+def test_a_replica_that_names_a_token_as_the_user_itself_ends_no_broker(
+    broker: SecuredBroker, root: Sender, till: Sender
+) -> None:
+    token = ApiToken(
+        id="0123456789ab",
+        user="till",
+        digest="0" * 64,
+        scope=RoleGrant(UserRole.WRITER),
+        created_ms=0,
+        expires_ms=broker.engine.wall_ms + DAY_MS,
+    )
+    evolve(broker.engine.core.parts.control.access, ApiTokenCreated(token))
+    reply = broker.ask(REPLICA, ListOwnTokens(), on_behalf_of=f"{token.name}//10.1.2.3/zmq")
+    assert reply.code == Code.NO_PERMISSION, reply.remark

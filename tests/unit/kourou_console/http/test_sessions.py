@@ -390,8 +390,18 @@ def test_what_brokers_refused_is_in_their_audit_already(
     assert api.get("/v1/me", headers=basic("ops", "guessed")).status == 429
     assert begin(api, "ops", "guessed").status == 429
     [one] = refusals.take()
-    assert (one.user, one.request, one.count) == ("ops", "SignIn", 2)
-    assert one.by == "too many attempts with a wrong secret"
+    assert (one.user, one.request, one.count) == ("anonymous", "SignIn", 2)
+    assert one.by == "'ops' claimed: too many attempts with a wrong secret"
+
+
+def test_invented_names_do_not_fill_the_audit(api: ConsoleHere, refusals: OwnRefusals) -> None:
+    for number in range(20):
+        headers = {**basic(f"invented-{number}", "x"), "Origin": "https://shop.example"}
+        assert api.get("/v1/me", headers=headers).status == 403
+    taken = refusals.take()
+    assert {(one.user, one.request) for one in taken} == {("anonymous", "HttpRequest")}, taken
+    assert sum(one.count for one in taken) == 20
+    assert "'invented-19' claimed: " in taken[-1].by
 
 
 def test_a_token_of_the_file_without_the_right_is_for_the_audit(
