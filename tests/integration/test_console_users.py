@@ -303,7 +303,7 @@ async def test_what_the_console_refuses_is_in_the_audit_of_a_broker(secured: Sec
                         return one
 
         page = await audited("HttpRequest", "a page of 'https://evil.example'")
-        assert (page.user, page.source, page.door) == (TILL, "127.0.0.1", "http")
+        assert (page.user, page.source, page.door) == ("anonymous", "127.0.0.1", "http")
         token = await audited("CheckCredential", id_of(token_digest(unknown)))
         assert (token.user, page.console, token.console) == ("anonymous", *["console-1"] * 2)
 

@@ -26,7 +26,7 @@ from kourou.settings.declaration import Setting, environment_name, nearest, sett
 
 SettingsT = TypeVar("SettingsT")
 
-_PASSWORD_IN_URL = re.compile(r"(?<=://)([^:/?#@\s]*):\S*@")
+_PASSWORD_IN_URL = re.compile(r"(?<=://)([^:/?#@;\s]*):[^;\s]*@")
 _PASSWORD_IN_QUERY = re.compile(r"(?<=[?&]password=)[^&#\s]+")
 
 

@@ -246,7 +246,7 @@ async def test_an_encrypted_message_without_an_end_costs_its_connection_alone(
     curve = {"curve_key_file": pairs["broker"], "curve_clients": "any"}
     async with broker_with_users(tmp_path, **curve) as broker:
         keys = ClientCurve(
-            read_pair(pairs["stranger"]), ServerKeys(tmp_path / "broker" / "broker.key")
+            PairFile(pairs["stranger"]), ServerKeys(tmp_path / "broker" / "broker.key")
         )
         good = ZmqConnection(broker.address("zmq"), curve=keys)
         assert (await good.request(AuthListUser(), timeout_ms=ASK_MS)).code == Code.NO_PERMISSION
@@ -255,7 +255,7 @@ async def test_an_encrypted_message_without_an_end_costs_its_connection_alone(
         stranger = process_context().socket(zmq.DEALER)
         stranger.set(zmq.LINGER, 0)
         stranger.set(zmq.RECONNECT_IVL, -1)
-        arm_dealer(stranger, keys, broker.address("zmq"))
+        arm_dealer(stranger, keys.own.pair, *keys.servers.of(broker.address("zmq")))
         stranger.connect(f"tcp://{wire.address}")
         stranger.send_multipart([bytes(1 << 20)] * 48)
         await until(lambda: broker.statistics("zmq")["unfinished_bytes"] > 8 << 20)

@@ -156,7 +156,7 @@ def test_what_is_printed_is_read_back(write: Write, explained: bool) -> None:
     assert text.count("\nbrokerName=") == 1
 
 
-@pytest.mark.parametrize("secret", ["secret", "se:cret", "sec@ret", "sec%2Fret"])
+@pytest.mark.parametrize("secret", ["secret", "se:cret", "sec@ret", "sec%2Fret", "sec/ret"])
 def test_a_password_in_a_url_is_never_shown(secret: str) -> None:
     """Not in what is printed, not on the pages, not to whoever asks for the configuration."""
     where = f"postgresql://kourou:{secret}@db:5432/kourou?a=b"
@@ -170,6 +170,8 @@ def test_a_password_in_a_url_is_never_shown(secret: str) -> None:
     without = "tcp://10.0.0.1:9876;tcp://user@10.0.0.2:9876"
     assert as_entries(Sample(where=without))["namesrvAddr"] == without
     assert sample.where == where
+    in_query = Sample(where=f"postgresql://kourou@db/kourou?password={secret}&a=b")
+    assert as_entries(in_query)["namesrvAddr"] == "postgresql://kourou@db/kourou?password=***&a=b"
 
 
 def test_the_engine_gets_every_key_with_its_range() -> None:

@@ -113,7 +113,7 @@ def endless(host: Host, wire: TcpProxy, keys: Any) -> Iterator[zmq.Socket[bytes]
     socket = process_context().socket(zmq.DEALER)
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.RECONNECT_IVL, -1)
-    arm_dealer(socket, keys.client, host.address)
+    arm_dealer(socket, keys.client.own.pair, *keys.client.servers.of(host.address))
     socket.connect(f"tcp://{wire.address}")
     yield socket
     socket.close()

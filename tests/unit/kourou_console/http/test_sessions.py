@@ -373,7 +373,7 @@ def test_what_the_console_refuses_without_brokers_is_for_their_audit(
     assert set(found) == {
         ("anonymous", "SignIn", "sign in as a user of the brokers"),
         ("anonymous", "SignIn", "unknown or revoked token"),
-        ("till", "HttpRequest", page),
+        ("anonymous", "HttpRequest", f"'till' claimed: {page}"),
         ("anonymous", "HttpRequest", page),
         ("anonymous", "HttpRequest", "a change by a session needs the header Csrf-Token"),
     }
