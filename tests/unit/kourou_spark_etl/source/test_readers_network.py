@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from typing import Any
@@ -214,12 +215,18 @@ def test_two_pulls_are_in_flight(
     kourou_client.send_many(topic, [b"x"] * 100)
     flying: list[int] = []
     seen: list[list[int]] = []
+    two = asyncio.Event()
 
     class Watched(Puller):
         async def pull(self, queue: MessageQueue, offset: int, *others: Any) -> Pulled:
             flying.append(offset)
             seen.append(list(flying))
+            if len(flying) == 2:
+                two.set()
             try:
+                if offset == 10:  # a fast broker replies before another thread submits the next
+                    async with asyncio.timeout(20):
+                        await two.wait()
                 return await super().pull(queue, offset, *others)
             finally:
                 flying.remove(offset)
