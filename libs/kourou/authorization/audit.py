@@ -88,9 +88,7 @@ class OwnRefusals:
     def __len__(self) -> int:
         return len(self._counts)
 
-    def note(
-        self, user: str, source: str, request: str, by: str, *, need: str = "", door: Door | None
-    ) -> None:
+    def note(self, user: str, source: str, request: str, by: str, *, door: Door | None) -> None:
         """Count one refused request; long texts are shortened, and `source` is "" if no address."""
         try:
             address = plain_address(source)
@@ -101,7 +99,6 @@ class OwnRefusals:
             source=address,
             request=request,
             by=by[:AUDIT_TEXT_LENGTH_MAX],
-            need=need[:AUDIT_TEXT_LENGTH_MAX],
             door=door,
         )
         self._add(kind, 1)

@@ -58,7 +58,7 @@ def test_whatever_clients_send_can_be_reported() -> None:
     refusals = OwnRefusals()
     long = "\n\x00é" * AUDIT_TEXT_LENGTH_MAX
     for source in ("unknown", "::ffff:192.0.2.7", "", "2001:db8::1", long):
-        note(refusals, long, source, need=long)
+        note(refusals, long, source)
     taken = refusals.take()
     assert decode_reported(encode_reported(taken)) == taken
     assert {one.source for one in taken} == {"", "192.0.2.7", "2001:db8::1"}

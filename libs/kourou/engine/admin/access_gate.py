@@ -263,7 +263,7 @@ class AccessGate(RequestGate):
                 self._reported_user(received, one.user),
                 one.source,
                 one.request,
-                one.need,
+                "",
                 one.by,
                 received.wall_ms,
                 handled=False,

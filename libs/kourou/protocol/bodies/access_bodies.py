@@ -504,7 +504,6 @@ class ReportedRefusal(
     source: _Noted
     request: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_]{1,64}$")]
     by: _Noted
-    need: _Noted = ""
     door: Door | None = None
     count: Annotated[int, msgspec.Meta(ge=1, le=REPORTED_COUNT_MAX)] = 1
 
