@@ -609,14 +609,17 @@ class CurveServer:
 
     def _cut_off(self, link: Link, reason: str) -> None:
         """Close a peer's connection; its loss is reported like any other."""
-        self._cut += 1
-        self._complaints.warning(
-            "connection-closed: closing the connection of %(peer)s: %(reason)s",
-            {"peer": link.peer, "reason": reason},
-        )
+        self._note_cut(str(link.peer), reason)
         cut(link.descriptor, link.peer.address)
         self._lost.append(link)
         self._loop.call_soon(self._report_lost)
+
+    def _note_cut(self, peer: str, reason: str) -> None:
+        self._cut += 1
+        self._complaints.warning(
+            "connection-closed: closing the connection of %(peer)s: %(reason)s",
+            {"peer": peer, "reason": reason},
+        )
 
     # -- messages without an end ------------------------------------------------------------------
 
@@ -687,12 +690,8 @@ class CurveServer:
         if link is not None:
             self._cut_off(link, reason)
         elif inflow.address is not None and cut(descriptor, inflow.address):
-            self._cut += 1
             host, port = inflow.address
-            self._complaints.warning(
-                "connection-closed: closing the connection of %(peer)s: %(reason)s",
-                {"peer": f"zmq:{host}:{port}", "reason": reason},
-            )
+            self._note_cut(f"zmq:{host}:{port}", reason)
 
     # -- sending ----------------------------------------------------------------------------------
 

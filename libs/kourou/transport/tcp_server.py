@@ -10,8 +10,8 @@ nothing for 5 s, or whose queue overflows, is disconnected and reported lost.
 Disconnects: `on_disconnect` is called once per peer, after the last frames of that peer.
 
 Full: at PEERS_MAX connections, the oldest one that has not sent a frame yet makes room for a new
-one; if there is none, the new one is refused. So who only connects, in masses, keeps nobody out: a
-client sends its first frame at once.
+one; if there is none, the new one is refused. So masses of silent connections keep no client out:
+a client sends its first frame at once.
 
 State: soft. All calls must be made on the thread of the loop of `start`.
 """
@@ -299,11 +299,7 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
         if oldest is None:
             return False
         link = self._links[oldest]
-        self._cut += 1
-        self._complaints.warning(
-            "connection-closed: closing the connection of %(peer)s: %(reason)s",
-            {"peer": link.peer, "reason": "it has sent nothing, and another one needs its place"},
-        )
+        self._note_cut(link, "it has sent nothing, and another one needs its place")
         self._shut(link)
         self._on_disconnect(link.peer)
         return True
@@ -435,12 +431,15 @@ class TcpServer(ABC, Generic[LinkT, FrameT, InboundT]):
     def _cut_off(self, link: LinkT, reason: str) -> None:
         if not link.open or link in self._lost:
             return
+        self._note_cut(link, reason)
+        self._part(link)
+
+    def _note_cut(self, link: LinkT, reason: str) -> None:
         self._cut += 1
         self._complaints.warning(
             "connection-closed: closing the connection of %(peer)s: %(reason)s",
             {"peer": link.peer, "reason": reason},
         )
-        self._part(link)
 
     def _part(self, link: LinkT) -> None:
         """Close a connection; its loss is reported like any other."""
