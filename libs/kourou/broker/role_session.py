@@ -309,10 +309,8 @@ class RoleSession:
             patient = patient and one.to.oneway
         if ends and (patient or ends < len(received)):
             self.loop.offer_after([one for one in received if type(one.request) is EndTransaction])
-            if ends < len(received):
-                sends = [one for one in received if type(one.request) is not EndTransaction]
-                self.loop.offer_all(sends, patient=patient)
-        else:
+            received = [one for one in received if type(one.request) is not EndTransaction]
+        if received:
             self.loop.offer_all(received, patient=patient)
         if not self.over:
             poll.begin()
