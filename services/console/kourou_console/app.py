@@ -168,6 +168,9 @@ class RefusalReporter:
         except KourouError:
             self._refusals.put_back(taken)
             return False
+        except asyncio.CancelledError:  # by `stop`, which reports once more
+            self._refusals.put_back(taken)
+            raise
         self._complained = False
         return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Callable, Iterable, Iterator
 from http.cookies import Morsel, SimpleCookie
@@ -19,6 +20,7 @@ from kourou.protocol.bodies.access_bodies import ReportedRefusal
 from kourou.service.passwords import new_hash
 from kourou.testing.cluster import Cluster
 from kourou.transport.tls import ClientAuth, TlsMode
+from kourou_console import app as console_app
 from kourou_console.app import RefusalReporter
 from kourou_console.http.access import Tokens
 from kourou_console.http.sessions import SESSION_MS
@@ -444,6 +446,27 @@ async def test_what_could_not_be_reported_is_reported_later(
         await reporter.stop()  # reports the last ones
     assert brokers.taken == [1, 2, 1, 1, 1]
     assert caplog.text.count("are not in the brokers' audit") == 1
+
+
+async def test_a_stop_during_a_report_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals, asked = OwnRefusals(), asyncio.Event()
+    brokers = Reports()
+
+    class Busy(Reports):
+        async def report_refusals(self, refusals: Iterable[ReportedRefusal]) -> None:
+            if not asked.is_set():
+                asked.set()
+                await asyncio.Event().wait()
+            await brokers.report_refusals(refusals)
+
+    monkeypatch.setattr(console_app, "REPORT_S", 0)
+    reporter = RefusalReporter(refusals, cast("UsersApi", Busy()))
+    refusals.note("anonymous", "", "SignIn", "wrong", door=None)
+    reporter.start()
+    async with asyncio.timeout(20):
+        await asked.wait()
+    await reporter.stop()
+    assert brokers.taken == [1]
 
 
 # -- tokens next to users -------------------------------------------------------------------------
