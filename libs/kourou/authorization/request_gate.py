@@ -517,7 +517,7 @@ class RequestGate:
             return decision
         account = self._access.users.get(user)
         if account is None or not account.signs_in:
-            return Decision(False, f"{user} is a node, a console or a token, and signs in at none")
+            return Decision(False, f"{user} is a node, a console or a token, not a user")
         does = [
             Need(ResourceType.USER, user, one.actions)
             for one in requirement.needs(received.request, NO_FACTS)

@@ -349,4 +349,6 @@ def test_a_replica_that_names_a_token_as_the_user_itself_ends_no_broker(
     )
     evolve(broker.engine.core.parts.control.access, ApiTokenCreated(token))
     reply = broker.ask(REPLICA, ListOwnTokens(), on_behalf_of=f"{token.name}//10.1.2.3/zmq")
-    assert (reply.code, "or a token" in reply.remark) == (Code.NO_PERMISSION, True), reply.remark
+    assert (reply.code, "or a token, not a user" in reply.remark) == (Code.NO_PERMISSION, True), (
+        reply.remark
+    )

@@ -1177,8 +1177,8 @@ def test_nobody_else_sends_them(
         for sender, named, why in (
             (console, "till", "it is not sent on behalf of a user"),
             (console, name, "it is not sent on behalf of a user"),
-            (console, "", "is a node, a console or a token, and signs in at none"),
-            (server, "", "is a node, a console or a token, and signs in at none"),
+            (console, "", "is a node, a console or a token, not a user"),
+            (server, "", "is a node, a console or a token, not a user"),
             (till, "root", "user till may not send on behalf of user root"),
             (ANYBODY, "", "the request has no credentials"),
             (Sender(key=curve_key("unknown")), "", "the request has no credentials"),
