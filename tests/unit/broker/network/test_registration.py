@@ -409,9 +409,12 @@ async def test_a_broker_whose_users_do_not_arrive_is_registered(make, caplog, fa
 @pytest.mark.fault
 @pytest.mark.parametrize("fails", ["silent", "busy"])
 async def test_users_that_did_not_arrive_are_sent_again_soon_and_not_reported_before(
-    make, caplog, fails: str
+    make, caplog, fails: str, monkeypatch
 ) -> None:
     """What was revoked would count there until the next registration, 30 s later."""
+    pauses: list[float] = []
+    timeout = asyncio.timeout
+    monkeypatch.setattr(asyncio, "timeout", lambda delay: pauses.append(delay) or timeout(delay))
     users, known = users_of("till"), asyncio.Queue[int]()
     one = make("a", users=lambda: users, completed=known.put_nowait)
     server = NameServer.servers["a"]
@@ -434,6 +437,7 @@ async def test_users_that_did_not_arrive_are_sent_again_soon_and_not_reported_be
     assert one.registered == {"a": True}
     assert known.empty(), "the reply to the change waits"
     assert caplog.text.count("has former users") == 1
+    assert [one for one in pauses if one < 1][:2] == [0.001, 0.002], "a slow one is asked less"
     at_last.set()
     assert await known.get() == 1
     assert decode_access(server.bodies[-1]) == users

@@ -122,6 +122,15 @@ def test_beyond_the_maximum_no_topic_is_created_by_a_request(monkeypatch: pytest
     assert topics.decide_put(state, RULES, TopicConfig("TopicB", 4, 4))
 
 
+def test_the_permission_of_a_topic_that_a_send_creates_is_a_plain_number() -> None:
+    """Every send checks it, and the operators of a flag take a microsecond."""
+    [created] = topics.decide_auto_create(
+        started(), RULES, "TopicA", default_topic="TBW102", default_queue_nums=4
+    )
+    assert isinstance(created, TopicPut)
+    assert (type(created.topic.perm), created.topic.perm) == (int, 6)
+
+
 # -- the table ----------------------------------------------------------------------------------
 
 
