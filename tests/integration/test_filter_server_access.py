@@ -33,17 +33,14 @@ from kourou.protocol.wire.remoting import RemotingCommand
 from kourou.service.lifecycle import OPEN
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address
 from kourou.service.processes import Child
-from kourou.service.secret_keys import new_key_line
 from kourou.transport.curve_keys import (
     ClientCurve,
-    PairFile,
     ServerKeys,
-    make_pair,
-    write_public,
 )
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.zmq_client import WireReply, ZmqConnection
 from kourou_rigs.access import send_to
+from kourou_rigs.key_folder import KeyFolder
 from kourou_rigs.records import decode_many
 
 GROUP, NAME, TOPIC = "till", "odd", "numbers"
@@ -82,45 +79,27 @@ class Guarded:
     """The cluster, and connections with the keys of its users."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        for name in ("server", "filters", "ops", "till", "eve", "console", "stranger"):
-            make_pair(folder / "keys" / name, name)
-            hosts = [HOSTS[name]] if name in HOSTS else []
-            write_public(folder / "public" / f"{name}.key", self.pair(name).pair.public, hosts)
-        (folder / "users.toml").write_text(USERS)
-        (folder / "till.secret").write_text(SECRET)
-        access_keys = folder / "access.keys"
-        access_keys.touch(0o600)
-        access_keys.write_text(new_key_line("one"))
-
-        def keys(name: str) -> dict[str, str]:
-            return {
-                "curveKeyFile": str(folder / "keys" / name / f"{name}.key_secret"),
-                "curveServerKey": str(folder / "public"),
-                "curveClients": "any",
-            }
-
+        users = ("server", "filters", "ops", "till", "eve", "console", "stranger")
+        self.keys = keys = KeyFolder(folder, *users, hosts=HOSTS)
+        server = {**keys.settings("server"), "curveClients": "any"}
         broker = {
-            "accessKeyFile": str(access_keys),
-            "initialUsersFile": str(folder / "users.toml"),
+            **keys.users(USERS, SECRET),
             "tcpEnable": "false",
             "defaultTopicQueueNums": "1",
         }
         settings = ClusterSettings(
-            namesrv={**keys("server"), "tcpEnable": "false"},
-            broker={**keys("server"), **broker},
+            namesrv={**server, "tcpEnable": "false"},
+            broker={**server, **broker},
             filter_servers=1,
             filter_server={
-                **keys("filters"),
+                **keys.settings("filters"),
+                "curveClients": "any",
                 "bindAddress": HOSTS["filters"],
                 "unsafeNoSandbox": "true",
             },
             small_segments=True,
         )
         self.cluster = LocalCluster(folder / "cluster", settings)
-
-    def pair(self, name: str) -> PairFile:
-        return PairFile(self.folder / "keys" / name / f"{name}.key_secret")
 
     @property
     def broker(self) -> Child:
@@ -134,7 +113,7 @@ class Guarded:
     async def connected(
         self, child: Child, name: str, on_behalf_of: str = ""
     ) -> AsyncIterator[ZmqConnection]:
-        curve = ClientCurve(self.pair(name), ServerKeys(self.folder / "public"))
+        curve = ClientCurve(self.keys.pair(name), ServerKeys(self.keys.public))
         address = zmq_address(child).removeprefix("tcp://")
         connection = ZmqConnection(address, curve=curve, on_behalf_of=on_behalf_of)
         try:

@@ -29,18 +29,15 @@ from kourou.protocol.wire.ext_fields import encode_ext_fields
 from kourou.protocol.wire.remoting import RemotingCommand
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address
 from kourou.service.processes import Child
-from kourou.service.secret_keys import new_key_line
 from kourou.transport.curve_keys import (
     ClientCurve,
-    PairFile,
     ServerKeys,
-    make_pair,
-    write_public,
 )
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_rigs.access import send_to
 from kourou_rigs.console import HttpClient
+from kourou_rigs.key_folder import KeyFolder
 
 SENDERS = 200
 AT_ONCE_MS = 0
@@ -95,44 +92,31 @@ class Suite:
     """The cluster, and connections with the keys of its users."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
         self.clock = SystemClock()
-        for name in ("server", "filters", "console", "ops", "till", "load"):
-            make_pair(folder / "keys" / name, name)
-            hosts = [HOSTS[name]] if name in HOSTS else []
-            write_public(folder / "public" / f"{name}.key", self.pair(name).pair.public, hosts)
-        (folder / "users.toml").write_text(USERS)
-        (folder / "till.secret").write_text(SECRET)
-        access_keys = folder / "access.keys"
-        access_keys.touch(0o600)
-        access_keys.write_text(new_key_line("one"))
-
-        def keys(name: str) -> dict[str, str]:
-            return {
-                "curveKeyFile": str(folder / "keys" / name / f"{name}.key_secret"),
-                "curveServerKey": str(folder / "public"),
-            }
-
-        server = {**keys("server"), "curveClients": "any", "accessKeyFile": str(access_keys)}
+        users = ("server", "filters", "console", "ops", "till", "load")
+        self.keys = keys = KeyFolder(folder, *users, hosts=HOSTS)
+        files = keys.users(USERS, SECRET)
+        server = {**keys.settings("server"), "curveClients": "any"}
+        names = {
+            "accessKeyFile": files["accessKeyFile"],
+            "curveMembers": str(keys.public / "server.key"),
+        }
         settings = ClusterSettings(
-            namesrv={**server, "curveMembers": str(folder / "public" / "server.key")},
-            broker={**server, "initialUsersFile": str(folder / "users.toml")},
+            namesrv={**server, **names},
+            broker={**server, **files},
             filter_servers=1,
             filter_server={
-                **keys("filters"),
+                **keys.settings("filters"),
                 "curveClients": "any",
                 "bindAddress": HOSTS["filters"],
                 "unsafeNoSandbox": "true",
             },
-            console={**keys("console"), "signIn": "users", "sampleInterval": "1000"},
+            console={**keys.settings("console"), "signIn": "users", "sampleInterval": "1000"},
             small_segments=True,
         )
         self.cluster = LocalCluster(folder / "cluster", settings)
         assert self.cluster.console is not None
         self.http = HttpClient(str(self.cluster.console.ready["http"]).removeprefix("http://"))
-
-    def pair(self, name: str) -> PairFile:
-        return PairFile(self.folder / "keys" / name / f"{name}.key_secret")
 
     @property
     def broker(self) -> Child:
@@ -144,14 +128,14 @@ class Suite:
 
     def client(self, name: str) -> Client:
         settings = ClientSettings(
-            curve_key_file=str(self.folder / "keys" / name / f"{name}.key_secret"),
-            curve_server_key=str(self.folder / "public"),
+            curve_key_file=str(self.keys.secret(name)),
+            curve_server_key=str(self.keys.public),
         )
         return Client(self.cluster.address, settings=settings)
 
     @contextmanager
     def zmq(self, child: Child, name: str) -> Iterator[ZmqConnection]:
-        curve = ClientCurve(self.pair(name), ServerKeys(self.folder / "public"))
+        curve = ClientCurve(self.keys.pair(name), ServerKeys(self.keys.public))
         connection = ZmqConnection(zmq_address(child).removeprefix("tcp://"), curve=curve)
         try:
             yield connection

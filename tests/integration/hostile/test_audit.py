@@ -24,9 +24,18 @@ from kourou.protocol.messages.broker_admin import GetHistory
 from kourou.protocol.request import Request
 from kourou.protocol.wire.remoting import RemotingCommand, encode_command
 from kourou.service.audit_log import WHOLE_LINES
-from kourou.transport.curve_keys import ClientCurve, PairFile, ServerKeys, make_pair, read_pair
+from kourou.transport.curve_keys import ClientCurve, PairFile, ServerKeys, read_pair
 from kourou.transport.zmq_client import ZmqConnection
-from kourou_rigs.attacked import ASK_MS, LAST, ROOT, TILL, Attacked, broker_with_users, signed
+from kourou_rigs.attacked import (
+    ASK_MS,
+    LAST,
+    ROOT,
+    TILL,
+    Attacked,
+    broker_with_users,
+    key_pairs,
+    signed,
+)
 
 PULL = 11
 BURST, CONNECTIONS = 2_500, 4
@@ -89,10 +98,7 @@ PUT_POLICY = {
 @pytest.mark.fault
 async def test_each_change_of_rights_is_in_the_history_with_its_author(tmp_path: Path) -> None:
     """Only the control log has them, so no file can be deleted to hide one."""
-    pairs = {}
-    for name in ("broker", "ops"):
-        addresses = ["127.0.0.1"] if name == "broker" else []
-        pairs[name] = make_pair(tmp_path / name, name, addresses)[1]
+    pairs = key_pairs(tmp_path, "broker", "ops")
     curve = {"curve_key_file": pairs["broker"], "curve_clients": "any"}
     async with broker_with_users(tmp_path, **curve) as broker:
         key = UserChange(curve_keys=(read_pair(pairs["ops"]).public,))

@@ -18,9 +18,9 @@ from kourou.protocol.messages.access import AuthUpdateUser
 from kourou.protocol.messages.pulls import GetMinOffset
 from kourou.protocol.messages.quotas import SetQuota
 from kourou.protocol.wire.remoting import FrameReader, RemotingCommand, encode_command
-from kourou.transport.curve_keys import ClientCurve, PairFile, ServerKeys, make_pair, read_pair
+from kourou.transport.curve_keys import ClientCurve, PairFile, ServerKeys, read_pair
 from kourou.transport.zmq_client import ZmqConnection
-from kourou_rigs.attacked import ASK_MS, ROOT, TILL, Attacked, broker_with_users, signed
+from kourou_rigs.attacked import ASK_MS, ROOT, TILL, Attacked, broker_with_users, key_pairs, signed
 from kourou_rigs.waiting import until
 
 PLACES, STRANGERS = 20, 60
@@ -125,10 +125,7 @@ async def test_the_same_holds_for_kourous_protocol(
 
 @pytest.mark.fault
 async def test_a_user_is_served_on_as_many_connections_as_its_quota(tmp_path: Path) -> None:
-    pairs = {}
-    for name in ("broker", "ops"):
-        addresses = ["127.0.0.1"] if name == "broker" else []
-        pairs[name] = make_pair(tmp_path / name, name, addresses)[1]
+    pairs = key_pairs(tmp_path, "broker", "ops")
     curve = {"curve_key_file": pairs["broker"], "curve_clients": "any"}
     async with broker_with_users(tmp_path, **curve) as broker:
         key = encode_user_change(UserChange(curve_keys=(read_pair(pairs["ops"]).public,)))

@@ -24,7 +24,7 @@ from kourou.protocol.messages.quotas import ListQuotas, SetQuota
 from kourou.protocol.request import Answerer
 from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.remoting import RemotingCommand
-from kourou.transport.curve_keys import ClientCurve, PairFile, ServerKeys, make_pair, read_pair
+from kourou.transport.curve_keys import ClientCurve, PairFile, ServerKeys, read_pair
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.zmq_client import WireReply, ZmqConnection
 from kourou_rigs.attacked import (
@@ -34,6 +34,7 @@ from kourou_rigs.attacked import (
     TILL,
     Attacked,
     broker_with_users,
+    key_pairs,
     signed,
 )
 from kourou_rigs.hostile import NAMES_IN_BODIES, fields_with, texts_of
@@ -124,10 +125,7 @@ async def test_no_reply_has_a_foreign_name(secured: Attacked) -> None:
 
 @pytest.mark.fault
 async def test_nor_has_one_in_kourous_own_protocol(tmp_path: Path) -> None:
-    pairs = {}
-    for name in ("broker", "app", "ops"):
-        addresses = ["127.0.0.1"] if name == "broker" else []
-        pairs[name] = make_pair(tmp_path / name, name, addresses)[1]
+    pairs = key_pairs(tmp_path, "broker", "app", "ops")
     curve = {"curve_key_file": pairs["broker"], "curve_clients": "any"}
     async with broker_with_users(tmp_path, **curve) as broker:
         client = await populate(broker)

@@ -21,9 +21,9 @@ from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.request import Answerer, Request
 from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.remoting import RemotingCommand
-from kourou.transport.curve_keys import ClientCurve, PairFile, ServerKeys, make_pair, read_pair
+from kourou.transport.curve_keys import ClientCurve, PairFile, ServerKeys, read_pair
 from kourou.transport.zmq_client import ZmqConnection
-from kourou_rigs.attacked import ASK_MS, ROOT, SECRETS, TILL, Attacked, broker_with_users
+from kourou_rigs.attacked import ASK_MS, ROOT, SECRETS, TILL, Attacked, broker_with_users, key_pairs
 from kourou_rigs.hostile import NAMES_IN_BODIES, fields_with, texts_of
 
 THERE, MISSING = "bills-there", "bills-never"
@@ -82,10 +82,7 @@ async def test_no_reply_tells_what_others_have(secured: Attacked, user: str) -> 
 
 @pytest.mark.fault
 async def test_nor_does_a_reply_in_kourous_own_protocol(tmp_path: Path) -> None:
-    pairs = {}
-    for name in ("broker", "app"):
-        addresses = ["127.0.0.1"] if name == "broker" else []
-        pairs[name] = make_pair(tmp_path / name, name, addresses)[1]
+    pairs = key_pairs(tmp_path, "broker", "app")
     curve = {"curve_key_file": pairs["broker"], "curve_clients": "any"}
     async with broker_with_users(tmp_path, **curve) as broker:
         await populate(broker)

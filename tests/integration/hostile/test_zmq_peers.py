@@ -32,7 +32,7 @@ from kourou.transport import curve_server
 from kourou.transport.curve_keys import ClientCurve, PairFile, ServerKeys, make_pair, read_pair
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_socket import arm_dealer, process_context
-from kourou_rigs.attacked import ASK_MS, ROOT, Attacked, broker_with_users
+from kourou_rigs.attacked import ASK_MS, ROOT, Attacked, broker_with_users, key_pairs
 from kourou_rigs.tcp_proxy import TcpProxy
 from kourou_rigs.waiting import until
 
@@ -202,10 +202,7 @@ async def test_a_stranger_copies_no_log_and_follows_nobody(tmp_path: Path, encry
 
 @pytest.mark.fault
 async def test_a_key_that_is_taken_away_ends_on_its_open_connection(tmp_path: Path) -> None:
-    pairs = {}
-    for name in ("broker", "app"):
-        addresses = ["127.0.0.1"] if name == "broker" else []
-        pairs[name] = make_pair(tmp_path / name, name, addresses)[1]
+    pairs = key_pairs(tmp_path, "broker", "app")
     curve = {"curve_key_file": pairs["broker"], "curve_clients": "any"}
     async with broker_with_users(tmp_path, **curve) as broker:
         key = read_pair(pairs["app"]).public
@@ -239,10 +236,7 @@ async def test_an_encrypted_message_without_an_end_costs_its_connection_alone(
 ) -> None:
     """With curveClients=any a stranger's key is let in, and libzmq keeps all parts of a message."""
     monkeypatch.setattr(curve_server, "SWEEP_S", 0.0)
-    pairs = {}
-    for name in ("broker", "stranger"):
-        addresses = ["127.0.0.1"] if name == "broker" else []
-        pairs[name] = make_pair(tmp_path / name, name, addresses)[1]
+    pairs = key_pairs(tmp_path, "broker", "stranger")
     curve = {"curve_key_file": pairs["broker"], "curve_clients": "any"}
     async with broker_with_users(tmp_path, **curve) as broker:
         keys = ClientCurve(
@@ -295,10 +289,7 @@ async def test_a_broken_handshake_with_keys_costs_its_connection_alone(
     tmp_path: Path, rounds: Callable[[int], int]
 ) -> None:
     chance = Random(7)
-    pairs = {}
-    for name in ("broker", "app"):
-        addresses = ["127.0.0.1"] if name == "broker" else []
-        pairs[name] = make_pair(tmp_path / name, name, addresses)[1]
+    pairs = key_pairs(tmp_path, "broker", "app")
     curve = {"curve_key_file": pairs["broker"], "curve_clients": "any"}
     async with broker_with_users(tmp_path, **curve) as broker:
         asked = broker.parts.access_gate.refused

@@ -23,6 +23,7 @@ from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.ext_fields import encode_ext_fields
 from kourou.protocol.wire.remoting import FrameReader, HeaderType, RemotingCommand
 from kourou.service.secret_keys import new_key_line
+from kourou.transport.curve_keys import make_pair
 from kourou.transport.remoting_client import RemotingConnection
 from kourou_rigs.served_here import ServedHere, served_here
 from kourou_rigs.waiting import until
@@ -195,3 +196,11 @@ async def broker_with_users(folder: Path, **settings: object) -> AsyncIterator[A
         made = await one.request(AuthCreateUser(username=TILL), change, ROOT)
         assert made.code == Code.SUCCESS, made.remark
         yield one
+
+
+def key_pairs(folder: Path, *names: str) -> dict[str, Path]:
+    """Make a CURVE key pair of each name, that of `broker` for its address; the secret files."""
+    return {
+        name: make_pair(folder / name, name, ["127.0.0.1"] if name == "broker" else [])[1]
+        for name in names
+    }

@@ -1,0 +1,48 @@
+"""The files of a closed cluster: CURVE pairs of its users, their public keys, and who they are.
+
+<folder>/keys/NAME/NAME.key_secret    the pair of a user
+<folder>/public/NAME.key              all public keys
+<folder>/users.toml, till.secret      the initial users
+<folder>/access.keys                  the key that encrypts secrets
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from kourou.service.secret_keys import new_key_line
+from kourou.transport.curve_keys import PairFile, make_pair, write_public
+
+
+class KeyFolder:
+    """Makes the files; `hosts` has the address of each user that is a server."""
+
+    def __init__(self, folder: Path, *names: str, hosts: Mapping[str, str]) -> None:
+        self.folder = folder
+        self.public = folder / "public"
+        for name in names:
+            make_pair(folder / "keys" / name, name)
+            addresses = [hosts[name]] if name in hosts else []
+            write_public(self.public / f"{name}.key", self.pair(name).pair.public, addresses)
+
+    def secret(self, name: str) -> Path:
+        """The file with a user's pair."""
+        return self.folder / "keys" / name / f"{name}.key_secret"
+
+    def pair(self, name: str) -> PairFile:
+        """A user's pair."""
+        return PairFile(self.secret(name))
+
+    def settings(self, name: str) -> dict[str, str]:
+        """The settings with the keys of a process."""
+        return {"curveKeyFile": str(self.secret(name)), "curveServerKey": str(self.public)}
+
+    def users(self, text: str, secret: str) -> dict[str, str]:
+        """Write the initial users, and the secret of `till`; the settings of the broker."""
+        users, access_keys = self.folder / "users.toml", self.folder / "access.keys"
+        users.write_text(text)
+        (self.folder / "till.secret").write_text(secret)
+        access_keys.touch(0o600)
+        access_keys.write_text(new_key_line("one"))
+        return {"accessKeyFile": str(access_keys), "initialUsersFile": str(users)}
