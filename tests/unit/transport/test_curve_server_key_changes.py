@@ -60,6 +60,16 @@ def needs(pair: KeyPair) -> str:
     return f"need its new public key {pair.public}"
 
 
+async def changed(
+    keys: Keys, until: Until, caplog: pytest.LogCaptureFixture, number: int = 1
+) -> KeyPair:
+    """Change the server's pair, and wait until new connections need it; returns it."""
+    pair, secret = make_next(keys.folder, number)
+    use(keys, secret)
+    await until(lambda: needs(pair) in caplog.text)
+    return pair
+
+
 async def test_open_connections_stay_and_new_ones_need_the_new_key(
     make_host: Callable[..., Host],
     connect: Connect,
@@ -75,9 +85,7 @@ async def test_open_connections_stay_and_new_ones_need_the_new_key(
     await until(lambda: len(host.frames) == 2)
     host.answering = True
 
-    following, secret = make_next(keys.folder)
-    use(keys, secret)
-    await until(lambda: needs(following) in caplog.text)
+    following = await changed(keys, until, caplog)
     late = connect(host.address, curve=keys.client)  # it knows the former key only
     waiting = asyncio.ensure_future(late.request(ASK, timeout_ms=PATIENT_MS))
     await until(lambda: "the configured public key is not that of the server" in caplog.text)
@@ -104,10 +112,7 @@ async def test_each_new_connection_meets_the_newest_pair(
     host = make_host(curve=keys.server)
     stayed = []
     for number in range(1, 4):
-        pair, secret = make_next(keys.folder, number)
-        use(keys, secret)
-        await until(lambda pair=pair: needs(pair) in caplog.text)
-        publish(keys, pair)
+        publish(keys, await changed(keys, until, caplog, number))
         for _ in range(20):
             stayed.append(connect(host.address, curve=keys.client))
             await stayed[-1].request(ASK, timeout_ms=PATIENT_MS)
@@ -187,9 +192,7 @@ async def test_its_port_stays_taken(
     make_host: Callable[..., Host], keys: Keys, until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
     host = make_host(curve=keys.server)
-    following, secret = make_next(keys.folder)
-    use(keys, secret)
-    await until(lambda: needs(following) in caplog.text)
+    await changed(keys, until, caplog)
     with pytest.raises(ConfigError, match=f"port {host.server.port} on 127.0.0.1 is taken"):
         make_host(bind=host.address)
     host.server.close()
@@ -203,9 +206,7 @@ async def test_closing_frees_the_port_of_all_pairs(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     host = make_host(curve=keys.server)
-    following, secret = make_next(keys.folder)
-    use(keys, secret)
-    await until(lambda: needs(following) in caplog.text)
+    following = await changed(keys, until, caplog)
     publish(keys, following)
     host.server.close()
 
