@@ -50,9 +50,10 @@ KEEP_MS = 1_000
 ANSWERS_KEPT = 4_096
 
 REPORT_MS, REPORT_RETRY_MS = 1_000, 10_000
-_REPORTS_REFUSED = frozenset({Code.NO_PERMISSION, Code.REQUEST_CODE_NOT_SUPPORTED})
-"""With these, the broker never takes a report; with others it does later."""
 """The intervals between reports of refusals, and after one that failed."""
+
+_REPORTS_REFUSED = frozenset({Code.NO_PERMISSION, Code.REQUEST_CODE_NOT_SUPPORTED})
+"""With these codes a broker does not take reports; with others it may take the next one."""
 
 Key = tuple[object, ...]
 
