@@ -8,8 +8,8 @@ replaced atomically, after the bytes that it lists are synced. Format: docs/form
     <folder>/commitlog/<position>            segments; the last one ends where the backup ends
     <folder>/lock
 
-A file that is a symbolic link is not read and not written: whoever can write to the folder would
-choose which other file that is. Folders may be links.
+A file that is a symbolic link is not read and not written: a user who can write to the folder
+would choose which other file that is. Folders may be links.
 
 Invariants:  data is on disk before the manifest names it
              every record is checked (kourou.store.replica.chunks) before it is written
