@@ -30,6 +30,14 @@ from kourou.service.process_setup import require_group
 END_S_MAX = 20.0
 """After Ctrl-C, fixtures stop their servers; processes that take longer than this are killed."""
 
+SILENT_S_MAX = 600.0
+"""A process of the checks that neither ends nor prints for this long hangs. A test may take two
+minutes, and pytest prints a mark after each.
+"""
+
+LOOK_S = 5.0
+"""How often a waiting thread looks whether the log of its process has grown."""
+
 UNCOMPILED = "PYTHONDONTWRITEBYTECODE"
 """This variable is removed from their environment: a run starts hundreds of processes, and each
 would compile all sources again, a quarter of the time that the start of a broker takes.
@@ -58,11 +66,16 @@ class CheckProcesses:
             self.end()
 
     def run(
-        self, command: Sequence[str], log: IO[bytes], environment: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str],
+        log: IO[bytes],
+        environment: Mapping[str, str] | None = None,
+        silent_s_max: float = SILENT_S_MAX,
     ) -> int:
         """Run a command with additional environment variables, and return its exit code.
 
-        Raises Unavailable if `end` was called before.
+        A command that prints nothing to `log` for `silent_s_max` receives SIGABRT, so that pytest
+        prints the stacks of all threads. Raises Unavailable if `end` was called before.
         """
         ours = {name: text for name, text in os.environ.items() if name != UNCOMPILED}
         with self._changed:
@@ -79,7 +92,7 @@ class CheckProcesses:
             )
             self._running.add(process)
         try:
-            return process.wait()
+            return _wait(process, log, silent_s_max)
         finally:
             with self._changed:
                 self._running.discard(process)
@@ -90,17 +103,39 @@ class CheckProcesses:
         try:
             with self._changed:
                 self._over = True
-                self._signal(signal.SIGINT)
+                for process in self._running:
+                    _signal_group(process, signal.SIGINT)
                 self._changed.wait_for(lambda: not self._running, END_S_MAX)
         finally:
             with self._changed:
-                self._signal(signal.SIGKILL)
+                for process in self._running:
+                    _signal_group(process, signal.SIGKILL)
 
-    def _signal(self, number: signal.Signals) -> None:
-        """Signal each process group; ignores groups that have just ended."""
-        for process in self._running:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, number)
+
+def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Signal a process group, unless it has just ended."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def _wait(process: subprocess.Popen[bytes], log: IO[bytes], silent_s_max: float) -> int:
+    """Wait for the end of a process, which is enforced when its log stops growing."""
+    size, since = 0, time.monotonic()
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(min(LOOK_S, silent_s_max))
+        now = time.monotonic()
+        if (grown := os.fstat(log.fileno()).st_size) > size:
+            size, since = grown, now
+        if now - since >= silent_s_max:
+            break
+    text = f"\nkourou: hangs: printed nothing for {silent_s_max:.0f} s; the stacks follow\n"
+    os.write(log.fileno(), text.encode())
+    _signal_group(process, signal.SIGABRT)
+    with suppress(subprocess.TimeoutExpired):
+        return process.wait(END_S_MAX)
+    _signal_group(process, signal.SIGKILL)
+    return process.wait()
 
 
 NOTHING_COLLECTED = 5
@@ -133,6 +168,12 @@ class Options:
     def complete(self) -> bool:
         """True if this run covers every feature."""
         return not self.stages and self.keyword is None and self.simulation_seed is None
+
+    @property
+    def silent_s_max(self) -> float:
+        """How long pytest may print nothing: tests of some runs, or their images, take an hour."""
+        long = self.slow or self.soak or self.compose
+        return SILENT_S_MAX + (SLOW_TEST_TIMEOUT_S if long else 0)
 
     @property
     def places(self) -> int:
@@ -299,7 +340,7 @@ def _run_stage(
     record = folder / f"{stage.name}.json"
     command = _pytest_command(stage, record, options)
     with log.open("wb") as out:
-        code = processes.run(command, out, dict(stage.environment))
+        code = processes.run(command, out, dict(stage.environment), options.silent_s_max)
     if code == NOTHING_COLLECTED and (options.keyword or options.slow or options.soak):
         outcome = _read_record(record)
         if not outcome.passed:

@@ -71,3 +71,27 @@ def test_a_process_is_signalled_once_and_killed_if_it_does_not_end(
     assert log.read_text() == said
     with (tmp_path / "late").open("wb") as out, pytest.raises(Unavailable):
         processes.run(("true",), out)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        (
+            (sys.executable, "-X", "faulthandler", "-c", "import signal; signal.pause()"),
+            -signal.SIGABRT,
+            "Current thread",
+        ),
+        (("sh", "-c", "trap '' ABRT; echo begins; exec sleep 60"), -signal.SIGKILL, "begins"),
+    ],
+    ids=["shows its stacks", "stubborn"],
+)
+def test_a_process_that_prints_nothing_more_is_ended_with_its_stacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command, code, said
+) -> None:
+    monkeypatch.setattr(checks, "END_S_MAX", 1)
+    log = tmp_path / "log"
+    with log.open("wb") as out:
+        assert CheckProcesses(tmp_path).run(command, out, silent_s_max=2.0) == code
+    text = log.read_text()
+    assert "printed nothing for 2 s" in text
+    assert said in text
