@@ -512,8 +512,9 @@ class UsersApi(EveryBrokerApi):
         """Return the newest lines of each broker's audit, at most `max_count` of each.
 
         They are refused requests and allowed changes; `decision` is `refused` or `allowed` for one
-        of the two. `user` and `request` (such as `SendMessage`) are exact, times are epoch ms;
-        `until_ms` is excluded.
+        of the two. The newest is first; a line that counts the rest of a minute was written after
+        the lines of that minute. `user` and `request` (such as `SendMessage`) are exact, times are
+        epoch ms; `until_ms` is excluded.
         """
         found: dict[str, AuditLines] = {}
         missing: dict[str, KourouError] = {}
