@@ -125,8 +125,8 @@ def _wait(process: subprocess.Popen[bytes], log: IO[bytes], silent_s_max: float)
         with suppress(subprocess.TimeoutExpired):
             return process.wait(min(LOOK_S, silent_s_max))
         now = time.monotonic()
-        if (grown := os.fstat(log.fileno()).st_size) > size:
-            size, since = grown, now
+        if (written := os.fstat(log.fileno()).st_size) > size:
+            size, since = written, now
         if now - since >= silent_s_max:
             break
     text = f"\nkourou: hangs: printed nothing for {silent_s_max:.0f} s; the stacks follow\n"
