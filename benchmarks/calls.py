@@ -144,7 +144,9 @@ def run(system: System, work: Work, scale: Scale, top: int) -> dict[str, Cost]:
         (folder / "switch").mkdir()
         (folder / "switch" / "sitecustomize.py").write_text(SWITCH)
         os.environ |= {
-            "PYTHONPATH": str(folder / "switch"),
+            "PYTHONPATH": os.pathsep.join(
+                (str(folder / "switch"), *filter(None, [os.environ.get("PYTHONPATH")]))
+            ),
             "KOUROU_COUNT_FOLDER": text,
             "KOUROU_COUNT_BUILTINS": "1" if top else "",
         }

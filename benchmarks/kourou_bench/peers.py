@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kourou.cli.checkout import find_checkout
-from kourou.cli.doctor import file_system_of
+from kourou.cli.doctor import file_system_of, python_name
 from kourou.errors import ConfigError
 from kourou.protocol import kernel
 from kourou.service.process_setup import require_group
@@ -140,13 +140,13 @@ def _java(peer: Name) -> System:
 
 
 def machine_name() -> str:
-    """The cores, the kernel and the processor of this machine."""
+    """The cores, the processor, the kernel and the Python of this machine."""
     path = Path("/proc/cpuinfo")
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     model = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
     cores = f"{os.cpu_count()} cores"
     processor = f"{cores} of {model[1].strip()}" if model else cores
-    return f"{processor}, {platform.system()} {platform.release()}"
+    return f"{processor}, {platform.system()} {platform.release()}, {python_name()}"
 
 
 def _systems(wanted: Sequence[str]) -> dict[Name, System]:

@@ -43,6 +43,27 @@ def test_the_file_system_is_that_of_the_nearest_mount(path: str, kind: str) -> N
     assert doctor.file_system_of(Path(path), MOUNTS) == kind
 
 
+@pytest.mark.parametrize(
+    ("flag", "arguments", "kind", "what"),
+    [
+        ("-fprofile-use", "'--enable-shared'", "NOTE", "built without --enable-optimizations"),
+        ("-fprofile-use", "'--enable-optimizations' '--with-lto'", "GOOD", "Python 3."),
+        ("", "'--enable-shared'", "GOOD", "Python 3."),
+        (None, None, "GOOD", "Python 3."),
+    ],
+    ids=["usual", "optimized", "of a distribution", "unknown"],
+)
+def test_a_python_without_optimizations_is_noted(
+    monkeypatch: pytest.MonkeyPatch, flag, arguments, kind, what
+) -> None:
+    known = {"PGO_PROF_USE_FLAG": flag, "CONFIG_ARGS": arguments}
+    monkeypatch.setattr(doctor.sysconfig, "get_config_var", known.get)
+    finding = next(doctor._python())
+    assert finding.kind is doctor.FindingKind[kind]
+    assert what in finding.what
+    assert bool(finding.remedy) is (kind == "NOTE")
+
+
 def test_a_taken_port_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
