@@ -294,7 +294,7 @@ class RoleSession:
         poll = self._poll
         if poll is None:
             loop = asyncio.get_running_loop()
-            poll = self._poll = BusyPoll(loop, self._busy_poll_us, idle=self.project)
+            poll = self._poll = BusyPoll(loop, self._busy_poll_us)
         poll.met()
         patient = True
         ends = 0

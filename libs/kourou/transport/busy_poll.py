@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 
 LONGEST_BREAK = 63
 """Maximum number of windows skipped in a row."""
@@ -21,12 +20,11 @@ LONGEST_BREAK = 63
 class BusyPoll:
     """Keeps `loop` awake after `begin`; with `window_us` 0 it never does.
 
-    The window begins when the loop has polled for input and found none. `idle` is called then,
-    once, and does not shorten it.
+    The window begins when the loop has polled for input and found none, so what it does before does
+    not shorten it.
     """
 
     __slots__ = (
-        "_idle",
         "_leave_out",
         "_left_out",
         "_loop",
@@ -36,15 +34,9 @@ class BusyPoll:
         "_window_s",
     )
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        window_us: int,
-        idle: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, window_us: int) -> None:
         self._loop = loop
         self._window_s = window_us / 1_000_000
-        self._idle = idle
         self._next: asyncio.Handle | None = None
         self._until = 0.0
         self._rounds = 0
@@ -61,7 +53,6 @@ class BusyPoll:
             self._left_out = 0
             self._next = self._loop.call_soon(self._look)
         self._rounds = 0
-        self._until = time.monotonic() + self._window_s
 
     def met(self) -> None:
         """Record that input arrived within the window."""
@@ -76,10 +67,10 @@ class BusyPoll:
 
     def _look(self) -> None:
         self._rounds += 1
-        if self._rounds == 2:  # the loop polled its sockets between the rounds
-            self._idle()
-            self._until = time.monotonic() + self._window_s
-        if time.monotonic() < self._until:
+        now_s = time.monotonic()
+        if self._rounds <= 2:  # before the second, the loop has polled its sockets
+            self._until = now_s + self._window_s
+        if now_s < self._until:
             self._next = self._loop.call_soon(self._look)
         else:
             self._next = None

@@ -17,14 +17,8 @@ class Rig:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, window_us: int = 250) -> None:
         self.now_s = 5.0
         self.turns: list[Callable[[], Any]] = []
-        self.idle = 0
-        self.work_s = 0.0
         monkeypatch.setattr(busy_poll.time, "monotonic", lambda: self.now_s)
-        self.poll = BusyPoll(self, window_us, self._idle)  # type: ignore[arg-type]
-
-    def _idle(self) -> None:
-        self.idle += 1
-        self.now_s += self.work_s
+        self.poll = BusyPoll(self, window_us)  # type: ignore[arg-type]
 
     def call_soon(self, call: Callable[[], Any]) -> Any:
         self.turns.append(call)
@@ -66,7 +60,7 @@ def test_it_is_awake_for_its_window_after_it_has_looked_in_vain(rig: Rig) -> Non
 
 def test_its_own_work_does_not_shorten_the_window(rig: Rig) -> None:
     rig.poll.begin()
-    rig.work_s = 0.01
+    rig.now_s += 0.01
     for _ in range(4):
         rig.turn()
         assert rig.awake
@@ -111,16 +105,6 @@ def test_what_comes_while_it_sleeps_proves_nothing(rig: Rig) -> None:
     rig.poll.met()
     rig.poll.begin()
     assert not rig.awake
-
-
-def test_idle_is_called_once_the_loop_has_looked_in_vain(rig: Rig) -> None:
-    rig.poll.begin()
-    rig.turn()
-    assert rig.idle == 0
-    rig.turn()
-    assert rig.idle == 1
-    rig.window()
-    assert rig.idle == 1
 
 
 def test_it_stops(rig: Rig) -> None:

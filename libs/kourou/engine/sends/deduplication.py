@@ -21,7 +21,6 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from kourou.engine.ports import StoreView
@@ -38,8 +37,7 @@ _UNIQUE_KEY = Property.UNIQ_KEY.encode()
 _KEY_LENGTH_KEPT = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Original:
+class Original(NamedTuple):
     """Where the original of a repeated message is stored."""
 
     queue_id: int

@@ -11,7 +11,6 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
 from typing import NamedTuple
 
 from kourou.engine.context import BrokerContext
@@ -271,11 +270,8 @@ class SendHandler:
         rows = [row for row, number in enumerate(numbers) if not send.codes[number]]
         if not rows:
             return {}
-        written = self.store_some(send.drafts, rows, targets, moved, send.received.wall_ms)
-        return {
-            row: Original(targets[row][1], offset, position)
-            for row, offset, position in zip(rows, written.offsets, written.positions, strict=True)
-        }
+        _, places = self.store_some(send.drafts, rows, targets, moved, send.received.wall_ms)
+        return dict(zip(rows, places, strict=True))
 
     def _store_watched(self, now_ms: int, send: _Checked) -> dict[int, Original] | None:
         """Store what is not a repeat; None if nothing is, on a first attempt without redirects."""
@@ -291,7 +287,7 @@ class SendHandler:
         if not moved and not stored_before and request.attempt <= 1:
             return None
         places = {
-            row: replace(original, queue_id=targets[row][1]) if row in moved else original
+            row: original._replace(queue_id=targets[row][1]) if row in moved else original
             for row, original in repeats.originals.items()
         }
         rows = [row for row in rows if row not in stored_before]
@@ -299,7 +295,7 @@ class SendHandler:
         while at < len(rows):
             part = rows[at : at + step]
             try:
-                written = self.store_some(drafts, part, targets, moved, received.wall_ms)
+                _, stored = self.store_some(drafts, part, targets, moved, received.wall_ms)
             except (Throttled, DiskFull):
                 # What fits of a retried send is stored all the same, and the next attempt finds it.
                 # Otherwise a send that is larger than the available space would never be stored.
@@ -308,10 +304,10 @@ class SendHandler:
                 step //= 2
                 continue
             at += step
-            for row, offset, position in zip(part, written.offsets, written.positions, strict=True):
-                places[row] = Original(targets[row][1], offset, position)
+            for row, place in zip(part, stored, strict=True):
+                places[row] = place
                 if request.attempt > 1:
-                    self._repeats.remember(now_ms, identities[row], places[row])
+                    self._repeats.remember(now_ms, identities[row], place)
         for row, first in repeats.twins.items():
             places[row] = places[first]
         self._traffic.repeats_removed += len(stored_before)
@@ -383,11 +379,11 @@ class SendHandler:
         targets: Sequence[Target],
         moved: Mapping[int, tuple[Buffer, Target]],
         wall_ms: int,
-    ) -> AppendResult:
+    ) -> tuple[AppendResult, list[Original]]:
         """Store these rows of checked drafts in one append, those of `moved` in other queues.
 
-        `targets[row]` is where a row was sent to. Raises as Appends.write; then nothing has
-        changed.
+        `targets[row]` is where a row was sent to. The second result is the place of each row, with
+        that queue. Raises as Appends.write; then nothing has changed.
         """
         records = drafts.records()
         stored = [moved.get(row) or (records[row], targets[row]) for row in rows]
@@ -395,15 +391,16 @@ class SendHandler:
             [draft for draft, _ in stored], [target for _, target in stored], wall_ms
         )
         self._confirmations.append(written.end)
-        places = zip(rows, written.offsets, written.positions, strict=True)
-        for row, offset, position in places:
-            topic, size = targets[row][0], len(records[row])
+        places: list[Original] = []
+        for row, offset, position in zip(rows, written.offsets, written.positions, strict=True):
+            (topic, queue_id), size = targets[row], len(records[row])
+            places.append(Original(queue_id, offset, position))
             self._traffic.taken(topic, size)
             if row in moved:
                 draft, target = moved[row]
                 self._redirects.stored(target, offset, position, draft, wall_ms)
                 self._traffic.taken_to(target[0], topic, size)
-        return written
+        return written, places
 
 
 def _check_queue(topic: TopicConfig, queue_id: int) -> None:
@@ -508,7 +505,7 @@ class JointSends:
         if self._watching and self._repeats.remembers(identities_of(drafts, own_targets, moved)):
             return None
         if moved:
-            written = self._sending.store_some(
+            written, _ = self._sending.store_some(
                 drafts, range(len(drafts)), own_targets, moved, wall_ms
             )
         else:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, cast
 
@@ -35,6 +35,9 @@ from kourou.protocol.record.layout import BLANK_MAGIC, MAGIC, Buffer, parts_of
 Longs = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 Marks = npt.NDArray[np.bool_]
+
+_view = cast("Callable[[object], memoryview]", memoryview)
+"""For numpy's arrays too, whose stubs do not say before Python 3.12 that they are buffers."""
 
 _SIZE_MAGIC = struct.Struct(">II")
 _SIZE, _POSITION, _STORED = map(FIELDS.index, ("size", "position", "store_timestamp"))
@@ -151,7 +154,7 @@ class RecordColumns:
     @property
     def _numbers(self) -> memoryview:
         """The table as plain integers: cheaper than an array for a few of them."""
-        return memoryview(cast("Buffer", self.raw_table)).cast("B").cast("q")
+        return _view(self.raw_table).cast("B").cast("q")
 
     @property
     def span(self) -> tuple[int, int]:
@@ -169,7 +172,7 @@ class RecordColumns:
         """The bytes of one record."""
         numbers, count = self._numbers, self._count
         start = numbers[index]
-        return memoryview(cast("Buffer", self.raw))[start : start + numbers[count + index]]
+        return _view(self.raw)[start : start + numbers[count + index]]
 
     def topics(self) -> tuple[list[bytes], Longs | None]:
         """The distinct topics, and each record's index into them; None if there is only one."""
@@ -184,7 +187,7 @@ class RecordColumns:
     def records(self) -> list[memoryview]:
         """The bytes of each record."""
         numbers, count = self._numbers, self._count
-        view = memoryview(cast("Buffer", self.raw))
+        view = _view(self.raw)
         places = zip(numbers[:count], numbers[count : 2 * count], strict=True)
         return [view[start : start + size] for start, size in places]
 
