@@ -31,6 +31,7 @@ from kourou.protocol.wire.ext_fields import (
 from kourou.protocol.wire.remoting import (
     FLAG_ONEWAY,
     FLAG_RESPONSE,
+    NAME_OF_LANGUAGE,
     HeaderType,
     Language,
     RemotingCommand,
@@ -181,7 +182,7 @@ class RemotingProtocol:
                 command.code,
                 arrived_ns,
                 command.header_type,
-                command.language.name,
+                NAME_OF_LANGUAGE[command.language],
                 command.version,
                 signed,
             )

@@ -76,11 +76,12 @@ def encode_ext_fields(header: Header, *, short_names: bool = False) -> dict[str,
     fields: dict[str, str] = {}
     names = _names_of(type(header), short_names=short_names)
     for name, value in zip(names, astuple(header), strict=True):
-        if type(value) is str:
+        kind = type(value)
+        if kind is str:
             fields[name] = value
-        elif isinstance(value, bool):
+        elif kind is bool:
             fields[name] = "true" if value else "false"
-        elif isinstance(value, (str, int)):
+        elif kind is int or isinstance(value, (str, int)):
             fields[name] = str(value)
     return fields
 

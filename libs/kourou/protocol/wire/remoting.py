@@ -71,6 +71,7 @@ class Language(IntEnum):
 
 _LANGUAGES = {int(language): language for language in Language}
 LANGUAGE_NAMES = dict(Language.__members__)
+NAME_OF_LANGUAGE = {language: language.name for language in Language}
 
 
 @dataclass(slots=True)
@@ -274,7 +275,7 @@ def _encode_json_header(command: RemotingCommand) -> bytes:
             code=command.code,
             ext_fields=command.ext_fields,
             flag=command.flag,
-            language=command.language.name,
+            language=NAME_OF_LANGUAGE[command.language],
             opaque=command.opaque,
             remark=command.remark,
             serialize_type="JSON",
