@@ -174,11 +174,6 @@ class RecordColumns:
         start = numbers[index]
         return _view(self.raw)[start : start + numbers[count + index]]
 
-    def topics(self) -> tuple[list[bytes], Longs | None]:
-        """The distinct topics, and each record's index into them; None if there is only one."""
-        topics, topic_of = kernel.topics(self.raw, self.raw_table)
-        return topics, None if topic_of is None else np.frombuffer(topic_of, np.int64)
-
     def properties(self, index: int) -> bytes:
         """The encoded properties of one record."""
         at = int(self._topic_end[index]) + 2

@@ -16,13 +16,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from kourou.errors import BadRequest
 from kourou.model.limits import QUEUE_UNIT_BYTES
 from kourou.model.names import SCHEDULE_TOPIC
 from kourou.protocol import kernel
-from kourou.protocol.record.columns import RecordColumns, as_longs
+from kourou.protocol.record.columns import Longs, RecordColumns
 from kourou.protocol.record.properties import find_property
 from kourou.store.disk import as_store_error
 from kourou.store.index.key_index import KeyIndex
@@ -32,8 +31,6 @@ from kourou.store.queues.queue_table import ConsumeQueues
 
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 _TOPICS_KNOWN_MAX = 65_536
-
-Longs = npt.NDArray[np.int64]
 
 _NO_KEYS = bytearray(), bytearray(), bytearray()
 
@@ -85,12 +82,12 @@ class Dispatcher:
         """
         if not len(records):
             return []
-        topics, topic_ids = records.topics()
+        topics, topic_of = kernel.topics(records.raw, records.raw_table)
         codes, *keys = kernel.project(records.raw, records.raw_table)
         if self._delay_levels_ms and _SCHEDULE_TOPIC in topics:
-            self._set_delivery_times(records, topics, topic_ids, np.frombuffer(codes, np.int64))
+            self._set_delivery_times(records, topics, topic_of, codes)
         try:
-            advanced = self._append_units(records, topics, topic_ids, codes)
+            advanced = self._append_units(records, topics, topic_of, codes)
         except OSError as error:
             raise as_store_error(error, "dispatch to the consume queues") from error
         first, end = records.span
@@ -158,11 +155,13 @@ class Dispatcher:
     # -- queues -----------------------------------------------------------------------------------
 
     def _append_units(
-        self, records: RecordColumns, topics: list[bytes], topic_ids: Longs | None, codes: bytearray
+        self,
+        records: RecordColumns,
+        topics: list[bytes],
+        topic_of: bytearray | None,
+        codes: bytearray,
     ) -> list[Growth]:
-        units, offsets, groups, refused = kernel.queue_units(
-            records.raw_table, codes, None if topic_ids is None else as_longs(topic_ids)
-        )
+        units, offsets, groups, refused = kernel.queue_units(records.raw_table, codes, topic_of)
         self.refused += refused
         raw = bytes(units)
         advanced: list[Growth] = []
@@ -230,18 +229,26 @@ class Dispatcher:
             return None
 
     def _set_delivery_times(
-        self, records: RecordColumns, topics: list[bytes], topic_ids: Longs | None, codes: Longs
+        self,
+        records: RecordColumns,
+        topics: list[bytes],
+        topic_of: bytearray | None,
+        codes: bytearray,
     ) -> None:
         """Set the code of delayed messages that name a level: the time in ms when they are due."""
         own = topics.index(_SCHEDULE_TOPIC)
-        rows = range(len(records)) if topic_ids is None else np.flatnonzero(topic_ids == own)
-        for row in rows:
-            raw = find_property(records.properties(int(row)), b"DELAY")
+        times = memoryview(codes).cast("q")
+        numbers = None if topic_of is None else memoryview(topic_of).cast("q")
+        for row in range(len(records)):
+            if numbers is not None and numbers[row] != own:
+                continue
+            raw = find_property(records.properties(row), b"DELAY")
             if raw is None or not raw.isdigit():
                 continue
             level = min(int(raw[:9]), len(self._delay_levels_ms))
             if level > 0:
-                codes[row] = records.store_timestamps[row] + self._delay_levels_ms[level - 1]
+                stored_ms = int(records.store_timestamps[row])
+                times[row] = stored_ms + self._delay_levels_ms[level - 1]
 
 
 def _put_keys(index: KeyIndex, keys: Sequence[bytearray], span: tuple[int, int]) -> None:
