@@ -7,9 +7,17 @@ one topic, one queue, one request, all or nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from operator import attrgetter
+from typing import Any, cast
 
-from kourou.client.producer.pending_sends import Gathering, Outcome, PendingSend, Port
+from kourou.client.producer.pending_sends import (
+    Gathering,
+    Outcome,
+    PendingSend,
+    Port,
+    draft_bytes,
+    first_error,
+)
 from kourou.client.producer.producer_core import Choice, ProducerCore, TopicTargets, choice_of_named
 from kourou.errors import BadRequest, KourouError, MessageIllegal
 from kourou.model.limits import BODY_SIZE_BYTES_MAX, FRAME_RECORDS_MAX
@@ -17,6 +25,8 @@ from kourou.model.message import Message, SendResult
 
 PARTS_UNDER_WAY = 3
 """The number of frames of one `send_many` in flight while the next one is built."""
+
+_delay_of, _wait_of = attrgetter("delay_level"), attrgetter("wait_store_ok")
 
 MakeGathering = Callable[[int], Gathering]
 
@@ -102,12 +112,12 @@ def pending_batch(
             f"the batch has {len(messages)} messages; at most {FRAME_RECORDS_MAX} are allowed",
             hint="use send_many, which has no such limit",
         )
-    if any(message.delay_level for message in messages):
+    if any(map(_delay_of, messages)):
         raise BadRequest(
             "messages of a batch cannot be delayed",
             hint="use send_many, which sends each message separately",
         )
-    if any(message.wait_store_ok != messages[0].wait_store_ok for message in messages):
+    if len(set(map(_wait_of, messages))) > 1:
         raise BadRequest("all messages of a batch must have the same wait_store_ok")
     terms = core.batch_terms(
         timeout_ms=timeout_ms,
@@ -118,7 +128,7 @@ def pending_batch(
     target = core.target(topic, terms, choice, messages[0])
     count = len(messages)
     pending = core.pending_sends(port, make(count), messages, [target] * count, message_ids)
-    size = sum(len(one.draft) for one in pending)
+    size = draft_bytes(pending)
     if size > BODY_SIZE_BYTES_MAX:
         raise MessageIllegal(
             f"the batch has {size} bytes; at most {BODY_SIZE_BYTES_MAX} are allowed",
@@ -129,15 +139,14 @@ def pending_batch(
 
 def results(outcomes: list[Outcome]) -> list[SendResult]:
     """Return the results if all messages are stored. Raises SomeNotSent otherwise."""
-    found = [outcome for outcome in outcomes if isinstance(outcome, SendResult)]
-    if len(found) != len(outcomes):
+    if first_error(outcomes) is not None:
         raise SomeNotSent(outcomes)
-    return found
+    return cast("list[SendResult]", outcomes)
 
 
 def results_of_batch(outcomes: list[Outcome]) -> list[SendResult]:
     """Return the results of a batch; it has a single outcome, so its error is raised unchanged."""
-    for outcome in outcomes:
-        if isinstance(outcome, KourouError):
-            raise outcome
-    return results(outcomes)
+    error = first_error(outcomes)
+    if error is not None:
+        raise error
+    return cast("list[SendResult]", outcomes)

@@ -24,6 +24,7 @@ from kourou.model.message import (
     Property,
     SysFlag,
 )
+from kourou.protocol import kernel
 from kourou.protocol.record.compression import compress
 from kourou.protocol.record.layout import QUEUE_ID_AT
 from kourou.protocol.record.message_record import encode_draft
@@ -155,7 +156,26 @@ class Drafting:
             if ending is None:
                 ending = self._ending(place, tag)
             encoded = _UNIQ_KEY_IS + unique_key.encode() + ending
-        return encode_draft(
+        try:
+            made = kernel.draft(
+                place.topic,
+                place.queue_id,
+                body,
+                encoded,
+                flag,
+                sys_flag,
+                born_ms,
+                self._born_host,
+                place.store_host_v6,
+                0,
+                0,
+                True,
+            )
+        except (OverflowError, ValueError):
+            made = None
+        if made is not None:
+            return made
+        return encode_draft(  # raises the error that says why not
             topic=place.topic,
             queue_id=place.queue_id,
             body=body,

@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
@@ -124,6 +125,23 @@ class PendingSend(msgspec.Struct, eq=False):
     failure: KourouError | None = None
 
 
+_draft_of = attrgetter("draft")
+
+
+def draft_bytes(messages: Iterable[PendingSend]) -> int:
+    """Return the size of their drafts together."""
+    return sum(map(len, map(_draft_of, messages)))
+
+
+def first_error(outcomes: Iterable[Outcome]) -> KourouError | None:
+    """Return the first outcome that is no result; None if all messages are stored."""
+    for outcome in outcomes:
+        if type(outcome) is not SendResult:
+            assert isinstance(outcome, KourouError)
+            return outcome
+    return None
+
+
 class Port(Protocol):
     """Receives the outcomes; `deliver` is called on the I/O thread."""
 
@@ -225,7 +243,7 @@ class LoopPort:
         """Send these messages with the others of this iteration."""
         if not messages:
             return
-        self.size_bytes += sum(len(message.draft) for message in messages)
+        self.size_bytes += draft_bytes(messages)
         self.count += len(messages)
         if not self._turn:
             self.loop.call_soon(self.cross)
@@ -331,21 +349,17 @@ class CallbackPort:
 
 
 class Gathering:
-    """Collects several outcomes; calls `complete` once with all of them in order."""
+    """Collects several outcomes; calls `complete` once with all of them in order.
 
-    __slots__ = ("_complete", "_left", "outcomes")
+    `left`: how many are missing.
+    """
+
+    __slots__ = ("complete", "left", "outcomes")
 
     def __init__(self, count: int, complete: Callable[[list[Outcome]], None]) -> None:
         self.outcomes: list[Outcome] = [_MISSING] * count
-        self._left = count
-        self._complete = complete
-
-    def settle_at(self, index: int, outcome: Outcome) -> None:
-        """Store the outcome at an index; always called by the same thread."""
-        self.outcomes[index] = outcome
-        self._left -= 1
-        if not self._left:
-            self._complete(self.outcomes)
+        self.left = count
+        self.complete = complete
 
 
 class Slot(msgspec.Struct, eq=False):
@@ -355,8 +369,12 @@ class Slot(msgspec.Struct, eq=False):
     index: int
 
     def settle(self, outcome: Outcome) -> None:
-        """Store the outcome."""
-        self.gathering.settle_at(self.index, outcome)
+        """Store the outcome; always called by the same thread."""
+        gathering = self.gathering
+        gathering.outcomes[self.index] = outcome
+        gathering.left -= 1
+        if not gathering.left:
+            gathering.complete(gathering.outcomes)
 
 
 _MISSING = KourouError("no outcome yet")

@@ -15,7 +15,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from kourou.client.producer.pending_sends import Outcome, PendingSend, SendTarget, Terms
+from kourou.client.producer.pending_sends import (
+    Outcome,
+    PendingSend,
+    SendTarget,
+    Terms,
+    draft_bytes,
+)
 from kourou.errors import Code, DecodeError, KourouError, UnknownOutcome, error_from_code
 from kourou.model.limits import FRAME_RECORD_BYTES_MAX, FRAME_RECORDS_MAX
 from kourou.model.message import SendResult, SendStatus
@@ -92,6 +98,12 @@ def _cut(targets: list[SendTarget], attempt: int, spared: int) -> Iterator[SendF
     room_count, room_bytes = FRAME_RECORDS_MAX, FRAME_RECORD_BYTES_MAX
     for target in targets:
         bucket, target.bucket = target.bucket, []
+        size = draft_bytes(bucket)
+        if len(bucket) <= room_count and size <= room_bytes:
+            room_count -= len(bucket)
+            room_bytes -= size
+            _extend(frame, target, bucket)
+            continue
         taken = 0
         for index, message in enumerate(bucket):
             room_count -= 1

@@ -31,7 +31,14 @@ from typing import TYPE_CHECKING
 
 from kourou.client.producer.drafts import DraftDestination
 from kourou.client.producer.leader_wait import LeaderWait, SilentLeaders, given_up, move
-from kourou.client.producer.pending_sends import Outcome, Outcomes, PendingSend, SendTarget, Terms
+from kourou.client.producer.pending_sends import (
+    Outcome,
+    Outcomes,
+    PendingSend,
+    SendTarget,
+    Terms,
+    first_error,
+)
 from kourou.client.producer.selectors import FaultLatency, RoundRobin
 from kourou.client.producer.send_frames import SendFrame, frames, gather, outcomes_of, request_of
 from kourou.client.session.client_session import Session
@@ -247,7 +254,7 @@ class ProducerSender:
     def _judge(self, frame: SendFrame, outcomes: list[Outcome], now_ms: int) -> None:
         """Complete the messages whose outcome is final, and retry the others."""
         resend_unsafe = self._settings.retry_another_broker_when_not_store_ok
-        if not resend_unsafe and not _any_error(outcomes):
+        if not resend_unsafe and first_error(outcomes) is None:
             self._settle(list(zip(frame.messages, outcomes, strict=True)))
             if frame.targets[0].borrowed:
                 self._notice_routes(frame, outcomes)
@@ -442,7 +449,7 @@ class ProducerSender:
             if message.port is not port:
                 port = message.port
                 outcomes = by_port.setdefault(port, [])
-            if isinstance(outcome, KourouError):
+            if type(outcome) is not SendResult and outcome is not None:
                 failed = True
             outcomes.append((message.waiter, outcome, len(message.draft)))
         for port, outcomes in by_port.items():
@@ -504,10 +511,6 @@ def target_to(
     return SendTarget(
         queue, address, place, terms, host_text=host.hex().upper(), borrowed=known.borrowed
     )
-
-
-def _any_error(outcomes: list[Outcome]) -> bool:
-    return any(isinstance(outcome, KourouError) for outcome in outcomes)
 
 
 def _quota_pause_ms(outcome: Outcome) -> int:
