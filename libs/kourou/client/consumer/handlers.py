@@ -33,7 +33,7 @@ from types import CoroutineType
 from typing import Any, Protocol, TypeAlias
 
 from kourou.client.consumer.outcomes import failure_in
-from kourou.client.introspection.consume_statistics import SELDOM, ConsumeLog
+from kourou.client.introspection.consume_statistics import NOT_MEASURED, SELDOM, ConsumeLog
 from kourou.client.session.io_thread import ThreadQueue
 from kourou.errors import BadRequest
 
@@ -173,7 +173,8 @@ class CoroutineRunner:
                 failure = None if result is None else failure_in(result)
                 if failure is None:
                     report.finished(item)
-                    log.consumed(item, started_ms)
+                    if started_ms != NOT_MEASURED:
+                        log.consumed(item, started_ms)
                 else:
                     report.failed(item, failure)
             finally:
@@ -298,7 +299,8 @@ class ThreadRunner:
             failure = None if result is None else failure_in(result)
             if failure is None:
                 report.finished(item)
-                log.consumed(item, started_ms)
+                if started_ms != NOT_MEASURED:
+                    log.consumed(item, started_ms)
             else:
                 report.failed(item, failure)
 

@@ -83,14 +83,15 @@ class Window:
     Not thread-safe: used on the client's I/O thread only.
     """
 
-    __slots__ = ("_dropped", "_next_offset", "_order", "_size_bytes", "_sizes")
+    __slots__ = ("_next_offset", "_order", "_size_bytes", "_sizes", "dropped")
 
     def __init__(self, start_offset: int) -> None:
         self._order: deque[int] = deque()
         self._sizes: dict[int, int] = {}
         self._size_bytes = 0
         self._next_offset = start_offset
-        self._dropped = False
+        self.dropped = False
+        """Whether the queue was released; its messages may still be in handlers."""
 
     @property
     def next_offset(self) -> int:
@@ -122,14 +123,9 @@ class Window:
         """The distance between the smallest and the largest unfinished offset."""
         return self._order[-1] - self._order[0] if self._order else 0
 
-    @property
-    def dropped(self) -> bool:
-        """Whether the queue was released; its messages may still be in handlers."""
-        return self._dropped
-
     def put(self, offsets: Sequence[int], sizes: Sequence[int], next_offset: int) -> None:
         """Add one pull's messages in increasing order; `next_offset` also covers filtered ones."""
-        assert not self._dropped, "a dropped window takes no messages"
+        assert not self.dropped, "a dropped window takes no messages"
         if offsets:
             assert offsets[0] >= self._next_offset, (offsets[0], self._next_offset)
             assert offsets[-1] < next_offset, (offsets[-1], next_offset)
@@ -161,7 +157,7 @@ class Window:
     def drop(self) -> int:
         """Release the queue; returns the last offset to commit."""
         commit_offset = self.commit_offset
-        self._dropped = True
+        self.dropped = True
         self._next_offset = commit_offset
         self._order.clear()
         self._sizes.clear()

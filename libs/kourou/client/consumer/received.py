@@ -137,9 +137,10 @@ class ReceivedMessage(msgspec.Struct, eq=False, weakref=True):
             if stored.sys_flag & SysFlag.COMPRESSED:
                 return decompress(stored.sys_flag, stored.body)
             return stored.body
-        index = self._index
-        body = bytes(pulled.blob[pulled.at(_BODY_AT, index) : pulled.at(_BODY_END, index)])
-        sys_flag = pulled.at(_SYS_FLAG, index)
+        table, count, index = pulled.table, pulled.count, self._index
+        begins, ends = table[_BODY_AT * count + index], table[_BODY_END * count + index]
+        body = bytes(pulled.blob[begins:ends])
+        sys_flag = table[_SYS_FLAG * count + index]
         return decompress(sys_flag, body) if sys_flag & SysFlag.COMPRESSED else body
 
     @property

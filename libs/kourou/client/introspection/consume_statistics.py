@@ -126,6 +126,11 @@ class ConsumeLog:
         self._level = level
         self._times: deque[int] = deque(maxlen=MEASURED_KEPT)
 
+    @property
+    def writes(self) -> bool:
+        """Whether it writes a line for every message now."""
+        return _log.isEnabledFor(self._level)
+
     def begin(self, measured: bool = False) -> int:
         """Return the start in monotonic ms, or NOT_MEASURED if no log line is written.
 

@@ -89,14 +89,16 @@ class DeliveryTurn:
             now_ms = self._clock.monotonic_ms()
             if (now_ms < self.ends_ms or done == 0) and self._hold.valid(now_ms):
                 item = self.items[done]
-                if not first_of(item).lease.window.dropped:
+                first = item[0] if type(item) is list else item
+                if not first.lease.window.dropped:
                     return item
         self.calling = False
         return None
 
     def judge(self, item: Item, result: object) -> None:
         """Evaluate the handler's return value; raises the failure that it or a message requests."""
-        if self._is_acknowledged(item):
+        lease = (item[0] if type(item) is list else item).lease
+        if lease is not None and lease.asked and self._is_acknowledged(item):
             self.done += 1
             return
         if result is not None:
@@ -121,9 +123,10 @@ class DeliveryTurn:
         whatever the handler returns or raises. If the handler raised, messages that it did not
         acknowledge were not consumed.
         """
-        asked = first_of(item).lease.asked
-        if not asked:
+        lease = first_of(item).lease
+        if lease is None or not lease.asked:
             return False
+        asked = lease.asked
         words = [asked.pop(message.offset, _UNSAID) for message in messages_of(item)]
         for index, word in enumerate(words):
             if isinstance(word, BaseException):
@@ -144,9 +147,6 @@ class SingleTurn(DeliveryTurn):
         """Return the item, once."""
         return self.items[0] if self.done == 0 else None
 
-    def _is_acknowledged(self, item: Item, *, raised: bool = False) -> bool:
-        return False
-
 
 def first_of(item: Item) -> ReceivedMessage:
     """Return the message, or the first one of a list."""
@@ -164,11 +164,15 @@ def plain_turns(handler: Callable[[Any], Any], log: ConsumeLog) -> Callable[[Del
 
     def take(turn: DeliveryTurn) -> None:
         turn.begin()
+        logged = log.writes
         while (item := turn.next()) is not None:
             try:
-                started_ms = log.begin(not turn.done & SELDOM)
+                if seldom := not turn.done & SELDOM:
+                    logged = log.writes
+                started_ms = log.begin(measured=True) if seldom or logged else NOT_MEASURED
                 turn.judge(item, call_plain(handler, item))
-                log.consumed(item, started_ms)
+                if started_ms != NOT_MEASURED:
+                    log.consumed(item, started_ms)
             except Exception:  # no failure if the handler had acknowledged the item before
                 if not turn.raised(item):
                     raise
@@ -185,11 +189,15 @@ def coroutine_turns(
 
     async def take(turn: DeliveryTurn) -> None:
         turn.begin()
+        logged = log.writes
         while (item := turn.next()) is not None:
             try:
-                started_ms = log.begin(not turn.done & SELDOM)
+                if seldom := not turn.done & SELDOM:
+                    logged = log.writes
+                started_ms = log.begin(measured=True) if seldom or logged else NOT_MEASURED
                 turn.judge(item, await handler(item))
-                log.consumed(item, started_ms)
+                if started_ms != NOT_MEASURED:
+                    log.consumed(item, started_ms)
             except Exception:  # no failure if the handler had acknowledged the item before
                 if not turn.raised(item):
                     raise

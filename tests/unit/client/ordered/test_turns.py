@@ -124,13 +124,14 @@ def test_of_a_list_all_have_to_be_acknowledged(clock, log, lease) -> None:
 
 def test_a_message_from_outside_is_handed_over_once(clock, log) -> None:
     seen = []
-    turn = SingleTurn(["item"], HeldLock(-HOLD_MS), clock)
+    message = SimpleNamespace(lease=None)
+    turn = SingleTurn([message], HeldLock(-HOLD_MS), clock)
 
     def handler(item):
         seen.append(item)
 
     plain_turns(handler, log)(turn)
-    assert seen == ["item"]
+    assert seen == [message]
 
 
 def test_the_runner_measures_nothing_and_tells_what_turns_measured(turn, log, clock) -> None:
