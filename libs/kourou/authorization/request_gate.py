@@ -217,6 +217,11 @@ class RequestGate:
         return self._access.active
 
     @property
+    def open_because(self) -> str:
+        """Why requests of everybody are handled, at some door at least; "" if at none."""
+        return self._access.open_because
+
+    @property
     def authorizer(self) -> Authorizer:
         """The authorizer, with the current table."""
         if self._version != self._access.version:
@@ -722,10 +727,21 @@ class PublishedGate:
 
     @property
     def open_because(self) -> str:
-        """Why it handles requests of everybody; "" if it decides, or will."""
+        """Why it handles requests of everybody; "" if it decides, or will.
+
+        One broker that lets everybody in is enough, as one is enough to allow a request.
+        """
         if self._members is None:
             return "curveMembers is not set"
-        return "curveMembers=any" if self._members.admits_all else ""
+        if self._members.admits_all:
+            return "curveMembers=any"
+        active = [(key, gate) for key, (_, gate) in self._tables.items() if gate.active]
+        if self._tables and not active:
+            return "no broker has users"
+        for (cluster, broker), gate in active:
+            if gate.open_because:
+                return f"{gate.open_because} of broker {cluster}/{broker}"
+        return ""
 
     def mark_of(self, peer: Peer, cluster: str, broker: str) -> str | None:
         """Return the mark of a broker's users, "" without any; None if `peer` must not send any."""

@@ -23,11 +23,14 @@ from typing import NoReturn, Protocol
 
 from kourou.errors import KourouError, Unavailable
 from kourou.service.os_processes import take_name
+from kourou.transport.addresses import bindable, is_loopback, split_address
 
 _log = logging.getLogger("kourou.service")
 
 DRAIN_S_MAX = 20.0
 STOP_S_MAX = 10.0
+OPEN_WARNING_S = 60.0
+"""Interval between warnings that everybody on the network may do everything."""
 
 OPEN = "open"
 """In a ready file: why the service handles requests of everybody; absent if it decides."""
@@ -107,7 +110,7 @@ class Service(Protocol):
     def open_because(self) -> str:
         """Why it handles requests of everybody; "" if it decides who may send them.
 
-        Called once, when it serves.
+        Called when it serves, then every minute, and for its metrics.
         """
         ...
 
@@ -168,6 +171,12 @@ def _printable(text: str) -> str:
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
 
 
+def _is_on_network(address: str) -> bool:
+    """Whether other machines may reach a listener, whose address is a URL or `host:port`."""
+    host, _ = split_address(address.partition("://")[2] or address)
+    return not is_loopback(bindable(host))
+
+
 def _exit_code(error: BaseException) -> ExitCode:
     if isinstance(error, Unavailable):  # includes StoreFaulted and DiskFull
         return ExitCode.FAULTED
@@ -210,6 +219,7 @@ class _Life:
         self._ready = ready
         self._signals = 0
         self._failure: BaseException | None = None
+        self._open_because = ""
 
     async def live(self) -> ExitCode:
         try:
@@ -236,8 +246,9 @@ class _Life:
             _log.critical("startup-failed: startup failed", exc_info=error)
             return self._report_failure(error)
         self._ready()
-        self._announce(listening, self._service.open_because())
+        self._announce(listening)
         await self._ended.wait()
+        self._open_timer.cancel()
         if self._failure is None:
             await self._leave_in_peace()
         if self._failure is not None:  # which may also occur during the drain
@@ -271,17 +282,23 @@ class _Life:
         _log.info("drain-started: %(signal)s: draining", {"signal": signal.Signals(number).name})
         self._ended.set()
 
-    def _announce(self, listening: Mapping[str, str], open_because: str) -> None:
-        """Say where it listens, and whether everybody who reaches that may do everything there."""
-        if open_because:
+    def _warn_if_open(self, on_network: bool) -> None:
+        """Log why everybody may do everything: when that changes, and on a network each minute."""
+        before, self._open_because = self._open_because, self._service.open_because()
+        if self._open_because and (on_network or self._open_because != before):
             _log.warning(
                 "access-open: everybody who reaches this service may do everything: %(reason)s",
-                {"reason": open_because},
+                {"reason": self._open_because},
             )
+        self._open_timer = self._loop.call_later(OPEN_WARNING_S, self._warn_if_open, on_network)
+
+    def _announce(self, listening: Mapping[str, str]) -> None:
+        """Say where it listens, and whether everybody who reaches that may do everything there."""
+        self._warn_if_open(any(_is_on_network(address) for address in listening.values()))
         if self._ready_file is not None:
             facts = {"service": self._service.name, "pid": os.getpid(), **listening}
-            if open_because:
-                facts[OPEN] = open_because
+            if self._open_because:
+                facts[OPEN] = self._open_because
             temporary = self._ready_file.with_name(self._ready_file.name + ".tmp")
             temporary.write_text(json.dumps(facts) + "\n", encoding="utf-8")
             temporary.rename(self._ready_file)

@@ -465,6 +465,12 @@ CONSOLE_METRICS = _of(
     _gauge("kourou_gateway_lease_groups", "Consumer groups of which the gateway is a member"),
 )
 
+_OF_ALL = _of(
+    tuple(ServiceKind),
+    # Kourou: access control
+    _gauge("kourou_access_open", "1 while everybody who reaches the service may do everything"),
+)
+
 _OF_DECISIONS = _of(
     (ServiceKind.BROKER, ServiceKind.NAMESRV),
     # Kourou: access control
@@ -483,6 +489,7 @@ _OF_NAME_SERVERS = _of(
 
 _ALL = (
     *_OF_BROKERS,
+    *_OF_ALL,
     *_OF_DECISIONS,
     *_OF_CONNECTIONS,
     *_OF_TRACES,

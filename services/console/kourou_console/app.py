@@ -23,6 +23,7 @@ from kourou.client.settings.client_settings import ClientSettings, ProducerSetti
 from kourou.clock import Clock, SystemClock
 from kourou.errors import ConfigError, KourouError, Rejected
 from kourou.model.limits import PASSWORD_LENGTH_MIN
+from kourou.service.access_metrics import open_family
 from kourou.service.admin_http import AdminHttp, AdminPages, ClearTextWarning
 from kourou.service.entry import run_from_arguments
 from kourou.service.http_listener import HttpListener
@@ -408,7 +409,7 @@ class ConsoleService:
 
     def _metrics(self) -> bytes:
         base = {"node_type": self.name}
-        families = list(self._request_metrics.families(base))
+        families = [*self._request_metrics.families(base), open_family(base, self.open_because())]
         if self._users is not None:
             families += self._users.families(base)
         elif self._gateway is not None:

@@ -31,6 +31,7 @@ from kourou.protocol.wire.frames import (
     encode_request,
 )
 from kourou.runtime.core import Disconnected, LogWarning, Peer, Received, Reply, ReplyTo, Tick
+from kourou.service.access_metrics import open_family
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
@@ -515,6 +516,7 @@ class FilterServerService:
         return expose(
             [
                 *filter_families(base, core, self._protocols, executor.zygotes_started),
+                open_family(base, self.open_because()),
                 *(() if self._spans is None else self._spans.families(base)),
             ]
         )

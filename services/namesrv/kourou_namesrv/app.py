@@ -10,12 +10,13 @@ from dataclasses import asdict
 from typing import Any
 
 from kourou.authorization.audit import AccessDecided
-from kourou.authorization.request_gate import PublishedGate, decision_counts
+from kourou.authorization.request_gate import PublishedGate
 from kourou.clock import Clock, SystemClock
 from kourou.errors import KourouError
 from kourou.events.stream import WrittenMeanwhile
 from kourou.protocol.request import Answerer
 from kourou.runtime.core import Disconnected, Reply, Tick
+from kourou.service.access_metrics import access_families
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.audit_log import AuditLog
 from kourou.service.entry import run_from_arguments
@@ -119,7 +120,7 @@ class NamesrvService:
         self._protocols.close()
 
     def open_because(self) -> str:
-        """Why it decides nothing: it does not know the keys of brokers."""
+        """Why it lets everybody in: no keys of brokers, or a broker that lets everybody in."""
         return self._gate.open_because
 
     def _record(self, effect: RecordKeyValues) -> None:
@@ -159,13 +160,12 @@ class NamesrvService:
         base, routes = {"node_type": "nameserver"}, self._core.routes
         brokers = [({**base, "cluster": name}, count) for name, count in routes.counts().items()]
         expired = [(base, self._core.expired)]
-        decided = decision_counts(base, self._gate)
         return expose(
             [
                 Family.gauge("kourou_namesrv_brokers", samples=brokers),
                 Family.gauge("kourou_namesrv_topics", samples=[(base, len(routes.topics()))]),
                 Family.counter("kourou_namesrv_expired_brokers_total", samples=expired),
-                Family.counter("kourou_access_decisions_total", samples=decided),
+                *access_families(base, self._gate, self.open_because()),
                 *self._protocols.families(base),
             ]
         )

@@ -18,6 +18,7 @@ from kourou.clock import Clock, SystemClock
 from kourou.errors import ConfigError, Corrupt, KourouError, Unavailable
 from kourou.eventstore.database import with_password
 from kourou.eventstore.event_store import EventStore
+from kourou.service.access_metrics import open_family
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
@@ -362,6 +363,7 @@ class SparkEtlService:
         return expose(
             [
                 *self._counters.families(base, events),
+                open_family(base, self.open_because()),
                 *(() if self._spans is None else self._spans.families(base)),
             ]
         )

@@ -109,6 +109,25 @@ def test_why_a_name_server_decides_nothing(tmp_path: Path) -> None:
         assert PublishedGate(members).open_because == why
 
 
+def test_a_name_server_is_open_as_long_as_one_of_its_brokers_is(door: Door) -> None:
+    assert door.gate.open_because == "", "until users arrive, changes are refused"
+    ours, theirs = door.broker, SecuredBroker()
+    door.publish(ours)
+    assert door.gate.open_because == "no broker has users"
+    assert door.refusal(ANYBODY, PUT) == ""
+    root, other = ours.administrator(), theirs.administrator()
+    door.publish(ours)
+    assert door.gate.open_because == ""
+    assert door.refusal(ANYBODY, PUT) != ""
+    assert ours.ask(root, SetAccessMode(mode="observe")).code == Code.SUCCESS
+    assert theirs.ask(other, SetAccessMode(mode="observe", door="http")).code == Code.SUCCESS
+    door.publish(theirs, "broker-b")
+    assert door.gate.open_because == "access mode http=observe of broker C/broker-b"
+    door.publish(ours)
+    lax = "access mode remoting=observe zeromq=observe http=observe of broker C/broker-a"
+    assert door.gate.open_because == lax
+
+
 @pytest.mark.parametrize("spec", OF_BROKERS, ids=lambda spec: str(spec.name))
 def test_only_brokers_send_what_is_for_brokers(door: Door, spec: Any) -> None:
     root = door.broker.administrator()

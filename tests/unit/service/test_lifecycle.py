@@ -113,6 +113,50 @@ def test_a_service_that_decides_nothing_says_so_once_it_serves(
     ]
 
 
+class _Opening(Sample):
+    """Is open for each of these reasons, one look each; then it ends."""
+
+    def __init__(self, address: str, *reasons: str) -> None:
+        super().__init__()
+        self._address = address
+        self._reasons = list(reasons)
+        self.end: Callable[[], None] = lambda: None
+
+    async def serve(self) -> Mapping[str, str]:
+        return {"zmq": self._address, "admin": "http://127.0.0.1:2"}
+
+    def open_because(self) -> str:
+        reason = self._reasons.pop(0)
+        if not self._reasons:
+            self.end()
+        return reason
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("tcp://127.0.0.1:1", ["a", "b", "a"]),
+        ("tcp://[::1]:1", ["a", "b", "a"]),
+        ("tcp://0.0.0.0:1", ["a", "a", "b", "a"]),
+        ("tcp://[::]:1", ["a", "a", "b", "a"]),
+        ("http://192.0.2.7:1", ["a", "a", "b", "a"]),
+    ],
+)
+def test_an_open_service_says_so_each_minute_on_a_network_and_else_when_that_changes(
+    address: str, said: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert lifecycle.OPEN_WARNING_S == 60.0
+    monkeypatch.setattr(lifecycle, "OPEN_WARNING_S", 0.0)
+    service = _Opening(address, "", "a", "a", "b", "", "a", "")
+
+    def stop_when(stop: Callable[[], None]) -> None:
+        service.end = stop
+
+    assert run_service(lambda: service, stop_when=stop_when) == ExitCode.OK
+    opened = [one.args for one in caplog.records if one.getMessage().startswith("access-open: ")]
+    assert opened == [{"reason": reason} for reason in said]
+
+
 def test_a_bug_at_the_start(capsys: pytest.CaptureFixture[str]) -> None:
     assert live(Sample("serve", ZeroDivisionError("x"))) == ExitCode.CRASHED
     assert "stopped by a bug: ZeroDivisionError: x" in capsys.readouterr().err

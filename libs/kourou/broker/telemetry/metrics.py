@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
-from kourou.authorization.request_gate import decision_counts
 from kourou.broker.telemetry.measurements import PROTOCOLS, PULLS, SENDS, Measurements
 from kourou.clock import Clock
 from kourou.engine.admin.quota_gate import QuotaOutcome
@@ -36,6 +35,7 @@ from kourou.model.quota import QuotaUnit
 from kourou.model.subscription import ConsumeType
 from kourou.protocol.bodies.broker_bodies import ReplicasView
 from kourou.protocol.record.layout import parts_of
+from kourou.service.access_metrics import access_families
 from kourou.service.protocol_server import ProtocolServers
 from kourou.store.store import Store
 from kourou.telemetry.metric_table import RPC_BOUNDS_MS
@@ -106,8 +106,7 @@ def _traffic(base: Base, parts: BrokerParts) -> Iterator[Family]:
         for code, count in traffic.refused.items()
     ]
     yield Family.counter("kourou_requests_refused_total", "", refused)
-    decided = decision_counts(base, parts.access_gate)
-    yield Family.counter("kourou_access_decisions_total", "", decided)
+    yield from access_families(base, parts.access_gate, parts.control.access.open_because)
     quotas = parts.quota_gate
     slowed = [
         ({"quota": unit, "outcome": outcome, **base}, quotas.counts[unit, outcome])
