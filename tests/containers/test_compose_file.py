@@ -293,11 +293,35 @@ def test_nobody_else_can_reach_it(composed: dict[str, Any]) -> None:
     assert composed["networks"]["database"]["internal"] is True
 
 
+def test_grafana_is_for_who_has_its_secret(composed: dict[str, Any]) -> None:
+    """No visitor without a login, no known password, and none that an old volume would keep."""
+    grafana = composed["services"]["grafana"]
+    settings = grafana["environment"]
+    assert settings["GF_AUTH_ANONYMOUS_ENABLED"] == "false"
+    assert settings["GF_USERS_ALLOW_SIGN_UP"] == "false"
+    assert not settings.keys() & {"GF_SECURITY_ADMIN_PASSWORD", "GF_AUTH_DISABLE_LOGIN_FORM"}
+    folder, _, file = settings["GF_SECURITY_ADMIN_PASSWORD__FILE"].rpartition("/")
+    [mount] = [one for one in grafana["volumes"] if one["target"] == folder]
+    assert mount["read_only"] is True
+    users = [
+        (name, one["target"])
+        for name, service in composed["services"].items()
+        for one in service.get("volumes") or []
+        if one["source"] == mount["source"]
+    ]
+    assert sorted(users) == [("grafana", folder), ("keys", "/keys/grafana")]
+    command = composed["services"]["keys"]["command"]
+    assert command[command.index(f"/keys/grafana/{file}") - 1] == "--secret"
+    assert [one.split(":")[0] for one in grafana["tmpfs"]] == ["/tmp", "/var/lib/grafana"]
+    assert "keys" in grafana["depends_on"]
+
+
 def test_passwords_are_files(composed: dict[str, Any]) -> None:
     for name, service in composed["services"].items():
         for key, value in (service.get("environment") or {}).items():
             secret = re.search("PASSWORD|SECRET|TOKEN", key)
-            assert not secret or value.startswith("/run/secrets/"), f"{name}: {key}"
+            held = value.startswith(("/run/secrets/", "/run/kourou/"))
+            assert not secret or held, f"{name}: {key}"
     assert [secret for secret in composed["secrets"].values() if "file" not in secret] == []
 
 

@@ -77,7 +77,8 @@ def test_each_service_sees_its_own_pair_and_no_other(composed: dict[str, Any]) -
     assert all(len(names) == 1 or names == SPARK for names in owners.values())
     for name in (*WATCHING, "postgres"):
         volumes = composed["services"][name].get("volumes", [])
-        assert not [one for one in volumes if str(one["source"]).endswith("-keys")], name
+        keys = {one["source"] for one in volumes if str(one["source"]).endswith("-keys")}
+        assert keys == ({"grafana-keys"} if name == "grafana" else set()), name
 
 
 def test_who_makes_them_has_no_network_and_its_folders_are_in_the_image(
@@ -127,6 +128,10 @@ def test_what_it_makes_fits_every_address_that_is_dialled(
     admin = folder / "access" / "admin.secret"
     assert admin.stat().st_mode & 0o777 == 0o600
     SecretKeys.read(folder / "access" / "access.keys")
+    grafana = folder / "grafana" / "grafana.secret"
+    assert grafana.stat().st_mode & 0o777 == 0o444
+    assert len(grafana.read_text("utf-8").strip()) >= 16
+    assert grafana.read_bytes() != admin.read_bytes()
     view = capsys.readouterr()
     assert admin.read_text("utf-8").strip() not in view.out + view.err
     assert not [pair for pair in pairs.values() if pair.secret in view.out + view.err]

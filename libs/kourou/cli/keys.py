@@ -28,7 +28,8 @@ ReadableOption = Annotated[
         "--readable",
         metavar="NAME",
         help=(
-            "Make the secret file of this pair readable for other users (on a volume of its own)."
+            "Make the secret file of this pair, or the file NAME.secret, readable for other users "
+            "(on a volume of its own)."
         ),
     ),
 ]
@@ -132,7 +133,7 @@ def make(
     files = [] if access_keys is None else [(access_keys, new_key_line("1"))]
     files += [(path, f"{new_secret()}\n") for path in secret or ()]
     for path, text in files:
-        _file(path, text, keep=keep)
+        _file(path, text, mode=mode_of.get(path.stem, PRIVATE), keep=keep)
     return 0
 
 
@@ -171,17 +172,17 @@ def access(
     return 0
 
 
-def _file(path: Path, text: str, *, keep: bool) -> None:
-    """Write a private file, or keep the existing one."""
+def _file(path: Path, text: str, *, mode: int, keep: bool) -> None:
+    """Write a file with this mode, or keep the existing one."""
     kept = keep and os.path.lexists(path)
     if not kept:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write_private(path, text, replace=False)
+        _write_private(path, text, mode=mode, replace=False)
     print(f"{'kept' if kept else 'made'} {path}", flush=True)
 
 
-def _write_private(path: Path, text: str, *, replace: bool) -> None:
-    """Write a file with mode 0600, whole or not at all; raises ConfigError."""
+def _write_private(path: Path, text: str, *, mode: int = PRIVATE, replace: bool) -> None:
+    """Write a file with this mode, whole or not at all; raises ConfigError."""
     try:
         number, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
@@ -191,6 +192,7 @@ def _write_private(path: Path, text: str, *, replace: bool) -> None:
                     if owner.st_uid != os.geteuid():
                         os.fchown(number, owner.st_uid, owner.st_gid)
                 file.write(text)
+                os.fchmod(number, mode)
                 file.flush()
                 os.fsync(number)
             if replace:

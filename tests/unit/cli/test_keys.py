@@ -48,14 +48,20 @@ def test_it_also_makes_the_key_of_secrets_and_a_secret(
     keys, secret = tmp_path / "access" / "access.keys", tmp_path / "access" / "admin.secret"
     command = ["keys", "make", str(tmp_path / "own"), "--access-keys", str(keys)]
     command += ["--secret", str(secret)]
+    shared = tmp_path / "pages" / "pages.secret"
+    command += ["--secret", str(shared), "--readable", "pages"]
     assert main([*command, "--keep"]) == 0
+    assert shared.stat().st_mode & 0o777 == 0o444
+    assert shared.read_text() != secret.read_text()
     SecretKeys.read(keys)  # refuses one that others may read
     assert secret.stat().st_mode & 0o777 == 0o600
     assert check_secret(secret.read_text().strip())
     assert secret.read_text().strip() not in capsys.readouterr().out
     before = keys.read_bytes(), secret.read_bytes()
     assert main([*command, "--keep"]) == 0
-    assert capsys.readouterr().out.splitlines()[1:] == [f"kept {keys}", f"kept {secret}"]
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        *(f"kept {path}" for path in (keys, secret, shared))
+    ]
     (tmp_path / "own" / "own.key_secret").unlink()
     assert main(command) == 2
     assert f"{keys} cannot be written" in capsys.readouterr().err
