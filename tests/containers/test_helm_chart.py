@@ -21,6 +21,7 @@ from tests.containers.helm_chart import (
     host,
 )
 from tests.containers.test_compose_file import COUNTED, OTHERS, SPARK_CLUSTER, seconds
+from tests.containers.test_systemd import limits_of_memory
 
 from kourou.broker.administrators import InitialUsersFile
 from kourou.broker.config import BrokerSettings, load_broker_settings
@@ -30,6 +31,7 @@ from kourou_console.config import ConsoleSettings
 from kourou_filter_server.config import FilterServerSettings
 from kourou_ha_replica.config import ReplicaSettings
 from kourou_namesrv.config import NamesrvSettings
+from kourou_rigs.certificates import Authority
 from kourou_spark_etl.commands import with_jobs
 from kourou_spark_etl.config import EtlSettings
 
@@ -54,6 +56,7 @@ OTHER_VALUES = {
 }
 """Variables about names and addresses: the tests below load them."""
 
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
 UNITS = {"Mi": 20, "Gi": 30}
 EXPLAINED = {"resources", "environment"}
 """The comment above all services explains them."""
@@ -220,7 +223,7 @@ def test_a_pod_may_do_what_a_container_of_the_compose_file_may(
         assert size(memory["sizeLimit"]) == int(re.findall(r"size=(\d+)m", tmp)[0]) << 20, name
         limits = rendered.container(role(name))["resources"].get("limits", {})
         limit = service.get("mem_limit")
-        assert limits == ({"memory": limits.get("memory")} if limit else {}), name
+        assert set(limits) == {"memory"}, name
         assert not limit or size(limits["memory"]) == int(limit), name
 
 
@@ -349,13 +352,120 @@ def test_only_who_is_named_can_connect(composed: dict[str, Any], rendered: Relea
     assert "database" not in ours(composed)["filter-server"]["networks"]
     spec = policies["filter-server"]["spec"]
     assert spec["policyTypes"] == ["Ingress", "Egress"]
-    to_broker, names = spec["egress"]
+    to_broker, names, collector = spec["egress"]
     [peer] = to_broker["to"]
     assert peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "broker"
     assert [one["port"] for one in to_broker["ports"]] == [20_911]
-    assert [one["port"] for one in names["ports"]] == [53, 53, 4_318]
+    assert [one["port"] for one in names["ports"]] == [53, 53]
+    [servers] = names["to"]
+    assert servers["podSelector"]["matchLabels"] == {"k8s-app": "kube-dns"}
+    assert servers["namespaceSelector"]["matchLabels"] == {NAMESPACE_NAME: "kube-system"}
+    assert [one["port"] for one in collector["ports"]] == [4_318]
+    assert collector["to"] == [{"namespaceSelector": {"matchLabels": {NAMESPACE_NAME: NAMESPACE}}}]
     others = [one["spec"]["policyTypes"] for key, one in policies.items() if key != "filter-server"]
     assert all(one == ["Ingress"] for one in others)
+
+
+def in_namespace(name: str) -> dict[str, Any]:
+    return {"namespaceSelector": {"matchLabels": {NAMESPACE_NAME: name}}}
+
+
+OUTSIDE = {"ipBlock": {"cidr": "198.51.100.0/24"}}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "more", "peers", "port"),
+    [
+        ("http://10.1.2.3:4318", [], [{"ipBlock": {"cidr": "10.1.2.3/32"}}], 4_318),
+        ("http://otel.traces:4318", [], [in_namespace("traces")], 4_318),
+        ("https://otel.traces.svc", [], [in_namespace("traces")], 443),
+        ("http://otel.traces.svc.cluster.local/v1", [], [in_namespace("traces")], 80),
+        ("https://otel.example.org:4318", [OUTSIDE], [OUTSIDE], 4_318),
+        ("http://10.1.2.3:4318", [OUTSIDE], [OUTSIDE], 4_318),
+    ],
+)
+def test_filter_servers_reach_the_collector_and_nothing_else_on_its_port(
+    helm: Helm, endpoint: str, more: list[Any], peers: list[Any], port: int
+) -> None:
+    values = {
+        "filterServer": {"enabled": True},
+        "tracing": {"endpoint": endpoint},
+        "networkPolicy": {"collector": more, "dns": [OUTSIDE]},
+    }
+    spec = helm.render(values).named("NetworkPolicy")["filter-server"]["spec"]
+    _, names, collector = spec["egress"]
+    assert names["to"] == [OUTSIDE]
+    assert collector == {"to": peers, "ports": [{"port": port}]}
+
+
+def test_filter_servers_without_traces_and_names_reach_their_broker_only(helm: Helm) -> None:
+    values = {"filterServer": {"enabled": True}, "networkPolicy": {"dns": []}}
+    [rule] = helm.render(values).named("NetworkPolicy")["filter-server"]["spec"]["egress"]
+    assert rule["to"][0]["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "broker"
+
+
+def test_a_collector_of_an_unknown_address_is_refused(helm: Helm) -> None:
+    values = {
+        "filterServer": {"enabled": True},
+        "tracing": {"endpoint": "https://otel.example.org:4318"},
+    }
+    done = helm.run("template", RELEASE, CHART, values=values)
+    assert done.returncode != 0
+    assert "networkPolicy.collector must say where" in done.stderr
+
+
+TLS_FOLDER = "/run/kourou/tls"
+
+
+@pytest.mark.parametrize("mode", ["enforcing", "permissive"])
+@pytest.mark.parametrize("client_auth", ["none", "optional"])
+def test_tls_reaches_every_service_that_can_have_it(
+    helm: Helm, tmp_path: Path, mode: str, client_auth: str
+) -> None:
+    tls = {"secret": "shop-tls", "mode": mode, "clientAuth": client_auth}
+    release = helm.render({**EVERYTHING, "tls": tls})
+    enforcing = mode == "enforcing"
+    with_tls = SERVICES if enforcing else SERVICES - {"console", "spark-etl"}
+    for name in sorted(SERVICES):
+        pod, container = release.pods()[name], release.container(name)
+        own = name in with_tls
+        assert (TLS_FOLDER in mounts(container)) is own, name
+        assert ("tls" in volumes(pod)) is own, name
+        scheme = "HTTPS" if enforcing else "HTTP"
+        for kind in ("readiness", "startup", "liveness"):
+            assert container[f"{kind}Probe"]["httpGet"]["scheme"] == scheme, name
+        if own:
+            assert mounts(container)[TLS_FOLDER]["readOnly"] is True
+            mode_of = volumes(pod)["tls"]["secret"]
+            assert mode_of == {"secretName": "shop-tls", "defaultMode": 0o440}, name
+            assert "tls" not in str(pod["initContainers"]), "a copy would not be renewed"
+        settings = loaded(release, name, 0, tmp_path)
+        assert str(settings.tls_mode) == (mode if own else "disabled"), name
+        if own:
+            assert settings.tls_cert_path == Path(TLS_FOLDER, "tls.crt")
+            assert settings.tls_key_path == Path(TLS_FOLDER, "tls.key")
+            assert str(settings.tls_client_auth) == client_auth
+            trust = None if client_auth == "none" else Path(TLS_FOLDER, "ca.crt")
+            assert settings.tls_trust_cert_path == trust
+    console = release.environment("console")
+    scheme = "https://" if enforcing else ""
+    assert console["KOUROU_SPARK_ETL_ADDRESS"] == f"{scheme}{RELEASE}-spark-etl:18281"
+    assert ("KOUROU_TLS_CLIENT_TRUST_CERT_PATH" in console) is enforcing
+
+
+def test_without_a_certificate_nothing_has_tls(helm: Helm, rendered: Release) -> None:
+    assert "TLS_SERVER" not in rendered.text
+    assert "HTTPS" not in rendered.text
+    assert TLS_FOLDER not in rendered.text
+
+
+def test_limits_of_memory_are_those_that_the_page_explains(rendered: Release, root: Path) -> None:
+    wanted = limits_of_memory(root)
+    for name in SERVICES - {"raft"}:
+        resources = rendered.container(name)["resources"]
+        assert resources["limits"]["memory"] == wanted[name][1], name
+        assert size(resources["requests"]["memory"]) <= size(wanted[name][1]), name
+    assert rendered.container("raft")["resources"]["limits"]["memory"] == wanted["broker"][1]
 
 
 def test_without_more_values_it_is_closed_and_needs_nothing_of_nodes(helm: Helm) -> None:
@@ -390,6 +500,7 @@ def loaded(release: Release, name: str, index: int, tmp_path: Path) -> Any:
     for variable, path in (
         ("KOUROU_INITIAL_USERS_FILE", folder / "users.toml"),
         ("KOUROU_EVENT_STORE_PASSWORD_FILE", password),
+        ("KOUROU_TLS_CLIENT_TRUST_CERT_PATH", Authority(folder, "ca").path),
     ):
         if variable in environment:
             environment[variable] = str(path)
@@ -500,8 +611,9 @@ def test_health_pages_are_asked_as_in_the_compose_file(
         assert ready["periodSeconds"] == seconds(check["interval"]), name
         assert ready["timeoutSeconds"] == seconds(check["timeout"]), name
         assert ready["failureThreshold"] == int(check["retries"]), name
+        assert page["scheme"] == "HTTP", name
         for probe in (start, alive):
-            assert probe["httpGet"] == {"path": "/healthz", "port": page["port"]}, name
+            assert probe["httpGet"] == {**page, "path": "/healthz"}, name
         allowed = start["periodSeconds"] * start["failureThreshold"]
         assert allowed == seconds(check["start_period"]), name
 

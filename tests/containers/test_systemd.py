@@ -7,6 +7,7 @@ and this checkout inside, read-only.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -99,6 +100,34 @@ def test_units_give_few_rights(root: Path, tmp_path: Path, unit: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout[-2_000:] + done.stderr
+
+
+def limits_of_memory(root: Path) -> dict[str, tuple[str, str]]:
+    """The table of docs/operating.md: service -> limits of unit and chart."""
+    text = (root / "docs/operating.md").read_text("utf-8")
+    rows = re.findall(
+        r"^\| `([a-z-]+)` \| [^|]+ \| `?([^|`]+)`? \| `([^|`]+)` \|", text, re.MULTILINE
+    )
+    return {name: (unit.strip(), chart) for name, unit, chart in rows}
+
+
+def test_each_unit_has_the_limit_of_memory_that_the_page_explains(root: Path) -> None:
+    wanted = limits_of_memory(root)
+    assert set(wanted) == {
+        "namesrv",
+        "broker",
+        "ha-replica",
+        "filter-server",
+        "console",
+        "spark-etl",
+    }
+    for path in (root / UNITS).glob("*.service"):
+        name = path.stem.removeprefix("kourou-").rstrip("@")
+        [limit] = re.findall(r"^MemoryMax=(\S+)$", path.read_text("utf-8"), re.MULTILINE)
+        assert limit == wanted.pop(name)[0], name
+    assert {name: unit for name, (unit, _) in wanted.items()} == {"spark-etl": "–"}
+    [sandbox] = (root / UNITS / "kourou-filter-server@.service.d").iterdir()
+    assert "OOMPolicy=continue" in sandbox.read_text("utf-8"), "one worker is not all of them"
 
 
 @pytest.mark.timeout(BOOT_S + 60)

@@ -142,7 +142,8 @@ console:
     KOUROU_SIGN_IN: users
     {{- $console := printf "%s-console" .Release.Name }}
     KOUROU_CONSOLE_NAMES: {{ concat (list $console (printf "%s.%s" $console .Release.Namespace) (printf "%s.%s.svc" $console .Release.Namespace)) .Values.console.names | join ";" | quote }}
-    KOUROU_SPARK_ETL_ADDRESS: {{ ternary (printf "%s-spark-etl:18281" .Release.Name) "" .Values.sparkEtl.enabled | quote }}
+    {{- $https := and (ne .Values.tls.secret "") (eq .Values.tls.mode "enforcing") | ternary "https://" "" }}
+    KOUROU_SPARK_ETL_ADDRESS: {{ ternary (printf "%s%s-spark-etl:18281" $https .Release.Name) "" .Values.sparkEtl.enabled | quote }}
 spark-etl:
   values: sparkEtl
   enabled: {{ .Values.sparkEtl.enabled }}
@@ -163,6 +164,17 @@ spark-etl:
     SPARK_CONF_DIR: /etc/spark
 {{- end }}
 
+{{/* Not empty if a service has TLS: (list $ ENTRY). HTTP alone cannot be in clear text and TLS at once. */}}
+{{- define "kourou.usesTls" -}}
+{{- $values := (index . 0).Values -}}
+{{- if and $values.tls.secret (or (index . 1).server (eq $values.tls.mode "enforcing")) -}}yes{{- end -}}
+{{- end }}
+
+{{/* The scheme of a service's probes: (list $ ENTRY). */}}
+{{- define "kourou.scheme" -}}
+{{- if and (include "kourou.usesTls" .) (eq (index . 0).Values.tls.mode "enforcing") }}HTTPS{{ else }}HTTP{{ end -}}
+{{- end }}
+
 {{/* The variables of a service: (list $ NAME ENTRY). Those of values.yaml win. */}}
 {{- define "kourou.environment" -}}
 {{- $root := index . 0 -}}
@@ -179,6 +191,20 @@ spark-etl:
   "OTEL_TRACES_SAMPLER_ARG" (.share | toString)) -}}
 {{- else -}}
 {{- $_ := set $all "OTEL_TRACES_EXPORTER" "none" -}}
+{{- end -}}
+{{- end -}}
+{{- if include "kourou.usesTls" (list $root $it) -}}
+{{- $all = merge $all (dict
+  "KOUROU_TLS_SERVER_MODE" $root.Values.tls.mode
+  "KOUROU_TLS_SERVER_CERT_PATH" "/run/kourou/tls/tls.crt"
+  "KOUROU_TLS_SERVER_KEY_PATH" "/run/kourou/tls/tls.key") -}}
+{{- if ne $root.Values.tls.clientAuth "none" -}}
+{{- $all = merge $all (dict
+  "KOUROU_TLS_SERVER_NEED_CLIENT_AUTH" $root.Values.tls.clientAuth
+  "KOUROU_TLS_SERVER_TRUST_CERT_PATH" "/run/kourou/tls/ca.crt") -}}
+{{- end -}}
+{{- if and (eq $name "console") $root.Values.sparkEtl.enabled -}}
+{{- $_ := set $all "KOUROU_TLS_CLIENT_TRUST_CERT_PATH" "/run/kourou/tls/ca.crt" -}}
 {{- end -}}
 {{- end -}}
 {{- if $it.server -}}
@@ -217,6 +243,23 @@ spark-etl:
 {{- $name := printf "%s-namesrv" .Release.Name -}}
 {{- range $i := until (int .Values.namesrv.replicas) -}}
 {{- if $i }};{{ end }}{{ $name }}-{{ $i }}.{{ $name }}.{{ $.Release.Namespace }}.svc:9876
+{{- end -}}
+{{- end }}
+
+{{/* The peers of a network policy that stand for the collector of traces. */}}
+{{- define "kourou.collector" -}}
+{{- $host := regexReplaceAll ":[0-9]+$" (urlParse .Values.tracing.endpoint).host "" -}}
+{{- $names := splitList "." $host -}}
+{{- if .Values.networkPolicy.collector -}}
+{{- toYaml .Values.networkPolicy.collector -}}
+{{- else if regexMatch `^[0-9]+(\.[0-9]+){3}$` $host -}}
+- ipBlock: {cidr: {{ $host }}/32}
+{{- else if regexMatch `^[a-z0-9-]+(\.[a-z0-9-]+(\.svc(\.cluster\.local)?\.?)?)?$` $host -}}
+- namespaceSelector:
+    matchLabels:
+      kubernetes.io/metadata.name: {{ eq (len $names) 1 | ternary .Release.Namespace (index (append $names "") 1) }}
+{{- else -}}
+{{- fail "networkPolicy.collector must say where tracing.endpoint is: its name is not one of this cluster" -}}
 {{- end -}}
 {{- end }}
 
