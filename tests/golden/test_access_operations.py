@@ -132,6 +132,7 @@ def samples(staged: Staged) -> dict[str, dict[str, Any]]:
         "set_filter_policy": {"json": {"policy": "skip"}},
         "try_filter": {"json": {"topic": "orders", "source": FILTER, "count": 1}},
         "put_quota": {"json": {"publish_bytes": 10**12}},
+        "try_policies": empty,
         "undo": undo,
         "broker_undo": undo,
         "update_name_servers": {"json": {"settings": {"kvConfigPath": "kv"}}},

@@ -516,6 +516,7 @@ REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType(
         "SET_ACCESS_MODE": users(UPDATE),
         "GET_ACCESS_STATUS": users(LIST),
         "GET_AUDIT": replace(users(LIST), by_consoles=True),
+        "TRY_POLICIES": replace(users(LIST), by_consoles=True),
         "EXPLAIN_ACCESS": Requirement("Get on User; any user about itself", _explain_needs),
         "CHECK_CREDENTIAL": CONSOLE,
         "REPORT_REFUSALS": REPORTER,

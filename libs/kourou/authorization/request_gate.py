@@ -51,6 +51,7 @@ from kourou.access.model import (
 from kourou.access.requirements import CallerKind, Facts, Requirement, need_of_topic
 from kourou.access.signature import NO_KEY, SigningKey, verify
 from kourou.authorization.access_table import AccessAggregate, decode_access
+from kourou.authorization.access_uses import Needs, Use
 from kourou.authorization.audit import AccessDecided
 from kourou.errors import BadRequest, Code, DecodeError, KourouError, NoPermission
 from kourou.model.limits import (
@@ -140,7 +141,7 @@ class SecretBox(Protocol):
 class _Allowed:
     """What requests of one claim are allowed until `until_ms`, epoch ms: to be handled as those of
     `user`, if a signature that they bear was made with `key`. `console` and `forwarded_from` are
-    those of the requests.
+    those of the requests, which are counted in `use`.
     """
 
     user: str
@@ -148,6 +149,7 @@ class _Allowed:
     forwarded_from: str
     key: SigningKey
     until_ms: int
+    use: Use
 
 
 class InvalidCredentials(Exception):
@@ -208,6 +210,7 @@ class RequestGate:
         self._signing_keys: dict[str, SigningKey] = {}
         self._refusals: dict[tuple[str, str, str, str], Refusal] = {}
         self._remembered: dict[tuple[object, ...], _Allowed] = access.remembered
+        self._use = Use()
         self.allowed = 0
         self.refused = 0
 
@@ -249,6 +252,9 @@ class RequestGate:
         received.user, received.console = known.user, known.console
         received.forwarded_from = known.forwarded_from
         self.allowed += 1
+        use = known.use
+        use.count += 1
+        use.last_ms, use.source = received.wall_ms, received.source
         return True
 
     def _examine(self, received: Received, effects: list[Any], *, forged: bool = False) -> bool:
@@ -368,6 +374,7 @@ class RequestGate:
             received.forwarded_from,
             key,
             self._until_ms(received),
+            self._use,
         )
 
     def _until_ms(self, received: Received) -> int:
@@ -393,6 +400,10 @@ class RequestGate:
     def _facts(self, received: Received) -> Facts:
         """Return what is known about a request besides its fields: nothing here."""
         return NO_FACTS
+
+    def _used(self, user: str, needs: Needs, received: Received) -> Use:
+        """Count a decided request; return where requests of its kind are counted: nowhere here."""
+        return self._use
 
     def _claim(self, received: Received) -> tuple[object, ...] | None:
         """Return all that the decision about a request that comes often depends on, as long as the
@@ -486,6 +497,7 @@ class RequestGate:
         if received.console and not requirement.by_consoles and any(map(is_about_users, needs)):
             return Decision(False, "a console sends no requests about users")
         decision = self.authorizer.decide(user, needs, received.source, received.wall_ms)
+        self._use = self._used(user, tuple(needs), received)
         changes = _changes(needs)
         if decision.allowed and changes:
             right = self.authorizer.decide(user, changes, received.source, received.wall_ms)

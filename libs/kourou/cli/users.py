@@ -10,6 +10,8 @@ printed only when it was made.
 from __future__ import annotations
 
 import os
+import shlex
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from getpass import getpass
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
     from kourou.access.model import Policy, User, UserKind
     from kourou.access.plain_acl import ImportedAcl
     from kourou.client.admin.base_api import ByBroker
-    from kourou.client.admin.users import AccessStatus
-    from kourou.protocol.bodies.access_bodies import AuditLine
+    from kourou.client.admin.users import AccessStatus, PolicyTrial
+    from kourou.protocol.bodies.access_bodies import AuditLine, PolicyChange
     from kourou.sync import Client
 
 USER_COLUMNS = (
@@ -45,6 +47,9 @@ AUDIT_COLUMNS = (
 )
 DECISIONS = {"all": "", "refused": "refused", "allowed": "allowed"}
 """What --decision takes, and what a broker is asked for."""
+TRIAL_COLUMNS = (
+    *("count", "would be", "now", "user", "from", "needs", "decided by", "last", "broker"),
+)
 TOKEN_COLUMNS = ("user", "token", "scope", "created", "expires", "brokers")
 PRIVATE = 0o600
 
@@ -634,6 +639,111 @@ def observe(client: Client) -> Report:
         failed=bool(found.missing),
         missing=found.missing,
     )
+
+
+@command("user try", "Try policies on the requests of the last days.")
+def try_policies(
+    client: Client,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE",
+            help="Lines as of kourou user allow, deny and revoke (default: the present policies).",
+        ),
+    ] = None,
+    *,
+    days: Annotated[
+        int, typer.Option("--days", metavar="N", min=1, max=7, help="Requests of so many days.")
+    ] = 7,
+) -> Report:
+    """Show what changes of policies would refuse and allow of the requests of the last days.
+
+    Nothing is changed. FILE has a command a line, as kourou user observe prints them; without it,
+    what the present policies refuse is shown, whatever the mode. Exit code 1 if any request would
+    be refused that is allowed now. Brokers count requests by user, rights and network (/24, or
+    /64), so a policy for a smaller network is tried with the last address.
+    """
+    try:
+        changes = changes_of("" if file is None else file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {file}: {error}") from error
+    since_ms = int(time.time() * 1_000) - days * 86_400_000
+    found: ByBroker[PolicyTrial] = client.admin.users.try_policies(changes, since_ms=since_ms)
+    rows = [
+        (
+            one.count,
+            "allowed" if one.allowed else "refused",
+            "allowed" if one.was_allowed else "refused",
+            *map(printable, (one.user, one.network, one.need, one.by)),
+            local_time(one.last_ms),
+            broker,
+        )
+        for one, broker in sorted(
+            ((one, broker) for broker, trial in found.items() for one in trial.uses),
+            key=lambda pair: (pair[0].allowed, not pair[0].was_allowed, -pair[0].count),
+        )
+    ]
+    worse = any(one.was_allowed and not one.allowed for each in found.values() for one in each.uses)
+    remarks = [
+        f"{broker}: {trial.refused} of {trial.requests} requests would be refused"
+        + (f", {trial.untried} could not be tried" if trial.untried else "")
+        + (f"; counted since {local_time(trial.since_ms)}" if trial.since_ms else "")
+        + ("; there are more kinds" if trial.more else "")
+        for broker, trial in sorted(found.items())
+    ]
+    failed = worse or bool(found.missing)
+    return Report(TRIAL_COLUMNS, rows, remarks, failed=failed, missing=found.missing)
+
+
+def changes_of(text: str) -> list[PolicyChange]:
+    """Read commands that change policies, one a line. Raises BadRequest, which names the line."""
+    from kourou.protocol.bodies.access_bodies import PolicyChange, PolicyChangeKind
+
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            words = shlex.split(line, comments=True)
+            if words[:2] == ["kourou", "user"]:
+                del words[:2]
+            if not words:
+                continue
+            options = _options_of(words)
+            kind, user, *rest = words
+            change = PolicyChangeKind(kind)
+            revokes = change is PolicyChangeKind.REVOKE
+            actions, resource = ("", *rest, "")[:2] if revokes else rest
+            if len(rest) > (1 if revokes else 2):
+                raise ValueError
+        except ValueError as error:
+            raise BadRequest(
+                f"line {number} does not change policies: {line.strip()[:80]!r}",
+                hint="allow USER ACTIONS RESOURCE, deny USER ACTIONS RESOURCE, or revoke USER "
+                "[RESOURCE], as the commands of kourou user",
+            ) from error
+        until = options.get("--until", [])
+        found.append(
+            PolicyChange(
+                user=user,
+                change=change,
+                resource=resource,
+                actions=tuple(filter(None, actions.split(","))),
+                networks=tuple(options.get("--from", [])),
+                until_ms=moment(until[-1]) if until else None,
+            )
+        )
+    return found
+
+
+def _options_of(words: list[str]) -> dict[str, list[str]]:
+    """Take the options out of the words of a command. Raises ValueError for another one."""
+    options: dict[str, list[str]] = {}
+    while (at := next((i for i, one in enumerate(words) if one.startswith("--")), -1)) >= 0:
+        name, value = words[at : at + 2]
+        if name not in ("--from", "--until", "--reason"):
+            raise ValueError(name)
+        options.setdefault(name, []).append(value)
+        del words[at : at + 2]
+    return options
 
 
 @command("user why", "Explain whether a user may do something.")

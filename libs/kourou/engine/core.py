@@ -371,7 +371,7 @@ class BrokerCore:
 
         Filter servers are notified before that, so that theirs are not allowed as before.
         """
-        ended: list[Effect] = []
+        ended: list[Effect] = self.parts.access_gate.counted(tick.wall_ms)
         if self.parts.access_gate.rights_changed(tick.wall_ms):
             ended += self.parts.filter_server_handler.rights_changed()
             ended += self.parts.pulls.release(now_ms)

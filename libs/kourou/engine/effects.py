@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from kourou.authorization.access_uses import UsesCounted
 from kourou.authorization.audit import AccessDecided
 from kourou.protocol.request import Request
 from kourou.runtime.core import AskClient, Buffer, LogWarning, Notify, Received, Reply, ReplyTo
@@ -228,4 +229,5 @@ Effect = (
     | HandOver
     | LogWarning
     | AccessDecided
+    | UsesCounted
 )

@@ -232,6 +232,7 @@ CATALOGUE: tuple[OperatorVerb, ...] = (
     _admin(Subject.USERS, "audit", "user audit"),
     _admin(Subject.USERS, "export_audit", "user audit"),
     _user("propose_policies", "observe"),
+    _admin(Subject.USERS, "try_policies", "user try"),
     _user("explain_access", "why"),
     _user("import_users", "import"),
 )

@@ -14,8 +14,21 @@ import pytest
 import kourou.sync
 from kourou.access.api_token import DAY_MS, id_of, is_token, token_digest
 from kourou.cli.main import main
-from kourou.protocol.bodies.access_bodies import AuditLine
-from kourou.protocol.messages.access import AuthListUser, GetAudit, GetAuditResponse
+from kourou.cli.users import changes_of
+from kourou.protocol.bodies.access_bodies import (
+    AuditLine,
+    PolicyChange,
+    PolicyChangeKind,
+    TriedUse,
+    encode_tried,
+)
+from kourou.protocol.messages.access import (
+    AuthListUser,
+    GetAudit,
+    GetAuditResponse,
+    TryPolicies,
+    TryPoliciesResponse,
+)
 from kourou.protocol.messages.broker_admin import GetStateAt, GetStateAtResponse
 from kourou.runtime.core import Peer
 from kourou.service.passwords import is_password
@@ -539,6 +552,97 @@ def test_the_audit_of_all_brokers_the_newest_first(run: Run, cluster: WireCluste
     assert code != 0
     assert "'denied' is not a decision" in err
     assert "all, refused, allowed" in err
+
+
+def test_policies_are_tried_on_the_requests_of_the_last_days(
+    run: Run, cluster: WireCluster, tmp_path: Path
+) -> None:
+    asked: list[TryPolicies] = []
+
+    def use(allowed: bool, was_allowed: bool, count: int) -> TriedUse:
+        return TriedUse(
+            user="till\n",
+            network="10.1.2.0/24",
+            source=None,
+            need="Pub on Topic:orders",
+            by="no policy allows it",
+            allowed=allowed,
+            was_allowed=was_allowed,
+            count=count,
+            last_ms=5,
+        )
+
+    uses = [use(True, False, 40), use(False, True, 3), use(False, False, 7)]
+
+    def intercept(request: object) -> Answer | None:
+        if not isinstance(request, TryPolicies):
+            return None
+        asked.append(request)
+        header = TryPoliciesResponse(requests=90, refused=10, untried=2, since_ms=5, more=True)
+        return Answer(header=header, body=encode_tried(uses))
+
+    for broker in cluster.brokers.values():
+        broker.intercept = intercept  # type: ignore[union-attr]
+    file = tmp_path / "changes"
+    file.write_text(
+        "# from kourou user observe\n\n"
+        "kourou user allow till Pub,Sub 'Topic:orders*' --from 10.0.0.0/8 --until 9 --reason x\n"
+        "deny till Sub Topic:orders-secret   # not these\n"
+        "revoke till Group:g\nrevoke eve\n"
+    )
+    code, out, err = run("try", str(file), "--json")
+    assert (code, err) == (1, ""), "some would be refused"
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [(row["count"], row["would be"], row["now"]) for row in rows[:6:2]] == [
+        (3, "refused", "allowed"),
+        (7, "refused", "refused"),
+        (40, "allowed", "refused"),
+    ]
+    assert rows[0]["user"] == "till\\x0a"
+    assert len(asked) == 2
+    uses[:] = [use(True, False, 40), use(False, False, 7)]
+    code, out, _ = run("try", "--days", "1")
+    assert code == 0, "nothing that is allowed now"
+    assert "10 of 90 requests would be refused, 2 could not be tried; counted since" in out
+    assert 5.9 < ((asked[-1].since_ms or 0) - (asked[0].since_ms or 0)) / DAY_MS < 6.1
+    assert changes_of(file.read_text()) == [
+        PolicyChange(
+            user="till",
+            change=PolicyChangeKind.ALLOW,
+            resource="Topic:orders*",
+            actions=("Pub", "Sub"),
+            networks=("10.0.0.0/8",),
+            until_ms=9,
+        ),
+        PolicyChange(
+            user="till",
+            change=PolicyChangeKind.DENY,
+            resource="Topic:orders-secret",
+            actions=("Sub",),
+        ),
+        PolicyChange(user="till", change=PolicyChangeKind.REVOKE, resource="Group:g"),
+        PolicyChange(user="eve", change=PolicyChangeKind.REVOKE),
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "create eve",
+        "allow till Pub",
+        "allow till Pub Topic:a b",
+        "revoke",
+        "deny 'x",
+        "allow --for 1",
+    ],
+)
+def test_a_line_that_changes_no_policy_is_named(run: Run, tmp_path: Path, line: str) -> None:
+    file = tmp_path / "changes"
+    file.write_text(f"revoke eve\n{line}\n")
+    code, _, err = run("try", str(file))
+    assert code != 0
+    assert "line 2 does not change policies" in err
+    assert run("try", str(tmp_path / "none"))[0] != 0
 
 
 def test_status_and_proposals_after_refusals(ops: Run, cluster: WireCluster, keys: Path) -> None:

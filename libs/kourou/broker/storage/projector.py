@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from kourou.authorization.access_uses import UsesQuestion
 from kourou.authorization.audit import AuditQuestion
 from kourou.broker.storage.control_recovery import (
     agree,
@@ -40,6 +41,7 @@ from kourou.model.limits import HISTORY_QUESTIONS_MAX
 from kourou.model.names import CONTROL_TOPIC
 from kourou.runtime.core import ReplyTo
 from kourou.service.audit_log import search
+from kourou.service.use_log import try_uses
 
 _log = logging.getLogger("kourou.broker")
 
@@ -362,6 +364,9 @@ class HistoryExecutor:
         loop, question = asyncio.get_running_loop(), effect.question
         if isinstance(question, AuditQuestion):
             return await loop.run_in_executor(self._threads, search, self._audit_folder, question)
+        if isinstance(question, UsesQuestion):
+            uses = self._audit_folder.with_name("uses")
+            return await loop.run_in_executor(self._threads, try_uses, uses, question)
         await self._caught_up(effect.upto)
         return await loop.run_in_executor(
             self._threads, answer, self._events, question, effect.upto

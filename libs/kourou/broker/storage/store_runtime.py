@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kourou.authorization.access_uses import UsesCounted
 from kourou.authorization.audit import AccessDecided
 from kourou.broker.config import BrokerSettings
 from kourou.broker.part_settings import log_flush_of, queue_flush_of, write_out_of
@@ -32,6 +33,7 @@ from kourou.errors import StoreFaulted
 from kourou.events.control_events import Event
 from kourou.service.audit_log import AuditLog
 from kourou.service.protocol_server import ProtocolServers
+from kourou.service.use_log import UseLog
 from kourou.store.store import Store
 
 if TYPE_CHECKING:
@@ -104,9 +106,11 @@ class StoreRuntime:
         )
         self.audit_folder = settings.store_root / "kourou" / "audit"
         self._audit = AuditLog(self.audit_folder)
+        self._uses = UseLog(self.audit_folder.with_name("uses"))
         self.performers: dict[type[Effect], Callable[[Any], None]] = {
             **self.executor.performers(),
             AccessDecided: self._audit.record,
+            UsesCounted: self._uses.record,
         }
 
     def flush(self) -> None:

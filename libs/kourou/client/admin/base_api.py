@@ -212,13 +212,15 @@ class EveryBrokerApi(AdminApi):
     names those that failed. Reads return what each broker has.
     """
 
-    async def _read(self, request: Request, decode: Callable[[WireReply], T]) -> ByBroker[T]:
+    async def _read(
+        self, request: Request, decode: Callable[[WireReply], T], body: bytes = b""
+    ) -> ByBroker[T]:
         """Ask every broker; raises the last error if none replies."""
         found: dict[str, T] = {}
         missing: dict[str, KourouError] = {}
         for name, address in (await self._leaders()).items():
             try:
-                found[name] = decode(await self._ask(address, request))
+                found[name] = decode(await self._ask(address, request, body=body))
             except KourouError as error:
                 missing[name] = error
         if not found:

@@ -48,8 +48,10 @@ from kourou.model.names import check_stateful
 from kourou.protocol.bodies.access_bodies import (
     SUBJECT_PREFIX,
     AuditLine,
+    PolicyChange,
     Refusal,
     ReportedRefusal,
+    TriedUse,
     UserChange,
     check_source,
     decode_audit,
@@ -57,9 +59,11 @@ from kourou.protocol.bodies.access_bodies import (
     decode_policies_of_users,
     decode_refusals,
     decode_tokens,
+    decode_tried,
     decode_user_state,
     decode_users,
     encode_policies,
+    encode_policy_changes,
     encode_reported,
     encode_user_change,
     parse_need,
@@ -92,6 +96,8 @@ from kourou.protocol.messages.access import (
     RevokeOwnToken,
     SetAccessMode,
     SetOwnPassword,
+    TryPolicies,
+    TryPoliciesResponse,
 )
 from kourou.protocol.messages.broker_admin import GetStateAt
 from kourou.protocol.request import Request
@@ -126,6 +132,23 @@ class AccessStatus:
     refused: int
     refusals: tuple[Refusal, ...]
     doors: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyTrial:
+    """What policies would do with the `requests` that a broker counted since `since_ms`, epoch ms.
+
+    They would refuse `refused` of them. `untried` were counted without the rights that they need.
+    `uses` has what would be refused, then what would be allowed and is not now, the most frequent
+    first; `more`: there are further kinds.
+    """
+
+    uses: tuple[TriedUse, ...]
+    requests: int
+    refused: int
+    untried: int
+    since_ms: int
+    more: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -588,6 +611,18 @@ class UsersApi(EveryBrokerApi):
         return await self._read(then, decide)
 
     @on_io_thread
+    async def try_policies(
+        self, changes: Iterable[PolicyChange] = (), *, since_ms: int | None = None
+    ) -> ByBroker[PolicyTrial]:
+        """Return what changes of policies would do with the requests that each broker counted.
+
+        Without changes the present policies are tried, whatever the mode. `since_ms` is epoch ms;
+        without it all counts are used, those of the last seven days. Nothing is changed.
+        """
+        body = encode_policy_changes(changes)
+        return await self._read(TryPolicies(since_ms=since_ms), _trial, body)
+
+    @on_io_thread
     async def may(self, action: str, resource: str) -> ByBroker[AccessAnswer]:
         """Return whether this client itself may perform one action on one resource."""
         request = ExplainAccess(username="", action=action, resource=resource)
@@ -743,6 +778,18 @@ def _policy(
     texts = actions.split(",") if isinstance(actions, str) else actions
     return check_policy(
         policy_from(user, resource, texts, effect, networks=networks, until_ms=until_ms)
+    )
+
+
+def _trial(reply: WireReply) -> PolicyTrial:
+    header = header_of(reply, TryPoliciesResponse)
+    return PolicyTrial(
+        tuple(decode_tried(body_of(reply))),
+        header.requests,
+        header.refused,
+        header.untried,
+        header.since_ms,
+        header.more,
     )
 
 

@@ -30,6 +30,7 @@ from kourou.access.model import (
 from kourou.access.password import sealed_for
 from kourou.access.requirements import Facts, need_of_topic
 from kourou.access.signature import same_secret
+from kourou.authorization.access_uses import AccessUses, Needs, Use, UsesCounted
 from kourou.authorization.audit import AccessDecided
 from kourou.authorization.request_gate import (
     InvalidCredentials,
@@ -74,6 +75,9 @@ REPLICAS_UNKNOWN_HINT = (
     "them; without replicas set replicationEnable=false"
 )
 
+USES_INTERVAL_MS = 60_000
+"""How often the counts of requests are written."""
+
 _MOVED = frozenset({HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, CHECK_GIVEN_UP_TOPIC})
 _PUB_ON_ALL = Need(ResourceType.TOPIC, ALL, (Action.PUB,))
 _USERS = Need(ResourceType.USER, ALL, (Action.GET,))
@@ -90,6 +94,8 @@ class AccessGate(RequestGate):
         self._knows_replicas = knows_replicas
         self._context = context
         self._rights: object = None
+        self._uses = AccessUses()
+        self._uses_taken_ms: int | None = None
         self._refused_later: list[AccessDecided] = []
 
     def still_allows(self, received: Received, effects: list[Any]) -> bool:
@@ -128,6 +134,21 @@ class AccessGate(RequestGate):
             return False
         before, self._rights = self._rights, self.authorizer.generation(wall_ms)
         return self._rights is not before
+
+    def counted(self, wall_ms: int) -> list[Effect]:
+        """Return which rights requests needed since the last time, once a minute."""
+        if not self.active:
+            return []
+        if self._uses_taken_ms is None:
+            self._uses_taken_ms = wall_ms
+        if 0 <= wall_ms - self._uses_taken_ms < USES_INTERVAL_MS:
+            return []
+        self._uses_taken_ms = wall_ms
+        lines = self._uses.take()
+        if self._uses.full:
+            self._uses.forget()
+            self._remembered.clear()
+        return [UsesCounted(lines, wall_ms)] if lines else []
 
     def may_act_as(self, received: Received, client_id: str, effects: list[Effect]) -> bool:
         """Return whether the sender may use a client ID; otherwise as `allows` does.
@@ -365,6 +386,14 @@ class AccessGate(RequestGate):
 
     def _facts(self, received: Received) -> Facts:
         return _RequestFacts(self._context, received)
+
+    def _used(self, user: str, needs: Needs, received: Received) -> Use:
+        if not needs:
+            return Use()
+        use = self._uses.of(user, needs, received.source)
+        use.count += 1
+        use.last_ms, use.source = received.wall_ms, received.source
+        return use
 
     def _decide_node(self, user: str) -> Decision:
         """Only a node of this broker: a filter server of another one brings no consumers here."""

@@ -10,6 +10,7 @@ import msgspec
 
 from kourou.access.model import ANONYMOUS, SealedSecret
 from kourou.authorization.access_table import AccessAggregate
+from kourou.authorization.access_uses import UsesFound, UsesQuestion
 from kourou.authorization.audit import AuditFound, AuditQuestion
 from kourou.engine.control import ControlState
 from kourou.engine.groups.progress import Table, TopicTable
@@ -80,7 +81,7 @@ class BeginningQuestion:
 EventsQuestion = HistoryQuestion | StateQuestion | EventQuestion | BeginningQuestion
 """What the event database answers."""
 
-Question = EventsQuestion | AuditQuestion
+Question = EventsQuestion | AuditQuestion | UsesQuestion
 
 
 # -- results --------------------------------------------------------------------------------------
@@ -122,7 +123,7 @@ class BeginningFound:
     body: bytes
 
 
-Found = HistoryFound | StateFound | EventFound | BeginningFound | AuditFound
+Found = HistoryFound | StateFound | EventFound | BeginningFound | AuditFound | UsesFound
 
 
 # -- encoding -------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 
 from kourou.access.model import Action, Need, ResourceType
 from kourou.access.requirements import need_of_topic
+from kourou.authorization.access_uses import UsesFound, UsesQuestion, changed_table
 from kourou.authorization.audit import AuditFound, AuditPlace, AuditQuestion
 from kourou.engine.admin.access_gate import AccessGate
 from kourou.engine.admin.broker_handler import BrokerHandler
@@ -58,8 +59,17 @@ from kourou.model.limits import (
     PULL_SIZE_BYTES_MAX,
 )
 from kourou.model.names import CONTROL_TOPIC, check_aggregate, check_event_types, check_stateful
-from kourou.protocol.bodies.access_bodies import AuditDecision
-from kourou.protocol.messages.access import GetAudit, GetAuditResponse
+from kourou.protocol.bodies.access_bodies import (
+    AuditDecision,
+    decode_policy_changes,
+    encode_tried,
+)
+from kourou.protocol.messages.access import (
+    GetAudit,
+    GetAuditResponse,
+    TryPolicies,
+    TryPoliciesResponse,
+)
 from kourou.protocol.messages.broker_admin import (
     GetHistory,
     GetHistoryResponse,
@@ -116,6 +126,7 @@ class HistoryHandler:
             GetHistory: self.history,
             GetStateAt: self.state_at,
             GetAudit: self.audit,
+            TryPolicies: self.try_policies,
             Undo: self.undo,
         }
 
@@ -166,6 +177,15 @@ class HistoryHandler:
         )
         return self._ask(now_ms, received, question, 0)
 
+    def try_policies(self, now_ms: int, received: Received, request: TryPolicies) -> list[Effect]:
+        """Try changes of policies on the requests of the last days (30079)."""
+        access = self._control.access
+        changes = decode_policy_changes(b"".join(received.body))
+        question = UsesQuestion(
+            access.table, changed_table(access, changes), received.wall_ms, request.since_ms
+        )
+        return self._ask(now_ms, received, question, 0)
+
     def answered(self, now_ms: int, item: HistoryAnswered) -> list[Effect]:
         """Handle the result of the event database. Raises its error."""
         if item.error is not None:
@@ -188,6 +208,16 @@ class HistoryHandler:
                 before = ":".join(str(one) for place in found.before or () for one in place)
                 page = GetAuditResponse(before=before)
                 return [Reply(received.to, header=page, body=(found.body,))]
+            case UsesFound():
+                tried = found.tried
+                result = TryPoliciesResponse(
+                    requests=tried.requests,
+                    refused=tried.refused,
+                    untried=tried.untried,
+                    since_ms=found.since_ms,
+                    more=tried.more,
+                )
+                return [Reply(received.to, header=result, body=(encode_tried(tried.uses),))]
             case EventFound():
                 return self._decide(now_ms, received, found)
             case BeginningFound():

@@ -35,6 +35,7 @@ from kourou.access.plain_acl import networks_of
 from kourou.errors import BadRequest
 from kourou.model.limits import (
     AUDIT_TEXT_LENGTH_MAX,
+    POLICY_CHANGES_MAX,
     REPORTED_COUNT_MAX,
     REPORTED_REFUSALS_MAX,
 )
@@ -524,6 +525,90 @@ def decode_reported(body: Buffer) -> list[ReportedRefusal]:
     for one in found:
         check_source(one.source)
     return found
+
+
+class PolicyChangeKind(StrEnum):
+    """What a change of policies does, as the commands of `kourou user` of these names."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+    REVOKE = "revoke"
+
+
+class PolicyChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A change of a user's policies that is tried: what it has for exactly this resource.
+
+    To revoke, `resource` "" stands for all policies. `networks` are CIDR or addresses.
+    """
+
+    user: str
+    change: PolicyChangeKind
+    resource: str = ""
+    actions: tuple[str, ...] = ()
+    networks: tuple[str, ...] = ()
+    until_ms: int | None = None
+
+    @property
+    def replaced(self) -> Pattern | None:
+        """The resource whose policies end; None for all. Raises BadRequest."""
+        if self.change is PolicyChangeKind.REVOKE and not self.resource:
+            return None
+        return Pattern.parse(self.resource)
+
+    def policy(self) -> Policy:
+        """The policy that is added. Raises BadRequest."""
+        return policy_from(
+            self.user,
+            self.resource,
+            self.actions,
+            Effect(self.change.value),
+            networks=self.networks,
+            until_ms=self.until_ms,
+        )
+
+
+_policy_changes = msgspec.json.Decoder(
+    Annotated[list[PolicyChange], msgspec.Meta(max_length=POLICY_CHANGES_MAX)]
+)
+
+
+def encode_policy_changes(changes: Iterable[PolicyChange]) -> bytes:
+    """The body of TRY_POLICIES (30079)."""
+    return _encode(list(changes))
+
+
+def decode_policy_changes(body: Buffer) -> list[PolicyChange]:
+    """The same body; an empty one is no change. Raises DecodeError."""
+    if not len(body):
+        return []
+    found: list[PolicyChange] = decoded(body, _policy_changes, "list of changes of policies")
+    return found
+
+
+class TriedUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Recorded requests of a kind, and what policies do with them.
+
+    `need` is the right that decides, `by` the policy or role; `source` is the address of the last
+    request, None through a console. `was_allowed` is what the present policies do with them.
+    """
+
+    user: str
+    network: str
+    source: str | None
+    need: str
+    by: str
+    allowed: bool
+    was_allowed: bool
+    count: int
+    last_ms: int
+
+
+def encode_tried(uses: Iterable[TriedUse]) -> bytes:
+    """The reply of TRY_POLICIES (30079)."""
+    return _encode(list(uses))
+
+
+decode_tried = reply_decoder(list[TriedUse], "list of tried requests")
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -271,3 +271,30 @@ class ReportRefusals(Request, kw_only=True, frozen=True):
     """
 
     code: ClassVar[int] = 30078
+
+
+class TryPolicies(Request, kw_only=True, frozen=True):
+    """TRY_POLICIES (30079, Kourou's own): what changes of policies would do with recent requests.
+
+    The body has the changes, in their order; see PolicyChange. Without any, the present policies
+    are tried, whatever the mode. `since_ms` is epoch ms; None: as long as counts are kept. Nothing
+    is changed.
+    """
+
+    code: ClassVar[int] = 30079
+    since_ms: Int64 | None = None
+
+
+class TryPoliciesResponse(Response, kw_only=True, frozen=True):
+    """The body has what would be refused, and what would be allowed instead, by kind.
+
+    `requests` were counted since `since_ms` (0: none), by day: of the first day, kinds whose last
+    request was earlier are left out. `refused` of them would be; `untried` have no kind of their
+    own. `more`: the body has not all kinds.
+    """
+
+    requests: Int64
+    refused: Int64
+    untried: Int64
+    since_ms: Int64
+    more: bool = False

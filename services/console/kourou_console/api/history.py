@@ -15,15 +15,23 @@ from typing import Annotated, Any
 import msgspec
 from aiohttp import web
 
+from kourou.access.api_token import DAY_MS
 from kourou.client.admin.history import HistoryEvent, HistoryPage
 from kourou.errors import BadRequest, Code, KourouError, Rejected
 from kourou.model.limits import (
+    ACCESS_USES_DAYS,
     AUDIT_READ_LINES_MAX,
     CONSOLE_HISTORY_PAGES_MAX,
     HISTORY_EVENTS_MAX,
+    POLICY_CHANGES_MAX,
 )
 from kourou.model.names import is_system_group
-from kourou.protocol.bodies.access_bodies import AuditDecision, AuditLine
+from kourou.protocol.bodies.access_bodies import (
+    AuditDecision,
+    AuditLine,
+    PolicyChange,
+    PolicyChangeKind,
+)
 from kourou.protocol.bodies.route_bodies import ClusterInfo
 from kourou.protocol.messages.access import GetAudit
 from kourou_console.api.brokers import BrokerChange
@@ -39,8 +47,9 @@ from kourou_console.lists import (
     answers,
     brokers_of,
     view_from,
+    why,
 )
-from kourou_console.operation import Chapter
+from kourou_console.operation import Chapter, NoParameters
 from kourou_console.topic_kinds import TopicKind, kind_of
 
 OPERATIONS = Chapter("History")
@@ -538,6 +547,96 @@ async def export_audit(
     await response.write(_encode({"end": error is None, "count": count, "error": error}) + b"\n")
     await response.write_eof()
     return response
+
+
+class TriedRequests(msgspec.Struct, frozen=True, kw_only=True):
+    """`count` requests of a user from one network, the last at `last_ms`.
+
+    `need` is the right that decides, `by` the policy or role. `source` is the last address, null
+    through a console. `was_allowed` is what the present policies do with them.
+    """
+
+    broker: str
+    user: str
+    network: str
+    source: str | None
+    need: str
+    by: str
+    allowed: bool
+    was_allowed: bool
+    count: int
+    last_ms: int
+
+
+class PolicyTrials(Listing[TriedRequests], frozen=True, kw_only=True):
+    """What would be refused, then what would be allowed and is not now.
+
+    `requests` were counted since `since_ms` (0: none), and `refused` of them would be. `untried`
+    were counted without the rights that they need.
+    """
+
+    requests: int
+    refused: int
+    untried: int
+    since_ms: int
+
+
+class TriedChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A change as of `kourou user allow`, `deny` or `revoke`; `resource` "" revokes all."""
+
+    user: Name
+    change: PolicyChangeKind
+    resource: Annotated[str, msgspec.Meta(max_length=255)] = ""
+    actions: Annotated[list[str], msgspec.Meta(max_length=16)] = []
+    networks: Annotated[list[str], msgspec.Meta(max_length=100)] = []
+    until_ms: Moment | None = None
+
+
+class PolicyTry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Changes of policies in their order, on the requests of the last `days`, of all brokers.
+
+    Without changes, the present policies are tried.
+    """
+
+    changes: Annotated[list[TriedChange], msgspec.Meta(max_length=POLICY_CHANGES_MAX)] = []
+    days: Annotated[int, msgspec.Meta(ge=1, le=ACCESS_USES_DAYS - 1)] = ACCESS_USES_DAYS - 1
+
+
+@AUDIT_OPERATIONS.post("/v1/policies/try", "try_policies", needs=())
+async def try_policies(gateway: Gateway, parameters: NoParameters, body: PolicyTry) -> PolicyTrials:
+    """What changes of policies would refuse, and allow, of the requests of the last days. Nothing
+    is changed. With users, it needs List on users, as administrators have.
+    """
+    now_ms = gateway.clock.now_ms()
+    changes = [
+        PolicyChange(
+            user=one.user,
+            change=one.change,
+            resource=one.resource,
+            actions=tuple(one.actions),
+            networks=tuple(one.networks),
+            until_ms=one.until_ms,
+        )
+        for one in body.changes
+    ]
+    found = await gateway.admin.users.try_policies(changes, since_ms=now_ms - body.days * DAY_MS)
+    items = [
+        view_from(TriedRequests, use, broker=name)
+        for name, trial in found.items()
+        for use in trial.uses
+    ]
+    items.sort(key=lambda one: (one.allowed, -one.count))
+    return PolicyTrials(
+        items=items,
+        total=None,
+        truncated=any(trial.more for trial in found.values()),
+        as_of_ms=now_ms,
+        missing=[Missing(name, why(error)) for name, error in found.missing.items()],
+        requests=sum(trial.requests for trial in found.values()),
+        refused=sum(trial.refused for trial in found.values()),
+        untried=sum(trial.untried for trial in found.values()),
+        since_ms=min((one.since_ms for one in found.values() if one.since_ms), default=0),
+    )
 
 
 async def _audit_page(

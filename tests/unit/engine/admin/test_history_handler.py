@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from kourou.authorization.access_uses import TriedPolicies, UsesFound, UsesQuestion
 from kourou.authorization.audit import AuditFound, AuditQuestion
 from kourou.engine.admin.history import (
     EventFound,
@@ -23,9 +25,14 @@ from kourou.model.limits import HISTORY_WAIT_MS_MAX
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
-from kourou.protocol.bodies.access_bodies import AuditDecision
+from kourou.protocol.bodies.access_bodies import (
+    AuditDecision,
+    PolicyChange,
+    PolicyChangeKind,
+    encode_policy_changes,
+)
 from kourou.protocol.bodies.config_bodies import encode_group_config
-from kourou.protocol.messages.access import GetAudit
+from kourou.protocol.messages.access import GetAudit, TryPolicies
 from kourou.protocol.messages.broker_admin import (
     DeleteTopicInBroker,
     GetHistory,
@@ -133,6 +140,29 @@ def test_the_audit_is_searched_page_by_page(engine: Engine):
     assert question.question == AuditQuestion("", "", None, None, 100, None, AuditDecision.ALLOWED)
     last = answer(engine, question, AuditFound(b"[]", None))
     assert header_of(last).before == ""
+
+
+def test_policies_are_tried_on_what_was_counted(engine: Engine):
+    """The handler asks for what was counted, with the table as it is and as it would be."""
+    change = PolicyChange(
+        user="anonymous", change=PolicyChangeKind.ALLOW, resource="Topic:orders", actions=("Sub",)
+    )
+    body = encode_policy_changes([change])
+    engine.effects.clear()
+    engine.send(TryPolicies(since_ms=5), body)
+    [question] = [one for one in engine.effects if isinstance(one, AskHistory)]
+    wanted = question.question
+    assert isinstance(wanted, UsesQuestion)
+    assert (wanted.since_ms, wanted.wall_ms) == (5, engine.wall_ms)
+    assert not wanted.now.policies
+    assert list(wanted.proposed.policies) == ["anonymous/Topic:orders/allow"]
+    assert not engine.control.access.policies, "nothing was changed"
+    reply = answer(engine, question, UsesFound(TriedPolicies([], 7, 3, 1, more=True), 4))
+    header = header_of(reply)
+    assert (header.requests, header.refused, header.untried) == (7, 3, 1)
+    assert (header.since_ms, header.more, reply.body) == (4, True, (b"[]",))
+    for wrong in (b"{}", encode_policy_changes([msgspec.structs.replace(change, resource="?")])):
+        assert engine.ask(TryPolicies(), wrong).code != Code.SUCCESS
 
 
 def test_a_state_is_asked_at_an_instant_after_an_event_or_now(engine: Engine):

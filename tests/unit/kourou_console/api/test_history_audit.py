@@ -8,8 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from kourou.access.api_token import DAY_MS
+from kourou.client.admin.base_api import ByBroker
+from kourou.client.admin.users import PolicyTrial
 from kourou.errors import NoPermission, Unavailable
-from kourou.protocol.bodies.access_bodies import AuditDecision, AuditLine
+from kourou.protocol.bodies.access_bodies import (
+    AuditDecision,
+    AuditLine,
+    PolicyChange,
+    PolicyChangeKind,
+    TriedUse,
+)
 from kourou.protocol.messages.access import GetAudit
 
 LINES = 7
@@ -130,3 +139,49 @@ def test_without_users_the_audit_is_empty(suite) -> None:
     page = suite.console.get("/v1/audit").json
     assert (page["items"], page["cursor"], page["missing"]) == ([], None, [])
     assert b'"count":0' in suite.console.get("/v1/audit/export").body
+
+
+def test_policies_are_tried_at_all_brokers(suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    use = TriedUse(
+        user="till",
+        network="10.1.2.0/24",
+        source=None,
+        need="Pub on Topic:orders",
+        by="no policy allows it",
+        allowed=False,
+        was_allowed=True,
+        count=7,
+        last_ms=5,
+    )
+
+    async def try_policies(changes: list[PolicyChange], *, since_ms: int) -> Any:
+        asked.append((changes, since_ms))
+        trial = PolicyTrial((use,), requests=9, refused=7, untried=1, since_ms=4, more=False)
+        return ByBroker({"broker-a": trial, "broker-b": trial}, {"broker-c": Unavailable("away")})
+
+    monkeypatch.setattr(suite.console.gateway.admin.users, "try_policies", try_policies)
+    change = {"user": "till", "change": "deny", "resource": "Topic:orders", "actions": ["Pub"]}
+    answer = suite.console.post("/v1/policies/try", json={"changes": [change], "days": 2})
+    assert answer.status == 200, answer.text
+    found = answer.json
+    assert [one["broker"] for one in found["items"]] == ["broker-a", "broker-b"]
+    assert (found["requests"], found["refused"], found["untried"]) == (18, 14, 2)
+    assert (found["since_ms"], found["missing"][0]["what"]) == (4, "broker-c")
+    [(changes, since_ms)] = asked
+    assert changes == [
+        PolicyChange(
+            user="till",
+            change=PolicyChangeKind.DENY,
+            resource="Topic:orders",
+            actions=("Pub",),
+        )
+    ]
+    assert found["as_of_ms"] - since_ms == 2 * DAY_MS
+    for wrong in ({"days": 0}, {"days": 8}, {"changes": [{**change, "change": "put"}]}):
+        assert suite.console.post("/v1/policies/try", json=wrong).status == 400, wrong
+
+
+def test_without_users_no_request_was_counted(suite) -> None:
+    found = suite.console.post("/v1/policies/try", json={}).json
+    assert (found["items"], found["requests"], found["since_ms"]) == ([], 0, 0)
