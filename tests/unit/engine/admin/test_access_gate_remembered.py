@@ -9,27 +9,55 @@ from typing import Any
 import msgspec
 import pytest
 
-from kourou.access.api_token import DAY_MS, ApiToken
-from kourou.access.model import RoleGrant, User, UserRole
+from kourou.access.api_token import DAY_MS, ApiToken, token_digest, token_of
+from kourou.access.model import Action, Need, ResourceType, RoleGrant, User, UserRole
+from kourou.access.requirements import REQUIREMENTS, CallerKind
 from kourou.access.signature import SignedFields, SigningKey, verify
-from kourou.authorization import request_gate
+from kourou.authorization import access_uses, request_gate
 from kourou.authorization.access_table import evolve, evolve_unread
+from kourou.authorization.access_uses import UsesCounted
 from kourou.authorization.audit import AccessDecided
-from kourou.engine.admin.access_gate import AccessGate
+from kourou.authorization.request_gate import NO_FACTS
+from kourou.engine.admin.access_gate import USES_INTERVAL_MS, AccessGate
 from kourou.errors import Code
 from kourou.events.control_events import ApiTokenCreated, UnknownEvent, UserPut
 from kourou.protocol.messages.access import (
+    AuthCreateAcl,
+    AuthCreateUser,
+    AuthDeleteAcl,
     AuthDeleteUser,
+    AuthUpdateAcl,
     AuthUpdateUser,
+    CreateApiToken,
+    CreateOwnToken,
     ListOwnTokens,
+    RevokeApiToken,
+    RevokeOwnToken,
     SetAccessMode,
+    SetOwnPassword,
 )
-from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
+from kourou.protocol.messages.broker_admin import (
+    DeleteAclConfig,
+    DeleteTopicInBroker,
+    Undo,
+    UpdateAndCreateAclConfig,
+    UpdateAndCreateTopic,
+)
 from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.messages.sends import SendRecords, Target
 from kourou.protocol.request import Request
+from kourou.protocol.table import REQUESTS
 from kourou.runtime.core import MEMBERS, Reply
-from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, curve_key, secret_box, send_to
+from kourou.service.passwords import new_hash
+from kourou_rigs.access import (
+    ANYBODY,
+    SecuredBroker,
+    Sender,
+    curve_key,
+    sample_request,
+    secret_box,
+    send_to,
+)
 from kourou_rigs.engine import Engine
 
 SUBJECT = "CN=till,O=Example"
@@ -127,6 +155,58 @@ def test_what_was_allowed_is_not_decided_again(
     assert second.user == ("anonymous" if name == "anonymous" else "till")
 
 
+def counted(broker: SecuredBroker) -> list[tuple[str, str, str, int]]:
+    """What the gate counted until now: user, first right, network, requests."""
+    broker.engine.wall_ms += USES_INTERVAL_MS
+    [found] = gate_of(broker).counted(broker.engine.wall_ms)
+    assert isinstance(found, UsesCounted)
+    return [
+        (one.user, str(one.needs[0][0]), one.network, one.count)
+        for one in found.lines
+        if one.user != "root"
+    ]
+
+
+def test_each_decided_request_is_counted_by_user_right_and_network(
+    broker: SecuredBroker, root: Sender, till: Sender
+) -> None:
+    gate = gate_of(broker)
+    assert gate.counted(broker.engine.wall_ms) == [], "the minute begins"
+    for _ in range(3):
+        assert allows(broker, till, SEND)
+    assert allows(broker, replace(till, source="10.1.2.3"), SEND)
+    assert not allows(broker, ANYBODY, SEND)
+    assert gate.counted(broker.engine.wall_ms + USES_INTERVAL_MS - 1) == []
+    pub = "Pub on Topic:orders"
+    assert counted(broker) == [
+        ("till", pub, "127.0.0.0/24", 3),
+        ("till", pub, "10.1.2.0/24", 1),
+        ("anonymous", pub, "127.0.0.0/24", 1),
+    ]
+    assert allows(broker, till, SEND)
+    assert change(broker, root, roles=["writer", "reader"]).code == Code.SUCCESS
+    assert allows(broker, till, SEND)
+    assert counted(broker) == [("till", pub, "127.0.0.0/24", 2)], "also what was remembered before"
+    assert broker.ask(root, SetAccessMode(mode="observe")).code == Code.SUCCESS
+    assert allows(broker, ANYBODY, SEND)
+    assert counted(broker) == [("anonymous", pub, "127.0.0.0/24", 1)], "observed only"
+
+
+def test_what_is_remembered_is_counted_also_after_too_many_kinds(
+    broker: SecuredBroker, till: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_uses, "ACCESS_USES_USER_MAX", 2)
+    assert gate_of(broker).counted(broker.engine.wall_ms) == []
+    for source in ("10.0.1.1", "10.0.2.1", "10.0.3.1"):
+        assert allows(broker, replace(till, source=source), SEND)
+    broker.engine.wall_ms += USES_INTERVAL_MS
+    [first] = gate_of(broker).counted(broker.engine.wall_ms)
+    assert isinstance(first, UsesCounted)
+    assert [len(one.needs) for one in first.lines if one.user == "till"] == [1, 1, 0]
+    assert allows(broker, replace(till, source="10.0.3.1"), SEND)
+    assert counted(broker) == [("till", "Pub on Topic:orders", "10.0.3.0/24", 1)]
+
+
 REVOCATIONS: dict[str, Callable[[SecuredBroker, Sender], Reply]] = {
     "disabled": lambda broker, root: change(broker, root, userStatus="disable"),
     "without a role": lambda broker, root: change(broker, root, roles=[]),
@@ -152,6 +232,119 @@ def test_what_is_taken_away_is_refused_at_the_very_next_request(
     for request in OFTEN:
         assert not allows(broker, till, request), request
     assert broker.access.remembered == {}, "refusals are not remembered"
+
+
+Sent = tuple[Request, object]
+"""A request and its body, which becomes JSON."""
+
+FRESH = {"digest": token_digest(token_of(b"k" * 32)), "scope": "writer"}
+
+
+def fresh_token(broker: SecuredBroker) -> dict[str, Any]:
+    """The fields of a token that a user does not have yet."""
+    now_ms = broker.engine.wall_ms
+    return {**FRESH, "created_ms": now_ms, "expires_ms": now_ms + DAY_MS}
+
+
+def token_id(broker: SecuredBroker, root: Sender) -> str:
+    """The id of a token that the user has."""
+    return broker.token(root, "till", "writer").partition(":")[2]
+
+
+def policy(effect: str = "Allow") -> object:
+    """Policies of a user, as their body."""
+    entry = {"resource": "Topic:bills", "actions": ["Pub"], "decision": effect}
+    return {"policies": [{"policyType": "Custom", "entries": [entry]}]}
+
+
+def with_policy(broker: SecuredBroker, root: Sender) -> str:
+    """The subject of a user who has a policy."""
+    assert broker.allow(root, "till", "Topic:bills", "Pub").code == Code.SUCCESS
+    return "User:till"
+
+
+def undoable(broker: SecuredBroker, root: Sender) -> int:
+    """The offset of a change of a user."""
+    assert change(broker, root, roles=["writer", "reader"]).code == Code.SUCCESS
+    return broker.events()[-1].offset
+
+
+def sealed(broker: SecuredBroker, root: Sender) -> object:
+    """A password by its hash."""
+    return {"passwordHash": new_hash("a-long-password")}
+
+
+CHANGES: dict[str, Callable[[SecuredBroker, Sender], Sent]] = {
+    "UPDATE_AND_CREATE_ACL_CONFIG": lambda *_: (
+        UpdateAndCreateAclConfig(access_key="eve-at-home", secret_key="secret-of-eve"),
+        None,
+    ),
+    "DELETE_ACL_CONFIG": lambda *_: (DeleteAclConfig(access_key="till"), None),
+    "AUTH_CREATE_USER": lambda *_: (AuthCreateUser(username="eve"), {}),
+    "AUTH_UPDATE_USER": lambda *_: (AuthUpdateUser(username="till"), {"roles": []}),
+    "AUTH_DELETE_USER": lambda *_: (AuthDeleteUser(username="till"), None),
+    "AUTH_CREATE_ACL": lambda *_: (AuthCreateAcl(subject="User:till"), policy()),
+    "AUTH_UPDATE_ACL": lambda broker, root: (
+        AuthUpdateAcl(subject=with_policy(broker, root)),
+        policy("Deny"),
+    ),
+    "AUTH_DELETE_ACL": lambda broker, root: (
+        AuthDeleteAcl(subject=with_policy(broker, root)),
+        None,
+    ),
+    "SET_ACCESS_MODE": lambda *_: (SetAccessMode(mode="observe", door="http"), None),
+    "CREATE_API_TOKEN": lambda broker, _: (
+        CreateApiToken(username="till", **fresh_token(broker)),
+        None,
+    ),
+    "REVOKE_API_TOKEN": lambda broker, root: (
+        RevokeApiToken(username="till", token_id=token_id(broker, root)),
+        None,
+    ),
+    "SET_OWN_PASSWORD": lambda broker, root: (SetOwnPassword(), sealed(broker, root)),
+    "CREATE_OWN_TOKEN": lambda broker, _: (CreateOwnToken(**fresh_token(broker)), None),
+    "REVOKE_OWN_TOKEN": lambda broker, root: (
+        RevokeOwnToken(token_id=token_id(broker, root)),
+        None,
+    ),
+    "UNDO": lambda broker, root: (Undo(offset=undoable(broker, root)), None),
+}
+"""How each request changes the table of users; UNDO needs the right to what it undoes."""
+
+REFUSED = {"UPDATE_GLOBAL_WHITE_ADDRS_CONFIG"}
+"""Needs a right to change users, and changes nothing: addresses never replace credentials."""
+
+
+def test_every_request_that_changes_users_is_tried() -> None:
+    changing = {
+        spec.name
+        for spec in REQUESTS.values()
+        if (requirement := REQUIREMENTS.get(spec.name)) is not None
+        for need in requirement.needs(sample_request(spec, {"topic": "t"}), NO_FACTS)
+        if isinstance(need, Need)
+        and need.type is ResourceType.USER
+        and not {Action.CREATE, Action.UPDATE, Action.DELETE}.isdisjoint(need.actions)
+    }
+    assert changing | {"UNDO"} == CHANGES.keys() | REFUSED
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_request_that_changes_users_empties_what_was_remembered(
+    broker: SecuredBroker, root: Sender, till: Sender, name: str
+) -> None:
+    request, fields = CHANGES[name](broker, root)
+    for often in OFTEN:
+        assert allows(broker, till, often)
+    version = broker.access.version
+    assert len(broker.access.remembered) == len(OFTEN)
+    sender = Sender(
+        key=curve_key("till" if REQUIREMENTS[name].caller is CallerKind.SELF else "root")
+    )
+    body = () if fields is None else (msgspec.json.encode(fields),)
+    reply = broker.ask(sender, request, *body)
+    assert reply.code == Code.SUCCESS, reply.remark
+    assert broker.access.version > version, "it changed nothing"
+    assert broker.access.remembered == {}
 
 
 @pytest.mark.fault
