@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     *("for", "name", "publish bytes/s", "publish messages/s"),
-    *("fetch bytes/s", "fetch messages/s", "requests/s", "connections", "brokers"),
+    *("fetch bytes/s", "fetch messages/s", "requests/s", "connections", "topics", "brokers"),
 )
 _AMOUNT = re.compile(r"([0-9]+)(|k|m|g|ki|mi|gi)b?", re.IGNORECASE)
 _FACTORS = {
@@ -60,6 +60,9 @@ Requests = Annotated[
 Connections = Annotated[
     str, typer.Option("--connections", metavar="N", help="Open connections (users only).")
 ]
+Topics = Annotated[
+    str, typer.Option("--topics", metavar="N", help="Topics that it created (users only).")
+]
 Reason = Annotated[str, typer.Option("--reason", help="The reason, kept in the history.")]
 
 
@@ -86,6 +89,7 @@ def set_quota(
     fetch_messages: FetchMessages = "",
     requests: Requests = "",
     connections: Connections = "",
+    topics: Topics = "",
     unlimited: Annotated[
         bool, typer.Option("--unlimited", help="No limits, not even those of '*'.")
     ] = False,
@@ -105,6 +109,7 @@ def set_quota(
         "fetch_messages": fetch_messages,
         "requests": requests,
         "connections": connections,
+        "topics": topics,
     }
     wanted = {unit: amount(text) for unit, text in limits.items() if text}
     if bool(wanted) == unlimited:
@@ -155,4 +160,5 @@ def _row(one: Quota) -> tuple[Any, ...]:
         one.fetch_messages,
         one.requests,
         one.connections,
+        one.topics,
     )

@@ -117,7 +117,7 @@ def evolve(state: ControlState, recorded: Recorded) -> ControlState:
         case ProgressRecorded() | OffsetsReset():
             progress_rules.evolve(state.progress, event)
         case TopicPut():
-            topic_rules.evolve(state.topics, event, at_ms)
+            topic_rules.evolve(state.topics, event, at_ms, recorded.actor)
         case TopicDeleted():
             topic_rules.evolve(state.topics, event, at_ms)
             progress_rules.evolve(state.progress, event)
@@ -285,6 +285,7 @@ class _Snapshot(msgspec.Struct):
     replicas: ReplicasTaken = ReplicasTaken()
     access: AccessTaken = AccessTaken()
     quotas: list[Quota] = []
+    topic_creators: dict[str, str] = {}
 
 
 class _Format(msgspec.Struct):
@@ -329,6 +330,7 @@ def encode_state(state: ControlState) -> bytes:
             replica_rules.taken(state.replicas),
             access_rules.taken(state.access),
             state.quotas.taken(),
+            dict(sorted(state.topics.creators.items())),
         )
     )
 
@@ -345,7 +347,7 @@ def decode_state(snapshot: bytes) -> ControlState:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(f"the snapshot cannot be read: {error}") from error
     return ControlState(
-        topics_of(read.topics, read.topics_version, read.retired),
+        topics_of(read.topics, read.topics_version, read.retired, read.topic_creators),
         groups_of(read.groups, read.groups_version),
         ChangedSettings(read.settings, read.settings_version),
         ConsumerProgress(read.progress),

@@ -159,7 +159,9 @@ class BrokerParts:
     def _create_topic_and_send_handlers(self, start: Start) -> None:
         """Topics, transactions, and everything that stores messages of clients."""
         context = self.context
-        self.topic_handler = TopicHandler(context, self.pulls, start.policy, self.access_gate)
+        self.topic_handler = TopicHandler(
+            context, self.pulls, start.policy, self.access_gate, self.quota_gate
+        )
         self._create_transaction_handlers()
         self.sending = SendHandler(context, self.topic_handler.ensure)
         self.joint_sends = JointSends(context, self.sending)

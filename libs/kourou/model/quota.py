@@ -25,7 +25,10 @@ class QuotaKind(StrEnum):
 
 
 class QuotaUnit(StrEnum):
-    """What a quota limits: a second, but for open connections. Fetches are pulls of consumers."""
+    """What a quota limits: a second, but for open connections and topics that exist.
+
+    Fetches are pulls of consumers.
+    """
 
     PUBLISH_BYTES = "publish_bytes"
     PUBLISH_MESSAGES = "publish_messages"
@@ -33,6 +36,7 @@ class QuotaUnit(StrEnum):
     FETCH_MESSAGES = "fetch_messages"
     REQUESTS = "requests"
     CONNECTIONS = "connections"
+    TOPICS = "topics"
 
     @property
     def text(self) -> str:
@@ -41,9 +45,10 @@ class QuotaUnit(StrEnum):
 
     def amount(self, limit: int) -> str:
         """A limit as a message names it, like `10 requests/s`."""
-        return f"{limit} {self.text}" + ("" if self is QuotaUnit.CONNECTIONS else "/s")
+        return f"{limit} {self.text}" + ("" if self in _AT_A_TIME else "/s")
 
 
+_AT_A_TIME = (QuotaUnit.CONNECTIONS, QuotaUnit.TOPICS)
 _FETCHES = (QuotaUnit.FETCH_BYTES, QuotaUnit.FETCH_MESSAGES)
 UNITS_OF: Mapping[QuotaKind, tuple[QuotaUnit, ...]] = MappingProxyType(
     {
@@ -52,8 +57,8 @@ UNITS_OF: Mapping[QuotaKind, tuple[QuotaUnit, ...]] = MappingProxyType(
         QuotaKind.GROUP: _FETCHES,
     }
 )
-"""What can be limited for each kind: a group does not publish, and only a user sends requests and
-has connections."""
+"""What can be limited for each kind: a group does not publish, and only a user sends requests, has
+connections and creates topics."""
 
 QuotaKey = tuple[QuotaKind, str]
 
@@ -61,7 +66,8 @@ QuotaKey = tuple[QuotaKind, str]
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of one user, topic or group at each broker, a second; None: not limited.
 
-    `connections` is the number of connections that a user may have open at a time.
+    `connections` is the number of connections that a user may have open at a time, `topics` the
+    number of topics that it may have created.
     With the name `*` it is the quota of each one that has no quota of its own: a quota replaces it
     as a whole, also one without limits.
     """
@@ -74,6 +80,7 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     fetch_messages: int | None = None
     requests: int | None = None
     connections: int | None = None
+    topics: int | None = None
 
     @property
     def key(self) -> QuotaKey:

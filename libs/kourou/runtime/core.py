@@ -20,6 +20,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from kourou.access.api_token import owner_of
 from kourou.access.model import Door
 from kourou.access.signature import SignedFields
 from kourou.errors import Code, KourouError
@@ -152,6 +153,16 @@ class Origin(NamedTuple):
         return cls(*parts) if len(parts) == len(cls._fields) else cls()
 
 
+_USER, _THROUGH = "User:", " through User:"
+
+
+def user_of_actor(actor: str) -> str:
+    """Return the user that `Received.actor` names, a token's too; "" if no user caused it."""
+    if not actor.startswith(_USER):
+        return ""
+    return owner_of(actor.removeprefix(_USER).partition(_THROUGH)[0])
+
+
 @dataclass(slots=True)
 class Received:
     """A request arrived.
@@ -179,7 +190,7 @@ class Received:
         """Who causes what the request does, for the history: the user if known, else the peer."""
         if not self.user:
             return str(self.to.peer)
-        return f"User:{self.user}" + (f" through User:{self.console}" if self.console else "")
+        return f"{_USER}{self.user}" + (f"{_THROUGH}{self.console}" if self.console else "")
 
     def actor_of_client(self, client_id: str) -> str:
         """Who causes what the request does, for the history: the user if known, else the client.

@@ -17,11 +17,15 @@ Invariants:
   the broker notifies of that, and pulls that wait for messages then end and are decided again
 - as long as nothing is decided, requests that come the same way wait for one answer
 
+What pulls return is counted by connection, group and topic, and the next request to the broker about
+them takes it along: the broker charges it to the client's quotas.
+
 What this filter server refuses without the broker, filters from other machines, is counted by kind
 and reported once a second (REPORT_REFUSALS), for the broker's audit. If the broker is away, it is
 reported later.
 
-State: soft, bounded: answers that count, requests that wait for one, and refusals to report.
+State: soft, bounded: answers that count, requests that wait for one, what pulls returned since, and
+refusals to report.
 """
 
 from __future__ import annotations
@@ -48,6 +52,9 @@ KEEP_MS = 1_000
 """How long after its request to the broker an answer that allows something counts."""
 
 ANSWERS_KEPT = 4_096
+
+FETCHES_KEPT = 16_384
+"""Connections, groups and topics whose messages are counted; those of others are not."""
 
 REPORT_MS, REPORT_RETRY_MS = 1_000, 10_000
 """The intervals between reports of refusals, and after one that failed."""
@@ -84,6 +91,7 @@ class ClientAccess:
         self._decided: set[Key] = set()
         self._questions: dict[int, _Question] = {}
         self._pending: dict[Key, _Question] = {}
+        self._fetched: dict[tuple[int, str, str, str], tuple[int, int]] = {}
         self._count = 0
         self._failing = False
 
@@ -105,6 +113,14 @@ class ClientAccess:
         else:
             self._ask(received, key)
 
+    def fetched(self, received: Received, size: int, messages: int) -> None:
+        """Count what a pull returned; `size` is in bytes."""
+        key = _fetch_key(received)
+        if key is None or (key not in self._fetched and len(self._fetched) >= FETCHES_KEPT):
+            return
+        sizes, counts = self._fetched.get(key, (0, 0))
+        self._fetched[key] = sizes + size, counts + messages
+
     def _ask(self, received: Received, key: Key | None) -> None:
         size = sum(map(len, received.body))
         if size > FILTER_SOURCE_BYTES_MAX:
@@ -121,6 +137,12 @@ class ClientAccess:
             self._refuse(received, Code.SYSTEM_ERROR, text)
             return
         body = (b"".join(received.body),) if size else ()
+        fetch = _fetch_key(received)
+        if fetch is not None and fetch in self._fetched:
+            sizes, messages = self._fetched.pop(fetch)
+            request = msgspec.structs.replace(
+                request, fetched_bytes=sizes, fetched_messages=messages
+            )
         question = _Question(received, key, self._context.now_ms, [received])
         token = self._context.ask(request, self._answered, body=body, to=received.to)
         self._questions[token] = question
@@ -226,7 +248,8 @@ class ClientAccess:
         self._decided.clear()
 
     def disconnected(self, peer: Peer) -> None:
-        """Drop the requests of a closed connection."""
+        """Drop the requests of a closed connection, and what it fetched since the last one."""
+        self._fetched = {key: one for key, one in self._fetched.items() if key[0] != peer.id}
         for question in self._questions.values():
             left = [one for one in question.waiting if one.to.peer.id != peer.id]
             self._count -= len(question.waiting) - len(left)
@@ -255,6 +278,15 @@ def _pull_key(received: Received) -> Key | None:
     peer = to.peer
     sender = peer.protocol, peer.address[0], peer.key, peer.subject, received.on_behalf_of
     return *sender, to.version, request.consumer_group, request.topic
+
+
+def _fetch_key(received: Received) -> tuple[int, str, str, str] | None:
+    """Return by what messages of a pull are counted; None for all other requests."""
+    request = received.request
+    if not isinstance(request, PullMessage):
+        return None
+    name = received.on_behalf_of
+    return received.to.peer.id, name, request.consumer_group, request.topic
 
 
 def _question(received: Received) -> CheckAccess:

@@ -93,6 +93,7 @@ class FilterCore:
             discipline,
             statistics,
             self.uploads.filter_of,
+            self.access.fetched,
         )
         self.dry_runs = DryRuns(context, policy, slots)
         self.registration = ServerRegistration(context, policy, catalogue, address, listeners)

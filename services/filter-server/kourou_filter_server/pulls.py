@@ -170,7 +170,10 @@ _NO_MATCH = "NO_MATCHED_MESSAGE"
 
 
 class ConsumerPulls:
-    """All pulls in progress. `uploaded` returns the filter that a group uploaded for a topic."""
+    """All pulls in progress. `uploaded` returns the filter that a group uploaded for a topic.
+
+    `fetched` is called with the bytes and the number of messages that a pull returns.
+    """
 
     def __init__(
         self,
@@ -181,8 +184,10 @@ class ConsumerPulls:
         discipline: Discipline,
         statistics: FilterStatistics,
         uploaded: Callable[[str, str], str],
+        fetched: Callable[[Received, int, int], None],
     ) -> None:
         self._context = context
+        self._fetched = fetched
         self._policy = policy
         self._catalogue = catalogue
         self._runners = runners
@@ -534,6 +539,8 @@ class ConsumerPulls:
                 Filtered(to, pull.key[1], version, pull.seen, pull.passed, pull.micros)
             )
         place = place or nowhere()
+        if body:
+            self._fetched(pull.received, sum(map(len, body)), pull.passed)
         if version:
             place = msgspec.structs.replace(place, filter_version=version)
         self._context.do(Reply(to, code, remark, place, body))

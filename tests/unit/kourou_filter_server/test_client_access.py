@@ -29,12 +29,27 @@ from kourou.protocol.record.layout import masked_crc
 from kourou.protocol.request import Answerer, Request
 from kourou.protocol.table import REQUESTS
 from kourou.runtime.core import Disconnected, LogWarning, Peer, Received, Reply, ReplyTo
+from kourou_filter_server import client_access
 from kourou_filter_server.client_access import KEEP_MS, REPORT_MS, REPORT_RETRY_MS
 from kourou_filter_server.context import ServerPolicy
-from kourou_filter_server.interface import AskBroker, BrokerFound, FiltersChanged, Leaving
+from kourou_filter_server.interface import (
+    AskBroker,
+    BrokerFound,
+    EvaluateBatch,
+    FiltersChanged,
+    Leaving,
+)
 from kourou_filter_server.pulls import LEAVING
 from kourou_rigs.access import sample_request
-from kourou_rigs.filter_bench import GROUP, NAME, TOPIC, Bench, a_pull, record
+from kourou_rigs.filter_bench import (
+    GROUP,
+    NAME,
+    TOPIC,
+    Bench,
+    a_pull,
+    judged_bytes,
+    record,
+)
 
 SOURCE = b"def match(message, context):\n    return True\n"
 UPLOAD = RegisterMessageFilterClass(
@@ -191,6 +206,50 @@ def test_the_second_begins_with_the_question(deciding: Bench) -> None:
     deciding.answer(asked, ALLOWED)
     deciding.turn(deciding.received(a_pull()))
     assert deciding.questions()
+
+
+def test_the_next_question_says_what_pulls_returned(deciding: Bench) -> None:
+    """Once, with what passed its filter: the broker charges it to the client's quotas."""
+
+    def asked() -> tuple[int, int]:
+        found = about(question(deciding))
+        return found.fetched_bytes, found.fetched_messages
+
+    deciding.turn(deciding.received(a_pull()))
+    assert asked() == (0, 0)
+    deciding.answer(question(deciding), ALLOWED)
+    first = deciding.asked(PullMessage)
+    deciding.tell_filters(deciding.asked(GetFilters))
+    deciding.worker()
+    deciding.found(first, *map(record, range(4)))
+    deciding.results(deciding.done(EvaluateBatch), "0110")
+    assert judged_bytes(deciding.done(Reply)) == record(1) + record(2)
+    deciding.found(deciding.pull(4), record(4))
+    deciding.results(deciding.done(EvaluateBatch), "1")
+    deciding.now_ms += KEEP_MS
+    deciding.turn(deciding.received(a_pull(5, topic="other")))
+    assert asked() == (0, 0), "of another topic"
+    deciding.answer(question(deciding), NO)
+    deciding.turn(deciding.received(a_pull(5)))
+    assert asked() == (3 * len(record(0)), 3)
+    deciding.answer(question(deciding), NO)
+    deciding.turn(deciding.received(a_pull(5)))
+    assert asked() == (0, 0), "once"
+
+
+def test_what_is_counted_of_clients_is_bounded(
+    deciding: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_access, "FETCHES_KEPT", 2)
+    access = deciding.core.access
+    pulls = [deciding.received(a_pull(topic=f"t{number}")) for number in range(3)]
+    for _ in range(2):
+        for pull in pulls:
+            access.fetched(pull, 10, 1)
+    access.fetched(deciding.received(TRIAL), 10, 1)
+    assert list(access._fetched.values()) == [(20, 2), (20, 2)]
+    deciding.turn(Disconnected(deciding.peer))
+    assert not access._fetched
 
 
 @pytest.mark.parametrize(

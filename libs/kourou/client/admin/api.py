@@ -169,11 +169,13 @@ class QuotasApi(EveryBrokerApi):
         fetch_messages: int | None = None,
         requests: int | None = None,
         connections: int | None = None,
+        topics: int | None = None,
         reason: str = "",
     ) -> None:
         """Limit a user, topic or group at every broker, per second; None: not limited.
 
-        `connections` is how many a user may have open at each broker. It replaces the quota of that
+        `connections` is how many a user may have open at each broker, `topics` how many topics that
+        it created may exist there. It replaces the quota of that
         name as a whole.
         """
         quota = check_quota(
@@ -186,6 +188,7 @@ class QuotasApi(EveryBrokerApi):
                 fetch_messages=fetch_messages,
                 requests=requests,
                 connections=connections,
+                topics=topics,
             )
         )
         limits = {unit.value: limit for unit, limit in quota.limits().items()}

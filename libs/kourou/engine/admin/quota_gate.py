@@ -43,7 +43,7 @@ from kourou.engine.admin.quota_table import decide_put, decide_remove
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.inputs import Input
-from kourou.errors import Code
+from kourou.errors import Code, Rejected
 from kourou.model.limits import (
     BATCH_MESSAGES_MAX,
     QUOTA_BURST_MS,
@@ -241,6 +241,7 @@ class QuotaGate:
             fetch_messages=request.fetch_messages,
             requests=request.requests,
             connections=request.connections,
+            topics=request.topics,
         )
         events = decide_put(self._quotas, quota)
         return self._pending_replies.decided(now_ms, received, events)
@@ -319,6 +320,21 @@ class QuotaGate:
         for key, amount, per_s in self._charges(used):
             self._limiter.charge(now_ms, key, amount, per_s)
 
+    def check_new_topic(self, received: Received, name: str) -> None:
+        """Raise Rejected if the sender has created as many topics as it may have."""
+        user = self._user(received)
+        limit = self._limit(QuotaKind.USER, user, QuotaUnit.TOPICS) if user else None
+        if user is None or limit is None:
+            return
+        count = self._control.topics.created_by(user)
+        if count >= limit:
+            self.counts[QuotaUnit.TOPICS, QuotaOutcome.REFUSED] += 1
+            raise Rejected(
+                f"topic {name} is not created: user {user} has created {count} topics at this "
+                f"broker, and its quota is {QuotaUnit.TOPICS.amount(limit)}",
+                hint="delete one, or raise the quota: kourou quota set",
+            )
+
     # -- deciding ---------------------------------------------------------------------------------
 
     def _admits(self, now_ms: int, received: Received, effects: list[Effect]) -> bool:
@@ -337,14 +353,26 @@ class QuotaGate:
         return self._charged(now_ms, received, self._charges(_used(received, user)), effects)
 
     def admits_client(
-        self, now_ms: int, question: Received, client: Received, effects: list[Effect]
+        self,
+        now_ms: int,
+        question: Received,
+        client: Received,
+        fetched: tuple[int, int],
+        effects: list[Effect],
     ) -> bool:
         """Return whether a client of a filter server may send it a request, as far as quotas go.
 
         `question` is the filter server's request about it: its reply waits for what the client
-        owes, or is added to `effects` if the client owes too much. Connections are not counted.
+        owes, or is added to `effects` if the client owes too much. `fetched` are the bytes and the
+        messages that its former pulls returned there, which count as those of the broker do: also
+        if the request is refused. Connections are not counted.
         """
         user = self._user(client)
+        if user is not None and isinstance(client.request, PullMessage) and any(fetched):
+            request = client.request
+            names = ((user, request.topic, request.consumer_group),)
+            for key, amount, per_s in self._charges(_uses(names, _FETCHED, (fetched,))):
+                self._limiter.charge(now_ms, key, amount, per_s)
         used = () if user is None else _used(client, user)
         return self._charged(now_ms, question, self._charges(used), effects)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from kourou.access.model import ResourceType
 from kourou.engine.admin.access_gate import AccessGate
+from kourou.engine.admin.quota_gate import QuotaGate
 from kourou.engine.admin.topic_table import (
     Unread,
     decide_auto_create,
@@ -48,9 +49,15 @@ class TopicHandler:
     """Handles requests about topics; `rules` change with the settings that they come from."""
 
     def __init__(
-        self, context: BrokerContext, pulls: PullHandler, rules: TopicRules, gate: AccessGate
+        self,
+        context: BrokerContext,
+        pulls: PullHandler,
+        rules: TopicRules,
+        gate: AccessGate,
+        quotas: QuotaGate,
     ) -> None:
         self._gate = gate
+        self._quotas = quotas
         self._control = context.control
         self._commits = context.commits
         self._members = context.members
@@ -84,6 +91,7 @@ class TopicHandler:
         if name.startswith(RETRY_PREFIX):
             events = decide_retry_topic(self._control, name.removeprefix(RETRY_PREFIX))
         else:
+            self._quotas.check_new_topic(received, name)
             events = decide_auto_create(
                 self._control.topics,
                 self.rules,
@@ -117,6 +125,8 @@ class TopicHandler:
         events = decide_put(
             self._control.topics, self.rules, wanted, unread=self.unread(request.topic)
         )
+        if request.topic not in self._control.topics:
+            self._quotas.check_new_topic(received, request.topic)
         effects = self._pending_replies.decided(now_ms, received, events)
         return effects + self._pulls.topic_changed(now_ms, request.topic)
 

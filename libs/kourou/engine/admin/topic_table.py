@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from kourou.engine.policy import TopicRules
 from kourou.errors import BadRequest, Rejected, TopicNotFound
@@ -20,6 +21,7 @@ from kourou.events.control_events import Event, TopicDeleted, TopicPut
 from kourou.model import names
 from kourou.model.limits import TOPIC_QUEUES_MAX, TOPICS_MAX
 from kourou.model.topic import DataVersion, Permission, TopicConfig
+from kourou.runtime.core import user_of_actor
 
 
 class FoldedNames:
@@ -76,13 +78,19 @@ class TopicAggregate:
     """The table; `folded` is derived from it.
 
     `retired` has the ends of deleted topics' queues (topic -> queue ID -> offset). An end is needed
-    until the topic exists again and that queue is longer.
+    until the topic exists again and that queue is longer. `creators` has the users who created
+    topics; what no known user created is not in it.
     """
 
     table: dict[str, TopicConfig] = field(default_factory=dict)
     version: DataVersion = field(default_factory=DataVersion)
     retired: dict[str, dict[int, int]] = field(default_factory=dict)
     folded: FoldedNames = field(default_factory=FoldedNames, compare=False, repr=False)
+    creators: dict[str, str] = field(default_factory=dict)
+
+    def created_by(self, user: str) -> int:
+        """Return the number of topics that a user created. O(topics)."""
+        return sum(one == user for one in self.creators.values())
 
     def get(self, name: str) -> TopicConfig | None:
         """Return the topic's configuration, or None."""
@@ -100,14 +108,18 @@ class TopicAggregate:
     def copy(self) -> TopicAggregate:
         """Return an independent copy: changes of one do not affect the other. O(topics)."""
         retired = {topic: dict(queues) for topic, queues in self.retired.items()}
-        return TopicAggregate(dict(self.table), self.version, retired, self.folded.copy())
+        creators = dict(self.creators)
+        return TopicAggregate(dict(self.table), self.version, retired, self.folded.copy(), creators)
 
 
 def topics_of(
-    table: Collection[TopicConfig], version: DataVersion, retired: dict[str, dict[int, int]]
+    table: Collection[TopicConfig],
+    version: DataVersion,
+    retired: dict[str, dict[int, int]],
+    creators: Mapping[str, str] = MappingProxyType({}),
 ) -> TopicAggregate:
     """Return the state with these topics, as read from a snapshot."""
-    topics = TopicAggregate(version=version, retired=retired)
+    topics = TopicAggregate(version=version, retired=retired, creators=dict(creators))
     for config in table:
         _place(topics, config)
     return topics
@@ -116,15 +128,25 @@ def topics_of(
 # -- evolve ---------------------------------------------------------------------------------------
 
 
-def evolve(topics: TopicAggregate, event: TopicPut | TopicDeleted, at_ms: int) -> None:
-    """Apply one event, in place."""
+def evolve(
+    topics: TopicAggregate, event: TopicPut | TopicDeleted, at_ms: int, actor: str = ""
+) -> None:
+    """Apply one event, in place; `actor` caused it."""
     if isinstance(event, TopicPut):
+        name, user = event.topic.name, user_of_actor(actor)
+        if user and name not in topics.table and not _is_of_a_group(name):
+            topics.creators[name] = user
         _place(topics, event.topic)
     else:
         _remove(topics, event.before.name)
         if event.next_offsets:
             topics.retired.setdefault(event.before.name, {}).update(event.next_offsets)
     topics.version = DataVersion(at_ms, topics.version.counter + 1)
+
+
+def _is_of_a_group(name: str) -> bool:
+    """Whether consumers cause it: they do not choose to create it, so it has no creator."""
+    return name.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX))
 
 
 def _place(topics: TopicAggregate, config: TopicConfig) -> None:
@@ -134,6 +156,7 @@ def _place(topics: TopicAggregate, config: TopicConfig) -> None:
 
 
 def _remove(topics: TopicAggregate, name: str) -> None:
+    topics.creators.pop(name, None)
     if topics.table.pop(name, None) is not None:
         topics.folded.remove(name)
 

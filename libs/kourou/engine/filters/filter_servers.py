@@ -277,7 +277,8 @@ class FilterServerHandler:
             )
         decided: list[Effect] = []
         if self._gate.allows(client, decided):
-            if self._quotas.admits_client(now_ms, received, client, decided):
+            fetched = max(0, request.fetched_bytes), max(0, request.fetched_messages)
+            if self._quotas.admits_client(now_ms, received, client, fetched, decided):
                 decided.append(Reply(received.to, header=CheckAccessResponse()))
             return decided
         return [

@@ -176,7 +176,9 @@ class CheckAccess(Request, kw_only=True, frozen=True):
     and the same body. It came by `protocol` (tcp or zmq) from the IP address `address`. `key` is
     the CURVE key that the client has proved, `subject` that of its certificate, `on_behalf_of` the
     user that its frame names; `signed` are the fields of a request with an access key, and
-    `version` is the remoting version of the client.
+    `version` is the remoting version of the client. `fetched_bytes` and `fetched_messages` are what
+    pulls of this client for the same group and topic returned since the last such request: its
+    quotas are charged with them.
     """
 
     code: ClassVar[int] = 30073
@@ -189,6 +191,8 @@ class CheckAccess(Request, kw_only=True, frozen=True):
     subject: str = ""
     on_behalf_of: str = ""
     signed: dict[str, str | None] | None = None
+    fetched_bytes: Int64 = 0
+    fetched_messages: Int64 = 0
 
 
 class CheckAccessResponse(Response, kw_only=True, frozen=True):

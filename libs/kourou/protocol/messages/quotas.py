@@ -12,7 +12,7 @@ class SetQuota(Request, kw_only=True, frozen=True):
 
     `kind` is user, topic or group; `name` `*` is for all that have no quota of their own. It
     replaces the quota of that name. Limits are per second, at each broker;
-    `connections` are those that a user may have open.
+    `connections` are those that a user may have open, `topics` those that it may have created.
     """
 
     code: ClassVar[int] = 30064
@@ -24,6 +24,7 @@ class SetQuota(Request, kw_only=True, frozen=True):
     fetch_messages: Int64 | None = None
     requests: Int64 | None = None
     connections: Int64 | None = None
+    topics: Int64 | None = None
     reason: str = ""
 
 

@@ -463,7 +463,7 @@ QuotaLimit = Annotated[int, msgspec.Meta(ge=1, le=QUOTA_LIMIT_MAX)]
 class QuotaView(msgspec.Struct, frozen=True, kw_only=True):
     """What a user, topic or group may use of each of these brokers a second; null: not limited.
 
-    `connections` is the number that a user may have open.
+    `connections` is the number that a user may have open, `topics` the number that it may have created.
 
     The name `*` stands for all of a kind that have no quota of their own.
     """
@@ -476,6 +476,7 @@ class QuotaView(msgspec.Struct, frozen=True, kw_only=True):
     fetch_messages: int | None
     requests: int | None
     connections: int | None
+    topics: int | None
     brokers: list[str]
 
 
@@ -496,7 +497,8 @@ class QuotaPath(msgspec.Struct, frozen=True):
 class QuotaBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The limits per second; what is not named is not limited. Groups have limits of fetches.
 
-    `connections`: how many a user may have open at each broker.
+    `connections`: how many a user may have open at each broker; `topics`: how many it may have
+    created there.
     """
 
     publish_bytes: QuotaLimit | None = None
@@ -505,6 +507,7 @@ class QuotaBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     fetch_messages: QuotaLimit | None = None
     requests: QuotaLimit | None = None
     connections: QuotaLimit | None = None
+    topics: QuotaLimit | None = None
     reason: Reason = ""
 
 
@@ -548,6 +551,7 @@ async def put_quota(gateway: Gateway, parameters: QuotaPath, body: QuotaBody) ->
             fetch_messages=body.fetch_messages,
             requests=body.requests,
             connections=body.connections,
+            topics=body.topics,
         )
     )
     limits = {unit.value: limit for unit, limit in quota.limits().items()}

@@ -12,18 +12,24 @@ from hypothesis import strategies as st
 from kourou.authorization.audit import AccessDecided
 from kourou.engine.admin import quota_gate
 from kourou.engine.admin.quota_gate import LimitKey, QuotaOutcome, RateLimiter, UserConnections
+from kourou.engine.control import ControlState, decode_state, encode_state, evolve
 from kourou.errors import Code
 from kourou.model.limits import QUOTA_BURST_MS, QUOTA_DEBT_MS_MAX, QUOTA_DEBTS_MIN
 from kourou.model.quota import QuotaKind, QuotaUnit
+from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
 from kourou.protocol.messages.access import AuthUpdateUser, SetAccessMode
-from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
-from kourou.protocol.messages.groups import UnregisterClient, UpdateAndCreateSubscriptionGroup
+from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
+from kourou.protocol.messages.groups import (
+    HeartBeat,
+    UnregisterClient,
+    UpdateAndCreateSubscriptionGroup,
+)
 from kourou.protocol.messages.pulls import GetMaxOffset
 from kourou.protocol.messages.quotas import FlowControlled, ListQuotas, RemoveQuota, SetQuota
 from kourou.protocol.messages.replication import FetchLog
 from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.record.layout import encode_batch
-from kourou.runtime.core import MEMBERS, Disconnected, Peer, Received, Reply
+from kourou.runtime.core import MEMBERS, Disconnected, Peer, Received, Reply, user_of_actor
 from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, secret_box, send_to
 from kourou_rigs.engine import Engine, pull
 
@@ -631,3 +637,80 @@ def test_connections_are_counted_only_where_they_are_limited() -> None:
     for peer in (1, 1, 2, 3):
         connections.close(peer)
     assert (connections._users_of, dict(connections._counts)) == ({}, {})
+
+
+# -- topics ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def creating() -> tuple[SecuredBroker, Sender, Sender]:
+    """A broker, its administrator, and a user who may create two topics."""
+    broker = SecuredBroker()
+    topic(broker.engine, "before")
+    root = broker.administrator()
+    till = broker.create(root, "till", "operator", "writer")
+    quota = SetQuota(kind="user", name="till", topics=2)
+    assert broker.ask(root, quota).code == Code.SUCCESS
+    return broker, root, till
+
+
+def new_topic(name: str, perm: int = 6) -> UpdateAndCreateTopic:
+    return UpdateAndCreateTopic(topic=name, read_queue_nums=1, write_queue_nums=1, perm=perm)
+
+
+def test_a_user_creates_so_many_topics_only(
+    creating: tuple[SecuredBroker, Sender, Sender],
+) -> None:
+    broker, root, till = creating
+    control = broker.engine.control
+    assert broker.ask(till, new_topic("a")).code == Code.SUCCESS
+    assert broker.ask(till, send_to("b"), b"first").code == Code.SUCCESS
+    text = (
+        "topic c is not created: user till has created 2 topics at this broker, and its quota is "
+        "2 topics"
+    )
+    for request in (new_topic("c"), send_to("c")):
+        refused = broker.ask(till, request, b"x")
+        assert refused.code not in (Code.SUCCESS, Code.FLOW_CONTROL)
+        assert text in refused.remark
+    assert "c" not in control.topics
+    assert counted(broker.engine) == {("topics", "refused"): 2}
+    for known in (send_to("a"), send_to("before"), new_topic("before", 4), new_topic("a", 4)):
+        assert broker.ask(till, known, b"x").code == Code.SUCCESS, "it exists"
+    assert broker.ask(root, new_topic("c")).code == Code.SUCCESS, "another user"
+    assert control.topics.creators == {"a": "till", "b": "till", "c": "root"}
+    assert broker.ask(root, DeleteTopicInBroker(topic="a")).code == Code.SUCCESS
+    assert broker.ask(till, new_topic("d")).code == Code.SUCCESS
+    assert control.topics.creators == {"b": "till", "c": "root", "d": "till"}
+    beat = encode_heartbeat(HeartbeatBody("c1", consumers=(ConsumerData("g"),)))
+    assert broker.ask(till, HeartBeat(), beat).code == Code.SUCCESS
+    assert "%RETRY%g" in control.topics, "a group's own topic is no topic of a user"
+    assert len(control.topics.creators) == 3
+
+
+def test_who_created_a_topic_is_in_the_snapshot_and_in_the_log(
+    creating: tuple[SecuredBroker, Sender, Sender],
+) -> None:
+    broker, _, till = creating
+    assert broker.ask(till, new_topic("a")).code == Code.SUCCESS
+    control = broker.engine.control
+    assert decode_state(encode_state(control)).topics == control.topics
+    again = ControlState()
+    for event in broker.events():
+        evolve(again, event)
+    assert again.topics.creators == {"a": "till"} == control.copy().topics.creators
+
+
+@pytest.mark.parametrize(
+    ("actor", "user"),
+    [
+        ("User:till", "till"),
+        ("User:till:9f86d081884c through User:console-1", "till"),
+        ("User:a b through User:console-1", "a b"),
+        ("client c1", ""),
+        ("zmq 127.0.0.1:1", ""),
+        ("", ""),
+    ],
+)
+def test_whose_topic_it_is(actor: str, user: str) -> None:
+    assert user_of_actor(actor) == user

@@ -11,6 +11,8 @@ import pytest
 from kourou.access.model import Effect
 from kourou.authorization.audit import AccessDecided
 from kourou.errors import Code
+from kourou.model.subscription import GroupConfig
+from kourou.protocol.bodies.config_bodies import encode_group_config
 from kourou.protocol.messages.access import AuthUpdateUser, SetAccessMode
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.filter_server import (
@@ -22,6 +24,7 @@ from kourou.protocol.messages.filter_server import (
     RegisterMessageFilterClass,
     TryFilter,
 )
+from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.pulls import PullFlag
 from kourou.protocol.messages.quotas import FlowControlled, SetQuota
 from kourou.protocol.request import Request
@@ -289,6 +292,39 @@ def test_a_client_is_charged_for_its_requests(
     late = broker.engine.replies[given[0].to.peer.id, given[0].to.correlation]
     assert (late.code, late.header) == (Code.SUCCESS, ALLOWED)
     assert server.says(zmq(root), PULL) == ALLOWED, "nobody else waits"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "fields"),
+    [
+        ("user", "billing", {"fetch_bytes": 1_000}),
+        ("user", "billing", {"fetch_messages": 10}),
+        ("topic", "orders", {"fetch_bytes": 1_000}),
+        ("group", "billing", {"fetch_messages": 10}),
+    ],
+)
+def test_a_client_is_charged_for_what_its_filter_server_returned(
+    broker: SecuredBroker,
+    server: FilterServer,
+    root: Sender,
+    billing: Sender,
+    kind: str,
+    name: str,
+    fields: dict[str, int],
+) -> None:
+    group = encode_group_config(GroupConfig("billing"))
+    put = UpdateAndCreateSubscriptionGroup()
+    assert broker.ask(root, put, group).code == Code.SUCCESS
+    assert broker.ask(root, SetQuota(kind=kind, name=name, **fields)).code == Code.SUCCESS
+    client = zmq(billing)
+    free = {"fetched_bytes": 1_000, "fetched_messages": 10}
+    assert server.says(client, PULL, **free) == ALLOWED, "a second is free"
+    refused = server.asks(client, PULL, fetched_bytes=2_000, fetched_messages=20)
+    assert refused.code == Code.FLOW_CONTROL
+    assert f"{kind} {name} is over its quota" in refused.remark
+    assert server.says(client, TRIAL, **free).refusal, "not a pull, and no right to it"
+    broker.engine.advance(4_000)
+    assert server.says(client, PULL, fetched_bytes=-9, fetched_messages=-9) == ALLOWED
 
 
 # -- modes -----------------------------------------------------------------------------------------

@@ -73,6 +73,12 @@ function Quotas({ rows }) {
         num: true,
         value: (row) => row.connections ?? "",
       },
+      {
+        key: "topics",
+        title: "Topics",
+        num: true,
+        value: (row) => row.topics ?? "",
+      },
       { key: "brokers", title: "Brokers", value: (row) => row.brokers.join(", ") },
     ]}
   />`;
