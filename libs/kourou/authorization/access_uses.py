@@ -39,7 +39,10 @@ Needs: TypeAlias = tuple[Need | AnyOf, ...]
 
 @dataclass(slots=True)
 class Use:
-    """Requests of a kind: how many since the counts were taken, when and whence the last one."""
+    """Requests of a kind: how many since the counts were taken, when the last one came.
+
+    `source` is where one of the last came from: what is remembered of a client does not say again.
+    """
 
     count: int = 0
     last_ms: int = 0
@@ -49,7 +52,7 @@ class Use:
 class UseLine(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Requests of a kind, as a line of a file: `count` up to `last_ms`, epoch ms.
 
-    `source` is the address of the last one, None through a console, "" from the same process.
+    `source` is the address of one of the last, None through a console, "" from the same process.
     `needs` has for each right the names of which one suffices. Without any, they are those of a
     user that had too many kinds, and cannot be tried.
     """

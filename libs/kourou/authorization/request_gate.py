@@ -254,7 +254,7 @@ class RequestGate:
         self.allowed += 1
         use = known.use
         use.count += 1
-        use.last_ms, use.source = received.wall_ms, received.source
+        use.last_ms = received.wall_ms
         return True
 
     def _examine(self, received: Received, effects: list[Any], *, forged: bool = False) -> bool:

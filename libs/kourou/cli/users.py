@@ -661,7 +661,7 @@ def try_policies(
     Nothing is changed. FILE has a command a line, as kourou user observe prints them; without it,
     what the present policies refuse is shown, whatever the mode. Exit code 1 if any request would
     be refused that is allowed now. Brokers count requests by user, rights and network (/24, or
-    /64), so a policy for a smaller network is tried with the last address.
+    /64), so a policy for a smaller network is tried with one address of it.
     """
     try:
         changes = changes_of("" if file is None else file.read_text(encoding="utf-8"))

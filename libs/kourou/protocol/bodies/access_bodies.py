@@ -588,8 +588,8 @@ def decode_policy_changes(body: Buffer) -> list[PolicyChange]:
 class TriedUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Recorded requests of a kind, and what policies do with them.
 
-    `need` is the right that decides, `by` the policy or role; `source` is the address of the last
-    request, None through a console. `was_allowed` is what the present policies do with them.
+    `need` is the right that decides, `by` the policy or role; `source` is the address of one of the
+    last requests, None through a console. `was_allowed` is what the present policies do with them.
     """
 
     user: str

@@ -552,8 +552,8 @@ async def export_audit(
 class TriedRequests(msgspec.Struct, frozen=True, kw_only=True):
     """`count` requests of a user from one network, the last at `last_ms`.
 
-    `need` is the right that decides, `by` the policy or role. `source` is the last address, null
-    through a console. `was_allowed` is what the present policies do with them.
+    `need` is the right that decides, `by` the policy or role. `source` is one of the last
+    addresses, null through a console. `was_allowed` is what the present policies do with them.
     """
 
     broker: str
