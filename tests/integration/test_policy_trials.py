@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,12 @@ async def test_what_a_policy_would_refuse_is_known_before(
         ops.close()
     [file] = (tmp_path / "store" / "kourou" / "uses").iterdir()
     assert file.suffix == ".jsonl"
+
+
+async def test_a_stop_writes_what_was_counted_in_the_last_minute(tmp_path: Path) -> None:
+    async with broker_with_users(tmp_path) as broker:
+        for _ in range(SENDS):
+            assert (await broker.send(user=TILL)).code == Code.SUCCESS
+    found = (tmp_path / "store" / "kourou" / "uses").glob("*.jsonl")
+    lines = [json.loads(line) for file in found for line in file.read_bytes().splitlines()]
+    assert sum(line["count"] for line in lines if line["user"] == TILL) == SENDS

@@ -393,7 +393,8 @@ class RoleSession:
         return self.history.stop()
 
     def last_records(self) -> None:
-        """Record consumer progress after `cease`: the last append of this core."""
+        """Write counts of requests and record progress after `cease`: the core's last append."""
+        self._perform(self.parts.access_gate.counted_last(self._clock.now_ms()))
         if self.parts.confirmations.failed is not None:
             return
         try:

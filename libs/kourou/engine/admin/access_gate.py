@@ -91,6 +91,8 @@ class AccessGate(RequestGate):
     ) -> None:
         """`knows_replicas`: the listener for replicas, if any, admits only their keys."""
         super().__init__(context.control.access, secrets)
+        # What a former gate remembers is counted where nobody looks any more.
+        self._remembered.clear()
         self._knows_replicas = knows_replicas
         self._context = context
         self._rights: object = None
@@ -144,10 +146,15 @@ class AccessGate(RequestGate):
         if 0 <= wall_ms - self._uses_taken_ms < USES_INTERVAL_MS:
             return []
         self._uses_taken_ms = wall_ms
-        lines = self._uses.take()
+        counted = self.counted_last(wall_ms)
         if self._uses.full:
             self._uses.forget()
             self._remembered.clear()
+        return counted
+
+    def counted_last(self, wall_ms: int) -> list[Effect]:
+        """Return the same at the end, whenever the last time was."""
+        lines = self._uses.take()
         return [UsesCounted(lines, wall_ms)] if lines else []
 
     def may_act_as(self, received: Received, client_id: str, effects: list[Effect]) -> bool:

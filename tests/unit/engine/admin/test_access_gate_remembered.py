@@ -192,6 +192,20 @@ def test_each_decided_request_is_counted_by_user_right_and_network(
     assert counted(broker) == [("anonymous", pub, "127.0.0.0/24", 1)], "observed only"
 
 
+def test_a_gate_counts_also_what_a_former_one_remembered(
+    broker: SecuredBroker, till: Sender
+) -> None:
+    """A broker that changes its role has another gate for the same users."""
+    former = gate_of(broker)
+    assert allows(broker, till)
+    gate = AccessGate(former._context, secret_box(), knows_replicas=True)
+    assert gate.allows(broker.received(till, SEND, b"x"), [])
+    [found] = gate.counted_last(broker.engine.wall_ms)
+    assert isinstance(found, UsesCounted)
+    assert [(one.user, one.count) for one in found.lines] == [("till", 1)]
+    assert gate.counted_last(broker.engine.wall_ms) == []
+
+
 def test_what_is_remembered_is_counted_also_after_too_many_kinds(
     broker: SecuredBroker, till: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
