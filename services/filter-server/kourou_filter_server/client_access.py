@@ -17,8 +17,8 @@ Invariants:
   the broker notifies of that, and pulls that wait for messages then end and are decided again
 - as long as nothing is decided, requests that come the same way wait for one answer
 
-What pulls return is counted by connection, group and topic, and the next request to the broker about
-them takes it along: the broker charges it to the client's quotas.
+What pulls return is counted by connection, group and topic, and the next request to the broker
+about them takes it along: the broker charges it to the client's quotas.
 
 What this filter server refuses without the broker, filters from other machines, is counted by kind
 and reported once a second (REPORT_REFUSALS), for the broker's audit. If the broker is away, it is

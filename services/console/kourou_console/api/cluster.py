@@ -463,7 +463,8 @@ QuotaLimit = Annotated[int, msgspec.Meta(ge=1, le=QUOTA_LIMIT_MAX)]
 class QuotaView(msgspec.Struct, frozen=True, kw_only=True):
     """What a user, topic or group may use of each of these brokers a second; null: not limited.
 
-    `connections` is the number that a user may have open, `topics` the number that it may have created.
+    `connections` is the number that a user may have open, `topics` the number that it may have
+    created.
 
     The name `*` stands for all of a kind that have no quota of their own.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from kourou.service.access_metrics import open_family
 from kourou.telemetry.metric_table import BASE_LABELS, METRICS, ServiceKind
 from kourou.telemetry.metrics import Family, expose
 from kourou_console.http.request_metrics import LAG_INTERVAL_S, LoopLag, RequestMetrics
@@ -21,7 +22,11 @@ def test_the_tables_metrics_are_shown_and_no_others(console):
     console.get("/v1/me")
     console.get("/v1/nowhere")
     service = console.service
-    families = [*service._request_metrics.families(BASE), *service.gateway.families(BASE)]
+    families = [
+        *service._request_metrics.families(BASE),
+        *service.gateway.families(BASE),
+        open_family(BASE, service.open_because()),
+    ]
     found = shown(families)
     listed = {
         name: spec
