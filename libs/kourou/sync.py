@@ -53,7 +53,7 @@ from kourou.client.settings.client_settings import (
 )
 from kourou.client.transactions.blocking_transactions import BlockingTransactions
 from kourou.client.transactions.checks import Checker
-from kourou.client.transactions.producer import BlockingExecuting, Executor
+from kourou.client.transactions.producer import BlockingTransactionSending, Executor
 from kourou.errors import BadRequest, FilterFailed, KourouError
 from kourou.model.subscription import MATCH_ALL
 from kourou.model.topic import MessageQueue
@@ -326,14 +326,14 @@ class Producer(BlockingRequests, BlockingTransactions):
         self.close()
 
 
-class TransactionProducer(BlockingExecuting, Producer):
+class TransactionProducer(BlockingTransactionSending, Producer):
     """A producer of transactions with an executor and a checker; the client must be open."""
 
     def __init__(
         self, client: ClientCore, settings: ProducerSettings, execute: Executor, check: Checker
     ) -> None:
         super().__init__(client, settings)
-        self._executes(execute, check)
+        self._set_functions(execute, check)
 
 
 class Blocking:

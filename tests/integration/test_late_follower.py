@@ -226,7 +226,7 @@ def test_a_member_of_a_group_begins_late(tmp_path: Path) -> None:
         for index in range(2):
             expire(cluster.member_folder(0, index), 2 * SEGMENT)
         shutil.rmtree(cluster.member_folder(0, 2))
-        started = [cluster._begin_member(0, index) for index in range(3)]
+        started = [cluster._start_raft_node(0, index) for index in range(3)]
         for index, child in enumerate(started):
             child.wait_for_ready()
             cluster.members[index] = child

@@ -34,7 +34,7 @@ from kourou.client.settings.client_settings import (
     PullConsumerSettings,
 )
 from kourou.client.transactions.checks import Checker
-from kourou.client.transactions.producer import Executing, Executor
+from kourou.client.transactions.producer import Executor, TransactionSending
 from kourou.client.transactions.transaction import AsyncTransactions
 from kourou.model.subscription import MATCH_ALL
 
@@ -275,11 +275,11 @@ class Producer(Requesting, AsyncTransactions):
         await self.close()
 
 
-class TransactionProducer(Executing, Producer):
+class TransactionProducer(TransactionSending, Producer):
     """A producer of transactions with an executor and a checker; the client must be open."""
 
     def __init__(
         self, client: ClientCore, settings: ProducerSettings, execute: Executor, check: Checker
     ) -> None:
         super().__init__(client, settings)
-        self._executes(execute, check)
+        self._set_functions(execute, check)

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from kourou.errors import ConfigError, KourouError
 from kourou.service.command_line import parse_arguments
-from kourou.service.lifecycle import ExitCode, Service, complain, run_service
+from kourou.service.lifecycle import ExitCode, Service, print_error, run_service
 from kourou.service.os_processes import keep_process_to
 from kourou.service.process_keys import ProcessKeys
 from kourou.service.process_setup import (
@@ -59,7 +59,7 @@ def run_from_arguments(
         if arguments.ready_file is not None:
             _check_ready_file(arguments.ready_file)
     except KourouError as error:
-        complain(f"kourou {name}", error)
+        print_error(f"kourou {name}", error)
         return ExitCode.USAGE
     settings = loaded.settings
     if arguments.print_settings:
@@ -89,5 +89,5 @@ def _print(name: str, text: str) -> int:
     if trouble is None:
         return ExitCode.OK
     if sentence := as_output_sentence(trouble):
-        complain(f"kourou {name}", sentence)
+        print_error(f"kourou {name}", sentence)
     return ExitCode.FAULTED

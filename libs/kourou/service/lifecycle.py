@@ -128,15 +128,15 @@ def run_service(
     stops the service as SIGTERM does, for running it inside another program that handles signals
     itself. `ready` is called when the service serves.
     """
-    course = _Course()
+    phases = _PhaseTracker()
     try:
         service = make()
     except KourouError as error:
-        complain("kourou", error)
-        course.enter(Phase.END)
+        print_error("kourou", error)
+        phases.enter(Phase.END)
         return _exit_code(error)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return int(runner.run(_Life(service, course, ready_file, stop_when, ready).live()))
+        return int(runner.run(_ServiceRun(service, phases, ready_file, stop_when, ready).run()))
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -161,7 +161,7 @@ def leave(code: int) -> NoReturn:
     sys.exit(code)
 
 
-def complain(who: str, sentence: object) -> None:
+def print_error(who: str, sentence: object) -> None:
     """Write one line to stderr; unprintable characters are escaped."""
     sys.stderr.write(f"{who}: {_printable(str(sentence))}\n")
     sys.stderr.flush()
@@ -185,7 +185,7 @@ def _exit_code(error: BaseException) -> ExitCode:
     return ExitCode.CRASHED
 
 
-class _Course:
+class _PhaseTracker:
     """The current phase; only transitions in STEPS are allowed."""
 
     def __init__(self) -> None:
@@ -200,19 +200,19 @@ class _Course:
         self.phase = phase
 
 
-class _Life:
+class _ServiceRun:
     """One run of one service."""
 
     def __init__(
         self,
         service: Service,
-        course: _Course,
+        phases: _PhaseTracker,
         ready_file: Path | None,
         stop_when: Callable[[Callable[[], None]], None] | None,
         ready: Callable[[], None],
     ) -> None:
         self._service = service
-        self._course = course
+        self._phases = phases
         self._who = f"kourou {service.name}"
         self._ready_file = ready_file
         self._stop_when = stop_when
@@ -221,36 +221,36 @@ class _Life:
         self._failure: BaseException | None = None
         self._open_because = ""
 
-    async def live(self) -> ExitCode:
+    async def run(self) -> ExitCode:
         try:
-            return await self._live()
+            return await self._run()
         finally:
-            self._course.enter(Phase.END)
+            self._phases.enter(Phase.END)
 
-    async def _live(self) -> ExitCode:
+    async def _run(self) -> ExitCode:
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         self._catch_signals()
         if self._stop_when is not None:
             self._stop_when(self._end_threadsafe)
         try:
-            self._course.enter(Phase.RECOVER)
+            self._phases.enter(Phase.RECOVER)
             await self._service.recover(self.fail)
-            self._course.enter(Phase.SERVE)
+            self._phases.enter(Phase.SERVE)
             listening = await self._service.serve()
         except KourouError as error:
-            complain(self._who, error)
+            print_error(self._who, error)
             await self._stop()
             return _exit_code(error)
         except Exception as error:  # noqa: BLE001 - a bug: report it and end as a crash
             _log.critical("startup-failed: startup failed", exc_info=error)
             return self._report_failure(error)
         self._ready()
-        self._announce(listening)
+        self._report_ready(listening)
         await self._ended.wait()
         self._open_timer.cancel()
         if self._failure is None:
-            await self._leave_in_peace()
+            await self._drain_and_stop()
         if self._failure is not None:  # which may also occur during the drain
             return self._report_failure(self._failure)
         return ExitCode.OK
@@ -268,10 +268,10 @@ class _Life:
         if threading.current_thread() is not threading.main_thread():
             return  # only the main thread handles signals; else the caller stops it
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._signalled, number)
+            self._loop.add_signal_handler(number, self._on_signal, number)
         take_name(self._service.name)  # from now on it can be found by its process name and stopped
 
-    def _signalled(self, number: int) -> None:
+    def _on_signal(self, number: int) -> None:
         self._signals += 1
         if self._signals > 1:
             _log.warning(
@@ -292,7 +292,7 @@ class _Life:
             )
         self._open_timer = self._loop.call_later(OPEN_WARNING_S, self._warn_if_open, on_network)
 
-    def _announce(self, listening: Mapping[str, str]) -> None:
+    def _report_ready(self, listening: Mapping[str, str]) -> None:
         """Say where it listens, and whether everybody who reaches that may do everything there."""
         self._warn_if_open(any(_is_on_network(address) for address in listening.values()))
         if self._ready_file is not None:
@@ -306,8 +306,8 @@ class _Life:
         sys.stdout.write(f"kourou {self._service.name} is ready: {places}\n")
         sys.stdout.flush()
 
-    async def _leave_in_peace(self) -> None:
-        self._course.enter(Phase.DRAIN)
+    async def _drain_and_stop(self) -> None:
+        self._phases.enter(Phase.DRAIN)
         try:
             async with asyncio.timeout(DRAIN_S_MAX):
                 await self._service.drain()
@@ -322,7 +322,7 @@ class _Life:
         await self._stop()
 
     async def _stop(self) -> None:
-        self._course.enter(Phase.STOP)
+        self._phases.enter(Phase.STOP)
         try:
             async with asyncio.timeout(STOP_S_MAX):
                 await self._service.stop()
@@ -337,7 +337,7 @@ class _Life:
     def _report_failure(self, error: BaseException) -> ExitCode:
         code = _exit_code(error)
         if code is ExitCode.CRASHED:
-            complain(self._who, f"stopped by a bug: {type(error).__name__}: {error}")
+            print_error(self._who, f"stopped by a bug: {type(error).__name__}: {error}")
             return code
-        complain(self._who, error)
+        print_error(self._who, error)
         return ExitCode.FAULTED  # not a usage error: it served before

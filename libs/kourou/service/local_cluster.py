@@ -130,34 +130,34 @@ class LocalCluster:
         self.console: Child | None = None
         self._groups: list[GroupPorts] = []
         try:
-            self._begin_all(on_ready)
+            self._start_all(on_ready)
         except BaseException:
             self.stop()
             raise
 
-    def _begin_all(self, on_ready: Callable[[Child], None]) -> None:
+    def _start_all(self, on_ready: Callable[[Child], None]) -> None:
         settings = self.settings
         numbers = range(settings.brokers)
-        self.namesrv = self._begin_namesrv()
+        self.namesrv = self._start_namesrv()
         if settings.raft:
             size = settings.raft
             for number in numbers:
                 first = BROKER_PORT + BROKER_PORT_STEP * number * size
                 usual = range(first, first + BROKER_PORT_STEP * size, BROKER_PORT_STEP)
                 self._groups.append(GroupPorts(size, () if settings.free_ports else usual))
-                self.members += [self._begin_member(number, index) for index in range(size)]
+                self.members += [self._start_raft_node(number, index) for index in range(size)]
         else:
-            self.brokers = [self._begin_broker(number) for number in numbers]
+            self.brokers = [self._start_broker(number) for number in numbers]
         for number in numbers:
-            self.replicas += [self._begin_replica(number, n) for n in range(settings.replicas)]
+            self.replicas += [self._start_replica(number, n) for n in range(settings.replicas)]
         for number in numbers:
             self.filter_servers += [
-                self._begin_filter_server(number, n) for n in range(settings.filter_servers)
+                self._start_filter_server(number, n) for n in range(settings.filter_servers)
             ]
         if settings.spark_etl is not None:
-            self.spark_etl = self._begin_spark_etl(settings.spark_etl)
+            self.spark_etl = self._start_spark_etl(settings.spark_etl)
         if settings.console is not None:
-            self.console = self._begin_console(settings.console)
+            self.console = self._start_console(settings.console)
         starting = self.all
         while starting:
             ready = [child for child in starting if child.check_ready(self.ready_timeout_ms(child))]
@@ -195,7 +195,7 @@ class LocalCluster:
         """How long a process of the cluster may take to become ready."""
         return SPARK_READY_TIMEOUT_MS if child is self.spark_etl else READY_TIMEOUT_MS
 
-    def begin_again(self, child: Child) -> Child:
+    def start_again(self, child: Child) -> Child:
         """Restart a process that has ended, on its store and its ports; does not wait."""
         again = self._children.start_again(child)
         for group in (self.brokers, self.replicas, self.members, self.filter_servers):
@@ -210,7 +210,7 @@ class LocalCluster:
 
     # -- starting one process ---------------------------------------------------------------------
 
-    def _begin(
+    def _start(
         self,
         name: str,
         module: str,
@@ -265,27 +265,27 @@ class LocalCluster:
         size = existing[0].stat().st_size if existing else SMALL_SEGMENT_BYTES
         return {"mappedFileSizeCommitLog": str(size)}
 
-    def _begin_namesrv(self) -> Child:
+    def _start_namesrv(self) -> Child:
         overrides = self.settings.namesrv
         settings = {
             **self._listens("namesrv", NAMESRV_PORT, NAMESRV_ADMIN_PORT, overrides),
             "kvConfigPath": str(self.folder / "namesrv" / "kvConfig.json"),
             **(overrides or {}),
         }
-        return self._begin("namesrv", "kourou_namesrv", settings)
+        return self._start("namesrv", "kourou_namesrv", settings)
 
-    def _begin_broker(self, number: int) -> Child:
+    def _start_broker(self, number: int) -> Child:
         suffix = chr(ord("a") + number)
         settings = {
             **self._of_broker(suffix, f"broker-{suffix}", self.store_folder(number), number),
             **self._cores_of_broker(),
             **(self.settings.broker or {}),
         }
-        return self._begin(settings["brokerName"], "kourou_broker", settings, "-n", self.address)
+        return self._start(settings["brokerName"], "kourou_broker", settings, "-n", self.address)
 
     def start_broker(self, number: int) -> Child:
         """Start (or restart, on the same store) the broker of that number."""
-        return _put(self._begin_broker(number), self.brokers, number)
+        return _put(self._start_broker(number), self.brokers, number)
 
     def _cores_of_broker(self) -> Mapping[str, str]:
         """Pin a broker to the core without filters, if filters could otherwise use every core."""
@@ -300,9 +300,9 @@ class LocalCluster:
         Returns when it has joined the group; `leader_of` returns the leader.
         """
         place = group * self.settings.raft + index
-        return _put(self._begin_member(group, index), self.members, place)
+        return _put(self._start_raft_node(group, index), self.members, place)
 
-    def _begin_member(self, group: int, index: int) -> Child:
+    def _start_raft_node(self, group: int, index: int) -> Child:
         suffix = chr(ord("a") + group)
         overrides = self.settings.broker or {}
         name = f"{overrides.get('brokerName', f'broker-{suffix}')}-n{index}"
@@ -312,7 +312,7 @@ class LocalCluster:
             **self._groups[group].settings(index),
             **overrides,
         }
-        return self._begin(name, "kourou_ha_replica", settings, "-n", self.address)
+        return self._start(name, "kourou_ha_replica", settings, "-n", self.address)
 
     def leader_of(self, group: int = 0) -> Child:
         """Return the leader of a group according to the name server; waits until there is one.
@@ -340,7 +340,7 @@ class LocalCluster:
             raise Unavailable(f"the leader of {name} at {address} has just exited")
         return found
 
-    def _begin_replica(self, broker: int, index: int) -> Child:
+    def _start_replica(self, broker: int, index: int) -> Child:
         suffix, number = chr(ord("a") + broker), broker * self.settings.replicas + index
         overrides = self.settings.broker or {}
         name = f"{overrides.get('brokerName', f'broker-{suffix}')}-s{index + 1}"
@@ -352,7 +352,7 @@ class LocalCluster:
             "brokerId": str(index + 1),
             **(self.settings.replica or {}),
         }
-        return self._begin(name, "kourou_ha_replica", settings, "-n", self.address)
+        return self._start(name, "kourou_ha_replica", settings, "-n", self.address)
 
     def start_replica_of(self, broker: int, index: int) -> Child:
         """Start (or restart, on the same store) the follower of that index, from 0.
@@ -360,9 +360,9 @@ class LocalCluster:
         Its brokerId is the index plus 1.
         """
         number = broker * self.settings.replicas + index
-        return _put(self._begin_replica(broker, index), self.replicas, number)
+        return _put(self._start_replica(broker, index), self.replicas, number)
 
-    def _begin_filter_server(self, broker: int, index: int) -> Child:
+    def _start_filter_server(self, broker: int, index: int) -> Child:
         number = broker * self.settings.filter_servers + index
         name = f"filter-server-{chr(ord('a') + broker)}{index}"
         overrides = self.settings.filter_server
@@ -377,7 +377,7 @@ class LocalCluster:
             ),
             **(overrides or {}),
         }
-        return self._begin(name, "kourou_filter_server", settings)
+        return self._start(name, "kourou_filter_server", settings)
 
     def start_filter_server(self, broker: int, index: int) -> Child:
         """Start (or restart) the filter server of that index, from 0, of that broker.
@@ -385,9 +385,9 @@ class LocalCluster:
         Raises ConfigError if the machine lacks a layer of the sandbox.
         """
         number = broker * self.settings.filter_servers + index
-        return _put(self._begin_filter_server(broker, index), self.filter_servers, number)
+        return _put(self._start_filter_server(broker, index), self.filter_servers, number)
 
-    def _begin_spark_etl(self, overrides: Mapping[str, str]) -> Child:
+    def _start_spark_etl(self, overrides: Mapping[str, str]) -> Child:
         free = self.settings.free_ports
         settings = {
             "namesrvAddr": plain_address(self.address),
@@ -395,9 +395,9 @@ class LocalCluster:
             "adminPort": str(self._ports["spark-etl admin"] if free else SPARK_ETL_ADMIN_PORT),
             **overrides,
         }
-        return self._begin("spark-etl", "kourou_spark_etl", settings, words=("run",))
+        return self._start("spark-etl", "kourou_spark_etl", settings, words=("run",))
 
-    def _begin_console(self, overrides: Mapping[str, str]) -> Child:
+    def _start_console(self, overrides: Mapping[str, str]) -> Child:
         spark = self._pages.get("spark-etl", "")
         names = {"consolePort": "console http", "adminPort": "console admin"}
         ports = {key: str(self._ports[name]) for key, name in names.items()}
@@ -407,14 +407,14 @@ class LocalCluster:
             **(ports if self.settings.free_ports else {}),
             **overrides,
         }
-        return self._begin("console", "kourou_console", settings)
+        return self._start("console", "kourou_console", settings)
 
     def start_console(self, overrides: Mapping[str, str]) -> Child:
         """Start (or restart) the HTTP gateway and web console.
 
         Its ready file contains its address as `http`. Raises ConfigError if its port is in use.
         """
-        child = self._begin_console(overrides)
+        child = self._start_console(overrides)
         child.wait_for_ready()
         self.console = child
         return child
@@ -551,12 +551,12 @@ def leader_address(
     Polls until the name server returns an address that `accepted` accepts. Raises TimedOut if there
     is none in time. May be called while an event loop runs: requests use a loop on another thread.
     """
-    looking = _look(name_server, broker, accepted, timeout_ms)
+    polling = _poll_leader(name_server, broker, accepted, timeout_ms)
     with ThreadPoolExecutor(1, "leader-look") as thread:
-        return thread.submit(asyncio.run, looking).result()
+        return thread.submit(asyncio.run, polling).result()
 
 
-async def _look(
+async def _poll_leader(
     name_server: str, broker: str, accepted: Callable[[str], bool], timeout_ms: int
 ) -> str:
     from kourou.protocol.bodies.route_bodies import decode_cluster_info

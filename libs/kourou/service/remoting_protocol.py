@@ -242,24 +242,24 @@ class RemotingProtocol:
 
     def notify(self, notice: Notify) -> None:
         """Send a notification to a client."""
-        self._tell(notice, NO_TOKEN, FLAG_ONEWAY)
+        self._send_request(notice, NO_TOKEN, FLAG_ONEWAY)
 
     def ask(self, question: AskClient) -> None:
         """Send a request to a client; its reply arrives as ClientAnswered."""
-        self._tell(question, question.token, 0)
+        self._send_request(question, question.token, 0)
 
-    def _tell(self, what: Notify | AskClient, opaque: int, flag: int) -> None:
-        server = self._servers.get(what.peer.listener)
+    def _send_request(self, message: Notify | AskClient, opaque: int, flag: int) -> None:
+        server = self._servers.get(message.peer.listener)
         if server is None:
             return
         command = RemotingCommand(
-            what.request.code,
+            message.request.code,
             Language.JAVA,
             opaque=opaque,
             flag=flag,
-            ext_fields=encode_ext_fields(what.request),
+            ext_fields=encode_ext_fields(message.request),
         )
-        server.send(what.peer, (encode_head(command, _size(what.body)), *what.body))
+        server.send(message.peer, (encode_head(command, _size(message.body)), *message.body))
 
     # -- metrics ----------------------------------------------------------------------------------
 

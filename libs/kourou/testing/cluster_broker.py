@@ -171,7 +171,7 @@ class ClusterBroker:
         self.faults: list[Fault] = []
         self.found: list[int] = []
         self._folder = folder
-        self._given = settings
+        self._overrides = settings
         self._clock = clock
         self._moved = moved
         self._service: MortalBroker | None = None
@@ -261,7 +261,7 @@ class ClusterBroker:
             "listenPort": "0",
             "storePathRootDir": str(self._folder),
             "namesrvAddr": name_server,
-            **self._given,
+            **self._overrides,
         }
         return load_settings(
             self._kind, arguments=given, environment={}, inert=BROKER_KEYS
@@ -302,7 +302,7 @@ class ClusterFilterServer:
         self.failure: BaseException | None = None
         self._broker = broker
         self._index = index
-        self._given = settings
+        self._overrides = settings
         self._clock = clock
         self._service: FilterServerService | None = None
         self._address = ""
@@ -333,7 +333,7 @@ class ClusterFilterServer:
             "listenPort": "0",
             "adminEnable": "false",
             "tcpEnable": "false",
-            **self._given,
+            **self._overrides,
         }
         settings = load_settings(FilterServerSettings, arguments=given, environment={}).settings
         self.failure = None

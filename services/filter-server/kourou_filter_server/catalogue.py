@@ -70,7 +70,7 @@ class Catalogue:
         self._filters: dict[FilterKey, FilterState] = {}
         self._own_quarantines: dict[tuple[FilterKey, int], str] = {}
         self._asked_ms: dict[FilterKey, int] = {}
-        self._asking = 0
+        self._pending = 0
         self._again = False
         self._waiting: list[Callable[[], None]] = []
         self._waiting_for_next: list[Callable[[], None]] = []
@@ -140,14 +140,14 @@ class Catalogue:
 
         `then` is called if that request fails, too.
         """
-        if self._asking:  # the reply to the pending request may not contain the change
+        if self._pending:  # the reply to the pending request may not contain the change
             self._again = True
             if then is not None:
                 self._waiting_for_next.append(then)
             return
         if then is not None:
             self._waiting.append(then)
-        self._asking = self._context.ask(GetFilters(), self._answered)
+        self._pending = self._context.ask(GetFilters(), self._answered)
 
     def look_again(self, key: FilterKey, then: Callable[[], None]) -> bool:
         """Request the list because of a filter that cannot run. `then` is called after the reply.
@@ -165,7 +165,7 @@ class Catalogue:
         return True
 
     def _answered(self, answer: BrokerAnswered) -> None:
-        self._asking = 0
+        self._pending = 0
         waiting, self._waiting = self._waiting, []
         trouble = self._take(answer)
         if trouble:
@@ -224,7 +224,7 @@ class ServerRegistration:
         self._address = address
         self._listeners = dict(listeners)
         self._next_ms = 0
-        self._asking = 0
+        self._pending = 0
         self._leaving = False
         self._said = ""
         self.registered = False
@@ -241,22 +241,22 @@ class ServerRegistration:
         """Register over a new connection: the registration of the previous one is void."""
         self._catalogue.lost()
         self.registered = False
-        self._context.forget(self._asking)
-        self._asking = 0
+        self._context.forget(self._pending)
+        self._pending = 0
         self._next_ms = self._context.now_ms
         self.tick()
 
     def tick(self) -> None:
         """Register, if it is time to."""
-        if self._asking or self._leaving or self._context.now_ms < self._next_ms:
+        if self._pending or self._leaving or self._context.now_ms < self._next_ms:
             return
         request = RegisterFilterServer(
             filter_server_addr=self._address, listeners=self._listeners or None
         )
-        self._asking = self._context.ask(request, self._answered, timeout_ms=TIMEOUT_MS)
+        self._pending = self._context.ask(request, self._answered, timeout_ms=TIMEOUT_MS)
 
     def _answered(self, answer: BrokerAnswered) -> None:
-        self._asking = 0
+        self._pending = 0
         header = answer.header
         trouble = trouble_of(answer)
         if not trouble and not isinstance(header, RegisterFilterServerResponse):

@@ -66,7 +66,7 @@ Key = tuple[object, ...]
 
 
 @dataclass(slots=True, eq=False)
-class _Question:
+class _PendingDecision:
     """A request to the broker about `first`; `waiting` are the requests that wait for its answer.
 
     `key` is what they have in common, None if it is about one request only.
@@ -89,8 +89,8 @@ class ClientAccess:
         self._handle = handle
         self._until_ms: dict[Key, int] = {}
         self._decided: set[Key] = set()
-        self._questions: dict[int, _Question] = {}
-        self._pending: dict[Key, _Question] = {}
+        self._by_token: dict[int, _PendingDecision] = {}
+        self._pending: dict[Key, _PendingDecision] = {}
         self._fetched: dict[tuple[int, str, str, str], tuple[int, int]] = {}
         self._count = 0
         self._failing = False
@@ -100,8 +100,8 @@ class ClientAccess:
 
     def decide(self, received: Received) -> None:
         """Handle a request if it is allowed; else reply with the refusal. Both may be later."""
-        way = _way(received)
-        key = _pull_key(received) if way in self._decided else way
+        path = _access_path(received)
+        key = _pull_key(received) if path in self._decided else path
         if key is not None and self._context.now_ms < self._until_ms.get(key, 0):
             self._allow(received)
         elif self._count >= self._policy.pulls_max:
@@ -128,7 +128,7 @@ class ClientAccess:
             self._refuse(received, Code.SYSTEM_ERROR, text)
             return
         try:
-            request = _question(received)
+            request = _check_request(received)
             too_long = len(msgspec.msgpack.encode(request)) > HEADER_SIZE_BYTES_MAX
         except ValueError:  # half of a surrogate pair
             too_long = True
@@ -143,57 +143,57 @@ class ClientAccess:
             request = msgspec.structs.replace(
                 request, fetched_bytes=sizes, fetched_messages=messages
             )
-        question = _Question(received, key, self._context.now_ms, [received])
+        pending = _PendingDecision(received, key, self._context.now_ms, [received])
         token = self._context.ask(request, self._answered, body=body, to=received.to)
-        self._questions[token] = question
+        self._by_token[token] = pending
         if key is not None:
-            self._pending[key] = question
+            self._pending[key] = pending
         self._count += 1
 
     # -- the broker's answer ----------------------------------------------------------------------
 
     def _answered(self, answer: BrokerAnswered) -> None:
-        question = self._questions.pop(answer.token)
-        if question.key is not None:
-            del self._pending[question.key]
-        self._count -= len(question.waiting)
+        pending = self._by_token.pop(answer.token)
+        if pending.key is not None:
+            del self._pending[pending.key]
+        self._count -= len(pending.waiting)
         header = answer.header
         if answer.error is None and answer.code == Code.FLOW_CONTROL:
             self._failing = False
-            self._refuse_all(self._concerned(question), answer.code, answer.remark, header)
+            self._refuse_all(self._requests_of(pending), answer.code, answer.remark, header)
         elif trouble_of(answer) or not isinstance(header, CheckAccessResponse):
-            self._not_decided(question, trouble_of(answer) or "its reply has no decision")
+            self._not_decided(pending, trouble_of(answer) or "its reply has no decision")
         elif header.undecided:
             self._failing = False
-            way = _way(question.first)
-            self._decided.discard(way)
-            self._keep(way, question.asked_ms)
-            self._allow_all(question.waiting)
+            path = _access_path(pending.first)
+            self._decided.discard(path)
+            self._keep(path, pending.asked_ms)
+            self._allow_all(pending.waiting)
         else:
             self._failing = False
-            concerned = self._concerned(question)
+            concerned = self._requests_of(pending)
             if header.refusal:
                 self._refuse_all(concerned, header.refusal, header.text)
                 return
-            if (pull := _pull_key(question.first)) is not None:
-                self._keep(pull, question.asked_ms)
+            if (pull := _pull_key(pending.first)) is not None:
+                self._keep(pull, pending.asked_ms)
             self._allow_all(concerned)
 
-    def _concerned(self, question: _Question) -> Sequence[Received]:
+    def _requests_of(self, pending: _PendingDecision) -> Sequence[Received]:
         """Return the requests that a decision is about; the others are decided by their own.
 
         They waited because nothing was decided so far, whatever client sent them.
         """
-        way = _way(question.first)
-        self._decided.add(way)
-        if question.key != way:
-            return question.waiting
-        for other in question.waiting:
-            if other is not question.first:
+        path = _access_path(pending.first)
+        self._decided.add(path)
+        if pending.key != path:
+            return pending.waiting
+        for other in pending.waiting:
+            if other is not pending.first:
                 self.decide(other)
-        return [one for one in question.waiting if one is question.first]
+        return [one for one in pending.waiting if one is pending.first]
 
-    def _not_decided(self, question: _Question, trouble: str) -> None:
+    def _not_decided(self, pending: _PendingDecision, trouble: str) -> None:
         warning = LogWarning(
             "client-decisions-missing: the broker of this filter server does not decide about its "
             "clients: %(error)s",
@@ -202,7 +202,7 @@ class ClientAccess:
         if not self._failing:
             self._failing = True
             self._context.do(warning)
-        self._refuse_all(question.waiting, Code.SERVICE_NOT_AVAILABLE, warning.sentence)
+        self._refuse_all(pending.waiting, Code.SERVICE_NOT_AVAILABLE, warning.sentence)
 
     def _keep(self, key: Key, asked_ms: int) -> None:
         if len(self._until_ms) >= ANSWERS_KEPT:
@@ -250,22 +250,22 @@ class ClientAccess:
     def disconnected(self, peer: Peer) -> None:
         """Drop the requests of a closed connection, and what it fetched since the last one."""
         self._fetched = {key: one for key, one in self._fetched.items() if key[0] != peer.id}
-        for question in self._questions.values():
-            left = [one for one in question.waiting if one.to.peer.id != peer.id]
-            self._count -= len(question.waiting) - len(left)
-            question.waiting = left
+        for pending in self._by_token.values():
+            left = [one for one in pending.waiting if one.to.peer.id != peer.id]
+            self._count -= len(pending.waiting) - len(left)
+            pending.waiting = left
 
     def leave(self) -> None:
         """Reply to all that wait, because this filter server ends."""
-        for token, question in self._questions.items():
+        for token, pending in self._by_token.items():
             self._context.forget(token)
-            self._refuse_all(question.waiting, Code.SERVICE_NOT_AVAILABLE, LEAVING)
-        self._questions.clear()
+            self._refuse_all(pending.waiting, Code.SERVICE_NOT_AVAILABLE, LEAVING)
+        self._by_token.clear()
         self._pending.clear()
         self._count = 0
 
 
-def _way(received: Received) -> Key:
+def _access_path(received: Received) -> Key:
     """Return how a request comes here, on which the broker's mode depends."""
     return received.to.peer.protocol, bool(received.on_behalf_of)
 
@@ -289,7 +289,7 @@ def _fetch_key(received: Received) -> tuple[int, str, str, str] | None:
     return received.to.peer.id, name, request.consumer_group, request.topic
 
 
-def _question(received: Received) -> CheckAccess:
+def _check_request(received: Received) -> CheckAccess:
     """Return the request to the broker. Raises ValueError if it cannot be encoded."""
     request, to = received.request, received.to
     signed, peer = to.signed, to.peer

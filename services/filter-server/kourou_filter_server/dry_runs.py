@@ -227,7 +227,7 @@ class _Found:
 
 
 class DryRun:
-    """One dry run; an Attendant of its worker. `over` is called after its reply."""
+    """One dry run; the SlotUser of its worker. `over` is called after its reply."""
 
     def __init__(
         self,

@@ -71,7 +71,7 @@ class Owner(Protocol):
         ...
 
 
-class Suspicion:
+class CrashSearch:
     """A worker ended during a batch; its messages are evaluated one by one to find the cause."""
 
     __slots__ = ("at_ms", "found", "kind", "open", "version")
@@ -95,7 +95,7 @@ class FilterJob:
 
     __slots__ = (
         *("alone_to", "bounds", "cancelled", "key", "micros", "noted"),
-        *("owner", "run", "suspicion", "topic", "unfiltered", "results", "version"),
+        *("owner", "run", "crash_search", "topic", "unfiltered", "results", "version"),
     )
 
     def __init__(self, owner: Owner, key: FilterKey, topic: str, run: Buffer) -> None:
@@ -108,7 +108,7 @@ class FilterJob:
         self.version = 0
         self.micros = 0
         self.alone_to = 0
-        self.suspicion: Suspicion | None = None
+        self.crash_search: CrashSearch | None = None
         self.cancelled = False
         self.noted: list[tuple[int, str, str]] = []
         self.unfiltered = 0
@@ -152,4 +152,4 @@ class FilterJob:
         self.unfiltered = 0
         self.micros = 0
         self.alone_to = 0
-        self.suspicion = None
+        self.crash_search = None

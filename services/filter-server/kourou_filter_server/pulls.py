@@ -109,7 +109,7 @@ class Pull:
         self.owner.refused(self, job, kind, reason)
 
 
-def lets_all_through(failure: str, policy: FilterPolicy) -> bool:
+def matches_everything(failure: str, policy: FilterPolicy) -> bool:
     """Whether all messages pass by policy. Missing and disabled filters never let messages pass."""
     switched_off = (FilterFailure.MISSING, FilterFailure.DISABLED)
     return policy is FilterPolicy.PASS and failure not in switched_off
@@ -276,7 +276,7 @@ class ConsumerPulls:
                 self._answer_prefetched(pull, remainder)
                 return
             self._runners.of(pull.key).warm()
-        elif not lets_all_through(status.failure, status.policy):
+        elif not matches_everything(status.failure, status.policy):
             if not first:
                 self._fail(pull, status.failure, status.reason)
             elif not self._catalogue.look_again(pull.key, lambda: self._begin(pull, first=False)):
@@ -365,7 +365,7 @@ class ConsumerPulls:
             job.noted.append((len(job.results), kind, reason))
             job.results.append(NO)
         else:
-            self._let_through(pull, job, 1, kind, reason)
+            self._evaluate_nothing(pull, job, 1, kind, reason)
         pull.excused += 1
         if pull.excused < self._policy.passed_over_max or not job.left:
             return True
@@ -375,11 +375,13 @@ class ConsumerPulls:
     def refused(self, pull: Pull, job: FilterJob, kind: str, reason: str) -> None:
         """See kourou_filter_server.jobs.Owner."""
         status = self._catalogue.status(pull.key)
-        if lets_all_through(status.failure or kind, status.policy):
-            self._let_through(pull, job, job.left, kind, reason)
+        if matches_everything(status.failure or kind, status.policy):
+            self._evaluate_nothing(pull, job, job.left, kind, reason)
         self.close(pull, job, kind, reason)
 
-    def _let_through(self, pull: Pull, job: FilterJob, count: int, kind: str, reason: str) -> None:
+    def _evaluate_nothing(
+        self, pull: Pull, job: FilterJob, count: int, kind: str, reason: str
+    ) -> None:
         job.results += _YES * count
         job.unfiltered += count
         status = self._catalogue.status(pull.key)

@@ -41,7 +41,7 @@ from kourou_filter_server.interface import (
     WorkerEnded,
     WorkerReady,
 )
-from kourou_filter_server.jobs import FilterJob, Suspicion
+from kourou_filter_server.jobs import CrashSearch, FilterJob
 from kourou_filter_server.slots import Slots, WorkerSlot
 
 # -- batch size -----------------------------------------------------------------------------------
@@ -337,7 +337,7 @@ class FilterRunner:
         if wrong:
             self._slots.end(worker)
             self._current = None
-            self._blame(worker.version, FilterFailure.LIED.value, wrong)
+            self._search_cause(worker.version, FilterFailure.LIED.value, wrong)
             self.advance()
             return
         counts = self._statistics.of(self.key, worker.version)
@@ -373,7 +373,7 @@ class FilterRunner:
 
     def _put_back(self, job: FilterJob) -> None:
         if not job.alone:
-            self._acquit(job)
+            self._note_innocent(job)
         if job.left:
             self._jobs.append(job)
         else:
@@ -386,37 +386,41 @@ class FilterRunner:
 
     # -- ended workers ----------------------------------------------------------------------------
 
-    def _blame(self, version: int, kind: str, reason: str) -> None:
+    def _search_cause(self, version: int, kind: str, reason: str) -> None:
         """Handle a worker that ended during its batch: find the message that is the cause."""
         parts, self._parts = self._parts, []
         if not parts:
             return
         at_ms, job = self._context.now_ms, parts[0][0]
         if sum(count for _, count in parts) == 1:
-            suspicion = job.suspicion
-            counted = suspicion is not None and not suspicion.found
-            if suspicion is not None:
-                suspicion.found = True
+            crash_search = job.crash_search
+            counted = crash_search is not None and not crash_search.found
+            if crash_search is not None:
+                crash_search.found = True
             self._stuck(job, version, kind, reason)
             if counted:  # together with the batch of the first worker
                 return
         else:
             counts = self._statistics.of(self.key, version)
             counts.failed(kind, reason, self._context.wall_ms)
-            suspicion = Suspicion(kind, at_ms, version, len(parts))
+            crash_search = CrashSearch(kind, at_ms, version, len(parts))
             for each, count in reversed(parts):
                 if not each.cancelled:
-                    each.alone_to, each.suspicion = len(each.results) + count, suspicion
+                    each.alone_to, each.crash_search = len(each.results) + count, crash_search
                     self._jobs.appendleft(each)
         self._discipline.count_failure(self.key, version, kind, reason)
 
-    def _acquit(self, job: FilterJob) -> None:
-        suspicion, job.suspicion = job.suspicion, None
-        if suspicion is None:
+    def _note_innocent(self, job: FilterJob) -> None:
+        crash_search, job.crash_search = job.crash_search, None
+        if crash_search is None:
             return
-        suspicion.open -= 1
-        if not suspicion.open and not suspicion.found and suspicion.kind == FilterFailure.DIED:
-            self._discipline.take_back(suspicion.at_ms, self.key, suspicion.version)
+        crash_search.open -= 1
+        if (
+            not crash_search.open
+            and not crash_search.found
+            and crash_search.kind == FilterFailure.DIED
+        ):
+            self._discipline.take_back(crash_search.at_ms, self.key, crash_search.version)
 
     def worker_ready(self, worker: WorkerSlot, item: WorkerReady) -> None:
         """A worker of the new version is ready."""
@@ -444,7 +448,7 @@ class FilterRunner:
             if lost:
                 self._requeue_parts()
             else:
-                self._blame(worker.version, item.kind, item.reason)
+                self._search_cause(worker.version, item.kind, item.reason)
             self._switch()
         elif worker is self._next:
             self._next = None

@@ -29,7 +29,7 @@ from kourou_filter_server.interface import (
 )
 
 
-class Attendant(Protocol):
+class SlotUser(Protocol):
     """The user of a worker: a filter or a dry run."""
 
     @property
@@ -68,7 +68,7 @@ class WorkerSlot:
     """One sandboxed process. `since_ms`: ready since then; `used_ms`: when it last had a batch."""
 
     number: int
-    attendant: Attendant
+    attendant: SlotUser
     version: int
     sha256: str
     lasting: bool
@@ -87,7 +87,7 @@ class Slots:
         self._policy = policy
         self._workers: dict[int, WorkerSlot] = {}
         self._numbers = 0
-        self._waiting: list[Attendant] = []
+        self._waiting: list[SlotUser] = []
         self._granting = False
 
     def __len__(self) -> int:
@@ -110,7 +110,7 @@ class Slots:
 
     # -- requests for slots -----------------------------------------------------------------------
 
-    def want(self, attendant: Attendant) -> None:
+    def want(self, attendant: SlotUser) -> None:
         """Request a slot; `granted` is called when there is one, possibly immediately."""
         if attendant not in self._waiting:
             self._waiting.append(attendant)
@@ -126,7 +126,7 @@ class Slots:
             wanting.granted()
         self._granting = False
 
-    def _next(self) -> Attendant | None:
+    def _next(self) -> SlotUser | None:
         """The next one that may start a worker, after freeing a slot for it if necessary."""
         if len(self._workers) < self._policy.workers_max and len(self._waiting) <= 1:
             return self._waiting[0] if self._waiting else None
@@ -146,7 +146,7 @@ class Slots:
 
     def start(
         self,
-        attendant: Attendant,
+        attendant: SlotUser,
         key: tuple[str, str],
         version: int,
         source: bytes,

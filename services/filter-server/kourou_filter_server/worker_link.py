@@ -214,7 +214,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._how: asyncio.Future[WorkerExit] = self._loop.create_future()
         self._failed: WorkerExit | None = None
-        self._hung_up = False
+        self._closed = False
         self._flight: _Flight | None = None
         self._taken = False
         self._turns: deque[asyncio.Future[None]] = deque()
@@ -354,7 +354,7 @@ class Worker:
         )
         self._flight = flight
         flight.timer = self._loop.call_later(deadline_s, self._late, flight)
-        if not self._hung_up:  # otherwise it fails as soon as the reason is known
+        if not self._closed:  # otherwise it fails as soon as the reason is known
             self._send(flight)
         return flight
 
@@ -366,7 +366,7 @@ class Worker:
         except BlockingIOError:
             self._loop.add_writer(self._channel.fileno(), self._writable)
         except OSError:
-            self._hang_up()
+            self._socket_closed()
 
     def _writable(self) -> None:
         self._loop.remove_writer(self._channel.fileno())
@@ -376,7 +376,7 @@ class Worker:
     # -- replies --------------------------------------------------------------------------------
 
     def _readable(self) -> None:
-        if self._failed is not None or self._hung_up:
+        if self._failed is not None or self._closed:
             return
         flight = self._flight
         # One byte more than a valid reply, so that a longer one is detected and never buffered.
@@ -388,7 +388,7 @@ class Worker:
         except OSError:
             part = b""
         if not part:
-            self._hang_up()
+            self._socket_closed()
             return
         try:
             if flight is None or flight.pending:
@@ -402,9 +402,9 @@ class Worker:
             self._fail(WorkerExit(refused.kind, refused.reason))
         else:
             if results is not None:
-                self._land(flight, results)
+                self._complete(flight, results)
 
-    def _land(self, flight: _Flight, results: FilterResults) -> None:
+    def _complete(self, flight: _Flight, results: FilterResults) -> None:
         """Complete the request with a valid reply."""
         self._flight = None
         self._received.clear()
@@ -426,7 +426,7 @@ class Worker:
         if flight is not self._flight:
             return
         self._readable()  # the reply may be unread because this process was slow
-        if flight is not self._flight or self._hung_up:
+        if flight is not self._flight or self._closed:
             return
         wall_s = time.monotonic() - flight.began_s
         worked_s = self._cpu_s() - flight.cpu_began_s
@@ -441,9 +441,9 @@ class Worker:
 
     # -- failure and end ------------------------------------------------------------------------
 
-    def _hang_up(self) -> None:
+    def _socket_closed(self) -> None:
         """Handle a closed socket: wait for the zygote to report the reason."""
-        self._hung_up = True
+        self._closed = True
         self._unwatch()
         self._loop.call_later(
             _ENDED_S_MAX, self._fail, WorkerExit("died", "the worker closed the connection")

@@ -144,7 +144,7 @@ _CODECS = ("lz4", "zstandard")
 
 
 @dataclass(slots=True)
-class _Life:
+class _ZygoteProcess:
     """One zygote process, from its start to its end."""
 
     process: subprocess.Popen[bytes]
@@ -157,7 +157,7 @@ class _Life:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _PendingWorker:
     """A requested worker: what is needed to create it when the zygote reports the fork."""
 
     identity: WorkerIdentity
@@ -177,9 +177,9 @@ class Zygote:
     def __init__(self, *, unsafe: bool = False, cores: frozenset[int] = frozenset()) -> None:
         self._unsafe = unsafe
         self._cores = cores
-        self._life: _Life | None = None
+        self._life: _ZygoteProcess | None = None
         self._number = 0
-        self._wanted: dict[int, _Wanted] = {}
+        self._wanted: dict[int, _PendingWorker] = {}
         self._workers: dict[int, Worker] = {}
         self._last_end = "it was never started"
 
@@ -234,7 +234,7 @@ class Zygote:
         self._number = number = (self._number + 1) & 0xFFFF_FFFF
         ours, theirs = socket.socketpair()
         forked: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
-        self._wanted[number] = _Wanted(identity, limits, ours, forked)
+        self._wanted[number] = _PendingWorker(identity, limits, ours, forked)
         try:
             with theirs:
                 asked = wire.START.pack(
@@ -244,13 +244,13 @@ class Zygote:
             async with asyncio.timeout(FORK_S_MAX):
                 worker = await asyncio.shield(forked)
         except TimeoutError:
-            self._unwant(number)
+            self._cancel(number)
             raise Unavailable(f"no worker was forked within {FORK_S_MAX:.0f} s") from None
         except OSError as error:
-            self._unwant(number)
+            self._cancel(number)
             raise Unavailable(f"the zygote does not accept requests: {error.strerror}") from None
         except BaseException:
-            self._unwant(number)
+            self._cancel(number)
             raise
         try:
             await worker.set_up(source)
@@ -278,7 +278,7 @@ class Zygote:
 
     # -- the process ----------------------------------------------------------------------------
 
-    def _spawn(self) -> _Life:
+    def _spawn(self) -> _ZygoteProcess:
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         stderr_fd, stderr_end = os.pipe()
@@ -302,7 +302,7 @@ class Zygote:
             os.close(stderr_end)
         ours.setblocking(False)
         os.set_blocking(stderr_fd, False)
-        life = _Life(
+        life = _ZygoteProcess(
             process,
             os.pidfd_open(process.pid),
             ours,
@@ -310,20 +310,20 @@ class Zygote:
             loop.create_future(),
             loop.create_future(),
         )
-        loop.add_reader(ours.fileno(), self._hear, life)
+        loop.add_reader(ours.fileno(), self._read_control, life)
         loop.add_reader(stderr_fd, self._listen_to_stderr, life)
-        loop.add_reader(life.pidfd, self._buried, life)
+        loop.add_reader(life.pidfd, self._process_ended, life)
         return life
 
-    def _alive(self) -> _Life:
+    def _alive(self) -> _ZygoteProcess:
         if self._life is None:
             raise Unavailable("the zygote of filter workers is not running")
         return self._life
 
-    async def _ended(self, life: _Life) -> str:
+    async def _ended(self, life: _ZygoteProcess) -> str:
         return await asyncio.shield(life.ended)
 
-    def _listen_to_stderr(self, life: _Life) -> None:
+    def _listen_to_stderr(self, life: _ZygoteProcess) -> None:
         try:
             part = os.read(life.stderr_fd, _SAID_BYTES_MAX)
         except BlockingIOError:
@@ -332,10 +332,10 @@ class Zygote:
         if not part:
             asyncio.get_running_loop().remove_reader(life.stderr_fd)
 
-    def _buried(self, life: _Life) -> None:
+    def _process_ended(self, life: _ZygoteProcess) -> None:
         """The process has ended: read its last output, then notify all waiting callers."""
         loop = asyncio.get_running_loop()
-        self._hear(life)
+        self._read_control(life)
         self._listen_to_stderr(life)
         for fd in (life.control.fileno(), life.stderr_fd, life.pidfd):
             loop.remove_reader(fd)
@@ -360,7 +360,7 @@ class Zygote:
 
     # -- frames of the zygote -------------------------------------------------------------------
 
-    def _hear(self, life: _Life) -> None:
+    def _read_control(self, life: _ZygoteProcess) -> None:
         while True:
             try:
                 frame, descriptors, _, _ = socket.recv_fds(
@@ -376,7 +376,7 @@ class Zygote:
                 return
             self._take(life, frame, descriptors)
 
-    def _take(self, life: _Life, frame: bytes, descriptors: list[int]) -> None:
+    def _take(self, life: _ZygoteProcess, frame: bytes, descriptors: list[int]) -> None:
         kind = frame[:1]
         if kind == b"W":
             _, number, pid = wire.STARTED.unpack(frame)
@@ -393,7 +393,7 @@ class Zygote:
         elif not life.ready.done():
             life.ready.set_result(layers_of(json.loads(frame[1:])["layers"]))
 
-    def _forked(self, life: _Life, number: int, pid: int, pidfd: int) -> None:
+    def _forked(self, life: _ZygoteProcess, number: int, pid: int, pidfd: int) -> None:
         """Create the worker now, not when its requester resumes: its end may be the next frame."""
         wanted = self._wanted.pop(number, None)
         if wanted is None:  # the request was cancelled
@@ -411,17 +411,17 @@ class Zygote:
             wanted.forked.set_exception(Unavailable(reason))
             wanted.forked.exception()  # marks it as retrieved: the requester may be cancelled
 
-    def _unwant(self, number: int) -> None:
+    def _cancel(self, number: int) -> None:
         """Cancel a request: the worker is not created, or is killed."""
         if (wanted := self._wanted.pop(number, None)) is not None:
             wanted.channel.close()
         elif (worker := self._workers.get(number)) is not None:
             worker.kill("it is no longer needed")
 
-    def _renew(self, life: _Life, number: int, allowance_s: int) -> None:
+    def _renew(self, life: _ZygoteProcess, number: int, allowance_s: int) -> None:
         if life is self._life:
-            # A zygote that does not accept it is about to end or hangs; then `_buried` or the CPU
-            # allowance ends its workers, too.
+            # A zygote that does not accept it is about to end or hangs. Then `_process_ended` or the
+            # CPU allowance ends its workers, too.
             with suppress(OSError):
                 life.control.send(wire.RENEW.pack(b"R", number, allowance_s))
 

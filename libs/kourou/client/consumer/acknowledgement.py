@@ -51,11 +51,11 @@ TIMEOUT_LEVEL = 3
 """The delay level of a message whose handler exceeded the time limit (as in RocketMQ's clients)."""
 MINUTE_MS = 60_000
 
-BROKEN_OFF = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
+CANCELLED_HANDLERS = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
 """How a call ends that was stopped but did not fail, for example when the application ends."""
 
 _log = logging.getLogger("kourou.client.consume")
-_NOTHING_SAID = object()
+_NOTHING_REQUESTED = object()
 
 
 def offsets_by_lease(items: Iterable[Item]) -> dict[MessageLease, list[int]]:
@@ -105,7 +105,7 @@ def log_refusal(
     )
 
 
-class Settling:
+class Acknowledgements:
     """The outcomes of one consumer's handlers; the `HandlerReport` of its runner."""
 
     def __init__(
@@ -114,7 +114,7 @@ class Settling:
         send_back: SendBackRequests,
         counts: ConsumeCounts,
         statistics: ConsumeStatistics,
-        retry_wanted: Callable[[], None],
+        retry_requested: Callable[[], None],
         *,
         batched: bool,
     ) -> None:
@@ -124,16 +124,18 @@ class Settling:
         self._send_back = send_back
         self._counts = counts
         self._statistics = statistics
-        self._retry_wanted = retry_wanted
+        self._retry_wanted = retry_requested
         self._batched = batched
         self._broadcast = settings.message_model is MessageModel.BROADCASTING
-        self._finished: ThreadQueue[Item] = ThreadQueue(loop, self._take_finished)
-        self._failed: ThreadQueue[tuple[Item, BaseException]] = ThreadQueue(loop, self._take_failed)
+        self._finished: ThreadQueue[Item] = ThreadQueue(loop, self._handle_finished)
+        self._failed: ThreadQueue[tuple[Item, BaseException]] = ThreadQueue(
+            loop, self._handle_failed
+        )
         self._stuck = StuckWatch(settings.consume_timeout_minutes * MINUTE_MS)
-        self._room = asyncio.Semaphore(SEND_BACKS_AT_ONCE)
-        self._going_back: set[asyncio.Task[None]] = set()
-        self._leaving: set[ReceivedMessage] = set()
-        self._waiting: set[asyncio.TimerHandle] = set()
+        self._send_back_slots = asyncio.Semaphore(SEND_BACKS_AT_ONCE)
+        self._send_backs: set[asyncio.Task[None]] = set()
+        self._being_sent_back: set[ReceivedMessage] = set()
+        self._timers: set[asyncio.TimerHandle] = set()
         self._runner: HandlerRunner | None = None
         self._closing = False
 
@@ -144,11 +146,11 @@ class Settling:
     async def close(self, timeout_ms: int) -> None:
         """Stop local redelivery; wait up to `timeout_ms` for messages that are being sent back."""
         self._closing = True
-        for timer in self._waiting:
+        for timer in self._timers:
             timer.cancel()
-        if self._going_back:
-            await asyncio.wait(self._going_back, timeout=timeout_ms / 1000)
-        for task in self._going_back:
+        if self._send_backs:
+            await asyncio.wait(self._send_backs, timeout=timeout_ms / 1000)
+        for task in self._send_backs:
             task.cancel()  # these messages are not committed, so they are redelivered
 
     # -- reports of runners, from any thread ------------------------------------------------------
@@ -168,10 +170,10 @@ class Settling:
 
     # -- consumed ---------------------------------------------------------------------------------
 
-    def _take_finished(self, items: list[Item]) -> None:
+    def _handle_finished(self, items: list[Item]) -> None:
         by_lease = offsets_by_lease(items)
         if any(lease.asked for lease in by_lease):
-            self._take_asked(items)
+            self._handle_each(items)
             return
         for lease, offsets in by_lease.items():
             self._finish(lease, offsets)
@@ -181,29 +183,29 @@ class Settling:
         self._statistics.of(lease.consumed.queue.topic).consumed += len(offsets)
         lease.finish(offsets)
 
-    def _take_asked(self, items: list[Item]) -> None:
-        """Do as `_take_finished`, if handlers acknowledged or rejected single messages."""
+    def _handle_each(self, items: list[Item]) -> None:
+        """Do as `_handle_finished`, if handlers acknowledged or rejected single messages."""
         for item in items:
             for message in item if type(item) is list else (item,):
-                said = message.lease.asked.pop(message.offset, None)
-                if said is None:
+                requested = message.lease.asked.pop(message.offset, None)
+                if requested is None:
                     self._finish(message.lease, [message.offset])
                 else:
-                    self._refuse([message], said)
+                    self._refuse([message], requested)
 
     # -- failed -----------------------------------------------------------------------------------
 
-    def _take_failed(self, failures: list[tuple[Item, BaseException]]) -> None:
+    def _handle_failed(self, failures: list[tuple[Item, BaseException]]) -> None:
         for item, error in failures:
             messages: list[ReceivedMessage] = item if type(item) is list else [item]
             refused: list[ReceivedMessage] = []
             consumed_count = error.count if isinstance(error, PartlyConsumed) else 0
             for index, message in enumerate(messages):
                 lease: MessageLease = message.lease
-                said = lease.asked.pop(message.offset, _NOTHING_SAID)
-                if isinstance(said, BaseException):
-                    self._refuse([message], said)
-                elif said is None or index < consumed_count:
+                requested = lease.asked.pop(message.offset, _NOTHING_REQUESTED)
+                if isinstance(requested, BaseException):
+                    self._refuse([message], requested)
+                elif requested is None or index < consumed_count:
                     self._finish(lease, [message.offset])
                 else:
                     refused.append(message)
@@ -216,8 +218,8 @@ class Settling:
         self._statistics.of(messages[0].queue.topic).failed += len(messages)
         refused = isinstance(error, ConsumeRefused) and not self._broadcast
         log_refusal(self.group, messages, error, later=refused and delay_level_of(error) >= 0)
-        if isinstance(error, BROKEN_OFF):
-            self._hand_again(messages)
+        if isinstance(error, CANCELLED_HANDLERS):
+            self._redeliver_later(messages)
         elif self._broadcast:
             for message in messages:  # there is no retry: it is skipped
                 self._finish(message.lease, [message.offset])
@@ -225,23 +227,24 @@ class Settling:
             level = delay_level_of(error)
             reason = reason_of(error, FAILURE_REASON_LENGTH_MAX)
             for message in messages:
-                self._give_back(message, level, reason)
+                self._start_send_back(message, level, reason)
 
     # -- sent back --------------------------------------------------------------------------------
 
-    def _give_back(self, message: ReceivedMessage, level: int, reason: str) -> None:
+    def _start_send_back(self, message: ReceivedMessage, level: int, reason: str) -> None:
         task = background(
-            self._going(message, level, reason), f"giving a message of group {self.group} back"
+            self._send_back_message(message, level, reason),
+            f"giving a message of group {self.group} back",
         )
-        self._going_back.add(task)
-        task.add_done_callback(self._going_back.discard)
+        self._send_backs.add(task)
+        task.add_done_callback(self._send_backs.discard)
 
-    async def _going(self, message: ReceivedMessage, level: int, reason: str) -> None:
+    async def _send_back_message(self, message: ReceivedMessage, level: int, reason: str) -> None:
         lease: MessageLease = message.lease
-        async with self._room:
-            if message in self._leaving or not lease.window.holds(message.offset):
+        async with self._send_back_slots:
+            if message in self._being_sent_back or not lease.window.holds(message.offset):
                 return  # it is being sent back already, or its queue was released
-            self._leaving.add(message)
+            self._being_sent_back.add(message)
             try:
                 await self._send_back.send_back(message, delay_level=level, reason=reason)
             except KourouError as error:
@@ -250,15 +253,15 @@ class Settling:
                     "broker; retrying it locally: %(error)s",
                     {"group": self.group, "record": message, "error": error},
                 )
-                self._hand_again([message])
+                self._redeliver_later([message])
                 return
             finally:
-                self._leaving.discard(message)
+                self._being_sent_back.discard(message)
         self._counts.sent_back += 1
         lease.finish([message.offset])
         self._retry_wanted()
 
-    def _hand_again(self, messages: list[ReceivedMessage]) -> None:
+    def _redeliver_later(self, messages: list[ReceivedMessage]) -> None:
         batched = self._settings.consume_message_batch_max_size
         for message in messages:
             message.attempt += 1
@@ -267,20 +270,20 @@ class Settling:
         items: Sequence[Item] = messages
         if self._batched:
             items = [messages[at : at + batched] for at in range(0, len(messages), batched)]
-        self._later(self._settings.local_redelivery_delay_ms, partial(self._again, items))
+        self._later(self._settings.local_redelivery_delay_ms, partial(self._redeliver, items))
 
-    def _again(self, items: Sequence[Item]) -> None:
+    def _redeliver(self, items: Sequence[Item]) -> None:
         assert self._runner is not None, "serve comes first"
         if not self._closing:
             self._runner.hand([item for item in items if self.wanted(item)])
 
     def _later(self, delay_ms: int, action: Callable[[], None]) -> None:
         def act() -> None:
-            self._waiting.discard(timer)
+            self._timers.discard(timer)
             action()
 
         timer = asyncio.get_running_loop().call_later(delay_ms / 1000, act)
-        self._waiting.add(timer)
+        self._timers.add(timer)
 
     # -- too slow ---------------------------------------------------------------------------------
 
@@ -303,4 +306,4 @@ class Settling:
                     lease.finish([message.offset])
                 else:
                     reason = f"the handler took more than {minutes} minutes"
-                    self._give_back(message, TIMEOUT_LEVEL, reason)
+                    self._start_send_back(message, TIMEOUT_LEVEL, reason)

@@ -24,7 +24,7 @@ from kourou.errors import BadRequest
 from kourou.model.names import retry_topic
 
 
-class _Lends(Protocol):
+class _LeaseOperations(Protocol):
     """The operations that both kinds of lending consumers have."""
 
     async def also(self, topic: str, wanted: Wanted) -> None: ...
@@ -106,7 +106,7 @@ class LeaseConsumer(PushConsumerHandle):
         )
 
     @property
-    def _lends(self) -> _Lends:
+    def _operations(self) -> _LeaseOperations:
         consumer = self._started
         assert isinstance(consumer, LendingConsumer), "made by _open"
         return consumer
@@ -122,11 +122,11 @@ class LeaseConsumer(PushConsumerHandle):
     async def also(self, topic: str, wanted: Wanted) -> None:
         """Subscribe to one more topic. Raises Rejected with the broker's reason if it refuses."""
         check_wanted(wanted)
-        await self._client.io.run(self._lends.also(topic, wanted))
+        await self._client.io.run(self._operations.also(topic, wanted))
 
     async def without(self, topic: str) -> None:
         """Unsubscribe from a topic."""
-        await self._client.io.run(self._lends.without(topic))
+        await self._client.io.run(self._operations.without(topic))
 
     async def give_back(
         self,
@@ -141,5 +141,5 @@ class LeaseConsumer(PushConsumerHandle):
         With level 0 the broker derives the delay from the number of attempts; a negative level
         makes the message a dead letter. Without `finish` the runner still has to report it.
         """
-        work = self._lends.give_back(message, delay_level, reason, finish=finish)
+        work = self._operations.give_back(message, delay_level, reason, finish=finish)
         await self._client.io.run(work)

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from kourou.client.codecs import Decode
-from kourou.client.consumer.acknowledgement import Settling
+from kourou.client.consumer.acknowledgement import Acknowledgements
 from kourou.client.consumer.allocation import share_of
 from kourou.client.consumer.handlers import HandlerReport, HandlerRunner
 from kourou.client.consumer.offsets import (
@@ -186,7 +186,7 @@ class PushConsumer:
         self._filters = session.filter_pulls(self.group, settings.filter_failover)
         for one in filters:
             self._filters.uploads.want(one)
-        self._settling = Settling(
+        self._acknowledgements = Acknowledgements(
             settings,
             self._send_back,
             self.counts,
@@ -214,7 +214,7 @@ class PushConsumer:
             counts=self.counts,
             statistics=self._statistics,
         )
-        self._settling.serve(self._around.runner)
+        self._acknowledgements.serve(self._around.runner)
         self._queues: dict[MessageQueue, ConsumedQueue] = {}
         self._rebalance_wanted = asyncio.Event()
         self._commit_wanted = asyncio.Event()
@@ -226,7 +226,7 @@ class PushConsumer:
 
     def _make_runner(self, make_runner: Callable[[HandlerReport], HandlerRunner]) -> HandlerRunner:
         """Return the runner that calls the handler."""
-        return make_runner(self._settling)
+        return make_runner(self._acknowledgements)
 
     def _default_offsets(self) -> OffsetStore:
         if self.settings.message_model is MessageModel.CLUSTERING:
@@ -317,12 +317,12 @@ class PushConsumer:
             # Reports that runners made before their end are processed in this iteration of the
             # loop.
             await asyncio.sleep(0)
-            await self._settling.close(SEND_BACKS_END_MS)
+            await self._acknowledgements.close(SEND_BACKS_END_MS)
             await self._commit(self._queues.values(), "at close; some messages will be redelivered")
-            await self._let_go()
+            await self._release_queues()
         await self._session.leave(self)
 
-    async def _let_go(self) -> None:
+    async def _release_queues(self) -> None:
         """Release the queues after the last commit."""
         for consumed in self._queues.values():
             consumed.stop()
@@ -539,7 +539,7 @@ class PushConsumer:
         """Sample the consume rates, and send back messages whose handlers exceed the time limit."""
         now_ms = self._session.clock.monotonic_ms()
         self._statistics.sample(now_ms, self._around.runner.times())
-        self._settling.check_stuck(now_ms)
+        self._acknowledgements.check_stuck(now_ms)
 
     def status(self, topic: str) -> dict[MessageQueue, int]:
         """Return the next offset to commit for each queue of a topic (request code 221)."""

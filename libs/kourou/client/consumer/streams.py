@@ -31,7 +31,7 @@ from kourou.client.session.io_thread import ThreadQueue
 from kourou.errors import BadRequest
 
 
-class _Settling:
+class _MessageIterator:
     """The shared part of both iterators: the last message, and the reports of outcomes."""
 
     def __init__(self, report: HandlerReport, log: ConsumeLog, *, auto_ack: bool) -> None:
@@ -40,28 +40,28 @@ class _Settling:
         self._auto_ack = auto_ack
         self._last: ReceivedMessage | None = None
         self._started_ms: WeakKeyDictionary[ReceivedMessage, int] = WeakKeyDictionary()
-        self._given_out: dict[int, ReceivedMessage] = {}  # by id; not with auto_ack
+        self._delivered: dict[int, ReceivedMessage] = {}  # by id; not with auto_ack
 
     def ack(self, message: ReceivedMessage) -> None:
         """Report a message as consumed."""
-        self._given_out.pop(id(message), None)
+        self._delivered.pop(id(message), None)
         self._report.finished(message)
         if self._started_ms:
             self._log.consumed(message, self._started_ms.pop(message, NOT_MEASURED))
 
     def retry(self, message: ReceivedMessage, error: BaseException) -> None:
         """Report a message as failed."""
-        self._given_out.pop(id(message), None)
+        self._delivered.pop(id(message), None)
         self._report.failed(message, error)
         if self._started_ms:
             self._started_ms.pop(message, None)
 
-    def _moving_on(self) -> None:
+    def _ack_previous(self) -> None:
         last, self._last = self._last, None
         if last is not None:
             last.ack()
 
-    def _given(self, message: ReceivedMessage, *, measured: bool) -> ReceivedMessage:
+    def _deliver(self, message: ReceivedMessage, *, measured: bool) -> ReceivedMessage:
         message.receipt = self
         started_ms = self._log.begin(measured)
         if started_ms != NOT_MEASURED:
@@ -69,13 +69,13 @@ class _Settling:
         if self._auto_ack:
             self._last = message
         else:
-            self._given_out[id(message)] = message
+            self._delivered[id(message)] = message
         return message
 
     def running(self) -> list[ReceivedMessage]:
         """Return the delivered messages that were neither acknowledged nor rejected."""
         last = self._last
-        return list(self._given_out.values()) if last is None else [last]
+        return list(self._delivered.values()) if last is None else [last]
 
     def times(self) -> list[int]:
         """Return the measured times from delivery to acknowledgement, in ms."""
@@ -88,7 +88,7 @@ class _Settling:
         )
 
 
-class StreamRunner(_Settling):
+class StreamRunner(_MessageIterator):
     """A runner whose messages are read with `async for` on one loop."""
 
     def __init__(
@@ -100,7 +100,7 @@ class StreamRunner(_Settling):
         auto_ack: bool,
     ) -> None:
         super().__init__(report, log, auto_ack=auto_ack)
-        self._inbox: ThreadQueue[ReceivedMessage] = ThreadQueue(loop, self._take)
+        self._inbox: ThreadQueue[ReceivedMessage] = ThreadQueue(loop, self._accept)
         self._loop = loop
         self._ready: deque[ReceivedMessage] = deque()
         self._waiter: asyncio.Future[None] | None = None
@@ -110,7 +110,7 @@ class StreamRunner(_Settling):
         """Accept messages."""
         self._inbox.put_many(list(items))
 
-    def _take(self, items: list[ReceivedMessage]) -> None:
+    def _accept(self, items: list[ReceivedMessage]) -> None:
         self._ready.extend(items)
         self._wake()
 
@@ -122,12 +122,12 @@ class StreamRunner(_Settling):
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        self._moving_on()
+        self._ack_previous()
         while True:
             while self._ready:
                 message = self._ready.popleft()
                 if self._report.wanted(message):
-                    return self._given(message, measured=not self._ready)
+                    return self._deliver(message, measured=not self._ready)
             if self._closed:
                 raise StopAsyncIteration
             self._waiter = self._loop.create_future()
@@ -148,7 +148,7 @@ class StreamRunner(_Settling):
         self._wake()
 
 
-class BlockingStreamRunner(_Settling):
+class BlockingStreamRunner(_MessageIterator):
     """A runner whose messages are read with `for` in one thread."""
 
     def __init__(self, report: HandlerReport, log: ConsumeLog, *, auto_ack: bool) -> None:
@@ -165,14 +165,14 @@ class BlockingStreamRunner(_Settling):
         return self
 
     def __next__(self) -> ReceivedMessage:
-        self._moving_on()
+        self._ack_previous()
         while True:
             message = self._ready.get()
             if message is None or self._closed:
                 self._ready.put(None)  # for further calls of __next__
                 raise StopIteration
             if self._report.wanted(message):
-                return self._given(message, measured=self._ready.empty())
+                return self._deliver(message, measured=self._ready.empty())
 
     async def close(self, timeout_ms: int) -> bool:
         """End the iteration."""

@@ -211,7 +211,7 @@ class ConsumerRequests:
             )
         return member
 
-    def _pushed(self, group: str, what: str) -> HandlingConsumer:
+    def _push_consumer(self, group: str, what: str) -> HandlingConsumer:
         member = self._member(group)
         if not hasattr(member, "running_info"):
             raise BadRequest(f"a pull consumer {what}", hint="choose a push consumer")
@@ -226,7 +226,7 @@ class ConsumerRequests:
     async def _running_info(self, asked: BrokerRequest) -> RequestReply:
         request = asked.request
         assert isinstance(request, GetConsumerRunningInfo)
-        member = self._pushed(request.consumer_group, "does not report its running state")
+        member = self._push_consumer(request.consumer_group, "does not report its running state")
         info = member.running_info()
         running_info = ConsumerRunningInfo(
             properties=self._properties(member, info),
@@ -261,7 +261,7 @@ class ConsumerRequests:
     async def _consume(self, asked: BrokerRequest) -> RequestReply:
         request = asked.request
         assert isinstance(request, ConsumeMessageDirectly)
-        member = self._pushed(
+        member = self._push_consumer(
             request.consumer_group, "has no handler, so it cannot consume a message directly"
         )
         handled = await member.consume_directly(b"".join(asked.body))

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any
 
-from kourou.client.consumer.acknowledgement import BROKEN_OFF, log_refusal, offsets_by_lease
+from kourou.client.consumer.acknowledgement import CANCELLED_HANDLERS, log_refusal, offsets_by_lease
 from kourou.client.consumer.handlers import HandlerReport, HandlerRunner, Item
 from kourou.client.consumer.outcomes import (
     ConsumeRefused,
@@ -352,7 +352,7 @@ class OrderedDelivery:
     def _is_given_up(self, message: ReceivedMessage, error: BaseException) -> bool:
         if isinstance(error, DeadLetter):
             return True
-        if isinstance(error, BROKEN_OFF):
+        if isinstance(error, CANCELLED_HANDLERS):
             return False  # the call was cancelled: the message did not fail
         most = self._settings.max_reconsume_times
         return most >= 0 and message.reconsume_times >= most
@@ -375,7 +375,7 @@ class OrderedDelivery:
             )
         finally:
             target.aside = False
-        self._gone(target, item, gone)
+        self._drop_dead_letters(target, item, gone)
         if target.ended:
             self._forget_idle(target)
         elif len(gone) < len(given_up) or (
@@ -385,7 +385,7 @@ class OrderedDelivery:
         else:
             self._next(target)
 
-    def _gone(self, target: _Target, item: Item, gone: list[ReceivedMessage]) -> None:
+    def _drop_dead_letters(self, target: _Target, item: Item, gone: list[ReceivedMessage]) -> None:
         """Remove messages from the queue that are dead letters now."""
         if not gone:
             return
@@ -449,7 +449,7 @@ class OrderedConsumer(PushConsumer):
             self._locks = OrderedLocks(session, settings.consumer_group)
         self._locks_doubtful = asyncio.Event()
         self._leaving: dict[MessageQueue, _Leaving] = {}
-        self._partings: set[asyncio.Task[None]] = set()
+        self._leave_tasks: set[asyncio.Task[None]] = set()
         super().__init__(session, settings, *args, **more)
         self._around.ordered = True
 
@@ -484,15 +484,15 @@ class OrderedConsumer(PushConsumer):
                 background(self._keep_locked(self._locks), f"locks of group {self.group}")
             )
 
-    async def _let_go(self) -> None:
+    async def _release_queues(self) -> None:
         """At close: commit what had not ended before, and release locks where no handler runs."""
-        await super()._let_go()
-        for task in self._partings:
+        await super()._release_queues()
+        for task in self._leave_tasks:
             task.cancel()
         ended = [
             leaving for queue, leaving in self._leaving.items() if not self._delivery.calling(queue)
         ]
-        await self._part(ended)
+        await self._leave_queues(ended)
         if self._locks is not None:
             await self._locks.unlock(
                 [queue for queue in self._locks.all if not self._delivery.calling(queue)]
@@ -542,17 +542,17 @@ class OrderedConsumer(PushConsumer):
             if self._delivery.end(queue):
                 idle.append(leaving)
             else:
-                task = background(self._part_later(leaving), f"leaving {queue!s}")
-                self._partings.add(task)
-                task.add_done_callback(self._partings.discard)
-        await self._part(idle)
+                task = background(self._leave_when_idle(leaving), f"leaving {queue!s}")
+                self._leave_tasks.add(task)
+                task.add_done_callback(self._leave_tasks.discard)
+        await self._leave_queues(idle)
 
-    async def _part_later(self, leaving: _Leaving) -> None:
+    async def _leave_when_idle(self, leaving: _Leaving) -> None:
         await self._delivery.idle(leaving.consumed.queue)
-        await self._part([leaving])
+        await self._leave_queues([leaving])
         self.rebalance_soon()  # it may have been assigned again in the meantime
 
-    async def _part(self, left: Collection[_Leaving]) -> None:
+    async def _leave_queues(self, left: Collection[_Leaving]) -> None:
         """Perform the last steps, without a running handler: commit, release locks, drop queues."""
         if not left:
             return

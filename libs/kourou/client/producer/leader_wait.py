@@ -244,7 +244,7 @@ class LeaderWait:
                     continue
                 way = (message.target, batch.address)
                 if way not in ways:
-                    ways[way] = None if known is None else self._way(known, *way)
+                    ways[way] = None if known is None else self._target_now(known, *way)
                 target = ways[way]
                 if target is None:
                     stay.append(message)
@@ -264,7 +264,9 @@ class LeaderWait:
         if late:
             self._settle(late)
 
-    def _way(self, known: QueueMap, target: SendTarget, refused_by: str) -> SendTarget | None:
+    def _target_now(
+        self, known: QueueMap, target: SendTarget, refused_by: str
+    ) -> SendTarget | None:
         def may_be_asked(address: str) -> bool:
             if address == refused_by:
                 return self._connections.try_connect(address)

@@ -96,7 +96,7 @@ ROUTE_WAIT_MS = 1_000
 _V4_HOST_BYTES = 8
 
 
-class _Way(Enum):
+class _NextStep(Enum):
     """What happens next to a message that was not stored."""
 
     END = "no more"
@@ -127,7 +127,7 @@ class ProducerSender:
             resend=self._resend,
             settle=self._settle,
         )
-        self._silent = SilentLeaders(session.routes, session.clock, self._judge)
+        self._silent = SilentLeaders(session.routes, session.clock, self._decide)
         self._message_level = session.settings.message_log_level
         self._again: set[asyncio.Task[None]] = set()
         self.round_trip_ms = 0
@@ -249,9 +249,9 @@ class ProducerSender:
             self.faults.record(
                 frame.targets[0].broker_name, now_ms - sent_ms, now_ms, failed=failed
             )
-        self._judge(frame, outcomes, now_ms)
+        self._decide(frame, outcomes, now_ms)
 
-    def _judge(self, frame: SendFrame, outcomes: list[Outcome], now_ms: int) -> None:
+    def _decide(self, frame: SendFrame, outcomes: list[Outcome], now_ms: int) -> None:
         """Complete the messages whose outcome is final, and retry the others."""
         resend_unsafe = self._settings.retry_another_broker_when_not_store_ok
         if not resend_unsafe and first_error(outcomes) is None:
@@ -260,8 +260,8 @@ class ProducerSender:
                 self._notice_routes(frame, outcomes)
             return
         final: list[tuple[PendingSend, Outcome | None]] = []
-        again: dict[tuple[_Way, bool], list[PendingSend]] = {}
-        ways: dict[tuple[SendTarget, bool, bool], tuple[_Way, SendTarget]] = {}
+        again: dict[tuple[_NextStep, bool], list[PendingSend]] = {}
+        ways: dict[tuple[SendTarget, bool, bool], tuple[_NextStep, SendTarget]] = {}
         quota_ms = _quota_pause_ms(outcomes[0])
         pause_ms = max(quota_ms, SAME_BROKER_PAUSE_MS)
         if not quota_ms:
@@ -279,55 +279,64 @@ class ProducerSender:
                     message.failure = outcome
             key = (message.target, spare, lost)
             if key not in ways:
-                ways[key] = self._way(frame, message.target, outcome, spare=spare, lost=lost)
-            way, target = ways[key]
-            too_late = way is _Way.THERE and now_ms + pause_ms >= message.deadline_ms
-            if way is _Way.END or too_late or (message.stored and way is not _Way.ELSEWHERE):
-                final.append((message, message.stored or _whole_truth(message, outcome)))
+                ways[key] = self._next_step(frame, message.target, outcome, spare=spare, lost=lost)
+            step, target = ways[key]
+            too_late = step is _NextStep.THERE and now_ms + pause_ms >= message.deadline_ms
+            if (
+                step is _NextStep.END
+                or too_late
+                or (message.stored and step is not _NextStep.ELSEWHERE)
+            ):
+                final.append((message, message.stored or _conclusive(message, outcome)))
                 continue
             move(message, target)
-            again.setdefault((way, spare or quota_ms > 0), []).append(message)
-        for (way, spare), messages in again.items():
+            again.setdefault((step, spare or quota_ms > 0), []).append(message)
+        for (step, spare), messages in again.items():
             _log.info(
                 "sends-repeated: resending %(messages)d messages %(way)s after: %(error)s",
-                {"messages": len(messages), "way": way.value, "error": outcomes[0]},
+                {"messages": len(messages), "way": step.value, "error": outcomes[0]},
             )
-            self._go(way, messages, frame, frame.spared + spare, pause_ms)
+            self._perform(step, messages, frame, frame.spared + spare, pause_ms)
         self._notice_routes(frame, outcomes)
         self._settle(final)
 
-    def _way(
+    def _next_step(
         self, frame: SendFrame, target: SendTarget, outcome: Outcome, *, spare: bool, lost: bool
-    ) -> tuple[_Way, SendTarget]:
+    ) -> tuple[_NextStep, SendTarget]:
         """Return what happens to messages of a target after this outcome, and their next target."""
         terms = target.terms
         if _quota_pause_ms(outcome) and not (terms.pinned or terms.oneway):
-            return _Way.THERE, target
+            return _NextStep.THERE, target
         ended = isinstance(outcome, KourouError) and not worth_another_attempt(outcome)
         if terms.oneway or ended or (not spare and frame.attempt - frame.spared >= terms.attempts):
-            return _Way.END, target
-        later = _Way.WAIT if spare or lost else _Way.THERE
+            return _NextStep.END, target
+        later = _NextStep.WAIT if spare or lost else _NextStep.THERE
         if terms.pinned:
-            return later if later is _Way.WAIT else _Way.END, target
+            return later if later is _NextStep.WAIT else _NextStep.END, target
         known = self._routes.known(target.queue.topic)
         led = None if known is None else known.leader_address(target.broker_name)
         if lost and led not in {None, "", frame.address}:
-            return _Way.WAIT, target  # its next leader may have the message
+            return _NextStep.WAIT, target  # its next leader may have the message
         other = target if known is None else self._choose(known, target)
         if other.broker_name == target.broker_name:
-            return later, target if later is _Way.WAIT else other
+            return later, target if later is _NextStep.WAIT else other
         # One round is enough: the other brokers may have no leader either.
         if (spare and frame.spared) or other.broker_name in self._waiting.awaited:
-            return _Way.WAIT, target
-        return _Way.ELSEWHERE, other
+            return _NextStep.WAIT, target
+        return _NextStep.ELSEWHERE, other
 
-    def _go(
-        self, way: _Way, messages: list[PendingSend], frame: SendFrame, spared: int, pause_ms: int
+    def _perform(
+        self,
+        step: _NextStep,
+        messages: list[PendingSend],
+        frame: SendFrame,
+        spared: int,
+        pause_ms: int,
     ) -> None:
         attempt = frame.attempt + 1
-        if way is _Way.WAIT:
+        if step is _NextStep.WAIT:
             self._waiting.enter(messages, sent=frame.attempt, spared=spared, address=frame.address)
-        elif way is _Way.ELSEWHERE:
+        elif step is _NextStep.ELSEWHERE:
             asyncio.get_running_loop().call_soon(self._resend, messages, attempt, spared)
         else:
             again = background(
@@ -518,7 +527,7 @@ def _quota_pause_ms(outcome: Outcome) -> int:
     return outcome.retry_after_ms if isinstance(outcome, Throttled) else 0
 
 
-def _whole_truth(message: PendingSend, outcome: Outcome) -> Outcome:
+def _conclusive(message: PendingSend, outcome: Outcome) -> Outcome:
     """Return the outcome; a refusal is not conclusive if an earlier attempt may have succeeded."""
     if isinstance(message.failure, UnknownOutcome) and not isinstance(
         outcome, (UnknownOutcome, SendResult)

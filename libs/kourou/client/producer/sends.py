@@ -40,7 +40,7 @@ from kourou.model.message import Message, SendResult
 from kourou.model.topic import MessageQueue
 
 
-class _Finding:
+class _RouteRequest:
     """A running request for a route and its waiters; `over` when they have their result."""
 
     __slots__ = ("over", "task", "waiters")
@@ -57,7 +57,7 @@ class Sends:
     def __init__(self) -> None:
         self._core: ProducerCore | None = None
         self._ports: dict[asyncio.AbstractEventLoop, LoopPort] = {}
-        self._finding: dict[tuple[asyncio.AbstractEventLoop, str], _Finding] = {}
+        self._finding: dict[tuple[asyncio.AbstractEventLoop, str], _RouteRequest] = {}
 
     # -- one message ------------------------------------------------------------------------------
 
@@ -320,7 +320,9 @@ class Sends:
             targets = core.known(topic)
             if targets is not None:
                 return targets
-            finding = self._finding[key] = _Finding(asyncio.ensure_future(self._ask(core, key)))
+            finding = self._finding[key] = _RouteRequest(
+                asyncio.ensure_future(self._ask(core, key))
+            )
         waiter: asyncio.Future[TopicTargets] = loop.create_future()
         finding.waiters.append(waiter)
         return await waiter

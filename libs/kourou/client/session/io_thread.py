@@ -376,14 +376,14 @@ class ThreadQueue(Generic[ItemT]):
     def put(self, item: ItemT) -> bool:
         """Add one item; returns False if the loop is closed and the item will not be taken."""
         self._items.append(item)
-        return self._coming or self._ring()
+        return self._coming or self._schedule()
 
     def put_many(self, items: list[ItemT]) -> bool:
         """Add several items at once."""
         self._items.extend(items)
-        return self._coming or self._ring()
+        return self._coming or self._schedule()
 
-    def _ring(self) -> bool:
+    def _schedule(self) -> bool:
         self._coming = True
         try:
             if _get_running_loop() is self._loop:

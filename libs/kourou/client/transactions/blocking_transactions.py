@@ -94,7 +94,7 @@ class BlockingTransactions(BlockingSends):
 
     def __init__(self) -> None:
         super().__init__()
-        self._given: list[Check] = []
+        self._checks: list[Check] = []
 
     def transaction(
         self,
@@ -144,7 +144,7 @@ class BlockingTransactions(BlockingSends):
                 )
             check = Check(topic, checker, body_type)
             if self._core is None:
-                self._given.append(check)
+                self._checks.append(check)
             else:
                 begin_checks(self._core, [check], None)
             return checker
@@ -154,7 +154,7 @@ class BlockingTransactions(BlockingSends):
     def _begin_checks(self) -> None:
         """Register the check functions that were given before the producer was opened."""
         assert self._core is not None
-        begin_checks(self._core, self._given, None)
+        begin_checks(self._core, self._checks, None)
 
     def _send_half(self, half: HalfMessage) -> SendResult:
         """Store a half message. Raises as `send`, and BadRequest if no check is registered."""

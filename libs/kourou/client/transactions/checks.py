@@ -12,7 +12,7 @@ A function that raises, or returns None, sends no reply. No function is called f
 connection was lost while its check-back waited: the broker repeats the check-back when it is
 connected again, and waiting for it would delay all others.
 
-State: soft. Everything except `Check`, `know` and `answers` is used on the I/O thread only.
+State: soft. Everything except `Check`, `store` and `check_of` is used on the I/O thread only.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class _CheckBack:
     address: str
     request: CheckTransactionState
     message: ReceivedMessage
@@ -80,7 +80,7 @@ class TransactionChecks:
         self._find = find
         self._checks: dict[str, Check] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._held: deque[_Question] = deque()
+        self._queued: deque[_CheckBack] = deque()
         self._running = 0
         self._threads: ThreadPoolExecutor | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -93,11 +93,11 @@ class TransactionChecks:
         """The producer group whose transactions are checked."""
         return self._settings.producer_group
 
-    def answers(self, topic: str) -> Check | None:
+    def check_of(self, topic: str) -> Check | None:
         """Return the check of a topic, or None. Callable in any thread."""
         return self._checks.get(topic) or self._checks.get("")
 
-    def know(self, check: Check, loop: asyncio.AbstractEventLoop | None) -> None:
+    def store(self, check: Check, loop: asyncio.AbstractEventLoop | None) -> None:
         """Store the function for a topic; called in any thread, followed by `add`.
 
         It is stored first, because the application may start a transaction immediately afterwards.
@@ -112,8 +112,8 @@ class TransactionChecks:
         The brokers of the topic must know this producer before they can send check-backs to it,
         whether or not it ever sends. So it joins its group there, with retries until that succeeds.
         """
-        self.know(check, loop)
-        self._session.request_handlers.on(CheckTransactionState, self._heard)
+        self.store(check, loop)
+        self._session.request_handlers.on(CheckTransactionState, self._on_check_back)
         self._session.half_handlers[self.group] = self
         if check.topic:
             self._spawn(self._join(check.topic), f"joining the producers of {check.topic}")
@@ -142,7 +142,7 @@ class TransactionChecks:
 
     # -- check-backs ------------------------------------------------------------------------------
 
-    async def _heard(self, asked: BrokerRequest) -> RequestReply | None:
+    async def _on_check_back(self, asked: BrokerRequest) -> RequestReply | None:
         """Handle a broker's check-back; one client may have producers of several groups."""
         assert isinstance(asked.request, CheckTransactionState), asked.request
         record = b"".join(asked.body)
@@ -161,7 +161,7 @@ class TransactionChecks:
     def take(self, address: str, request: CheckTransactionState, record: bytes) -> None:
         """Queue a check-back for a half message of this group, or start its check."""
         message = from_record(record, "")
-        check = self.answers(message.topic)
+        check = self.check_of(message.topic)
         if check is None or self._closed:
             _log.warning(
                 "check-handler-missing: no check handler for transactions of %(topic)s in this "
@@ -171,56 +171,56 @@ class TransactionChecks:
             return
         if check.body_type is not None:
             message = from_record(record, "", body_decoder(check.body_type))
-        question = _Question(address, request, message, self.group, check.checker)
+        check_back = _CheckBack(address, request, message, self.group, check.checker)
         settings = self._settings
         if self._running < settings.check_threads_min:
-            self._start(question)
-        elif len(self._held) < settings.check_requests_max:
-            self._held.append(question)
+            self._start(check_back)
+        elif len(self._queued) < settings.check_requests_max:
+            self._queued.append(check_back)
         elif self._running < settings.check_threads_max:
-            self._start(question)
+            self._start(check_back)
         else:
             _log.warning(
                 "check-dropped: dropped the check of transaction %(message_id)s: %(pending)d are "
                 "already pending (checkRequestHoldMax)",
-                {"message_id": message.message_id, "pending": len(self._held)},
+                {"message_id": message.message_id, "pending": len(self._queued)},
             )
 
-    def _start(self, question: _Question) -> None:
+    def _start(self, check_back: _CheckBack) -> None:
         self._running += 1
         self._idle.clear()
-        self._spawn(self._work(question), "answering about transactions")
+        self._spawn(self._work(check_back), "answering about transactions")
 
-    async def _work(self, question: _Question) -> None:
+    async def _work(self, check_back: _CheckBack) -> None:
         try:
-            await self._answer(question)
-            while self._held and not self._closed:
-                await self._answer(self._held.popleft())
+            await self._answer(check_back)
+            while self._queued and not self._closed:
+                await self._answer(self._queued.popleft())
         finally:
             self._running -= 1
             if not self._running:
                 self._idle.set()
 
-    async def _answer(self, question: _Question) -> None:
-        if not self._session.connections.is_connected(question.address):
+    async def _answer(self, check_back: _CheckBack) -> None:
+        if not self._session.connections.is_connected(check_back.address):
             _log.info(
                 "check-abandoned: broker %(address)s disconnected; dropped its transaction check",
-                {"address": question.address},
+                {"address": check_back.address},
             )
             return
         try:
-            state = state_of(await self._call(question))
+            state = state_of(await self._call(check_back))
         except Exception:  # noqa: BLE001 - an application may raise anything; then the outcome is unknown
             _log.exception(
                 "check-handler-failed: check handler of transaction %(message_id)s failed",
-                {"message_id": question.message.message_id},
+                {"message_id": check_back.message.message_id},
             )
             return
         if state is TransactionState.UNKNOWN:
             return  # the broker repeats the check-back
-        request = question.request
+        request = check_back.request
         end = EndTransaction(
-            producer_group=question.group,
+            producer_group=check_back.group,
             tran_state_table_offset=request.tran_state_table_offset,
             commit_log_offset=request.commit_log_offset,
             commit_or_rollback=int(
@@ -229,29 +229,29 @@ class TransactionChecks:
                 else SysFlag.TRANSACTION_ROLLBACK
             ),
             from_transaction_check=True,
-            msg_id=question.message.message_id,
+            msg_id=check_back.message.message_id,
             transaction_id=request.transaction_id,
         )
         timeout_ms = self._session.settings.request_timeout_ms
         try:
-            await self._session.connections.ask(question.address, end, timeout_ms=timeout_ms)
+            await self._session.connections.ask(check_back.address, end, timeout_ms=timeout_ms)
         except KourouError as error:
             _log.warning(
                 "check-result-refused: broker %(address)s did not accept %(state)s of transaction "
                 "%(message_id)s: %(error)s",
                 {
-                    "address": question.address,
+                    "address": check_back.address,
                     "state": state.name,
                     "message_id": end.msg_id,
                     "error": error,
                 },
             )
 
-    async def _call(self, question: _Question) -> Any:
-        if is_coroutine_handler(question.checker):
+    async def _call(self, check_back: _CheckBack) -> Any:
+        if is_coroutine_handler(check_back.checker):
             loop = self._loop
             assert loop is not None, "a coroutine's loop is known since it was registered"
-            work = question.checker(question.message)
+            work = check_back.checker(check_back.message)
             return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
         if self._threads is None:
             self._threads = ThreadPoolExecutor(
@@ -259,14 +259,14 @@ class TransactionChecks:
                 thread_name_prefix="kourou-check",
             )
         running = asyncio.get_running_loop()
-        return await running.run_in_executor(self._threads, question.checker, question.message)
+        return await running.run_in_executor(self._threads, check_back.checker, check_back.message)
 
     # -- lifecycle --------------------------------------------------------------------------------
 
     async def close(self, timeout_ms: int) -> None:
         """Accept no more check-backs, and let running checks reply."""
         self._closed = True
-        self._held.clear()
+        self._queued.clear()
         answerers = self._session.half_handlers
         if answerers.get(self.group) is self:
             del answerers[self.group]

@@ -133,9 +133,9 @@ class TransactionEnds:
         self._open += len(ends)
         self._idle.clear()
         for end in ends:
-            self._tell(end)
+            self._send_end(end)
 
-    def _tell(self, end: PendingEnd) -> None:
+    def _send_end(self, end: PendingEnd) -> None:
         now_ms = self._clock.monotonic_ms()
         left_ms = min(end.deadline_ms - now_ms, ATTEMPT_MS)
         if left_ms <= 0:
@@ -184,7 +184,7 @@ class TransactionEnds:
             {"broker": end.broker_name, "message_id": end.request.msg_id, "error": error},
         )
         self._routes.stale(end.topic)
-        self._loop.call_later(pause_ms / 1000, self._tell, end)
+        self._loop.call_later(pause_ms / 1000, self._send_end, end)
 
     def _settle(self, end: PendingEnd, error: KourouError | None) -> None:
         end.settle(error)

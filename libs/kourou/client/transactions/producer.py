@@ -47,7 +47,7 @@ class TransactionResult:
     error: Exception | None = None
 
 
-class Executing(AsyncTransactions):
+class TransactionSending(AsyncTransactions):
     """Sending in transactions, for event loops.
 
     Executor and checker may be coroutine functions; plain ones are called in threads.
@@ -55,9 +55,9 @@ class Executing(AsyncTransactions):
 
     _execute: Executor
 
-    def _executes(self, execute: Executor, check: Checker) -> None:
+    def _set_functions(self, execute: Executor, check: Checker) -> None:
         self._execute = execute
-        self._given.append(Check("", check))
+        self._checks.append(Check("", check))
 
     async def send_in_transaction(
         self, topic: str, body: Any, argument: Any = None, **options: Any
@@ -99,12 +99,12 @@ async def _ended(transaction: Transaction) -> None:
         )
 
 
-class BlockingExecuting(BlockingTransactions):
+class BlockingTransactionSending(BlockingTransactions):
     """Sending in transactions, for threads; the executor is called in the thread that sends."""
 
     _execute: Executor
 
-    def _executes(self, execute: Executor, check: Checker) -> None:
+    def _set_functions(self, execute: Executor, check: Checker) -> None:
         for function in (execute, check):
             if is_coroutine_handler(cast("Callable[[Any], Any]", function)):
                 raise BadRequest(
@@ -112,12 +112,12 @@ class BlockingExecuting(BlockingTransactions):
                     hint="use kourou.Client, or pass plain functions",
                 )
         self._execute = execute
-        self._given.append(Check("", check))
+        self._checks.append(Check("", check))
 
     def send_in_transaction(
         self, topic: str, body: Any, argument: Any = None, **options: Any
     ) -> TransactionResult:
-        """Store a half message, run the executor, end the transaction; see `Executing`."""
+        """Store a half message, run the executor, end the transaction; see `TransactionSending`."""
         transaction = self.transaction(topic, body, **options)
         error: Exception | None = None
         try:

@@ -82,7 +82,7 @@ class HalfMessage:
 
 def require_check(core: ProducerCore, topic: str) -> None:
     """Raise BadRequest if no check function is registered for the topic."""
-    if core.checks.answers(topic) is None:
+    if core.checks.check_of(topic) is None:
         raise BadRequest(
             f"no transaction check is registered for topic {topic}",
             hint=f'register a function with transaction_check("{topic}") first, or '
@@ -226,7 +226,7 @@ class AsyncTransactions(Sends):
 
     def __init__(self) -> None:
         super().__init__()
-        self._given: list[Check] = []
+        self._checks: list[Check] = []
 
     def transaction(
         self,
@@ -285,14 +285,14 @@ class AsyncTransactions(Sends):
 
     def _register(self, check: Check) -> None:
         if self._core is None:
-            self._given.append(check)
+            self._checks.append(check)
         else:
             begin_checks(self._core, [check], running_loop())
 
     def _begin_checks(self) -> None:
         """Register the check functions that were given before the producer was opened."""
         assert self._core is not None
-        begin_checks(self._core, self._given, running_loop())
+        begin_checks(self._core, self._checks, running_loop())
 
     async def _send_half(self, half: HalfMessage) -> SendResult:
         """Store a half message. Raises as `send`, and BadRequest if no check is registered."""
@@ -387,7 +387,7 @@ def begin_checks(
     listener = core.settings.transaction_check_listener
     every = [*checks, *([Check("", listener)] if listener is not None else [])]
     for check in every:
-        core.checks.know(check, loop)
+        core.checks.store(check, loop)
         core.io.submit(core.checks.add(check, loop))
 
 

@@ -399,7 +399,7 @@ async def put(gateway: Gateway, parameters: GroupChange, body: GroupBody) -> Gro
         group=name,
         created=not any(before.values()),
         preview=parameters.preview,
-        says=_said(name, items, preview=parameters.preview),
+        says=_preview_lines(name, items, preview=parameters.preview),
         items=items,
         as_of_ms=gateway.clock.now_ms(),
         missing=missing,
@@ -420,7 +420,7 @@ def _as_brokers_have_it(name: str, config: GroupConfigView) -> GroupConfig:
     return GroupConfig(name, **values)
 
 
-def _said(name: str, items: list[BrokerGroupChange], *, preview: bool) -> list[str]:
+def _preview_lines(name: str, items: list[BrokerGroupChange], *, preview: bool) -> list[str]:
     says = []
     for one in items:
         if one.before is None:

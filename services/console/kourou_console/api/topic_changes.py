@@ -223,7 +223,7 @@ async def put(gateway: Gateway, parameters: TopicChange, body: TopicBody) -> Top
         body.order,
         before,
         {one.broker: one.after.write_queues for one in items},
-        [*unknown, *await _gone(gateway)],
+        [*unknown, *await _recently_gone(gateway)],
     )
     if not parameters.preview:
         _nobody_missing(missing)
@@ -242,7 +242,9 @@ async def put(gateway: Gateway, parameters: TopicChange, body: TopicBody) -> Top
                 )
         # Brokers take a topic's order from the name servers' setting, so that setting is changed.
         await plan.carry_out(gateway)
-    says = _said(name, items, preview=parameters.preview) + plan.said(preview=parameters.preview)
+    says = _preview_lines(name, items, preview=parameters.preview) + plan.said(
+        preview=parameters.preview
+    )
     return TopicChanges(
         topic=name,
         created=not any(broker in before for broker in brokers),
@@ -279,7 +281,7 @@ async def set_permission(
         topic=name,
         created=False,
         preview=parameters.preview,
-        says=_said(name, items, preview=parameters.preview) or ["No changes."],
+        says=_preview_lines(name, items, preview=parameters.preview) or ["No changes."],
         items=items,
         as_of_ms=gateway.clock.now_ms(),
         missing=missing,
@@ -300,7 +302,7 @@ async def _before(
     return configs, missing, chosen
 
 
-async def _gone(gateway: Gateway) -> list[Missing]:
+async def _recently_gone(gateway: Gateway) -> list[Missing]:
     """Brokers that were registered within the last hour and may return."""
     there = (await gateway.admin.cluster.info()).brokers
     seen = gateway.part(Sampler).brokers
@@ -346,7 +348,7 @@ def _item(
     )
 
 
-def _said(topic: str, items: list[BrokerTopicChange], *, preview: bool) -> list[str]:
+def _preview_lines(topic: str, items: list[BrokerTopicChange], *, preview: bool) -> list[str]:
     says = []
     for one in items:
         if one.before is None:

@@ -161,11 +161,11 @@ class Sessions:
         return answer
 
     def _drop(self, cookies: Mapping[str, str]) -> None:
-        for text in _given(cookies):
+        for text in _session_values(cookies):
             self._sessions.pop(_digest(text), None)
 
     async def _found(self, request: web.BaseRequest) -> _Session | None:
-        for text in _given(request.cookies):
+        for text in _session_values(request.cookies):
             key = _digest(text)
             found = self._sessions.get(key)
             if found is None:
@@ -182,7 +182,7 @@ class Sessions:
         return None
 
 
-def _given(cookies: Mapping[str, str]) -> list[str]:
+def _session_values(cookies: Mapping[str, str]) -> list[str]:
     return [cookies[name] for name in (SECURE_COOKIE, COOKIE) if name in cookies]
 
 

@@ -301,7 +301,7 @@ class Leases:
         known = reported.subscriptions.get(topic)
         if known is not None and not says(known, wanted):
             raise _clash(
-                group, topic, _said(known), _wanted(wanted), f"{len(others)} other members"
+                group, topic, _description(known), _wanted(wanted), f"{len(others)} other members"
             )
 
     # -- acknowledging ----------------------------------------------------------------------------
@@ -411,7 +411,7 @@ def _wanted(wanted: Wanted) -> str:
     return f"{'tags' if isinstance(wanted, str) else 'the filter'} {in_short(wanted)!r}"
 
 
-def _said(known: Subscription) -> str:
+def _description(known: Subscription) -> str:
     what = "the filter" if known.expression_type != "TAG" or known.class_filter_mode else "tags"
     return f"{what} {known.expression!r}"
 

@@ -102,7 +102,7 @@ class GroupMember:
         self._consumer: LeaseConsumer | None = None
         self._committing: asyncio.Task[None] | None = None
         self._uncommitted = False
-        self._going_back: set[asyncio.Task[Any]] = set()
+        self._send_backs: set[asyncio.Task[Any]] = set()
         self._looks = 0
 
     # -- joining and leaving ----------------------------------------------------------------------
@@ -140,8 +140,8 @@ class GroupMember:
         self.left = True
         if self._committing is not None:
             self._committing.cancel()
-        if self._going_back:
-            await asyncio.wait(self._going_back, timeout=KEPT_MS / 1000)
+        if self._send_backs:
+            await asyncio.wait(self._send_backs, timeout=KEPT_MS / 1000)
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             await consumer.close()
@@ -308,8 +308,8 @@ class GroupMember:
         """Send a message back to the brokers, even if the caller disconnects."""
         self.book.returning(held)
         task = asyncio.ensure_future(self._giving_back(held, level, reason, end))
-        self._going_back.add(task)
-        task.add_done_callback(self._going_back.discard)
+        self._send_backs.add(task)
+        task.add_done_callback(self._send_backs.discard)
         failure = await asyncio.shield(task)
         if failure is not None:
             raise failure
@@ -407,14 +407,14 @@ class GroupMember:
             )
             if not self.ordered and held.expiries >= LEASE_EXPIRIES_MAX:
                 self.book.taken(held)
-                self._going(self._give_up(held))
+                self._start_task(self._give_up(held))
             elif (use := self.topics.get(held.topic)) is not None:
                 _wake(use)
 
-    def _going(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = background(work, f"dead letters of group {self.group}")
-        self._going_back.add(task)
-        task.add_done_callback(self._going_back.discard)
+        self._send_backs.add(task)
+        task.add_done_callback(self._send_backs.discard)
 
     async def _give_up(self, held: GroupHeld) -> None:
         reason = f"its lease expired {held.expiries} times without an acknowledgement"

@@ -287,7 +287,7 @@ class _BackwardReader:
     oldest: NewestKey | None = None
     damaged: list[Missing] = field(default_factory=list)
 
-    def goes_on(self, pool: _NewestPool, count: int) -> bool:
+    def may_need_older(self, pool: _NewestPool, count: int) -> bool:
         """Whether older messages may be needed."""
         if self.offset <= self.low or len(self.damaged) >= count:
             return False
@@ -373,7 +373,7 @@ async def newest_messages(
 
     going = await asyncio.gather(*map(started, queues))
     while going:
-        wanted = [one for one in going if one is not None and one.goes_on(pool, count)]
+        wanted = [one for one in going if one is not None and one.may_need_older(pool, count)]
         going = await asyncio.gather(*map(further, wanted))
     found.messages = [message for _, message in reversed(pool.kept)]
     found.missing = [one for queue in queues for one in missing.get(queue, [])]

@@ -47,7 +47,7 @@ def confine(limits: SandboxLimits) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (_at_most(limits.cpu_allowance_s, hard), hard))
     keep_to(limits.cores)
-    give_way(limits.niceness)
+    yield_cpu(limits.niceness)
 
 
 _NONE_OF = (
@@ -74,7 +74,7 @@ def keep_to(cores: frozenset[int]) -> None:
         os.sched_setaffinity(0, there)
 
 
-def give_way(niceness: int) -> None:
+def yield_cpu(niceness: int) -> None:
     """Raise the niceness, and let other processes run as soon as they wake up. Raises OSError.
 
     Since Linux 6.12, a process with a shorter time slice preempts one with a longer slice

@@ -65,7 +65,7 @@ def topics_of(batch: pa.RecordBatch, columns: Sequence[str], messages: DraftBuil
     """The distinct topics of the rows; empty if a row has no topic or an invalid one."""
     if batch.num_rows < ROWS_MIN:
         return []
-    topic = _given(batch, columns).get("topic")
+    topic = _present_columns(batch, columns).get("topic")
     named = [None] if topic is None else topic.unique().to_pylist()
     found = list(dict.fromkeys(name or messages.options.topic for name in named))
     try:
@@ -84,7 +84,7 @@ def drafts_of(
 
     `messages` must know the routes of all topics of `topics_of`.
     """
-    given = _given(batch, columns)
+    given = _present_columns(batch, columns)
     values = given.get("value")
     if batch.num_rows < ROWS_MIN or values is None or values.null_count:
         return None
@@ -108,7 +108,7 @@ def drafts_of(
     return targets.by_broker(drafts)
 
 
-def _given(batch: pa.RecordBatch, columns: Sequence[str]) -> dict[str, pa.Array]:
+def _present_columns(batch: pa.RecordBatch, columns: Sequence[str]) -> dict[str, pa.Array]:
     """The columns with at least one value."""
     pairs = zip(columns, batch.columns, strict=True)
     return {name: column for name, column in pairs if column.null_count < len(column)}

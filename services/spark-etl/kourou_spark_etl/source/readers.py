@@ -91,7 +91,7 @@ RETRY_MS_MAX = 1_000
 
 
 @dataclass(slots=True)
-class _Flight:
+class _PendingPull:
     """A pull in flight for the offsets [begin, until)."""
 
     begin: int
@@ -137,7 +137,7 @@ class _RangeRead:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows; one batch for each pull."""
-        flights: deque[_Flight] = deque()
+        flights: deque[_PendingPull] = deque()
         planned = self._part.begin
         while flights or planned < self._part.end:
             # One pull at a time until sizes are known: the start of the next one would be a guess.
@@ -157,10 +157,10 @@ class _RangeRead:
             if pulled.body is not None and len(pulled.body):
                 yield from self._rows_of(pulled.body, flight)
 
-    def _launch(self, begin: int, until: int) -> _Flight:
-        return _Flight(begin, until, self._client.submit(self._pull(begin, until)))
+    def _launch(self, begin: int, until: int) -> _PendingPull:
+        return _PendingPull(begin, until, self._client.submit(self._pull(begin, until)))
 
-    def _learn(self, flight: _Flight, done: int, pulled: Pulled) -> None:
+    def _learn(self, flight: _PendingPull, done: int, pulled: Pulled) -> None:
         """Adapt the pull size to the reply: nine tenths of what fits."""
         self._measured = True
         asked, came = flight.until - flight.begin, done - flight.begin
@@ -170,7 +170,7 @@ class _RangeRead:
         elif asked >= self._step and size < PULL_SIZE_BYTES_MAX * 7 // 10:
             self._step = min(self._options.pull_batch_size, self._step * 5 // 4 + 1)
 
-    def _rows_of(self, body: memoryview, flight: _Flight) -> Iterator[pa.RecordBatch]:
+    def _rows_of(self, body: memoryview, flight: _PendingPull) -> Iterator[pa.RecordBatch]:
         records = self._checked(body, flight)
         # A filter may return messages beyond the requested range.
         if len(records) and int(records.queue_offsets[-1]) >= flight.until:
@@ -180,7 +180,7 @@ class _RangeRead:
             if batch.num_rows:
                 yield batch
 
-    def _checked(self, body: memoryview, flight: _Flight) -> RecordColumns:
+    def _checked(self, body: memoryview, flight: _PendingPull) -> RecordColumns:
         records = scan(body)
         offsets = records.queue_offsets
         if int(records.sizes.sum()) != len(body):
