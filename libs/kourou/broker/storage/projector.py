@@ -292,7 +292,7 @@ class HistoryExecutor:
         self._flush = flush
         self._post = post
         self._threads = ThreadPoolExecutor(THREADS, "kourou-history")
-        self._asking: dict[int, tuple[ReplyTo, asyncio.Task[None]]] = {}
+        self._queries: dict[int, tuple[ReplyTo, asyncio.Task[None]]] = {}
         self._asked = 0
         self._unavailable = 0
 
@@ -305,7 +305,7 @@ class HistoryExecutor:
         return {
             "asked": self._asked,
             "unavailable": self._unavailable,
-            "waiting": len(self._asking),
+            "waiting": len(self._queries),
         }
 
     def stop(self) -> list[ReplyTo]:
@@ -313,15 +313,15 @@ class HistoryExecutor:
 
         The database must be closed after this.
         """
-        asking, self._asking = list(self._asking.values()), {}
-        for _, task in asking:
+        queries, self._queries = list(self._queries.values()), {}
+        for _, task in queries:
             task.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        return [to for to, _ in asking]
+        return [to for to, _ in queries]
 
     def _ask(self, effect: AskHistory) -> None:
         self._asked += 1
-        if len(self._asking) >= HISTORY_QUESTIONS_MAX:
+        if len(self._queries) >= HISTORY_QUESTIONS_MAX:
             busy = Throttled(
                 f"{HISTORY_QUESTIONS_MAX} requests are waiting for the event database "
                 "already, the maximum"
@@ -330,12 +330,12 @@ class HistoryExecutor:
             return
         number = self._asked
         task = asyncio.get_running_loop().create_task(self._come_back(number, effect))
-        self._asking[number] = effect.received.to, task
+        self._queries[number] = effect.received.to, task
 
     async def _come_back(self, number: int, effect: AskHistory) -> None:
         answered = await self._answered(effect)
         self._unavailable += isinstance(answered.error, MetadataUnavailable)
-        del self._asking[number]
+        del self._queries[number]
         self._post(answered)
 
     async def _answered(self, effect: AskHistory) -> HistoryAnswered:

@@ -71,7 +71,7 @@ class FilterHandler:
         return {
             PutFilter: self.put,
             ChangeFilter: self.change,
-            GetFilters: self.tell,
+            GetFilters: self.reply_with_filters,
             RecordFilterSkip: self.skip,
         }
 
@@ -204,7 +204,9 @@ class FilterHandler:
 
     # -- queries ------------------------------------------------------------------------------
 
-    def tell(self, _now_ms: int, received: Received, request: GetFilters) -> list[Effect]:
+    def reply_with_filters(
+        self, _now_ms: int, received: Received, request: GetFilters
+    ) -> list[Effect]:
         """Reply with filters of all groups, a group, or one (30023), and with filter servers.
 
         Those that the sender may not get are left out.

@@ -55,7 +55,7 @@ TOKENS = 2**31 - 1
 
 
 @dataclass(slots=True)
-class _Question:
+class _OpenRequest:
     peer: Peer
     request: Request
     answered: Answered
@@ -68,7 +68,7 @@ class ClientRequests:
 
     def __init__(self) -> None:
         self._last_token = 0
-        self._open: dict[int, _Question] = {}
+        self._open: dict[int, _OpenRequest] = {}
         self._by_peer: dict[int, dict[int, None]] = {}
         self._deadlines: list[tuple[int, int]] = []
 
@@ -98,7 +98,7 @@ class ClientRequests:
         while token in self._open:
             token = token % TOKENS + 1
         self._last_token = token
-        self._open[token] = _Question(peer, request, answered)
+        self._open[token] = _OpenRequest(peer, request, answered)
         self._by_peer.setdefault(peer.id, {})[token] = None
         heappush(self._deadlines, (now_ms + timeout_ms, token))
         return [AskClient(token, peer, request, body, timeout_ms)]
@@ -131,7 +131,7 @@ class ClientRequests:
         return effects
 
     def _fail(
-        self, now_ms: int, token: int, question: _Question, error: KourouError
+        self, now_ms: int, token: int, question: _OpenRequest, error: KourouError
     ) -> list[Effect]:
         return self._end(now_ms, ClientAnswered(token, question.peer, error=error))
 
@@ -173,9 +173,9 @@ class ClientRequestHandler:
     consumers has replied or failed.
     """
 
-    def __init__(self, context: BrokerContext, asking: ClientRequests) -> None:
+    def __init__(self, context: BrokerContext, client_requests: ClientRequests) -> None:
         self._members = context.members
-        self._asking = asking
+        self._client_requests = client_requests
         self._view = context.view
         self._confirmations = context.confirmations
         self._policy = context.policy
@@ -252,7 +252,7 @@ class ClientRequestHandler:
             return [Reply(received.to, Code.SYSTEM_ERROR, remark, body=item.body)]
 
         timeout_ms = _time_left(now_ms, received, PASS_ON_MS)
-        return self._asking.ask(
+        return self._client_requests.ask(
             now_ms, peer, request, body, timeout_ms=timeout_ms, answered=answered
         )
 
@@ -271,25 +271,25 @@ class ClientRequestHandler:
                 f"No Any Consumer online in the consumer group: [{request.group}]",
                 code=Code.CONSUMER_NOT_ONLINE,
             )
-        gathering = _Gathering(received, len(members))
+        collector = _StatusCollector(received, len(members))
         effects: list[Effect] = []
         question = GetConsumerStatusFromClient(topic=request.topic, group=request.group)
         timeout_ms = _time_left(now_ms, received, STATUS_MS)
         for member in members:
             try:
-                effects += self._asking.ask(
+                effects += self._client_requests.ask(
                     now_ms,
                     member.peer,
                     question,
                     timeout_ms=timeout_ms,
-                    answered=gathering.of(member.client_id),
+                    answered=collector.of(member.client_id),
                 )
             except KourouError as error:  # too many requests: leave this consumer out
-                effects += gathering.add(member.client_id, None, str(error))
+                effects += collector.add(member.client_id, None, str(error))
         return effects
 
 
-class _Gathering:
+class _StatusCollector:
     """Collects the replies of several consumers to one operator's request."""
 
     def __init__(self, received: Received, left: int) -> None:

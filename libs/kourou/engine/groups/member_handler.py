@@ -114,7 +114,7 @@ class MemberHandler:
         if change.refused:
             code = code or Code.SUBSCRIPTION_PARSE_FAILED
             refused += change.refused
-        effects += self._tell(change)
+        effects += self._notify_clients(change)
         # With SUCCESS, Kourou's clients log the remark; RocketMQ's ignore it.
         remark = "; ".join(refused) if refused else "\n".join(change.differing)
         reply = Reply(received.to, code, remark)
@@ -172,15 +172,15 @@ class MemberHandler:
             producer_group=request.producer_group,
             consumer_group=request.consumer_group,
         )
-        return [*effects, *self._tell(change), Reply(received.to)]
+        return [*effects, *self._notify_clients(change), Reply(received.to)]
 
     def disconnected(self, peer: Peer) -> list[Effect]:
         """Remove the memberships of a closed connection."""
-        return self._tell(self._members.disconnect(peer))
+        return self._notify_clients(self._members.disconnect(peer))
 
     def expire(self, now_ms: int) -> list[Effect]:
         """Remove the clients that were silent for too long."""
-        return self._tell(self._members.expire(now_ms))
+        return self._notify_clients(self._members.expire(now_ms))
 
     def consumer_ids(
         self, _now_ms: int, received: Received, request: GetConsumerListByGroup
@@ -241,7 +241,7 @@ class MemberHandler:
         }
         return [Reply(received.to, body=(encode_producer_table(table),))]
 
-    def _tell(self, change: MembershipChange) -> list[Effect]:
+    def _notify_clients(self, change: MembershipChange) -> list[Effect]:
         effects: list[Effect] = [*change.clashes]
         for group, peers in change.notify.items():
             config = self._control.groups.get(group)
@@ -353,14 +353,14 @@ class LockHandler:
         waiting = self._locks.unlock(now_ms, batch.group, batch.client_id, self._places(batch))
         actor = received.actor_of_client(batch.client_id)
         effects += self._record(actor, "unlock", received.wall_ms)
-        return [*effects, Reply(received.to), *self._tell(batch.group, waiting)]
+        return [*effects, Reply(received.to), *self._notify_clients(batch.group, waiting)]
 
     def expire(self, now_ms: int, wall_ms: int) -> list[Effect]:
         """End the locks of clients that were silent for too long."""
         waiting = self._locks.expire(now_ms)
         effects: list[Effect] = [*self._record("broker", "lapsed", wall_ms)]
         for group, clients in waiting.items():
-            effects += self._tell(group, clients)
+            effects += self._notify_clients(group, clients)
         return effects
 
     def _places(self, batch: LockBatch) -> list[Place]:
@@ -387,7 +387,7 @@ class LockHandler:
         self._failing = False
         return []
 
-    def _tell(self, group: str, clients: Iterable[str]) -> list[Effect]:
+    def _notify_clients(self, group: str, clients: Iterable[str]) -> list[Effect]:
         notice = NotifyConsumerIdsChanged(consumer_group=group)
         found = (self._members.consumer_peer(group, client_id) for client_id in clients)
         return [Notify(peer, notice) for peer in found if peer is not None]

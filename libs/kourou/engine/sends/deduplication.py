@@ -53,17 +53,17 @@ class MessageIdentity(NamedTuple):
     body_crc: int
 
 
-class Repeated(NamedTuple):
+class DuplicateRows(NamedTuple):
     """The repeats among the rows of a frame."""
 
     originals: Mapping[int, Original]
-    twins: Mapping[int, int]
+    in_same_frame: Mapping[int, int]
     """Rows that repeat another row of the same frame, and that row."""
 
     @property
     def rows(self) -> Set[int]:
         """All rows that need not be stored."""
-        return self.originals.keys() | self.twins.keys()
+        return self.originals.keys() | self.in_same_frame.keys()
 
 
 def identities_of(
@@ -104,20 +104,20 @@ class Repeats:
         """Return whether one of these is a retried send that was stored lately."""
         return any(self._lookup(who) is not None for who in identities)
 
-    def among(
+    def duplicate_rows(
         self,
         identities: Sequence[MessageIdentity],
         rows: Iterable[int],
         wall_ms: int,
         *,
         retried: bool,
-    ) -> Repeated:
+    ) -> DuplicateRows:
         """Return which rows of a frame are stored already, or are twice in the frame.
 
         `retried`: the sender says that this is an attempt after the first.
         """
         originals: dict[int, Original] = {}
-        twins: dict[int, int] = {}
+        in_same_frame: dict[int, int] = {}
         firsts: dict[MessageIdentity, int] = {}
         for row in rows:
             who = identities[row]
@@ -125,11 +125,14 @@ class Repeats:
             if original is not None:
                 originals[row] = original
             elif retried and who.key and firsts.setdefault(who, row) != row:
-                twins[row] = firsts[who]
-        return Repeated(originals, twins)
+                in_same_frame[row] = firsts[who]
+        return DuplicateRows(originals, in_same_frame)
 
     def find(self, who: MessageIdentity, wall_ms: int, *, retried: bool) -> Original | None:
-        """Return the original of this message if it is stored already; `retried` as in `among`."""
+        """Return the original of this message if it is stored already.
+
+        `retried` as in `duplicate_rows`.
+        """
         known = self._lookup(who)
         if known is not None or not retried or not who.key:
             return known

@@ -41,13 +41,13 @@ class ReplyHandler:
     """Handles reply messages."""
 
     def __init__(
-        self, context: BrokerContext, sending: SendHandler, asking: ClientRequests
+        self, context: BrokerContext, sending: SendHandler, client_requests: ClientRequests
     ) -> None:
         self._sending = sending
         self._appends = context.appends
         self._confirmations = context.confirmations
         self._members = context.members
-        self._asking = asking
+        self._client_requests = client_requests
         self._policy = context.policy
         self._traffic = context.traffic
         self._store_host = context.store_host
@@ -193,7 +193,7 @@ class ReplyHandler:
             return done(later_ms, "")
 
         try:
-            return self._asking.ask(
+            return self._client_requests.ask(
                 now_ms, peer, question, (body,), timeout_ms=PUSH_MS, answered=answered
             )
         except Throttled as error:

@@ -280,15 +280,15 @@ class SendHandler:
         targets = [send.targets[number] for number in send.numbers]
         rows = [row for row, number in enumerate(send.numbers) if not send.codes[number]]
         identities = identities_of(drafts, targets, moved)
-        repeats = self._repeats.among(
+        duplicates = self._repeats.duplicate_rows(
             identities, rows, received.wall_ms, retried=request.attempt != 1
         )
-        stored_before = repeats.rows
+        stored_before = duplicates.rows
         if not moved and not stored_before and request.attempt <= 1:
             return None
         places = {
             row: original._replace(queue_id=targets[row][1]) if row in moved else original
-            for row, original in repeats.originals.items()
+            for row, original in duplicates.originals.items()
         }
         rows = [row for row in rows if row not in stored_before]
         at, step = 0, len(rows)
@@ -308,7 +308,7 @@ class SendHandler:
                 places[row] = place
                 if request.attempt > 1:
                     self._repeats.remember(now_ms, identities[row], place)
-        for row, first in repeats.twins.items():
+        for row, first in duplicates.in_same_frame.items():
             places[row] = places[first]
         self._traffic.repeats_removed += len(stored_before)
         return places
