@@ -47,6 +47,27 @@ def test_the_testing_page_lists_stages_and_skips(root: Path) -> None:
     assert [reason for reason in ALLOWED_SKIPS if f"`{reason}`" not in page] == []
 
 
+ARCHITECTURE_WORDS_MAX = 2_500
+
+
+def test_the_architecture_page_is_read_in_a_quarter_of_an_hour(root: Path) -> None:
+    text = (root / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= ARCHITECTURE_WORDS_MAX
+
+
+def test_the_architecture_page_names_folders_and_files_that_exist(root: Path) -> None:
+    """`test_x.py` alone is next to the file before it, and `curve_…` begins the name of modules."""
+    table = (root / "ARCHITECTURE.md").read_text(encoding="utf-8").split("## Where")[1]
+    missing, folder = [], root
+    for name in re.findall(r"`([\w./-]+)(?: --rewrite)?`", table.partition("./kourou test")[0]):
+        found = [top / name for top in (root, root / "libs/kourou", root / "services", folder)]
+        existing = [path for path in found if path.exists()]
+        if not existing and ("/" in name or name.endswith(".py")):
+            missing.append(name)
+        folder = existing[0].parent if existing else folder
+    assert missing == []
+
+
 def test_the_architecture_page_has_the_layers_that_are_checked(root: Path) -> None:
     """The block is the contract of import-linter; the table has a row for each name in it."""
     page = (root / "ARCHITECTURE.md").read_text(encoding="utf-8").split("## Layers")[1]

@@ -76,27 +76,6 @@ def test_the_import_contracts_hold(root: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_the_architecture_page_shows_the_layers_of_the_contract(
-    root: Path, project: dict[str, Any]
-) -> None:
-    page = (root / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    block = re.search(r"## Layers\n.*?```\n(.*?)```", page, re.DOTALL)
-    assert block, "ARCHITECTURE.md has no list of layers"
-    shown = [frozenset(re.findall(r"kourou[\w.]*", line)) for line in block[1].splitlines()]
-    contract = project["tool"]["importlinter"]["contracts"][0]
-    ruled = [frozenset(re.split(r"\s*[|:]\s*", layer)) for layer in contract["layers"]]
-    assert shown == ruled
-
-
-def test_every_package_has_a_layer(production: list, project: dict[str, Any]) -> None:
-    contract = project["tool"]["importlinter"]["contracts"][0]
-    layered = set(re.findall(r"kourou[\w.]*", " ".join(contract["layers"])))
-    for source in production:
-        parts = source.module.split(".")
-        top = ".".join(parts[:2]) if parts[0] == "kourou" else parts[0]
-        assert top in layered or top == "kourou", f"{source.path} belongs to no layer"
-
-
 def test_every_third_party_package_stays_at_home(production: list) -> None:
     strays = [
         f"{source.path}:{line} imports {package}"
