@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from generators import dashboards, features, mqadmin, readme, reference
+from generators import dashboards, features, http, mqadmin, readme, reference
 from generators.marks import Mark, find_marks
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,6 +27,7 @@ PAGES: dict[str, Callable[[Path], str]] = {
     **dashboards.PAGES,
     **readme.PAGES,
     **mqadmin.PAGES,
+    http.COMMANDS_PAGE: http.commands_page,
 }
 
 

@@ -1,4 +1,7 @@
-"""docs/reference/http.md: every operation of the HTTP API, from its OpenAPI description."""
+"""Pages of the HTTP API: docs/reference/http.md from its OpenAPI description, and a table.
+
+The table is that of docs/http-admin.md: each command with the operations that do the same.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from generators.readme import replaced
 from generators.tables import code, document, head, link, paragraph, table
 
+from kourou.operations.catalogue import CATALOGUE, verbs_of
 from kourou_console.http.openapi import described
 from kourou_console.http.reference import HTTP_STATUSES, by_chapter, kind_of, short
 from kourou_console.operations import OPERATIONS
 
 SOURCE = "services/console/kourou_console/api"
+COMMANDS_PAGE = "docs/http-admin.md"
 
 ABOUT = """\
 Every call of the HTTP API, with parameters and responses. A console serves the same at `/docs`, and
@@ -48,6 +54,21 @@ def page(root: Path) -> str:
     lines += ["## Errors", "", paragraph(ERRORS), ""]
     rows = [(code(status), about) for status, about in HTTP_STATUSES.items()]
     return document([*lines, *table(("status of HTTP's own", "means"), rows)])
+
+
+def commands_page(root: Path) -> str:
+    """The page about administration with its table according to the catalogue of verbs."""
+    paths = {one.name: code(f"{one.method} {one.path}") for one in OPERATIONS}
+    names = dict.fromkeys(name for one in CATALOGUE for name in one.commands)
+    rows = [
+        (code(name), ", ".join(paths[one.name] for one in verbs_of(name)))
+        for name in names
+        if all(one.over_http for one in verbs_of(name))
+    ]
+    text = (root / COMMANDS_PAGE).read_text(encoding="utf-8")
+    lines = table(("command", "operation"), rows)
+    source = "libs/kourou/operations/catalogue.py"
+    return replaced(text, "operations", source, "\n".join(lines).rstrip())
 
 
 def _call(path: str, method: str, one: Mapping[str, Any]) -> Iterator[str]:
