@@ -99,7 +99,7 @@ def run() -> NoReturn:
     code = main(sys.argv[1:], _short_name(launcher), fetch)
     trouble = output_trouble()
     if trouble is not None and not code:
-        _complain(as_output_sentence(trouble), code)
+        _print_error(as_output_sentence(trouble), code)
         code = EXIT_FAILED
     sys.exit(code)
 
@@ -118,7 +118,7 @@ def main(
     def run_reported(work: Callable[[], int]) -> int:
         return _run_reported(work, called_as, fetch)
 
-    arguments = _as_understood(arguments)
+    arguments = _normalized(arguments)
     if arguments[0] in SERVICES:
         return run_reported(lambda: run_service(arguments[0], arguments[1:], called_as))
     if arguments[0] == "health":  # runs every few seconds, so nothing else is imported
@@ -134,20 +134,20 @@ def _run_reported(work: Callable[[], int], called_as: str, fetch: Callable[[str]
         return work()
     except MissingPackages as lack:
         fetch(lack.group)
-        return _complain(str(lack), EXIT_BAD_USAGE)
+        return _print_error(str(lack), EXIT_BAD_USAGE)
     except (ConfigError, BadRequest) as wrong:
-        return _complain(_for_a_shell(wrong, called_as), EXIT_BAD_USAGE)
+        return _print_error(_message_for_users(wrong, called_as), EXIT_BAD_USAGE)
     except StoreFaulted as fault:
-        return _complain(str(fault), EXIT_FAULTED)
+        return _print_error(str(fault), EXIT_FAULTED)
     except KourouError as error:
-        return _complain(_for_a_shell(error, called_as), EXIT_FAILED)
+        return _print_error(_message_for_users(error, called_as), EXIT_FAILED)
     except KeyboardInterrupt:
-        return _complain("interrupted", EXIT_INTERRUPTED)
+        return _print_error("interrupted", EXIT_INTERRUPTED)
     except OSError as trouble:
-        return _complain_of_the_system(trouble)
+        return _print_os_error(trouble)
 
 
-def _as_understood(arguments: Sequence[str]) -> list[str]:
+def _normalized(arguments: Sequence[str]) -> list[str]:
     """Convert other ways to request the help and the version."""
     if not arguments:
         return ["--help"]
@@ -177,11 +177,11 @@ def _run_command(arguments: Sequence[str], called_as: str) -> int:
         context = getattr(wrong, "ctx", None)  # the context of the wrong command
         place = context.command_path if context else called_as
         sentence = wrong.format_message().rstrip(".")
-        return _complain(f"{sentence}; see `{place} --help`", wrong.exit_code)
+        return _print_error(f"{sentence}; see `{place} --help`", wrong.exit_code)
     except Abort:
-        return _complain("interrupted", EXIT_INTERRUPTED)
+        return _print_error("interrupted", EXIT_INTERRUPTED)
     if result == EXIT_INTERRUPTED:  # typer's way to report Ctrl-C
-        return _complain("interrupted", EXIT_INTERRUPTED)
+        return _print_error("interrupted", EXIT_INTERRUPTED)
     return result if isinstance(result, int) else 0
 
 
@@ -194,7 +194,7 @@ def _set_up_logs() -> None:
         logging.getLogger("kourou").addHandler(logging.NullHandler())
 
 
-def _for_a_shell(wrong: KourouError, called_as: str) -> str:
+def _message_for_users(wrong: KourouError, called_as: str) -> str:
     """An error message with hints for users; the library's own hints address programmers."""
     from kourou.client.session.discovery import ENVIRONMENT_NAME, NameServersDown, NoNameServer
 
@@ -207,21 +207,21 @@ def _for_a_shell(wrong: KourouError, called_as: str) -> str:
     return str(wrong)
 
 
-def _complain_of_the_system(trouble: OSError) -> int:
+def _print_os_error(trouble: OSError) -> int:
     """Report an error of a file, a folder, or the output itself."""
     output = output_trouble()
     if output is not None:
-        return _complain(as_output_sentence(output), EXIT_FAILED)
+        return _print_error(as_output_sentence(output), EXIT_FAILED)
     logging.getLogger("kourou.cli").debug("command-failed: where it came from", exc_info=trouble)
     why = trouble.strerror or str(trouble) or type(trouble).__name__
     if isinstance(trouble.filename, str):
-        return _complain(f"cannot use {trouble.filename}: {why}", EXIT_BAD_USAGE)
+        return _print_error(f"cannot use {trouble.filename}: {why}", EXIT_BAD_USAGE)
     if isinstance(trouble, TimeoutError):
-        return _complain("timed out waiting for a reply", EXIT_FAILED)
-    return _complain(f"system error: {why}", EXIT_FAILED)
+        return _print_error("timed out waiting for a reply", EXIT_FAILED)
+    return _print_error(f"system error: {why}", EXIT_FAILED)
 
 
-def _complain(sentence: str, code: int) -> int:
+def _print_error(sentence: str, code: int) -> int:
     if sentence:
         with suppress(OSError):  # stderr is closed; the exit code still reports the error
             print(f"kourou: {sentence[:1].lower()}{sentence[1:]}", file=sys.stderr, flush=True)

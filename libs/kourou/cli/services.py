@@ -117,10 +117,10 @@ def _chosen(
 ) -> list[RunningProcess]:
     if pids and every:
         raise BadRequest("--pid and --all cannot be combined")
-    strangers = sorted(set(pids) - {one.pid for one in found})
-    if strangers:
+    others = sorted(set(pids) - {one.pid for one in found})
+    if others:
         raise BadRequest(
-            f"pid {', '.join(map(str, strangers))} is not a {service} process of yours on this "
+            f"pid {', '.join(map(str, others))} is not a {service} process of yours on this "
             "machine; nothing was stopped",
         )
     if not found:

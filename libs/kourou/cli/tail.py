@@ -45,7 +45,7 @@ def run_tail(namesrv: str | None, topic: str, options: TailOptions) -> int:
     async def follow() -> None:
         left = options.count
         _end_with_reader()
-        _say_that_it_waits(topic, options)
+        _print_waiting(topic, options)
         async for message in _messages(namesrv, topic, options):
             print(show(message), flush=True)
             if left is not None:
@@ -86,7 +86,7 @@ def _output_pipe() -> int | None:
     return number if stat.S_ISFIFO(os.fstat(number).st_mode) else None
 
 
-def _say_that_it_waits(topic: str, options: TailOptions) -> None:
+def _print_waiting(topic: str, options: TailOptions) -> None:
     """Tell the user that the command is waiting and not hanging."""
     if sys.stdout.isatty() and sys.stderr.isatty():
         since = "from the oldest on" if options.first else "that come from now on"

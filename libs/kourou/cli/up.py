@@ -288,7 +288,7 @@ class Supervisor:
             return
         _print(f"{how}; starting it again")
         self._restarted[child.name] = self._now()
-        self._starting.append(self._cluster.start_again(child))
+        self._starting.append(self._cluster.begin_again(child))
 
     def _leave_down(self, what: str, child: Child) -> None:
         self.down.add(child.name)

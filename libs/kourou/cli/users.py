@@ -172,7 +172,7 @@ def create(
     if no_secret and secret_file is not None:
         raise BadRequest("--no-secret and --secret-file exclude each other")
     if admin:
-        _check_way_back(client, keys)
+        _check_own_key(client, keys)
     secret, made = (None, False) if no_secret else _secret(secret_file)
     try:
         client.admin.users.create(
@@ -1002,7 +1002,7 @@ def _password_hash(file: Path | None, *, ask: bool) -> str | None:
     return new_hash(password)
 
 
-def _check_way_back(client: Client, keys: Sequence[str]) -> None:
+def _check_own_key(client: Client, keys: Sequence[str]) -> None:
     """Refuse a first administrator who could not use this command line.
 
     From the first user on, only administrators may manage users, and this command line proves by

@@ -74,7 +74,7 @@ class AdminHttp:
         self._http = GuardedServer(self._answer)
         self._listener = HttpListener(self._http, host, port, tls)
         #: Only clients with a certificate can read the pages.
-        self._closed_to_strangers = tls is not None and tls.requires_certificates
+        self._requires_certificate = tls is not None and tls.requires_certificates
         self._warning = ClearTextWarning()
 
     async def start(self) -> None:
@@ -87,7 +87,7 @@ class AdminHttp:
                 f"admin port {listener.port} on {listener.host} cannot be used: {error.strerror}",
                 hint="choose another adminPort, or 0 for any",
             ) from error
-        if not self._closed_to_strangers:
+        if not self._requires_certificate:
             self._warning.start(listener.host, self.address)
 
     async def stop(self) -> None:

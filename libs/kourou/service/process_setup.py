@@ -122,8 +122,8 @@ def _open_null(number: int, mode: int) -> None:
 YOUNG_OBJECTS = 100_000
 """Threshold of new objects for a collection of the youngest generation: some 10 MB."""
 
-MIDDLE_LOOKS = 20
-OLD_LOOKS = 50
+MIDDLE_COLLECTIONS = 20
+OLD_COLLECTIONS = 50
 
 
 def disable_core_dumps() -> None:
@@ -133,7 +133,7 @@ def disable_core_dumps() -> None:
 
 def relax_gc() -> None:
     """Raise the thresholds; call it before a service's modules are imported."""
-    gc.set_threshold(YOUNG_OBJECTS, MIDDLE_LOOKS, OLD_LOOKS)
+    gc.set_threshold(YOUNG_OBJECTS, MIDDLE_COLLECTIONS, OLD_COLLECTIONS)
 
 
 def import_relaxed(module: str) -> Any:

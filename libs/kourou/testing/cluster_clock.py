@@ -24,7 +24,7 @@ STEP_MS_MAX = 2_000
 STEP_S_MAX = 0.1
 """The limit for the average real time of a step, which usually takes less than a millisecond."""
 
-Settle = Callable[[], Awaitable[None]]
+WaitUntilIdle = Callable[[], Awaitable[None]]
 NextDue = Callable[[], int | None]
 """The wall time in ms at which the next delayed message is due; None if there is none."""
 
@@ -36,7 +36,7 @@ class ClusterClock:
         self,
         thread: ClusterThread,
         clock: TravelClock,
-        settle: Settle,
+        settle: WaitUntilIdle,
         next_due: NextDue,
         step_ms_max: int = STEP_MS_MAX,
     ) -> None:

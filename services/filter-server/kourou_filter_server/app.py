@@ -459,11 +459,11 @@ class FilterServerService:
         if spans is None:
             return performers
 
-        def judge_watched(effect: EvaluateBatch) -> None:
+        def evaluate_traced(effect: EvaluateBatch) -> None:
             spans.judging(effect)
             judge(effect)
 
-        return {**performers, EvaluateBatch: judge_watched}
+        return {**performers, EvaluateBatch: evaluate_traced}
 
     def _post(self, item: Input) -> None:
         if self._spans is not None and isinstance(item, BatchEvaluated | WorkerEnded):

@@ -170,7 +170,7 @@ class FilterRunner:
                 return
             self._failed = None
         if not self._runs(self._current) and self._next is None:
-            self._want_worker()
+            self._request_worker()
         self._dispatch()
 
     def _aim(self, wanted: FilterVersion) -> None:
@@ -196,7 +196,7 @@ class FilterRunner:
             and (worker.version, worker.sha256) == (wanted.version, wanted.sha256)
         )
 
-    def _want_worker(self) -> None:
+    def _request_worker(self) -> None:
         if not (self.has_work or self._warm or self._current is not None):
             return
         if self._context.now_ms < self._not_before_ms:

@@ -420,8 +420,8 @@ class Zygote:
 
     def _renew(self, life: _ZygoteProcess, number: int, allowance_s: int) -> None:
         if life is self._life:
-            # A zygote that does not accept it is about to end or hangs. Then `_process_ended` or the
-            # CPU allowance ends its workers, too.
+            # A zygote that does not accept it is about to end or hangs. Then `_process_ended` or
+            # the CPU allowance ends its workers, too.
             with suppress(OSError):
                 life.control.send(wire.RENEW.pack(b"R", number, allowance_s))
 
@@ -496,7 +496,7 @@ class SandboxExecutor:
 
     def performers(self) -> dict[type[Any], Callable[[Any], None]]:
         """The executor of each type of effect on workers."""
-        return {StartWorker: self._start, EvaluateBatch: self._judge, EndWorker: self._end}
+        return {StartWorker: self._start, EvaluateBatch: self._evaluate, EndWorker: self._end}
 
     # -- startup and shutdown ---------------------------------------------------------------------
 
@@ -585,7 +585,7 @@ class SandboxExecutor:
 
     # -- batches ----------------------------------------------------------------------------------
 
-    def _judge(self, effect: EvaluateBatch) -> None:
+    def _evaluate(self, effect: EvaluateBatch) -> None:
         worker = self._workers.get(effect.worker)
         if worker is None:  # it has just ended, and the core will receive WorkerEnded
             return

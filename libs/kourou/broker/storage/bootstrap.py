@@ -51,7 +51,7 @@ class RestartLog:
 
     def leave(self, store: Store) -> None:
         """Write the intent durably; afterwards close the store without settling it."""
-        store.begin_elsewhere(self.position, self.common, self.body)
+        store.restart_at(self.position, self.common, self.body)
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ class BackupFolder:
         """
         try:
             if make:
-                self._refuse_strangers()
+                self._refuse_other_files()
                 self._disk.make_dirs(self.path / "commitlog")
                 self._lock = self._disk.lock(self.path / "lock")
             data = read_whole(self._disk, self.path / "manifest.json", OWN_FILE_BYTES_MAX)
@@ -172,7 +172,7 @@ class BackupFolder:
                 hint="use a new folder",
             )
 
-    def _refuse_strangers(self) -> None:
+    def _refuse_other_files(self) -> None:
         """Raises ConfigError if the folder contains files that do not belong to a backup."""
         path = self.path
         if not self._disk.exists(path) or self._disk.exists(path / "manifest.json"):

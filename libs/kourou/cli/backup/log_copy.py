@@ -26,7 +26,7 @@ GROUP = "kourou-backup"
 _SHOWN_BYTES = 256 * 1024 * 1024
 """Progress is printed each time so many bytes were copied."""
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +48,22 @@ def run_backup(source: BackupSource, to: Path, *, as_json: bool) -> int:
     folder = BackupFolder(to)
     folder.open(make=True)
     try:
-        asyncio.run(_taken(source, folder, _quiet if as_json else _say))
+        asyncio.run(_back_up(source, folder, _quiet if as_json else _print_line))
     finally:
         folder.close()
     print(_report(folder, as_json=as_json), flush=True)
     return 0
 
 
-async def _taken(source: BackupSource, folder: BackupFolder, tell: Tell) -> None:
-    address = source.address or await _found(source)
+async def _back_up(source: BackupSource, folder: BackupFolder, progress: Progress) -> None:
+    address = source.address or await _address_of(source)
     endpoint = zmq_endpoint(address).removeprefix("tcp://")
     curve = client_curve(ClientSettings(), os.environ)
     async with LogSource(endpoint, source.broker, curve=curve) as log:
-        await take(log, folder, tell)
+        await take(log, folder, progress)
 
 
-async def _found(source: BackupSource) -> str:
+async def _address_of(source: BackupSource) -> str:
     """The address of the replica to copy from."""
     async with Client(source.namesrv, group=GROUP) as client:
         members = await client.admin.replicas.of(source.broker)
@@ -79,7 +79,7 @@ async def _found(source: BackupSource) -> str:
     return min(living, key=lambda one: (one.registered_id != MASTER_ID, one.registered_id)).address
 
 
-async def take(log: LogSource, folder: BackupFolder, tell: Tell) -> None:
+async def take(log: LogSource, folder: BackupFolder, progress: Progress) -> None:
     """Copy the log up to the position that is committed now.
 
     Copied data is saved even after an error. Raises Corrupt if it is not the log that was copied
@@ -88,7 +88,7 @@ async def take(log: LogSource, folder: BackupFolder, tell: Tell) -> None:
     if not folder.known:
         found, body = await log.beginning()
         folder.begin(found, body, log.address)
-        tell(f"a new backup of {found.broker_name}, whose log begins at {found.position}")
+        progress(f"a new backup of {found.broker_name}, whose log begins at {found.position}")
     manifest = folder.manifest
     piece = await _same(log, folder)
     goal = piece.header.confirmed
@@ -106,10 +106,10 @@ async def take(log: LogSource, folder: BackupFolder, tell: Tell) -> None:
                 await asyncio.gather(coming, return_exceptions=True)
             raise
         if piece.header.damage:
-            tell(f"damaged at the broker, {manifest.damaged[-1]}")
+            progress(f"damaged at the broker, {manifest.damaged[-1]}")
         if manifest.end - shown >= _SHOWN_BYTES:
             shown = manifest.end
-            tell(f"{_mib(shown - start)} of {_mib(goal - start)} MiB")
+            progress(f"{_mib(shown - start)} of {_mib(goal - start)} MiB")
         if coming is None:
             break
         piece = await coming
@@ -134,14 +134,14 @@ async def _same(log: LogSource, folder: BackupFolder) -> FetchedLog:
             hint="use another folder",
         )
     try:
-        return await _follows(log, folder)
+        return await _next_piece(log, folder)
     except Rejected as error:
         if error.wire_code != Code.SYSTEM_ERROR:
             raise
         raise parted(manifest, error.message) from error  # no record starts there
 
 
-async def _follows(log: LogSource, folder: BackupFolder) -> FetchedLog:
+async def _next_piece(log: LogSource, folder: BackupFolder) -> FetchedLog:
     manifest = folder.manifest
     piece = await log.fetch(manifest.end)
     header = piece.header
@@ -177,7 +177,7 @@ def _check_beginning(manifest: BackupManifest, piece: FetchedLog) -> None:
 # -- output -----------------------------------------------------------------------------------
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 

@@ -80,7 +80,7 @@ def track(
     if not consumed:
         return MessageTrack(group, TrackKind.NOT_CONSUME_YET, False, where)
     subscription = connected.subscriptions.get(topic)
-    wants = True if subscription is None else _wants(subscription, properties)
+    wants = True if subscription is None else _matches(subscription, properties)
     if wants is None:
         assert subscription is not None, "nothing else is unknown"
         reason = (
@@ -96,7 +96,7 @@ def track(
     return MessageTrack(group, TrackKind.CONSUMED_BUT_FILTERED, True, where, reason)
 
 
-def _wants(subscription: Subscription, properties: Mapping[str, str]) -> bool | None:
+def _matches(subscription: Subscription, properties: Mapping[str, str]) -> bool | None:
     """Return whether the subscription matches; None if a Python filter decides.
 
     A `*` among tags matches every message, as RocketMQ's tools report it.

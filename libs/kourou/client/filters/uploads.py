@@ -130,9 +130,9 @@ class FilterUploads:
             )
         answer = header_of(reply, FilterResponse)
         self._uploaded[broker_name, name] = Uploaded(answer.version, answer.active)
-        self._say(broker_name, name, answer)
+        self._log_upload(broker_name, name, answer)
 
-    def _say(self, broker_name: str, name: str, answer: FilterResponse) -> None:
+    def _log_upload(self, broker_name: str, name: str, answer: FilterResponse) -> None:
         if answer.active == answer.version:
             _log.info(
                 "filter-version-active: group %(group)s: %(broker)s runs version %(version)d of "

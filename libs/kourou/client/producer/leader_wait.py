@@ -58,7 +58,7 @@ Choose = Callable[[QueueMap, SendTarget, Callable[[str], bool]], SendTarget | No
 Resend = Callable[[list[PendingSend], int, int], None]
 """(messages with their targets, attempt number, attempts that do not count)."""
 
-Settle = Callable[[list[tuple[PendingSend, Outcome | None]]], None]
+Complete = Callable[[list[tuple[PendingSend, Outcome | None]]], None]
 _log = logging.getLogger("kourou.client.send")
 
 
@@ -166,7 +166,7 @@ class LeaderWait:
         *,
         choose: Choose,
         resend: Resend,
-        settle: Settle,
+        settle: Complete,
     ) -> None:
         self._routes = routes
         self._connections = connections

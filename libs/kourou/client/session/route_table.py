@@ -36,7 +36,7 @@ STALE_LOOKS = 6
 
 AWAIT_PAUSE_MS = 100
 AWAIT_LONGEST_MS = 1_000
-AWAIT_LOOKS = 80
+AWAIT_POLLS = 80
 """How a broker's next leader is looked for; a later one is found by the regular refresh."""
 
 _TOPIC_UNKNOWN = frozenset({int(Code.TOPIC_NOT_EXIST)})
@@ -277,7 +277,7 @@ class RouteTable:
     async def _await_leader(self, name: str, topic: str) -> None:
         pauses = Pauses(self._chance, first_ms=AWAIT_PAUSE_MS, longest_ms=AWAIT_LONGEST_MS)
         try:
-            for _ in range(AWAIT_LOOKS):
+            for _ in range(AWAIT_POLLS):
                 await asyncio.sleep(pauses.next_ms() / 1000)
                 fresh = await self._ask_quietly(topic)
                 if fresh is None:

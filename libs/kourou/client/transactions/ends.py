@@ -38,7 +38,7 @@ from kourou.time_limit import within
 if TYPE_CHECKING:
     from kourou.client.tracing.message_trace import SendTrace
 
-Settle = Callable[[KourouError | None], None]
+Complete = Callable[[KourouError | None], None]
 """Called on the thread that got the reply: with None when the broker has received the end."""
 
 PAUSE_MS = 50
@@ -65,7 +65,7 @@ class PendingEnd:
     broker_name: str
     request: EndTransaction
     deadline_ms: int
-    settle: Settle
+    settle: Complete
     waited: bool = True
     """Whether a caller waits for the result; if not, it is sent together with the next request."""
     attempt: int = 0

@@ -19,10 +19,11 @@ from kourou.engine.control import ControlState, decide_delete_group
 from kourou.engine.effects import Effect
 from kourou.engine.groups.group_table import decide_put
 from kourou.engine.groups.member_handler import EnsureGroup
-from kourou.engine.groups.progress import OFFSET_MAX, decide_clone, decide_reset
+from kourou.engine.groups.progress import decide_clone, decide_reset
 from kourou.engine.statistics import Statistics
 from kourou.errors import GroupNotFound, TopicNotFound
 from kourou.events.control_events import OffsetsReset
+from kourou.model.limits import OFFSET_MAX
 from kourou.model.names import retry_topic
 from kourou.model.topic import MessageQueue, TopicConfig
 from kourou.protocol.bodies.config_bodies import (
@@ -158,7 +159,7 @@ class GroupHandler:
             timestamp=request.timestamp,
             is_force=request.is_force,
         )
-        return effects + self._tell_members(notice, table)
+        return effects + self._notify_consumers(notice, table)
 
     def moved(self, event: OffsetsReset, at_ms: int) -> list[Effect]:
         """Notify the connected consumers of a group that its offsets were changed.
@@ -176,9 +177,9 @@ class GroupHandler:
         notice = ResetConsumerClientOffset(
             topic=event.topic, group=event.group, timestamp=at_ms, is_force=True
         )
-        return self._tell_members(notice, table)
+        return self._notify_consumers(notice, table)
 
-    def _tell_members(
+    def _notify_consumers(
         self, notice: ResetConsumerClientOffset, table: Mapping[MessageQueue, int]
     ) -> list[Effect]:
         """Notify each connection once, in the form that its client understands.

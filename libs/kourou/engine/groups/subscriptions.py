@@ -83,22 +83,22 @@ class GroupSubscriptions:
         Other connections of the same client do not count, because they are its earlier ones. While
         all members agree, the cost does not depend on their number.
         """
-        for said, members in self._agreeing.items():
-            if said != wanted:
+        for declared, members in self._agreeing.items():
+            if declared != wanted:
                 for other in members:
                     if other[0] != member[0]:
                         return other
         return None
 
     def put(
-        self, member: MemberKey, said: Signature, subscriptions: Iterable[Subscription]
+        self, member: MemberKey, declared: Signature, subscriptions: Iterable[Subscription]
     ) -> bool:
         """Set this member's subscriptions; return True if its set of topics has changed."""
         wanted = {each.topic: each for each in subscriptions}
         before = self._by_member.get(member, {})
         self._by_member[member] = wanted
         self._by_peer.setdefault(member[1], {})[member] = None
-        self._say(member, said)
+        self._set_signature(member, declared)
         for topic, each in wanted.items():
             self._improve(topic, before.get(topic), each)
         for topic in before.keys() - wanted.keys():
@@ -107,7 +107,7 @@ class GroupSubscriptions:
 
     def remove(self, member: MemberKey) -> None:
         """Remove this member."""
-        self._say(member, None)
+        self._set_signature(member, None)
         over = self._by_peer.get(member[1], {})
         over.pop(member, None)
         if not over:
@@ -115,16 +115,16 @@ class GroupSubscriptions:
         for topic in self._by_member.pop(member, {}):
             self._rejoin(topic)
 
-    def _say(self, member: MemberKey, said: Signature | None) -> None:
+    def _set_signature(self, member: MemberKey, declared: Signature | None) -> None:
         before = self._signatures.pop(member, None)
         if before is not None:
             agreeing = self._agreeing[before]
             del agreeing[member]
             if not agreeing:
                 del self._agreeing[before]
-        if said is not None:
-            self._signatures[member] = said
-            self._agreeing.setdefault(said, {})[member] = None
+        if declared is not None:
+            self._signatures[member] = declared
+            self._agreeing.setdefault(declared, {})[member] = None
 
     def _improve(self, topic: str, old: Subscription | None, new: Subscription) -> None:
         joined = self.joined.get(topic)

@@ -14,7 +14,7 @@ from kourou.engine.effects import Effect
 from kourou.engine.pulls.send_back import SendBackHandler
 from kourou.engine.sends.appends import Numbers, Target
 from kourou.engine.sends.send_handler import SendHandler
-from kourou.engine.sends.topic_rewrite import delay_level, is_transactional, may_go_elsewhere
+from kourou.engine.sends.topic_rewrite import delay_level, is_transactional, may_be_rewritten
 from kourou.errors import BadRequest, Code, DiskFull, KourouError, MessageIllegal, NoPermission
 from kourou.model.limits import (
     BATCH_MESSAGES_MAX,
@@ -124,7 +124,7 @@ class SingleSends:
             times, times_max = request.reconsume_times or 0, request.max_reconsume_times
             target = self._send_back.dead_target(topic.name, received, times, times_max, properties)
             raw = encode_properties(properties)
-        elsewhere = target is None and may_go_elsewhere(raw) and _goes_elsewhere(raw)
+        elsewhere = target is None and may_be_rewritten(raw) and _is_rewritten(raw)
         # RocketMQ stores WAIT only in redirected messages.
         encoded = kernel.edit(raw, self._cluster if elsewhere else self._cluster_without_wait)
         if request.sys_flag & SysFlag.TRANSACTION_MASK and not is_transactional(encoded):
@@ -296,7 +296,7 @@ def refuse_batch(body: bytes, shared: bytes, problem: int, number: int) -> None:
         raise MessageIllegal("the batch is empty")
     for index, (_, _, own) in enumerate(split_batch(body)):
         joined = own + (b"\x02" if own and not own.endswith(b"\x02") else b"") + shared
-        if may_go_elsewhere(joined) and _goes_elsewhere(joined):
+        if may_be_rewritten(joined) and _is_rewritten(joined):
             raise MessageIllegal(
                 "messages of a batch cannot be delayed or part of a transaction; nothing "
                 "was stored",
@@ -317,7 +317,7 @@ def refuse_batch(body: bytes, shared: bytes, problem: int, number: int) -> None:
         )
 
 
-def _goes_elsewhere(properties: bytes) -> bool:
+def _is_rewritten(properties: bytes) -> bool:
     return delay_level(properties) > 0 or is_transactional(properties)
 
 

@@ -129,7 +129,7 @@ class Redirects:
             self.halves.stored(offset, position, draft, wall_ms)
 
 
-def may_go_elsewhere(properties: bytes) -> bool:
+def may_be_rewritten(properties: bytes) -> bool:
     """Return whether a message with these properties may have to wait in another topic first.
 
     The check is fast, and may return True wrongly.

@@ -195,8 +195,8 @@ class _Recovery:
                 found = self._accept(self._walk(start, rules), rules)
                 self._remember_offsets(found.regions)
             self._wipe_queues(found)
-        self._settle_log(found, rules)
-        self._settle_index(found.end)
+        self._complete_log(found, rules)
+        self._complete_index(found.end)
         self._dispatch(max(start, self._log.start), found.end)
         if self._report.rebuilt:
             keep_queue_ends(self._parts.queues, self._parts.queue_ends)
@@ -421,7 +421,7 @@ class _Recovery:
             index.wipe()
         self._report.problems += problems
 
-    def _settle_index(self, end: int) -> None:
+    def _complete_index(self, end: int) -> None:
         """Remove the keys of records that the log does not have.
 
         After another broker, also the keys of all records that it may have written: it leaves gaps
@@ -445,7 +445,7 @@ class _Recovery:
 
     # -- the log ----------------------------------------------------------------------------------
 
-    def _settle_log(self, found: LogScan, rules: Rules) -> None:
+    def _complete_log(self, found: LogScan, rules: Rules) -> None:
         """Apply the result of the survey on disk."""
         log, parts = self._log, self._parts
         if not log.segments and found.end:

@@ -53,7 +53,7 @@ _HINT = (
 def intend_to_begin(
     disk: Disk, paths: StorePaths, log: CommitLog, position: int, common: int, body: bytes
 ) -> Path | None:
-    """Step 1; the log must be fully written. See `Copies.begin_elsewhere`. Also raises OSError."""
+    """Step 1; the log must be fully written. See `Copies.restart_at`. Also raises OSError."""
     if position % log.segment_size:
         raise ConfigError(
             f"the leader's log begins at {position}, which is not a segment boundary for "

@@ -125,7 +125,7 @@ class Copies(Reads):
         """
         save_epochs(self._disk, self.paths, pairs)
 
-    def begin_elsewhere(self, position: int, common: int, body: bytes) -> None:
+    def restart_at(self, position: int, common: int, body: bytes) -> None:
         """Prepare for a log that restarts at `position` at the next start; see `restart_log`.
 
         The data from `common` on is kept below `kourou/diverged`, within bounds; `body` describes

@@ -393,7 +393,7 @@ async def put(gateway: Gateway, parameters: GroupChange, body: GroupBody) -> Gro
         for item in items:
             if item.changes or item.before is None:
                 await gateway.admin.groups.create(
-                    _as_brokers_have_it(name, item.after), broker=item.broker, reason=body.reason
+                    _group_config(name, item.after), broker=item.broker, reason=body.reason
                 )
     return GroupChanges(
         group=name,
@@ -415,7 +415,7 @@ def _item(broker: str, name: str, old: GroupConfig | None, body: GroupBody) -> B
     return BrokerGroupChange(broker=broker, before=before, after=after, changes=changes)
 
 
-def _as_brokers_have_it(name: str, config: GroupConfigView) -> GroupConfig:
+def _group_config(name: str, config: GroupConfigView) -> GroupConfig:
     values = {theirs: getattr(config, ours) for ours, theirs in _BROKERS_NAMES.items()}
     return GroupConfig(name, **values)
 

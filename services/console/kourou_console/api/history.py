@@ -374,7 +374,7 @@ async def undo(gateway: Gateway, parameters: Preview, body: UndoBody) -> Undone:
         )
     return Undone(
         preview=parameters.preview,
-        says=_said(body.offset, event, items, preview=parameters.preview),
+        says=_preview_lines(body.offset, event, items, preview=parameters.preview),
         undone=None if event is None else _event_view(event, info),
         items=[_event_view(one, info) for one in items],
         as_of_ms=gateway.clock.now_ms(),
@@ -384,7 +384,7 @@ async def undo(gateway: Gateway, parameters: Preview, body: UndoBody) -> Undone:
     )
 
 
-def _said(
+def _preview_lines(
     offset: int, event: HistoryEvent | None, items: list[HistoryEvent], *, preview: bool
 ) -> list[str]:
     will = "would be" if preview else "is"

@@ -248,16 +248,16 @@ class LoadedFilter:
         data = records if isinstance(records, bytes) else bytes(records)
         try:
             if self._match_batch is None:
-                self._judge_each(data, context, results, failures)
+                self._evaluate_each(data, context, results, failures)
             else:
-                self._judge_batch(data, context, results, failures)
+                self._evaluate_batch(data, context, results, failures)
         except BaseException as error:  # noqa: BLE001 - untrusted code, see below
             # Raised between two messages, for example by a signal handler of the filter. Messages
             # without a result have a 2 already.
             failures.note(error, "between two messages")
         return bytes(results), failures.kind, failures.reason
 
-    def _judge_each(
+    def _evaluate_each(
         self, data: bytes, context: Context, results: bytearray, failures: _Failures
     ) -> None:
         match = self._match
@@ -283,7 +283,7 @@ class LoadedFilter:
             else:
                 failures.note_text(f"{_no_answer(verdict)}, {_place(message)}")
 
-    def _judge_batch(
+    def _evaluate_batch(
         self, data: bytes, context: Context, results: bytearray, failures: _Failures
     ) -> None:
         assert self._match_batch is not None
