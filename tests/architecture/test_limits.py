@@ -11,7 +11,6 @@ OWN_AFFAIRS = {
     "libs/kourou/telemetry/tracing_setup.py": "the exporter's own queue and its end",
     "libs/kourou/telemetry/metrics.py": "the size of our own page",
     "libs/kourou/engine/admin/topic_table.py": "the permission bits there are",
-    "libs/kourou/engine/groups/progress.py": "the largest number a queue offset can be",
     "libs/kourou/engine/retention/plan.py": "segments one forced pass takes",
     "libs/kourou/eventstore/event_store.py": "rows of one read of ours",
     "libs/kourou/eventstore/database.py": "the database's journal and password file",
@@ -31,7 +30,6 @@ OWN_AFFAIRS = {
     "libs/kourou/service/os_processes.py": "the kernel's own bound",
     "libs/kourou/broker/raft/raft_group.py": "how long our own timer sleeps",
     "libs/kourou/broker/telemetry/spans.py": "spans kept open",
-    "libs/kourou/broker/store_keys.py": "the largest value of a Java int",
     "libs/kourou/broker/storage/effect_executor.py": "how often we look",
     "services/filter-server/kourou_filter_server/config.py": "descriptors of our own zygote",
     "services/filter-server/kourou_filter_server/sandbox/view.py": "sandboxed; a test compares",
@@ -46,7 +44,6 @@ OWN_AFFAIRS = {
     "services/spark-etl/kourou_spark_etl/sink/draft_columns.py": "when we go row by row",
     "services/spark-etl/kourou_spark_etl/source/network.py": "questions of ours at a time",
     "services/spark-etl/kourou_spark_etl/source/readers.py": "how we ask again",
-    "services/spark-etl/kourou_spark_etl/source/offsets.py": "the largest number an offset can be",
     "services/spark-etl/kourou_spark_etl/source/store_reader.py": "how far back we look for an end",
 }
 """Files whose `*_MAX` bound our own doings and nothing that somebody else sends or demands."""

@@ -22,9 +22,9 @@ from kourou.engine.transactions.half_messages import (
     operation,
     read_half,
 )
-from kourou.engine.transactions.open_halves import TRANSACTION_GROUP, open_halves
+from kourou.engine.transactions.open_halves import open_halves
 from kourou.model.message import SysFlag
-from kourou.model.names import HALF_TOPIC, OP_TOPIC
+from kourou.model.names import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from kourou.protocol.record.layout import encode_host, parts_of
 from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.protocol.record.properties import encode_properties

@@ -14,7 +14,8 @@ import pytest
 from kourou.broker.config import BrokerSettings
 from kourou.client.settings.client_settings import ClientSettings
 from kourou.model.message import SendStatus
-from kourou.service.local_cluster import ZMQ_PORT_SHIFT, ClusterSettings, LocalCluster
+from kourou.model.ports import ZMQ_PORT_SHIFT
+from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child, free_port
 from kourou.sync import Client
 

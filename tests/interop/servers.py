@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from kourou.service.local_cluster import HOST, ZMQ_PORT_SHIFT, ClusterSettings, LocalCluster
+from kourou.model.ports import ZMQ_PORT_SHIFT
+from kourou.service.local_cluster import HOST, ClusterSettings, LocalCluster
 from kourou.service.processes import Child, free_port
 from kourou.service.secret_keys import new_key_line
 from kourou_bench.jars import fetched, read_list

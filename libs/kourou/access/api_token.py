@@ -18,9 +18,9 @@ import msgspec
 from kourou.access.model import RoleGrant, UserRole
 from kourou.errors import BadRequest
 from kourou.model.limits import API_TOKEN_DAYS_MAX, API_TOKEN_ID_LENGTH
+from kourou.model.units import DAY_MS
 
 PREFIX = "kourou_"
-DAY_MS = 86_400_000
 _TOKEN = re.compile(PREFIX + r"[A-Za-z0-9_-]{43}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 

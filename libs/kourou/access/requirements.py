@@ -18,6 +18,7 @@ from kourou.model.names import (
     CONTROL_TOPIC,
     DLQ_PREFIX,
     NOT_FOR_CLIENTS,
+    ORDER_NAMESPACE,
     RETRY_PREFIX,
     TRACE_TOPIC,
 )
@@ -29,7 +30,6 @@ GET, LIST = Action.GET, Action.LIST
 INTERNAL_NAMESPACE = "KOUROU_"
 """Namespaces of the name servers' values that belong to Kourou itself."""
 
-ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
 Needs = list[Need | AnyOf]
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from kourou.access.api_token import DAY_MS, ApiToken, check_token, id_of
+from kourou.access.api_token import ApiToken, check_token, id_of
 from kourou.access.authorizer import AccessTable, check_user_of
 from kourou.access.model import (
     ANONYMOUS,
@@ -63,6 +63,7 @@ from kourou.model.limits import (
     USERS_BODY_BYTES_MAX,
     USERS_MAX,
 )
+from kourou.model.units import DAY_MS
 from kourou.protocol.wire.json_bodies import Buffer, decoded, malformed
 
 

@@ -35,6 +35,7 @@ from kourou.engine.inputs import Fenced, Input, LeaderConnected, RegistrationDon
 from kourou.engine.parts import BrokerParts, Role
 from kourou.engine.roles.follower import StaticFollower
 from kourou.errors import Code, ConfigError
+from kourou.model.topic import MASTER_ID
 from kourou.protocol.messages.namesrv import RegisterBrokerResponse
 from kourou.replication.static_follower import FollowerStep
 from kourou.runtime.core import Disconnected, Peer, Received, Reply, ReplyTo
@@ -55,8 +56,6 @@ BUSY = "[REJECTREQUEST] too many requests are waiting at this broker; nothing wa
 STOPPING = "the broker is stopping; nothing was done"
 STARTING = "the broker is starting and recovers its store; nothing was stored"
 CHANGING = "the broker is changing its role; nothing was done"
-LEADER = 0
-"""The brokerId under which the leader is registered."""
 
 
 class BrokerService:
@@ -416,7 +415,7 @@ class BrokerService:
         return RegistrationIdentity(
             settings.cluster_name,
             settings.broker_name,
-            LEADER if self._session_leads else settings.broker_id,
+            MASTER_ID if self._session_leads else settings.broker_id,
             listeners.get("tcp:internal") or listeners["zmq:internal"],
             self._listening.members_address,
             dict(listeners),

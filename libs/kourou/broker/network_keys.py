@@ -13,6 +13,7 @@ from kourou.broker.network.registration import REMOTING, list_url
 from kourou.client.session.discovery import zmq_endpoint
 from kourou.engine.policy import BrokerRole, IdentitySettings
 from kourou.errors import ConfigError
+from kourou.model.ports import BROKER_ADMIN_PORT, BROKER_PORT, BROKER_PORT_STEP, ZMQ_PORT_SHIFT
 from kourou.service.process_keys import AccessKeys
 from kourou.service.protocol_server import advertised
 from kourou.service.remoting_protocol import VIP
@@ -20,11 +21,7 @@ from kourou.settings.declaration import SAME, setting
 from kourou.transport.addresses import join_address, split_address
 from kourou.transport.curve_keys import ServerCurve
 
-ZMQ_PORT_SHIFT = 10_000
-FIRST_PORT = 10_911
 VIP_PORT_SHIFT = -2
-PORT_STEP = 20
-FIRST_ADMIN_PORT = 18_081
 
 _DOMAIN = r"([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,127}")
@@ -83,7 +80,7 @@ class NetworkKeys(IdentitySettings, AccessKeys):
         rocketmq=SAME,
     )
     listen_port: int = setting(
-        FIRST_PORT,
+        BROKER_PORT,
         "listenPort",
         "RocketMQ's TCP port P; the others derive from it; 0 takes any",
         low=0,
@@ -359,8 +356,8 @@ class NetworkKeys(IdentitySettings, AccessKeys):
             return None
         if self.admin_port_wanted is not None:
             return self.admin_port_wanted
-        place, odd = divmod(self.listen_port - FIRST_PORT, PORT_STEP)
-        return FIRST_ADMIN_PORT + place if not odd and 0 <= place < 100 else 0
+        place, odd = divmod(self.listen_port - BROKER_PORT, BROKER_PORT_STEP)
+        return BROKER_ADMIN_PORT + place if not odd and 0 <= place < 100 else 0
 
 
 def _is_ip(text: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from kourou.broker.config import BrokerSettings
 from kourou.engine.effects import ChangeRole
 from kourou.engine.policy import BrokerRole
@@ -12,7 +14,7 @@ from kourou.eventstore.database import sqlite_file
 from kourou.model.limits import DISK_RESERVE_BYTES
 from kourou.replication.raft.node import RaftSettings
 from kourou.store.flush_schedule import FlushPolicy
-from kourou.store.settings import StoreSettings
+from kourou.store.settings import StoreFileSettings, StoreSettings
 from kourou.store.store import Store
 
 
@@ -26,19 +28,14 @@ def store_settings_of(settings: BrokerSettings) -> StoreSettings:
         checkpoint=settings.checkpoint_path,
         abort=settings.abort_path,
         events=sqlite_file(settings.event_store_url) if settings.event_store_url else None,
-        segment_size_bytes=settings.segment_size_bytes,
         queue_file_units=settings.queue_file_bytes // 20,
         index_enabled=settings.message_index,
-        index_slots=settings.index_slots,
-        index_entries=settings.index_entries,
-        read_mode="pread" if settings.read_mode == "pread" else "mmap",
         delay_levels_ms=settings.delay_levels_ms,
-        accept_loss_at=settings.accept_loss_at,
-        recent_percent=settings.recent_percent,
         reserve_bytes=DISK_RESERVE_BYTES,
         # Bytes copied from a leader are not staged in memory, as in RocketMQ.
         staging_buffers=0 if settings.is_replica else settings.staging_buffers,
         replicated=settings.broker_role is not BrokerRole.ASYNC_MASTER,
+        **{one.name: getattr(settings, one.name) for one in fields(StoreFileSettings)},
     )
 
 

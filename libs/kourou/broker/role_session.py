@@ -1,8 +1,8 @@
 """One role session of a core: everything that is created when a broker starts or changes its role.
 
 A change of role ends one session and starts another on the same open store, with the code of a
-start: what a restart recovers, it recovers (decisions 0076 and 0084). The control state is kept,
-because it is the result of the log's events in any role.
+start: what a restart recovers, it recovers (decision 0084). The control state is kept, because it
+is the result of the log's events in any role.
 
 State: none of its own; its components document theirs.
 """
@@ -37,6 +37,7 @@ from kourou.engine.sends.appends import LogEnd
 from kourou.errors import ConfigError, KourouError
 from kourou.events.control_events import Event
 from kourou.model.names import CONTROL_TOPIC
+from kourou.model.units import NEVER_MS
 from kourou.protocol.messages.sends import EndTransaction, SendMessage, SendRecords
 from kourou.runtime.core import Received, Reply, ReplyTo, Tick
 from kourou.service.loop import SingleWriterLoop
@@ -47,7 +48,6 @@ from kourou.transport.busy_poll import BusyPoll
 _log = logging.getLogger("kourou.broker")
 
 DRAIN_POLL_S = 0.01
-_NEVER_MS = 2**62
 _WRITES = frozenset({SendMessage, SendRecords, EndTransaction})
 """Requests that need no consume queue and no key index, or that also search unprojected records."""
 
@@ -388,7 +388,7 @@ class RoleSession:
 
         Returns the reply addresses of open history queries.
         """
-        answers = [*self.parts.quota_gate.release(), *self.parts.pulls.expire(_NEVER_MS)]
+        answers = [*self.parts.quota_gate.release(), *self.parts.pulls.expire(NEVER_MS)]
         self._perform([*self.parts.appends.take_done(), *answers])
         return self.history.stop()
 

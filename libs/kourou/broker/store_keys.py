@@ -10,10 +10,9 @@ from kourou.engine.policy import TrafficPolicy
 from kourou.errors import ConfigError
 from kourou.eventstore.database import check_url, with_password
 from kourou.model import limits
+from kourou.model.units import HOUR_MS
 from kourou.settings.declaration import SAME, setting
-
-INT_MAX = 2**31 - 1
-HOUR_MS = 3_600_000
+from kourou.store.settings import StoreFileSettings
 
 
 class FlushDiskType(StrEnum):
@@ -24,10 +23,10 @@ class FlushDiskType(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoreKeys(TrafficPolicy):
+class StoreKeys(StoreFileSettings, TrafficPolicy):
     """The settings of a broker's store: paths, flushes and retention.
 
-    A store also needs the delay levels and the share of memory of the traffic's settings.
+    Settings that the store takes unchanged are declared in kourou.store.settings.
     """
 
     # Paths.
@@ -81,36 +80,13 @@ class StoreKeys(TrafficPolicy):
         "File that contains only the password of that database",
         secret_file=True,
     )
-    accept_loss_at: int | None = setting(
-        None,
-        "acceptDataLoss",
-        "Open a store although its flushed messages from this log position on "
-        "are lost; the refusal names the position",
-        low=0,
-    )
-    read_mode: str = setting(
-        "mmap",
-        "readMode",
-        "How records are read; pread tolerates a disk that fails while the file is mapped",
-        choices=("mmap", "pread"),
-    )
-    segment_size_bytes: int = setting(
-        limits.SEGMENT_SIZE_BYTES,
-        "mappedFileSizeCommitLog",
-        "Size of one commit log file",
-        unit="bytes",
-        low=4_096,
-        high=INT_MAX,
-        rocketmq=SAME,
-        aliases=("mapedFileSizeCommitLog",),
-    )
     queue_file_bytes: int = setting(
         limits.QUEUE_FILE_UNITS * limits.QUEUE_UNIT_BYTES,
         "mappedFileSizeConsumeQueue",
         "Size of one consume queue file, a multiple of 20",
         unit="bytes",
         low=20,
-        high=INT_MAX,
+        high=limits.INT_MAX,
         rocketmq=SAME,
         aliases=("mapedFileSizeConsumeQueue",),
     )
@@ -127,22 +103,6 @@ class StoreKeys(TrafficPolicy):
         "Accepted, without effect: no key is lost by a crash, because missing "
         "keys are indexed again from the log",
         seed=SAME,
-        rocketmq=SAME,
-    )
-    index_slots: int = setting(
-        limits.INDEX_SLOTS,
-        "maxHashSlotNum",
-        "Hash slots of one index file",
-        low=1,
-        high=INT_MAX,
-        rocketmq=SAME,
-    )
-    index_entries: int = setting(
-        limits.INDEX_ENTRIES,
-        "maxIndexNum",
-        "Entries of one index file",
-        low=2,
-        high=INT_MAX,
         rocketmq=SAME,
     )
 
@@ -180,7 +140,7 @@ class StoreKeys(TrafficPolicy):
         "Fewest dirty pages that an asynchronous flush writes",
         unit="pages of 4 KiB",
         low=0,
-        high=INT_MAX,
+        high=limits.INT_MAX,
         seed=SAME,
         rocketmq=SAME,
     )
@@ -233,7 +193,7 @@ class StoreKeys(TrafficPolicy):
         "Fewest pages that are written at once",
         unit="pages of 4 KiB",
         low=0,
-        high=INT_MAX,
+        high=limits.INT_MAX,
         seed=SAME,
         rocketmq=SAME,
     )
@@ -262,7 +222,7 @@ class StoreKeys(TrafficPolicy):
         "Fewest dirty pages that such a flush writes",
         unit="pages of 4 KiB",
         low=0,
-        high=INT_MAX,
+        high=limits.INT_MAX,
         rocketmq=SAME,
     )
     queue_flush_thorough_interval_ms: int = setting(

@@ -15,10 +15,10 @@ from typing import Any, Self
 from kourou.errors import ConfigError
 from kourou.model import limits, names
 from kourou.model.message import DELAY_LEVELS, parse_delay_levels
+from kourou.model.units import HOUR_MS
 from kourou.runtime.core import BUSY_POLL_US
 from kourou.settings.declaration import SAME, setting, settings_of
 
-HOUR_MS = 3_600_000
 HOURS_PATTERN = r"\s*([01]?[0-9]|2[0-3])\s*(;\s*([01]?[0-9]|2[0-3])\s*)*"
 _HOURS = re.compile(HOURS_PATTERN)
 
@@ -356,15 +356,6 @@ class TrafficPolicy(TopicRules):
         high=limits.PULL_MESSAGES_MAX,
         dynamic=True,
         seed=SAME,
-        rocketmq=SAME,
-    )
-    recent_percent: int = setting(
-        40,
-        "accessMessageInMemoryMaxRatio",
-        "Messages within this share of the machine's memory from the log's end count as in memory",
-        unit="percent",
-        low=0,
-        high=100,
         rocketmq=SAME,
     )
     pull_bytes_max: int = setting(

@@ -28,6 +28,8 @@ BATCH_RECORD_BYTES_MAX = 64 * 1024 * 1024  # one batch of RocketMQ, with its sha
 SEGMENT_SIZE_BYTES = 1 << 30  # [RMQ] mappedFileSizeCommitLog
 SEGMENT_TAIL_BYTES = 8  # [RMQ] always left at a segment's end for the BLANK filler
 QUEUE_UNIT_BYTES = 20  # [RMQ]
+INT_MAX = 2**31 - 1  # [RMQ] sizes and counts of settings are Java's int
+OFFSET_MAX = 2**63 - 1  # [RMQ] an offset is a signed 64-bit number
 QUEUE_FILE_UNITS = 300_000  # [RMQ] 6,000,000 bytes a file
 INDEX_HEADER_BYTES = 40  # [RMQ]
 INDEX_SLOTS = 5_000_000  # [RMQ]
@@ -52,6 +54,7 @@ FAILURE_REASON_LENGTH_MAX = 500  # characters of the reason of a dead letter
 # -- frames ---------------------------------------------------------------------------------------
 FRAME_SIZE_BYTES_MAX = 16 * 1024 * 1024  # [RMQ] com.rocketmq.remoting.frameMaxLength
 HEADER_SIZE_BYTES_MAX = 64 * 1024
+ROOTS_PER_S_MAX = 10  # new traces: with their export they take a percent of a core
 COPIED_SPANS_MAX = 256  # traced sends that not all replicas have: each acknowledgement checks all
 REPLICATED_SPANS_MAX = 16  # of one chunk: thousands of messages, all written at once
 RECEIVED_SPANS_MAX = 200_000  # kept by the collector of the demo and the tests: some hundred MB

@@ -34,6 +34,15 @@ OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 BENCHMARK_TOPIC = "BenchmarkTest"
 
+READER_GROUP = "TOOLS_CONSUMER"
+"""The group of tools that read messages; every broker has it."""
+FILTER_SERVER_GROUP = "FILTERSRV_CONSUMER"
+TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+"""The group whose committed offsets are the progress in the transaction queues."""
+
+ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
+"""A name server's namespace of strictly ordered topics: topic -> `broker:queues;broker:queues`."""
+
 NOT_FOR_CLIENTS = frozenset(
     {
         SCHEDULE_TOPIC,
@@ -52,14 +61,14 @@ SYSTEM_TOPICS = NOT_FOR_CLIENTS | {AUTO_CREATE_TOPIC, TRACE_TOPIC, BENCHMARK_TOP
 
 SYSTEM_GROUPS = frozenset(
     {
-        "TOOLS_CONSUMER",
-        "FILTERSRV_CONSUMER",
+        READER_GROUP,
+        FILTER_SERVER_GROUP,
         "SELF_TEST_C_GROUP",
         "CID_ONS-HTTP-PROXY",
         "CID_ONSAPI_PULL",
         "CID_ONSAPI_PERMISSION",
         "CID_ONSAPI_OWNER",
-        "CID_RMQ_SYS_TRANS",
+        TRANSACTION_GROUP,
     }
 )
 

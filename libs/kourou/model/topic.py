@@ -55,6 +55,11 @@ class DataVersion:
     counter: int = 0
 
 
+UNIT = 1
+UNIT_SUBSCRIPTION = 2
+"""Bits of `topic_sys_flag`: the topic belongs to a unit; a subscription in a unit created it."""
+
+
 # -- a queue of a topic at one broker (RocketMQ `MessageQueue`) -----------------------------------
 
 

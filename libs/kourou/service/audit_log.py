@@ -47,13 +47,13 @@ from kourou.model.limits import (
     AUDIT_USER_KINDS_MAX,
     AUDIT_USER_LINES_MAX,
 )
+from kourou.model.units import MINUTE_MS
 from kourou.protocol.bodies.access_bodies import AuditDecision, AuditLine
 
 _log = logging.getLogger("kourou.broker")
 _encoder = msgspec.json.Encoder()
 _decode = msgspec.json.Decoder(AuditLine).decode
 
-MINUTE_MS = 60_000
 WHOLE_LINES = 10
 """Lines of a kind in a minute before they are only counted."""
 

@@ -23,6 +23,7 @@ from kourou.clock import SystemClock
 from kourou.model import limits
 from kourou.transport.addresses import bindable, join_address
 from kourou.transport.rate_limited_log import RateLimitedLog
+from kourou.transport.tcp_server import ACCEPT_RETRY_S
 from kourou.transport.tls import TLS_HANDSHAKE, ServerTls, why
 
 _log = logging.getLogger("kourou.service")
@@ -30,8 +31,6 @@ _log = logging.getLogger("kourou.service")
 BACKLOG = 100
 """Connections that wait to be accepted; asyncio's default."""
 
-ACCEPT_RETRY_S = 0.5
-"""Pause before accepting again after the system ran out of file descriptors."""
 
 _HINT = b"this port serves HTTPS: use https:// in the address\n"
 _NO_CLEAR_TEXT = (

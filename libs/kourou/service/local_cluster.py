@@ -20,6 +20,17 @@ from typing import Any, Self
 
 from kourou.clock import SystemClock
 from kourou.errors import ConfigError, KourouError, TimedOut, Unavailable
+from kourou.model.ports import (
+    BROKER_ADMIN_PORT,
+    BROKER_PORT,
+    BROKER_PORT_STEP,
+    FILTER_SERVER_ADMIN_PORT,
+    NAMESRV_ADMIN_PORT,
+    NAMESRV_PORT,
+    SPARK_ETL_ADMIN_PORT,
+    ZMQ_PORT_SHIFT,
+)
+from kourou.model.topic import MASTER_ID
 from kourou.service.os_processes import cores_left
 from kourou.service.processes import (
     POLL_S,
@@ -31,19 +42,11 @@ from kourou.service.processes import (
 )
 
 HOST = "127.0.0.1"
-NAMESRV_PORT = 9876
-NAMESRV_ADMIN_PORT = 18_080
-BROKER_PORT = 10911
-BROKER_PORT_STEP = 20
-BROKER_ADMIN_PORT = 18_081
-FILTER_SERVER_ADMIN_PORT = 18_181
-SPARK_ETL_ADMIN_PORT = 18_281
 SPARK_READY_TIMEOUT_MS = 180_000
 """Java and Spark start slowly on a busy machine."""
 LEADER_TIMEOUT_MS = 30_000
 """An election takes a second or two, and longer on a busy machine."""
 
-ZMQ_PORT_SHIFT = 10_000
 
 SMALL_SEGMENT_BYTES = 8 << 20
 """Twice the largest message.
@@ -195,7 +198,7 @@ class LocalCluster:
         """How long a process of the cluster may take to become ready."""
         return SPARK_READY_TIMEOUT_MS if child is self.spark_etl else READY_TIMEOUT_MS
 
-    def start_again(self, child: Child) -> Child:
+    def begin_again(self, child: Child) -> Child:
         """Restart a process that has ended, on its store and its ports; does not wait."""
         again = self._children.start_again(child)
         for group in (self.brokers, self.replicas, self.members, self.filter_servers):
@@ -510,9 +513,6 @@ def _locked(folder: Path) -> int:
 # -- Raft groups -----------------------------------------------------------------------------------
 
 
-LEADER = 0
-"""The brokerId under which the leader is registered."""
-
 LOOK_S = 0.05
 ASK_MS = 1_000
 
@@ -574,7 +574,7 @@ async def _poll_leader(
                 known = decode_cluster_info(b"".join(reply.body)).brokers.get(broker)
             except KourouError as error:
                 known, last_reply = None, str(error)
-            address = known.broker_addrs.get(LEADER, "") if known else ""
+            address = known.broker_addrs.get(MASTER_ID, "") if known else ""
             if address and accepted(address):
                 return address
             last_reply = address or last_reply

@@ -1,39 +1,92 @@
-"""The layout and the read mode of a store, as values."""
+"""The settings of a store: its files, and how it reads and recovers them.
+
+To add a setting that a broker passes on unchanged, declare it in `StoreFileSettings`: a broker's
+settings inherit that class (kourou.broker.store_keys), and the store gets the value.
+"""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from kourou.model.limits import (
-    INDEX_ENTRIES,
-    INDEX_SLOTS,
-    QUEUE_FILE_UNITS,
-    SEGMENT_SIZE_BYTES,
-)
+from kourou.model import limits
 from kourou.model.message import DELAY_LEVELS_MS
+from kourou.settings.declaration import SAME, setting
 from kourou.store.paths import StorePaths
 
 
+@dataclass(frozen=True, kw_only=True)
+class StoreFileSettings:
+    """The settings of a store's files.
+
+    Sizes must be those with which the store was written.
+    """
+
+    segment_size_bytes: int = setting(
+        limits.SEGMENT_SIZE_BYTES,
+        "mappedFileSizeCommitLog",
+        "Size of one commit log file",
+        unit="bytes",
+        low=4_096,
+        high=limits.INT_MAX,
+        rocketmq=SAME,
+        aliases=("mapedFileSizeCommitLog",),
+    )
+    index_slots: int = setting(
+        limits.INDEX_SLOTS,
+        "maxHashSlotNum",
+        "Hash slots of one index file",
+        low=1,
+        high=limits.INT_MAX,
+        rocketmq=SAME,
+    )
+    index_entries: int = setting(
+        limits.INDEX_ENTRIES,
+        "maxIndexNum",
+        "Entries of one index file",
+        low=2,
+        high=limits.INT_MAX,
+        rocketmq=SAME,
+    )
+    read_mode: str = setting(
+        "mmap",
+        "readMode",
+        "How records are read; pread tolerates a disk that fails while the file is mapped",
+        choices=("mmap", "pread"),
+    )
+    recent_percent: int = setting(
+        40,
+        "accessMessageInMemoryMaxRatio",
+        "Messages within this share of the machine's memory from the log's end count as in memory",
+        unit="percent",
+        low=0,
+        high=100,
+        rocketmq=SAME,
+    )
+    accept_loss_at: int | None = setting(
+        None,
+        "acceptDataLoss",
+        "Open a store although its flushed messages from this log position on "
+        "are lost; the refusal names the position",
+        low=0,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreSettings:
-    """Sizes must be those with which the store was written.
+class StoreSettings(StoreFileSettings):
+    """All settings of a store.
 
     `root`: storePathRootDir. `commit_log`, `consume_queue`, `index`, `checkpoint`, `abort`: paths
     that are not RocketMQ's names below `root` (storePathCommitLog and so on). `events`: the SQLite
-    file of control events if it is not below `root` (eventStoreUrl). `segment_size_bytes`:
-    mappedFileSizeCommitLog. `queue_file_units`: mappedFileSizeConsumeQueue / 20. `read_mode`:
-    "mmap" serves records from memory mappings, "pread" copies them, so that a failing disk causes
-    an error instead of a signal. `accept_loss_at`: the position in the error with which the store
-    was refused, accepted by an operator. `recent_percent`, `memory_bytes`: a record within that
-    share of memory from the log's end counts as cached (accessMessageInMemoryMaxRatio); 0 uses the
-    machine's memory. `staging_buffers`: keep appended bytes in so many buffers of a segment's size
-    until they are written out (transientStorePoolSize); 0 writes them at once. `reserve_bytes`:
-    space reserved in advance and freed on a full disk. `replicated`: other replicas have, or may
-    have, the same log (this also holds for every store with an epoch file): after a power loss the
-    log ends at the first missing record that was never promised, instead of continuing after it.
+    file of control events if it is not below `root` (eventStoreUrl). `queue_file_units`:
+    mappedFileSizeConsumeQueue / 20. `memory_bytes`: the memory of which `recent_percent` is a
+    share; 0 uses the machine's. `staging_buffers`: keep appended bytes in so many buffers of a
+    segment's size until they are written out (transientStorePoolSize); 0 writes them at once.
+    `reserve_bytes`: space reserved in advance and freed on a full disk. `replicated`: other
+    replicas have, or may have, the same log (this also holds for every store with an epoch file):
+    after a power loss the log ends at the first missing record that was never promised, instead of
+    continuing after it.
     """
 
     root: Path
@@ -43,15 +96,9 @@ class StoreSettings:
     checkpoint: Path | None = None
     abort: Path | None = None
     events: Path | None = None
-    segment_size_bytes: int = SEGMENT_SIZE_BYTES
-    queue_file_units: int = QUEUE_FILE_UNITS
+    queue_file_units: int = limits.QUEUE_FILE_UNITS
     index_enabled: bool = True
-    index_slots: int = INDEX_SLOTS
-    index_entries: int = INDEX_ENTRIES
-    read_mode: Literal["mmap", "pread"] = "mmap"
     delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS
-    accept_loss_at: int | None = None
-    recent_percent: int = 40
     memory_bytes: int = 0
     reserve_bytes: int = 0
     staging_buffers: int = 0

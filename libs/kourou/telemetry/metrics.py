@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kourou.model.units import NS_PER_MS
 from kourou.telemetry.metric_table import METRICS, MetricKind, MetricSpec
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ SERIES_MAX = 50_000
 More series than this come from a label that should not be one.
 """
 
-NS_PER_MS = 1_000_000
 
 Labels = Mapping[str, str]
 

@@ -34,9 +34,10 @@ from kourou.client.settings.client_settings import (
 from kourou.engine.parts import BrokerParts
 from kourou.errors import BadRequest, Unavailable
 from kourou.model.subscription import ConsumeFromWhere
+from kourou.model.topic import MASTER_ID
 from kourou.protocol.bodies.route_bodies import decode_cluster_info
 from kourou.protocol.messages.namesrv import GetAllTopicListFromNamesrv, GetBrokerClusterInfo
-from kourou.service.local_cluster import LEADER, GroupPorts
+from kourou.service.local_cluster import GroupPorts
 from kourou.sync import Client
 from kourou.testing.chaos import Chaos
 from kourou.testing.cluster_broker import ClusterBroker, ClusterFilterServer
@@ -296,7 +297,8 @@ class Cluster:
         reply = await self._probe.request(GetBrokerClusterInfo(), timeout_ms=SETTLE_MS_MAX)
         known = decode_cluster_info(b"".join(reply.body)).brokers.get(name)
         return (
-            known is not None and known.broker_addrs.get(LEADER) == leading.service.server.address
+            known is not None
+            and known.broker_addrs.get(MASTER_ID) == leading.service.server.address
         )
 
     def _leading(self, name: str) -> ClusterBroker | None:

@@ -16,13 +16,12 @@ from dataclasses import dataclass
 
 from kourou.errors import KourouError
 from kourou.model import limits
+from kourou.model.units import NEVER_MS
 from kourou.protocol.wire.frames import Frame
 from kourou.transport.tcp_link import Buffer
 
 Outcome = Frame | KourouError
 """The result of a request; the KourouError is an Unavailable, TimedOut or UnknownOutcome."""
-
-NEVER_MS = 1 << 62
 
 
 class Pending:

@@ -48,6 +48,7 @@ from kourou.errors import (
     Unavailable,
     UnknownOutcome,
 )
+from kourou.model.units import NEVER_MS
 from kourou.protocol.request import Request
 from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.frames import (
@@ -63,7 +64,7 @@ from kourou.protocol.wire.frames import (
 from kourou.transport import curve_keys
 from kourou.transport.addresses import split_address
 from kourou.transport.curve_keys import ClientCurve, trouble_of
-from kourou.transport.pending_requests import NEVER_MS, Outcome, Pending, PendingRequests
+from kourou.transport.pending_requests import Outcome, Pending, PendingRequests
 from kourou.transport.rate_limited_log import RateLimitedLog
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.wire import FAILED, PATIENT, Happening, Wire, WireTimeouts

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kourou.errors import ConfigError
 from kourou.model.names import check_group
+from kourou.model.ports import CONSOLE_ADMIN_PORT
 from kourou.service.process_keys import ProcessKeys
 from kourou.settings.declaration import setting
 from kourou.transport.addresses import IpNetwork, bindable, is_loopback, split_address
@@ -20,7 +21,6 @@ from kourou_console.metrics.alarms import AlarmThresholds
 
 PORT = 8_080
 HTTPS = "https://"
-ADMIN_PORT = 18_380
 _PERCENT = 100
 
 
@@ -224,7 +224,7 @@ class ConsoleSettings(WatchKeys):
         """The port to bind for the admin pages."""
         if self.admin_port_wanted is not None:
             return self.admin_port_wanted
-        return ADMIN_PORT if self.port else 0
+        return CONSOLE_ADMIN_PORT if self.port else 0
 
     @property
     def wanted_name_servers(self) -> str:

@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from kourou.client.session.discovery import host_of
 from kourou.errors import ConfigError
 from kourou.model.limits import PORT_MAX, PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
+from kourou.model.ports import FILTER_SERVER_ADMIN_PORT, ZMQ_PORT_SHIFT
+from kourou.model.units import MIB
 from kourou.service.process_keys import RemotingKeys
 from kourou.service.protocol_server import advertised
 from kourou.settings.declaration import SAME, setting
 from kourou.transport.addresses import bindable, is_loopback
-from kourou_filter_server.context import MIB, ServerPolicy
+from kourou_filter_server.context import ServerPolicy
 from kourou_filter_server.sandbox.kernel import DESCRIPTORS_MAX
 from kourou_filter_server.worker_link import WorkerLimits, cores_of_workers
 
-ZMQ_PORT_SHIFT = 10_000
 FIRST_PORT_SHIFT = 4
-FIRST_ADMIN_PORT = 18_181
 SERVER_PORTS = 16
 REMOTING_PORTS_BELOW = 20_000
 
@@ -295,7 +295,7 @@ class FilterServerSettings(RemotingKeys):
         """The port to bind for the admin pages."""
         if self.admin_port_wanted is not None:
             return self.admin_port_wanted
-        return FIRST_ADMIN_PORT + self.filter_server_index if self.listen_port else 0
+        return FILTER_SERVER_ADMIN_PORT + self.filter_server_index if self.listen_port else 0
 
     # -- settings of the components ---------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from kourou.model.limits import (
     PULL_SIZE_BYTES_MAX,
 )
 from kourou.model.message import StoredMessage
+from kourou.model.names import FILTER_SERVER_GROUP
 from kourou.model.subscription import MATCH_ALL, TAG
 from kourou.protocol.bodies.filter_bodies import (
     FilterTrial,
@@ -54,9 +55,6 @@ from kourou_filter_server.jobs import YES, bounds_of
 from kourou_filter_server.slots import Slots, WorkerSlot
 
 # -- the last messages of a topic -----------------------------------------------------------------
-
-GROUP = "FILTERSRV_CONSUMER"
-"""RocketMQ's filter servers pull as this group; it always exists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +135,7 @@ class Sample:
 
         self._token = self._context.ask(
             PullMessage(
-                consumer_group=GROUP,
+                consumer_group=FILTER_SERVER_GROUP,
                 topic=self._topic,
                 queue_id=tail.queue_id,
                 queue_offset=tail.at,

@@ -156,10 +156,10 @@ def at_offset(place: PullResponse, next_offset: int) -> PullResponse:
 UPSTREAM_MS = 5_000
 """How long the broker may take for a pull, in addition to the long-poll time."""
 
-TELL_MS = 1_000
+NOTIFY_WITHIN_MS = 1_000
 """The maximum time in which only the offset advances before the consumer gets a reply."""
 
-SAY_AGAIN_MS = 60_000
+LOG_AGAIN_MS = 60_000
 """The minimum interval between warnings that messages are delivered unfiltered."""
 
 LEAVING = "this filter server is starting or stopping"
@@ -197,7 +197,7 @@ class ConsumerPulls:
         self._pulls: dict[int, dict[int, Pull]] = {}
         self._count = 0
         self._parked: list[Pull] = []
-        self._said_ms: dict[FilterKey, int] = {}
+        self._logged_ms: dict[FilterKey, int] = {}
         self.judged_bytes = 0
         self.prefetch = Prefetch(context, policy)
 
@@ -387,11 +387,11 @@ class ConsumerPulls:
         status = self._catalogue.status(pull.key)
         if status.version is not None:
             self._statistics.of(pull.key, status.version.version).unfiltered += count
-        said_ms = self._said_ms.get(pull.key)
-        if said_ms is None or self._context.now_ms - said_ms >= SAY_AGAIN_MS:
-            if len(self._said_ms) >= FILTERS_MAX:
-                self._said_ms.clear()
-            self._said_ms[pull.key] = self._context.now_ms
+        logged_ms = self._logged_ms.get(pull.key)
+        if logged_ms is None or self._context.now_ms - logged_ms >= LOG_AGAIN_MS:
+            if len(self._logged_ms) >= FILTERS_MAX:
+                self._logged_ms.clear()
+            self._logged_ms[pull.key] = self._context.now_ms
             group, name = pull.key
             self._context.do(
                 LogWarning(
@@ -482,7 +482,7 @@ class ConsumerPulls:
             self._no_match(pull, place, next_offset)
         else:
             pull.offset = next_offset
-            pull.hold_until_ms = min(pull.hold_until_ms, self._context.now_ms + TELL_MS)
+            pull.hold_until_ms = min(pull.hold_until_ms, self._context.now_ms + NOTIFY_WITHIN_MS)
             self._release(pull)
             self._ask(pull)
 

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kourou.errors import ConfigError
+from kourou.model.ports import NAMESRV_ADMIN_PORT, ZMQ_PORT_SHIFT
 from kourou.service.process_keys import AccessKeys
 from kourou.settings.declaration import SAME, setting
 from kourou.transport.addresses import named_addresses
-
-ZMQ_PORT_SHIFT = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,4 +111,4 @@ class NamesrvSettings(AccessKeys):
         """The port to bind for the admin pages."""
         if self.admin_port_wanted is not None:
             return self.admin_port_wanted
-        return 18_080 if self.listen_port else 0
+        return NAMESRV_ADMIN_PORT if self.listen_port else 0

@@ -34,8 +34,11 @@ from kourou.authorization.audit import AccessDecided
 from kourou.authorization.request_gate import PublishedGate
 from kourou.errors import BadRequest, Code, KourouError, Throttled, TopicNotFound
 from kourou.model.limits import BROKER_NAME_LENGTH_MAX, BROKERS_MAX
+from kourou.model.names import ORDER_NAMESPACE
 from kourou.model.topic import (
     MASTER_ID,
+    UNIT,
+    UNIT_SUBSCRIPTION,
     BrokerData,
     DataVersion,
     Permission,
@@ -68,9 +71,6 @@ from kourou_namesrv.key_values import KeyValues
 from kourou_namesrv.registrations import BrokerIdentity, Outdone, check_identity, check_leader
 
 # -- registered brokers and their topics ----------------------------------------------------------
-
-UNIT = 1
-UNIT_SUBSCRIPTION = 2
 
 
 @dataclass(slots=True)
@@ -336,7 +336,6 @@ class BrokerTable:
 
 _log = logging.getLogger("kourou.namesrv")
 
-ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 STRICT_ROUTES_SINCE = 401
 """RocketMQ's name server quotes broker IDs in routes from this version (4.9.4) on."""
 
@@ -476,7 +475,7 @@ class NamesrvCore:
             key, reason = registrations.key_of(identity), "a promoted leader registered"
             self._promotions[key] = identity.promotion or identity.epoch or 0
             self._effects += self._changes.keep(registrations.NAMESPACE, key, news, reason)
-        order = self.key_values.table.get(ORDER_TOPIC_CONFIG)
+        order = self.key_values.table.get(ORDER_NAMESPACE)
         outdo = registrations.to_outdo(self.key_values, identity, self._promotions)
         mark = self._gate.mark_of(received.to.peer, identity.cluster, identity.name)
         header = ask.RegisterBrokerResponse(
@@ -515,7 +514,7 @@ class NamesrvCore:
     def _route(self, received: Received, it: ask.GetRouteInfoByTopic) -> Answer:
         order = None
         if self._settings.order_messages:
-            order = self.key_values.get(ORDER_TOPIC_CONFIG, it.topic)
+            order = self.key_values.get(ORDER_NAMESPACE, it.topic)
         route = self.routes.route(it.topic, received.to.peer, order)
         # Older clients get the old format, because some of them parse this text themselves.
         strict = it.accept_standard_json_only or received.to.version >= STRICT_ROUTES_SINCE

@@ -11,10 +11,9 @@ from pathlib import Path
 from kourou.client.session.client_keys import KEY_FILE, SERVER_KEY
 from kourou.errors import ConfigError
 from kourou.eventstore.database import sqlite_url
+from kourou.model.ports import SPARK_ETL_ADMIN_PORT
 from kourou.service.process_keys import ProcessKeys
 from kourou.settings.declaration import setting
-
-ADMIN_PORT = 18_281
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +93,7 @@ class EtlSettings(ProcessKeys):
     @property
     def admin_port(self) -> int:
         """The port to bind for the admin pages and the tables."""
-        return ADMIN_PORT if self.admin_port_wanted is None else self.admin_port_wanted
+        return SPARK_ETL_ADMIN_PORT if self.admin_port_wanted is None else self.admin_port_wanted
 
     @property
     def wanted_job_file(self) -> Path:

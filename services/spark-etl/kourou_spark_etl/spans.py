@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from kourou.model.units import NS_PER_MS
 from kourou.telemetry import span_names as names
 from kourou.telemetry.metrics import Family, Labels
 from kourou.telemetry.tracing import NEW, SpanKind
@@ -20,8 +21,6 @@ from kourou_spark_etl.progress import BatchProgress
 
 OFFSETS_LENGTH = 4_096
 """The maximum length of the offsets; topics with thousands of queues exceed it."""
-
-_NS_PER_MS = 1_000_000
 
 
 class BatchSpans:
@@ -49,11 +48,11 @@ class BatchSpans:
                 names.END_OFFSETS: done.end_offsets[:OFFSETS_LENGTH],
             },
             links=links,
-            start_ns=done.began_ms * _NS_PER_MS,
+            start_ns=done.began_ms * NS_PER_MS,
         )
         if span is None:
             return ""
-        end_ns = (done.began_ms + done.took_ms) * _NS_PER_MS
+        end_ns = (done.began_ms + done.took_ms) * NS_PER_MS
         span.end(end_ns=end_ns)
         self._of_messages(done, job, links, span.context)
         return span.context.hex()[:32]
@@ -77,10 +76,10 @@ class BatchSpans:
                 context,
                 about,
                 links=[batch],
-                start_ns=done.began_ms * _NS_PER_MS,
+                start_ns=done.began_ms * NS_PER_MS,
             )
             if span is not None:
-                span.end(end_ns=(done.began_ms + done.took_ms) * _NS_PER_MS)
+                span.end(end_ns=(done.began_ms + done.took_ms) * NS_PER_MS)
 
     def close(self) -> None:
         """Export the remaining spans; blocks for a moment, so call it in a thread."""

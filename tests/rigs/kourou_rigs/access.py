@@ -10,13 +10,14 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from kourou.access.api_token import DAY_MS, id_of, token_digest, token_of
+from kourou.access.api_token import id_of, token_digest, token_of
 from kourou.access.model import Effect, Pattern, Policy
 from kourou.access.signature import ACCESS_KEY, SIGNATURE, SignedFields, sign
 from kourou.authorization.access_table import AccessAggregate
 from kourou.authorization.request_gate import SecretBox
 from kourou.events.control_events import Recorded, decode_record_body
 from kourou.model.names import AUTO_CREATE_TOPIC
+from kourou.model.units import DAY_MS
 from kourou.protocol.bodies.access_bodies import encode_policies, parse_actions, policy_id
 from kourou.protocol.messages.access import AuthCreateAcl, AuthCreateUser, CreateApiToken
 from kourou.protocol.messages.sends import SendMessage

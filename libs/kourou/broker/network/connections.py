@@ -13,10 +13,10 @@ import logging
 from collections.abc import Callable, Mapping
 
 from kourou.broker.config import BrokerSettings
-from kourou.broker.network_keys import ZMQ_PORT_SHIFT
 from kourou.clock import Clock
 from kourou.errors import ConfigError, KourouError
 from kourou.model.limits import PORT_MAX
+from kourou.model.ports import ZMQ_PORT_SHIFT
 from kourou.protocol.messages.replication import Attached, LogChunk
 from kourou.protocol.request import Answerer
 from kourou.protocol.wire.frames import Frame, decode_request
@@ -94,7 +94,7 @@ class Listeners:
                 self.remoting.listen(settings.tcp_listeners)
             elif settings.zmq_port:
                 self.zmq.listen({"internal": settings.zmq_bind_address})
-                self._listen_beside(settings.zmq_port)
+                self._listen_at_paired_port(settings.zmq_port)
             else:
                 self._listen_anywhere()
         except BaseException:
@@ -116,7 +116,7 @@ class Listeners:
         self.remoting.listen(self._settings.tcp_listeners)
         self.zmq.listen({"internal": address(0)})
 
-    def _listen_beside(self, zmq_port: int) -> None:
+    def _listen_at_paired_port(self, zmq_port: int) -> None:
         port = zmq_port - ZMQ_PORT_SHIFT
         if port <= 0 or not self._is_bound(self.remoting, self._settings.tcp_address(port)):
             self.remoting.listen(self._settings.tcp_listeners)

@@ -29,16 +29,16 @@ from kourou.errors import Code, KourouError
 from kourou.model.limits import EXPORTER_MEMBERS_MAX, EXPORTER_MEMBERS_MS_MAX
 from kourou.model.names import DLQ_PREFIX, RETRY_PREFIX
 from kourou.model.subscription import MessageModel
+from kourou.model.units import MINUTE_MS, NS_PER_MS
 from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo, decode_consumer_running_info
 from kourou.protocol.messages.groups import GetConsumerRunningInfo
 from kourou.protocol.request import Request
 from kourou.runtime.core import AskClient, Notify, Peer, Received, Reply, ReplyTo
 from kourou.store.store import Store
 from kourou.telemetry.metric_table import MetricKind, MetricSpec
-from kourou.telemetry.metrics import NS_PER_MS, Family, Labels, expose
+from kourou.telemetry.metrics import Family, Labels, expose
 from kourou.transport.addresses import next_peer_id
 
-MINUTE_MS = 60_000
 SNAPSHOT_MS = 1_000
 """More frequent page requests share a counter snapshot."""
 

@@ -17,13 +17,14 @@ from operator import add
 from typing import TypeVar
 
 from kourou.errors import Code
+from kourou.model.units import NS_PER_MS
 from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.messages.sends import SendMessage, SendRecords, SendReplyMessage
 from kourou.protocol.table import REQUESTS
 from kourou.runtime.core import Reply, ReplyTo
 from kourou.service.protocol_server import RequestObserver, TimedReplyTo
 from kourou.telemetry.metric_table import DISK_BOUNDS_MS, RPC_BOUNDS_MS
-from kourou.telemetry.metrics import NS_PER_MS, Durations, Histogram, Labels
+from kourou.telemetry.metrics import Durations, Histogram, Labels
 
 PUT_BOUNDS_MS = (1, 10, 50, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 10_000)
 """RocketMQ 4's buckets of send latency (`pmdt` in its exporter's names)."""

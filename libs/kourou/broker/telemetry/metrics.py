@@ -21,12 +21,12 @@ from kourou.engine.parts import BrokerParts
 from kourou.engine.ports import StoreView
 from kourou.engine.roles.leader import SYNC_MASTER
 from kourou.engine.traffic import SIZE_BOUNDS, Tally, Traffic
-from kourou.engine.transactions.open_halves import TRANSACTION_GROUP
 from kourou.errors import Corrupt, Rejected
 from kourou.model.names import (
     HALF_TOPIC,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
+    TRANSACTION_GROUP,
     is_system_group,
     is_system_topic,
     retry_topic,

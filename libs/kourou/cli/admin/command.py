@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 _Work = TypeVar("_Work", bound=Callable[..., Report])
 
 GROUP = "kourou-admin"
-READER_GROUP = "TOOLS_CONSUMER"
-"""RocketMQ's own group for reading messages; every broker has it."""
 
 
 # -- options of many commands ---------------------------------------------------------------------

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kourou.cli.admin.brokers import broker_name, chosen_brokers
-from kourou.cli.admin.command import READER_GROUP, Broker, OneCluster, Switch, Topic, command
+from kourou.cli.admin.command import Broker, OneCluster, Switch, Topic, command
 from kourou.cli.admin.report import Report
 from kourou.clock import SystemClock
 from kourou.errors import KourouError, TopicNotFound
+from kourou.model.names import READER_GROUP
 from kourou.model.topic import MessageQueue
 
 if TYPE_CHECKING:

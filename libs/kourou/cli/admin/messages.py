@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kourou.cli.admin.brokers import broker_name
-from kourou.cli.admin.command import GROUP, READER_GROUP, TEXT, Switch, Topic, command, moment
+from kourou.cli.admin.command import GROUP, TEXT, Switch, Topic, command, moment
 from kourou.cli.admin.report import Report, local_time
 from kourou.errors import BadRequest, TopicNotFound
+from kourou.model.names import READER_GROUP
 from kourou.model.topic import MessageQueue
 
 if TYPE_CHECKING:

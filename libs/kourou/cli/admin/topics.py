@@ -6,19 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kourou.cli.admin.command import (
-    READER_GROUP,
-    OneBroker,
-    OneCluster,
-    OneTopic,
-    Switch,
-    Topic,
-    command,
-)
+from kourou.cli.admin.command import OneBroker, OneCluster, OneTopic, Switch, Topic, command
 from kourou.cli.admin.report import Report, local_time
 from kourou.errors import BadRequest, KourouError, Rejected, TopicNotFound
 from kourou.model.limits import TOPIC_QUEUES_MAX
-from kourou.model.names import DLQ_PREFIX, RETRY_PREFIX
+from kourou.model.names import DLQ_PREFIX, READER_GROUP, RETRY_PREFIX
 from kourou.model.topic import Permission
 
 if TYPE_CHECKING:
@@ -210,7 +202,7 @@ def update_order_conf(
     ] = None,
 ) -> Report:
     """Put, get or delete the order setting of a topic at the name servers."""
-    from kourou.client.admin.name_servers import ORDER_NAMESPACE
+    from kourou.model.names import ORDER_NAMESPACE
 
     name_servers = client.admin.name_servers
     match method.strip().lower():

@@ -29,9 +29,10 @@ from kourou.errors import (
     UnknownOutcome,
 )
 from kourou.model.limits import PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX, QUERY_MESSAGES_MAX
-from kourou.model.names import TRACE_TOPIC
+from kourou.model.names import READER_GROUP, TRACE_TOPIC
 from kourou.model.subscription import MATCH_ALL
 from kourou.model.topic import MessageQueue
+from kourou.model.units import NEVER_MS
 from kourou.protocol.bodies.config_bodies import decode_delay_offsets
 from kourou.protocol.bodies.lists_body import (
     ConsumerConnection,
@@ -51,7 +52,6 @@ from kourou.protocol.messages.pulls import (
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.record.message_trace import TraceRecord, decode_trace
 
-FOR_EVER_MS = 2**62
 QUERY_COUNT = 32
 _NONE = frozenset({int(Code.QUERY_NOT_FOUND)})
 T = TypeVar("T")
@@ -131,7 +131,7 @@ class MessagesApi(AdminApi):
         self, topic: str, unique_key: str, *, without: Collection[str] = ()
     ) -> QueryResults[ReceivedMessage]:
         found = await self._query(
-            topic, unique_key, QUERY_COUNT, 0, FOR_EVER_MS, unique=True, without=without
+            topic, unique_key, QUERY_COUNT, 0, NEVER_MS, unique=True, without=without
         )
         exact = (message for message in found if message.message_id == unique_key)
         return QueryResults(exact, found.missing)
@@ -185,7 +185,7 @@ class MessagesApi(AdminApi):
         key: str,
         *,
         begin_ms: int = 0,
-        end_ms: int = FOR_EVER_MS,
+        end_ms: int = NEVER_MS,
         count_max: int = QUERY_COUNT,
     ) -> QueryResults[ReceivedMessage]:
         """Return messages with a business key that were stored in [begin, end], newest first.
@@ -303,7 +303,7 @@ class MessagesApi(AdminApi):
         *,
         trace_topic: str = TRACE_TOPIC,
         begin_ms: int = 0,
-        end_ms: int = FOR_EVER_MS,
+        end_ms: int = NEVER_MS,
     ) -> QueryResults[TraceRecord]:
         """Return the trace records of a message, earliest first.
 
@@ -327,8 +327,6 @@ class MessagesApi(AdminApi):
 
 # -- reading of queues without joining a consumer group --------------------------------------------
 
-READER_GROUP = "TOOLS_CONSUMER"
-"""RocketMQ's group name for tools that pull."""
 
 HOLD_MS = 15_000
 """The longest long poll of a read, in milliseconds."""

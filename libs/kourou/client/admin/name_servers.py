@@ -11,6 +11,7 @@ from kourou.client.admin.base_api import AdminApi
 from kourou.client.session.connections import body_of, header_of
 from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import BadRequest, Code, KourouError
+from kourou.model.names import ORDER_NAMESPACE
 from kourou.protocol.bodies.route_bodies import decode_kv_table, decode_topic_list
 from kourou.protocol.messages.namesrv import (
     DeleteKvConfig,
@@ -23,9 +24,6 @@ from kourou.protocol.messages.namesrv import (
     UpdateNamesrvConfig,
 )
 from kourou.protocol.wire.properties_text import decode_properties_text, encode_properties_text
-
-ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
-"""Topic -> `broker:queues;broker:queues`: how RocketMQ's ordered topics name their queues."""
 
 _NONE = frozenset({int(Code.QUERY_NOT_FOUND)})
 

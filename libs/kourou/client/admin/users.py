@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from kourou.access.api_token import DAY_MS, ApiToken, check_token, id_of, token_digest, token_of
+from kourou.access.api_token import ApiToken, check_token, id_of, token_digest, token_of
 from kourou.access.authorizer import AccessTable, Authorizer
 from kourou.access.model import (
     ANONYMOUS,
@@ -45,6 +45,7 @@ from kourou.client.session.io_thread import on_io_thread
 from kourou.errors import BadRequest, KourouError, Rejected, Unavailable, UnknownOutcome
 from kourou.model.limits import AUDIT_READ_LINES_MAX
 from kourou.model.names import check_stateful
+from kourou.model.units import DAY_MS
 from kourou.protocol.bodies.access_bodies import (
     SUBJECT_PREFIX,
     AuditLine,
@@ -818,7 +819,7 @@ _NEED = re.compile(rf"(\w+(?: or \w+)*) on ({'|'.join(ResourceType)}):(.*)", re.
 
 
 @dataclass(slots=True)
-class _Lack:
+class _MissingRights:
     """The actions that a user lacks on one resource, and from where they were requested."""
 
     actions: set[Action] = field(default_factory=set)
@@ -835,7 +836,7 @@ def proposals(
     a pattern, is therefore never part of a command, and what is part of one is quoted.
     """
     known = {(one.user, one.resource, one.effect): one for one in policies}
-    wanted: dict[tuple[str, Pattern], _Lack] = {}
+    wanted: dict[tuple[str, Pattern], _MissingRights] = {}
     comments: dict[str, int] = {}
     for one in refusals:
         found = _resource_of(one, users)
@@ -848,7 +849,7 @@ def proposals(
             text = f"{one.user} is denied {', '.join(deny.actions)} on {pattern} by a policy"
             comments[text] = comments.get(text, 0) + one.count
             continue
-        proposal = wanted.setdefault((one.user, pattern), _Lack())
+        proposal = wanted.setdefault((one.user, pattern), _MissingRights())
         proposal.actions.add(action)
         proposal.sources.add(one.source)
         proposal.count += one.count
@@ -888,7 +889,7 @@ def _resource_of(one: Refusal, users: Collection[str]) -> tuple[Pattern, Action]
         return f"{one.user} from {one.source} needs {one.need}"
 
 
-def _command(user: str, pattern: Pattern, lack: _Lack, before: Policy | None) -> str:
+def _command(user: str, pattern: Pattern, lack: _MissingRights, before: Policy | None) -> str:
     """The command for one resource. It replaces the policy `before`, so it repeats its rights."""
     actions, networks = set(lack.actions), list[str]()
     if before is not None:

@@ -41,6 +41,7 @@ from kourou.client.settings.consumer_settings import ConsumerSettings
 from kourou.errors import KourouError
 from kourou.model.limits import FAILURE_REASON_LENGTH_MAX
 from kourou.model.subscription import MessageModel
+from kourou.model.units import MINUTE_MS
 
 SEND_BACKS_AT_ONCE = 64
 """The limit of concurrent send-backs.
@@ -49,7 +50,6 @@ A queue in which every message fails must not overload the brokers.
 """
 TIMEOUT_LEVEL = 3
 """The delay level of a message whose handler exceeded the time limit (as in RocketMQ's clients)."""
-MINUTE_MS = 60_000
 
 CANCELLED_HANDLERS = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
 """How a call ends that was stopped but did not fail, for example when the application ends."""

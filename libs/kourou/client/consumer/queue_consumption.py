@@ -34,8 +34,8 @@ from kourou.model.limits import PULL_MESSAGES_MAX
 from kourou.model.names import RETRY_PREFIX
 from kourou.model.subscription import Subscription
 from kourou.model.topic import MessageQueue
+from kourou.model.units import MIB
 
-MIB = 1024 * 1024
 NO_SPAN = 1 << 62
 """No span limit, for orderly consumption: there the span is as large as the message count."""
 

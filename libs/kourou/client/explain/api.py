@@ -47,7 +47,16 @@ from kourou.errors import Code, ConfigError, KourouError, Unavailable
 from kourou.model.filter import FilterState
 from kourou.model.limits import EXPLAIN_GROUPS_MAX, EXPLAIN_MEMBERS_MAX, FILTER_TRIED_MESSAGES_MAX
 from kourou.model.message import DELAY_LEVELS_MS, parse_delay_levels
-from kourou.model.names import TRACE_TOPIC, check_group, check_topic, dlq_topic, retry_topic
+from kourou.model.names import (
+    FILTER_SERVER_GROUP,
+    READER_GROUP,
+    TRACE_TOPIC,
+    TRANSACTION_GROUP,
+    check_group,
+    check_topic,
+    dlq_topic,
+    retry_topic,
+)
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, GroupConfig
 from kourou.model.topic import READ
 from kourou.protocol.bodies.broker_bodies import decode_state_view
@@ -75,7 +84,7 @@ from kourou.protocol.messages.groups import (
 from kourou.protocol.record.message_trace import Consumed, ConsumeStarted, TraceRecord, decode_trace
 from kourou.protocol.wire.properties_text import decode_properties_text
 
-SYSTEM_CONSUMERS = frozenset({"TOOLS_CONSUMER", "CID_RMQ_SYS_TRANS", "FILTERSRV_CONSUMER"})
+SYSTEM_CONSUMERS = frozenset({READER_GROUP, TRANSACTION_GROUP, FILTER_SERVER_GROUP})
 """System groups, whose consumption is not explained."""
 
 RECORDED_WITHIN_MS = 15_000

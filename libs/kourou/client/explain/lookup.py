@@ -23,7 +23,7 @@ from kourou.client.explain.facts import (
     Storage,
     StoredCopy,
 )
-from kourou.client.explain.queries import READER_GROUP, Queries, Responder
+from kourou.client.explain.queries import Queries, Responder
 from kourou.client.session.connections import body_of
 from kourou.client.session.discovery import store_host_of
 from kourou.errors import BadRequest, Code, Corrupt, KourouError, Rejected
@@ -34,9 +34,11 @@ from kourou.model.names import (
     DLQ_PREFIX,
     HALF_TOPIC,
     OP_TOPIC,
+    READER_GROUP,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TRACE_TOPIC,
+    TRANSACTION_GROUP,
     dlq_topic,
     is_system_topic,
     retry_topic,
@@ -60,8 +62,6 @@ from kourou.protocol.record.message_id import decode_offset_id
 BEFORE_ITS_TOPIC = (SCHEDULE_TOPIC, HALF_TOPIC, CHECK_GIVEN_UP_TOPIC)
 """Topics that may contain a message before, or instead of, the topic that it was sent to."""
 
-TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
-"""The group whose committed offsets tell how far the transaction queues are processed."""
 
 PULL_COUNT = 256
 PULL_BYTES = 1 << 20

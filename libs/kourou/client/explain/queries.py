@@ -21,6 +21,7 @@ from kourou.client.session.connections import body_of, header_of
 from kourou.errors import Code, Corrupt, KourouError
 from kourou.model.limits import EXPLAIN_QUESTIONS_MAX
 from kourou.model.topic import TopicConfig
+from kourou.model.units import NEVER_MS
 from kourou.protocol.bodies.broker_bodies import EventView, decode_event_views
 from kourou.protocol.bodies.config_bodies import decode_topic_configs
 from kourou.protocol.messages.broker_admin import GetAllTopicConfig, GetHistory
@@ -35,13 +36,10 @@ from kourou.transport.zmq_client import WireReply
 T = TypeVar("T")
 A = TypeVar("A")
 
-READER_GROUP = "TOOLS_CONSUMER"
-"""RocketMQ's own group for tools that read messages; every broker has it."""
 
 QUESTION_TIMEOUT_MS = 3_000
 """A short timeout, so that an explanation does not wait for a server that is offline."""
 COPIES_COUNT = 32
-FOR_EVER_MS = 2**62
 _NONE = frozenset({int(Code.QUERY_NOT_FOUND)})
 
 
@@ -143,7 +141,7 @@ class Queries:
             key=key,
             max_num=COPIES_COUNT,
             begin_timestamp=0,
-            end_timestamp=FOR_EVER_MS,
+            end_timestamp=NEVER_MS,
         )
         what = f"messages of {topic} at {responder.broker}"
         reply = await self.ask(what, responder, request, also=_NONE)

@@ -23,6 +23,7 @@ from kourou.client.session.heartbeats import ClientMembership
 from kourou.client.session.io_thread import background
 from kourou.errors import BadRequest, Code, DecodeError, GroupNotFound, KourouError
 from kourou.model.topic import MessageQueue
+from kourou.model.units import MIB
 from kourou.protocol.bodies.status_bodies import (
     ConsumerRunningInfo,
     ConsumerStatus,
@@ -44,7 +45,6 @@ from kourou.version import __version__
 
 _log = logging.getLogger("kourou.client")
 
-MIB = 1024 * 1024
 Buffer = bytes | bytearray | memoryview
 
 

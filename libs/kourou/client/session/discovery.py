@@ -20,9 +20,8 @@ from dataclasses import dataclass
 
 from kourou.errors import ConfigError, Unavailable
 from kourou.model.limits import NAME_SERVERS_MAX, PORT_MAX
+from kourou.model.ports import NAMESRV_PORT, ZMQ_PORT_SHIFT
 
-NAMESRV_PORT = 9876
-ZMQ_PORT_SHIFT = 10_000
 OPTION_NAMES = ("rocketmq.namesrv.addr", "kourou.namesrv.addr")
 LIST_URL_OPTION = "kourou.namesrv.list.url"
 ENVIRONMENT_NAME = "NAMESRV_ADDR"

@@ -15,16 +15,17 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from kourou.client.session.discovery import LIST_REFRESH_MS
-from kourou.client.settings.consumer_settings import HOUR_MS
 from kourou.client.settings.consumer_settings import ConsumerSettings as ConsumerSettings
 from kourou.client.settings.consumer_settings import CorruptPolicy as CorruptPolicy
 from kourou.client.settings.consumer_settings import PullConsumerSettings as PullConsumerSettings
 from kourou.client.settings.consumer_settings import consume_timestamp_ms as consume_timestamp_ms
 from kourou.errors import ConfigError
 from kourou.model import limits
+from kourou.model.limits import ROOTS_PER_S_MAX
 from kourou.model.message import DELAY_LEVELS, parse_delay_levels
 from kourou.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC
 from kourou.model.refused_settings import refused_setting
+from kourou.model.units import DAY_MS, HOUR_MS
 from kourou.runtime.core import BUSY_POLL_US
 from kourou.settings.declaration import (
     FUNCTION,
@@ -37,10 +38,8 @@ from kourou.settings.declaration import (
     setting,
 )
 from kourou.settings.sources import read_settings_file
-from kourou.telemetry.tracing_setup import ROOTS_PER_S_MAX
 
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
-DAY_MS = 24 * HOUR_MS
 NEVER = 2**31 - 1
 """The value that users of RocketMQ write for "never"."""
 

@@ -15,13 +15,13 @@ from kourou.model import limits
 from kourou.model.names import TRACE_TOPIC
 from kourou.model.subscription import MATCH_ALL, ConsumeFromWhere, MessageModel
 from kourou.model.topic import MessageQueue
+from kourou.model.units import HOUR_MS
 from kourou.protocol.bodies.heartbeat_body import consume_from_where
 from kourou.settings.declaration import FUNCTION, SAME, InertKey, Settings, ValueForm, setting
 
 if TYPE_CHECKING:
     from kourou.client.consumer.offsets import OffsetStore
 
-HOUR_MS = 3_600_000
 DEFAULT_CONSUMER_GROUP = "DEFAULT_CONSUMER"
 CONSUME_THREADS_MIN = 10
 ANSWER_SLACK_MS = 1_000

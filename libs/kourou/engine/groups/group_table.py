@@ -20,7 +20,7 @@ from kourou.model.limits import GROUPS_MAX, TOPIC_QUEUES_MAX
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import DataVersion
 
-START_GROUPS = tuple(sorted(names.SYSTEM_GROUPS - {"CID_RMQ_SYS_TRANS"}))
+START_GROUPS = tuple(sorted(names.SYSTEM_GROUPS - {names.TRANSACTION_GROUP}))
 """Groups that a broker creates for itself at start, as RocketMQ does."""
 
 _INT32_MAX = 2**31 - 1

@@ -26,9 +26,7 @@ from kourou.events.control_events import (
     TopicDeleted,
 )
 from kourou.model import names
-from kourou.model.limits import PROGRESS_EVENT_ENTRIES_MAX, TOPIC_QUEUES_MAX
-
-OFFSET_MAX = 2**63 - 1
+from kourou.model.limits import OFFSET_MAX, PROGRESS_EVENT_ENTRIES_MAX, TOPIC_QUEUES_MAX
 
 QueueTable = dict[int, int]
 TopicTable = dict[str, QueueTable]

@@ -31,7 +31,7 @@ from kourou.model.limits import FAILURE_REASON_LENGTH_MAX
 from kourou.model.message import RETRY_LEVEL, Property
 from kourou.model.names import NOT_FOR_CLIENTS, RETRY_PREFIX, dlq_topic, retry_topic
 from kourou.model.subscription import GroupConfig
-from kourou.model.topic import WRITE
+from kourou.model.topic import UNIT_SUBSCRIPTION, WRITE
 from kourou.protocol.messages.sends import ConsumerSendMsgBack
 from kourou.protocol.record.layout import Parts, decode_host, parts_of
 from kourou.protocol.record.message_id import encode_offset_id
@@ -39,9 +39,6 @@ from kourou.protocol.record.message_record import Changes, moved_draft
 from kourou.protocol.record.properties import decode_properties
 from kourou.protocol.request import Request
 from kourou.runtime.core import Received, Reply
-
-UNIT_SUBSCRIPTION = 2
-"""A topic's flag: a subscription within a unit created it (TopicSysFlag)."""
 
 Counts = defaultdict[tuple[str, str], int]
 

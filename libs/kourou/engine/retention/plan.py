@@ -18,8 +18,8 @@ from kourou.engine.inputs import ClosedSegment
 from kourou.engine.ports import StoreView
 from kourou.events.control_events import UnreadSpan
 from kourou.model.names import CONTROL_TOPIC, retry_topic
+from kourou.model.units import HOUR_MS
 
-HOUR_MS = 3_600_000
 PASS_INTERVAL_MS = HOUR_MS
 """The time between two passes that delete because of age."""
 

@@ -26,6 +26,7 @@ from kourou.engine.retention.disk_pressure import DiskLevel
 from kourou.errors import KourouError
 from kourou.events.control_events import Cause, Event, LogDeleted, UnreadExpiring, UnreadSpan
 from kourou.model.limits import UNREAD_SPANS_MAX
+from kourou.model.units import HOUR_MS
 from kourou.protocol.messages.broker_admin import (
     CleanExpiredConsumeQueue,
     DeleteExpiredCommitLog,
@@ -142,7 +143,7 @@ class RetentionHandler:
             self._asked = self._due = False
             return []
         level = self._pressure.level
-        reserved_ms = self._policy.reserved_hours * retention.HOUR_MS
+        reserved_ms = self._policy.reserved_hours * HOUR_MS
         expired = segments[: retention.older_than(segments, reserved_ms)]
         share = retention.pass_share(look.segments)
         if expired and level >= DiskLevel.CLEANING:
@@ -245,7 +246,7 @@ class RetentionHandler:
 
     def _warn(self, now_ms: int, look: DiskMeasured) -> list[Effect]:
         """Record early which groups have not read messages that expire soon or are expired."""
-        reserved_ms = self._policy.reserved_hours * retention.HOUR_MS
+        reserved_ms = self._policy.reserved_hours * HOUR_MS
         ahead_ms = retention.warning_ms(reserved_ms)
         count = retention.older_than(look.segments, reserved_ms - ahead_ms)
         end = look.segments[count - 1].end if count else 0
@@ -265,7 +266,7 @@ class RetentionHandler:
             LogWarning(
                 "unread-expiring: the log up to %(end)d expires within %(hours).1f h, and was not "
                 "consumed by %(groups)s",
-                {"end": end, "hours": within_ms / retention.HOUR_MS, "groups": _named(unread)},
+                {"end": end, "hours": within_ms / HOUR_MS, "groups": _named(unread)},
             )
         ]
 

@@ -38,6 +38,7 @@ from kourou.events.control_events import Cause, Event
 from kourou.model.limits import BATCH_STEP_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX
 from kourou.model.names import SCHEDULE_TOPIC
 from kourou.model.transaction import NONE, BatchQuery, check_attempt, check_query
+from kourou.model.units import HOUR_MS
 from kourou.protocol.bodies.broker_bodies import decode_attempts, decode_decision, encode_decision
 from kourou.protocol.messages.sends import (
     AbortBatch,
@@ -54,7 +55,6 @@ from kourou.runtime.core import LogWarning, Received
 LOOK_MS = 1_000
 """The time between two cleanups."""
 
-_HOUR_MS = 3_600_000
 _CHANGE_CLUSTER = Need(ResourceType.CLUSTER, "", (Action.UPDATE,))
 _PUB_SOMEWHERE = Need(ResourceType.TOPIC, SOME, (Action.PUB,))
 
@@ -235,7 +235,7 @@ class BatchHandler:
         self._next_look_ms = now_ms + LOOK_MS
         try:
             warnings = self._discard_unwanted(now_ms, wall_ms)
-            before_ms = wall_ms - self._policy.batch_memory_hours * _HOUR_MS
+            before_ms = wall_ms - self._policy.batch_memory_hours * HOUR_MS
             forgotten = rules.decide_forget(self._control.batches, before_ms)
             self._recorder.record(forgotten, Cause("broker", "no longer used"), wall_ms)
         except KourouError as error:

@@ -41,6 +41,7 @@ from kourou.engine.transactions.half_messages import (
 from kourou.engine.transactions.open_halves import OpenHalf
 from kourou.engine.transactions.transaction_handler import TransactionEnd, TransactionHandler
 from kourou.errors import Corrupt, KourouError, Rejected
+from kourou.model.units import HOUR_MS
 from kourou.protocol.messages.sends import CheckTransactionState
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import encode_offset_id
@@ -48,8 +49,6 @@ from kourou.runtime.core import LogWarning, Notify
 
 HALVES_PER_TICK = 256
 """The most half messages that a round handles in one tick, so that other requests do not wait."""
-
-_HOUR_MS = 3_600_000
 
 
 @dataclass(slots=True)
@@ -152,7 +151,7 @@ class CheckBacks:
         if self._transactions.is_committed(half, record):
             self._transactions.resolve([TransactionEnd(half, record, COMMIT, None)], wall_ms)
             return True
-        expired = wall_ms - record.born_ms > policy.reserved_hours * _HOUR_MS
+        expired = wall_ms - record.born_ms > policy.reserved_hours * HOUR_MS
         if last or expired:
             step.drafts.append((GIVEN_UP_TARGET, given_up(record)))
             step.given_up.append((half, record))

@@ -35,10 +35,9 @@ from kourou.engine.transactions.half_messages import (
 from kourou.errors import BadRequest, Corrupt
 from kourou.events.control_events import UnreadSpan
 from kourou.model.limits import HALF_DRAFTS_BYTES_MAX
+from kourou.model.names import TRANSACTION_GROUP
 from kourou.model.transaction import BatchMark
 from kourou.protocol.record.layout import parts_of
-
-TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 
 
 class OpenHalf:

@@ -39,17 +39,12 @@ from kourou.engine.transactions.half_messages import (
     read_draft,
     read_half,
 )
-from kourou.engine.transactions.open_halves import (
-    TRANSACTION_GROUP,
-    OpenHalf,
-    OpenHalves,
-    open_halves,
-)
+from kourou.engine.transactions.open_halves import OpenHalf, OpenHalves, open_halves
 from kourou.errors import Corrupt, KourouError, NoPermission, Rejected, TopicNotFound
 from kourou.events.control_events import Cause
 from kourou.model.limits import BATCH_MESSAGES_MAX, FRAME_RECORD_BYTES_MAX, RESOLVED_REMEMBERED_MAX
 from kourou.model.message import Property, SysFlag
-from kourou.model.names import HALF_TOPIC
+from kourou.model.names import HALF_TOPIC, TRANSACTION_GROUP
 from kourou.protocol.messages.sends import EndTransaction, ResumeCheckHalfMessage
 from kourou.protocol.record.layout import parts_of
 from kourou.protocol.record.message_id import decode_offset_id

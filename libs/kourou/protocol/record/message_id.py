@@ -9,11 +9,11 @@ from __future__ import annotations
 from datetime import datetime
 
 from kourou.errors import BadRequest
+from kourou.model.units import DAY_MS
 from kourou.protocol.record.layout import Host, decode_host, encode_host
 
 _COUNTER_MASK = 0xFFFF
 _KEYS_PER_MS = 65_536
-_DAY_MS = 86_400_000
 
 
 def month_start_ms(now_ms: int) -> int:
@@ -82,7 +82,7 @@ class UniqKeyGenerator:
         self._used = 0
         if not self._month_start_ms <= time_ms < self._month_end_ms:
             self._month_start_ms = month_start_ms(time_ms)
-            self._month_end_ms = month_start_ms(self._month_start_ms + 32 * _DAY_MS)
+            self._month_end_ms = month_start_ms(self._month_start_ms + 32 * DAY_MS)
         self._head = f"{self._prefix}{time_ms - self._month_start_ms:08X}"
 
 

@@ -41,14 +41,13 @@ from kourou.engine.effects import SegmentFiller
 from kourou.errors import Corrupt
 from kourou.model.limits import RECORD_FIXED_BYTES
 from kourou.protocol.record.columns import RecordColumns, ScanStop, scan
-from kourou.protocol.record.layout import BLANK_MAGIC, MAGIC, MAGIC_V2
+from kourou.protocol.record.layout import BLANK_MAGIC, MAGIC, MAGIC_V2, POSITION_AT
 from kourou.store.log.commit_log import CommitLog
 from kourou.store.log.quarantine import Quarantine, Region
 from kourou.store.log.verified import check_stored, sound
 
 _HEAD = struct.Struct(">II")
 _MAGIC_AT = 4
-_POSITION_AT = 28
 _SEARCH_BYTES = 4 * 1024 * 1024
 _RECORD_MARK = re.compile(re.escape(MAGIC.to_bytes(4, "big")), re.DOTALL)
 _RUN_BYTES = 8 * 1024 * 1024
@@ -142,7 +141,7 @@ class _Walk:
 
     def judge(self) -> LogScan:
         """Evaluate only the current position, which is neither good nor in a known region."""
-        self._judge(self._at)
+        self._check(self._at)
         return self._found
 
     def _step(self) -> bool:
@@ -154,7 +153,7 @@ class _Walk:
             return True
         view = self._log.raw_view(at)
         if view is None:
-            return at < self._rules.flushed and self._judge(at)
+            return at < self._rules.flushed and self._check(at)
         limit = self._quarantine.next_start(at)
         run = good_run(view if limit is None else view[: limit - at], at)
         if len(run):
@@ -166,12 +165,12 @@ class _Walk:
         if _is_filler(view, remaining):
             self._at = at + remaining
             return True
-        return self._judge(at)
+        return self._check(at)
 
     def _remaining(self, at: int) -> int:
         return self._log.segment_size - at % self._log.segment_size
 
-    def _judge(self, at: int) -> bool:
+    def _check(self, at: int) -> bool:
         """Neither record nor filler begins at `at`: decide whether it is the end, damage, or a
         loss.
         """
@@ -293,7 +292,7 @@ def _claimed_end(view: memoryview, at: int, remaining: int) -> int | None:
     if len(view) < RECORD_FIXED_BYTES:
         return None
     size, magic = _HEAD.unpack_from(view, 0)
-    position = int.from_bytes(view[_POSITION_AT : _POSITION_AT + 8], "big")
+    position = int.from_bytes(view[POSITION_AT : POSITION_AT + 8], "big")
     if magic == MAGIC and position == at and RECORD_FIXED_BYTES <= size <= remaining:
         return int(at + (remaining if _is_filler(view[size:], remaining - size) else size))
     return None
@@ -315,7 +314,7 @@ def _refuse_unknown(view: memoryview | None, at: int) -> None:
     if view is None or len(view) < RECORD_FIXED_BYTES:
         return
     size, magic = _HEAD.unpack_from(view, 0)
-    position = int.from_bytes(view[_POSITION_AT : _POSITION_AT + 8], "big")
+    position = int.from_bytes(view[POSITION_AT : POSITION_AT + 8], "big")
     if magic == MAGIC_V2 and position == at and size <= len(view):
         raise Corrupt(
             f"the record at {at} has RocketMQ 5's second layout, which this version does not "

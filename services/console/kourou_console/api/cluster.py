@@ -9,10 +9,10 @@ from typing import Annotated
 import msgspec
 
 from kourou.access.requirements import INTERNAL_NAMESPACE
-from kourou.client.admin.name_servers import ORDER_NAMESPACE
 from kourou.client.admin.replicas import NOT_THERE, LogMember, absent
 from kourou.errors import KourouError, NoPermission, Unavailable
 from kourou.model.limits import CONSOLE_SETTINGS_MAX, GATEWAY_LINE_BYTES_MAX, QUOTA_LIMIT_MAX
+from kourou.model.names import ORDER_NAMESPACE
 from kourou.model.quota import Quota, check_quota, check_quota_name, quota_kind
 from kourou.protocol.bodies.broker_bodies import ReplicasView
 from kourou.time_limit import within

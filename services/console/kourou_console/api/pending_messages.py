@@ -24,7 +24,7 @@ from kourou.client.consumer.received import ReceivedMessage
 from kourou.errors import KourouError, TopicNotFound
 from kourou.model.limits import DELAY_LEVELS_MAX, MESSAGES_PER_PAGE_MAX, WAITING_READ_MAX
 from kourou.model.message import Property, PullStatus, parse_delay_levels
-from kourou.model.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
+from kourou.model.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TRANSACTION_GROUP
 from kourou.model.topic import MessageQueue
 from kourou_console.gateway import Gateway
 from kourou_console.lists import Missing, Name, brokers_of, cut, why
@@ -36,7 +36,6 @@ from kourou_console.operation import Chapter
 OPERATIONS = Chapter("Pending messages")
 
 
-TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 READ_COUNT = 256
 READ_BYTES = 1 << 20
 AT_ONCE = 8

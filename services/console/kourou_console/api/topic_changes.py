@@ -16,10 +16,9 @@ from typing import Annotated
 
 import msgspec
 
-from kourou.client.admin.name_servers import ORDER_NAMESPACE
 from kourou.client.session.routes import strict_queues
 from kourou.errors import BadRequest, KourouError, TopicNotFound, Unavailable
-from kourou.model.names import check_topic
+from kourou.model.names import ORDER_NAMESPACE, check_topic
 from kourou.model.topic import TopicConfig
 from kourou_console.api.topics import TopicConfigView, TopicPath, config_of, configs_of
 from kourou_console.gateway import Gateway
@@ -226,7 +225,7 @@ async def put(gateway: Gateway, parameters: TopicChange, body: TopicBody) -> Top
         [*unknown, *await _recently_gone(gateway)],
     )
     if not parameters.preview:
-        _nobody_missing(missing)
+        _require_all(missing)
         plan.check()
         for item in items:
             if item.before is None or any(one.name != "order" for one in item.changes):
@@ -269,7 +268,7 @@ async def set_permission(
     if not items:
         raise TopicNotFound(f"topic {name!r} not found at these brokers")
     if not parameters.preview:
-        _nobody_missing(missing)
+        _require_all(missing)
         await gateway.admin.topics.set_perm(
             name,
             permission_of(body.permission),
@@ -313,7 +312,7 @@ async def _recently_gone(gateway: Gateway) -> list[Missing]:
     ]
 
 
-def _nobody_missing(missing: list[Missing]) -> None:
+def _require_all(missing: list[Missing]) -> None:
     """Raises Unavailable if a broker's current values are unknown: they would get the defaults."""
     if missing:
         raise Unavailable(

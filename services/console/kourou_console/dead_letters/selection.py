@@ -17,6 +17,7 @@ from kourou.client.filters.expressions import Sql
 from kourou.errors import KourouError, TopicNotFound
 from kourou.model.names import check_group, dlq_topic
 from kourou.model.topic import MessageQueue
+from kourou.model.units import NEVER_MS
 from kourou_console.gateway import Gateway
 from kourou_console.leases.leases import wanted_of
 from kourou_console.lists import Missing, why
@@ -24,7 +25,6 @@ from kourou_console.messages.pages import page_by_time
 
 PAGE = 64
 AT_ONCE = 16
-FOR_EVER_MS = 2**62
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -127,7 +127,7 @@ async def dead_letters_from(
 ) -> DeadLetterPage:
     """The next dead letters from these offsets on."""
     page = await page_by_time(
-        gateway.admin.reading, offsets, until_ms=FOR_EVER_MS, count=count, wanted=wanted
+        gateway.admin.reading, offsets, until_ms=NEVER_MS, count=count, wanted=wanted
     )
     dead_letters = [StoredDeadLetter(one) for one in page.messages]
     return DeadLetterPage(dead_letters, page.offsets, page.missing, page.damaged)

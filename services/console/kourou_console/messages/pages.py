@@ -35,6 +35,7 @@ from kourou.errors import KourouError
 from kourou.model.limits import MESSAGES_PAGE_BYTES_MAX
 from kourou.model.message import PullStatus
 from kourou.model.topic import MessageQueue
+from kourou.model.units import NEVER_MS
 from kourou_console.lists import Missing, why
 
 READS = 8
@@ -43,7 +44,6 @@ READS = 8
 READ_BYTES = 1 << 20
 AT_ONCE = 16
 
-_NEVER_MS = 1 << 62
 PageKey = tuple[int, MessageQueue, int]
 """Time, queue, offset: the order of a page. Within a queue this time never decreases, although a
 broker's clock may go backwards.
@@ -70,7 +70,7 @@ class _Target:
     @property
     def known_until_ms(self) -> int:
         """All messages of this queue up to this time are in the pool, or the queue has ended."""
-        return _NEVER_MS if self.done or self.cut else self.came_to_ms
+        return NEVER_MS if self.done or self.cut else self.came_to_ms
 
 
 class _EarliestPool:
@@ -169,7 +169,7 @@ async def page_by_time(
             targets.append(target)
 
     await asyncio.gather(*(filled(queue, offset) for queue, offset in offsets.items()))
-    horizon_ms = min((target.known_until_ms for target in targets), default=_NEVER_MS)
+    horizon_ms = min((target.known_until_ms for target in targets), default=NEVER_MS)
     shown: list[ReceivedMessage] = []
     next_offsets = dict(offsets)
     next_offsets.update((target.queue, target.offset) for target in targets)

@@ -43,7 +43,7 @@ from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
 from kourou.protocol.messages.sends import Target as FrameTarget
 from kourou.protocol.table import STORED_BUT
 from kourou_spark_etl.sink.columns import rows_of
-from kourou_spark_etl.sink.commits import BatchCommits, WrittenAttempt
+from kourou_spark_etl.sink.commits import LONGEST_PAUSE_MS, BatchCommits, WrittenAttempt
 from kourou_spark_etl.sink.draft_columns import Drafts, drafts_of, topics_of
 from kourou_spark_etl.sink.messages import GROUP, DraftBuilder, DraftTarget
 from kourou_spark_etl.sink.options import WriteOptions
@@ -53,7 +53,6 @@ from kourou_spark_etl.source.network import OpenClient
 
 ATTEMPT_MS = 10_000
 PAUSE_MS = 50
-LONGEST_PAUSE_MS = 2_000
 _QUEUE_TARGETS_MAX = 65_535
 
 

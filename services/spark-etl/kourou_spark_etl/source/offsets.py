@@ -17,10 +17,10 @@ from typing import Any, Self
 import msgspec
 
 from kourou.errors import BadRequest
+from kourou.model.limits import OFFSET_MAX
 from kourou.model.names import check_topic
 from kourou.model.topic import MessageQueue
 
-OFFSET_MAX = 2**63 - 1
 Tree = dict[str, dict[str, dict[str, int]]]
 
 

@@ -20,6 +20,7 @@ from kourou.client.session.discovery import NoNameServer, discover
 from kourou.errors import BadRequest, ConfigError, Rejected
 from kourou.filtering.tags import check_expression
 from kourou.model.limits import (
+    OFFSET_MAX,
     PULL_MESSAGES_MAX,
     SPARK_PARTITIONS_MAX,
     SPARK_PULL_WINDOW_MAX,
@@ -28,7 +29,7 @@ from kourou.model.limits import (
 from kourou.model.names import check_group, check_topic
 from kourou.model.subscription import MATCH_ALL
 from kourou.model.topic import MessageQueue
-from kourou_spark_etl.source.offsets import OFFSET_MAX, QueueOffsets, json_of
+from kourou_spark_etl.source.offsets import QueueOffsets, json_of
 
 PULL_WINDOW = 2
 READ_TIMEOUT_MS = 60_000

@@ -33,9 +33,10 @@ from pyspark.sql.datasource import (
 )
 
 from kourou.errors import BadRequest, Rejected, TopicNotFound
+from kourou.model.limits import OFFSET_MAX
 from kourou.model.names import is_system_topic
 from kourou.model.topic import MessageQueue
-from kourou_spark_etl.source.offsets import OFFSET_MAX, OffsetSpan, QueueOffsets
+from kourou_spark_etl.source.offsets import OffsetSpan, QueueOffsets
 from kourou_spark_etl.source.options import (
     EARLIEST,
     LATEST,
