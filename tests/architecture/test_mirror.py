@@ -19,8 +19,6 @@ DECLARATIONS = (
 
 CONTRACTS = (
     "kourou.runtime.core",
-    "kourou.runtime.core",
-    "kourou.runtime.core",
     "kourou.version",
 )
 """Protocols and values, proved by whatever implements or uses them."""

@@ -33,8 +33,7 @@ from kourou.events.control_events import (
     TopicPut,
 )
 from kourou.eventstore.database import sqlite_url
-from kourou.eventstore.event_store import EventStore
-from kourou.eventstore.history_reader import answer
+from kourou.eventstore.event_store import EventStore, answer
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.protocol.bodies.broker_bodies import EventView, decode_event_views
@@ -218,7 +217,7 @@ def test_a_history_that_was_lost_says_where_it_begins(store: EventStore):
 def test_a_state_too_large_for_one_answer_is_asked_in_parts(
     filled: EventStore, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("kourou.eventstore.history_reader.STATE_BYTES_MAX", 300)
+    monkeypatch.setattr("kourou.eventstore.event_store.STATE_BYTES_MAX", 300)
     with pytest.raises(Rejected, match="at most 300") as refused:
         state(filled, offset=5)
     assert "topic/orders" in refused.value.hint

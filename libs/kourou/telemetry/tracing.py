@@ -36,9 +36,9 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from kourou.model.limits import ROOTS_PER_S_MAX
 from kourou.telemetry.span_names import ERROR_TYPE
 from kourou.telemetry.tracing_context import TRACE_CONTEXT, TRACEPARENT, context_of
-from kourou.telemetry.tracing_setup import ROOTS_PER_S_MAX
 
 __all__ = ["NEW", "SpanKind", "TracedSpan", "Tracing", "continued", "current_context"]
 

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from kourou.errors import ConfigError, MissingPackages
+from kourou.model.limits import ROOTS_PER_S_MAX
 from kourou.telemetry.metrics import Family, Labels
 from kourou.telemetry.span_names import SCOPE, SERVICE_INSTANCE, SERVICE_NAME, SERVICE_VERSION
 
@@ -41,13 +42,6 @@ QUEUE_SPANS_MAX = 4_096
 
 CLOSE_MS_MAX = 2_000
 """How long a close waits for the last spans to be exported."""
-
-ROOTS_PER_S_MAX = 10
-"""Maximum number of new traces per second.
-
-A trace costs client and broker half a millisecond together: 10 of them take half a percent of a
-core, and the export of their spans as much again.
-"""
 
 _TRACES_PATH = "/v1/traces"
 _SAMPLERS = {

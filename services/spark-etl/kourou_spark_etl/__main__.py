@@ -4,4 +4,4 @@ import sys
 
 from kourou.service.process_setup import import_relaxed
 
-import_relaxed("kourou_spark_etl.app").main(sys.argv[1:])
+import_relaxed("kourou_spark_etl.commands").main(sys.argv[1:])

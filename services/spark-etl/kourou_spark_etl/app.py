@@ -21,7 +21,6 @@ from kourou.eventstore.event_store import EventStore
 from kourou.service.access_metrics import open_family
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.entry import run_from_arguments
-from kourou.service.lifecycle import leave
 from kourou.settings.sources import render
 from kourou.store.real_disk import RealDisk, RealLock
 from kourou.telemetry.metrics import expose
@@ -398,10 +397,3 @@ def run(argv: Sequence[str], called_as: str = "kourou") -> int:
         SparkEtlService,
         called_as=called_as,
     )
-
-
-def main(argv: Sequence[str]) -> None:
-    """`python -m kourou_spark_etl run …`."""
-    from kourou_spark_etl.commands import run_command
-
-    leave(run_command(argv))

@@ -19,9 +19,10 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from kourou.errors import ConfigError, TimedOut, Unavailable
+from kourou.model.ports import SPARK_ETL_ADMIN_PORT
+from kourou.service.lifecycle import leave
 from kourou.service.os_processes import find_running
 from kourou.transport.tls import ClientTlsFiles
-from kourou_spark_etl.config import ADMIN_PORT
 from kourou_spark_etl.job_file import AVAILABLE_NOW, QuerySpec, load_job_file
 
 SERVICE = "spark-etl"
@@ -56,6 +57,11 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(message, hint=f"see {self.prog} --help")
 
 
+def main(argv: Sequence[str]) -> NoReturn:
+    """`python -m kourou_spark_etl run …`."""
+    leave(run_command(argv))
+
+
 def run_command(arguments: Sequence[str], called_as: str = "kourou") -> int:
     """Run the command named by the first argument. Returns the exit code; raises KourouError."""
     verb, rest = (arguments[0], arguments[1:]) if arguments else ("--help", ())
@@ -64,7 +70,7 @@ def run_command(arguments: Sequence[str], called_as: str = "kourou") -> int:
             from kourou_spark_etl.app import run
 
             if not {"-h", "--help"}.isdisjoint(rest):
-                _say(RUN_HELP.format(called_as=called_as))
+                _print(RUN_HELP.format(called_as=called_as))
             return run(with_jobs(rest), called_as)
         case "list":
             return _list(_parsed("list", rest, called_as))
@@ -73,7 +79,7 @@ def run_command(arguments: Sequence[str], called_as: str = "kourou") -> int:
         case "stop":
             return _stop(_parsed("stop", rest, called_as))
         case "-h" | "--help":
-            _say(HELP.format(called_as=called_as))
+            _print(HELP.format(called_as=called_as))
             return 0
     raise ConfigError(
         f"{verb!r} is not a command of spark-etl", hint="use run, list, status or stop"
@@ -104,7 +110,7 @@ def _parsed(verb: str, arguments: Sequence[str], called_as: str) -> argparse.Nam
     if verb == "list":
         parser.add_argument("--jobs", metavar="FILE", type=Path, required=True, help="the job file")
     if verb == "status":
-        url = f"http://127.0.0.1:{ADMIN_PORT}"
+        url = f"http://127.0.0.1:{SPARK_ETL_ADMIN_PORT}"
         parser.add_argument("--admin", metavar="URL", default=url, help=f"its page; else {url}")
         for name, what in (
             ("--ca", "authorities that sign its certificate, for https:// (PEM)"),
@@ -124,11 +130,11 @@ def _parsed(verb: str, arguments: Sequence[str], called_as: str) -> argparse.Nam
 def _list(arguments: argparse.Namespace) -> int:
     for spec in load_job_file(arguments.jobs):
         if arguments.json:
-            _say(json.dumps(_as_json(spec)) + "\n")
+            _print(json.dumps(_as_json(spec)) + "\n")
             continue
         off = "" if spec.enabled else " (off)"
         when = AVAILABLE_NOW if spec.trigger_ms is None else f"every {spec.trigger_ms / 1000:g} s"
-        _say(f"{spec.name:20} {spec.job:14} {when:16} {_reads(spec)}{off}\n")
+        _print(f"{spec.name:20} {spec.job:14} {when:16} {_reads(spec)}{off}\n")
     return 0
 
 
@@ -158,11 +164,11 @@ def _status(arguments: argparse.Namespace) -> int:
     files = ClientTlsFiles(arguments.ca, arguments.cert, arguments.key)
     statistics = _ask(arguments.admin, files)
     if arguments.json:
-        _say(json.dumps(statistics) + "\n")
+        _print(json.dumps(statistics) + "\n")
         return 0
     for query in statistics.get("queries", ()):
         last = query.get("last", {})
-        _say(
+        _print(
             f"{query['query']:20} {query['job']:14} {query['phase']:9} "
             f"batch {last.get('batch_id', '-'):>6} rows {query['rows']:>12,} "
             f"failures {query['failures']}"
@@ -191,7 +197,8 @@ def _connection(admin: str, files: ClientTlsFiles) -> http.client.HTTPConnection
     url = urlsplit(admin)
     if url.scheme not in ("http", "https") or not url.hostname:
         raise ConfigError(
-            f"{admin!r} is not an http or https URL", hint=f"http://127.0.0.1:{ADMIN_PORT}"
+            f"{admin!r} is not an http or https URL",
+            hint=f"http://127.0.0.1:{SPARK_ETL_ADMIN_PORT}",
         )
     if url.scheme == "https":
         return http.client.HTTPSConnection(
@@ -219,12 +226,12 @@ def _stop(arguments: argparse.Namespace) -> int:
             if not one.wait_for_end(arguments.wait):
                 raise TimedOut(f"the Spark service (pid {one.pid}) is still running")
             if arguments.json:
-                _say(json.dumps({"service": SERVICE, "pid": one.pid, "ended": True}) + "\n")
+                _print(json.dumps({"service": SERVICE, "pid": one.pid, "ended": True}) + "\n")
             else:
-                _say(f"{SERVICE} (pid {one.pid}) has ended\n")
+                _print(f"{SERVICE} (pid {one.pid}) has ended\n")
     return 0
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()

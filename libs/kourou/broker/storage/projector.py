@@ -35,8 +35,7 @@ from kourou.engine.inputs import HistoryAnswered, Input
 from kourou.engine.ports import StoreView
 from kourou.errors import Corrupt, KourouError, MetadataUnavailable, Throttled
 from kourou.events.control_events import Recorded
-from kourou.eventstore.event_store import EventStore
-from kourou.eventstore.history_reader import answer
+from kourou.eventstore.event_store import EventStore, answer
 from kourou.model.limits import HISTORY_QUESTIONS_MAX
 from kourou.model.names import CONTROL_TOPIC
 from kourou.runtime.core import ReplyTo
