@@ -19,9 +19,9 @@ from pathlib import Path
 
 import msgspec
 
-from kourou.access.api_token import DAY_MS
 from kourou.authorization.access_uses import UseLine, UsesCounted, UsesFound, UsesQuestion, tried
 from kourou.model.limits import ACCESS_USES_DAYS, ACCESS_USES_MAX
+from kourou.model.units import DAY_MS
 
 _log = logging.getLogger("kourou.broker")
 _encoder = msgspec.json.Encoder()

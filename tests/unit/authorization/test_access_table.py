@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kourou.access.api_token import DAY_MS, ApiToken, id_of, token_digest, token_of
+from kourou.access.api_token import ApiToken, id_of, token_digest, token_of
 from kourou.access.model import (
     ANONYMOUS,
     AccessMode,
@@ -46,6 +46,7 @@ from kourou.events.control_events import (
     decode_event,
     encode_event,
 )
+from kourou.model.units import DAY_MS
 
 ROOT = User(name="root", roles=(RoleGrant(UserRole.ADMINISTRATOR),))
 TILL = User(name="till", roles=(RoleGrant(UserRole.WRITER, "orders-"),))

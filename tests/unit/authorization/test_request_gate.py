@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from kourou.access.api_token import DAY_MS
 from kourou.authorization import request_gate
 from kourou.authorization.access_table import AccessAggregate, encode_access, evolve_unread, taken
 from kourou.authorization.audit import AccessDecided
@@ -24,6 +23,7 @@ from kourou.authorization.request_gate import (
 from kourou.errors import BadRequest, Code, DecodeError, NoPermission
 from kourou.events.control_events import UnknownEvent
 from kourou.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC
+from kourou.model.units import DAY_MS
 from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.messages.access import SetAccessMode
 from kourou.protocol.request import Request

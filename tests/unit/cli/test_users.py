@@ -12,9 +12,10 @@ import msgspec
 import pytest
 
 import kourou.sync
-from kourou.access.api_token import DAY_MS, id_of, is_token, token_digest
+from kourou.access.api_token import id_of, is_token, token_digest
 from kourou.cli.main import main
 from kourou.cli.users import changes_of
+from kourou.model.units import DAY_MS
 from kourou.protocol.bodies.access_bodies import (
     AuditLine,
     PolicyChange,

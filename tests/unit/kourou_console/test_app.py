@@ -7,9 +7,9 @@ import http.client
 import pytest
 from cryptography.exceptions import UnsupportedAlgorithm
 
-from kourou.access.api_token import DAY_MS
 from kourou.clock import Clock
 from kourou.errors import ConfigError
+from kourou.model.units import DAY_MS
 from kourou.service import entry, passwords
 from kourou.telemetry.otlp_receiver import OtlpReceiver
 from kourou.testing.cluster import Cluster

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kourou.access.api_token import DAY_MS
 from kourou.access.authorizer import AccessTable
 from kourou.access.model import Action, AnyOf, Effect, Need, Policy, ResourceType, User
 from kourou.authorization.access_table import AccessAggregate
@@ -20,6 +19,7 @@ from kourou.authorization.access_uses import (
     network_of,
 )
 from kourou.model.limits import ACCESS_USES_DAYS, ACCESS_USES_USER_MAX
+from kourou.model.units import DAY_MS
 from kourou.protocol.bodies.access_bodies import PolicyChange, PolicyChangeKind, policy_from
 from kourou.service import use_log
 from kourou.service.use_log import UseLog, try_uses

@@ -15,7 +15,6 @@ from typing import Annotated, Any
 import msgspec
 from aiohttp import web
 
-from kourou.access.api_token import DAY_MS
 from kourou.client.admin.history import HistoryEvent, HistoryPage
 from kourou.errors import BadRequest, Code, KourouError, Rejected
 from kourou.model.limits import (
@@ -26,6 +25,7 @@ from kourou.model.limits import (
     POLICY_CHANGES_MAX,
 )
 from kourou.model.names import is_system_group
+from kourou.model.units import DAY_MS
 from kourou.protocol.bodies.access_bodies import (
     AuditDecision,
     AuditLine,

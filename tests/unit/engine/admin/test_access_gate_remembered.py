@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kourou.access.api_token import DAY_MS, ApiToken, token_digest, token_of
+from kourou.access.api_token import ApiToken, token_digest, token_of
 from kourou.access.model import Action, Need, ResourceType, RoleGrant, User, UserRole
 from kourou.access.requirements import REQUIREMENTS, CallerKind
 from kourou.access.signature import SignedFields, SigningKey, verify
@@ -21,6 +21,7 @@ from kourou.authorization.request_gate import NO_FACTS
 from kourou.engine.admin.access_gate import USES_INTERVAL_MS, AccessGate
 from kourou.errors import Code
 from kourou.events.control_events import ApiTokenCreated, UnknownEvent, UserPut
+from kourou.model.units import DAY_MS
 from kourou.protocol.messages.access import (
     AuthCreateAcl,
     AuthCreateUser,

@@ -7,10 +7,10 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from kourou.access.api_token import DAY_MS
 from kourou.access.model import AccessMode, Effect
 from kourou.authorization.audit import AccessDecided
 from kourou.errors import Code
+from kourou.model.units import DAY_MS
 from kourou.protocol.messages.access import (
     AuthUpdateUser,
     ExplainAccess,

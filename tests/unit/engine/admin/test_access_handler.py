@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kourou.access.api_token import DAY_MS, id_of, token_digest, token_of
+from kourou.access.api_token import id_of, token_digest, token_of
 from kourou.access.model import AccessMode, Door, Effect, UserKind
 from kourou.access.password import OF_NO_USER
 from kourou.authorization.audit import AccessDecided
@@ -22,6 +22,7 @@ from kourou.errors import Code, DecodeError
 from kourou.model.limits import OWN_CHANGES_HOUR_MAX
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.subscription import GroupConfig
+from kourou.model.units import DAY_MS
 from kourou.protocol.bodies.access_bodies import (
     ReportedRefusal,
     UserChange,

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from kourou.access.api_token import DAY_MS
 from kourou.client.admin.base_api import ByBroker
 from kourou.client.admin.users import PolicyTrial
 from kourou.errors import NoPermission, Unavailable
+from kourou.model.units import DAY_MS
 from kourou.protocol.bodies.access_bodies import (
     AuditDecision,
     AuditLine,
