@@ -96,6 +96,34 @@ def test_settings(compare: Compare) -> None:
     compare("settings")
 
 
+def test_users(compare: Compare) -> None:
+    compare("users")
+
+
+def test_tokens(compare: Compare) -> None:
+    compare("tokens")
+
+
+def test_accounts(compare: Compare) -> None:
+    compare("accounts")
+
+
+def test_undo_rights(compare: Compare) -> None:
+    compare("undo_rights")
+
+
+def test_rights(compare: Compare) -> None:
+    compare("rights")
+
+
+def test_doors(compare: Compare) -> None:
+    compare("doors")
+
+
+def test_quotas(compare: Compare) -> None:
+    compare("quotas")
+
+
 def test_every_transcript_has_its_test() -> None:
     tests = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
     assert {path.stem for path in FOLDER.iterdir()} <= tests

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 import pytest
@@ -11,6 +12,7 @@ from kourou.client.session.io_thread import ClientClosed, ForkedClient
 from kourou.errors import ConfigError, FilterFailed
 from kourou.model.filter import FilterFailure
 from kourou.sync import Client
+from kourou.time_limit import within
 from kourou_rigs.wire_cluster import WireCluster
 
 
@@ -102,3 +104,22 @@ def test_after_a_fork_the_old_one_says_so_and_a_new_one_works(cluster):
         os.waitpid(child, 0)
         assert outcome == b"told and sent"
         assert mq.send("T", b"parent").offset >= 0
+
+
+# -- waiting with a time limit ---------------------------------------------------------------------
+
+
+async def test_work_has_its_result_or_its_time_is_up():
+    assert await within(asyncio.sleep(0, "done"), 60) == "done"
+    with pytest.raises(TimeoutError):
+        await within(asyncio.Event().wait(), 0)
+
+
+async def test_a_cancellation_that_comes_with_the_result_is_not_lost():
+    work = asyncio.get_running_loop().create_future()
+    waiting = asyncio.create_task(within(work, 60))
+    await asyncio.sleep(0)
+    work.set_result("done")
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting

@@ -28,6 +28,13 @@ Values: `pos(orders/0@1)` is the log position of a message, `id(orders/0@1)` its
 `last()` the offset of the last control event, `properties(A=1 B=2)` RocketMQ's properties, and
 `300*x` a text of 300 letters. The text after ` -- ` is the body of the request, in which `\\n` is a
 new line.
+
+A broker with users begins with `. administrator`, which creates user root. The word before a
+command is then who sends it: `@till` by the CURVE key of the user, `@till:secret-of-till` with a
+signature, and behind a `?` more of the connection: `@till?for=ann&address=10.0.0.1`, see SENDER.
+Its reply is `till< …`, and `! …` is a line for the audit. `key(till)` is the user's CURVE key,
+`digest(a)` the digest of a token and `token(a)` its ID, `hash()` a hash of a password, and
+`now(1000)` the time in 1,000 ms. `user` and `allow` create users and policies.
 """
 
 from __future__ import annotations
@@ -42,6 +49,10 @@ from typing import Any
 
 import msgspec
 
+from kourou.access.api_token import id_of, token_digest, token_of
+from kourou.access.model import Effect, Pattern, Policy
+from kourou.access.password import OF_NO_USER
+from kourou.authorization.audit import AccessDecided
 from kourou.engine.effects import Append
 from kourou.engine.inputs import (
     ClosedSegment,
@@ -57,7 +68,9 @@ from kourou.events.control_events import decode_record_body
 from kourou.model.message import StoredMessage
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.subscription import MessageModel, Subscription
+from kourou.protocol.bodies.access_bodies import encode_policies, parse_actions, policy_id
 from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
+from kourou.protocol.messages.access import AuthCreateAcl, AuthCreateUser
 from kourou.protocol.messages.groups import HeartBeat, UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.pulls import (
     PullFlag,
@@ -79,10 +92,18 @@ from kourou.runtime.core import (
     Disconnected,
     LogWarning,
     Notify,
+    Peer,
     Received,
     Reply,
 )
 from kourou.settings.declaration import settings_of
+from kourou_rigs.access import (
+    FIRST_PEER,
+    SecuredBroker,
+    Sender,
+    curve_key,
+    secret_box,
+)
 from kourou_rigs.engine import Engine
 from kourou_rigs.records import decode_many
 
@@ -103,10 +124,18 @@ _LEFT_OUT: Mapping[str, Sequence[object]] = {
 }
 """Values of reply fields that say nothing."""
 
+SENDER = {"address": "source", "door": "protocol", "listener": "listener", "certificate": "subject"}
+"""What may stand behind the `?` of a sender; `for` is the user on whose behalf it sends."""
+
 _PLACE = re.compile(r"(pos|id)\(([^()]+)/(\d+)@(\d+)\)")
 _CLIENT = re.compile(r"local:127\.0\.0\.1:\d+#(\d+)")
 _POSITION = re.compile(r'(position |"physicOffset":)(\d+)')
 _REPEATED = re.compile(r"([\w#%]+=)?(\d+)\*(.+)", re.DOTALL)
+_KEY = re.compile(r"key\(([\w-]+)\)")
+_SHOWN_KEY = re.compile(r"([\w-]+)\.{10,}")
+_DIGEST = re.compile(r"(digest|token)\(([\w-]+)\)")
+_NOW = re.compile(r"now\((\d*)\)")
+_SEALED = re.compile(r'("(?:nonce|ciphertext)":")[^"]*')
 _PROPERTIES = re.compile(r"(properties=)properties\((.*)\)")
 
 
@@ -135,6 +164,9 @@ class Scene:
         self._turn: list[Received] = []
         self._body = ""
         self._shown: list[str] = []
+        self._peers: dict[tuple[int, Sender], Peer] = {}
+        self._names: dict[int, str] = {}
+        self._secured = SecuredBroker(self.engine)
         self._asked: dict[tuple[int, int], Request] = {}
         self._commands: Mapping[str, Callable[..., None]] = {
             name.removeprefix("_do_"): getattr(self, name)
@@ -148,7 +180,8 @@ class Scene:
         text, _, body = command.partition(" -- ")
         self._body = body.replace("\\n", "\n")
         words = [self._value(word) for word in shlex.split(text)]
-        peer = int(words.pop(0)) if words[0].isdigit() else 1
+        peer = int(words.pop(0)) if words[0].isdigit() else 0
+        sender = words.pop(0) if words[0].startswith("@") else ""
         name = words.pop(0)
         named = dict(word.split("=", 1) for word in words if re.match(r"[\w#%]+=", word))
         rest = [word for word in words if not re.match(r"[\w#%]+=", word)]
@@ -157,7 +190,7 @@ class Scene:
         else:
             deadline = int(named.pop("deadline", 0))
             made = made_of(self, name, rest, named, self._value(self._body))
-            self._add(peer, *made, deadline)
+            self._add(peer, sender, *made, deadline)
         if self._turn and not together:
             turn, self._turn = self._turn, []
             self.engine.handle(*turn)
@@ -166,11 +199,39 @@ class Scene:
         yield from self._shown
         self._shown.clear()
 
-    def _add(self, peer: int, request: Request, body: bytes, in_ms: int) -> None:
+    def _add(self, peer: int, sender: str, request: Request, body: bytes, in_ms: int) -> None:
         deadline_ms = self.engine.now_ms + in_ms if in_ms else 0
-        name, received = self.engine.received(request, body, peer=peer, deadline_ms=deadline_ms)
-        self._asked[name] = request
+        if sender:
+            received = self._sent_by(sender, peer, request, body)
+            received.deadline_ms = deadline_ms
+        else:
+            _, received = self.engine.received(
+                request, body, peer=peer or 1, deadline_ms=deadline_ms
+            )
+        self._asked[received.to.peer.id, received.to.correlation] = request
         self._turn.append(received)
+
+    def _sent_by(self, text: str, number: int, request: Request, body: bytes) -> Received:
+        """A request of a user, by a connection of its own if it has no number."""
+        who, _, more = text.removeprefix("@").partition("?")
+        name, _, secret = who.partition(":")
+        given = dict(one.split("=", 1) for one in more.split("&") if one)
+        user = given.pop("for", "")
+        known: dict[str, Any] = {SENDER[option]: value for option, value in given.items()}
+        key = curve_key(name) if name and not secret else ""
+        sender = Sender(user=name, secret=secret, key=key, **known)
+        at = (number, sender)
+        if at not in self._peers:
+            count = number or 10 * FIRST_PEER + len(self._peers)
+            self._peers[at] = Peer(
+                *(count, sender.protocol, (sender.source, 40_000)),
+                *(sender.listener, sender.key, sender.subject),
+            )
+            self._names[count] = str(number or name or "anonymous")
+        self._secured.engine = self.engine
+        return self._secured.received(
+            sender, request, body, over=self._peers[at], on_behalf_of=user
+        )
 
     def _value(self, word: str) -> str:
         """A word with the places and repetitions that it names."""
@@ -182,6 +243,10 @@ class Scene:
         if repeated:
             return (repeated[1] or "") + repeated[3] * int(repeated[2])
         word = word.replace("last()", str(self.engine.control.next_offset - 1))
+        word = word.replace("hash()", OF_NO_USER)
+        word = _NOW.sub(lambda found: str(self.engine.wall_ms + int(found[1] or 0)), word)
+        word = _KEY.sub(lambda found: curve_key(found[1]), word)
+        word = _DIGEST.sub(_token_or_digest, word)
         return _PLACE.sub(self._place, word)
 
     def _place(self, found: re.Match[str]) -> str:
@@ -196,12 +261,21 @@ class Scene:
         known = {one.name for one in fields(BrokerPolicy)}
         values = {name: msgspec.json.decode(value) for name, value in options.items()}
         dynamic = values.pop("settings", ())
+        if values.pop("secrets", False):
+            values["secrets"] = secret_box()
         policy = {name: value for name, value in values.items() if name in known}
         others = {name: value for name, value in values.items() if name not in known}
         specs = [one for one in settings_of(BrokerPolicy) if one.key in dynamic]
         self.engine = Engine(
             policy=BrokerPolicy("DefaultCluster", "broker-a", **policy), specs=specs, **others
         )
+
+    def _do_administrator(self) -> None:
+        """The first user, root; a broker that cannot keep secrets is replaced by one that can."""
+        if self.engine.secrets is None:
+            self.engine = Engine(secrets=secret_box())
+        self._secured.engine = self.engine
+        self._secured.administrator()
 
     def _do_restart(self) -> None:
         old = self.engine
@@ -296,13 +370,15 @@ class Scene:
                 case Reply():
                     yield from self._reply(effect)
                 case Notify():
-                    yield f"{effect.peer.id}! {self._struct(effect.request)}"
+                    yield f"{self._name(effect.peer)}! {self._struct(effect.request)}"
                     yield from self._carried(effect.body)
                 case AskClient():
                     asked = self._struct(effect.request)
                     until = f"token {effect.token}, {effect.timeout_ms} ms"
-                    yield f"{effect.peer.id}? {asked} ({until})"
+                    yield f"{self._name(effect.peer)}? {asked} ({until})"
                     yield from self._carried(effect.body)
+                case AccessDecided():
+                    yield f"! {self._places(noted(effect))}"
                 case LogWarning():
                     yield f"warning {self._places(str(effect))}"
                 case _:
@@ -352,6 +428,8 @@ class Scene:
 
         text = re.sub(prefix + "([0-9A-F]{16})", place, text)
         text = _CLIENT.sub(r"client \1", text)
+        text = _SHOWN_KEY.sub(r"key(\1)", text)
+        text = _SEALED.sub(r"\1…", text)
         return _POSITION.sub(lambda found: found[1] + self._at(int(found[2])), text)
 
     def _struct(self, struct: Any) -> str:
@@ -368,8 +446,11 @@ class Scene:
             shown[one.name] = value
         return self._places(" ".join([type(struct).__name__, *map(_pair, shown.items())]))
 
+    def _name(self, peer: Peer) -> str:
+        return self._names.get(peer.id, str(peer.id))
+
     def _reply(self, reply: Reply) -> Iterator[str]:
-        words = [f"{reply.to.peer.id}<", Code(reply.code).name]
+        words = [f"{self._name(reply.to.peer)}<", Code(reply.code).name]
         if reply.header is not None:
             _, _, shown = self._struct(reply.header).partition(" ")
             empty = not words[1].startswith("PULL") and shown == _NO_QUEUE
@@ -392,6 +473,33 @@ class Scene:
             yield from (f"     {self._message(one)}" for one in decode_many(data))
         else:
             yield from (f"     {line}" for line in data.decode().splitlines())
+
+
+def noted(decided: AccessDecided) -> str:
+    """A line for the audit: the decision, who, the request, the need and what decided."""
+    decision = "allowed" if decided.allowed else "observed" if decided.handled else "refused"
+    more = {
+        "source": decided.source if decided.source != "127.0.0.1" else "",
+        "console": decided.console,
+        "door": decided.door,
+        "count": decided.count if decided.count > 1 else "",
+    }
+    return " ".join(
+        [
+            *(decision, decided.user, f"{decided.request}:", decided.need, f"({decided.by})"),
+            *(_pair(one) for one in more.items() if one[1] != ""),
+        ]
+    )
+
+
+def _token_or_digest(found: re.Match[str]) -> str:
+    digest = digest_of(found[2])
+    return id_of(digest) if found[1] == "token" else digest
+
+
+def digest_of(name: str) -> str:
+    """The digest of a token that is derived from a name."""
+    return token_digest(token_of(name.encode().ljust(32, b"\0")))
 
 
 def _pair(item: tuple[str, Any]) -> str:
@@ -549,6 +657,37 @@ def _pull(scene: Scene, words: Sequence[str], named: dict[str, str]) -> Made:
     return _request(PullMessage, named, **known), b""
 
 
+def _user(scene: Scene, words: Sequence[str], named: dict[str, str]) -> Made:
+    """`user NAME ROLE…`: create a user with a key and the secret secret-of-NAME."""
+    name, *roles = words
+    body = {
+        "password": f"secret-of-{name}",
+        "roles": roles,
+        "curveKeys": [curve_key(name)],
+        **{field: _json_or_text(value) for field, value in named.items()},
+    }
+    return AuthCreateUser(username=name), msgspec.json.encode(body)
+
+
+def _allow(scene: Scene, words: Sequence[str], named: dict[str, str]) -> Made:
+    """`allow USER RESOURCE ACTION… [effect=deny]`: add a policy."""
+    user, resource, *actions = words
+    pattern, effect = Pattern.parse(resource), Effect(named.pop("effect", "allow"))
+    policy = Policy(
+        id=policy_id(user, pattern, effect),
+        user=user,
+        resource=pattern,
+        actions=parse_actions(actions),
+        effect=effect,
+        **{field: _json_or_text(value) for field, value in named.items()},
+    )
+    return AuthCreateAcl(subject=f"User:{user}"), encode_policies(user, [policy])
+
+
+def _json_or_text(value: str) -> Any:
+    return msgspec.json.decode(value) if value[:1] in ("[", "{") else value
+
+
 def _beat(scene: Scene, words: Sequence[str], named: dict[str, str]) -> Made:
     """`beat CLIENT [GROUP TOPIC EXPRESSION] [type= version= model= filter= producer=]`."""
     client, *rest = words
@@ -632,6 +771,8 @@ _SHORT: Mapping[str, Callable[[Scene, Sequence[str], dict[str, str]], Made]] = {
     "send": _send,
     "records": _records,
     "pull": _pull,
+    "user": _user,
+    "allow": _allow,
     "beat": _beat,
     "group": _group,
     "topic": _topic,

@@ -18,8 +18,17 @@ from kourou.access.api_token import (
     token_of,
 )
 from kourou.access.model import RoleGrant, UserRole
+from kourou.access.password import (
+    HASH_BYTES,
+    OF_NO_USER,
+    SALT_BYTES,
+    check_hash,
+    check_password,
+    hash_text,
+    salt_of,
+)
 from kourou.errors import BadRequest
-from kourou.model.limits import API_TOKEN_DAYS_MAX
+from kourou.model.limits import API_TOKEN_DAYS_MAX, PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN
 
 NOW = 1_700_000_000_000
 TEXT = token_of(bytes(range(32)))
@@ -70,3 +79,42 @@ def test_what_a_token_cannot_be(changed: dict[str, object], why: str) -> None:
     assert check_token(TOKEN) is TOKEN
     with pytest.raises(BadRequest, match=why):
         check_token(msgspec.structs.replace(TOKEN, **changed))
+
+
+# -- passwords: their length, and the form of their hashes -----------------------------------------
+
+
+def test_a_hash_is_a_text_with_cost_and_salt() -> None:
+    salt = bytes(range(SALT_BYTES))
+    text = hash_text(salt, bytes(HASH_BYTES))
+    assert text == f"$argon2id$v=19$m=19456,t=2,p=1$AAECAwQFBgcICQoLDA0ODw${'A' * 43}"
+    assert (check_hash(text), salt_of(text)) == (text, salt)
+    assert check_hash(OF_NO_USER) == hash_text(bytes(SALT_BYTES), bytes(HASH_BYTES))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "several long words",
+        OF_NO_USER.replace("m=19456", "m=4194304"),
+        OF_NO_USER.replace("t=2", "t=2000000"),
+        OF_NO_USER.replace("argon2id", "argon2i"),
+        OF_NO_USER[:-1],
+        OF_NO_USER + "\n",
+    ],
+)
+def test_other_texts_are_no_hashes(text: str) -> None:
+    with pytest.raises(BadRequest, match="a password is stored as") as refused:
+        check_hash(text)
+    assert not text or text not in str(refused.value)
+    assert salt_of(text) == bytes(SALT_BYTES)
+
+
+def test_a_password_has_a_length() -> None:
+    for length in (PASSWORD_LENGTH_MIN, PASSWORD_LENGTH_MAX):
+        assert check_password("x" * length) == "x" * length
+    for length in (0, PASSWORD_LENGTH_MIN - 1, PASSWORD_LENGTH_MAX + 1):
+        with pytest.raises(BadRequest, match="a password has 12 to 256 characters") as refused:
+            check_password("x" * length)
+        assert not length or "x" * length not in str(refused.value)

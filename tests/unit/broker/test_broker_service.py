@@ -13,8 +13,10 @@ import pytest
 from aiohttp import ClientSession
 
 from kourou.broker import broker_service as app
-from kourou.broker.broker_service import BrokerService
+from kourou.broker.broker_service import BrokerService, broker_spans
 from kourou.broker.config import BrokerSettings
+from kourou.broker.storage.effect_executor import EffectExecutor
+from kourou.broker.storage.store_runtime import executor_of
 from kourou.errors import Code, ConfigError
 from kourou.model.message import SysFlag
 from kourou.model.topic import DataVersion, TopicConfig
@@ -44,6 +46,7 @@ from kourou.service.admin_http import AdminHttp
 from kourou.service.secret_keys import new_key_line
 from kourou.store.config.config_files import TOPICS
 from kourou.store.config.config_json import TopicTable, encode_topics
+from kourou.telemetry.otlp_receiver import OtlpReceiver
 from kourou.transport import tcp_server
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_server import Inbound, ZmqServer
@@ -429,3 +432,29 @@ async def test_bad_files_with_users_stop_the_start_of_a_broker_that_has_none(tmp
     with pytest.raises(ConfigError, match=r"aclImportDir: .*plain_acl.yml is not valid YAML"):
         await service.serve()
     await service.stop()
+
+
+# -- A broker without tracing has the plain effect executor and no exporter ------------------------
+
+
+SERVICE = "kourou-broker"
+
+
+def test_the_plain_executor_without_tracing() -> None:
+    assert broker_spans(BrokerSettings(), {}, SERVICE) is None
+    assert executor_of(None) is EffectExecutor
+
+
+def test_the_key_turns_it_on_and_the_standard_variable_off() -> None:
+    with OtlpReceiver() as collector:
+        settings = BrokerSettings(trace_otlp_endpoint=collector.endpoint)
+        spans = broker_spans(settings, {}, SERVICE)
+        assert spans is not None
+        assert executor_of(spans) is not EffectExecutor
+        spans.close()
+        assert broker_spans(settings, {"OTEL_TRACES_EXPORTER": "none"}, SERVICE) is None
+
+
+def test_an_endpoint_that_is_none() -> None:
+    with pytest.raises(ConfigError, match="OTLP endpoint"):
+        broker_spans(BrokerSettings(trace_otlp_endpoint="collector"), {}, SERVICE)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from kourou.broker.config import BrokerSettings, load_broker_settings
+from kourou.broker.part_settings import store_settings_of
 from kourou.broker.storage.open_store import _event_store_url
 from kourou.broker.store_keys import FlushDiskType
 from kourou.engine.policy import BrokerRole
@@ -17,6 +18,9 @@ from kourou.settings.declaration import settings_of
 from kourou.settings.registry import SettingsRegistry
 from kourou.settings.sources import LoadedSettings, as_entries
 from kourou.store.paths import StorePaths
+from kourou_broker import app
+from kourou_ha_replica import app as replica_app
+from kourou_ha_replica.config import ReplicaSettings
 
 KEYS = {one.key: one for one in settings_of(BrokerSettings)}
 
@@ -179,3 +183,123 @@ def test_where_members_meet_and_what_counts_as_a_copy() -> None:
     assert not BrokerSettings(broker_role=BrokerRole.SYNC_MASTER).ack_on_flush
     assert BrokerSettings(flush_disk_type=FlushDiskType.SYNC_FLUSH).ack_on_flush
     assert BrokerSettings(ack_on="flushed").ack_on_flush
+
+
+# -- what follows from the store's keys ------------------------------------------------------------
+
+
+def test_every_path_reaches_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    store = store_settings_of(
+        load_broker_settings(parse_arguments("kourou broker", "", []), {}).settings
+    )
+    assert store.paths == StorePaths.under(tmp_path / "store")
+    keys = ("storePathCommitLog", "storePathConsumeQueue", "storePathIndex", "storeCheckpoint")
+    text = "".join(f"{key}={tmp_path}/{key}\n" for key in (*keys, "abortFile"))
+    file = tmp_path / "broker.conf"
+    file.write_text(f"storePathRootDir={tmp_path}/s\n{text}")
+    arguments = parse_arguments("kourou broker", "", ["-c", str(file)])
+    paths = store_settings_of(load_broker_settings(arguments, {}).settings).paths
+    log, queues, index, checkpoint = (tmp_path / key for key in keys)
+    assert (paths.root, paths.commit_log, paths.consume_queue) == (tmp_path / "s", log, queues)
+    assert (paths.index, paths.checkpoint) == (index, checkpoint)
+    assert paths.abort == tmp_path / "abortFile"
+
+
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [
+        ("commit_log_path", "store/consumequeue"),
+        ("consume_queue_path", "store"),
+        ("index_path", "store/commitlog/index"),
+        ("checkpoint_path", "store/index/checkpoint"),
+        ("abort_path", "store/checkpoint"),
+    ],
+)
+def test_a_path_in_another_ones_directory_is_refused(tmp_path: Path, key: str, path: str) -> None:
+    with pytest.raises(ConfigError, match="use a separate path for each of them"):
+        BrokerSettings(**{"store_root": tmp_path / "store", key: tmp_path / path})  # type: ignore[arg-type]  # a test's shorthand
+
+
+# -- A broker's settings, as its own command takes them --------------------------------------------
+
+
+def test_settings_that_are_wrong_end_with_one_sentence(capsys) -> None:
+    assert app.run(["--brokerRole=SLAVE"]) == 2 or app.run(["brokerRole=SLAVE"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("kourou broker: ")
+    assert err.count("Traceback") == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "brokerRole=SLAVE",
+        "brokerId=1",
+        "namesrvAddr=10.0.0.1:port",
+        "eventStoreUrl=mysql://host/db",
+        "adminHost=0.0.0.0",
+        "bindAddress=0.0.0.0",
+        "deleteWhen=24",
+    ],
+)
+@pytest.mark.parametrize("way", ["-p", "-m"])
+def test_what_is_printed_could_be_started(
+    wrong: str, way: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A value that a start refuses is refused where settings are read, so by every way alike."""
+    assert app.run([way, "--set", wrong]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert wrong.partition("=")[0] in err or "eventStoreUrl" in wrong or "namesrvAddr" in wrong
+    assert len(err.splitlines()) == 1
+
+
+# -- which settings a replica takes ----------------------------------------------------------------
+
+
+def replica(**given: object) -> ReplicaSettings:
+    found = {"store_root": Path("/nowhere"), "namesrv_addr": "127.0.0.1:9876", **given}
+    return ReplicaSettings(**found)  # type: ignore[arg-type]  # a shorthand
+
+
+@pytest.mark.feature("F128")
+def test_without_a_word_it_is_the_first_follower() -> None:
+    settings = replica()
+    assert (settings.broker_id, settings.broker_role, settings.is_replica) == (1, "SLAVE", True)
+
+
+@pytest.mark.parametrize(
+    ("written", "dialled"),
+    [
+        ("10.0.0.1:20912", "10.0.0.1:20912"),
+        ("10.0.0.1:10912", "10.0.0.1:20912"),  # what stands in a broker.conf of RocketMQ's
+        ("leader:41234", "leader:41234"),
+        ("[::1]:10912", "[::1]:20912"),
+    ],
+)
+def test_where_the_leader_meets_followers(written: str, dialled: str) -> None:
+    settings = replica(ha_master_address=written, namesrv_addr=None)
+    assert settings.leader_endpoint == dialled
+
+
+def test_a_follower_that_could_never_find_its_leader_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the address of the leader is unknown"):
+        replica(namesrv_addr=None)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *("brokerRole=SYNC_MASTER", "brokerId=0", "brokerId=64", "haMasterAddress=10.0.0.1:port"),
+        "dLegerSelfId=n0",  # of a group that was not switched on
+    ],
+)
+def test_what_it_cannot_be_is_refused_where_settings_are_read(
+    wrong: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert replica_app.run(["-p", "-n", "127.0.0.1:9876", "--set", wrong]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("kourou ha-replica: ")
+    assert len(err.splitlines()) == 1

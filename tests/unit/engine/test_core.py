@@ -1,17 +1,23 @@
 """Inputs in, effects out, in order."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import pytest
 
 from kourou.engine.effects import Append, Flush
+from kourou.engine.groups.subscriptions import SubscriptionPolicy
 from kourou.engine.inputs import Flushed, SpaceChanged, StoreFailed
-from kourou.errors import Code
+from kourou.engine.policy import BrokerPolicy, EffectivePolicy, parse_hours
+from kourou.errors import Code, ConfigError
+from kourou.model.message import DELAY_LEVELS_MS
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.namesrv import RegisterBroker
 from kourou.protocol.messages.pulls import UpdateConsumerOffset
 from kourou.protocol.messages.sends import SendRecords
 from kourou.runtime.core import Disconnected, LogWarning, Reply, Tick
+from kourou.settings.declaration import Setting, settings_of
 from kourou_rigs.engine import Engine, pull
 
 GROUP = (UpdateAndCreateSubscriptionGroup(), b'{"groupName":"g"}')
@@ -155,3 +161,78 @@ def test_appends_of_a_traced_request_say_whose_they_are(engine, draft, records, 
     appends = [effect for effect in effects if isinstance(effect, Append)]
     assert appends
     assert all(append.to == (received.to if flags else None) for append in appends)
+
+
+# -- A dynamic setting goes where it has an effect -------------------------------------------------
+
+
+@pytest.mark.parametrize("one", [one for one in settings_of(BrokerPolicy) if one.dynamic])
+def test_the_policy_follows(engine, one) -> None:
+    old = getattr(engine.policy, one.name)
+    if one.kind is str:
+        new = "refuse" if one.choices else "05"
+    else:
+        new = (not old) if one.kind is bool else old + 1
+    engine.core.parts.apply(one.key, new)
+    assert getattr(engine.policy, one.name) == new
+
+
+def test_settings_kept_elsewhere_go_there(engine) -> None:
+    parts = engine.core.parts
+    parts.apply("syncFlushTimeout", 7)
+    parts.apply("channelExpiredTimeout", 8)
+    parts.apply("groupSubscriptionPolicy", "refuse")
+    parts.apply("flushConsumerOffsetInterval", 9)
+    parts.apply("deleteWhen", "3;15")
+    assert parts.confirmations.flush_timeout_ms == 7
+    assert parts.membership.expiry_ms == 8
+    assert parts.membership.policy is SubscriptionPolicy.REFUSE
+    assert parts.commits.interval_ms == 9
+    assert engine.policy.delete_hours == (3, 15)
+
+
+def test_keys_of_other_parts_are_left_to_them(engine) -> None:
+    engine.core.parts.apply("someKeyOfTheStore", 1)
+
+
+def test_what_was_changed_before_a_restart_is_in_force_from_the_start() -> None:
+    specs = [Setting("defaultQueryMaxNum", 32, dynamic=True)]
+    engine = Engine(specs=specs, policy=BrokerPolicy("c", "b", query_max=1))
+    assert engine.policy.query_max == 32, "the registry has the word"
+
+
+# -- policy ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.feature("F122", "F340")
+@pytest.mark.parametrize(
+    ("text", "hours"),
+    [("04", (4,)), ("4", (4,)), ("04;16", (4, 16)), (" 0 ; 23 ", (0, 23)), ("1;1;02", (1, 1, 2))],
+)
+def test_hours(text: str, hours: tuple[int, ...]) -> None:
+    assert parse_hours(text) == hours
+
+
+@pytest.mark.parametrize("text", ["", "24", "-1", "4;", ";4", "4,5", "four", "٤", "004", "4 5"])
+def test_other_hours_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="deleteWhen"):
+        parse_hours(text)
+
+
+def test_delay_levels() -> None:
+    assert BrokerPolicy().delay_levels_ms == DELAY_LEVELS_MS
+    assert BrokerPolicy(message_delay_level="2s 1m 1h 1d").delay_levels_ms == (
+        2_000,
+        60_000,
+        3_600_000,
+        86_400_000,
+    )
+
+
+def test_a_change_is_seen_by_all_who_share_the_policy() -> None:
+    configured = BrokerPolicy("c", "b", permission=4)
+    policy = shared = EffectivePolicy.of(configured)
+    policy.change(permission=6, delete_when="3;15")
+    assert (shared.permission, shared.delete_hours) == (6, (3, 15))
+    assert (configured.permission, configured.delete_hours) == (4, (4,))
+    assert (policy.cluster_name, policy.broker_name) == ("c", "b")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,14 +18,22 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from kourou.engine.control import CONTROL
-from kourou.errors import ConfigError, MetadataUnavailable
+from kourou.errors import ConfigError, Corrupt, MetadataUnavailable
 from kourou.events.control_events import Recorded, TopicPut
 from kourou.eventstore import schema
 from kourou.eventstore.database import Database, sqlite_url
 from kourou.eventstore.event_store import EventStore
-from kourou.eventstore.schema import bring_up_to_date, current_revision, metadata, upgrade
+from kourou.eventstore.revisions import Revisions
+from kourou.eventstore.schema import (
+    bring_up_to_date,
+    check_usable,
+    current_revision,
+    metadata,
+    upgrade,
+)
 from kourou.model.topic import TopicConfig
 from kourou_namesrv.key_values import KEY_VALUES
+from kourou_rigs.postgres import PostgresServer
 
 REVISIONS = [
     each.revision for each in ScriptDirectory.from_config(schema.alembic_config()).walk_revisions()
@@ -270,3 +280,146 @@ def test_a_store_that_is_new_or_up_to_date_opens_without_alembic(tmp_path: Path)
     )
     outcomes = [subprocess.run([sys.executable, "-c", program]).returncode for _ in range(2)]
     assert outcomes == [0, 0]
+
+
+# -- tables of several kinds, brought up to date by one hand ---------------------------------------
+
+
+def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
+    folder = tmp_path / "100% (mine)"
+    shutil.copytree(schema.MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    mine = Revisions("thing", schema.HEAD, metadata, schema.VERSION_TABLE, folder, 1)
+    database = Database(sqlite_url(tmp_path / "things.db"))
+    mine.bring_up_to_date(database)
+    with database.reading() as connection:
+        assert mine.current(connection) == schema.HEAD
+        other = Revisions("other", "1", metadata, "other_version", folder, 2)
+        assert other.current(connection) is None
+    database.close()
+
+
+def test_databases_of_one_process_are_brought_up_to_date_at_once(tmp_path: Path) -> None:
+    """As by the brokers of a cluster in one process, each on a thread of its own."""
+    together = threading.Barrier(8)
+
+    def bring(number: int) -> str | None:
+        database = Database(sqlite_url(tmp_path / f"{number}.db"))
+        together.wait(60)
+        schema.bring_up_to_date(database)
+        with database.reading() as connection:
+            found = schema.current_revision(connection)
+        database.close()
+        return found
+
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(bring, range(8))) == {schema.HEAD}
+
+
+# -- looking at a database without changing it -----------------------------------------------------
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, int, bytes]]:
+    return {
+        path.name: (path.stat().st_size, path.stat().st_mtime_ns, path.read_bytes())
+        for path in folder.iterdir()
+    } | {".": (0, folder.stat().st_mtime_ns, b"")}
+
+
+def set_revision(path: Path, revision: str) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"UPDATE {schema.VERSION_TABLE} SET version_num = ?", (revision,))
+    connection.close()
+
+
+def crash_with_revision(path: Path, revision: str) -> None:
+    """The same, by a process that dies: the change stands in the log beside the file only."""
+    program = (
+        "import os, sqlite3, sys\n"
+        "connection = sqlite3.connect(sys.argv[1])\n"
+        f"connection.execute('UPDATE {schema.VERSION_TABLE} SET version_num = ?', sys.argv[2:])\n"
+        "connection.commit()\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(path), revision], check=False)
+    assert path.with_name(path.name + "-wal").stat().st_size > 0
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    made = tmp_path / "a folder?with#signs%20" / "events.db"
+    made.parent.mkdir()
+    EventStore.at(made).close()
+    return made
+
+
+@pytest.mark.parametrize("change", [set_revision, crash_with_revision])
+def test_a_newer_one_is_refused_untouched(path: Path, change) -> None:
+    change(path, "9999")
+    before = snapshot(path.parent)
+    with pytest.raises(
+        ConfigError,
+        match=rf"events\.db was written by a newer .*revision 9999.*up to {schema.HEAD}",
+    ):
+        check_usable(sqlite_url(path))
+    assert snapshot(path.parent) == before
+
+
+@pytest.mark.parametrize("change", [set_revision, crash_with_revision])
+def test_a_known_one_is_not_refused_and_not_touched(path: Path, change) -> None:
+    change(path, schema.HEAD)
+    before = snapshot(path.parent)
+    check_usable(sqlite_url(path))
+    assert snapshot(path.parent) == before
+
+
+@pytest.mark.parametrize("kept", [0, 100, 4_096])
+def test_garbage_is_refused_untouched(path: Path, kept: int) -> None:
+    """All of it, all behind the header, all behind the first page."""
+    whole = path.read_bytes()
+    path.write_bytes(whole[:kept] + b"\xa5" * (len(whole) - kept))
+    before = snapshot(path.parent)
+    with pytest.raises(Corrupt, match=r"events\.db is damaged"):
+        check_usable(sqlite_url(path))
+    assert snapshot(path.parent) == before
+
+
+def test_a_log_whose_shared_memory_is_gone_is_left_to_the_opening(path: Path) -> None:
+    crash_with_revision(path, "9999")
+    path.with_name("events.db-shm").unlink()
+    before = snapshot(path.parent)
+    check_usable(sqlite_url(path))
+    assert snapshot(path.parent) == before
+    with pytest.raises(ConfigError, match="9999"):
+        EventStore.at(path)
+
+
+def test_what_is_not_there_is_not_made(tmp_path: Path) -> None:
+    check_usable(sqlite_url(tmp_path / "events.db"))
+    check_usable(sqlite_url(tmp_path / "no" / "events.db"))
+    check_usable(sqlite_url(tmp_path))
+    check_usable("sqlite://")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "events.db").touch()
+    check_usable(sqlite_url(tmp_path / "events.db"))
+
+
+def test_a_server_is_asked_and_refuses_a_newer_one(postgres: PostgresServer) -> None:
+    url = postgres.new_database()
+    check_usable(url)
+    EventStore.open(url).close()
+    check_usable(url)
+    database = Database(url)
+    with database.writing() as connection:
+        connection.exec_driver_sql(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'")
+    database.close()
+    with pytest.raises(ConfigError, match="9999"):
+        check_usable(url)
+
+
+def test_a_server_that_cannot_be_reached_is_left_to_the_opening() -> None:
+    check_usable("postgresql://127.0.0.1:1/nothing")
+
+
+def test_a_url_that_cannot_be_used_is_refused() -> None:
+    with pytest.raises(ConfigError, match="mysql"):
+        check_usable("mysql://host/events")

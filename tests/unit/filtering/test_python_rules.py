@@ -1,6 +1,10 @@
 """What a filter's source must have and must not, and how it is said."""
 
+from __future__ import annotations
+
 import re
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -8,15 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.errors import BadRequest
+from kourou.errors import BadRequest, Throttled
 from kourou.filtering.python_rules import (
     FORBIDDEN_NAMES,
     MODULES,
+    CheckAllowance,
     check_source,
 )
 from kourou.model.filter import FilterFailure, FilterPolicy
 from kourou.model.limits import (
     FILTER_BRACKET_DEPTH_MAX,
+    FILTER_CHECKED_BYTES_MAX,
+    FILTER_CHECKED_BYTES_S,
     FILTER_SOURCE_BYTES_MAX,
     FILTER_TREE_DEPTH_MAX,
     FILTER_VERSIONS_MAX,
@@ -246,3 +253,55 @@ def test_the_page_names_every_module_and_the_limits() -> None:
 def test_the_page_has_every_kind_of_failure_and_every_policy() -> None:
     for word in (*FilterFailure, *FilterPolicy):
         assert f"| `{word}`" in PAGE
+
+
+# -- check_allowance -------------------------------------------------------------------------------
+
+
+def test_what_is_spent_comes_back_with_time_and_never_more() -> None:
+    allowance = CheckAllowance()
+    now_ms = 90_000_000
+    for _ in range(FILTER_CHECKED_BYTES_MAX // FILTER_SOURCE_BYTES_MAX):
+        allowance.take(now_ms, FILTER_SOURCE_BYTES_MAX)
+    with pytest.raises(Throttled, match="at once"):
+        allowance.take(now_ms, 1)
+    allowance.take(now_ms + 2_000, 2 * FILTER_CHECKED_BYTES_S)
+    with pytest.raises(Throttled):
+        allowance.take(now_ms + 2_000, 1)
+    later_ms = now_ms + 10**9
+    allowance.take(later_ms, FILTER_CHECKED_BYTES_MAX)
+    with pytest.raises(Throttled):
+        allowance.take(later_ms, 1)
+
+
+def test_a_clock_that_stands_or_goes_back_gives_nothing() -> None:
+    allowance = CheckAllowance()
+    allowance.take(5_000, FILTER_CHECKED_BYTES_MAX)
+    with pytest.raises(Throttled):
+        allowance.take(4_000, 1)
+
+
+# -- the one list of modules for filters -----------------------------------------------------------
+
+
+REACH = {"os", "sys", "socket", "subprocess", "ctypes", "signal", "threading", "asyncio", "io"}
+UNSTEADY = {"random", "secrets", "time", "uuid"}
+
+
+def test_the_list_is_in_order_and_has_nothing_twice() -> None:
+    assert list(MODULES) == sorted(set(MODULES))
+
+
+def test_nothing_on_it_reaches_out_or_depends_on_chance_or_clock() -> None:
+    assert not set(MODULES) & (REACH | UNSTEADY)
+
+
+def test_each_is_of_the_standard_library_and_loads_nothing_that_opens_sockets() -> None:
+    code = (
+        f"import importlib, sys\nfor name in {MODULES!r}: importlib.import_module(name)\n"
+        "print(sorted({'socket', 'ssl', 'subprocess', 'ctypes', 'threading'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

@@ -10,6 +10,7 @@ from kourou.filtering.subscriptions import (
     filter_of,
     heartbeat_subscription,
     parse_subscription,
+    selects,
 )
 from kourou.filtering.tags import parse_tags
 from kourou.model.subscription import SQL92, TAG, Subscription
@@ -73,3 +74,27 @@ def test_filters_may_be_switched_off():
     assert refused.value.wire_code == Code.SYSTEM_ERROR
     # RocketMQ's own words.
     assert "The broker does not support consumer to filter message by SQL92" in str(refused.value)
+
+
+# -- one question over every kind of subscription --------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("subscription", "properties", "answer"),
+    [
+        (parse_tags("T", "a || b"), {"TAGS": "b"}, True),
+        (parse_tags("T", "a || b"), {"TAGS": "c"}, False),
+        (parse_tags("T", "a || b"), {}, False),
+        (parse_tags("T", "*"), {}, True),
+        (Subscription("T", "n > 1", SQL92), {"n": "2"}, True),
+        (Subscription("T", "n > 1", SQL92), {"n": "1"}, False),
+        (Subscription("T", "n > 1", SQL92), {}, False),
+        (Subscription("T", "n > > 1", SQL92), {"n": "1"}, True),
+        (Subscription("T", "n > 1", "ELSE"), {"n": "1"}, True),
+        (Subscription("T", "vip", class_filter_mode=True), {"TAGS": "c"}, None),
+    ],
+)
+def test_who_wants_what(
+    subscription: Subscription, properties: dict[str, str], answer: bool | None
+) -> None:
+    assert selects(subscription, properties) is answer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -12,8 +12,8 @@ import pytest
 from kourou.errors import Unavailable
 from kourou_bench.comparison import Cell, Comparison, Result, turns
 from kourou_bench.driving import Outcome
-from kourou_bench.measure import Measured, Sample
-from kourou_bench.rows import Goal, Name, Row, Work
+from kourou_bench.measure import Measured, Sample, pace_of, steady, warmed
+from kourou_bench.rows import JAVA, JAVA5, ROWS, Goal, Name, Row, Work
 
 SEND = Work("send", in_flight=64)
 OTHER = Work("send")
@@ -160,3 +160,88 @@ def test_what_cannot_be_measured_says_why_and_stops_nothing() -> None:
     assert len(found.cells[Name.KOUROU].failures) == 2
     assert found.judged() is None
     assert sum("FAILED: 2 messages" in line for line in view) == 2
+
+
+# -- every row compares like with like; goals are met from the right side --------------------------
+
+
+def test_every_row_has_kourou_and_the_system_of_its_goal() -> None:
+    assert len({row.name for row in ROWS}) == len(ROWS)
+    for row in ROWS:
+        assert Name.KOUROU in row.works
+        assert row.goal.of is None or row.goal.of in row.works
+        assert row.goal.of is not None or row.unit in {"s", "MB"}
+        assert not set(row.works) & set(row.absent or {})
+        assert len({work.flush for work in row.works.values()}) == 1, "durability differs"
+
+
+def test_where_the_java_client_is_compared_it_does_the_same_work_at_both() -> None:
+    ours = {row.works[Name.KOUROU].client: row.works for row in ROWS}
+    assert set(ours) == {"", JAVA, JAVA5}
+    for client, peer in ((JAVA, Name.ROCKETMQ), (JAVA5, Name.ROCKETMQ5)):
+        rows = [row for row in ROWS if row.name.startswith(f"{client}-")]
+        assert len(rows) == 12
+        for row in rows:
+            assert row.works[Name.KOUROU].client == client
+            assert replace(row.works[Name.KOUROU], client="") == row.works[peer]
+            assert row.goal.of is peer
+    for row in [row for row in ROWS if not row.name.startswith("java")]:
+        assert all(work.client == "" for work in row.works.values())
+
+
+def test_goals_are_met_from_the_right_side() -> None:
+    more, less = Goal(True, 3, Name.ROCKETMQ), Goal(False, 200, None)
+    assert [more.reached(value) for value in (2.9, 3, 3.1)] == [False, True, True]
+    assert [less.reached(value) for value in (199, 200, 201)] == [True, True, False]
+    assert (more.text("msg/s"), less.text("MB")) == ("≥ 3 ×", "≤ 200 MB")
+
+
+# -- A work is warm when two windows in a row are alike and enough time has passed -----------------
+
+
+def outcome_of_measure(seconds: float, **values: float) -> Outcome:
+    return Outcome(work="send", values=values, sent=0, stored=0, seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("paces", "expected"),
+    [
+        ([], False),
+        ([100], False),
+        ([50, 100], False),
+        ([100, 94], False),
+        ([100, 95], True),
+        ([95, 100], True),
+        ([10, 100, 101], True),
+        ([100, 101, 10], False),
+    ],
+)
+def test_two_windows_in_a_row_must_be_alike(paces: Sequence[float], expected: bool) -> None:
+    assert steady(paces) is expected
+
+
+def test_warming_up_goes_on_until_windows_are_alike_and_long_enough() -> None:
+    rates = iter([50.0, 80.0, 100.0, 101.0, 0.0])
+    assert warmed(lambda: outcome_of_measure(5, rate=next(rates)), 10, 1_000) == ""
+    assert list(rates) == [0.0]
+    rates = iter([100.0] * 5)
+    assert warmed(lambda: outcome_of_measure(5, rate=next(rates)), 20, 1_000) == ""
+    assert list(rates) == [100.0], "steady from the first two, but twenty seconds are asked for"
+
+
+def test_what_does_not_become_steady_says_so() -> None:
+    now = [0.0]
+    rates = iter([100.0, 10.0] * 20)
+
+    def window() -> Outcome:
+        now[0] += 5
+        return outcome_of_measure(5, rate=next(rates))
+
+    assert warmed(window, 20, 120, lambda: now[0]) == "not steady after 120 s"
+    assert len(list(rates)) == 40 - 24
+
+
+def test_windows_are_compared_by_rate_or_by_time() -> None:
+    assert pace_of(outcome_of_measure(1, p50_ms=3, rate=7)) == 7
+    assert pace_of(outcome_of_measure(1, p50_ms=3, p99_ms=9)) == 3
+    assert pace_of(outcome_of_measure(1, mean_ms=2)) == 2

@@ -2,21 +2,50 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
+import inspect
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from cryptography.exceptions import UnsupportedAlgorithm
 
+from kourou.access.model import Action
 from kourou.clock import Clock
-from kourou.errors import ConfigError
+from kourou.errors import ConfigError, Rejected, Unavailable
+from kourou.model import names
 from kourou.model.units import DAY_MS
+from kourou.operations.catalogue import Right
 from kourou.service import entry, passwords
 from kourou.telemetry.otlp_receiver import OtlpReceiver
 from kourou.testing.cluster import Cluster
 from kourou.transport.curve_keys import make_pair
-from kourou_console.app import run
-from kourou_console.config import SignInMode
+from kourou.transport.tls import TlsMode
+from kourou_console import app
+from kourou_console.app import ClusterWatch, run
+from kourou_console.config import ConsoleSettings, SignInMode, WatchKeys
+from kourou_console.gateway import Gateway
 from kourou_console.http.sign_in import OF_PLACE
+from kourou_console.lists import (
+    Missing,
+    answers,
+    asked,
+    why,
+)
+from kourou_console.metrics.alarms import AlarmThresholds
+from kourou_console.operation import THE_CLUSTER, Operation
+from kourou_console.operations import OPERATIONS
+from kourou_console.topic_kinds import (
+    Access,
+    TopicClass,
+    TopicKind,
+    access_of,
+    kind_of,
+    permission_of,
+)
+from kourou_rigs.certificates import Authority
 from kourou_rigs.console import ConsoleHere, HttpAnswer
 from kourou_rigs.console_users import KnownSecrets
 
@@ -168,3 +197,203 @@ def test_draining_waits_for_what_is_under_way(cluster):
         console.run(console.service.drain())
         with pytest.raises((ConnectionError, OSError)):
             console.get("/v1/me")
+
+
+# -- watch -----------------------------------------------------------------------------------------
+
+
+NO_BROKER = SimpleNamespace(clusters={}, brokers={})
+BROKER = SimpleNamespace(clusters={"DefaultCluster": ["broker-a"]}, brokers={"broker-a": 1})
+
+
+class FakeGateway:
+    """Plays the gateway: gives one answer after the other, the last one for ever."""
+
+    def __init__(self, *answers: Any) -> None:
+        self._answers = list(answers)
+        self.cluster_name: str | None = None
+        self.asked = 0
+        self.admin = SimpleNamespace(cluster=self)
+
+    async def info(self) -> Any:
+        self.asked += 1
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+async def started(gateway: FakeGateway, wait_s: float) -> str:
+    watching = ClusterWatch(cast("Gateway", gateway))
+    await watching.start(wait_s)
+    trouble = watching.trouble
+    await watching.stop()
+    return trouble
+
+
+async def test_it_waits_for_a_broker_that_starts_together_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(app, "STARTING_PERIOD_S", 0.0)
+    gateway = FakeGateway(Unavailable("no name server"), NO_BROKER, NO_BROKER, BROKER)
+    assert await started(gateway, 60.0) == ""
+    assert (gateway.asked, gateway.cluster_name) == (4, "DefaultCluster")
+
+
+async def test_it_does_not_wait_for_ever() -> None:
+    gateway = FakeGateway(NO_BROKER)
+    assert await started(gateway, 0.0) == "no broker is registered at the name servers"
+    assert gateway.asked == 1
+
+
+# -- what the console watches can be set, in units that people write -------------------------------
+
+
+def test_percent_becomes_a_ratio_and_the_defaults_agree() -> None:
+    assert WatchKeys().thresholds == AlarmThresholds()
+    assert WatchKeys(alarm_disk_percent=90).thresholds.disk_used_ratio == 0.9
+
+
+def test_users_need_the_key_by_which_brokers_know_the_console(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="signIn=users needs curveKeyFile") as refused:
+        ConsoleSettings(sign_in=SignInMode.USERS)
+    assert "--role console" in refused.value.hint
+    key = tmp_path / "console.key_secret"
+    open_to_all = ConsoleSettings(
+        sign_in=SignInMode.USERS, curve_key_file=key, bind_address="0.0.0.0"
+    )
+    assert open_to_all.bind_address == "0.0.0.0"
+    with pytest.raises(ConfigError, match="signIn=users"):
+        ConsoleSettings(curve_key_file=key, bind_address="0.0.0.0")
+
+
+def test_addresses_over_tls_have_an_authority_that_can_be_read(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "own")
+    trust = authority.path
+    settings = ConsoleSettings(spark_etl_address="https://etl:18281", tls_client_trust_path=trust)
+    assert settings.client_tls.trust == trust
+    with pytest.raises(ConfigError, match="gone cannot be read"):
+        ConsoleSettings(spark_etl_address="https://etl:1", tls_client_trust_path=tmp_path / "gone")
+    with pytest.raises(ConfigError, match="does not begin with https://"):
+        ConsoleSettings(spark_etl_address="etl:18281", tls_client_trust_path=trust)
+    with pytest.raises(ConfigError, match="sparkEtlAddress"):
+        ConsoleSettings(spark_etl_address="https://etl")
+    certificate, _ = authority.pair("console")
+    with pytest.raises(ConfigError, match="belong together"):
+        ConsoleSettings(spark_etl_address="https://etl:1", tls_client_cert_path=certificate)
+
+
+def test_a_console_is_not_permissive(tmp_path: Path) -> None:
+    files = {"tls_cert_path": tmp_path / "c.pem", "tls_key_path": tmp_path / "k.pem"}
+    ConsoleSettings(tls_mode=TlsMode.ENFORCING, **files)
+    with pytest.raises(ConfigError, match="an HTTP port serves TLS or clear text, never both"):
+        ConsoleSettings(tls_mode=TlsMode.PERMISSIVE, **files)
+
+
+# -- asking several at once: who does not answer is named, and the others stand --------------------
+
+
+async def test_one_that_hangs_and_one_that_fails_cost_the_others_nothing() -> None:
+    never = asyncio.Event()
+
+    async def ask(name: str) -> str:
+        if name == "hangs":
+            await never.wait()
+        if name == "fails":
+            raise Unavailable("it is down")
+        return name.upper()
+
+    found, missing = await asked(["a", "hangs", "b", "fails"], ask, limit_s=0.01)
+    assert found == {"a": "A", "b": "B"}
+    assert missing == [
+        Missing("hangs", "it did not respond in time"),
+        Missing("fails", "it is down"),
+    ]
+
+
+async def test_a_bug_is_no_missing_broker() -> None:
+    async def ask(_name: str) -> str:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await asked(["a"], ask)
+    with pytest.raises(ZeroDivisionError):
+        why(ZeroDivisionError())
+
+
+async def test_nobody_is_an_error_and_somebody_is_an_answer() -> None:
+    async def ask(name: str) -> str:
+        if name == "down":
+            raise Unavailable("it is down")
+        if name == "no":
+            raise Rejected("there is no such thing")
+        return name
+
+    found, missing = await answers(["down", "a", "no"], ask)
+    assert found == {"a": "a"}
+    assert [one.what for one in missing] == ["down", "no"]
+    assert await answers([], ask) == ({}, [])
+    with pytest.raises(Unavailable, match="down: it is down"):
+        await answers(["down", "no"], ask)
+    with pytest.raises(Rejected, match="no such thing"):
+        await answers(["no", "no"], ask)
+
+
+# -- what an operation needs for a user, before brokers decide -------------------------------------
+
+
+def test_without_a_declaration_reading_needs_get_and_a_change_update() -> None:
+    by_name = {one.name: one for one in OPERATIONS}
+    assert by_name["overview"].needed == ((Action.GET, THE_CLUSTER),)
+    assert by_name["put_topic"].needed == ((Action.UPDATE, THE_CLUSTER),)
+    assert by_name["put_name_server_value"].needed == ((Action.UPDATE, THE_CLUSTER),)
+    assert by_name["send_message"].needed == ()
+    assert by_name["spark_rows"].needed == ((Action.SUB, "Topic:*"),)
+
+
+@pytest.mark.parametrize("one", OPERATIONS, ids=lambda one: one.name)
+def test_what_the_console_has_read_itself_needs_a_right(one: Operation) -> None:
+    source = inspect.getsource(one.handle)
+    if "Sampler" in source or "name_servers" in source or "spark_etl_address" in source:
+        assert one.needed or (one.right is Right.READ and one.name == "who_am_i")
+
+
+# -- the kinds by which topics are filtered, as RocketMQ's dashboard has them ----------------------
+
+
+@pytest.mark.feature("F057")
+@pytest.mark.parametrize(
+    ("topic", "expected"),
+    [
+        ("orders", TopicClass(TopicKind.NORMAL)),
+        ("%RETRY%till", TopicClass(TopicKind.RETRY, group="till")),
+        ("%DLQ%till", TopicClass(TopicKind.DLQ, group="till")),
+        (names.SCHEDULE_TOPIC, TopicClass(TopicKind.SYSTEM, "delay")),
+        (names.HALF_TOPIC, TopicClass(TopicKind.SYSTEM, "transaction")),
+        (names.TRACE_TOPIC, TopicClass(TopicKind.SYSTEM, "trace")),
+        (names.CONTROL_TOPIC, TopicClass(TopicKind.SYSTEM, "control")),
+        (names.AUTO_CREATE_TOPIC, TopicClass(TopicKind.SYSTEM, "template")),
+        ("broker-a", TopicClass(TopicKind.SYSTEM, "broker")),
+        ("C", TopicClass(TopicKind.SYSTEM, "cluster")),
+        ("C_REPLY_TOPIC", TopicClass(TopicKind.SYSTEM, "reply")),
+        ("rmq_sys_x", TopicClass(TopicKind.SYSTEM)),
+        ("D_REPLY_TOPIC", TopicClass(TopicKind.NORMAL)),
+    ],
+)
+def test_kinds(topic: str, expected: TopicClass) -> None:
+    assert kind_of(topic, ["broker-a"], ["C"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("perm", "access"),
+    [
+        (6, Access.READ_WRITE),
+        (7, Access.READ_WRITE),
+        (4, Access.READ),
+        (2, Access.WRITE),
+        (0, Access.NONE),
+    ],
+)
+def test_permissions_are_words(perm: int, access: Access) -> None:
+    assert access_of(perm) is access
+    assert access_of(permission_of(access)) is access

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from kourou.clock import SystemClock
 from kourou.model.message import SendResult, SendStatus
 from kourou_demo.flights import Flight
+from kourou_demo.group_of_three import log_bytes
 from kourou_demo.lost_leader import Traffic
 
 
@@ -36,3 +39,14 @@ def test_what_was_heard_is_counted_by_flight() -> None:
     for row in (1, 1, 3, 8):
         some.hear(row)
     assert (some.lost, some.redelivered) == (1, 1)
+
+
+# -- A member's log is read as it lies in its files ------------------------------------------------
+
+
+def test_the_files_of_a_log_are_read_in_their_order_up_to_its_end(tmp_path: Path) -> None:
+    folder = tmp_path / "commitlog"
+    folder.mkdir()
+    (folder / f"{4:020}").write_bytes(b"efg\0")
+    (folder / f"{0:020}").write_bytes(b"abcd")
+    assert log_bytes(tmp_path, 7) == b"abcdefg"

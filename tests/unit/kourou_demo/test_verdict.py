@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import signal
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from kourou_demo.ledger import Ledger, LedgerWriter, distinct
+from kourou_demo.picture import MemberPicture, Picture, TablePicture
 from kourou_demo.verdict import GroupOfThree, LateArrivals, Numbers, SparkTables, WorstDay
+from kourou_demo.view import LINES_EVERY, LiveView, PlainView, View
 
 GOOD = Numbers(
     events=100,
@@ -230,3 +240,82 @@ def test_without_spark_there_is_the_reason_and_nothing_else() -> None:
 def test_what_was_saved_is_a_share_of_all_bytes() -> None:
     assert GOOD.late_arrivals.saved(90) == pytest.approx(91)
     assert LateArrivals().saved(0) == 0
+
+
+# -- ledger ----------------------------------------------------------------------------------------
+
+
+def test_deliveries_are_read_while_more_come(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    ledger = Ledger(path)
+    assert ledger.count == 0
+    assert ledger.rows().tolist() == []
+    with LedgerWriter(path) as writer:
+        writer.add([7, 1])
+        assert (ledger.count, ledger.rows().tolist()) == (2, [7, 1])
+        writer.add([336_775])
+        assert ledger.rows(2).tolist() == [336_775]
+        assert ledger.rows(3).tolist() == []
+
+
+def test_a_kill_loses_nothing_that_was_added(tmp_path: Path) -> None:
+    source = (
+        "import os, signal, sys; from pathlib import Path\n"
+        "from kourou_demo.ledger import LedgerWriter\n"
+        "LedgerWriter(Path(sys.argv[1])).add([1, 2, 3])\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    path = tmp_path / "ledger"
+    done = subprocess.run([sys.executable, "-c", source, str(path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert Ledger(path).rows().tolist() == [1, 2, 3]
+
+
+def test_distinct_joins_members(tmp_path: Path) -> None:
+    for name, rows in (("a", [3, 1, 1]), ("b", [2, 3])):
+        with LedgerWriter(tmp_path / name) as writer:
+            writer.add(rows)
+    parts = [Ledger(tmp_path / name).rows() for name in ("a", "b")]
+    assert distinct(parts).tolist() == [1, 2, 3]
+    assert distinct([]).tolist() == []
+
+
+# -- both views tell everything; the plain one in lines --------------------------------------------
+
+
+PICTURE = Picture(
+    goal=1_000,
+    available=500,
+    publish_rate=2_000.0,
+    members=[MemberPicture("ann", 300, 900.0), MemberPicture("bob", 100, killed=True)],
+    tables=[TablePicture("Parquet", 200, 700.0)],
+)
+
+
+def play(view: View) -> None:
+    view.chapter("a chapter")
+    for _ in range(LINES_EVERY):
+        view.show(PICTURE)
+    view.note("a note")
+    view.table("a table", ("one", "two"), [("1", "2"), ("three", "four")])
+    view.close()
+    view.verdict(Numbers(events=1_000, published=1_000), 3.2)
+
+
+def test_the_plain_view_prints_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    play(PlainView())
+    lines = capsys.readouterr().out.splitlines()
+    assert "== a chapter" in lines
+    assert "   published 500 (2,000/s)  ann 300  bob killed at 100  lag 100  Parquet 200" in lines
+    assert "     one    two" in lines
+    assert "     three  four" in lines
+    assert "!! 1000 were lost" in lines
+    assert lines[-1] == "== NOT OK after 3 s"
+
+
+def test_the_live_view_ends_with_what_was_counted() -> None:
+    out = io.StringIO()
+    play(LiveView(Console(file=out, force_terminal=True, width=100)))
+    said = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
+    for part in ("a chapter", "a note", "a table", "three", "ann", "killed", "NOT OK", "1000 were"):
+        assert part in said

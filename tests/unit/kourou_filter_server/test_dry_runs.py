@@ -13,6 +13,7 @@ from kourou.protocol.messages.broker_admin import GetTopicStatsInfo
 from kourou.protocol.messages.filter_server import GetFilters, TryFilter
 from kourou.protocol.messages.pulls import PullMessage
 from kourou.runtime.core import Disconnected, Reply
+from kourou_filter_server.dry_runs import shared
 from kourou_filter_server.interface import (
     EndWorker,
     EvaluateBatch,
@@ -160,3 +161,23 @@ def test_nobody_goes_on_for_a_peer_that_is_gone(bench: Bench) -> None:
     bench.turn(Disconnected(bench.peer))
     assert bench.done(EndWorker).worker == started.worker
     assert not len(bench.core.dry_runs)
+
+
+# -- sample ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lengths", "count", "shares"),
+    [
+        ({0: 100, 1: 100}, 10, {0: 5, 1: 5}),
+        ({0: 100, 1: 2}, 10, {0: 8, 1: 2}),
+        ({0: 1, 1: 2}, 10, {0: 1, 1: 2}),
+        ({0: 5, 1: 5, 2: 5}, 1, {0: 1, 1: 0, 2: 0}),
+        ({}, 10, {}),
+        ({0: 0}, 10, {0: 0}),
+    ],
+)
+def test_queues_share_the_sample(
+    lengths: dict[int, int], count: int, shares: dict[int, int]
+) -> None:
+    assert shared(lengths, count) == shares

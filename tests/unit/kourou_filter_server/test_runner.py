@@ -1,16 +1,18 @@
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from kourou.errors import Code
+from kourou.errors import Code, DecodeError
 from kourou.model.filter import FilterPolicy
 from kourou.protocol.messages.filter_server import ChangeFilter, GetFilters
 from kourou.protocol.messages.pulls import PullResponse
 from kourou.runtime.core import Reply
 from kourou_filter_server.context import ServerPolicy
+from kourou_filter_server.discipline import VERSIONS_KNOWN_MAX, FailureCounts
 from kourou_filter_server.interface import (
     LOST,
     AskBroker,
@@ -21,6 +23,8 @@ from kourou_filter_server.interface import (
     WorkerEnded,
     WorkerReady,
 )
+from kourou_filter_server.jobs import bounds_of, offset_of
+from kourou_filter_server.runner import BATCH_US, SLOW_MESSAGES, Pace
 from kourou_rigs.filter_bench import (
     GROUP,
     NAME,
@@ -327,3 +331,106 @@ def test_memory_is_a_failure_and_a_message_that_cannot_be_judged(benches: Benche
     bench.results(bench.done(EvaluateBatch), "2", "memory", "MemoryError")
     assert judged_bytes(bench.done(Reply)) == record(10)
     assert failures(bench) == 1
+
+
+# -- discipline ------------------------------------------------------------------------------------
+
+
+WHO = (("group", "filter"), 1)
+OTHER = (("group", "filter"), 2)
+
+
+def test_so_many_within_the_window_are_too_many() -> None:
+    counts = FailureCounts(3, 60_000)
+    assert not counts.add(0, WHO)
+    assert not counts.add(100, WHO)
+    assert not counts.add(200, OTHER)
+    assert counts.add(59_999, WHO)
+
+
+def test_old_ones_do_not_count() -> None:
+    counts = FailureCounts(3, 60_000)
+    counts.add(0, WHO)
+    counts.add(30_000, WHO)
+    assert not counts.add(60_000, WHO)
+    assert counts.count(60_000, WHO) == 2
+    assert counts.count(90_000, WHO) == 1
+
+
+def test_versions_that_struck_are_not_kept_for_ever() -> None:
+    counts = FailureCounts(3, 60_000)
+    for number in range(VERSIONS_KNOWN_MAX + 1):
+        counts.add(0, (("till", "late"), number))
+    assert counts.count(0, (("till", "late"), 0)) == 0
+    assert counts.count(0, (("till", "late"), 1)) == 1
+
+
+# -- pace ------------------------------------------------------------------------------------------
+
+
+MOST = 256
+
+
+def paced(*batches: tuple[int, int]) -> Pace:
+    pace = Pace(MOST)
+    for count, micros in batches:
+        pace.judged(1, count, micros)
+    return pace
+
+
+def test_of_an_unknown_version_little_is_risked() -> None:
+    assert Pace(MOST).messages(1) == SLOW_MESSAGES
+    assert paced((MOST, 10)).messages(2) == SLOW_MESSAGES
+
+
+def test_it_may_become_quicker_and_slower() -> None:
+    slow = (MOST, MOST * 1_000)
+    assert paced((MOST, MOST), slow).messages(1) == 79
+    assert paced((MOST, MOST), *[slow] * 6).messages(1) == SLOW_MESSAGES
+    assert paced(slow, *[(SLOW_MESSAGES, SLOW_MESSAGES)] * 20).messages(1) == MOST
+
+
+def test_one_batch_without_messages_says_nothing() -> None:
+    assert paced((0, 5_000)).messages(1) == SLOW_MESSAGES
+    assert paced((MOST, 100), (0, 5_000)).messages(1) == MOST
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_batches_stay_within_their_bounds_and_near_their_time(seed: int) -> None:
+    """Whatever a message costs, and whatever a batch costs beside it."""
+    chance = random.Random(seed)
+    each_us, all_us = chance.choice([0.1, 5, 80, 400, 5_000]), chance.choice([0, 20, 3_000])
+    pace = Pace(MOST)
+    for _ in range(40):
+        count = pace.messages(1)
+        assert SLOW_MESSAGES <= count <= MOST
+        pace.judged(1, count, int(all_us + each_us * count))
+    last = pace.messages(1)
+    took_us = all_us + each_us * last
+    assert last in (SLOW_MESSAGES, MOST) or took_us == pytest.approx(BATCH_US, rel=0.2)
+
+
+# -- jobs ------------------------------------------------------------------------------------------
+
+
+def test_bounds_are_where_records_begin() -> None:
+    run = record(0, 100) + record(1, 150) + record(2, 93)
+    assert bounds_of(run) == [0, 100, 250, 343]
+    assert bounds_of(b"") == [0]
+    assert offset_of(run, 250) == 2
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        record(0)[:-1],
+        record(0) + b"\0",
+        bytes(200),
+        b"\xff\xff\xff\xff" + bytes(200),
+        b"\x7f\xff\xff\xff" + bytes(200),
+        record(0, 93)[:90],
+    ],
+)
+def test_what_is_no_run_of_records_is_refused(run: bytes) -> None:
+    with pytest.raises(DecodeError):
+        bounds_of(run)

@@ -14,14 +14,19 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import LongType, StructType
 
-from kourou.errors import ConfigError, Unavailable
+from kourou.errors import BadRequest, ConfigError, Unavailable
 from kourou.service.os_processes import RunningProcess
 from kourou.transport.tls import ServerTls, TlsFiles
 from kourou_rigs.certificates import Authority
 from kourou_spark_etl import commands
 from kourou_spark_etl.commands import run_command
+from kourou_spark_etl.data_source import KourouDataSource
 from kourou_spark_etl.progress import BatchProgress
+from kourou_spark_etl.source.arrow_rows import SCHEMA_DDL
+from kourou_spark_etl.source.readers import BatchReader, StreamReader
 from kourou_spark_etl.supervision import QueryCounters, QueryState
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "spark-etl.toml"
@@ -168,3 +173,27 @@ def test_run_with_a_wrong_job_file_is_refused_before_java(
     jobs.write_text("[queries.q]\njob = 'lakes'\n")
     assert run_command(["run", "--jobs", str(jobs), "--set", f"etlPath={tmp_path}"]) == 2
     assert "queries.q.job" in capsys.readouterr().err
+
+
+# -- what Spark meets first: the format, its options, its readers ----------------------------------
+
+
+SCHEMA = StructType().add("offset", LongType())
+
+
+def source(**options: str) -> KourouDataSource:
+    return KourouDataSource(
+        CaseInsensitiveDict({"nameServer": "127.0.0.1:9876", "subscribe": "orders", **options})
+    )
+
+
+def test_a_read_is_checked_before_anybody_is_asked() -> None:
+    assert source().schema() == SCHEMA_DDL
+    assert isinstance(source().reader(SCHEMA), BatchReader)
+    assert isinstance(source(maxOffsetsPerTrigger="5").streamReader(SCHEMA), StreamReader)
+    with pytest.raises(BadRequest, match="'bogus' is unknown"):
+        source(bogus="1").schema()
+    with pytest.raises(BadRequest, match="'maxOffsetsPerTrigger'"):
+        source(maxOffsetsPerTrigger="5").reader(SCHEMA)
+    with pytest.raises(BadRequest, match="'endingOffsets'"):
+        source(endingOffsets="latest").streamReader(SCHEMA)

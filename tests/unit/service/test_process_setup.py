@@ -5,11 +5,15 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-from kourou.service.process_setup import as_output_sentence
+from kourou.errors import MissingPackages
+from kourou.service import process_setup as collector
+from kourou.service import process_setup as packages
+from kourou.service.process_setup import as_output_sentence, missing_packages, require_group
 
 HOLD = (
     "import os, sys\n"
@@ -79,3 +83,97 @@ def test_a_reader_that_had_enough_needs_no_word() -> None:
     assert as_output_sentence(BrokenPipeError(errno.EPIPE, "Broken pipe")) == ""
     full = OSError(errno.ENOSPC, "No space left on device")
     assert as_output_sentence(full) == "cannot write output: No space left on device"
+
+
+# -- the garbage collector of a process that is a service ------------------------------------------
+
+
+IMPORTS = """
+import gc, sys
+from importlib import import_module
+sys.argv = ["kourou_namesrv", "-m"]
+looks = sum(each["collections"] for each in gc.get_stats())
+try:
+    import_module("kourou_namesrv.__main__")
+except SystemExit:
+    assert "kourou_namesrv.core" in sys.modules
+print("looks", sum(each["collections"] for each in gc.get_stats()) - looks)
+"""
+
+
+def test_it_does_not_look_while_a_service_is_imported():
+    ran = subprocess.run(
+        [sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True
+    )
+    looks = int(ran.stdout.splitlines()[-1].removeprefix("looks "))
+    assert looks < 10
+
+
+PROGRAM = """
+import gc
+from kourou.service import process_setup as collector
+kept = [[number] for number in range(100_000)]
+collector.freeze_gc()
+assert gc.get_freeze_count() > len(kept), gc.get_freeze_count()
+looks = sum(each["collections"] for each in gc.get_stats())
+for turn in range(100):
+    grown = [(turn, number) for number in range(1_000)]
+print(sum(each["collections"] for each in gc.get_stats()) - looks)
+cycles = []
+for number in range(2 * collector.YOUNG_OBJECTS):
+    cycle = []
+    cycle.append(cycle)
+print(sum(each["collected"] for each in gc.get_stats()))
+"""
+
+
+def test_bursts_of_tuples_wake_it_no_more_and_cycles_still_go():
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
+    )
+    looks, collected = map(int, ran.stdout.split())
+    assert looks == 0
+    assert collected >= collector.YOUNG_OBJECTS
+
+
+# -- packages --------------------------------------------------------------------------------------
+
+
+DECLARED = [
+    "aiohttp>=3.11",
+    "pandas<3,>=2.2; extra == 'spark'",
+    "pyspark>=4.1; extra == 'spark'",
+    'redis[hiredis]>=5.2; extra == "bench"',
+    "zope.none>=1; python_version >= '3.11' and extra == 'bench'",
+]
+
+
+@pytest.fixture
+def declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "requires", lambda name: DECLARED)
+
+
+@pytest.mark.usefixtures("declared")
+def test_a_group_names_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "_installed", lambda name: name == "pandas")
+    assert missing_packages("spark") == ("pyspark",)
+    assert missing_packages("bench") == ("redis", "zope.none")
+    assert missing_packages("none") == ()
+    with pytest.raises(MissingPackages, match=r"Spark needs packages: pyspark") as caught:
+        require_group("spark", "Spark")
+    assert caught.value.group == "spark"
+
+
+@pytest.mark.usefixtures("declared")
+def test_a_group_that_is_installed_is_no_error() -> None:
+    require_group("spark", "Spark")
+    assert missing_packages("bench") == ("zope.none",)
+
+
+@pytest.mark.usefixtures("declared")
+def test_without_metadata_nothing_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(name: str) -> list[str]:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", none)
+    assert missing_packages("spark") == ()

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kourou.errors import Code
+import pytest
+
+from kourou.errors import Code, ConfigError
 from kourou.protocol.messages.groups import HeartBeat, NotifyConsumerIdsChanged
 from kourou.runtime.core import AskClient, Notify, Peer, Received, Reply, ReplyTo
 from kourou.service.protocol_server import (
     BUSY,
     ProtocolServers,
+    advertised,
     connection_families,
 )
 from kourou.telemetry.metrics import Family
@@ -104,3 +107,28 @@ def test_figures_are_put_together() -> None:
         ({"cluster": "c", "carrier": "zmq"}, 4),
         ({"cluster": "c", "carrier": "tcp"}, 4),
     ]
+
+
+# -- advertised ------------------------------------------------------------------------------------
+
+
+DIAL = {"zmq": "127.0.0.1:20911", "tcp": "127.0.0.1:10911"}
+
+
+def test_named_listeners_are_advertised_with_the_bound_ones() -> None:
+    assert advertised(DIAL, " host=h:1 ; tcp:host=h:2; ") == {
+        "zmq:internal": "127.0.0.1:20911",
+        "tcp:internal": "127.0.0.1:10911",
+        "zmq:host": "h:1",
+        "tcp:host": "h:2",
+    }
+
+
+def test_a_transport_that_does_not_listen_is_not_advertised() -> None:
+    assert advertised({"zmq": "a:1"}, "tcp:host=h:2") == {"zmq:internal": "a:1"}
+
+
+@pytest.mark.parametrize("text", ["x", "x=", "x=h", "x=h:99999", "udp:x=h:1", "a b=h:1", "=h:1"])
+def test_what_is_no_entry_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="advertisedListeners"):
+        advertised(DIAL, text)

@@ -4,11 +4,15 @@ import errno
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from kourou.errors import DiskFull, StoreFaulted
+from kourou.store.disk import LinkRefused, as_store_error, read_whole, write_atomically
 from kourou.store.real_disk import RealDisk
+from kourou.testing.disk import PowerLost, SimDisk
 
 
 def test_short_writes_are_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,3 +102,148 @@ def test_what_is_kept_for_root_counts_neither_as_used_nor_as_free(
     fields[block], fields[blocks], fields[bfree], fields[bavail] = 4_096, 1_000, 800, 150
     monkeypatch.setattr(os, "statvfs", lambda _path: os.statvfs_result(fields))
     assert RealDisk().usage(tmp_path) == (350 * 4_096, 150 * 4_096)
+
+
+# -- disk ------------------------------------------------------------------------------------------
+
+
+PATH = Path("/dir/file")
+
+
+@pytest.mark.feature("F110")
+def test_a_power_loss_leaves_the_old_content_or_the_new() -> None:
+    seen: set[bytes | None] = set()
+    for seed in range(400):
+        disk = SimDisk(seed)
+        disk.make_dirs(PATH.parent)
+        disk.sync_dir(PATH.parent.parent)
+        write_atomically(disk, PATH, b"old" * 500)
+        disk.cut_power(seed % 3 + 1)
+        done = True
+        try:
+            write_atomically(disk, PATH, b"new!" * 500)
+        except PowerLost:
+            done = False
+        found = read_whole(disk.crash(), PATH, 10_000)
+        assert found in (b"old" * 500, b"new!" * 500), seed
+        assert not done or found == b"new!" * 500
+        seen.add(found)
+    assert len(seen) == 2
+
+
+def test_a_leftover_of_an_interrupted_write_does_no_harm() -> None:
+    disk = SimDisk()
+    disk.make_dirs(PATH.parent)
+    disk.open(PATH.with_name("file.tmp"), create_size=9_999)
+    write_atomically(disk, PATH, b"short")
+    assert read_whole(disk, PATH, 100) == b"short"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_no_space_means_later(number: int) -> None:
+    assert isinstance(as_store_error(OSError(number, "x"), "writing"), DiskFull)
+
+
+def test_anything_else_means_that_the_disk_fails() -> None:
+    error = as_store_error(OSError(errno.EIO, "Input/output error"), "writing")
+    assert isinstance(error, StoreFaulted)
+    assert str(error) == "writing: Input/output error"
+
+
+# -- symbolic links that somebody else put where files are expected: not one is followed -----------
+
+
+SECRET = b"what belongs to somebody else"
+Use = Callable[[RealDisk, Path], object]
+
+USES: dict[str, tuple[str, Use]] = {
+    "opening": ("f", lambda disk, path: disk.open(path)),
+    "opening or creating": ("f", lambda disk, path: disk.open(path, create_size=10)),
+    "creating": ("f.creating", lambda disk, path: disk.open(path, create_size=10)),
+    "creating with its blocks": (
+        "f.creating",
+        lambda disk, path: disk.open(path, create_size=4_096, allocate=True),
+    ),
+    "reading whole": ("f", lambda disk, path: read_whole(disk, path, 100)),
+    "replacing": ("f.tmp.creating", lambda disk, path: write_atomically(disk, path, b"new")),
+    "locking": ("f", lambda disk, path: disk.lock(path)),
+}
+"""The name of the link, and what is done to `f`."""
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A file outside of the folder in which the disk works."""
+    (tmp_path / "outside").mkdir()
+    path = tmp_path / "outside" / "victim"
+    path.write_bytes(SECRET)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "folder"
+    path.mkdir()
+    return path
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(("name", "use"), USES.values(), ids=USES)
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_in_the_place_of_a_file_is_refused(
+    folder: Path, victim: Path, name: str, use: Use, exists: bool
+) -> None:
+    if not exists:
+        victim.unlink()
+    link = folder / name
+    link.symlink_to(victim)
+    open_before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(LinkRefused) as caught:
+        use(RealDisk(), folder / "f")
+    assert (caught.value.errno, caught.value.filename) == (errno.ELOOP, str(link))
+    assert link.is_symlink()
+    assert not (folder / "f").exists() or name == "f"
+    assert victim.exists() == exists
+    assert not exists or victim.read_bytes() == SECRET
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_before
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("name", ["f", "f.tmp"])
+def test_replacing_a_file_replaces_a_link_and_not_what_it_leads_to(
+    folder: Path, victim: Path, name: str
+) -> None:
+    (folder / name).symlink_to(victim)
+    write_atomically(RealDisk(), folder / "f", b"new")
+    assert (folder / "f").read_bytes() == b"new"
+    assert [one.name for one in folder.iterdir()] == ["f"]
+    assert not (folder / "f").is_symlink()
+    assert victim.read_bytes() == SECRET
+
+
+@pytest.mark.fault
+def test_removing_ends_at_links(folder: Path, victim: Path) -> None:
+    disk = RealDisk()
+    (folder / "below").mkdir()
+    for where in (folder, folder / "below"):
+        (where / "file").symlink_to(victim)
+        (where / "outside").symlink_to(victim.parent)
+    disk.unlink(folder / "file")
+    disk.clear_dir(folder)
+    assert list(folder.iterdir()) == []
+    (folder / "outside").symlink_to(victim.parent)
+    with pytest.raises(OSError, match="symbolic link"):
+        disk.remove_tree(folder / "outside")
+    disk.remove_tree(folder)
+    assert not folder.exists()
+    assert victim.read_bytes() == SECRET
+
+
+def test_folders_may_be_links_to_other_disks(folder: Path, tmp_path: Path) -> None:
+    linked, disk = tmp_path / "linked", RealDisk()
+    linked.symlink_to(folder)
+    disk.open(linked / "f", create_size=3).close()
+    lock = disk.lock(linked)
+    write_atomically(disk, linked / "g", b"new")
+    lock.release()
+    assert disk.list_dir(folder) == ["f", "g"]

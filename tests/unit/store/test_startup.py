@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import logging
+import shutil
 from pathlib import Path
 
 import pytest
 
-from kourou.errors import ConfigError, Corrupt
+from kourou.errors import BadRequest, ConfigError, Corrupt
 from kourou.store.disk import write_atomically
-from kourou.store.paths import StorePaths
+from kourou.store.paths import StorePaths, file_name, start_of
 from kourou.store.real_disk import RealDisk, RealLock
 from kourou.store.startup import LOCK_CONTENT, StoreLock, check_format
 from kourou.store.store import Store
@@ -187,3 +188,107 @@ def test_a_store_below_folders_that_were_missing_survives_a_power_loss(seed: int
     again = Store.open(small_settings(root), after)
     assert bytes(again.record_at(written.position)) == written.record
     again.close()
+
+
+# -- paths -----------------------------------------------------------------------------------------
+
+
+PATHS = StorePaths.under(Path("/data/store"))
+
+
+@pytest.mark.feature("F064")
+def test_files_are_named_by_their_first_byte_in_twenty_digits() -> None:
+    assert PATHS.segment(1 << 30).name == "00000000001073741824"
+    assert start_of(file_name(5_368_709_120)) == 5_368_709_120
+
+
+@pytest.mark.parametrize(
+    "name", ["", "1", "0000000000000000000a", "-0000000000000000001", "٠" * 20]
+)
+def test_other_names_are_no_files_of_ours(name: str) -> None:
+    assert start_of(name) is None
+
+
+@pytest.mark.feature("F060", "F062")
+def test_the_tree_is_rocketmqs() -> None:
+    assert [str(path.relative_to(PATHS.root)) for path in PATHS.directories[1:]] == [
+        "commitlog",
+        "consumequeue",
+        "index",
+        "config",
+        "kourou",
+    ]
+    assert PATHS.queue("%RETRY%group", 3) == Path("/data/store/consumequeue/%RETRY%group/3")
+    assert PATHS.abort == Path("/data/store/abort")
+
+
+def test_the_log_may_lie_elsewhere() -> None:
+    paths = StorePaths.under(Path("/data/store"), commit_log=Path("/fast/log"))
+    assert paths.segment(0).parent == Path("/fast/log")
+    assert paths.checkpoint == Path("/data/store/checkpoint")
+
+
+@pytest.mark.parametrize("topic", ["", "..", "a/b", "a\0b", "x" * 128, "a.b", "topic "])
+def test_a_name_that_would_leave_the_directory_is_refused(topic: str) -> None:
+    with pytest.raises(BadRequest):
+        PATHS.queue(topic, 0)
+
+
+def test_a_negative_queue_is_refused() -> None:
+    with pytest.raises(BadRequest, match="-1"):
+        PATHS.queue("T", -1)
+
+
+# -- A store whose files are symbolic links is not opened; its folders may be links ----------------
+
+
+def filled(root: Path) -> StorePaths:
+    """A store that was closed after messages of two topics."""
+    settings = small_settings(root)
+    store = Store.open(settings, RealDisk())
+    StoreWriter(store).write([Draft(topic, keys=("k",)) for topic in ("TopicA", "TopicB") * 3])
+    store.close()
+    return settings.paths
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.mark.fault
+def test_no_file_of_a_store_may_be_a_link(tmp_path: Path) -> None:
+    """What a link leads to is neither read as the store's nor changed."""
+    paths = filled(tmp_path / "store")
+    outside = tmp_path / "outside"
+    first_segment = min(paths.commit_log.iterdir())
+    names = [paths.lock, first_segment, paths.checkpoint, paths.recovery_point]
+    for number, path in enumerate(names):
+        there = outside / str(number)
+        there.mkdir(parents=True)
+        shutil.move(path, there / path.name)
+        path.symlink_to(there / path.name)
+        before = contents(outside)
+        with pytest.raises(ConfigError, match="links to files are not followed") as caught:
+            Store.open(small_settings(paths.root), RealDisk())
+        assert str(path) in str(caught.value)
+        assert contents(outside) == before
+        path.unlink()
+        shutil.move(there / path.name, path)
+    Store.open(small_settings(paths.root), RealDisk()).close()
+
+
+def test_a_folder_of_a_store_may_be_a_link(tmp_path: Path) -> None:
+    paths = filled(tmp_path / "store")
+    for folder in (paths.commit_log, paths.consume_queue, paths.index):
+        there = tmp_path / "other-disk" / folder.name
+        there.parent.mkdir(exist_ok=True)
+        shutil.move(folder, there)
+        folder.symlink_to(there)
+    store = Store.open(small_settings(paths.root), RealDisk())
+    StoreWriter(store).write([Draft("TopicA")])
+    store.close()
+    assert paths.commit_log.is_symlink()

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import threading
+from itertools import pairwise
 
 import pytest
 
 from kourou import Client as AsyncClient
-from kourou.errors import ConfigError
+from kourou.broker.config import BrokerSettings
+from kourou.client.session import io_thread
+from kourou.errors import ConfigError, Unavailable
+from kourou.protocol.messages.namesrv import UnregisterBroker
+from kourou.service.rocketmq_keys import BROKER_KEYS
+from kourou.settings.sources import load_settings
 from kourou.sync import Client
 from kourou.testing.cluster import Cluster, unique_name
+from kourou.testing.cluster_broker import SMALL, ClusterBroker, MortalBroker
+from kourou.testing.cluster_clock import ClusterClock
+from kourou.testing.cluster_thread import ClusterThread, TravelClock, run_elsewhere
+from kourou.testing.disk import MemoryDisk
 
 
 def test_brokers_have_names_and_share_every_topic(kourou_cluster):
@@ -102,3 +114,289 @@ def test_it_ends_with_all_its_threads(tmp_path, settings):
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == (
         "['MainThread']\n"
     )
+
+
+# -- one broker of a cluster keeps its name, its port and its store over every end -----------------
+
+
+NOBODY = "127.0.0.1:9"
+
+
+@pytest.fixture
+def make(tmp_path):
+    def broker(**settings) -> ClusterBroker:
+        given = {"namesrvAddr": "", **settings}
+        return ClusterBroker(
+            "broker-a", tmp_path, given, TravelClock(), MemoryDisk(), moved=lambda: None
+        )
+
+    return broker
+
+
+async def test_it_listens_at_its_former_port(make):
+    broker = make()
+    await broker.start(NOBODY)
+    port = broker.service.server.port
+    await broker.stop()
+    assert not broker.is_up
+    await broker.start(NOBODY)
+    assert broker.service.server.port == port
+    await broker.kill()
+    await broker.start(NOBODY)
+    assert broker.service.server.port == port
+    await broker.stop()
+
+
+async def test_each_start_tells_where_the_log_ended(make):
+    broker = make()
+    await broker.start(NOBODY)
+    end = broker.service.parts.view.log_range()[1]
+    await broker.kill()
+    await broker.start(NOBODY)
+    await broker.kill()
+    assert broker.found == [0, end]
+
+
+async def test_a_start_that_fails_leaves_its_port_and_store_free(make, monkeypatch):
+    broker = make()
+    monkeypatch.setattr("kourou.testing.cluster_broker.MortalBroker.serve", refuse)
+    with pytest.raises(ConfigError, match="not today"):
+        await broker.start(NOBODY)
+    assert not broker.is_up
+    monkeypatch.undo()
+    await broker.start(NOBODY)
+    await broker.stop()
+
+
+async def refuse(_self) -> None:
+    raise ConfigError("not today")
+
+
+async def test_its_failure_is_raised_at_the_next_use(make):
+    broker = make(flushDiskType="SYNC_FLUSH")
+    await broker.start(NOBODY)
+    broker._failed(OSError("the disk is gone"))
+    broker._failed(OSError("what follows is not told"))
+    await broker._ended()
+    with pytest.raises(Unavailable, match="the disk is gone"):
+        assert broker.service
+    await broker.start(NOBODY)
+    assert broker.failure is None
+    await broker.stop()
+
+
+# -- broker ends -----------------------------------------------------------------------------------
+
+
+class Home:
+    """Where a broker is born again and again."""
+
+    def __init__(self, folder) -> None:
+        self.disk = MemoryDisk()
+        self.disk.have(folder)
+        (folder / "kourou").mkdir()
+        self.moves = 0
+        given = {"listenPort": "0", "brokerIP1": "127.0.0.1", "storePathRootDir": str(folder)}
+        self.settings = load_settings(
+            BrokerSettings, arguments={**SMALL, **given}, environment={}, inert=BROKER_KEYS
+        ).settings
+        self.abort = folder / "abort"
+
+    def _moved(self) -> None:
+        self.moves += 1
+
+    async def born(self) -> MortalBroker:
+        broker = MortalBroker(self.settings, TravelClock(), self.disk, [], self._moved)
+        await broker.recover(no_failure)
+        await broker.serve()
+        return broker
+
+
+def no_failure(error: BaseException) -> None:
+    raise error
+
+
+@pytest.fixture
+def home(tmp_path) -> Home:
+    return Home(tmp_path)
+
+
+async def test_a_stopped_broker_closes_its_store_and_a_dead_one_does_not(home):
+    await (await home.born()).stop()
+    assert not home.disk.exists(home.abort)
+    broker = await home.born()
+    end = broker.parts.view.log_range()[1]
+    await broker.die()
+    home.disk.kill()
+    assert home.disk.exists(home.abort), "the next one knows that it was not closed"
+    again = await home.born()
+    assert again.parts.view.log_range()[1] >= end
+    await again.stop()
+
+
+async def test_it_dies_in_the_middle_of_a_start(home):
+    broker = MortalBroker(home.settings, TravelClock(), home.disk, [], lambda: None)
+    await broker.recover(no_failure)
+    await broker.die()
+    home.disk.kill()
+    await (await home.born()).stop()
+
+
+@pytest.mark.parametrize(("end", "farewells"), [("stop", 1), ("kill", 0)])
+def test_a_stopped_broker_says_farewell_and_a_dead_one_does_not(
+    kourou_cluster, monkeypatch, end, farewells
+):
+    cluster = kourou_cluster(1)
+    loop, heard = cluster._namesrv._loop, []
+    offer_all = loop.offer_all
+
+    def hear(received) -> None:
+        heard.extend(type(one.request) for one in received)
+        offer_all(received)
+
+    monkeypatch.setattr(loop, "offer_all", hear)
+    cluster._thread.run(getattr(cluster.members[0], end)())
+    assert heard.count(UnregisterBroker) == farewells
+
+
+# -- time that is advanced carries everything with it; time that leaps leaves it behind ------------
+
+
+@pytest.fixture
+def settled() -> list[int]:
+    """How far the clock was ahead, each time that was waited for what goes on."""
+    return []
+
+
+@pytest.fixture
+def due() -> list[int]:
+    """When the next delayed message is due."""
+    return []
+
+
+@pytest.fixture
+def clock(settled, due):
+    thread = ClusterThread()
+
+    async def settle() -> None:
+        settled.append(thread.clock.ahead_ms)
+
+    yield ClusterClock(thread, thread.clock, settle, lambda: next(iter(due), None))
+    thread.stop()
+
+
+def test_it_goes_in_steps_with_a_pause_before_and_after_each(clock, settled):
+    clock.advance(seconds=10)
+    assert settled == list(range(0, 10_001, 200))
+
+
+def test_a_step_ends_where_something_is_due(clock, settled, due):
+    due.append(clock.now_ms + 1_234)
+    clock.advance(seconds=10)
+    assert 1_100 < settled[7] <= 1_234
+    assert settled[6] == 1_200
+    assert settled[-1] == 10_000
+
+
+def test_long_ways_have_steps_that_no_request_times_out_in(clock, settled):
+    clock.advance(minutes=30, hours=1, days=1)
+    assert settled[-1] == 1_000 * (30 * 60 + 3_600 + 86_400)
+    longest = max(later - earlier for earlier, later in pairwise(settled))
+    assert longest == 2_000
+
+
+def test_a_leap_is_one_step_before_which_all_that_is_under_way_arrives(clock, settled):
+    clock.leap(hours=72)
+    assert settled == [0, 72 * 3_600_000]
+
+
+def test_it_never_goes_back(clock):
+    for go in (clock.advance, clock.leap):
+        with pytest.raises(AssertionError, match="does not go back"):
+            go(seconds=-1)
+
+
+def test_heartbeats_go_on_while_time_is_advanced(kourou_cluster):
+    cluster = kourou_cluster(1)
+    topic = cluster.create_topic()
+    with cluster.client("g") as client, client.subscribe(topic):
+        members = client.admin.groups.members
+        assert len(members("g")) == 1
+        cluster.clock.advance(minutes=10)  # a member that is silent for two minutes is given up
+        assert [one.client_id for one in members("g")] == [client.client_id]
+
+
+def test_a_held_pull_ends_in_its_time_and_the_next_message_comes_at_once(kourou_cluster):
+    cluster = kourou_cluster(1)
+    topic = cluster.create_topic(queues=1)
+    seen = []
+    with cluster.client("g") as client, client.listen(topic, lambda one: seen.append(one.body)):
+        cluster.clock.advance(minutes=2)
+        client.send(topic, b"after two minutes")
+        cluster.sent().consumed(topic, "g")
+    assert seen == [b"after two minutes"]
+
+
+# -- work on the cluster's thread, from threads and loops of all kinds -----------------------------
+
+
+ADDRESS = "tcp://127.0.0.1:9"
+
+
+@pytest.fixture
+def thread():
+    thread = ClusterThread()
+    yield thread
+    thread.stop()
+
+
+async def who() -> str:
+    return threading.current_thread().name
+
+
+async def for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+async def fails() -> None:
+    raise TimeoutError("its own")
+
+
+def test_work_runs_there_and_its_result_comes_here(thread):
+    assert thread.run(who()) == "kourou-io-cluster"
+    assert threading.current_thread().name != "kourou-io-cluster"
+
+
+def test_what_takes_too_long_is_ended_and_said(thread):
+    with pytest.raises(TimeoutError, match="not done within"):
+        thread.run(for_ever(), within_s=0)
+    with pytest.raises(TimeoutError, match="its own"):
+        thread.run(fails())
+
+
+def test_clients_of_the_address_run_on_it_and_live_by_its_clock(thread):
+    thread.register_thread(ADDRESS)
+    assert io_thread.clock_at(ADDRESS) is thread.clock
+    shared = io_thread.acquire(ADDRESS)
+    assert shared.loop is thread.run(running_loop())
+    io_thread.release(shared)
+    assert thread.run(who()), "a client that leaves does not end it"
+
+
+async def running_loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
+
+
+def test_a_client_that_was_left_open_is_reported():
+    thread = ClusterThread()
+    thread.register_thread(ADDRESS)
+    io_thread.acquire(ADDRESS)
+    with pytest.warns(ResourceWarning, match="1 clients of the cluster"):
+        thread.stop()
+    assert io_thread.clock_at(ADDRESS) is not thread.clock
+
+
+async def test_a_coroutine_runs_elsewhere_even_from_within_a_loop():
+    assert run_elsewhere(who()) == "kourou-elsewhere"
+    with pytest.raises(TimeoutError, match="its own"):
+        run_elsewhere(fails())

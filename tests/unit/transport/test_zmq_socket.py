@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import zmq
 
 from kourou.model import limits
 from kourou.transport.addresses import split_address
-from kourou.transport.wire import PATIENT, WireTimeouts
+from kourou.transport.curve_keys import AllowedKeys
+from kourou.transport.wire import PATIENT, Happening, WireTimeouts
 from kourou.transport.zmq_socket import (
+    ConnectionEvent,
+    EdgeReader,
+    ZmqMonitor,
+    close_domain,
     endpoint_of,
     has_input,
     open_dealer,
+    open_domain,
     open_router,
+    process_context,
     receive_rest,
     send_parts,
 )
@@ -93,3 +106,228 @@ def test_a_message_of_too_many_parts_is_taken_whole_but_not_kept(
     assert len(parts) == limits.FRAME_PARTS_MAX + 1
     assert total == 100
     assert second.recv() == b"next"
+
+
+# -- one context a process; a child gets its own ---------------------------------------------------
+
+
+def test_all_threads_share_one() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        contexts = list(pool.map(lambda _: process_context(), range(50)))
+    assert set(map(id, contexts)) == {id(process_context())}
+
+
+def test_a_child_can_talk_although_its_parent_did() -> None:
+    parent = process_context()
+    with parent.socket(zmq.PAIR) as one:
+        one.bind_to_random_port("tcp://127.0.0.1")
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                own = process_context()
+                first, second = own.socket(zmq.PAIR), own.socket(zmq.PAIR)
+                port = first.bind_to_random_port("tcp://127.0.0.1")
+                second.connect(f"tcp://127.0.0.1:{port}")
+                first.send(b"alive")
+                code = 0 if own is not parent and second.recv() == b"alive" else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert process_context() is parent
+
+
+# -- monitor ---------------------------------------------------------------------------------------
+
+
+def read_until(monitor: ZmqMonitor, kind: Happening) -> list[ConnectionEvent]:
+    found: list[ConnectionEvent] = []
+    while not any(event.kind is kind for event in found):
+        monitor.socket.poll()
+        found += monitor.read()
+    return found
+
+
+def test_a_connection_comes_and_goes(make_socket: Callable[[int], zmq.Socket[bytes]]) -> None:
+    server, client = make_socket(zmq.ROUTER), make_socket(zmq.DEALER)
+    monitor = ZmqMonitor(server)
+    assert monitor.read() == []
+    port = server.bind_to_random_port("tcp://127.0.0.1")
+    client.connect(f"tcp://127.0.0.1:{port}")
+    came = read_until(monitor, Happening.READY)
+    assert [event.kind for event in came] == [Happening.ACCEPTED, Happening.READY]
+    client.close()
+    gone = read_until(monitor, Happening.LOST)
+    assert gone[-1] == ConnectionEvent(Happening.LOST, came[0].descriptor)
+    monitor.close()
+
+
+def test_a_refusal_is_reported(make_socket: Callable[[int], zmq.Socket[bytes]]) -> None:
+    client = make_socket(zmq.DEALER)
+    monitor = ZmqMonitor(client)
+    client.connect("tcp://127.0.0.1:1")
+    assert read_until(monitor, Happening.REFUSED)[-1].kind is Happening.REFUSED
+    monitor.close()
+
+
+# -- one authenticator for all listeners of a process, and none in one that has no keys ------------
+
+
+ANYBODY = AllowedKeys(None)
+WITHOUT_KEYS = """
+import threading
+from kourou.transport.zmq_server import ZmqServer
+print([one.name for one in threading.enumerate()])
+"""
+LEFT_OPEN = """
+from kourou.transport.zmq_socket import open_domain
+from kourou.transport.curve_keys import AllowedKeys
+open_domain(AllowedKeys(None), lambda: "here:1")
+"""
+
+
+def where() -> str:
+    return "127.0.0.1:1"
+
+
+def threads() -> int:
+    return sum("Authentication" in type(one).__name__ for one in threading.enumerate())
+
+
+def run(program: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_all_listeners_share_one_thread() -> None:
+    first, second = open_domain(ANYBODY, where), open_domain(ANYBODY, where)
+    assert first != second
+    assert threads() == 1
+    close_domain(first)
+    close_domain(first)
+    close_domain(second)
+    again = open_domain(ANYBODY, where)
+    assert threads() == 1
+    close_domain(again)
+
+
+def test_who_has_no_keys_has_no_thread() -> None:
+    assert run(WITHOUT_KEYS) == "['MainThread']\n"
+
+
+def test_a_process_ends_though_somebody_still_listens() -> None:
+    assert run(LEFT_OPEN) == ""
+
+
+def test_a_child_has_its_own(capfd: pytest.CaptureFixture[str]) -> None:
+    domain = open_domain(ANYBODY, where)
+    child = os.fork()
+    if child == 0:  # whatever happens in it, it ends here
+        code = 1
+        try:
+            own = open_domain(ANYBODY, where)
+            code = 0 if threads() == 1 else 2
+            close_domain(own)
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    close_domain(domain)
+    assert capfd.readouterr().err == ""
+
+
+# -- A burst is found whole, whoever swallows the descriptor's signal ------------------------------
+
+
+Pair = tuple[zmq.Socket[bytes], zmq.Socket[bytes]]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - what is waited for has no event to wait on
+        await asyncio.sleep(0)
+
+
+class Taker:
+    """Takes at most `limit` messages a look."""
+
+    def __init__(self, socket: zmq.Socket[bytes], limit: int = 1_000) -> None:
+        self.socket = socket
+        self.limit = limit
+        self.taken: list[bytes] = []
+        self.looks: list[int] = []
+
+    def look(self) -> bool:
+        before = len(self.taken)
+        try:
+            for _ in range(self.limit):
+                self.taken.append(self.socket.recv(zmq.NOBLOCK))
+        except zmq.Again:
+            self.looks.append(len(self.taken) - before)
+            return False
+        self.looks.append(self.limit)
+        return True
+
+
+async def test_what_arrived_before_the_start_is_found(pair: Pair) -> None:
+    first, second = pair
+    second.send(b"early")
+    first.poll()  # it is there, and the descriptor's signal may be spent by asking
+    taker = Taker(first)
+    reader = EdgeReader(asyncio.get_running_loop(), first, taker.look)
+    reader.start()
+    await until(lambda: taker.taken == [b"early"])
+    reader.stop()
+
+
+@pytest.mark.parametrize("limit", [1, 7, 1_000])
+async def test_nothing_is_left_behind(pair: Pair, limit: int) -> None:
+    first, second = pair
+    taker = Taker(first, limit)
+    reader = EdgeReader(asyncio.get_running_loop(), first, taker.look)
+    reader.start()
+    for number in range(300):
+        second.send(b"%d" % number)
+        if number % 50 == 0:
+            await asyncio.sleep(0)
+    await until(lambda: len(taker.taken) == 300)
+    assert taker.taken == [b"%d" % number for number in range(300)]
+    assert max(taker.looks) <= limit
+    reader.stop()
+
+
+async def test_a_signal_swallowed_by_sending_is_noticed(pair: Pair) -> None:
+    """Each round sends outside of a look, which eats signals; `touched` makes up for it."""
+    first, second = pair
+    taker = Taker(first)
+    reader = EdgeReader(asyncio.get_running_loop(), first, taker.look)
+    reader.start()
+    for number in range(200):
+        second.send(b"%d" % number)
+        first.send(b"noise")
+        reader.touched()
+        await asyncio.sleep(0)
+    await until(lambda: len(taker.taken) == 200)
+    reader.stop()
+
+
+async def test_a_look_may_stop_its_reader(pair: Pair) -> None:
+    first, second = pair
+    calls = 0
+
+    def look() -> bool:
+        nonlocal calls
+        calls += 1
+        reader.stop()
+        first.close()
+        return True
+
+    reader = EdgeReader(asyncio.get_running_loop(), first, look)
+    reader.start()
+    await until(lambda: calls == 1)
+    reader.stop()
+    reader.touched()
+    await asyncio.sleep(0)
+    assert calls == 1
+    assert second.closed is False

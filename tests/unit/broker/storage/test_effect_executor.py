@@ -5,22 +5,27 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kourou.broker.storage import effect_executor as executor
 from kourou.broker.storage.effect_executor import INDEX_RETRY_MS, SPACE_RETRY_MS
+from kourou.broker.storage.store_runtime import StoreRuntime
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import Announce, ConfigChanged, DropTopic, Flush, Project, Wake
 from kourou.engine.inputs import Dispatched, Flushed, RegistrationDone, SpaceChanged, StoreFailed
+from kourou.engine.roles.quorum import QuorumLeaderRole
 from kourou.errors import Code, StoreFaulted
 from kourou.protocol.messages.groups import NotifyConsumerIdsChanged
 from kourou.runtime.core import AskClient, LogWarning, Notify, Received, Reply, ReplyTo, Tick
 from kourou.service.loop import SingleWriterLoop
 from kourou.store.flush_schedule import WOKEN_PAUSE_MS, FlushPolicy
+from kourou_rigs.engine import Engine
 from kourou_rigs.executing import PEER, append, effect_executor, perform, send_to, settled
 from kourou_rigs.kept_carriers import KeptCarriers
+from kourou_rigs.quorum import GivenQuorum
 
 OFTEN = FlushPolicy(interval_ms=1, least_pages=1, thorough_ms=1)
 
@@ -427,3 +432,22 @@ async def test_after_settling_nothing_is_started(rig) -> None:
     one.executor.tick()
     one.do(Flush())
     assert not one.executor._tasks
+
+
+# -- what the projections of an open store learn from a new core -----------------------------------
+
+
+def test_history_has_nothing_that_another_leader_may_take_back() -> None:
+    quorum = GivenQuorum(leader="n0")
+    engine = Engine(role=QuorumLeaderRole(7, quorum))
+    attached: list[Callable[[], int]] = []
+    store_runtime = StoreRuntime.__new__(StoreRuntime)
+    store_runtime.projector = SimpleNamespace(attach=lambda _control, safe: attached.append(safe))  # type: ignore[assignment]  # as much of one as is asked
+    store_runtime.mirror = SimpleNamespace(renew=lambda: None)  # type: ignore[assignment]  # likewise
+    flushed = engine.core.parts.confirmations.flushed
+    store_runtime.store = SimpleNamespace(flushed=flushed)  # type: ignore[assignment]  # likewise
+    store_runtime.serve(engine.core.parts)
+    (safe,) = attached
+    assert flushed > 0 == safe()
+    quorum.confirm(engine)
+    assert safe() == flushed

@@ -6,11 +6,14 @@ import re
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from kourou.broker.telemetry.measurements import Measurements, TimedReplyTo
-from kourou.broker.telemetry.metrics import broker_metrics
+from kourou.broker.telemetry.metrics import BrokerReport, broker_metrics, replication_families
 from kourou.engine.delays.delivery import DELAY_GROUP
 from kourou.engine.groups.membership import ConsumerPart, Heartbeat
+from kourou.engine.inputs import Fenced
+from kourou.engine.roles.leader import SYNC_MASTER
 from kourou.engine.transactions.open_halves import TRANSACTION_GROUP, OpenHalf
 from kourou.errors import Code, StoreFaulted
 from kourou.events.control_events import (
@@ -24,14 +27,18 @@ from kourou.events.control_events import (
 from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC, retry_topic
 from kourou.model.subscription import ConsumeType, GroupConfig, Subscription
 from kourou.model.topic import TopicConfig
+from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.request import Answerer
 from kourou.runtime.core import Peer
 from kourou.service.protocol_server import ProtocolServers, TransportCallbacks
 from kourou.service.zmq_protocol import ZmqProtocol
 from kourou.telemetry.metric_table import METRICS
+from kourou.telemetry.metrics import expose
 from kourou.transport.zmq_server import ZmqServer
+from kourou_rigs.engine import Engine
 from kourou_rigs.executing import draft
+from kourou_rigs.pair import Pair
 from kourou_rigs.records import delayed_draft
 
 
@@ -308,3 +315,157 @@ def test_what_a_broker_measures_of_itself(site) -> None:
 
 def fails() -> None:
     raise OSError("no")
+
+
+# -- what a page shows of leaders and followers ----------------------------------------------------
+
+
+BASE = {"cluster": "C", "node_type": "broker", "node_id": "broker-a"}
+
+
+def shown(engine: Engine) -> dict[str, float]:
+    """Samples by name and brokerId."""
+    view = engine.core.parts.replica_handler.status(engine.now_ms)
+    found = {}
+    for line in expose(list(replication_families(BASE, view))).decode().splitlines():
+        if not line.startswith("#"):
+            sample, amount = line.rsplit(" ", 1)
+            name, labels = sample.split("{")
+            number = re.search(r'broker_id="(\d+)"', labels)
+            assert number is None or METRICS[name].labels == ("broker_id",)
+            found[name.removeprefix("kourou_replication_") + (number[1] if number else "")] = float(
+                amount
+            )
+    return found
+
+
+@pytest.mark.feature("F140")
+def test_leader_and_follower_show_the_same_lag() -> None:
+    pair = Pair(sync=True)
+    pair.connect()
+    pair.settle()
+    expected = {"leads": 1, "epoch": 64, "followers": 1, "in_sync": 1,
+                "lag_bytes1": 0, "lag_seconds1": 0}  # fmt: skip
+    assert shown(pair.leader) == expected
+    assert shown(pair.follower) == {**expected, "leads": 0, "followers": 0}
+    end = pair.leader.store.end
+    pair.leader.send(UpdateAndCreateSubscriptionGroup(), b'{"groupName":"g"}')
+    pair.advance(2_000)
+    assert shown(pair.leader)["lag_seconds1"] >= 2
+    pair.disconnect()
+    found = shown(pair.follower)
+    assert found["lag_seconds1"] >= 2
+    pair.connect()
+    found = shown(pair.leader)
+    assert "lag_seconds1" not in found, "it has not told yet what it has"
+    pair.settle()
+    assert shown(pair.leader)["lag_bytes1"] == 0
+    assert pair.follower.store.end == pair.leader.store.end > end
+
+
+def test_no_in_sync_set_is_reported_where_senders_wait_for_no_replica() -> None:
+    """A figure of 0 would look as if one of the followers were too far behind."""
+    pair = Pair(sync=False)
+    pair.connect()
+    pair.settle()
+    for engine, followers in ((pair.leader, 1), (pair.follower, 0)):
+        found = shown(engine)
+        assert found["followers"] == followers
+        assert "in_sync" not in found
+
+
+def test_a_raft_group_counts_by_majority_and_keeps_no_such_set() -> None:
+    view = Engine().core.parts.replica_handler.status(0)
+    member = replace(view, broker_role=SYNC_MASTER, member="n0")
+    names = [family.name for family in replication_families(BASE, member)]
+    assert "kourou_replication_followers" in names
+    assert "kourou_replication_in_sync" not in names
+
+
+def test_a_broker_alone_leads_epoch_0_and_a_fenced_one_leads_nothing() -> None:
+    expected = {"leads": 1, "epoch": 0, "followers": 0}
+    assert shown(Engine()) == expected
+    leader = Engine(leads=True)
+    leader.handle(Fenced(2**32))
+    assert shown(leader) == {**expected, "leads": 0}
+
+
+# -- what a broker reports about itself ------------------------------------------------------------
+
+
+def report(site) -> BrokerReport:
+    made = BrokerReport(site.store, site.clock)
+    parts = site.parts()
+    made.attach(parts, ProtocolServers())
+    for size in (50, 150, 100):
+        parts.traffic.taken("orders", size)
+    parts.traffic.out("orders", "g", 2, 200)
+    return made
+
+
+def test_the_runtime_table_has_texts_only_and_counts(site) -> None:
+    site.clock.advance(0)
+    one = report(site)
+    site.clock.advance(((1 * 24 + 2) * 60 + 3) * 60_000 + 4_999)
+    table = one.table()
+    assert all(isinstance(value, str) for value in table.values())
+    assert table["runtime"] == "[ 1 days, 2 hours, 3 minutes, 4 seconds ]"
+    assert table["bootTimestamp"] == "1700000000000"
+    assert (table["msgPutTotalTodayNow"], table["msgGetTotalTodayNow"]) == ("3", "2")
+    assert table["putMessageSizeTotal"] == "300"
+    assert 0 <= float(table["commitLogDiskRatio"]) <= 1
+
+
+def test_the_runtime_table_has_what_rocketmqs_list_of_a_cluster_reads(site) -> None:
+    table = report(site).table()
+    assert [float(rate) for rate in table["putTps"].split()] == [0, 0, 0]
+    for what in ("Transfered", "Found", "Miss", "Total"):
+        assert [float(rate) for rate in table[f"get{what}Tps"].split()] == [0, 0, 0]
+    for what in ("msgPutTotal", "msgGetTotal"):
+        for day in ("YesterdayMorning", "TodayMorning"):
+            assert table[f"{what}{day}"] == "0"
+    assert table["commitLogDirCapacity"].startswith("Total : ")
+    for pool in ("send", "pull", "query"):
+        assert table[f"{pool}ThreadPoolQueueSize"] == "0"
+        assert table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] == "0"
+
+
+def test_statistics_are_those_of_the_parts(site) -> None:
+    site.record(TopicPut(TopicConfig("orders", 1, 1)))
+    reported = report(site).statistics()
+    assert reported["topics"] == 1
+    assert reported["store"]["log"]["end"] == site.store.end
+    assert reported["replies_owed"] == 0
+
+
+def test_a_broker_with_followers_reports_them(site) -> None:
+    made = BrokerReport(site.store, site.clock)
+    made.attach(site.parts(), ProtocolServers())
+    assert not [key for key in made.table() if key.startswith("replication")]
+    assert made.statistics()["replication"]["epoch"] == 0
+    pair = Pair(sync=True)
+    pair.connect()
+    for _ in range(3):
+        pair.deliver()
+        pair.flush()
+        pair.advance(1_000)
+    made.attach(pair.leader.core.parts, ProtocolServers())
+    reported = {key: text for key, text in made.table().items() if key.startswith("replication")}
+    assert reported == {
+        "replicationRole": "leader", "replicationEpoch": "64", "replicationLeader": "broker-a/0",
+        "replicationInSync": "1", "replicationLagBytes_1": "0",
+    }  # fmt: skip
+    made.attach(pair.follower.core.parts, ProtocolServers())
+    assert made.table()["replicationRole"] == "follower"
+    assert made.table()["replicationLagBytes_1"] == "0"
+    assert made.statistics()["replication"]["state"] == "FOLLOWING"
+    pair.leader.handle(Fenced(2**32))
+    made.attach(pair.leader.core.parts, ProtocolServers())
+    assert made.table()["replicationRole"] == "fenced"
+
+
+def test_latencies_and_disk_space_are_reported_as_numbers(site) -> None:
+    table = report(site).table()
+    assert table["sendLatencyCounts"].startswith("1:0 3:0 ")
+    assert table["pullLatencyCounts"].endswith(" more:0")
+    assert int(table["commitLogDiskFree"]) <= int(table["commitLogDiskTotal"])

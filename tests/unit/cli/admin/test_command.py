@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
 import kourou.cli.commands  # it fills COMMANDS
 import kourou.sync
 from kourou.cli.admin import command as command_module
-from kourou.cli.admin.command import COMMANDS, Switch, command, names_of, options_of
-from kourou.cli.admin.report import Report
+from kourou.cli.admin import messages as message_commands
+from kourou.cli.admin.brokers import broker_name, key_values
+from kourou.cli.admin.command import COMMANDS, Switch, command, moment_ms, names_of, options_of
+from kourou.cli.admin.report import Report, local_time
+from kourou.cli.admin.topics import delete_topic
 from kourou.cli.main import main
+from kourou.client.admin.messages import MessageNotFound, QueryResults
+from kourou.errors import BadRequest, ConfigError, KourouError, TopicNotFound, Unavailable
 from kourou.model.subscription import GroupConfig
+from kourou.model.topic import BrokerData
+from kourou.protocol.bodies.route_bodies import ClusterInfo
+from kourou.testing.cluster import Cluster
 
 ROOT = Path(__file__).parents[4]
 HELP = ROOT / "tests/golden/rocketmq-4.9.8/mqadmin-help.txt"
@@ -161,3 +171,210 @@ def test_a_repeated_command_ends_after_its_rounds(
     code = command_module.run_command(lag, namesrv=None, as_json=False, interval=5, rounds=2)
     assert (code, Pause.waits) == (1, [5])
     assert capsys.readouterr().out == "lag 3\nlag 2\n"
+
+
+# -- brokers ---------------------------------------------------------------------------------------
+
+
+CLUSTER = ClusterInfo(
+    brokers={"broker-a": BrokerData("DefaultCluster", "broker-a", {0: "127.0.0.1:20911"})},
+    clusters={"DefaultCluster": ("broker-a",)},
+)
+
+
+def client_with(**families: object) -> Any:
+    return SimpleNamespace(admin=SimpleNamespace(**families))
+
+
+@pytest.mark.parametrize("text", ["broker-a", "127.0.0.1:20911", "127.0.0.1:10911"])
+def test_a_broker_is_named_by_its_name_or_either_address(text: str) -> None:
+    client = client_with(cluster=SimpleNamespace(info=lambda: CLUSTER))
+    assert broker_name(client, text) == "broker-a"
+
+
+@pytest.mark.parametrize("text", ["broker-b", "127.0.0.1:10912", "127.0.0.1:70000", ":", ""])
+def test_an_unknown_broker_is_refused_and_the_known_ones_are_named(text: str) -> None:
+    client = client_with(cluster=SimpleNamespace(info=lambda: CLUSTER))
+    with pytest.raises(BadRequest, match=r"known: broker-a"):
+        broker_name(client, text)
+
+
+def test_a_namespace_may_have_no_keys() -> None:
+    name_servers = SimpleNamespace(list=lambda _namespace: {})
+    report = key_values(client_with(name_servers=name_servers), "shops")
+    assert report.remarks == ["namespace shops has no keys"]
+
+
+# -- commands for topics: what they reply about topics that do not exist ---------------------------
+
+
+class Topics:
+    """A cluster's topics: some that a name server lists, some that only a broker has."""
+
+    def __init__(self) -> None:
+        self.deleted: list[str] = []
+        self.admin = SimpleNamespace(topics=self)
+
+    def list(self) -> list[str]:
+        return ["orders"]
+
+    def config(self, topic: str) -> dict[str, object]:
+        if topic == "nothing":
+            raise TopicNotFound("the topic does not exist")
+        return {"broker-a": object()} if topic == "new" else {}
+
+    def delete(self, topic: str, *, cluster: str | None) -> None:
+        self.deleted.append(topic)
+
+
+@pytest.mark.parametrize("topic", ["orders", "new"])
+def test_a_topic_of_a_name_server_or_a_broker_is_deleted(topic: str) -> None:
+    topics: Any = Topics()
+    report = delete_topic(topics, topic)
+    assert (report.remarks, topics.deleted) == ([f"deleted {topic}"], [topic])
+
+
+@pytest.mark.parametrize("topic", ["nothing", "other"])
+def test_an_unknown_topic_is_not_deleted(topic: str) -> None:
+    topics: Any = Topics()
+    with pytest.raises(TopicNotFound, match=f"topic '{topic}' not found; nothing was deleted"):
+        delete_topic(topics, topic)
+    assert topics.deleted == []
+
+
+# -- commands for messages: unknown IDs, and brokers that do not reply -----------------------------
+
+
+HINT = "for a message ID printed by `kourou send`, also give the topic: -t TOPIC"
+
+
+@pytest.mark.parametrize("error", [BadRequest("no id"), MessageNotFound("no broker has it")])
+def test_an_id_that_is_not_found_may_be_of_the_other_kind(error: KourouError) -> None:
+    def by_offset_id(message_id: str) -> object:
+        raise error
+
+    client = client_with(messages=SimpleNamespace(by_offset_id=by_offset_id))
+    with pytest.raises(type(error)) as raised:
+        message_commands.message_by_id(client, "C0A80001")
+    assert (raised.value.message, raised.value.hint) == (error.message, HINT)
+
+
+def test_a_broker_that_does_not_reply_is_reported() -> None:
+    some: QueryResults[Any] = QueryResults((), {"broker-b": Unavailable("away")})
+    client = client_with(
+        messages=SimpleNamespace(by_key=lambda *_, **__: some, trace=lambda *_, **__: some)
+    )
+    by_key = message_commands.messages_by_key(client, "orders", "k")
+    for report in (by_key, message_commands.message_trace(client, "id")):
+        assert (report.failed, report.missing) == (True, some.missing)
+
+
+# -- `kourou admin why`: lines for people, one object for programs, and an exit code ---------------
+
+
+@pytest.fixture(scope="module")
+def cluster_of_diagnosis(tmp_path_factory):
+    with Cluster(tmp_path_factory.mktemp("why")) as cluster_of_diagnosis:
+        yield cluster_of_diagnosis
+
+
+@pytest.mark.feature("F265")
+def test_lines_json_and_exit_code(cluster_of_diagnosis, capsys):
+    topic = cluster_of_diagnosis.create_topic(queues=1)
+    with cluster_of_diagnosis.client() as mq:
+        sent = mq.send(topic, b"x", keys="A-1")
+        assert main(["admin", "why", "A-1", "-n", cluster_of_diagnosis.address, "-t", topic]) == 1
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0].endswith(f"{sent.queue!s}@0")
+        assert lines[1].startswith("nobody_consumes: ")
+        assert lines[2].startswith("  -> ")
+        mq.admin.offsets.commit("till", {sent.queue: 1})
+        why = ["admin", "why", sent.message_id, "-n", cluster_of_diagnosis.address]
+        assert main([*why, "-g", "till", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["message"]["keys"] == ["A-1"]
+        assert [one["code"] for one in found["groups"][0]["causes"]] == ["consumed"]
+
+
+# -- one report, two faces -------------------------------------------------------------------------
+
+
+REPORT = Report(("name", "count", "ok", "when"), [("a", 5, True, None), ("long", 12, False, "now")])
+
+
+def test_columns_are_aligned_and_numbers_stand_right() -> None:
+    assert REPORT.lines() == [
+        "name  count  ok   when",
+        "a         5  yes  -",
+        "long     12  no   now",
+    ]
+
+
+def test_json_has_one_object_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    REPORT.show(as_json=True)
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert rows[0] == {"name": "a", "count": 5, "ok": True, "when": None}
+
+
+def test_remarks_stand_below_and_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    Report(remarks=["done"]).show(as_json=False)
+    assert capsys.readouterr().out == "done\n"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_who_did_not_answer_is_named_beside_the_rows(
+    as_json: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Report(("name",), [("a",)], missing={"broker-b": Unavailable("away")}).show(as_json=as_json)
+    printed = capsys.readouterr()
+    assert printed.err == "missing: broker-b: away\n"
+    assert "broker-b" not in printed.out
+
+
+# -- times in every form that operators type, and how reports show them ----------------------------
+
+
+NOON_MS = 1_372_939_200_000  # 2013-07-04 12:00 UTC
+
+
+@pytest.fixture
+def new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("new_york")
+@pytest.mark.parametrize(
+    "text",
+    [
+        str(NOON_MS),
+        "2013-07-04T12:00:00+00:00",
+        "2013-07-04T08:00",
+        "2013-07-04 08:00:00",
+        "2013-07-04#08:00:00:000",
+    ],
+)
+def test_a_time_without_a_zone_is_local(text: str) -> None:
+    assert moment_ms(text, now_ms=5) == NOON_MS
+
+
+@pytest.mark.usefixtures("new_york")
+def test_now_is_now_and_milliseconds_count() -> None:
+    assert moment_ms("now", now_ms=5) == 5
+    assert moment_ms("2013-07-04#08:00:00:250", now_ms=5) == NOON_MS + 250
+
+
+@pytest.mark.usefixtures("new_york")
+@pytest.mark.parametrize("text", ["", "yesterday", "2013-13-01", "2013-07-04#8", "-1", "१२"])
+def test_anything_else_is_refused_with_the_forms(text: str) -> None:
+    with pytest.raises(ConfigError, match="is not a time"):
+        moment_ms(text, now_ms=5)
+
+
+@pytest.mark.usefixtures("new_york")
+def test_timestamps_are_shown_in_local_time() -> None:
+    assert local_time(NOON_MS + 7) == "2013-07-04 08:00:00.007-04:00"
+    assert local_time(0) is None

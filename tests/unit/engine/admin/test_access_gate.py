@@ -1,4 +1,4 @@
-"""Who may send a request: credentials, policies, the message that it names, observed decisions."""
+"""Who may send a request. What replies and the audit show of it is in the transcripts, too."""
 
 from __future__ import annotations
 
@@ -14,21 +14,18 @@ from kourou.engine.effects import AskHistory
 from kourou.engine.transactions.half_messages import COMMIT
 from kourou.errors import Code, NoPermission
 from kourou.model.names import CONTROL_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TRACE_TOPIC
-from kourou.model.subscription import GroupConfig, Subscription
+from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
-from kourou.protocol.bodies.access_bodies import decode_refusals
 from kourou.protocol.bodies.broker_bodies import encode_attempts
 from kourou.protocol.bodies.config_bodies import encode_group_config
-from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
+from kourou.protocol.bodies.heartbeat_body import HeartbeatBody, encode_heartbeat
 from kourou.protocol.messages.access import (
     AuthCreateUser,
     AuthDeleteUser,
     AuthGetUser,
     AuthListUser,
     AuthUpdateUser,
-    CheckCredential,
     ExplainAccess,
-    GetAccessStatus,
     GetAudit,
     SetAccessMode,
 )
@@ -36,20 +33,16 @@ from kourou.protocol.messages.broker_admin import (
     DeleteTopicInBroker,
     GetHistory,
     GetStateAt,
-    Undo,
     UpdateAndCreateAclConfig,
     UpdateAndCreateTopic,
     UpdateBrokerConfig,
 )
 from kourou.protocol.messages.filter_server import (
-    PutFilter,
     RegisterFilterServer,
     UnregisterFilterServer,
 )
 from kourou.protocol.messages.groups import (
-    CheckClientConfig,
     HeartBeat,
-    UnregisterClient,
     UpdateAndCreateSubscriptionGroup,
 )
 from kourou.protocol.messages.pulls import (
@@ -57,7 +50,6 @@ from kourou.protocol.messages.pulls import (
     PullFlag,
     PullMessage,
     QueryMessage,
-    UpdateConsumerOffset,
     ViewMessageById,
 )
 from kourou.protocol.messages.replication import Attach, Attached, FetchLog, GetLogBeginning
@@ -70,7 +62,6 @@ from kourou_rigs.access import (
     SecuredBroker,
     Sender,
     SignedReplyTo,
-    curve_key,
     sample_request,
     secret_box,
     send_to,
@@ -83,7 +74,6 @@ from kourou_rigs.transacting import end
 TOPICS = ("orders", "secret")
 ROOT = Sender(user="root", secret="secret-of-root")
 HALF = "TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01U"
-PUT_FILTER = REQUESTS[PutFilter.code]
 
 
 @pytest.fixture
@@ -115,49 +105,12 @@ def audited(broker: SecuredBroker) -> list[AccessDecided]:
 # -- who ----------------------------------------------------------------------------------------
 
 
-def test_without_users_everybody_may_do_everything(broker: SecuredBroker) -> None:
-    assert broker.ask(ANYBODY, send_to("orders"), b"x").code == Code.SUCCESS
-    stranger = Sender(user="stranger", secret="whatever")
-    assert broker.ask(stranger, send_to("orders"), b"x").code == Code.SUCCESS
-
-
-def test_with_the_first_user_credentials_are_needed(broker: SecuredBroker, root: Sender) -> None:
-    reply = broker.ask(ANYBODY, send_to("orders"), b"x")
-    assert (reply.code, reply.remark) == (
-        Code.NO_PERMISSION,
-        "user anonymous has no right to Pub on Topic:orders (no policy allows it)",
-    )
-    assert broker.engine.stored("orders") == []
-    assert broker.ask(root, send_to("orders"), b"x").code == Code.SUCCESS
-    reply = broker.ask(ANYBODY, UnregisterClient(client_id="c"))
-    assert reply.remark == "the request has no credentials"
-
-
-def test_a_signature_and_a_curve_key_prove_the_same_user(
-    broker: SecuredBroker, root: Sender
-) -> None:
-    writer = broker.create(root, "writer", "writer")
-    for sender in (replace(writer, key=""), replace(writer, secret="")):
-        assert may(broker, sender, send_to("orders"), b"x")
-    assert not may(broker, Sender(key="x" * 40), send_to("orders"), b"x")
-
-
 def test_a_signature_counts_more_than_the_key_of_the_connection(
     broker: SecuredBroker, root: Sender
 ) -> None:
     nobody = broker.create(root, "nobody")
     mixed = replace(nobody, key=root.key)
     assert not may(broker, mixed, send_to("orders"), b"x")
-
-
-def test_an_unknown_key_and_a_wrong_signature_get_the_same_text(
-    broker: SecuredBroker, root: Sender
-) -> None:
-    known = broker.ask(replace(root, secret="wrong-secret"), send_to("orders"), b"x")
-    unknown = broker.ask(Sender(user="nemo", secret="wrong-secret"), send_to("orders"), b"x")
-    assert known.code == unknown.code == Code.NO_PERMISSION
-    assert known.remark == "Check signature failed for accessKey=root"
-    assert unknown.remark == known.remark.replace("root", "nemo")
 
 
 def test_what_is_not_what_was_signed_is_refused(broker: SecuredBroker, root: Sender) -> None:
@@ -233,32 +186,6 @@ def test_no_request_brings_the_broker_down(broker: SecuredBroker, root: Sender) 
 def fields_of(spec: RequestSpec) -> dict[str, object]:
     """The required fields of a request, with empty values."""
     return msgspec.structs.asdict(sample_request(spec, {}))
-
-
-# -- revocation -----------------------------------------------------------------------------------
-
-
-def test_a_revoked_user_is_refused_at_the_next_request(broker: SecuredBroker, root: Sender) -> None:
-    for name, revoke in (
-        ("deleted", lambda: broker.ask(root, AuthDeleteUser(username="deleted"))),
-        ("disabled", lambda: change(broker, root, "disabled", userStatus="disable")),
-        ("demoted", lambda: change(broker, root, "demoted", roles=[])),
-        ("renewed", lambda: change(broker, root, "renewed", password="another-secret")),
-    ):
-        user = replace(broker.create(root, name, "writer"), key="")
-        assert may(broker, user, send_to("orders"), b"x")
-        assert revoke().code == Code.SUCCESS
-        assert not may(broker, user, send_to("orders"), b"x"), name
-        assert not may(broker, user, send_to("orders"), b"x"), name
-
-
-def test_a_key_that_is_taken_away_ends_with_the_next_request_of_its_connection(
-    broker: SecuredBroker, root: Sender
-) -> None:
-    by_key = replace(broker.create(root, "writer", "writer"), secret="")
-    assert may(broker, by_key, send_to("orders"), b"x")
-    assert change(broker, root, "writer", curveKeys=[]).code == Code.SUCCESS
-    assert not may(broker, by_key, send_to("orders"), b"x")
 
 
 # -- certificates ---------------------------------------------------------------------------------
@@ -338,14 +265,6 @@ def test_who_may_not_give_rights_gives_no_certificates(
     broker.allow(root, "clerk", "User:*", "Create", "Update")
     assert change(broker, clerk, "till", certificateSubjects=["CN=clerk"]).code != Code.SUCCESS
     assert may(broker, certified, send_to("orders"), b"x")
-
-
-def test_a_grant_ends_by_the_clock(broker: SecuredBroker, root: Sender) -> None:
-    user = broker.create(root, "guest")
-    broker.allow(root, "guest", "Topic:orders", "Pub", until_ms=broker.engine.wall_ms + 1_000)
-    assert may(broker, user, send_to("orders"), b"x")
-    broker.engine.advance(1_000)
-    assert not may(broker, user, send_to("orders"), b"x")
 
 
 def waiting_pull() -> PullMessage:
@@ -432,36 +351,6 @@ def change(broker: SecuredBroker, root: Sender, name: str, **fields: object):
 # -- policies -------------------------------------------------------------------------------------
 
 
-def test_deny_wins_whatever_the_order(broker: SecuredBroker, root: Sender) -> None:
-    for name, first, second in (("a", "deny", "allow"), ("b", "allow", "deny")):
-        user = broker.create(root, name, "writer")
-        topic = {"deny": "Topic:secret", "allow": "Topic:*"}
-        for effect in (first, second):
-            broker.allow(root, name, topic[effect], "Pub", effect=effect)
-        assert may(broker, user, send_to("orders"), b"x")
-        reply = broker.ask(user, send_to("secret"), b"x")
-        assert "policy" in reply.remark
-        assert "Topic:secret/deny" in reply.remark
-
-
-def test_a_policy_counts_only_from_its_networks(broker: SecuredBroker, root: Sender) -> None:
-    user = broker.create(root, "till")
-    broker.allow(root, "till", "Topic:orders", "Pub", networks=("10.0.0.0/8",))
-    for source, expected in (("10.9.9.9", True), ("::ffff:10.1.1.1", True), ("11.0.0.1", False)):
-        assert may(broker, replace(user, source=source), send_to("orders"), b"x") is expected
-
-
-def test_a_send_to_a_new_topic_needs_create(broker: SecuredBroker, root: Sender) -> None:
-    user = broker.create(root, "till")
-    broker.allow(root, "till", "Topic:orders*", "Pub")
-    assert may(broker, user, send_to("orders"), b"x")
-    reply = broker.ask(user, send_to("orders-new"), b"x")
-    assert "no right to Create on Topic:orders-new" in reply.remark
-    assert "orders-new" not in broker.engine.control.topics
-    broker.allow(root, "till", "Topic:orders*", "Pub", "Create")
-    assert broker.ask(user, send_to("orders-new"), b"x").code == Code.SUCCESS
-
-
 def test_every_user_writes_traces_and_nobody_reads_them_so(
     broker: SecuredBroker, root: Sender
 ) -> None:
@@ -527,51 +416,6 @@ def test_clients_without_credentials_write_traces_only_by_a_policy(
     assert gate.allows(broker.received(ANYBODY, both), [])
 
 
-def test_requests_that_have_no_body_to_decide_about_are_refused(
-    broker: SecuredBroker, root: Sender
-) -> None:
-    user = broker.create(root, "till")
-    for request in (HeartBeat(), CheckClientConfig()):
-        assert not may(broker, user, request, b"{")
-
-
-def test_all_groups_and_topics_of_a_heartbeat_count(broker: SecuredBroker, root: Sender) -> None:
-    user = broker.create(root, "till")
-    broker.allow(root, "till", "Topic:orders", "Sub")
-    broker.allow(root, "till", "Group:g", "Sub")
-
-    def beat(*consumers: tuple[str, str]) -> bool:
-        data = tuple(
-            ConsumerData(group, subscriptions=(Subscription(topic),)) for group, topic in consumers
-        )
-        return may(broker, user, HeartBeat(), encode_heartbeat(HeartbeatBody("c", ("p",), data)))
-
-    assert beat()
-    assert beat(("g", "orders"))
-    assert not beat(("g", "orders"), ("g", "secret"))
-    assert not beat(("g", "orders"), ("h", "orders"))
-
-
-def test_a_refusal_does_not_tell_whether_what_would_be_created_exists(
-    broker: SecuredBroker, root: Sender
-) -> None:
-    user = replace(broker.create(root, "till"), secret="")
-    broker.allow(root, "till", "Group:g", "Sub")
-    group = encode_group_config(GroupConfig("g"))
-    assert broker.ask(root, UpdateAndCreateSubscriptionGroup(), group).code == Code.SUCCESS
-    put = UpdateAndCreateTopic(topic="secret", read_queue_nums=1, write_queue_nums=1, perm=6)
-    for request, body, missing in (
-        (put, b"", "Topic:secret"),
-        (msgspec.structs.replace(put, topic="no-topic"), b"", "Topic:no-topic"),
-        (UpdateAndCreateSubscriptionGroup(), group, "Group:g"),
-        (UpdateAndCreateSubscriptionGroup(), group.replace(b'"g"', b'"h"'), "Group:h"),
-        (sample_request(PUT_FILTER, {"consumer_group": "g", "name": "f"}), b"", "Filter:g/f"),
-    ):
-        reply = broker.ask(user, request, body)
-        text = f"user till has no right to Create or Update on {missing} (no policy allows it)"
-        assert (reply.code, reply.remark) == (Code.NO_PERMISSION, text)
-
-
 # -- the message that a request names -------------------------------------------------------------
 
 
@@ -582,31 +426,6 @@ def till(broker: SecuredBroker, root: Sender) -> Sender:
     broker.allow(root, "till", "Topic:orders", "Pub", "Sub")
     broker.allow(root, "till", "Group:g", "Sub")
     return user
-
-
-@pytest.mark.parametrize("topic", TOPICS)
-def test_a_message_by_id_and_a_send_back_are_decided_by_its_topic(
-    broker: SecuredBroker, root: Sender, till: Sender, topic: str
-) -> None:
-    assert broker.ask(root, send_to(topic), b"x").code == Code.SUCCESS
-    position = stored_at(broker, topic)
-    back = ConsumerSendMsgBack(offset=position, group="g", delay_level=0)
-    for request in (ViewMessageById(offset=position), back):
-        assert may(broker, till, request) is (topic == "orders")
-
-
-def test_what_is_no_message_is_refused_like_a_message_of_another_topic(
-    broker: SecuredBroker, root: Sender, till: Sender
-) -> None:
-    """Positions do not tell which topics there are; the audit names them."""
-    assert broker.ask(root, send_to("secret"), b"x").code == Code.SUCCESS
-    broker.allow(root, "till", "Topic:secret", "Sub", effect="deny")
-    broker.engine.effects.clear()
-    for offset in (-1, 1, 1 << 40, stored_at(broker, "secret")):
-        reply = broker.ask(till, ViewMessageById(offset=offset))
-        assert reply.remark == "user till has no right to Sub on the message's topic"
-    noted = [one.need for one in broker.engine.effects if isinstance(one, AccessDecided)]
-    assert noted == ["Sub on Topic:*"] * 3 + ["Sub on Topic:secret"]
 
 
 @pytest.mark.parametrize("topic", TOPICS)
@@ -721,45 +540,6 @@ def test_a_message_is_sent_back_only_by_its_group_and_from_its_topic(
     assert (broker.engine.store.end > end_of_log) is allowed
 
 
-@pytest.mark.parametrize(
-    ("topic", "allowed"),
-    [
-        ("orders", True),
-        ("%RETRY%g", True),
-        ("%DLQ%g", True),
-        ("secret", False),
-        ("%RETRY%h", False),
-        ("%DLQ%h", False),
-        ("%RETRY%", False),
-        (HALF_TOPIC, False),
-        (SCHEDULE_TOPIC, False),
-        (CONTROL_TOPIC, False),
-    ],
-)
-def test_messages_of_a_topic_are_for_who_may_consume_it(
-    broker: SecuredBroker, till: Sender, topic: str, *, allowed: bool
-) -> None:
-    query = QueryMessage(topic=topic, key="k", max_num=9, begin_timestamp=0, end_timestamp=1 << 60)
-    pull = PullMessage(consumer_group="g", topic=topic, queue_id=0, queue_offset=0, max_msg_nums=1)
-    assert (may(broker, till, query), may(broker, till, pull)) == (allowed, allowed)
-
-
-def test_denied_dead_letters_are_not_for_the_members_of_their_group(
-    broker: SecuredBroker, root: Sender, till: Sender
-) -> None:
-    query = QueryMessage(
-        topic="%DLQ%g", key="k", max_num=9, begin_timestamp=0, end_timestamp=1 << 60
-    )
-    assert may(broker, till, query)
-    broker.allow(root, "till", "Topic:%DLQ%g", "Sub", effect="deny")
-    reply = broker.ask(till, query)
-    assert (reply.code, "Topic:%DLQ%g/deny" in reply.remark) == (Code.NO_PERMISSION, True)
-    broker.allow(root, "till", "Topic:%DLQ%g", "Sub")
-    assert may(broker, till, query)
-    broker.allow(root, "till", "Group:g", "Sub", effect="deny")
-    assert not may(broker, till, query)
-
-
 def test_a_query_by_key_returns_messages_of_its_topic_only(
     broker: SecuredBroker, root: Sender, till: Sender
 ) -> None:
@@ -818,136 +598,7 @@ def test_names_that_no_resource_can_have_are_refused_and_not_kept(
     assert not any(long in repr(one) for one in gate.authorizer._decisions)
 
 
-# -- changes in the audit -------------------------------------------------------------------------
-
-CHANGES: tuple[tuple[Request, bytes, str], ...] = (
-    (
-        UpdateAndCreateTopic(topic="orders", read_queue_nums=2, write_queue_nums=2, perm=6),
-        b"",
-        "Update on Topic:orders",
-    ),
-    (
-        UpdateAndCreateTopic(topic="new", read_queue_nums=1, write_queue_nums=1, perm=6),
-        b"",
-        "Create on Topic:new",
-    ),
-    (DeleteTopicInBroker(topic="secret"), b"", "Delete on Topic:secret"),
-    (
-        UpdateAndCreateSubscriptionGroup(),
-        encode_group_config(GroupConfig("g")),
-        "Create on Group:g",
-    ),
-    (AuthUpdateUser(username="root"), b"{}", "Update on User:root"),
-    (SetAccessMode(mode="enforce"), b"", "Update on User:"),
-)
-
-
-@pytest.mark.parametrize(("request_", "body", "need"), CHANGES)
-def test_an_allowed_change_is_noted_once_with_what_allowed_it(
-    broker: SecuredBroker, root: Sender, request_: Request, body: bytes, need: str
-) -> None:
-    broker.engine.effects.clear()
-    assert broker.ask(root, request_, body).code == Code.SUCCESS
-    [noted] = audited(broker)
-    assert (noted.allowed, noted.user, noted.need) == (True, "root", need)
-    assert (noted.request, noted.by) == (type(request_).__name__, "role administrator")
-    assert (noted.source, noted.handled) == (root.source, True)
-
-
-def test_a_policy_that_allowed_a_change_is_named(
-    broker: SecuredBroker, root: Sender, till: Sender
-) -> None:
-    """That of the right to the change, whatever else the request needs."""
-    broker.allow(root, "till", "Filter:g/*", "Create")
-    broker.engine.effects.clear()
-    put = sample_request(PUT_FILTER, {"consumer_group": "g", "name": "f"})
-    assert may(broker, till, put, b"def match(message, context):\n    return True\n")
-    [noted] = audited(broker)
-    assert (noted.need, noted.by) == ("Create on Filter:g/f", "policy till/Filter:g/*/allow")
-
-
-def test_what_clients_do_every_second_is_not_noted(
-    broker: SecuredBroker, root: Sender, till: Sender
-) -> None:
-    """Neither sends, pulls, heartbeats and progress, nor what only reads."""
-    consumer = ConsumerData("g", subscriptions=(Subscription("orders"),))
-    beat = HeartbeatBody("c", consumers=(consumer,))
-    pull = PullMessage(
-        consumer_group="g", topic="orders", queue_id=0, queue_offset=0, max_msg_nums=1
-    )
-    progress = UpdateConsumerOffset(consumer_group="g", topic="orders", queue_id=0, commit_offset=0)
-    broker.engine.effects.clear()
-    for request, body in (
-        (send_to("orders"), b"x"),
-        (HeartBeat(), encode_heartbeat(beat)),
-        (progress, b""),
-        (UnregisterClient(client_id="c", consumer_group="g"), b""),
-    ):
-        assert broker.ask(till, request, body).code == Code.SUCCESS, request
-    broker.give(broker.received(till, pull))
-    assert broker.ask(root, AuthListUser()).code == Code.SUCCESS
-    assert audited(broker) == []
-    broker.allow(root, "till", "Topic:orders-*", "Pub", "Create")
-    broker.engine.effects.clear()
-    for _ in range(2):
-        assert broker.ask(till, send_to("orders-new"), b"x").code == Code.SUCCESS
-    assert [one.need for one in audited(broker)] == ["Create on Topic:orders-new"]
-
-
-def test_without_users_no_change_is_noted(broker: SecuredBroker) -> None:
-    assert broker.ask(ANYBODY, CHANGES[0][0]).code == Code.SUCCESS
-    assert audited(broker) == []
-
-
-def test_what_a_handler_refuses_is_noted_and_counted(
-    broker: SecuredBroker, root: Sender, till: Sender
-) -> None:
-    """A right to change users is no right to make administrators."""
-    broker.allow(root, "till", "User:*", "Update")
-    broker.allow(root, "till", "Cluster:*", "Update")
-    broker.engine.effects.clear()
-    refused = broker.engine.core.parts.access_gate.refused
-    body = msgspec.json.encode({"roles": ["administrator"]})
-    assert not may(broker, till, AuthUpdateUser(username="till"), body)
-    made = next(one for one in broker.events() if one.event.aggregate == "topic/orders")
-    assert not may(broker, till, Undo(offset=made.offset, force=True))
-    asked, why, undo, lacks = audited(broker)
-    assert (asked.allowed, asked.need) == (True, "Update on User:till")
-    assert (why.allowed, why.handled, why.request) == (False, False, "AuthUpdateUser")
-    assert why.by.startswith("only an administrator may change roles")
-    assert (undo.allowed, undo.need) == (True, "Update on Cluster:")
-    assert (lacks.allowed, lacks.user, lacks.need) == (False, "till", "Delete on Topic:orders")
-    assert broker.engine.core.parts.access_gate.refused == refused + 2
-
-
 # -- observing, counting, and what is not decided -------------------------------------------------
-
-
-def test_observed_refusals_are_handled_and_counted(broker: SecuredBroker, root: Sender) -> None:
-    assert broker.ask(root, SetAccessMode(mode="observe")).code == Code.SUCCESS
-    broker.engine.effects.clear()
-    for _ in range(3):
-        assert broker.ask(ANYBODY, send_to("orders"), b"x").code == Code.SUCCESS
-    assert broker.ask(replace(root, secret="wrong-secret"), send_to("orders"), b"x").code == 0
-    assert len(broker.engine.stored("orders")) == 4
-    noted = [one for one in broker.engine.effects if isinstance(one, AccessDecided)]
-    assert [(one.user, one.handled) for one in noted] == [("anonymous", True)] * 4
-    status = broker.ask(replace(root, secret=""), GetAccessStatus())
-    first = decode_refusals(b"".join(status.body))[0]
-    assert (first.user, first.request, first.count) == ("anonymous", "SendMessage", 3)
-    assert (first.need, first.handled) == ("Pub on Topic:orders", True)
-    header = header_of(status)
-    assert (header.mode, header.effective, header.refused) == ("observe", "observe", 4)
-    assert header.doors == {}
-
-
-def test_users_are_protected_whatever_the_mode(broker: SecuredBroker, root: Sender) -> None:
-    for mode in (AccessMode.OBSERVE, AccessMode.OFF):
-        assert broker.ask(root, SetAccessMode(mode=mode)).code == Code.SUCCESS
-        body = msgspec.json.encode({"userType": "Super", "password": "a-secret"})
-        assert not may(broker, ANYBODY, AuthUpdateUser(username="root"), body)
-        assert not may(broker, ANYBODY, SetAccessMode(mode="off"))
-        assert may(broker, ANYBODY, send_to("orders"), b"x")
 
 
 def reads_of_users(broker: SecuredBroker) -> list[Request]:
@@ -1038,55 +689,6 @@ def test_the_handler_of_states_checks_the_right_to_a_user_itself(
             handle(0, received, request)
 
 
-OVER = {"remoting": Sender(protocol="tcp"), "zeromq": Sender(protocol="zmq")}
-
-
-def let_through(broker: SecuredBroker, console: Sender) -> set[str]:
-    """The doors by which a message without a right to it is stored."""
-    found = set()
-    for door in Door:
-        before = len(broker.engine.stored("secret"))
-        named = "" if door in OVER else "nobody"
-        broker.ask(OVER.get(door, console), send_to("secret"), b"x", on_behalf_of=named)
-        if len(broker.engine.stored("secret")) > before:
-            found.add(str(door))
-    return found
-
-
-def test_each_door_has_its_mode(broker: SecuredBroker, root: Sender, console: Sender) -> None:
-    broker.create(root, "nobody")
-    console, by_key = replace(console, protocol="zmq"), replace(root, secret="")
-    assert let_through(broker, console) == set()
-    for mode, door, expected in (
-        ("observe", "", {"remoting", "zeromq", "http"}),
-        ("enforce", "remoting", {"zeromq", "http"}),
-        ("off", "http", {"zeromq", "http"}),
-        ("enforce", "zeromq", {"http"}),
-        ("enforce", "", set()),
-        ("observe", "http", {"http"}),
-        ("off", "remoting", {"remoting", "http"}),
-        ("enforce", "http", {"remoting"}),
-    ):
-        assert broker.ask(by_key, SetAccessMode(mode=mode, door=door)).code == Code.SUCCESS
-        assert let_through(broker, console) == expected, (mode, door)
-        assert not may(broker, OVER["zeromq"], SetAccessMode(mode="off"))
-
-
-@pytest.mark.parametrize("mode", ["off", "observe"])
-def test_no_name_in_a_frame_opens_another_door(
-    broker: SecuredBroker, root: Sender, till: Sender, console: Sender, mode: str
-) -> None:
-    """Who is no console of the user is refused, also where users of consoles may do everything."""
-    by_key = replace(root, secret="")
-    assert broker.ask(by_key, SetAccessMode(mode=mode, door="http")).code == Code.SUCCESS
-    stranger = Sender(protocol="zmq", key=curve_key("stranger"))
-    for sender in (stranger, OVER["zeromq"], replace(till, secret="", protocol="zmq"), by_key):
-        reply = broker.ask(sender, send_to("secret"), b"x", on_behalf_of="till")
-        assert "may not send on behalf of user till" in reply.remark
-    assert not may(broker, replace(console, protocol="zmq"), send_to("secret"), b"x")
-    assert broker.engine.stored("secret") == []
-
-
 def test_links_that_the_broker_opened_pass(broker: SecuredBroker, root: Sender) -> None:
     assert root.user
     for protocol in OWN_LINKS:
@@ -1094,25 +696,6 @@ def test_links_that_the_broker_opened_pass(broker: SecuredBroker, root: Sender) 
     for protocol in ("zmq", "tcp", "local"):
         reply = broker.ask(Sender(protocol=protocol), send_to("orders"), b"x")
         assert reply.code in (Code.NO_PERMISSION, Code.SYSTEM_ERROR)
-
-
-def test_requests_of_one_batch_are_decided_one_by_one(broker: SecuredBroker, till: Sender) -> None:
-    given = [
-        broker.received(till, send_to("orders"), b"1"),
-        broker.received(ANYBODY, send_to("orders"), b"2"),
-        broker.received(till, send_to("secret"), b"3"),
-        broker.received(till, send_to("orders"), b"4"),
-    ]
-    codes = [reply.code for reply in broker.give(*given) if reply is not None]
-    assert codes == [0, Code.NO_PERMISSION, Code.NO_PERMISSION, 0]
-    assert [one.body for one in broker.engine.stored("orders")] == [b"1", b"4"]
-    assert broker.engine.stored("secret") == []
-
-
-def test_who_acts_is_in_the_history(broker: SecuredBroker, root: Sender) -> None:
-    topic = UpdateAndCreateTopic(topic="new", read_queue_nums=1, write_queue_nums=1, perm=6)
-    assert broker.ask(root, topic).code == Code.SUCCESS
-    assert broker.events()[-1].actor == "User:root"
 
 
 def test_a_filter_server_registers_at_its_own_broker_and_only_as_itself(
@@ -1330,19 +913,6 @@ def console(broker: SecuredBroker, root: Sender) -> Sender:
     return replace(broker.create(root, "console-1", "console"), secret="")
 
 
-def test_a_request_of_a_console_is_decided_by_the_rights_of_the_user_that_it_names(
-    broker: SecuredBroker, root: Sender, console: Sender, till: Sender
-) -> None:
-    assert broker.ask(console, send_to("orders"), b"x", on_behalf_of="till").code == Code.SUCCESS
-    reply = broker.ask(console, send_to("secret"), b"x", on_behalf_of="till")
-    assert "user till has no right to Pub on Topic:secret" in reply.remark
-    assert not may(broker, console, send_to("orders"), b"x")
-    assert change(broker, root, "till", userStatus="disable").code == Code.SUCCESS
-    for _ in range(2):
-        reply = broker.ask(console, send_to("orders"), b"x", on_behalf_of="till")
-        assert (reply.code, reply.remark) == (Code.NO_PERMISSION, "user till cannot sign in")
-
-
 def test_a_console_sees_no_users_in_the_history_of_an_administrator(
     broker: SecuredBroker, root: Sender, console: Sender
 ) -> None:
@@ -1351,99 +921,6 @@ def test_a_console_sees_no_users_in_the_history_of_an_administrator(
         asked = broker.received(sender, GetHistory(max_count=1), on_behalf_of=named)
         assert gate.allows(asked, [])
         assert gate.may_see_users(asked) == sees
-
-
-def test_history_and_audit_name_the_user_and_the_console(
-    broker: SecuredBroker, root: Sender, console: Sender, till: Sender
-) -> None:
-    broker.allow(root, "till", "Topic:orders-*", "Pub", "Create")
-    made = broker.ask(console, send_to("orders-new"), b"x", on_behalf_of="till")
-    assert made.code == Code.SUCCESS
-    actors = [one.actor for one in broker.events() if one.event.aggregate == "topic/orders-new"]
-    assert actors == ["User:till through User:console-1"]
-    broker.engine.effects.clear()
-    broker.ask(console, send_to("secret"), b"x", on_behalf_of="till")
-    [noted] = [one for one in broker.engine.effects if isinstance(one, AccessDecided)]
-    assert (noted.user, noted.console, noted.need) == ("till", "console-1", "Pub on Topic:secret")
-    assert noted.door == "http"
-
-
-@pytest.mark.parametrize("mode", list(AccessMode))
-def test_nobody_else_sends_on_behalf_of_a_user_in_any_mode(
-    broker: SecuredBroker, root: Sender, till: Sender, mode: AccessMode
-) -> None:
-    """Not even an administrator, whose rights are enough."""
-    assert broker.ask(root, SetAccessMode(mode=mode)).code == Code.SUCCESS
-    for sender in (till, root):
-        by_key = replace(sender, secret="")
-        reply = broker.ask(by_key, send_to("orders"), b"x", on_behalf_of="root")
-        assert reply.code == Code.NO_PERMISSION
-        assert reply.remark == f"user {sender.user} may not send on behalf of user root"
-    assert broker.engine.stored("orders") == []
-
-
-def test_the_audit_names_the_door_and_no_name_in_a_frame_changes_it(
-    broker: SecuredBroker, root: Sender, till: Sender
-) -> None:
-    made = UpdateAndCreateTopic(topic="new", read_queue_nums=1, write_queue_nums=1, perm=6)
-    broker.engine.effects.clear()
-    for protocol in ("tcp", "zmq", "local"):
-        sender = replace(root, protocol=protocol)
-        assert broker.ask(sender, made).code == Code.SUCCESS
-        reply = broker.ask(replace(till, protocol=protocol), made, on_behalf_of="root")
-        assert reply.code != Code.SUCCESS
-    assert [(one.allowed, one.door) for one in audited(broker)] == [
-        *((True, "remoting"), (False, "remoting"), (True, "zeromq"), (False, "zeromq")),
-        *((True, ""), (False, "")),
-    ]
-
-
-def test_without_users_a_name_changes_nothing(broker: SecuredBroker) -> None:
-    reply = broker.ask(Sender(key="x" * 40), send_to("orders"), b"x", on_behalf_of="till")
-    assert reply.code == Code.SUCCESS
-
-
-def test_a_console_acts_only_for_people_and_services_with_its_prefix(
-    broker: SecuredBroker, root: Sender, console: Sender
-) -> None:
-    own = replace(broker.create(root, "console-2", "console:shop-"), secret="")
-    broker.create(root, "shop-till", "writer")
-    node = {"kind": "node", "node": "DefaultCluster/broker-a/1"}
-    broker.create(root, "shop-node", "writer", **node)
-    broker.create(root, "shop-console", "writer", "console")
-    for name, expected in (
-        ("shop-till", True),
-        ("shop-node", False),
-        ("shop-console", False),
-        ("shop-nobody", False),
-        ("root", False),
-        ("anonymous", False),
-    ):
-        reply = broker.ask(own, send_to("orders"), b"x", on_behalf_of=name)
-        assert (reply.code == Code.SUCCESS) is expected, name
-    assert broker.ask(console, send_to("orders"), b"x", on_behalf_of="root").code == Code.SUCCESS
-    assert change(broker, root, "console-2", roles=[]).code == Code.SUCCESS
-    assert (
-        "may not send on behalf"
-        in broker.ask(own, send_to("orders"), b"x", on_behalf_of="shop-till").remark
-    )
-
-
-def test_a_console_sends_nothing_about_users_even_for_an_administrator(
-    broker: SecuredBroker, root: Sender, console: Sender
-) -> None:
-    for request, *body in (
-        (AuthListUser(),),
-        (AuthUpdateUser(username="till"), b"{}"),
-        (SetAccessMode(mode="off"),),
-        (ExplainAccess(username="root", action="Pub", resource="Topic:orders"),),
-        (CheckCredential(username="root"), b"{}"),
-    ):
-        reply = broker.ask(console, request, *body, on_behalf_of="root")
-        assert reply.code == Code.NO_PERMISSION, request
-    put = next(one for one in broker.events()[::-1] if one.event.type == "UserPut")
-    reply = broker.ask(console, Undo(offset=put.offset, force=True), on_behalf_of="root")
-    assert reply.remark.startswith("a console does not change users")
 
 
 def test_a_console_shows_the_audit_to_administrators_only(
@@ -1473,21 +950,6 @@ def test_what_a_console_refuses_for_lack_of_a_right_is_noted(
     [noted] = audited(broker)
     assert (noted.user, noted.console, noted.request) == ("till", "console-1", "ExplainAccess")
     assert (noted.allowed, noted.need) == (False, "Get on Cluster:")
-
-
-def test_the_address_of_a_console_is_not_that_of_its_users(
-    broker: SecuredBroker, root: Sender, console: Sender
-) -> None:
-    """What is allowed from a network is not, and what is denied is."""
-    inside = replace(console, source="10.1.1.1")
-    broker.create(root, "till")
-    broker.allow(root, "till", "Topic:orders", "Pub", networks=("10.0.0.0/8",))
-    reply = broker.ask(inside, send_to("orders"), b"x", on_behalf_of="till")
-    assert reply.code == Code.NO_PERMISSION
-    broker.create(root, "fox", "writer")
-    broker.allow(root, "fox", "Topic:orders", "Pub", networks=("192.0.2.0/24",), effect="deny")
-    reply = broker.ask(inside, send_to("orders"), b"x", on_behalf_of="fox")
-    assert "policy fox/Topic:orders/deny" in reply.remark
 
 
 def test_half_messages_are_shown_to_a_console_of_a_user_who_may_send(

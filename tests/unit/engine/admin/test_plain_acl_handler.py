@@ -1,15 +1,13 @@
-"""RocketMQ's requests about accounts (50 to 54): they become users with policies."""
+"""RocketMQ's accounts become users with policies; its requests (50 to 54) are in a transcript."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kourou.access.authorizer import AccessTable, Authorizer
-from kourou.access.model import Action, Need, ResourceType, SealedSecret
+from kourou.access.authorizer import AccessTable
+from kourou.access.model import SealedSecret
 from kourou.access.plain_acl import read_plain_acl
 from kourou.authorization.request_gate import SecretBox
 from kourou.engine.inputs import UsersRead
@@ -17,15 +15,13 @@ from kourou.errors import Code
 from kourou.events.control_events import UserPut, UserSecretSet
 from kourou.protocol.messages.access import AuthDeleteUser, AuthUpdateUser
 from kourou.protocol.messages.broker_admin import (
-    DeleteAclConfig,
     GetBrokerClusterAclInfo,
     UpdateAndCreateAclConfig,
-    UpdateGlobalWhiteAddrsConfig,
 )
 from kourou.protocol.table import not_supported
 from kourou.runtime.core import LogWarning, Reply
-from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, secret_box, send_to
-from kourou_rigs.engine import Engine, header_of
+from kourou_rigs.access import SecuredBroker, Sender, secret_box, send_to
+from kourou_rigs.engine import Engine
 
 SECRET = "account-secret"
 
@@ -55,33 +51,6 @@ def shown(broker: SecuredBroker, name: str = "till-01") -> list[str]:
     )
 
 
-def test_an_account_becomes_a_user_with_secret_and_policies(
-    broker: SecuredBroker, root: Sender
-) -> None:
-    reply = put(
-        broker,
-        root,
-        secret_key=SECRET,
-        default_topic_perm="PUB",
-        default_group_perm="DENY",
-        topic_perms="secret=DENY,orders=PUB|SUB, parcels = SUB",
-        group_perms="g=SUB",
-    )
-    assert reply.code == Code.SUCCESS, reply.remark
-    assert shown(broker) == [
-        "allow Pub on Topic:*",
-        "allow Sub on Group:g",
-        "allow Sub on Topic:orders",
-        "allow Sub on Topic:parcels",
-        "deny Pub on Topic:parcels",
-        "deny Pub on Topic:secret",
-    ]
-    account = Sender(user="till-01", secret=SECRET)
-    assert "Create on Topic:orders" in broker.ask(account, send_to("orders"), b"x").remark
-    assert "no right to Pub" in broker.ask(account, send_to("secret"), b"x").remark
-    assert broker.access.users["till-01"].roles == ()
-
-
 def test_it_decides_as_the_import_of_a_file_with_the_same_account(
     broker: SecuredBroker, root: Sender
 ) -> None:
@@ -102,179 +71,6 @@ def test_it_decides_as_the_import_of_a_file_with_the_same_account(
         wanted = {one.id: (one.actions, one.effect) for one in imported.policies}
         found = broker.access.policies.values()
         assert {one.id: (one.actions, one.effect) for one in found} == wanted
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, {"a": "PUB|SUB", "b": "DENY", "other": "SUB"}),
-        ({"default_topic_perm": "PUB"}, {"a": "PUB|SUB", "b": "DENY", "other": "PUB"}),
-        ({"topic_perms": "b=PUB"}, {"a": "SUB", "b": "PUB", "other": "SUB"}),
-        ({"topic_perms": ""}, {"a": "SUB", "b": "SUB", "other": "SUB"}),
-        (
-            {"default_topic_perm": "DENY", "topic_perms": "a=SUB"},
-            {"a": "SUB", "b": "DENY", "other": "DENY"},
-        ),
-    ],
-)
-def test_what_a_change_does_not_mention_stays(
-    broker: SecuredBroker, root: Sender, changes: dict[str, str], expected: dict[str, str]
-) -> None:
-    put(
-        broker,
-        root,
-        secret_key=SECRET,
-        default_topic_perm="SUB",
-        topic_perms="a=PUB|SUB,b=DENY",
-        group_perms="g=SUB",
-    )
-    assert put(broker, root, **changes).code == Code.SUCCESS
-    authorizer = Authorizer(broker.access.table)
-
-    def may(kind: ResourceType, name: str, action: Action) -> bool:
-        return bool(authorizer.decide("till-01", [Need(kind, name, (action,))], "", 0))
-
-    for name, perm in expected.items():
-        for action, word in ((Action.PUB, "PUB"), (Action.SUB, "SUB")):
-            assert may(ResourceType.TOPIC, name, action) is (word in perm.split("|")), name
-    assert may(ResourceType.GROUP, "g", Action.SUB)
-    assert broker.ask(Sender(user="till-01", secret=SECRET), send_to("x"), b"").remark.startswith(
-        "user till-01"
-    )
-
-
-def test_an_administrator_with_permissions_is_held_to_them(
-    broker: SecuredBroker, root: Sender
-) -> None:
-    put(broker, root, secret_key=SECRET, admin=True)
-    assert broker.access.users["till-01"].administers
-    put(broker, root, admin=True, topic_perms="orders=PUB")
-    assert [one.role for one in broker.access.users["till-01"].roles] == ["operator"]
-    put(broker, root)
-    assert broker.access.users["till-01"].roles == ()
-
-
-def test_equal_content_makes_no_event(broker: SecuredBroker, root: Sender) -> None:
-    fields = {"secret_key": SECRET, "default_topic_perm": "PUB", "topic_perms": "a=DENY"}
-    put(broker, root, **fields)
-    version = broker.access.version
-    assert put(broker, root, **fields).code == Code.SUCCESS
-    assert broker.access.version == version
-    assert put(broker, root, **{**fields, "secret_key": "another-one"}).code == Code.SUCCESS
-    assert isinstance(broker.events()[-1].event, UserSecretSet)
-
-
-def test_roles_and_policies_that_no_account_has_stay(broker: SecuredBroker, root: Sender) -> None:
-    broker.create(root, "till-01", "writer:orders-", "operator:orders-")
-    broker.allow(root, "till-01", "Topic:orders-*", "Sub", "Get")
-    broker.allow(root, "till-01", "Topic:stock", "Pub", "Get")
-    assert put(broker, root, topic_perms="parcels=PUB").code == Code.SUCCESS
-    assert shown(broker) == [
-        "allow Pub on Topic:parcels",
-        "allow Pub,Get on Topic:stock",
-        "allow Sub,Get on Topic:orders-*",
-    ]
-    roles = [(one.role, one.prefix) for one in broker.access.users["till-01"].roles]
-    assert roles == [("writer", "orders-"), ("operator", "orders-")]
-    reply = put(broker, root, topic_perms="stock=SUB")
-    assert reply.code == Code.ACL_UPDATE_FAILED
-    assert "Topic:stock says more than an account can" in reply.remark
-
-
-@pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [
-        ({"name": "short", "secret_key": SECRET}, "the access key 'short' needs 7 characters"),
-        ({"name": "with/slash", "secret_key": SECRET}, "is not a user name"),
-        ({}, "the new account till-01 needs a secret"),
-        ({"secret_key": "short"}, "a secret has 7 to 256 printable characters"),
-        ({"secret_key": SECRET, "default_topic_perm": "ALL"}, "'ALL' is not a permission"),
-        ({"secret_key": SECRET, "topic_perms": "orders=pub"}, "'pub' is not a permission"),
-        ({"secret_key": SECRET, "topic_perms": "orders"}, "is not NAME=PERMISSION"),
-        (
-            {"secret_key": SECRET, "white_remote_address": "10.0.0.*"},
-            "an address never replaces credentials",
-        ),
-        ({"name": "RocketMQ", "secret_key": "12345678"}, "is published with RocketMQ"),
-    ],
-)
-def test_a_bad_account_gets_rocketmqs_code_and_changes_nothing(
-    broker: SecuredBroker, root: Sender, fields: dict[str, Any], sentence: str
-) -> None:
-    version = broker.access.version
-    reply = put(broker, root, **fields)
-    assert (reply.code, sentence in reply.remark) == (209, True), reply.remark
-    assert str(fields.get("secret_key", "?")) not in reply.remark
-    assert broker.access.version == version
-
-
-def test_the_first_account_is_an_administrator(broker: SecuredBroker) -> None:
-    reply = put(broker, ANYBODY, secret_key=SECRET)
-    assert (reply.code, "first user must be" in reply.remark) == (209, True)
-    assert put(broker, ANYBODY, secret_key=SECRET, admin=True).code == Code.SUCCESS
-    assert put(broker, ANYBODY, "another", secret_key=SECRET).code == Code.NO_PERMISSION
-
-
-def test_without_keys_for_secrets_there_are_no_accounts() -> None:
-    broker = SecuredBroker(Engine())
-    reply = put(broker, ANYBODY, secret_key=SECRET, admin=True)
-    assert (reply.code, "accessKeyFile is not set" in reply.remark) == (209, True)
-
-
-def test_an_account_is_deleted_once(broker: SecuredBroker, root: Sender) -> None:
-    put(broker, root, secret_key=SECRET, topic_perms="orders=PUB")
-    assert broker.ask(root, DeleteAclConfig(access_key="till-01")).code == Code.SUCCESS
-    assert "till-01" not in broker.access.users
-    assert shown(broker) == []
-    for name, sentence in (("till-01", "not found"), ("root", "the last administrator")):
-        reply = broker.ask(root, DeleteAclConfig(access_key=name))
-        assert (reply.code, sentence in reply.remark) == (210, True)
-
-
-def test_the_version_counts_changes(broker: SecuredBroker, root: Sender) -> None:
-    def version() -> dict[str, int]:
-        header = header_of(broker.ask(root, GetBrokerClusterAclInfo()))
-        assert (header.broker_name, header.cluster_name) == ("broker-a", "DefaultCluster")
-        assert header.broker_addr == "127.0.0.1:10911"
-        found: dict[str, int] = json.loads(header.version)
-        assert json.loads(header.all_acl_file_version) == {"users": found}
-        return found
-
-    before = version()
-    broker.engine.advance(5_000)
-    put(broker, root, secret_key=SECRET)
-    after = version()
-    assert after["counter"] == before["counter"] + 2
-    assert after["timestamp"] == before["timestamp"] + 5_000
-
-
-def test_no_address_replaces_credentials(broker: SecuredBroker, root: Sender) -> None:
-    for addresses in ("*", "10.0.0.1,10.0.0.2"):
-        request = UpdateGlobalWhiteAddrsConfig(global_white_addrs=addresses)
-        reply = broker.ask(root, request)
-        assert (reply.code, "never replaces credentials" in reply.remark) == (211, True)
-    for nothing in ("", " , "):
-        request = UpdateGlobalWhiteAddrsConfig(
-            global_white_addrs=nothing, acl_file_full_path="/etc/shadow"
-        )
-        assert broker.ask(root, request).code == Code.SUCCESS
-
-
-def test_only_administrators_manage_accounts(broker: SecuredBroker, root: Sender) -> None:
-    others = [broker.create(root, name, name) for name in ("operator", "writer", "reader")]
-    clerk = broker.create(root, "clerk")
-    broker.allow(root, "clerk", "User:*", "All")
-    requests = (
-        UpdateAndCreateAclConfig(access_key="till-01", secret_key=SECRET, admin=True),
-        UpdateAndCreateAclConfig(access_key="operator", admin=True),
-        DeleteAclConfig(access_key="root"),
-        UpdateGlobalWhiteAddrsConfig(global_white_addrs=""),
-    )
-    version = broker.access.version
-    for sender in (*others, clerk, ANYBODY, replace(root, secret="wrong-secret", key="")):
-        for request in requests:
-            assert broker.ask(sender, request).code == Code.NO_PERMISSION, (sender, request)
-    assert broker.access.version == version
 
 
 def test_accounts_with_their_secrets_are_never_shown() -> None:

@@ -1,4 +1,4 @@
-"""Who is over a quota waits, or is refused for a moment; nobody else notices."""
+"""A sender over its quota waits, or is refused for a moment; more is in the transcript."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.authorization.audit import AccessDecided
 from kourou.engine.admin import quota_gate
 from kourou.engine.admin.quota_gate import LimitKey, QuotaOutcome, RateLimiter, UserConnections
 from kourou.engine.control import ControlState, decode_state, encode_state, evolve
@@ -17,7 +16,7 @@ from kourou.errors import Code
 from kourou.model.limits import QUOTA_BURST_MS, QUOTA_DEBT_MS_MAX, QUOTA_DEBTS_MIN
 from kourou.model.quota import QuotaKind, QuotaUnit
 from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
-from kourou.protocol.messages.access import AuthUpdateUser, SetAccessMode
+from kourou.protocol.messages.access import SetAccessMode
 from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.messages.groups import (
     HeartBeat,
@@ -29,7 +28,7 @@ from kourou.protocol.messages.quotas import FlowControlled, ListQuotas, RemoveQu
 from kourou.protocol.messages.replication import FetchLog
 from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.record.layout import encode_batch
-from kourou.runtime.core import MEMBERS, Disconnected, Peer, Received, Reply, user_of_actor
+from kourou.runtime.core import MEMBERS, Peer, Received, Reply, user_of_actor
 from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, secret_box, send_to
 from kourou_rigs.engine import Engine, pull
 
@@ -171,19 +170,6 @@ def test_what_is_refused_costs_nothing(orders: Engine) -> None:
     assert orders.ask(send_to("orders"), b"x").code == Code.SUCCESS
 
 
-def test_one_large_request_is_served_and_paid_for_later(engine: Engine) -> None:
-    topic(engine)
-    limit(engine, "topic", "orders", publish_bytes=1_000)
-    name = engine.send(send_to("orders"), bytes(10_000))
-    assert len(engine.stored("orders")) == 1
-    engine.advance(999)
-    assert name not in engine.replies
-    engine.advance(1)
-    assert engine.replies[name].code == Code.SUCCESS
-    refused = engine.ask(send_to("orders"), b"x")
-    assert refused.header == FlowControlled(retry_after_ms=7_000)
-
-
 def test_a_reply_waits_for_a_third_of_its_time_at_most(orders: Engine) -> None:
     for _ in range(15):
         orders.send(send_to("orders"), b"x")
@@ -258,30 +244,6 @@ def over(engine: Engine) -> tuple[int, int]:
     return name
 
 
-def test_a_new_quota_forgets_what_was_owed(orders: Engine) -> None:
-    over(orders)
-    limit(orders, "topic", "orders", publish_messages=20)
-    for _ in range(20):
-        assert orders.ask(send_to("orders"), b"x").code == Code.SUCCESS
-
-
-def test_what_waits_for_a_removed_quota_still_gets_its_reply(orders: Engine) -> None:
-    name = over(orders)
-    assert orders.ask(RemoveQuota(kind="topic", name="orders")).code == Code.SUCCESS
-    assert orders.core.parts.quota_gate.active
-    orders.advance(100)
-    assert orders.replies[name].code == Code.SUCCESS
-    assert not orders.core.parts.quota_gate.active
-
-
-def test_a_reply_to_a_closed_connection_is_dropped(orders: Engine) -> None:
-    name = over(orders)
-    orders.handle(Disconnected(orders.peer(1)))
-    orders.advance(1_000)
-    assert name not in orders.replies
-    assert orders.core.parts.quota_gate.held == 0
-
-
 def test_a_stop_releases_replies(orders: Engine) -> None:
     name = over(orders)
     stopped = orders.core.stop(orders.wall_ms)
@@ -332,17 +294,6 @@ def filled(engine: Engine) -> Engine:
     fill(engine)
     limit(engine, "group", "g", fetch_messages=10)
     return engine
-
-
-def test_a_pull_waits_for_what_its_group_has_pulled_before(filled: Engine) -> None:
-    assert filled.ask(pull(max_msg_nums=15)).code == Code.SUCCESS
-    name = filled.send(pull(15, max_msg_nums=5))
-    assert filled.ask(pull(max_msg_nums=15, group="h")).code == Code.SUCCESS, "another group"
-    filled.advance(499)
-    assert name not in filled.replies
-    filled.advance(1)
-    assert filled.replies[name].code == Code.SUCCESS
-    assert counted(filled) == {("fetch_messages", "delayed"): 1}
 
 
 def test_a_role_that_ends_replies_to_requests_that_wait(filled: Engine) -> None:
@@ -424,20 +375,6 @@ def test_one_user_never_slows_another(broker: SecuredBroker) -> None:
     assert codes(replies[1::2]) == [Code.SUCCESS] * 10
 
 
-def test_a_user_is_the_same_on_all_connections(broker: SecuredBroker) -> None:
-    root = Sender(user="root", secret="secret-of-root")
-    till = broker.create(root, "till", "writer")
-    by_key = Sender(key=till.key)
-    assert codes(sent(broker, till, 5) + sent(broker, by_key, 5)) == [Code.SUCCESS] * 10
-    assert codes(sent(broker, by_key, 1) + sent(broker, till, 1)) == []
-
-
-def test_nodes_are_exempt(broker: SecuredBroker) -> None:
-    root = Sender(user="root", secret="secret-of-root")
-    node = broker.create(root, "fs", "writer", kind="node", node="c/b/0")
-    assert codes(sent(broker, node, 50)) == [Code.SUCCESS] * 50
-
-
 def test_replicas_are_exempt_and_the_users_whose_requests_they_forward_are_not() -> None:
     broker = SecuredBroker(Engine(secrets=secret_box(), knows_replicas=True))
     topic(broker.engine)
@@ -473,47 +410,6 @@ def test_while_decisions_are_observed_wrong_credentials_are_no_way_around(
     assert len(codes(sent(broker, guessed, 15))) == 10
     assert broker.ask(root, SetAccessMode(mode="off")).code == Code.SUCCESS
     assert codes(sent(broker, guessed, 50)) == [Code.SUCCESS] * 50, "no user is known"
-
-
-def test_a_request_that_waits_is_decided_again(broker: SecuredBroker) -> None:
-    """Its user lost its rights while it waited."""
-    root = Sender(user="root", secret="secret-of-root")
-    till = broker.create(root, "till", "reader")
-    assert broker.ask(root, SetQuota(kind="user", name="till", requests=5)).code == 0
-    asked = GetMaxOffset(topic="orders", queue_id=0)
-    for _ in range(5):
-        assert broker.ask(till, asked).code == Code.SUCCESS
-    waits = broker.received(till, asked)
-    assert broker.give(waits) == [None]
-    disabled = AuthUpdateUser(username="till")
-    assert broker.ask(root, disabled, b'{"userStatus":"disable"}').code == Code.SUCCESS
-    broker.engine.advance(1_000)
-    reply = broker.engine.replies[waits.to.peer.id, waits.to.correlation]
-    assert reply.code != Code.SUCCESS
-    assert "disabled" in reply.remark
-    noted = [one for one in broker.engine.effects if isinstance(one, AccessDecided)]
-    assert [(one.request, one.allowed) for one in noted if one.user == "till"] == [
-        ("GetMaxOffset", False)
-    ]
-
-
-@pytest.mark.parametrize("mode", ["enforce", "observe"])
-def test_a_change_that_waits_is_noted_once(broker: SecuredBroker, mode: str) -> None:
-    """Whether it is allowed, or would be refused and is handled all the same."""
-    root = Sender(user="root", secret="secret-of-root")
-    till = broker.create(root, "till", "operator" if mode == "enforce" else "reader")
-    assert broker.ask(root, SetQuota(kind="user", name="till", requests=5)).code == Code.SUCCESS
-    assert broker.ask(root, SetAccessMode(mode=mode)).code == Code.SUCCESS
-    for _ in range(5):
-        assert broker.ask(till, GetMaxOffset(topic="orders", queue_id=0)).code == Code.SUCCESS
-    broker.engine.effects.clear()
-    made = UpdateAndCreateTopic(topic="new", read_queue_nums=1, write_queue_nums=1, perm=6)
-    assert broker.give(broker.received(till, made)) == [None], "it waits"
-    broker.engine.advance(1_000)
-    assert "new" in broker.engine.control.topics
-    [noted] = [one for one in broker.engine.effects if isinstance(one, AccessDecided)]
-    assert (noted.user, noted.need, noted.handled) == ("till", "Create on Topic:new", True)
-    assert noted.allowed is (mode == "enforce")
 
 
 def test_requests_are_counted_but_for_what_must_go_through(broker: SecuredBroker) -> None:
@@ -552,15 +448,6 @@ def test_a_request_that_waits_is_handled_when_its_time_has_come(broker: SecuredB
     assert "t5" in broker.engine.control.topics
 
 
-def test_an_operator_sets_quotas_and_a_writer_does_not(broker: SecuredBroker) -> None:
-    root = Sender(user="root", secret="secret-of-root")
-    operator = broker.create(root, "operator", "operator")
-    writer = broker.create(root, "writer", "writer")
-    wanted = SetQuota(kind="user", name="writer", publish_messages=10**6)
-    assert broker.ask(writer, wanted).code == Code.NO_PERMISSION
-    assert broker.ask(operator, wanted).code == Code.SUCCESS
-
-
 # -- connections ----------------------------------------------------------------------------------
 
 
@@ -586,34 +473,6 @@ def asked_by(broker: SecuredBroker, sender: Sender, peer: int) -> Reply | None:
 
 def codes_by(broker: SecuredBroker, sender: Sender, *peers: int) -> list[int]:
     return codes([asked_by(broker, sender, peer) for peer in peers])
-
-
-def test_one_connection_too_many_is_refused_until_another_closes(
-    two: tuple[SecuredBroker, Sender],
-) -> None:
-    broker, till = two
-    assert codes_by(broker, till, 101, 102, 101, 102) == [Code.SUCCESS] * 4
-    refused = asked_by(broker, till, 103)
-    assert refused is not None
-    assert (refused.code, refused.remark) == (
-        Code.FLOW_CONTROL,
-        "user till has 2 connections to this broker, which is its quota; nothing was done; "
-        "close one, or raise the quota: kourou quota set",
-    )
-    assert refused.header == FlowControlled(retry_after_ms=1_000)
-    assert counted(broker.engine) == {("connections", "refused"): 1}
-    broker.engine.handle(Disconnected(connection(till, 102)))
-    assert codes_by(broker, till, 103, 101) == [Code.SUCCESS] * 2
-    assert codes_by(broker, till, 102) == [Code.FLOW_CONTROL]
-
-
-def test_another_user_on_the_same_connection_counts_for_itself(
-    two: tuple[SecuredBroker, Sender],
-) -> None:
-    broker, till = two
-    root = Sender(user="root", secret="secret-of-root")
-    assert codes_by(broker, root, 101, 102, 103, 104) == [Code.SUCCESS] * 4
-    assert codes_by(broker, till, 101, 102, 103) == [Code.SUCCESS] * 2 + [Code.FLOW_CONTROL]
 
 
 def test_too_few_connections_can_be_changed_on_any(two: tuple[SecuredBroker, Sender]) -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from kourou.engine.admin.history import tell_state
 from kourou.engine.admin.quota_table import QuotaAggregate, decide_put, decide_remove, evolve
 from kourou.engine.control import decode_state, encode_state
-from kourou.errors import BadRequest, Code
 from kourou.events.control_events import QuotaPut, QuotaRemoved, decode_record_body
 from kourou.model.quota import Quota, QuotaKind
 from kourou.protocol.bodies.quota_bodies import decode_quotas
-from kourou.protocol.messages.broker_admin import Undo
 from kourou.protocol.messages.quotas import ListQuotas, RemoveQuota, SetQuota
 from kourou_rigs.engine import Engine
 
@@ -52,40 +48,6 @@ def test_what_is_equal_is_no_event() -> None:
     assert decide_remove(table, TOPIC, "orders") == [QuotaRemoved(quota)]
 
 
-@pytest.mark.parametrize(
-    ("quota", "text"),
-    [
-        (Quota(kind=GROUP, name="g", publish_bytes=1), "a group has no quota of publish bytes"),
-        (Quota(kind=TOPIC, name="t", requests=1), "a topic has no quota of requests"),
-        (Quota(kind=USER, name="u", requests=0), "it must be from 1"),
-        (Quota(kind=USER, name="u", fetch_bytes=10**13), "it must be from 1"),
-        (Quota(kind=USER, name="a/b", requests=1), "is not a user name"),
-        (Quota(kind=USER, name="", requests=1), "is not a user name"),
-        (Quota(kind=TOPIC, name="a b", fetch_bytes=1), "has a character outside"),
-        (Quota(kind=GROUP, name="g" * 200, fetch_bytes=1), "at most 120"),
-    ],
-)
-def test_a_quota_that_cannot_be_is_refused(quota: Quota, text: str) -> None:
-    with pytest.raises(BadRequest, match=text):
-        decide_put(QuotaAggregate(), quota)
-
-
-def test_quotas_are_set_listed_and_removed_at_a_broker(engine: Engine) -> None:
-    assert listed(engine) == []
-    for kind, name in (("user", "till"), ("topic", "orders"), ("user", "*")):
-        reply = engine.ask(SetQuota(kind=kind, name=name, publish_bytes=5, reason="fair"))
-        assert reply.code == Code.SUCCESS, reply.remark
-    assert [(one.kind.value, one.name) for one in listed(engine)] == [
-        ("topic", "orders"),
-        ("user", "*"),
-        ("user", "till"),
-    ]
-    assert engine.ask(RemoveQuota(kind="user", name="till")).code == Code.SUCCESS
-    assert len(listed(engine)) == 2
-    wrong = engine.ask(SetQuota(kind="queue", name="x", publish_bytes=5))
-    assert wrong.remark == "'queue' has no quotas (one of user, topic, group)"
-
-
 def test_a_quota_survives_a_restart_and_a_snapshot(engine: Engine) -> None:
     engine.ask(SetQuota(kind="topic", name="*", publish_messages=5, reason="fair"))
     quota = Quota(kind=TOPIC, name="*", publish_messages=5)
@@ -107,20 +69,3 @@ def test_the_history_says_who_limited_whom_and_why(engine: Engine) -> None:
     assert b'"requests":5' in tell_state(engine.control, "quota/user/till")
     assert tell_state(engine.control, "quota/topic/till") == b"null"
     assert tell_state(engine.control, "quota/queue/till") == b"null"
-
-
-def test_a_change_and_a_removal_are_undone(engine: Engine) -> None:
-    quotas = engine.control.quotas
-    engine.ask(SetQuota(kind="user", name="till", requests=5))
-    first = engine.control.next_offset - 1
-    engine.ask(SetQuota(kind="user", name="till", requests=9))
-    changed = engine.control.next_offset - 1
-    refused = engine.ask(Undo(offset=first))
-    assert "quota/user/till has changed since" in refused.remark
-    assert engine.ask(Undo(offset=changed)).code == Code.SUCCESS
-    assert quotas.table[USER, "till"].requests == 5
-    engine.ask(RemoveQuota(kind="user", name="till"))
-    assert engine.ask(Undo(offset=engine.control.next_offset - 1)).code == Code.SUCCESS
-    assert quotas.table[USER, "till"].requests == 5
-    assert engine.ask(Undo(offset=first)).code == Code.SUCCESS
-    assert quotas.table == {}

@@ -7,11 +7,15 @@ from dataclasses import replace
 import pytest
 
 from kourou.engine.admin import topic_table as topics
-from kourou.engine.admin.topic_table import TopicAggregate, Unread
+from kourou.engine.admin.topic_table import FoldedNames, TopicAggregate, Unread
+from kourou.engine.effects import DropTopic
+from kourou.engine.inputs import RegistrationDone, StoreFailed
 from kourou.engine.policy import TopicRules
-from kourou.errors import Rejected
+from kourou.errors import Code, Rejected
 from kourou.events.control_events import Event, TopicDeleted, TopicPut
 from kourou.model.topic import DataVersion, TopicConfig
+from kourou.protocol.messages.broker_admin import CleanUnusedTopic, UpdateAndCreateTopic
+from kourou_rigs.engine import Engine
 
 RULES = TopicRules(broker_name="broker-a")
 
@@ -152,3 +156,70 @@ def test_a_copy_and_a_rebuilt_table_are_equal_and_independent():
     assert copy != state
     with pytest.raises(Rejected):
         topics.decide_put(rebuilt, RULES, TopicConfig("a"))
+
+
+# -- topics, as operators ask about and change them; the rest is in the transcripts ----------------
+
+
+def create(name: str) -> UpdateAndCreateTopic:
+    return UpdateAndCreateTopic(topic=name, read_queue_nums=4, write_queue_nums=4, perm=6)
+
+
+def test_queues_that_no_table_names_are_dropped(engine, draft, records) -> None:
+    engine.ask(*records([draft()]))
+    engine.store.queues["left-over", 3] = []
+    engine.store.queues["rmq_sys_other", 0] = []
+    assert engine.ask(CleanUnusedTopic()).code == Code.SUCCESS
+    dropped = [effect.topic for effect in engine.effects if isinstance(effect, DropTopic)]
+    assert dropped == ["left-over"]
+    assert engine.store.topics() == ["orders", "rmq_sys_kourou_control", "rmq_sys_other"]
+
+
+def test_its_creator_waits_for_the_disk_and_for_the_name_servers() -> None:
+    engine = Engine(sync_flush=True, name_servers=False)
+    made = engine.send(create("fresh"))
+    engine.flush()
+    assert made not in engine.replies
+    engine.handle(RegistrationDone(1))
+    assert engine.replies[made].code == Code.SUCCESS
+    again = engine.send(create("more"))
+    engine.handle(RegistrationDone(2))
+    assert again not in engine.replies
+    engine.flush()
+    assert engine.replies[again].code == Code.SUCCESS
+
+
+def test_what_failed_is_reported_at_once() -> None:
+    engine = Engine(sync_flush=True, name_servers=False)
+    made = engine.send(create("fresh"))
+    engine.handle(StoreFailed("EIO"))
+    assert engine.replies[made].code == Code.OUTCOME_UNKNOWN
+
+
+# -- names that differ only in case ----------------------------------------------------------------
+
+
+def test_a_name_clashes_with_another_spelling_and_never_with_itself():
+    names = FoldedNames()
+    names.add("Orders")
+    assert names.clash("orders") == "Orders"
+    assert names.clash("Orders") is None
+    assert names.clash("order") is None
+
+
+def test_the_last_spelling_to_go_frees_the_name():
+    names = FoldedNames()
+    names.add("Orders")
+    names.add("ORDERS")
+    names.remove("Orders")
+    assert names.clash("orders") == "ORDERS"
+    names.remove("ORDERS")
+    assert names.clash("orders") is None
+
+
+def test_a_copy_goes_its_own_way():
+    names = FoldedNames()
+    names.add("Orders")
+    copy = names.copy()
+    names.remove("Orders")
+    assert copy.clash("orders") == "Orders"

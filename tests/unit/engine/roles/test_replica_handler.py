@@ -6,13 +6,17 @@ from dataclasses import replace
 
 import pytest
 
+from kourou.engine.admin.history import tell_state
+from kourou.engine.control import ControlState, decode_state, encode_state, evolve
 from kourou.engine.effects import ChangeRole, Effect, Forward, HandOver
 from kourou.engine.inputs import Fenced
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.ports import QuorumMember
+from kourou.engine.ports import ANYWHERE, QuorumMember
 from kourou.engine.roles.leader import LeaderRole
 from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeaderRole
-from kourou.errors import Code
+from kourou.engine.roles.replicas import ReplicaAggregate, check_promotion, leads
+from kourou.errors import Code, Rejected
+from kourou.events.control_events import EpochOpened, Event, InSyncChanged, Recorded
 from kourou.protocol.bodies.broker_bodies import ReplicasView, decode_replicas
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.replication import (
@@ -342,3 +346,80 @@ def test_nobody_is_promoted_in_a_group_and_nothing_handed_over_without_one(pair)
         assert changes(engine) == []
     for engine in (pair.leader, pair.follower, Engine()):
         assert "broker broker-a is not a Raft group" in engine.ask(transfer()).remark
+
+
+# -- who has led a log, and whose copies count -----------------------------------------------------
+
+
+def apply(state: ControlState, event: Event, position: int = 9_999) -> None:
+    evolve(state, Recorded(state.next_offset, position, 1, "broker", "", "", event))
+
+
+def state() -> ControlState:
+    found = ControlState()
+    apply(found, EpochOpened(1, 500, "a/0", "SYNC_MASTER"))
+    apply(found, InSyncChanged((1, 2), (), "caught up"))
+    return found
+
+
+def test_an_epoch_begins_where_it_says_and_not_at_its_record() -> None:
+    found = state()
+    assert found.replicas == ReplicaAggregate([(1, 500)], "a/0", "SYNC_MASTER", (1, 2))
+    assert found.replicas.epoch == 1
+    assert ReplicaAggregate().epoch == 0
+
+
+def test_a_new_epoch_forgets_whose_copies_counted() -> None:
+    found = state()
+    apply(found, EpochOpened(3, 900, "a/1", "ASYNC_MASTER"))
+    left = {1: 900, 2: 900}
+    assert found.replicas == ReplicaAggregate([(1, 500), (3, 900)], "a/1", "ASYNC_MASTER", (), left)
+
+
+def test_what_was_promised_while_a_follower_counted_stays_promised() -> None:
+    found = state()
+    assert found.replicas.promised_to(1) == ANYWHERE
+    apply(found, InSyncChanged((2,), (1, 2), "1 is gone"), 800)
+    assert [found.replicas.promised_to(member) for member in (1, 2, 3)] == [800, ANYWHERE, 0]
+    assert decode_state(encode_state(found)) == found
+
+
+def test_a_snapshot_holds_it_and_one_without_it_is_read() -> None:
+    found = state()
+    assert decode_state(encode_state(found)) == found
+    assert found.copy() == found
+    older = encode_state(ControlState()).replace(b',"replicas":{', b',"older":{')
+    assert decode_state(older).replicas == ReplicaAggregate()
+
+
+def test_it_is_reported_as_one_aggregate() -> None:
+    assert b'"leader":"a/0"' in tell_state(state(), "replication/epoch")
+    assert tell_state(ControlState(), "replication/epoch") == b"null"
+
+
+# -- which member may lead, and which one does after a restart -------------------------------------
+
+
+def test_whoever_opened_the_newest_epoch_goes_on_leading() -> None:
+    replicas = ReplicaAggregate([(64, 0), (2**32 + 65, 900)], leader="broker-a/1")
+    assert leads(replicas, "broker-a", 1)
+    assert not leads(replicas, "broker-a", 0)
+    assert not leads(replicas, "broker-a", 11)
+    assert not leads(ReplicaAggregate(), "broker-a", 1), "nobody ever followed"
+
+
+@pytest.mark.feature("F137")
+def test_a_follower_is_not_promoted_while_its_leader_is_heard() -> None:
+    with pytest.raises(
+        Rejected, match=r"the leader at a:1 is online: its last message arrived 40 ms ago"
+    ):
+        check_promotion(ReplicaAggregate(), 1, leader="a:1", silent_ms=40)
+    check_promotion(ReplicaAggregate(), 1, leader="a:1", silent_ms=None)
+
+
+def test_a_follower_whose_copy_counts_is_promoted_before_one_whose_does_not() -> None:
+    replicas = ReplicaAggregate([(64, 0)], in_sync=(2, 3))
+    with pytest.raises(Rejected, match=r"on the in-sync replicas 2, 3; 1 may lack some of them"):
+        check_promotion(replicas, 1, leader="", silent_ms=None)
+    check_promotion(replicas, 2, leader="", silent_ms=None)
+    check_promotion(ReplicaAggregate([(64, 0)]), 1, leader="", silent_ms=None)

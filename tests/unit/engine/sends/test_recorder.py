@@ -1,23 +1,29 @@
 """How a decision becomes a fact."""
 
+from __future__ import annotations
+
 import pytest
 
 from kourou.engine.control import ControlState, encode_state, evolve
 from kourou.engine.effects import Append, ConfigChanged
-from kourou.engine.inputs import SpaceChanged
-from kourou.engine.sends.recorder import BATCH_BYTES
-from kourou.errors import DiskFull
+from kourou.engine.inputs import SpaceChanged, StoreFailed
+from kourou.engine.sends.recorder import BATCH_BYTES, read_control_events
+from kourou.errors import Code, DiskFull
 from kourou.events.control_events import (
     Cause,
+    EventLost,
     GroupPut,
     ProgressRecorded,
     TopicDeleted,
     TopicPut,
     decode_record_body,
 )
+from kourou.model.names import CONTROL_TOPIC
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
+from kourou.protocol.record.message_record import encode_draft
+from kourou.runtime.core import LogWarning
 from kourou_rigs.engine import Engine
 
 TOPIC, GROUP = TopicConfig("orders", 4, 4), GroupConfig("g")
@@ -116,3 +122,95 @@ def test_events_of_a_clock_that_went_back_keep_their_order(engine) -> None:
     engine._perform(record(engine, GroupPut(GROUP)))
     times = [each.store_timestamp for each in engine.events()]
     assert times == sorted(times)
+
+
+# -- answering whoever caused control events -------------------------------------------------------
+
+
+REQUEST = UpdateAndCreateTopic(topic="orders", read_queue_nums=4, write_queue_nums=4, perm=6)
+
+
+@pytest.mark.feature("F094")
+def test_what_changes_nothing_waits_for_what_was_changed_before() -> None:
+    engine = Engine(sync_flush=True)
+    engine.send(REQUEST)
+    again = engine.send(REQUEST)
+    assert again not in engine.replies, "the topic may still vanish with the power"
+    engine.flush()
+    assert engine.replies[again].code == Code.SUCCESS
+    events = len(engine.events())
+    assert engine.ask(REQUEST).code == Code.SUCCESS, "now nothing is unconfirmed"
+    assert len(engine.events()) == events
+
+
+@pytest.mark.parametrize("sync_flush", [True, False])
+def test_a_failed_store_promises_nothing(sync_flush) -> None:
+    engine = Engine(sync_flush=sync_flush)
+    first = engine.send(REQUEST)
+    engine.handle(StoreFailed("EIO"))
+    if sync_flush:
+        assert engine.replies[first].code == Code.OUTCOME_UNKNOWN
+    assert engine.ask(REQUEST).code == Code.OUTCOME_UNKNOWN, "unchanged, but not on disk either"
+
+
+def test_the_event_names_its_cause(engine) -> None:
+    name, received = engine.received(REQUEST)
+    received.trace = bytes(range(16)) + bytes(9)
+    engine.handle(received)
+    assert engine.replies[name].code == Code.SUCCESS
+    told = engine.events()[-1].body
+    assert b'"trace_id":"000102030405060708090a0b0c0d0e0f"' in told
+    assert b'"actor":"local:127.0.0.1:40001#1"' in told
+    assert b'"reason":"UpdateAndCreateTopic"' in told
+
+
+# -- reading control events back, and who is told of those that are lost ---------------------------
+
+
+@pytest.mark.parametrize(
+    ("tag", "about_users"),
+    [("TopicPut", False), ("UserPut", True), ("AccessModeSet", True), ("OfNewerBuild", None)],
+)
+def test_a_lost_event_tells_by_its_tag_whether_it_was_about_users(
+    engine, tag: str, about_users: bool | None
+) -> None:
+    parts = engine.core.parts
+    first = engine.control.next_offset
+    draft = encode_draft(
+        topic=CONTROL_TOPIC.encode(),
+        queue_id=0,
+        body=b"no event",
+        properties=b"TAGS\x01" + tag.encode(),
+        born_timestamp=1,
+        born_host=bytes(8),
+    )
+    parts.appends.write_one(draft, (CONTROL_TOPIC, 0), engine.wall_ms)
+    engine.perform(parts.appends.take_done())
+    [lost] = read_control_events(engine.store, first, engine.store.end, lambda _: None)
+    assert isinstance(lost.event, EventLost)
+    assert lost.event.about_users is about_users
+
+
+def test_an_event_that_is_no_event_is_reported_and_stands_as_lost(engine) -> None:
+    parts = engine.core.parts
+    first = engine.control.next_offset
+    draft = encode_draft(
+        topic=CONTROL_TOPIC.encode(),
+        queue_id=0,
+        body=b"no event",
+        properties=b"",
+        born_timestamp=1,
+        born_host=bytes(8),
+    )
+    parts.appends.write_one(draft, (CONTROL_TOPIC, 0), engine.wall_ms)
+    parts.confirmations.append(parts.appends.end)
+    parts.recorder.record([GroupPut(GroupConfig("b"))], Cause("me"), engine.wall_ms)
+    engine.perform(parts.appends.take_done())
+    lost: list[LogWarning] = []
+    batch = read_control_events(engine.store, first, engine.store.end, lost.append)
+    assert [each.offset for each in batch] == [first, first + 1]
+    assert isinstance(batch[0].event, EventLost)
+    assert batch[1].event == GroupPut(GroupConfig("b"))
+    assert batch[0].event.about_users is None, "it has no tag"
+    assert len(lost) == 2
+    assert lost[1].sentence == f"control event {first} is unreadable and is skipped"

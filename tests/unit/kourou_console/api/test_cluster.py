@@ -129,3 +129,95 @@ def test_the_answer_names_who_is_not_there(suite, monkeypatch: pytest.MonkeyPatc
     whole = suite.console.get("/v1/brokers/broker-a").json
     assert [one["role"] for one in whole["members"]] == ["leader", "follower", "missing"]
     assert whole["replication"] == "raft"
+
+
+# -- name servers, and the keys that they keep -----------------------------------------------------
+
+
+PREVIEW = {"preview": "true"}
+
+
+def test_who_answers_with_which_settings(suite) -> None:
+    found = suite.console.get("/v1/name-servers").json
+    (one,) = found["items"]
+    assert (one["up"], one["why"]) == (True, None)
+    assert "listenPort" in one["settings"]
+
+
+def test_keys_come_and_go(suite) -> None:
+    path, listed = "/v1/name-servers/values/OURS/key%20one", "/v1/name-servers/values"
+    result = suite.console.put(path, query=PREVIEW, json={"value": "a"}).json
+    assert result["says"][1] == "It was not there."
+    assert suite.console.get(listed, query={"namespace": "OURS"}).json["items"] == []
+    suite.console.put(path, json={"value": "a"})
+    assert suite.console.get(listed, query={"namespace": "OURS"}).json["items"] == [
+        {"namespace": "OURS", "key": "key one", "value": "a"}
+    ]
+    assert suite.console.delete(path, query=PREVIEW).json["says"][1] == "It was a."
+    suite.console.delete(path)
+    assert suite.console.get(listed, query={"namespace": "OURS"}).json["items"] == []
+
+
+def test_a_setting_that_may_not_change_is_refused(suite) -> None:
+    path, body = "/v1/name-servers/config", {"settings": {"listenPort": "1"}}
+    assert suite.console.patch(path, query=PREVIEW, json=body).status == 200
+    answer = suite.console.patch(path, json=body)
+    assert 400 <= answer.status < 500
+
+
+# -- quotas over HTTP: what is listed, set, previewed and removed, and what is refused -------------
+
+
+PATH = "/v1/quotas/user/quota-till"
+
+
+def test_quotas_come_and_go(suite) -> None:
+    body = {"publish_bytes": 1_000, "requests": 50, "reason": "fair"}
+    said = "user quota-till would be limited to 1000 publish bytes/s, 50 requests/s at each broker."
+    assert suite.console.put(PATH, query=PREVIEW, json=body).json["says"] == [said]
+    assert suite.console.get("/v1/quotas").json["items"] == []
+    assert suite.console.put(PATH, json=body).status == 200
+    [item] = suite.console.get("/v1/quotas").json["items"]
+    assert item == {
+        "kind": "user",
+        "name": "quota-till",
+        "publish_bytes": 1_000,
+        "publish_messages": None,
+        "fetch_bytes": None,
+        "fetch_messages": None,
+        "requests": 50,
+        "connections": None,
+        "topics": None,
+        "brokers": ["broker-a", "broker-b"],
+    }
+    assert suite.console.put(PATH, json={}).json["says"] == ["user quota-till is not limited."]
+    assert suite.console.delete(PATH, query=PREVIEW).status == 200
+    assert suite.console.get("/v1/quotas").json["total"] == 1
+    assert suite.console.delete(PATH, query={"reason": "over"}).status == 200
+    assert suite.console.get("/v1/quotas").json["total"] == 0
+
+
+def test_what_cannot_be_limited_is_refused(suite) -> None:
+    for path, body, text in (
+        ("/v1/quotas/queue/x", {"requests": 5}, "has no quotas"),
+        ("/v1/quotas/group/g", {"publish_bytes": 5}, "a group has no quota of publish bytes"),
+        ("/v1/quotas/topic/a%20b", {"fetch_bytes": 5}, "has a character outside"),
+        (PATH, {"requests": 0}, "requests"),
+        (PATH, {"request": 5}, "request"),
+    ):
+        answer = suite.console.put(path, json=body)
+        assert 400 <= answer.status < 500
+        assert text in answer.json["detail"], answer.json
+    assert suite.console.delete(PATH).status >= 400
+
+
+def test_a_send_over_a_quota_is_429_with_the_time_to_try_again(suite) -> None:
+    topic = suite.topic()
+    path = f"/v1/quotas/topic/{topic}"
+    assert suite.console.put(path, json={"publish_bytes": 1}).status == 200
+    sends = [suite.console.post(f"/v1/topics/{topic}/messages", body=b"x" * 100) for _ in range(5)]
+    assert sends[0].status < 300
+    refused = next(one for one in sends if one.status == 429)
+    assert int(refused.headers["retry-after"]) > 60
+    assert "over its quota of 1 publish bytes/s" in refused.json["detail"]
+    assert suite.console.delete(path).status == 200

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from kourou import ConsumerSettings, ProducerSettings
-from kourou.errors import Unavailable
+from kourou.client.admin.message_tracks import MessageTrack, TrackKind
+from kourou.errors import BadRequest, Unavailable
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.pulls import QueryMessage, ViewMessageById
+from kourou.protocol.record.message_trace import Consumed, ConsumeStarted, ContextCode, TraceKind
+from kourou.protocol.record.message_trace import TransactionEnded as Ended
 from kourou.testing.cluster import Cluster, unique_name
 from kourou_console.api import messages
+from kourou_console.api.messages import ExplainParams, explain, spans_of
+from kourou_console.messages.views import host_text
 from kourou_rigs.console import ConsoleHere
+from kourou_rigs.queues_read import message_at
 
 
 @pytest.fixture
@@ -245,3 +253,138 @@ def test_a_search_ends(console, monkeypatch):
     monkeypatch.setattr(messages, "SEARCH_S", 0)
     late = console.get("/v1/messages/00000000000000000000000000000000")
     assert (late.status, "topic=" in late.json["hint"]) == (503, True)
+
+
+# -- A queue is looked at from any place on, and nothing of it changes -----------------------------
+
+
+def test_a_queue_from_an_offset_on(cluster, console, topic):
+    queue = MessageQueue(topic, "broker-b", 1)
+    with cluster.client() as mq:
+        for number in range(30):
+            mq.send(topic, f"{number}", queue=queue)
+    path = f"/v1/topics/{topic}/queues/broker-b/1/messages"
+    last = console.get(path).json
+    assert [one["offset"] for one in last["items"]] == list(range(10, 30))
+    assert (last["total"], last["truncated"], last["next_offset"]) == (30, False, 30)
+    first = console.get(path, query={"offset": "0", "count": "3"}).json
+    assert ([one["body"] for one in first["items"]], first["truncated"]) == (["0", "1", "2"], True)
+    beyond = console.get(path, query={"offset": "999"}).json
+    assert (beyond["items"], beyond["next_offset"]) == ([], 30)
+    assert console.get(f"/v1/topics/{topic}/queues/broker-b/9/messages").status == 404
+    assert console.get("/v1/topics/no-such/queues/broker-a/0/messages").status == 404
+
+
+def test_numbers_out_of_range_are_refused(console, topic):
+    path = f"/v1/topics/{topic}/queues/broker-a/0/messages"
+    for name, value in (
+        ("offset", str(10**30)),
+        ("count", "0"),
+        ("count", "x"),
+        ("body_max", "-1"),
+    ):
+        answer = console.get(path, query={name: value})
+        assert (answer.status, name in answer.json["detail"]) == (400, True)
+
+
+# -- why a message is where it is, as an operation of the API --------------------------------------
+
+
+@pytest.mark.feature("F265")
+async def test_it_is_the_explanation_that_the_client_gives(cluster):
+    topic = cluster.create_topic(queues=1)
+    async with cluster.async_client("operator") as client:
+        gateway = SimpleNamespace(client=client, admin=client.admin)
+        sent = await client.send(topic, b"x")
+        await client.admin.offsets.commit("till", {sent.queue: 1})
+        for text in (sent.message_id, f"{sent.queue!s}@0", sent.offset_message_id):
+            result = await explain(gateway, ExplainParams(text, group="till"))
+            assert result.groups[0].causes[0].code == "consumed"
+        result = await explain(gateway, ExplainParams(f"{sent.queue!s}@9"))
+        assert (result.message, result.causes[0].code) == (None, "never_stored")
+        with pytest.raises(BadRequest, match="is not a message reference"):
+            await explain(gateway, ExplainParams("a\nb"))
+
+
+def test_over_http_a_place_has_its_slashes_encoded(cluster, console):
+    topic = cluster.create_topic(queues=1)
+    with cluster.client() as mq:
+        sent = mq.send(topic, b"x")
+    name = quote(f"{sent.queue!s}@{sent.offset}", safe="")
+    answer = console.get(f"/v1/messages/{name}/explain")
+    assert (answer.status, answer.json["causes"][0]["code"]) == (200, "nobody_consumes")
+    assert answer.json["message"]["topic"] == topic
+    refused = console.get(f"/v1/messages/{name}/explain?nobody=1")
+    assert refused.status == 400
+
+
+# -- A waterfall is made of what was noted; what nobody noted is not made up -----------------------
+
+
+MESSAGE = message_at(MessageQueue("t", "broker-a", 0), 3, stored_ms=1_000)
+
+
+def begun(request_id: str, at_ms: int, times: int) -> ConsumeStarted:
+    return ConsumeStarted(at_ms, "", "g", request_id, "id", times, "")
+
+
+def test_calls_of_handlers_and_how_they_ended():
+    failed = Consumed("r1", "id", 7, False, "", ContextCode.EXCEPTION)
+    spans = spans_of(MESSAGE, [begun("r2", 3_000, 1), begun("r1", 2_000, 0), failed], [])
+    assert [(one.what, one.start_ms, one.duration_ms, one.ok) for one in spans] == [
+        ("send", 1_000, 0, True),
+        ("store", 1_000, None, True),
+        ("consume", 2_000, 7, False),
+        ("consume", 3_000, None, None),
+    ]
+    assert [one.note for one in spans[2:]] == [
+        "attempt 1, EXCEPTION",
+        "attempt 2, its end was not noted",
+    ]
+
+
+def test_a_sender_without_a_trace_is_its_address_as_far_as_the_record_has_it():
+    """Kourou's own clients write no port, for they encode the record before they dial."""
+    assert [one.who for one in spans_of(MESSAGE, [], []) if one.what == "send"] == ["127.0.0.1:1"]
+    assert host_text(("127.0.0.1", 0)) == "127.0.0.1"
+    assert host_text(("::1", 0)) == "::1"
+    assert host_text(("::1", 7)) == "[::1]:7"
+
+
+def test_a_group_without_a_trace_has_no_times():
+    tracks = [
+        MessageTrack("g", TrackKind.NOT_CONSUME_YET, False, 2),
+        MessageTrack("h", TrackKind.PULL),
+    ]
+    spans = spans_of(MESSAGE, [begun("r", 2_000, 0)], tracks)
+    assert [(one.who, one.start_ms, one.ok) for one in spans[3:]] == [("h", None, None)]
+
+
+def test_a_group_that_filtered_it_did_not_consume_it():
+    tracks = [
+        MessageTrack("f", TrackKind.CONSUMED_BUT_FILTERED, True, 4, "filtered by SQL92"),
+        MessageTrack("h", TrackKind.UNKNOWN, True, 4, "its filter is not asked"),
+        MessageTrack("z", TrackKind.CONSUMED, True, 4),
+    ]
+    spans = [one for one in spans_of(MESSAGE, [], tracks) if one.what == "consume"]
+    assert [(one.who, one.ok) for one in spans] == [("f", None), ("h", None), ("z", True)]
+    assert spans[0].note == "CONSUMED_BUT_FILTERED: filtered by SQL92"
+
+
+def test_the_end_of_a_transaction():
+    end = Ended(
+        1_500,
+        "",
+        "sellers",
+        "t",
+        "id",
+        "",
+        "",
+        "",
+        TraceKind.COMMIT,
+        "tx",
+        "ROLLBACK_MESSAGE",
+        True,
+    )
+    found = next(one for one in spans_of(MESSAGE, [end], []) if one.what == "transaction")
+    assert (found.ok, found.note) == (False, "ROLLBACK_MESSAGE after a question")

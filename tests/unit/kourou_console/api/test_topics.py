@@ -7,6 +7,9 @@ from urllib.parse import quote
 
 import pytest
 
+from kourou.model.topic import MessageQueue
+from kourou.testing.cluster import unique_name
+
 
 @pytest.mark.feature("F057")
 def test_topics_are_filtered_by_kind_and_name(suite: Any) -> None:
@@ -83,3 +86,64 @@ def test_a_broker_that_does_not_answer_is_named_and_the_rest_shown(half: Any) ->
     one = half.console.get(f"/v1/topics/{topic}").json
     assert {"what": "broker-b", "why": "it swaps"} in one["missing"]
     assert half.console.get(f"/v1/topics/{topic}/config").json["total"] is None
+
+
+# -- who consumes a topic, and how its queues would be shared --------------------------------------
+
+
+@pytest.mark.feature("F057")
+def test_groups_of_a_topic_with_lag(suite: Any) -> None:
+    topic, group = suite.topic(), unique_name("group")
+    with suite.cluster.client(group) as mq:
+        mq.send(topic, "one")
+        with mq.subscribe(topic) as messages:
+            assert next(iter(messages)).body == b"one"
+            (row,) = suite.console.get(f"/v1/topics/{topic}/groups").json["items"]
+            assert (row["group"], row["members"]) == (group, 1)
+        for number in range(3):
+            mq.send(topic, f"{number}")
+    found = suite.console.get(f"/v1/topics/{topic}/groups").json
+    (row,) = found["items"]
+    assert row["lag_messages"] == 4  # the one in hand was not finished
+    assert row["lag_ms"] is not None
+    assert row["members"] == 0
+    assert found["missing"] == []
+
+
+def test_counters_of_one_topic_and_of_all(suite: Any) -> None:
+    topic = suite.topic()
+    (row,) = suite.console.get("/v1/statistics", query={"topic": topic}).json["items"]
+    assert (row["topic"], row["group"], row["lag_messages"]) == (topic, None, None)
+    every = suite.console.get("/v1/statistics").json
+    assert topic in {one["topic"] for one in every["items"]}
+    active = suite.console.get("/v1/statistics", query={"active": "true"}).json["items"]
+    assert all(one["in_per_s"] or one["out_per_s"] for one in active)
+
+
+def test_shares_are_even(suite: Any) -> None:
+    topic = suite.topic()
+    found = suite.console.get(f"/v1/topics/{topic}/allocation", query={"member": ["b", "a"]}).json
+    assert [(one["member"], one["broker"]) for one in found["items"]] == [
+        ("a", "broker-a"),
+        ("a", "broker-a"),
+        ("b", "broker-b"),
+        ("b", "broker-b"),
+    ]
+    assert suite.console.get(f"/v1/topics/{topic}/allocation").status == 400
+
+
+# -- what a consume queue keeps, and whom it would go to -------------------------------------------
+
+
+def test_units_from_an_offset_on(suite) -> None:
+    topic = suite.topic(queues=1)
+    with suite.cluster.client() as mq:
+        for number in range(3):
+            mq.send(topic, f"{number}", tag="a", queue=MessageQueue(topic, "broker-a", 0))
+    path = f"/v1/topics/{topic}/queues/broker-a/0/units"
+    found = suite.console.get(path, query={"offset": 1, "count": 1}).json
+    (unit,) = found["items"]
+    assert (unit["offset"], unit["tag_code"], found["truncated"]) == (1, str(ord("a")), True)
+    assert unit["size_bytes"] > 0
+    assert (found["min_offset"], found["max_offset"], found["total"]) == (0, 3, 3)
+    assert suite.console.get(path, query={"count": 1_001}).status == 400

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 from typing import cast
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.client.admin.messages import Reading
 from kourou.client.consumer.pull_consumer import UnreadableMessages
-from kourou.errors import Corrupt, Unavailable
+from kourou.errors import BadRequest, Corrupt, Unavailable
+from kourou.model.message import SendResult, SendStatus, SysFlag
 from kourou.model.topic import MessageQueue
 from kourou_console.messages import pages
+from kourou_console.messages.bodies import Budget
+from kourou_console.messages.cursors import Cursor, decode_cursor, encode_cursor
 from kourou_console.messages.pages import READS, offsets_at, page_by_time
-from kourou_rigs.queues_read import QueuesRead
+from kourou_console.messages.transactions import half_of, id_of
+from kourou_console.messages.views import view_of
+from kourou_rigs.queues_read import QueuesRead, message_at
 
 Step = tuple[int, int, bool]
 
@@ -170,3 +177,105 @@ async def test_a_queue_that_fails_half_way_shows_what_was_read() -> None:
     assert page.offsets == {first: 1, second: 0}
     page = await page_by_time(reading, page.offsets, until_ms=9, count=5, wanted="*")
     assert [one.store_timestamp for one in page.messages] == [2, 3]
+
+
+# -- A cursor is one short text for the positions in all queues; any other text is refused ---------
+
+
+QUEUES = [MessageQueue("orders", broker, number) for broker in "ab" for number in range(4)]
+
+
+@given(st.lists(st.integers(0, 2**62), min_size=8, max_size=8), st.integers(0, 2**47))
+def test_what_was_written_is_read(offsets: list[int], time_ms: int) -> None:
+    known = dict(zip(QUEUES, offsets, strict=True))
+    text = encode_cursor(known, time_ms)
+    assert decode_cursor(text, QUEUES[::-1]) == Cursor(known, time_ms)
+    assert text.replace("-", "").replace("_", "").isalnum()
+
+
+def test_a_silent_queue_keeps_the_text_of_the_same_list() -> None:
+    known = dict.fromkeys(QUEUES[:5], 7)
+    text = encode_cursor(known, 1_000, QUEUES[5:])
+    assert decode_cursor(text, QUEUES) == Cursor(known, 1_000, tuple(QUEUES[5:]))
+
+
+def test_of_other_queues_only_the_time_is_left() -> None:
+    text = encode_cursor({QUEUES[0]: 7}, 1_000)
+    assert decode_cursor(text, QUEUES) == Cursor(None, 1_000)
+
+
+@pytest.mark.fuzz
+@given(st.text(max_size=40))
+def test_any_other_text_is_refused_or_of_other_queues(text: str) -> None:
+    try:
+        found = decode_cursor(text, QUEUES)
+    except BadRequest:
+        return
+    assert found.offsets is None
+
+
+def test_a_text_that_was_cut_or_made_longer_is_refused() -> None:
+    text = encode_cursor(dict.fromkeys(QUEUES, 2**40), 1_000)
+    for changed in (text[:-4], text + "AAAA", "A" * 20_000, ""):
+        with pytest.raises(BadRequest):
+            decode_cursor(changed, QUEUES)
+
+
+# -- what of a message is shown: where it was sent, and why a body cannot be read ------------------
+
+
+QUEUE = MessageQueue("%RETRY%g", "broker-a", 0)
+
+
+@pytest.mark.parametrize("level", ["", "x", "9" * 40])
+async def test_a_message_that_is_retried_tells_where_it_was_sent(level: str) -> None:
+    properties = {"RETRY_TOPIC": "orders", "TAGS": "a", "KEYS": "1 2", "own": "x", "DELAY": level}
+    view = await view_of(message_at(QUEUE, 3, properties=properties), Budget())
+    assert (view.topic, view.stored_topic) == ("orders", "%RETRY%g")
+    assert (view.tag, view.keys, view.properties) == ("a", ["1", "2"], {"own": "x"})
+    assert view.delay_level is None
+
+
+async def test_a_body_that_cannot_be_read_says_why() -> None:
+    """Any producer can say that any bytes are compressed; the rest is shown all the same."""
+    message = message_at(QUEUE, 3, body=b"no zlib", properties={"TAGS": "a"})
+    message.stored().sys_flag = int(SysFlag.COMPRESSED)
+    view = await view_of(message, Budget())
+    assert (view.offset, view.tag, view.body, view.body_base64) == (3, "a", None, None)
+    assert view.body_bytes is None
+    assert "cannot be decompressed" in (view.body_error or "")
+    assert (await view_of(message_at(QUEUE, 3, body=b"x"), Budget())).body_error is None
+
+
+# -- the ID of a transaction has what is needed to decide it; any other text is refused ------------
+
+
+HALF = SendResult(
+    SendStatus.SEND_OK,
+    "AC11",
+    MessageQueue("orders", "broker-a", 3),
+    7,
+    "7F00000100002A9F" + "0" * 16,
+)
+
+
+def test_an_id_is_read_where_it_was_made() -> None:
+    assert half_of(id_of(HALF)) == HALF
+
+
+@pytest.mark.fuzz
+@given(
+    st.text(max_size=60)
+    | st.binary(max_size=60).map(base64.urlsafe_b64encode).map(bytes.decode)
+    | st.lists(st.integers(-(2**63), 2**64 - 1) | st.text(max_size=9) | st.none(), max_size=8)
+    .map(msgspec.msgpack.encode)
+    .map(base64.urlsafe_b64encode)
+    .map(bytes.decode)
+)
+def test_any_text_is_a_half_message_or_a_bad_request(text: str) -> None:
+    try:
+        half = half_of(text)
+    except BadRequest:
+        return
+    assert half.offset >= 0
+    assert half.queue.queue_id >= 0

@@ -3,6 +3,7 @@
 import pytest
 
 from kourou_console.metrics.alarms import (
+    AlarmBook,
     AlarmInput,
     AlarmThresholds,
     BrokerState,
@@ -79,3 +80,18 @@ def test_who_is_not_there_is_named() -> None:
     (one,) = raised(AlarmInput(members=[ReplicaState("broker-a", "n1", leads=False, missing=True)]))
     assert one.title == "Member n1 of broker-a is offline"
     assert one.id == "member_missing:member:broker-a/n1"
+
+
+# -- an alarm keeps its beginning while it stands, and gets a new one when it returns --------------
+
+
+LAG = Raised("lag", "warning", "group", "g", "t", "m", "w")
+DISK = Raised("disk", "warning", "broker", "b", "t", "m", "w")
+
+
+def test_since_when() -> None:
+    book = AlarmBook()
+    assert [one.since_ms for one in book.note(10, [LAG])] == [10]
+    assert [one.since_ms for one in book.note(20, [LAG, DISK])] == [10, 20]
+    assert book.note(30, [DISK])[0].since_ms == 20
+    assert [one.since_ms for one in book.note(40, [LAG, DISK])] == [40, 20]

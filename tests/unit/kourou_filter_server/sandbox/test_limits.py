@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou_filter_server.sandbox import kernel, limits
+from kourou_filter_server.sandbox import kernel, limits, wire
 from kourou_filter_server.sandbox.limits import SandboxLimits
 from kourou_rigs.forked import in_child
 
@@ -168,3 +168,15 @@ def test_a_limit_is_never_raised() -> None:
         return resource.getrlimit(resource.RLIMIT_NOFILE)
 
     assert in_child(look) == "(12, 12)"
+
+
+# -- layouts that both sides share -----------------------------------------------------------------
+
+
+def test_a_reason_has_its_width_and_is_cut_between_characters() -> None:
+    assert wire.padded("") == bytes(512)
+    assert wire.padded("no\0way") == b"no way".ljust(512, b"\0")
+    cut = wire.padded("x" + "é" * 400)
+    assert len(cut) == 512
+    assert cut.rstrip(b"\0").decode() == "x" + "é" * 255
+    assert wire.padded("\ud800") == b"?".ljust(512, b"\0")

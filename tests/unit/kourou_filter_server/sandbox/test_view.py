@@ -2,22 +2,27 @@
 
 import json
 import random
+import sys
+import zlib
 from pathlib import Path
 
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.errors import KourouError
+from kourou.errors import Corrupt, KourouError
 from kourou.model import limits
+from kourou.model.message import Compression
 from kourou.protocol.record import layout as record_layout
 from kourou.protocol.record.columns import scan
 from kourou.protocol.record.compression import compress
+from kourou.protocol.record.compression import decompress as outside
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import decode_record, encode_draft, stamp
 from kourou.protocol.record.properties import encode_properties
 from kourou_filter_server.sandbox import view
-from kourou_filter_server.sandbox.view import BadRecord, MessageView, next_record
+from kourou_filter_server.sandbox.view import BadRecord, MessageView, decompress, next_record
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "rocketmq-4.9.8"
 V4 = encode_host(("10.0.0.9", 1234))
@@ -233,3 +238,60 @@ def test_two_records_of_a_batch_do_not_see_each_other() -> None:
     end = next_record(batch, 0)
     assert MessageView(batch, 0, end).tag is None
     assert MessageView(batch, end, next_record(batch, end)).tag == "x"
+
+
+# -- body ------------------------------------------------------------------------------------------
+
+
+FLAGS = {kind: 1 | kind << 8 for kind in Compression}
+
+
+def test_a_stream_that_does_not_tell_its_size() -> None:
+    packed = zstandard.ZstdCompressor().compressobj()
+    data = packed.compress(b"hello" * 100) + packed.flush()
+    assert decompress(FLAGS[Compression.ZSTD], data) == b"hello" * 100
+    with pytest.raises(BadRecord):
+        decompress(FLAGS[Compression.ZSTD], data[:-3])
+
+
+@pytest.mark.parametrize("kind", list(Compression))
+@pytest.mark.parametrize("change", ["cut", "garbage", "empty"])
+def test_damage_is_refused_with_the_words_of_the_outside(kind: Compression, change: str) -> None:
+    packed = {"cut": compress(kind, b"hello" * 99)[:-5], "garbage": b"\x07garbage", "empty": b""}
+    with pytest.raises(Corrupt) as there:
+        outside(FLAGS[kind], packed[change])
+    with pytest.raises(BadRecord) as here:
+        decompress(FLAGS[kind], packed[change])
+    assert str(here.value) == str(there.value)
+
+
+@pytest.mark.parametrize("kind", list(Compression))
+def test_a_bomb_is_refused(kind: Compression) -> None:
+    packed = compress(kind, bytes(limits.BODY_SIZE_BYTES_MAX * limits.DECOMPRESS_FACTOR_MAX + 1))
+    with pytest.raises(BadRecord, match="grow"):
+        decompress(FLAGS[kind], packed)
+
+
+def test_an_unknown_codec_is_named() -> None:
+    with pytest.raises(BadRecord, match=r"unknown way \(5\)"):
+        decompress(1 | 5 << 8, zlib.compress(b"x"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"), [(Compression.LZ4, "no lz4"), (Compression.ZSTD, "no zstandard")]
+)
+def test_a_codec_that_is_not_installed_is_named(
+    kind: Compression, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "_modules", {})
+    with pytest.raises(BadRecord, match=named):
+        decompress(FLAGS[kind], compress(kind, b"x"))
+
+
+def test_codecs_are_looked_for_in_their_directories_only(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(view, "_modules", {})
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("lz4", "zstandard")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "path", [])
+    view.load_codecs([str(tmp_path)])
+    assert (view._modules, sys.path) == ({}, [])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kourou.errors import BadRequest
 from kourou.model.topic import MessageQueue
 from kourou_spark_etl.source.offsets import OffsetSpan, QueueOffsets, next_end, shared_out
+from kourou_spark_etl.source.progress import offsets_in
 
 A = [MessageQueue("orders", "broker-a", number) for number in range(12)]
 
@@ -97,3 +98,17 @@ def test_what_does_not_exist_any_more_is_reported_and_then_skipped() -> None:
     after = next_end(start, spans, None, lambda queue, begin, _: told.append((queue, begin)))
     assert told == [(A[0], 5), (A[1], 70)]
     assert after == {A[0]: 30, A[1]: 60}
+
+
+# -- what a listener makes of a progress report ----------------------------------------------------
+
+
+@pytest.mark.parametrize("text", [None, "", "17", '{"logOffset":3}', '{"a":{"0":5}}', "{"])
+def test_offsets_of_other_sources_are_passed_over(text: str | None) -> None:
+    assert offsets_in(text) is None
+
+
+def test_offsets_of_ours() -> None:
+    assert offsets_in('{"orders":{"broker-a":{"0":5}}}') == {
+        MessageQueue("orders", "broker-a", 0): 5
+    }

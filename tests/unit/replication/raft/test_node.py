@@ -16,6 +16,7 @@ from kourou.replication.raft.effects import (
     TransferFailed,
 )
 from kourou.replication.raft.node import TRANSITIONS, PersistentState
+from kourou.replication.raft.own_log import Fit, OwnLog
 from kourou.replication.raft.role import TransitionCause
 from kourou_rigs.raft_member import GROUP, MemberKit, chunk, vote
 
@@ -258,3 +259,40 @@ def test_who_is_to_stand_does_so_at_once_and_says_why():
     assert kit.member.role is Role.CANDIDATE
     assert {(each.epoch, each.transfer, each.pre) for each in kit.sent(AskVote)} == {(2, 6, False)}
     assert MemberKit().hears(StandNow(group=GROUP, epoch=0, leader="n1", round=6)).effects == []
+
+
+# -- how bytes of a leader fit to a log ------------------------------------------------------------
+
+
+def own(end: int = 300, confirmed: int = 0) -> OwnLog:
+    epochs = Epochs([(3, 100), (5, 260)], end)
+    return OwnLog(epochs, first_position=0, flushed=end, confirmed=confirmed)
+
+
+@pytest.mark.parametrize(
+    ("position", "end", "previous", "data", "wanted"),
+    [
+        (300, 320, 5, 5, (Fit.NEXT, 300)),
+        (300, 320, 5, 7, (Fit.NEXT, 300)),
+        (300, 300, 5, 5, (Fit.HAVE, 300)),
+        (310, 320, 5, 5, (Fit.GAP, 0)),
+        (300, 320, 3, 5, (Fit.GAP, 0)),
+        (270, 300, 5, 5, (Fit.HAVE, 300)),
+        (100, 200, 0, 3, (Fit.HAVE, 200)),
+        (270, 320, 5, 5, (Fit.OVERLAP, 300)),
+        (200, 280, 3, 3, (Fit.DIVERGED, 260)),
+        (200, 220, 3, 7, (Fit.DIVERGED, 200)),
+    ],
+)
+def test_a_chunk_fits_or_says_where_both_logs_part(
+    position: int, end: int, previous: int, data: int, wanted: tuple[Fit, int]
+):
+    assert own().compare(position, end, previous, data) == wanted
+
+
+def test_flushed_and_confirmed_never_decrease_nor_pass_the_end():
+    log = own()
+    assert not log.flush(200)
+    assert log.confirm(999)
+    assert log.confirmed == 300
+    assert not log.confirm(100)

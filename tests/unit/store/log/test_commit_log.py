@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -7,9 +10,11 @@ import pytest
 
 from kourou.errors import ConfigError, Corrupt, DiskFull, Rejected, StoreFaulted
 from kourou.protocol.record.message_record import encode_blank
-from kourou.store.disk import Buffer, File
-from kourou.store.log.commit_log import CommitLog
+from kourou.store.disk import Buffer, Disk, File
+from kourou.store.log.commit_log import CommitLog, last_fault_ms, note_fault
+from kourou.store.log.segment import Segment
 from kourou.store.paths import StorePaths
+from kourou.store.real_disk import RealDisk
 from kourou.testing.disk import PowerLost, SimDisk
 
 PATHS = StorePaths.under(Path("/store"))
@@ -295,3 +300,113 @@ def test_what_is_not_flushed_is_not_deleted() -> None:
     log.append(b"x" * SIZE, 0)
     log.append(b"x", SIZE)
     assert log.detach_before(SIZE) == []
+
+
+# -- segment ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["mmap", "pread"])
+def segment(request: pytest.FixtureRequest) -> Segment:
+    file = SimDisk().open(Path("/segment"), create_size=100_000, allocate=True)
+    return Segment(file, 300_000, 100_000, mapped=request.param == "mmap")
+
+
+@pytest.mark.parametrize("position", [299_999, 399_996, 400_000])
+def test_nothing_is_written_outside(segment: Segment, position: int) -> None:
+    with pytest.raises(AssertionError):
+        segment.write(b"hello", position)
+
+
+def test_data_is_found_by_position(segment: Segment) -> None:
+    assert segment.next_data(300_000) is None
+    segment.write(b"x", 350_000)
+    found = segment.next_data(300_000)
+    assert found is not None
+    assert 300_000 <= found <= 350_000
+    assert not segment.is_zero_from(300_000)
+    assert segment.is_zero_from(350_001)
+
+
+def test_wiping_leaves_zeros_and_what_stands_before(segment: Segment) -> None:
+    segment.write(b"a" * 90_000, 305_000)
+    assert segment.wipe(305_010)
+    assert bytes(segment.view(305_000, 12)) == b"a" * 10 + bytes(2)
+    assert segment.is_zero_from(305_010)
+    assert not segment.wipe(305_010)
+
+
+def test_what_was_noted_before_reading_holds_until_done(segment: Segment) -> None:
+    segment.write(b"x", 310_000)
+    segment.write(b"y", 390_000)
+    segment.look(from_device=True)
+    found = segment.next_data(300_000)
+    assert found is not None
+    assert 300_000 <= found <= 310_000
+    assert segment.next_data(310_000) == 310_000
+    behind = segment.next_data(330_000)
+    assert behind is not None
+    assert 330_000 < behind <= 390_000
+    assert segment.wipe(320_000)
+    assert segment.is_zero_from(320_000)
+    segment.done_looking()
+    assert segment.next_data(330_000) is None
+
+
+# -- what failed is told to the process that comes next, if the disk lets it -----------------------
+
+
+def test_the_last_note_counts(tmp_path: Path) -> None:
+    disk, paths = RealDisk(), StorePaths.under(tmp_path)
+    disk.make_dirs(paths.kourou)
+    assert last_fault_ms(disk, paths) is None
+    note_fault(disk, paths, "flushing log segment 0 failed: Input/output error")
+    note_fault(disk, paths, "no more")
+    told_ms = last_fault_ms(disk, paths)
+    assert paths.last_fault.read_text() == f"{told_ms} no more\n"
+    assert told_ms is not None
+    assert abs(told_ms - paths.last_fault.stat().st_mtime_ns // 1_000_000) < 60_000
+
+
+def test_a_copy_of_the_store_tells_when_it_was_and_not_when_it_was_copied(tmp_path: Path) -> None:
+    disk, paths = RealDisk(), StorePaths.under(tmp_path / "store")
+    copied = StorePaths.under(tmp_path / "copied")
+    disk.make_dirs(paths.kourou)
+    disk.make_dirs(copied.kourou)
+    note_fault(disk, paths, "flushing log segment 0 failed: Input/output error")
+    shutil.copyfile(paths.last_fault, copied.last_fault)
+    os.utime(copied.last_fault, (4_000_000_000, 4_000_000_000))
+    assert last_fault_ms(disk, copied) == last_fault_ms(disk, paths)
+
+
+@pytest.mark.parametrize("text", [b"", b"no more\n", b"-5 no\n", "² no\n".encode()])
+def test_what_says_no_time_tells_nothing(text: bytes) -> None:
+    disk = SimDisk()
+    disk.make_dirs(PATHS.kourou)
+    file = disk.open(PATHS.last_fault, create_size=0)
+    file.pwrite(text, 0)
+    file.close()
+    assert last_fault_ms(disk, PATHS) is None
+
+
+def test_no_sync_is_asked_of_a_disk_that_failed() -> None:
+    disk = SimDisk()
+    disk.make_dirs(PATHS.kourou)
+    syncs = disk.syncs
+    note_fault(disk, PATHS, "it failed")
+    assert disk.syncs == syncs
+    assert last_fault_ms(disk, PATHS) == 0
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("call", ["unlink", "open"])
+def test_a_disk_that_takes_no_note_is_left_alone(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk: Disk = SimDisk()
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(disk, call, refused)
+    note_fault(disk, PATHS, "it failed")
+    assert last_fault_ms(disk, PATHS) is None

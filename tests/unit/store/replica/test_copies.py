@@ -4,17 +4,24 @@ import random
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kourou.errors import ConfigError, Corrupt, DiskFull, Rejected, StoreFaulted
 from kourou.model.limits import MEMBERS_MAX
-from kourou.protocol.record.columns import RecordColumns
+from kourou.protocol.record.columns import RecordColumns, columns
+from kourou.protocol.record.message_record import encode_blank
+from kourou.store import store as store_module
 from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk
+from kourou.store.recovery import replay
 from kourou.store.recovery.scan import good_run
 from kourou.store.replica import chunks
+from kourou.store.replica.chunks import check_chunk, filler_end
+from kourou.store.replica.copies import _PIECES_MAX, FreshAppends
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk
+from kourou_rigs.records import RecordRun
 from kourou_rigs.store import Draft, StoreWriter, Written, follow, readable, small_settings
 
 ROOT = Path("/store")
@@ -473,3 +480,152 @@ def test_a_queue_that_names_no_record_damages_no_log() -> None:
     written = StoreWriter(store).write([Draft(body=bytes([n]) * 30) for n in range(9)])
     store._met_damage([-1, written[4].position + 7, store.end, store.end + 9])
     assert not store.damaged_regions
+
+
+# -- chunks ----------------------------------------------------------------------------------------
+
+
+CHUNKS_SIZE = 1024
+
+
+def run_of(count: int, position: int = 0) -> RecordRun:
+    run = RecordRun(position=position)
+    for number in range(count):
+        run.add("TopicA", number % 2, body=bytes(number))
+    return run
+
+
+def test_records_and_a_filler_end_where_the_segment_does() -> None:
+    run = run_of(3, CHUNKS_SIZE)
+    assert check_chunk(run.data, CHUNKS_SIZE, CHUNKS_SIZE).end == run.end
+    blank = encode_blank(2 * CHUNKS_SIZE - run.end)
+    checked = check_chunk(run.data + blank, CHUNKS_SIZE, CHUNKS_SIZE)
+    assert (len(checked.records), checked.end) == (3, 2 * CHUNKS_SIZE)
+    alone = check_chunk(blank, run.end, CHUNKS_SIZE)
+    assert (len(alone.records), alone.end) == (0, 2 * CHUNKS_SIZE)
+
+
+def test_a_filler_of_another_size_or_with_something_behind_it_is_none() -> None:
+    run = run_of(3, CHUNKS_SIZE)
+    room = 2 * CHUNKS_SIZE - run.end
+    for tail in (
+        encode_blank(room - 1),
+        encode_blank(room)[:7],
+        encode_blank(room) + b"\0",
+        encode_blank(room) + run.data,
+    ):
+        with pytest.raises(Corrupt, match=str(run.end)):
+            check_chunk(run.data + tail, CHUNKS_SIZE, CHUNKS_SIZE)
+    assert filler_end(encode_blank(room), run.end, CHUNKS_SIZE) == 2 * CHUNKS_SIZE
+    assert filler_end(b"", run.end, CHUNKS_SIZE) is None
+
+
+def test_a_chunk_lies_in_one_segment() -> None:
+    run = run_of(12, CHUNKS_SIZE)
+    assert run.end > 2 * CHUNKS_SIZE
+    with pytest.raises(Corrupt, match="exceed the end"):
+        check_chunk(run.data, CHUNKS_SIZE, CHUNKS_SIZE)
+    assert check_chunk(run.data, CHUNKS_SIZE, 4 * CHUNKS_SIZE).end == run.end
+
+
+# -- what was just appended is projected from memory, and that makes no difference -----------------
+
+
+def drafts(count: int, first: int = 0) -> list[Draft]:
+    return [
+        Draft(f"Topic{n % 2}", n % 3, bytes([n % 251]) * n, f"T{n % 3}", (f"k{n}", "all"))
+        for n in range(first, first + count)
+    ]
+
+
+def files(disk: SimDisk) -> dict[str, bytes]:
+    return {
+        str(path): disk.read(path)
+        for path in disk.files()
+        if "consumequeue" in str(path) or "index" in str(path)
+    }
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_projections_are_the_same_whether_the_log_is_read_again_or_not(
+    tmp_path, monkeypatch, known
+) -> None:
+    made: dict[bool, dict[str, bytes]] = {}
+    for fresh in (False, True):
+        disk = SimDisk(0)
+        store = Store.open(small_settings(tmp_path), disk)
+        writer = StoreWriter(store)
+        read_again = []
+        walk = replay.runs
+
+        def watched(*args, walk=walk, read_again=read_again):
+            for found in walk(*args):
+                read_again.append(found)
+                yield found
+
+        monkeypatch.setattr(store_module, "runs", watched)
+        for turn, count in enumerate([1, 7, 1, 30, 2, 1, 1, 12]):
+            written = writer.stamp(drafts(count, turn * 31))
+            if store.space.allocated_end < writer._end:
+                store.allocate_next(writer._end)
+            ((_, _, position),) = writer._runs
+            data = b"".join(item.record for item in written)
+            sizes = np.array([len(item.record) for item in written], np.int64)
+            records = columns(data, np.cumsum(sizes) - sizes, sizes) if known else None
+            if not fresh:
+                store._fresh.take()
+            store.append([(position, data)], [], writer._end, records)
+            if not fresh:
+                store._fresh.take()
+            advanced = store.dispatch()
+            assert sum(one.max_offset - one.first_offset for one in advanced) == count
+        assert bool(read_again) is not fresh
+        store.flush()
+        store.checkpoint()
+        made[fresh] = files(disk)
+        store.close()
+    assert made[True] == made[False]
+
+
+def test_what_lies_before_is_projected_first(tmp_path) -> None:
+    """On a full disk the queues fall behind; what comes then must not overtake it."""
+    disk = SimDisk(0)
+    store = Store.open(small_settings(tmp_path, index_enabled=False), disk)
+    writer = StoreWriter(store)
+    writer.write(drafts(1), dispatch=False)
+    store._fresh.take()
+    writer.write(drafts(1, 1), dispatch=False)
+    advanced = store.dispatch()
+    assert [(one.topic, one.queue_id) for one in advanced] == [("Topic0", 0), ("Topic1", 1)]
+    assert store.dispatch_behind_bytes == 0
+    store.close()
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 40])
+def test_the_records_of_a_piece_are_projected_without_reading_the_log(
+    tmp_path, monkeypatch, count
+) -> None:
+    store = Store.open(small_settings(tmp_path), SimDisk(0))
+    writer = StoreWriter(store)
+    monkeypatch.setattr(store_module, "runs", lambda *_: iter(()))
+    written = writer.stamp(drafts(count))
+    ((_, _, position),) = writer._runs
+    data = b"".join(item.record for item in written)
+    store.append([(position, data)], [], writer._end)
+    advanced = store.dispatch()
+    assert sum(one.max_offset - one.first_offset for one in advanced) == count
+    assert store.dispatched == writer._end
+    store.close()
+
+
+def test_only_single_pieces_are_kept_and_not_without_end(tmp_path) -> None:
+    fresh = FreshAppends()
+    store = Store.open(small_settings(tmp_path), SimDisk(0))
+    whole = StoreWriter(store).stamp(drafts(1))[0].record
+    store.close()
+    fresh.note(0, [(0, whole), (500, whole)], None)
+    assert list(fresh.take()) == []
+    for number in range(_PIECES_MAX + 5):
+        fresh.note(number, [(number, whole)], None)
+    assert len(list(fresh.take())) == _PIECES_MAX
+    assert list(fresh.take()) == []
