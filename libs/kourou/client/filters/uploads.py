@@ -133,7 +133,7 @@ class FilterUploads:
         self._log_upload(broker_name, name, answer)
 
     def _log_upload(self, broker_name: str, name: str, answer: FilterResponse) -> None:
-        if answer.active == answer.version:
+        if answer.active == answer.version and answer.quarantined is None:
             _log.info(
                 "filter-version-active: group %(group)s: %(broker)s runs version %(version)d of "
                 "filter %(filter)s (%(origin)s)",
