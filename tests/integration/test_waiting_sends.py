@@ -24,7 +24,7 @@ class Flushing:
     """Brokers, of which the first flushes for its senders when the test says so."""
 
     def __init__(self, *names: str) -> None:
-        self.cluster = WireCluster(CoreBroker)
+        self.cluster = WireCluster()
         self.cluster.topics |= {"T": (1, 1), "U": (1, 1)}
         self.brokers: list[Any] = [self.cluster.broker(name) for name in names]
         self.brokers[0].hold_flushes()

@@ -303,6 +303,7 @@ class Engine:
     """Senders also wait for followers, which acknowledge after a flush if this is set."""
     secrets: SecretBox | None = None
     """Without it users cannot have secrets."""
+    store_host: tuple[str, int] = ("127.0.0.1", 10911)
     knows_replicas: bool = False
     """Whether the listener for replicas admits only their keys."""
 
@@ -333,7 +334,7 @@ class Engine:
                     control=self.control,
                     log=LogEnd(self.store.end, 1 << 62, self.segment_size, self.store.newest_ms()),
                     flushed=self.store.end,
-                    store_host=("127.0.0.1", 10911),
+                    store_host=self.store_host,
                     policy=self.policy,
                     registry=SettingsRegistry(self.specs),
                     sync_flush=self.sync_flush,

@@ -22,9 +22,14 @@ import threading
 from collections.abc import Callable, Sequence
 from itertools import count
 
+from msgspec import structs
+
 from kourou.client.session.io_thread import running_loop
 from kourou.engine.roles.follower import REFUSED
 from kourou.errors import Code, KourouError, TimedOut, UnknownOutcome
+from kourou.model.filter import FilterFailure
+from kourou.model.message import StoredMessage
+from kourou.model.subscription import MATCH_ALL
 from kourou.model.topic import BrokerData, QueueData, TopicRoute
 from kourou.protocol.bodies.route_bodies import (
     ClusterInfo,
@@ -33,6 +38,8 @@ from kourou.protocol.bodies.route_bodies import (
     encode_topic_route,
 )
 from kourou.protocol.messages import namesrv
+from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
+from kourou.protocol.record.message_record import decode_record
 from kourou.protocol.request import Request
 from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.frames import (
@@ -48,10 +55,10 @@ from kourou.protocol.wire.frames import (
 from kourou.transport.pending_requests import Outcome
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmq_client import WireReply
-from kourou_rigs.wire_broker import Answer, Cut, Silence, WireBroker
-from kourou_rigs.wire_filter_server import WireFilterServer
+from kourou_rigs.wire_core import CLUSTER, CoreBroker, R, Wire
+from kourou_rigs.wire_faults import Answer, Cut, Faults, Frozen, Silence
 
-CLUSTER = "c1"
+Predicate = Callable[[StoredMessage], bool]
 
 
 class WireCluster:
@@ -63,9 +70,8 @@ class WireCluster:
     the address of the leader, "" for no leader; by default the first replica leads.
     """
 
-    def __init__(self, kind: type[WireBroker] = WireBroker) -> None:
-        self.kind = kind
-        self.brokers: dict[str, WireBroker] = {}
+    def __init__(self) -> None:
+        self.brokers: dict[str, CoreBroker] = {}
         self.filter_servers: dict[str, WireFilterServer] = {}
         self.topics: dict[str, tuple[int, int]] = {"TBW102": (8, 8)}
         self.perms: dict[str, int] = {}
@@ -75,29 +81,27 @@ class WireCluster:
         self.wires: list[MemoryWire] = []
         self.answering = threading.Lock()
 
-    def broker(self, name: str = "broker-a") -> WireBroker:
+    def broker(self, name: str = "broker-a") -> CoreBroker:
         """Add a broker."""
         address = f"{name}:20911"
-        broker = self.kind(name, address, len(self.brokers) + 1, self.topics, self.perms)
+        broker = CoreBroker(name, address, len(self.brokers) + 1, self.topics, self.perms)
         self.brokers[address] = broker
         return broker
 
-    def follower(self, leader: WireBroker) -> WireBroker:
+    def follower(self, leader: CoreBroker) -> CoreBroker:
         """Add a replica of a broker's log, which always has the leader's data."""
         count = sum(one.name == leader.name for one in self.brokers.values())
         address = f"{leader.name}:{20_911 + 1_000 * count}"
-        broker = WireBroker(leader.name, address, len(self.brokers) + 1, self.topics)
-        broker.copies(leader)
+        number = len(self.brokers) + 1
+        broker = CoreBroker(leader.name, address, number, self.topics, self.perms, leader)
         self.brokers[address] = broker
         return broker
 
-    def lead(self, broker: WireBroker) -> None:
+    def lead(self, broker: CoreBroker) -> None:
         """Make this replica the leader, and register it."""
         self.leaders[broker.name] = broker.address
-        members = [one for one in self.brokers.values() if one.name == broker.name]
-        broker.position = max(one.position for one in members)
 
-    def nobody_leads(self, broker: WireBroker, *, down: bool = True) -> None:
+    def nobody_leads(self, broker: CoreBroker, *, down: bool = True) -> None:
         """Let the leader be down, or running but rejecting requests; no leader is registered."""
         self.leaders[broker.name] = ""
         if down:
@@ -105,7 +109,7 @@ class WireCluster:
             for wire in self.wires_to(broker):
                 wire.lose()  # on the loop of that connection, which may be another than this one
 
-    def filter_server(self, broker: WireBroker) -> WireFilterServer:
+    def filter_server(self, broker: CoreBroker) -> WireFilterServer:
         """Add a filter server to a broker."""
         number = sum(one.broker is broker for one in self.filter_servers.values())
         server = WireFilterServer(broker, f"{broker.name}:{20_915 + number}")
@@ -119,7 +123,7 @@ class WireCluster:
         asyncio.get_running_loop().call_soon(wire.stands)
         return wire
 
-    def wires_to(self, broker: WireBroker) -> list[MemoryWire]:
+    def wires_to(self, broker: CoreBroker) -> list[MemoryWire]:
         """The open connections to a broker."""
         return [wire for wire in self.wires if wire.address == broker.address and not wire.closed]
 
@@ -302,12 +306,13 @@ class MemoryWire:
                 answer = self._cluster.answer(self, correlation, request, body)
         except Silence:
             self._end(correlation, TimedOut(f"{self.address} did not answer in time"))
+        except Frozen:
+            pass
         except Cut:
             self._end(correlation, UnknownOutcome("the connection was lost"))
         except Exception as error:
-            # An error in a test's intercept is reported to the client, so that the test does not
-            # hang.
-            self._end(correlation, UnknownOutcome(f"the intercept failed: {error!r}"))
+            # An error in a test's fault is reported to the client, so that the test does not hang.
+            self._end(correlation, UnknownOutcome(f"the server failed: {error!r}"))
             raise
         else:
             if answer is not None:
@@ -343,3 +348,108 @@ class MemoryWire:
         """Fail all pending requests, as a lost connection does."""
         for correlation in list(self._pending):
             self._end(correlation, UnknownOutcome(why))
+
+
+class WireFilterServer:
+    """Answers pulls of groups that have a filter at the broker.
+
+    `passes(message)` is the result of all filters. With a `failure`, its kind and reason, all
+    filters fail. `seen` has all requests, `faults` what goes wrong.
+    """
+
+    def __init__(self, broker: CoreBroker, address: str) -> None:
+        self.broker = broker
+        self.address = address
+        self.passes: Predicate = lambda _: True
+        self.failure: tuple[FilterFailure, str] | None = None
+        self.seen: list[Request] = []
+        self.faults = Faults()
+        self._filtered: dict[Wire, _Filtered] = {}
+
+    def requests(self, kind: type[R]) -> list[R]:
+        """The requests of a kind, in order."""
+        return [request for request in self.seen if isinstance(request, kind)]
+
+    @property
+    def watchers(self) -> set[Callable[[], None]]:
+        """Those of its broker."""
+        return self.broker.watchers
+
+    def answer(self, wire: Wire, correlation: int, request: Request, _body: bytes) -> Answer | None:
+        """The reply to a request; None if it is sent later."""
+        self.seen.append(request)
+        wrong = self.faults.answer(request)
+        if wrong is not None:
+            return wrong
+        if not isinstance(request, PullMessage):
+            return Answer(Code.REQUEST_CODE_NOT_SUPPORTED, remark=type(request).__name__)
+        name = request.subscription or ""
+        assert request.sys_flag & PullFlag.CLASS_FILTER, "pulls from a filter server name a filter"
+        state = self.broker.engine.control.filters.get(request.consumer_group, name)
+        version = None if state is None else state.active
+        failure = self.failure
+        if state is None:
+            failure = FilterFailure.MISSING, f"there is no filter {name}"
+        elif version is None:
+            failure = FilterFailure.DISABLED, f"filter {name} has no active version"
+        if failure is not None:
+            return self._failed(request, version, *failure)
+        flags = request.sys_flag & ~PullFlag.CLASS_FILTER | PullFlag.SUBSCRIPTION
+        plain = structs.replace(request, sys_flag=int(flags), subscription=MATCH_ALL)
+        filtered = self._filtered.setdefault(wire, _Filtered(self, wire))
+        filtered.versions[correlation] = version
+        self.broker.handle(filtered, correlation, plain, b"")
+        return None
+
+    def _failed(
+        self, request: PullMessage, version: int | None, kind: FilterFailure, reason: str
+    ) -> Answer:
+        header = PullResponse(
+            suggest_which_broker_id=0,
+            next_begin_offset=request.queue_offset,
+            min_offset=0,
+            max_offset=0,
+            filter_version=version,
+            filter_failure=str(kind),
+        )
+        return Answer(Code.FILTER_FAILED, header, remark=reason)
+
+
+class _Filtered:
+    """A connection to the broker whose replies are filtered before the consumer gets them."""
+
+    def __init__(self, server: WireFilterServer, wire: Wire) -> None:
+        self.versions: dict[int, int | None] = {}
+        self._server = server
+        self._wire = wire
+
+    @property
+    def closed(self) -> bool:
+        """Whether the consumer closed its connection."""
+        return self._wire.closed
+
+    def reply(self, correlation: int, answer: Answer) -> None:
+        """Forward the broker's reply with the messages that pass."""
+        version = self.versions.pop(correlation)
+        if isinstance(answer.header, PullResponse):
+            answer.header = structs.replace(answer.header, filter_version=version)
+        if answer.code == Code.SUCCESS:
+            kept = [one for one in _records(answer.body) if self._server.passes(decode_record(one))]
+            answer.body = b"".join(kept)
+            if not kept:
+                answer.code = Code.PULL_RETRY_IMMEDIATELY
+        self._wire.reply(correlation, answer)
+
+    def hear(self, request: Request, body: bytes = b"") -> None:
+        """Forward a notification; brokers send these only to consumers."""
+        self._wire.hear(request, body)
+
+
+def _records(body: bytes) -> list[bytes]:
+    found = []
+    at = 0
+    while at < len(body):
+        size = int.from_bytes(body[at : at + 4], "big")
+        found.append(body[at : at + size])
+        at += size
+    return found

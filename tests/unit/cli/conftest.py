@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kourou_rigs.wire_cluster import WireCluster
-from kourou_rigs.wire_core import CoreBroker
 
 
 @pytest.fixture
 def cluster() -> WireCluster:
     """Two masters with the broker's own core, `broker-a` and `broker-b`."""
-    found = WireCluster(CoreBroker)
+    found = WireCluster()
     found.broker("broker-a")
     found.broker("broker-b")
     return found

@@ -14,8 +14,8 @@ from kourou.cli.quotas import amount
 from kourou.errors import BadRequest
 from kourou.model.quota import Quota, QuotaKind
 from kourou.protocol.messages.quotas import ListQuotas
-from kourou_rigs.wire_broker import Silence
 from kourou_rigs.wire_cluster import WireCluster
+from kourou_rigs.wire_faults import Silence, always
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -120,12 +120,7 @@ def test_what_does_not_exist_is_not_removed(run: Run) -> None:
 
 def test_a_broker_that_is_away_is_named(run: Run, cluster: WireCluster) -> None:
     run("set", "user", "till", "--requests", "5")
-
-    def silent(request: object) -> None:
-        if isinstance(request, ListQuotas):
-            raise Silence
-
-    cluster.brokers["broker-b:20911"].intercept = silent
+    cluster.brokers["broker-b:20911"].faults[ListQuotas] = always(Silence)
     code, out, err = run("list")
     assert code == 1
     assert "missing: broker-b: " in err

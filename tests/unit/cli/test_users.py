@@ -35,8 +35,8 @@ from kourou.runtime.core import Peer
 from kourou.service.passwords import is_password
 from kourou.service.secret_keys import SecretKeys, new_key_line
 from kourou.transport.curve_keys import read_pair
-from kourou_rigs.wire_broker import Answer, Silence
 from kourou_rigs.wire_cluster import WireCluster
+from kourou_rigs.wire_faults import Answer, Silence, always
 
 TILL = "till" + "0" * 36
 Run = Callable[..., tuple[int, str, str]]
@@ -447,11 +447,7 @@ def test_brokers_that_differ_are_shown(ops: Run, cluster: WireCluster) -> None:
 
 
 def test_a_broker_that_does_not_reply_is_reported(ops: Run, cluster: WireCluster) -> None:
-    def silent(request: object) -> None:
-        if isinstance(request, AuthListUser):
-            raise Silence
-
-    cluster.brokers["broker-b:20911"].intercept = silent
+    cluster.brokers["broker-b:20911"].faults[AuthListUser] = [Silence]
     code, out, err = ops("list")
     assert code == 1
     assert "missing: broker-b: " in err
@@ -503,14 +499,12 @@ def test_why_is_answered_by_the_exit_code_too(ops: Run) -> None:
 def test_why_at_a_time_asks_for_the_state_of_that_time(ops: Run, cluster: WireCluster) -> None:
     times: list[int | None] = []
 
-    def answer(request: object) -> Answer | None:
-        if not isinstance(request, GetStateAt):
-            return None
+    def answer(request: GetStateAt) -> Answer:
         times.append(request.at_ms)
         return Answer(header=GetStateAtResponse(next_offset=1, at_ms=1), body=b"null")
 
     for broker in cluster.brokers.values():
-        broker.intercept = answer  # type: ignore[union-attr]
+        broker.faults[GetStateAt] = always(answer)
     code, out, _ = ops("why", "ops", "Pub", "Topic:orders", "--at", "2026-05-03T00:00+00:00")
     assert code == 1
     assert "the user does not exist" in out
@@ -523,20 +517,18 @@ def test_the_audit_of_all_brokers_the_newest_first(run: Run, cluster: WireCluste
     """Each broker is asked page after page, until it has no more, or enough were found."""
     asked: list[GetAudit] = []
 
-    def pages(at_ms: int) -> Callable[[object], Answer | None]:
-        def intercept(request: object) -> Answer | None:
-            if not isinstance(request, GetAudit):
-                return None
+    def pages(at_ms: int) -> Callable[[GetAudit], Answer]:
+        def page(request: GetAudit) -> Answer:
             asked.append(request)
             at = at_ms + (10 if request.before else 20)
             line = AuditLine(at_ms=at, user="eve\n", source="::1", request="R", need="N", by="B")
             header = GetAuditResponse(before="" if request.before else "1:5")
             return Answer(header=header, body=msgspec.json.encode([line]))
 
-        return intercept
+        return page
 
     for number, broker in enumerate(cluster.brokers.values()):
-        broker.intercept = pages(number)  # type: ignore[union-attr]
+        broker.faults[GetAudit] = always(pages(number))
     options = ("--since", "5", "--decision", "allowed", "--max", "2", "--json")
     code, out, err = run("audit", "--user", "eve", *options)
     assert (code, err) == (0, "")

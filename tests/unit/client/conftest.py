@@ -11,9 +11,8 @@ import pytest
 from kourou import Client, ClientSettings, ConsumerSettings, ProducerSettings
 from kourou.clock import SystemClock
 from kourou.model.subscription import ConsumeFromWhere
-from kourou.protocol.messages.sends import SendRecords
-from kourou_rigs.wire_broker import WireBroker
 from kourou_rigs.wire_cluster import WireCluster
+from kourou_rigs.wire_core import CoreBroker
 
 NAMESRV = "127.0.0.1:9876"
 
@@ -25,10 +24,17 @@ def cluster() -> WireCluster:
 
 
 @pytest.fixture
-def broker(cluster) -> WireBroker:
+def broker(cluster) -> CoreBroker:
     """A broker with a topic T of four queues."""
     cluster.topics["T"] = (4, 4)
     return cluster.broker()
+
+
+@pytest.fixture
+def one_queue(broker, cluster) -> CoreBroker:
+    """A broker whose topic T and the retry topic of group g have one queue each."""
+    cluster.topics |= {"T": (1, 1), "%RETRY%g": (1, 1)}
+    return broker
 
 
 @pytest.fixture
@@ -129,15 +135,13 @@ class Gate:
 
 
 async def until(broker, condition) -> None:
-    """Wait for a condition that changes with what reaches the broker."""
+    """Wait for a condition, which is checked after every request to the broker."""
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
-    def watch(request):
+    def notify():
         loop.call_soon_threadsafe(changed.set)
-        return None if former is None else former(request)
 
-    former = broker.intercept
-    broker.intercept = watch
+    broker.watchers.add(notify)
     while not condition():
         changed.clear()
         try:
@@ -145,7 +149,7 @@ async def until(broker, condition) -> None:
             await asyncio.wait_for(changed.wait(), 0.02)
         except TimeoutError:
             continue
-    broker.intercept = former
+    broker.watchers.remove(notify)
 
 
 async def fill(make, count: int, **fields):
@@ -175,19 +179,6 @@ class OverOnceStored(SystemClock):
 def no_reply_in_time(mq, broker) -> None:
     """From now on requests of this client leave in time, and no reply comes in time."""
     mq._core.clock = OverOnceStored(broker)
-
-
-def on_send(answer):
-    """An intercept for sends only: an Answer, a function that gives one, or an error to raise."""
-
-    def intercept(request):
-        if not isinstance(request, SendRecords):
-            return None
-        if isinstance(answer, type) and issubclass(answer, Exception):
-            raise answer
-        return answer(request) if callable(answer) else answer
-
-    return intercept
 
 
 def core(mq):
@@ -229,7 +220,6 @@ def tools():
         no_reply_in_time=no_reply_in_time,
         fill=fill,
         numbers=numbers,
-        on_send=on_send,
         slowly=slowly,
         core=core,
         refresh=refresh,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kourou_rigs.wire_faults import always
+
 
 @pytest.fixture
 async def mq(broker, producing):
@@ -28,13 +30,14 @@ def answers():
     def answer(broker, table) -> list:
         seen = []
 
-        def intercept(request):
-            found = table.get(type(request))
-            if found is not None:
-                seen.append(request)
+        def reply(request):
+            seen.append(request)
+            found = table[type(request)]
             return found(request) if callable(found) else found
 
-        broker.intercept = intercept
+        broker.faults.clear()
+        for kind in table:
+            broker.faults[kind] = always(reply)
         return seen
 
     return answer

@@ -1,18 +1,21 @@
-"""Brokers and the cluster, for operators."""
+"""Brokers, topics and name servers, for operators."""
 
 from __future__ import annotations
 
 import pytest
 
+from kourou.client.admin.name_servers import ORDER_NAMESPACE
 from kourou.client.session.io_thread import ClientClosed
-from kourou.errors import DecodeError
+from kourou.errors import BadRequest, DecodeError, NoPermission, TopicNotFound
 from kourou.protocol.bodies.broker_bodies import SettingView, encode_setting_views
 from kourou.protocol.messages.broker_admin import (
     GetBrokerConfig,
+    UpdateAndCreateTopic,
     UpdateBrokerConfig,
 )
+from kourou.protocol.messages.namesrv import DeleteTopicInNamesrv
 from kourou.protocol.wire.properties_text import encode_properties_text
-from kourou_rigs.wire_broker import Answer
+from kourou_rigs.wire_faults import Answer
 
 
 async def test_only_an_open_client_has_it(producing):
@@ -46,3 +49,65 @@ def test_write_permission_is_seen_in_the_routes(kourou_broker):
         brokers.add_write_perm("broker-a")
         assert brokers.writable("broker-a") is True
         assert brokers.writable("nobody") is None
+
+
+# -- topics ----------------------------------------------------------------------------------------
+
+
+async def test_creating_returns_when_a_route_is_there(cluster, broker, mq):
+    other = cluster.broker("broker-b")
+    await mq.admin.topics.create("New", queues=2, read_queues=3)
+    assert cluster.topics["New"] == (3, 2)
+    for one in (broker, other):
+        assert one.requests(UpdateAndCreateTopic)
+    result = await mq.send("New", b"x")
+    assert result.queue.queue_id < 2
+
+
+async def test_names_are_checked_first(broker, mq):
+    with pytest.raises(BadRequest):
+        await mq.admin.topics.create("no topic!")
+    assert broker.seen == []
+
+
+async def test_deleting_goes_to_brokers_and_name_servers(cluster, broker, mq):
+    await mq.send("T", b"x")
+    await mq.admin.topics.delete("T")
+    assert broker.stored("T") == []
+    assert any(isinstance(request, DeleteTopicInNamesrv) for _, request in cluster.asked)
+    with pytest.raises(TopicNotFound):
+        await mq.admin.topics.route("T")
+
+
+async def test_a_topic_of_nobody(mq):
+    for work in (mq.admin.topics.route("U"), mq.admin.topics.stats("U")):
+        with pytest.raises(TopicNotFound):
+            await work
+
+
+async def test_a_borrowed_route_is_no_route(mq):
+    await mq.send("Borrowed", b"x")
+    mq._client.session.routes.forget("Borrowed")
+    assert (await mq.admin.topics.route("Borrowed")).queue_datas
+
+
+# -- name servers ----------------------------------------------------------------------------------
+
+
+def test_order_settings_are_written_as_rocketmq_reads_them(kourou_broker):
+    with kourou_broker.client() as mq:
+        mq.admin.name_servers.put_order("orders", {"broker-a": 4, "broker-b": 2})
+        value = mq.admin.name_servers.get(ORDER_NAMESPACE, "orders")
+        assert value == "broker-a:4;broker-b:2"
+        with pytest.raises(BadRequest):
+            mq.admin.name_servers.put_order("orders", {})
+
+
+def test_settings_and_topics(kourou_broker):
+    topic = kourou_broker.create_topic()
+    with kourou_broker.client() as mq:
+        ((_, settings),) = mq.admin.name_servers.settings().items()
+        assert "listenPort" in settings
+        with pytest.raises(NoPermission):
+            mq.admin.name_servers.update_settings({"listenPort": "1"})
+        assert topic in mq.admin.name_servers.topics_of("DefaultCluster")

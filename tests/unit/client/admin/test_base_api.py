@@ -9,7 +9,8 @@ from kourou.client.admin.base_api import AdminApi
 from kourou.errors import BadRequest, NoPermission, TopicNotFound, Unavailable
 from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.messages.pulls import GetMaxOffset
-from kourou_rigs.wire_broker import Answer
+from kourou.protocol.request import Request
+from kourou_rigs.wire_faults import Answer, always
 
 ASK = GetMaxOffset(topic="T", queue_id=0)
 
@@ -48,7 +49,7 @@ async def test_a_route_borrowed_by_a_producer_is_no_topic(broker, api):
 
 async def test_answers_of_those_who_answer(cluster, broker, api):
     other = cluster.broker("broker-b")
-    other.intercept = lambda _: Answer(16, remark="no")
+    other.faults[Request] = always(Answer(16, remark="no"))
     addresses = [other.address, broker.address]
     assert len(await api.run(api._answers(addresses, ASK))) == 1
     with pytest.raises(NoPermission):

@@ -39,7 +39,7 @@ from kourou.protocol.messages.pulls import (
     InvokeBrokerToResetOffset,
     QueryCorrectionOffset,
 )
-from kourou_rigs.wire_broker import Answer
+from kourou_rigs.wire_faults import Answer
 
 
 async def test_resetting_what_is_not_there(broker, mq, answers):
@@ -182,8 +182,8 @@ async def test_all_members_at_once_and_the_error_of_each(broker, mq, answers) ->
 
 
 async def test_giving_a_member_one_message(broker, mq, answers) -> None:
-    await mq.send("T", b"again")
-    record = next(iter(broker.queues.values()))[0]
+    await mq.send("T", b"again", queue=QUEUE)
+    [record] = broker.queues["T", 0]
     message = from_record(record, "broker-a")
     result = DirectResult(consume_result="CR_SUCCESS", spent_time_mills=3)
     seen = answers(broker, {ConsumeMessageDirectly: Answer(body=encode_direct_result(result))})

@@ -16,7 +16,7 @@ from kourou.protocol.messages.broker_admin import (
     Undo,
     UndoResponse,
 )
-from kourou_rigs.wire_broker import Answer
+from kourou_rigs.wire_faults import Answer
 
 EVENT = EventView(
     offset=7,

@@ -7,15 +7,15 @@ import pytest
 from kourou.client.admin.messages import MessageNotFound
 from kourou.errors import BadRequest, TopicNotFound, UnknownOutcome
 from kourou.model.topic import MessageQueue
-from kourou.protocol.messages.pulls import QueryMessage, ViewMessageById
+from kourou.protocol.messages.pulls import QueryMessage, QueryMessageResponse, ViewMessageById
 from kourou.protocol.record.message_id import encode_offset_id
-from kourou_rigs.wire_broker import Cut
+from kourou_rigs.wire_faults import Answer, Cut, Frozen, always
 
 
 async def test_an_offset_id_of_nobody(broker, mq):
     await mq.send("T", b"x")
     with pytest.raises(MessageNotFound):
-        await mq.admin.messages.by_offset_id(encode_offset_id(broker.host, 999))
+        await mq.admin.messages.by_offset_id(encode_offset_id(("10.0.0.1", 10911), 999))
     elsewhere = encode_offset_id(("9.9.9.9", 1), broker.stored("T")[0].position)
     with pytest.raises(MessageNotFound):
         await mq.admin.messages.by_offset_id(elsewhere)
@@ -26,22 +26,27 @@ async def test_an_offset_id_of_nobody(broker, mq):
 
 
 @pytest.mark.feature("F261", "F262", "F013")
-async def test_by_key_exactly(cluster, mq):
+async def test_by_key_exactly(cluster, broker, mq):
     cluster.broker("broker-b")
     for number in range(4):
-        await mq.send("T", b"%d" % number, keys=["order-1", f"line-{number}"])
-    await mq.send("T", b"same hash", keys="other", properties={"collides": "order-1"})
+        await mq.send("T", b"%d" % number, keys=["order-1", f"line-{number}"], queue=HERE)
     found = await mq.admin.messages.by_key("T", "order-1")
     assert sorted(message.body for message in found) == [b"0", b"1", b"2", b"3"]
     assert [m.body for m in await mq.admin.messages.by_key("T", "line-2")] == [b"2"]
     assert await mq.admin.messages.by_key("T", "nobody") == []
+    place = QueryMessageResponse(index_last_update_timestamp=0, index_last_update_phyoffset=0)
+    same_hash = Answer(header=place, body=b"".join(broker.queues["T", 0]))
+    broker.faults[QueryMessage] = [same_hash]
+    assert [m.body for m in await mq.admin.messages.by_key("T", "line-2")] == [b"2"]
 
 
 @pytest.mark.feature("F263")
 async def test_by_key_and_time_newest_first(mq, broker):
     for number in range(5):
         await mq.send("T", b"%d" % number, keys="k", queue=HERE)
-    found = await mq.admin.messages.by_key("T", "k", begin_ms=1_000_001, end_ms=1_000_003)
+        broker.pass_time(1)
+    times = [message.store_timestamp for message in broker.stored("T")]
+    found = await mq.admin.messages.by_key("T", "k", begin_ms=times[1], end_ms=times[3])
     assert [message.body for message in found] == [b"3", b"2", b"1"]
 
 
@@ -57,13 +62,7 @@ async def test_what_cannot_be_asked(mq):
 def away(cluster, broker):
     """Another broker, whose connections end under every look-up."""
     another = cluster.broker("broker-b")
-
-    def cut(request):
-        if isinstance(request, QueryMessage | ViewMessageById):
-            raise Cut
-        return None
-
-    another.intercept = cut
+    another.faults[QueryMessage] = another.faults[ViewMessageById] = always(Cut)
     return another
 
 
@@ -88,7 +87,7 @@ async def test_results_of_others_are_returned_while_a_broker_is_offline(broker, 
 async def test_an_offset_id_is_found_while_another_broker_says_nothing_at_all(cluster, broker, mq):
     other = cluster.broker("broker-b")
     await mq.send("T", b"x", queue=MessageQueue("T", "broker-b", 0))
-    broker._handlers[ViewMessageById] = lambda *_: None  # its answer never comes
+    broker.faults[ViewMessageById] = always(Frozen)
     stored = other.stored("T")[0]
     name = encode_offset_id(stored.store_host, stored.position)
     assert (await mq.admin.messages.by_offset_id(name)).body == b"x"
@@ -111,6 +110,6 @@ async def test_a_search_asks_who_is_away_once(cluster, away, mq):
     sent = await mq.send("T", b"x", queue=HERE)
     found = await mq.admin.messages.search(["S1", "gone", "S2", "T", "S3"], sent.message_id)
     assert ([one.body for one in found], list(found.missing)) == ([b"x"], ["broker-b"])
-    assert sum(isinstance(one, QueryMessage) for one in away.seen) == 1
-    away.intercept = None
+    assert len(away.requests(QueryMessage)) == 1
+    away.faults.clear()
     assert await mq.admin.messages.search(["S1", "S2"], sent.message_id) == []

@@ -16,11 +16,11 @@ from kourou.model.units import DAY_MS
 from kourou.protocol.bodies.access_bodies import ReportedRefusal
 from kourou.protocol.messages.access import AuthDeleteUser, ReportRefusals
 from kourou.protocol.messages.broker_admin import GetStateAt, GetStateAtResponse
+from kourou.protocol.request import Request
 from kourou.runtime.core import Peer
 from kourou.service.secret_keys import SecretKeys, new_key_line
-from kourou_rigs.wire_broker import Answer, Silence
 from kourou_rigs.wire_cluster import WireCluster
-from kourou_rigs.wire_core import CoreBroker
+from kourou_rigs.wire_faults import Answer, Silence, always
 
 OPS = "ops" + "0" * 37
 TILL = "till" + "0" * 36
@@ -30,7 +30,7 @@ SECRET = "a-secret-of-till"
 @pytest.fixture
 def cluster():
     """A cluster of brokers with the real core; the client's CURVE key is that of ops."""
-    found = WireCluster(CoreBroker)
+    found = WireCluster()
     for name in ("broker-a", "broker-b"):
         connect_as(found.broker(name), OPS)
     return found
@@ -116,18 +116,12 @@ async def test_a_change_reaches_the_other_brokers_and_names_the_one_that_failed(
     await users.create("till")
     [a, _] = cluster.brokers.values()
 
-    def silent(request):
-        if isinstance(request, AuthDeleteUser):
-            raise Silence
-        return None
-
-    a.intercept = silent
+    a.faults[AuthDeleteUser] = [Silence]
     with pytest.raises(Unavailable, match=r"not changed at broker-a: .*did not answer"):
         await users.delete("till")
     assert "till" not in access(cluster, "broker-b").users
     found = await users.get("till")
     assert (list(found), list(found.missing)) == (["broker-a"], ["broker-b"])
-    a.intercept = None
     await users.delete("till")
     assert "till" not in access(cluster).users
     with pytest.raises(Rejected, match="not found"):
@@ -305,14 +299,12 @@ async def test_why_at_a_past_moment_is_decided_by_the_state_of_that_time(cluster
     asked = []
 
     def answer(request):
-        if not isinstance(request, GetStateAt):
-            return None
         asked.append((request.aggregate, request.at_ms))
         header = GetStateAtResponse(next_offset=9, at_ms=1)
         return Answer(header=header, body=state if request.at_ms else b"null")
 
     for broker in cluster.brokers.values():
-        broker.intercept = answer
+        broker.faults[GetStateAt] = always(answer)
     found = await users.why("till", "Pub", "Topic:orders-1", at_ms=1_999)
     assert found == {
         name: AccessAnswer(allowed=True, by="role writer on orders-*")
@@ -341,14 +333,10 @@ async def test_brokers_that_differ_are_seen(cluster, users):
 
 async def test_a_broker_that_does_not_reply_is_named(cluster, users):
     [a, b] = cluster.brokers.values()
-
-    def silent(_):
-        raise Silence
-
-    a.intercept = silent
+    a.faults[Request] = always(Silence)
     found = await users.list()
     assert (list(found), list(found.missing)) == (["broker-b"], ["broker-a"])
-    b.intercept = silent
+    b.faults[Request] = always(Silence)
     with pytest.raises(Exception, match="did not answer"):
         await users.list()
 
@@ -432,13 +420,9 @@ async def test_brokers_without_users_or_without_a_reply_do_not_count(cluster, co
     access(cluster, "broker-b").changed(0)
     found = await console.credential("till", SECRET)
     assert set(found) == {"broker-a"}
-
-    def silent(_):
-        raise Silence
-
-    b.intercept = silent
+    b.faults[Request] = always(Silence)
     assert await console.has_credential("till", found)
-    a.intercept = silent
+    a.faults[Request] = always(Silence)
     with pytest.raises(Exception, match="did not answer"):
         await console.credential("till", SECRET)
 
@@ -518,16 +502,10 @@ async def test_what_a_console_refused_itself_goes_to_the_audit_of_one_broker(clu
 
     await users.report_refusals([refusal])
     assert (counted("broker-a"), counted("broker-b")) == ([3], [])
-
-    def silent(request):
-        if isinstance(request, ReportRefusals):
-            raise Silence
-        return None
-
-    cluster.brokers["broker-a:20911"].intercept = silent
+    cluster.brokers["broker-a:20911"].faults[ReportRefusals] = always(Silence)
     await users.report_refusals([refusal])
     assert (counted("broker-a"), counted("broker-b")) == ([3], [3])
-    cluster.brokers["broker-b:20911"].intercept = silent
+    cluster.brokers["broker-b:20911"].faults[ReportRefusals] = always(Silence)
     with pytest.raises(Exception, match="did not answer"):
         await users.report_refusals([refusal])
 

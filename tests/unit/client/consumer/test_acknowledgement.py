@@ -14,7 +14,7 @@ from kourou.model.subscription import ConsumeFromWhere, MessageModel
 from kourou.protocol.messages.pulls import UpdateConsumerOffset
 from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 from kourou_rigs.clock import ManualClock
-from kourou_rigs.wire_broker import Answer, Silence
+from kourou_rigs.wire_faults import Answer, Silence, always
 
 RETRY, DLQ = "%RETRY%g", "%DLQ%g"
 
@@ -50,16 +50,6 @@ def raises_dead(_item):
     raise DeadLetter("no number")
 
 
-def backs(broker):
-    return [request for request in broker.seen if isinstance(request, ConsumerSendMsgBack)]
-
-
-def no_way_back(request):
-    if isinstance(request, ConsumerSendMsgBack | SendMessage):
-        return Answer(Code.SYSTEM_ERROR, remark="not now")
-    return None
-
-
 @pytest.mark.feature("F213", "F215", "F191")
 @pytest.mark.parametrize("batch", [False, 4], ids=["one", "batch"])
 @pytest.mark.parametrize("threads", [False, True], ids=["async", "threads"])
@@ -92,7 +82,9 @@ async def test_three_ways_to_ask(one_queue, consuming, tools, fail, level, threa
         await tools.until(one_queue, lambda: listener.counts.consumed == 4)
         assert (listener.counts.failed, listener.counts.sent_back) == (4, 4)
     assert sorted(seen) == [("T", body, 2, 1) for body in tools.numbers(4)]
-    assert [request.delay_level for request in backs(one_queue)] == [level] * 4
+    assert [request.delay_level for request in one_queue.requests(ConsumerSendMsgBack)] == [
+        level
+    ] * 4
     assert one_queue.committed["g", "T", 0] == one_queue.committed["g", RETRY, 0] == 4
 
 
@@ -105,6 +97,7 @@ async def test_what_can_never_succeed_is_kept_aside(one_queue, consuming, tools,
     [dead] = one_queue.stored(DLQ)
     assert (dead.body, dead.properties["RETRY_TOPIC"], dead.reconsume_times) == (b"0", "T", 1)
     assert dead.properties["DLQ_REASON"] == "no number"
+    one_queue.pass_time(1_000)
     assert one_queue.stored(RETRY) == []
     assert one_queue.committed["g", "T", 0] == 1
 
@@ -145,7 +138,7 @@ async def test_the_first_word_counts(one_queue, consuming, tools):
     async with consuming() as mq, mq.listen("T", handler) as listener:
         await tools.until(one_queue, lambda: listener.counts.consumed == 2)
         assert listener.counts.failed == 0
-    assert backs(one_queue) == []
+    assert one_queue.requests(ConsumerSendMsgBack) == []
 
 
 @pytest.mark.feature("F198", "F313")
@@ -179,7 +172,8 @@ async def test_a_batch_may_be_consumed_in_part(one_queue, consuming, tools, endi
 async def test_what_nobody_takes_back_comes_again_here(one_queue, consuming, tools):
     """The offset waits at it; both ways back are tried each time."""
     await tools.fill(consuming, 3)
-    one_queue.intercept = no_way_back
+    refused = always(Answer(Code.SYSTEM_ERROR, remark="not now"))
+    one_queue.faults[ConsumerSendMsgBack] = one_queue.faults[SendMessage] = refused
     attempts, enough = [], asyncio.Event()
 
     async def handler(message):
@@ -198,7 +192,7 @@ async def test_what_nobody_takes_back_comes_again_here(one_queue, consuming, too
         await enough.wait()
         assert listener.counts.failed == 2
     assert attempts == [(1, 0), (2, 1), (3, 2)]
-    assert len(backs(one_queue)) == 2
+    assert len(one_queue.requests(ConsumerSendMsgBack)) == 2
     assert one_queue.committed["g", "T", 0] == 3
 
 
@@ -209,14 +203,12 @@ async def test_closing_leaves_what_is_not_back_to_others(one_queue, consuming, t
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def never(request):
-        if isinstance(request, ConsumerSendMsgBack):
-            loop.call_soon_threadsafe(asked.set)
-        elif not isinstance(request, SendMessage):
-            return None
+    def never(_request):
+        loop.call_soon_threadsafe(asked.set)
         raise Silence
 
-    one_queue.intercept = never
+    one_queue.faults[ConsumerSendMsgBack] = always(never)
+    one_queue.faults[SendMessage] = always(Silence)
     async with consuming(local_redelivery_delay_ms=30_000) as mq, mq.listen("T", raises):
         await asked.wait()
     assert one_queue.committed["g", "T", 0] == 0
@@ -240,6 +232,7 @@ async def test_closing_waits_for_what_goes_back(one_queue, consuming, tools):
         await asyncio.sleep(0)
         gate.set()
         await closing
+    one_queue.pass_time(1_000)
     assert len(one_queue.stored(RETRY)) == 1
     order = [type(request) for request in one_queue.seen]
     assert order.index(ConsumerSendMsgBack) < order.index(UpdateConsumerOffset)
@@ -264,7 +257,7 @@ async def test_what_belongs_to_another_member_is_not_given_back(
         await tools.until(one_queue, lambda: listener.assigned == [])
         gate.set()
         await tools.until(one_queue, lambda: listener.counts.failed == 1)
-    assert backs(one_queue) == []
+    assert one_queue.requests(ConsumerSendMsgBack) == []
 
 
 @pytest.mark.feature("F228")
@@ -309,7 +302,7 @@ async def test_broadcasting_has_no_retry(one_queue, consuming, tools, tmp_path, 
     async with consuming(**settings) as mq, mq.listen("T", fail) as listener:
         await tools.until(one_queue, lambda: listener.counts.consumed == 2)
         assert listener.counts.failed == 2
-    assert backs(one_queue) == []
+    assert one_queue.requests(ConsumerSendMsgBack) == []
     assert "the handler failed at" in caplog.text
     subscribed = {request.topic for request in one_queue.seen if hasattr(request, "sub_version")}
     assert subscribed == {"T"}
@@ -350,6 +343,7 @@ async def test_the_first_word_counts_in_iterations_too(one_queue, consuming, too
         await messages.commit()
         counts = messages.counts
         assert (counts.consumed, counts.failed) == (1, 1)
+    one_queue.pass_time(1_000)
     assert one_queue.stored(RETRY) == []
 
 
@@ -412,7 +406,7 @@ async def test_what_takes_too_long_is_sent_back_and_leaves_the_window(
         await look(mq, listener)
         clock.advance(2 * MINUTE_MS - SAMPLE_MS)
         await look(mq, listener)
-        assert backs(one_queue) == []
+        assert one_queue.requests(ConsumerSendMsgBack) == []
         clock.advance(SAMPLE_MS)
         await look(mq, listener)
         await second.full.wait()
@@ -421,7 +415,7 @@ async def test_what_takes_too_long_is_sent_back_and_leaves_the_window(
         assert listener.counts.timed_out == 1
         gate.set()
         await tools.until(one_queue, lambda: listener.counts.failed == 1)
-    [request] = backs(one_queue)
+    [request] = one_queue.requests(ConsumerSendMsgBack)
     assert (request.delay_level, request.reason) == (3, "the handler took more than 2 minutes")
     assert "for more than 2 minutes" in caplog.text
 
@@ -449,7 +443,7 @@ async def test_what_is_going_back_does_not_go_twice(one_queue, slow_client, cons
         await tools.until(one_queue, lambda: listener.counts.failed == 1)
         (mq._client._twin or mq._client).io.loop.call_soon_threadsafe(notified.set)
         await tools.until(one_queue, lambda: listener.counts.sent_back == 1)
-    assert len(backs(one_queue)) == 1
+    assert len(one_queue.requests(ConsumerSendMsgBack)) == 1
 
 
 async def test_an_iteration_that_takes_too_long(one_queue, slow_client, consuming, tools):
@@ -480,7 +474,7 @@ async def test_broadcasting_passes_over_what_takes_too_long(
         await look(mq, messages)
         status = await (mq._client._twin or mq._client).io.run(status_of(messages))
         assert set(status.values()) == {1}
-    assert backs(one_queue) == []
+    assert one_queue.requests(ConsumerSendMsgBack) == []
 
 
 async def status_of(messages):

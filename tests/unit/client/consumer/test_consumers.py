@@ -117,7 +117,7 @@ def mq(cluster, broker, tools):
         yield client
 
 
-def test_an_iteration(broker, mq, tools):
+def test_an_iteration(broker, mq):
     seen = []
     with mq.subscribe("T", body_type=int) as messages:
         for message in messages:

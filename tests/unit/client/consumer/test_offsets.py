@@ -9,7 +9,8 @@ import pytest
 from kourou.client.consumer.offsets import LocalOffsets, RemoteOffsets, local_offsets_path
 from kourou.errors import Code, Corrupt, NoPermission, TopicNotFound, Unavailable
 from kourou.model.topic import MessageQueue
-from kourou_rigs.wire_broker import Answer
+from kourou.protocol.messages.pulls import UpdateConsumerOffset
+from kourou_rigs.wire_faults import Answer, always
 
 QUEUE = MessageQueue("T", "broker-a", 1)
 OTHER = MessageQueue("T", "broker-a", 2)
@@ -25,11 +26,13 @@ async def session(cluster, broker, producing, tools):
 async def test_facts(broker, session):
     async def work():
         facts = session.facts
-        broker.min_offsets["T", 1] = 2
+        broker.trim("T", 1, 2)
+        first_ms = broker.stored("T", 1)[0].store_timestamp
         assert await facts.max_offset(QUEUE) == 5
         assert await facts.min_offset(QUEUE) == 2
-        assert await facts.earliest_store_time(QUEUE) == 1_000_000
-        assert await facts.offset_by_time(QUEUE, 1_000_003) == 3
+        assert await facts.earliest_store_time(QUEUE) == first_ms
+        assert await facts.offset_by_time(QUEUE, first_ms) == 2
+        assert await facts.offset_by_time(QUEUE, first_ms + 3_600_000) == 5
         assert await facts.committed("g", QUEUE) is None
         await facts.commit("g", QUEUE, 4)
         assert await facts.committed("g", QUEUE) == 4
@@ -50,8 +53,8 @@ async def test_progress_at_the_brokers(broker, session):
         assert await store.load(QUEUE) == 3
         await store.save({QUEUE: 1})
         assert await store.load(QUEUE) == 1, "lower is kept too"
-        broker.intercept = lambda request: (
-            Answer(Code.NO_PERMISSION) if getattr(request, "queue_id", 0) == 1 else None
+        broker.faults[UpdateConsumerOffset] = always(
+            lambda request: Answer(Code.NO_PERMISSION) if request.queue_id == 1 else None
         )
         with pytest.raises(NoPermission):
             await store.save({QUEUE: 9, OTHER: 9})

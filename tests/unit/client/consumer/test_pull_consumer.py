@@ -12,7 +12,7 @@ from kourou.model.message import PullStatus
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.pulls import PullMessage, PullResponse
 from kourou.protocol.messages.quotas import FlowControlled
-from kourou_rigs.wire_broker import Answer
+from kourou_rigs.wire_faults import Answer
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 
@@ -47,25 +47,20 @@ async def test_refusals_are_raised(broker, consumer):
         await consumer.pull(QUEUE, -1)
     with pytest.raises(TopicNotFound):
         await consumer.queues("Nobody")
-    broker.intercept = lambda request: (
-        Answer(Code.NO_PERMISSION, remark="not you") if isinstance(request, PullMessage) else None
-    )
+    broker.faults[PullMessage] = [Answer(Code.NO_PERMISSION, remark="not you")]
     with pytest.raises(NoPermission, match="not you"):
         await consumer.pull(QUEUE, 0)
 
 
 async def test_a_poll_over_a_quota_has_no_messages_yet(broker, consumer):
     over = Answer(Code.FLOW_CONTROL, FlowControlled(retry_after_ms=5), remark="over")
-    left = [over] * 3
-    broker.intercept = lambda request: (
-        left.pop() if left and isinstance(request, PullMessage) else None
-    )
+    broker.faults[PullMessage] = [over] * 3
     await consumer.assign([QUEUE])
     await consumer.seek(QUEUE, 0)
     messages = await consumer.poll(count_max=3, wait_ms=2_000)
     assert [message.offset for message in messages] == [0, 1, 2]
-    assert left == []
-    left.append(over)
+    assert len(broker.requests(PullMessage)) == 4
+    broker.faults[PullMessage] = [over]
     with pytest.raises(Throttled, match="over"):
         await consumer.pull(QUEUE, 0)
 
@@ -73,11 +68,9 @@ async def test_a_poll_over_a_quota_has_no_messages_yet(broker, consumer):
 @pytest.mark.fault
 async def test_unreadable_messages_say_where_to_go_on(broker, consumer):
     place = PullResponse(suggest_which_broker_id=0, next_begin_offset=3, min_offset=0, max_offset=5)
-    broker.intercept = lambda request: (
+    broker.faults[PullMessage] = [
         Answer(Code.MESSAGE_CORRUPT, place, remark="unreadable offsets: 1, 2")
-        if isinstance(request, PullMessage)
-        else None
-    )
+    ]
     with pytest.raises(UnreadableMessages, match="offset 3") as failure:
         await consumer.pull(QUEUE, 1)
     assert failure.value.next_offset == 3
@@ -110,7 +103,7 @@ async def test_polling_waits_for_any_queue(broker, consumer, producing, tools):
     for queue in queues:
         await consumer.seek(queue, 5)
     polling = asyncio.ensure_future(consumer.poll(wait_ms=20_000))
-    await tools.until(broker, lambda: len(broker.holds) == 4)
+    await tools.until(broker, lambda: broker.parked == 4)
     async with producing() as mq:
         await mq.send("T", b"9", queue=queues[2])
         await mq.send("T", b"8", queue=queues[1])
@@ -165,15 +158,15 @@ async def test_paused_queues_are_passed_over(broker, consumer):
 
 async def test_seeking_by_words(broker, consumer):
     await consumer.assign([QUEUE])
-    broker.min_offsets["T", 0] = 2
+    broker.trim("T", 0, 2)
     await consumer.seek_to_end(QUEUE)
     assert await consumer.position(QUEUE) == 5
     assert consumer.status("T") == {QUEUE: 5}
     assert consumer.status("other") == {}
     await consumer.seek_to_begin(QUEUE)
     assert await consumer.position(QUEUE) == 2
-    await consumer.seek_to_time(QUEUE, 1_000_003)
-    assert await consumer.position(QUEUE) == 3
+    await consumer.seek_to_time(QUEUE, broker.stored("T")[0].store_timestamp + 3_600_000)
+    assert await consumer.position(QUEUE) == 5
     with pytest.raises(BadRequest, match="not assigned"):
         await consumer.seek_to_end(MessageQueue("T", "broker-a", 1))
 
@@ -183,6 +176,7 @@ async def test_sending_a_message_back(broker, consumer):
     message = (await consumer.pull(QUEUE, 0)).messages[0]
     await consumer.send_back(message)
     await consumer.send_back(message, delay_level=-1, reason="no number")
+    broker.pass_time(1_000)
     [again], [dead] = broker.stored("%RETRY%g"), broker.stored("%DLQ%g")
     assert again.body == dead.body == message.raw_body
     assert dead.properties["DLQ_REASON"] == "no number"

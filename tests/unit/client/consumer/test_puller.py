@@ -9,15 +9,15 @@ from kourou.errors import Code, Corrupt, DecodeError, Unavailable, UnknownOutcom
 from kourou.filtering.tags import parse_tags
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
-from kourou_rigs.wire_broker import Answer
+from kourou_rigs.wire_faults import Answer
 
 QUEUE = MessageQueue("T", "broker-a", 0)
-WISH = PullParams(count_max=10, bytes_max=1_000, hold_ms=0, timeout_ms=100)
+WISH = PullParams(count_max=10, bytes_max=10_000, hold_ms=0, timeout_ms=100)
 
 
 @pytest.fixture
 async def pull(cluster, broker, producing, tools):
-    await tools.fill(producing, 40)
+    await tools.fill(producing, 40, tag="a")
     async with producing() as mq:
         session = mq._client.session
         puller = Puller("g", session.connections, session.routes, session.clock)
@@ -32,17 +32,17 @@ async def pull(cluster, broker, producing, tools):
 
 
 def last_pull(broker) -> PullMessage:
-    return [request for request in broker.seen if isinstance(request, PullMessage)][-1]
+    return broker.requests(PullMessage)[-1]
 
 
 @pytest.mark.feature("F188")
 async def test_what_is_asked(broker, pull):
-    params = PullParams(count_max=3, bytes_max=500, hold_ms=20, timeout_ms=100)
+    params = PullParams(count_max=3, bytes_max=5_000, hold_ms=20, timeout_ms=100)
     pulled = await pull(2, params, "a || b")
     assert [message.offset for message in pulled.messages] == [2, 3, 4]
     request = last_pull(broker)
     assert (request.consumer_group, request.topic, request.queue_id) == ("g", "T", 0)
-    assert (request.queue_offset, request.max_msg_nums, request.max_msg_bytes) == (2, 3, 500)
+    assert (request.queue_offset, request.max_msg_nums, request.max_msg_bytes) == (2, 3, 5_000)
     assert request.sys_flag == PullFlag.SUSPEND | PullFlag.SUBSCRIPTION
     assert (request.suspend_timeout_millis, request.subscription) == (20, "a || b")
     assert request.sub_version == 7
@@ -50,7 +50,7 @@ async def test_what_is_asked(broker, pull):
 
 async def test_a_refusal_has_no_place(broker, pull):
     place = PullResponse(suggest_which_broker_id=0, next_begin_offset=0, min_offset=0, max_offset=0)
-    broker.intercept = lambda _: Answer(Code.NO_PERMISSION, place, remark="no")
+    broker.faults[PullMessage] = [Answer(Code.NO_PERMISSION, place, remark="no")]
     pulled = await pull(3)
     assert (pulled.code, pulled.remark, pulled.next_offset) == (Code.NO_PERMISSION, "no", -1)
 
@@ -59,7 +59,7 @@ async def test_the_suggested_member_is_asked_next(cluster, broker, pull):
     follower = cluster.broker("follower")
     del cluster.brokers[follower.address]
     place = PullResponse(suggest_which_broker_id=1, next_begin_offset=0, min_offset=0, max_offset=0)
-    broker.intercept = lambda _: Answer(Code.PULL_NOT_FOUND, place)
+    broker.faults[PullMessage] = [Answer(Code.PULL_NOT_FOUND, place)]
     await pull(0)
     assert pull.puller._suggested[QUEUE] == 1
     pull.puller.forget(QUEUE)
@@ -70,14 +70,14 @@ async def test_the_suggested_member_is_asked_next(cluster, broker, pull):
 @pytest.mark.parametrize(("body", "error"), [(b"no record", Corrupt), (b"\x00" * 200, Corrupt)])
 async def test_a_body_that_is_no_record(broker, pull, body, error):
     place = PullResponse(suggest_which_broker_id=0, next_begin_offset=9, min_offset=0, max_offset=9)
-    broker.intercept = lambda _: Answer(0, place, body)
+    broker.faults[PullMessage] = [Answer(0, place, body)]
     with pytest.raises(error):
         await pull(0)
 
 
 async def test_messages_that_were_not_asked_for(broker, pull):
     place = PullResponse(suggest_which_broker_id=0, next_begin_offset=9, min_offset=0, max_offset=9)
-    broker.intercept = lambda _: Answer(0, place, broker.queues["T", 1][0])
+    broker.faults[PullMessage] = [Answer(0, place, broker.queues["T", 1][0])]
     with pytest.raises(DecodeError, match="queue 1"):
         await pull(0)
 
@@ -96,11 +96,11 @@ async def test_a_member_that_is_gone_is_passed_by(cluster, broker, pull):
     cluster.down.add(broker.address)
     for _ in range(2):
         assert [message.offset for message in (await pull(3)).messages] == [3, 4, 5, 6, 7, 8, 9]
-    assert len(pulls(follower)) == 2
+    assert len(follower.requests(PullMessage)) == 2
     cluster.down.clear()
-    asked = len(pulls(broker))
+    asked = len(broker.requests(PullMessage))
     await pull(3)
-    assert len(pulls(broker)) == asked + 1, "its leader again"
+    assert len(broker.requests(PullMessage)) == asked + 1, "its leader again"
 
 
 async def test_one_member_alone_is_asked_once(cluster, broker, pull):
@@ -120,10 +120,6 @@ async def test_a_follower_that_is_behind_leads_nobody_back(cluster, broker, pull
     await pull.refresh()
     pulled = await pull(25)
     assert (pulled.code, pulled.next_offset) == (Code.PULL_OFFSET_MOVED, 10), "a leader knows"
-
-
-def pulls(broker) -> list[PullMessage]:
-    return [request for request in broker.seen if isinstance(request, PullMessage)]
 
 
 # -- the step after each answer --------------------------------------------------------------------

@@ -16,13 +16,12 @@ from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.lists_body import encode_consumer_ids
 from kourou.protocol.messages.groups import (
     GetConsumerListByGroup,
-    NotifyConsumerIdsChanged,
     UnregisterClient,
 )
 from kourou.protocol.messages.pulls import UpdateConsumerOffset
 from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
 from kourou_rigs.clock import ManualClock
-from kourou_rigs.wire_broker import Answer
+from kourou_rigs.wire_faults import Answer, always
 
 LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
 
@@ -48,13 +47,6 @@ async def test_a_first_start_is_committed_even_if_nothing_came(broker, consuming
     assert [broker.committed["g", "T", n] for n in range(4)] == [2, 2, 2, 2]
 
 
-def refused(request):
-    """An intercept: no message is taken back."""
-    if isinstance(request, ConsumerSendMsgBack | SendMessage):
-        return Answer(Code.SYSTEM_ERROR, remark="not now")
-    return None
-
-
 @pytest.mark.feature("F196", "F197")
 async def test_what_was_not_finished_is_not_committed(broker, consuming, tools):
     queue = MessageQueue("T", "broker-a", 0)
@@ -69,7 +61,8 @@ async def test_what_was_not_finished_is_not_committed(broker, consuming, tools):
         await inbox.handle(message)
 
     # Nobody takes it back, so it has to wait here, and the offset with it.
-    broker.intercept = refused
+    refused = always(Answer(Code.SYSTEM_ERROR, remark="not now"))
+    broker.faults[ConsumerSendMsgBack] = broker.faults[SendMessage] = refused
     async with consuming(local_redelivery_delay_ms=30_000) as mq, mq.listen("T", handler):
         await inbox.full.wait()
     assert broker.committed["g", "T", 0] == 2
@@ -96,6 +89,7 @@ async def test_a_body_of_the_wrong_type_is_a_failure(broker, consuming):
             await listener.commit()
             await listener.commit()
             assert listener.counts.failed >= 1
+    broker.pass_time(1_000)
     [first, *_] = broker.stored("%RETRY%g")
     assert first.body == b"no number"
 
@@ -148,19 +142,13 @@ async def test_a_change_during_a_rebalance_is_not_lost(broker, cluster, tools):
         rarely_balancing(cluster, 3_600_000) as mq,
         mq.listen("T", tools.Inbox(1).handle) as listener,
     ):
-        wire = broker.members["g"][mq.client_id]
-        answered = []
 
-        def comes_meanwhile(request):
-            if isinstance(request, GetConsumerListByGroup) and not answered:
-                answered.append(request)
-                ids = list(broker.members["g"])
-                broker.members["g"]["another"] = wire
-                wire.hear(NotifyConsumerIdsChanged(consumer_group="g"))
-                return Answer(body=encode_consumer_ids(ids))
-            return None
+        def comes_meanwhile(_request):
+            ids = list(broker.members["g"])
+            broker.join("another")
+            return Answer(body=encode_consumer_ids(ids))
 
-        broker.intercept = comes_meanwhile
+        broker.faults[GetConsumerListByGroup] = [comes_meanwhile]
         tools.core(mq).io.loop.call_soon_threadsafe(listener._started.rebalance_soon)
         while len(listener.assigned) != 2:  # noqa: ASYNC110 - nothing else tells of it
             await asyncio.sleep(0)
@@ -201,12 +189,11 @@ async def test_a_queue_whose_pulling_ended_by_itself_is_started_again(
     assert sorted(inbox.bodies) == [b"0", b"1", b"2", b"3", b"new"]
 
 
-async def test_a_member_tells_of_itself(broker, consuming, cluster, tools):
-    cluster.topics["T"] = (1, 1)
+async def test_a_member_tells_of_itself(one_queue, consuming, tools):
     await tools.fill(consuming, 3)
     inbox = tools.Inbox(3)
     async with consuming() as mq, mq.listen("T", inbox.handle, "*") as listener:
-        await tools.until(broker, lambda: listener.counts.consumed == 3)
+        await tools.until(one_queue, lambda: listener.counts.consumed == 3)
         consumer = listener._started
 
         async def state():
@@ -266,8 +253,7 @@ async def test_a_broker_that_comes_back(broker, consuming, cluster, tools):
         await mq.send("T", b"before")
         await tools.until(broker, lambda: len(inbox.bodies) == 1)
         # The connection ends under the held pulls, and the broker forgets its members.
-        broker.members.clear()
-        broker.holds.clear()
+        broker.disconnect()
         for wire in cluster.wires_to(broker):
             wire.lose()
         await mq.send("T", b"after")
@@ -335,9 +321,7 @@ async def test_an_offset_store_that_fails_is_asked_again(broker, consuming, tool
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit])
-async def test_an_allocation_that_fails_keeps_what_there_is(
-    broker, consuming, tools, caplog, error
-):
+async def test_an_allocation_that_fails_keeps_what_there_is(broker, consuming, caplog, error):
     class Broken:
         name = "BROKEN"
 

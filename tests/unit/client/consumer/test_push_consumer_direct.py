@@ -21,7 +21,7 @@ async def one(broker, cluster, consuming):
     cluster.topics["T"] = (1, 1)
     async with consuming() as mq:
         await mq.send("T", b"5", tag="x")
-    broker.committed["g", "T", 0] = 1
+    broker.commit("T", 0, 1)
 
 
 @pytest.mark.parametrize("batch", [False, 8], ids=["one", "batch"])
@@ -61,6 +61,7 @@ async def test_results_of_a_direct_call(
         assert seen == [(5, "x")]
         assert (listener.counts.consumed, listener.counts.failed) == (0, 0)
     assert broker.committed["g", "T", 0] == 1
+    broker.pass_time(1_000)
     assert broker.stored("%RETRY%g") == []
 
 

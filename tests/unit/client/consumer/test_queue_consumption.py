@@ -15,15 +15,16 @@ from kourou.client.settings.client_settings import CorruptPolicy
 from kourou.errors import Code
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.pulls import PullMessage, PullResponse
-from kourou_rigs.wire_broker import Answer
+from kourou_rigs.wire_faults import Answer, always
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 
 
 async def test_an_offset_below_the_queue_is_corrected(broker, consuming, caplog, tools):
     await tools.fill(consuming, 40)
-    broker.min_offsets["T", 0] = 4
-    broker.committed.update({("g", "T", n): 0 for n in range(4)})
+    broker.trim("T", 0, 4)
+    for number in range(4):
+        broker.commit("T", number, 0)
     inbox = tools.Inbox(36)
     async with consuming() as mq, mq.listen("T", inbox.handle) as listener:
         await inbox.full.wait()
@@ -34,7 +35,7 @@ async def test_an_offset_below_the_queue_is_corrected(broker, consuming, caplog,
 
 async def test_an_offset_beyond_the_queue_is_corrected_downwards(broker, consuming, tools):
     await tools.fill(consuming, 4)
-    broker.committed["g", "T", 0] = 99
+    broker.commit("T", 0, 99)
     inbox = tools.Inbox(3)
     async with consuming() as mq, mq.listen("T", inbox.handle) as listener:
         await inbox.full.wait()
@@ -44,24 +45,23 @@ async def test_an_offset_beyond_the_queue_is_corrected_downwards(broker, consumi
 
 @pytest.mark.fault
 async def test_a_refusal_is_news_once_and_again_when_it_is_another(
-    broker, consuming, caplog, cluster, tools
+    one_queue, consuming, caplog, tools
 ):
-    cluster.topics["T"] = (1, 1)
     says = [*["no reading"] * 3, *["no such group"] * 2, None, "no such group"]
 
     def refuses(request):
-        if not isinstance(request, PullMessage) or request.topic != "T":
+        if request.topic != "T":
             return None
         remark = says.pop(0) if says else None
         return Answer(Code.NO_PERMISSION, remark=remark) if remark else None
 
-    broker.intercept = refuses
+    one_queue.faults[PullMessage] = always(refuses)
     await tools.fill(consuming, 1)
     inbox = tools.Inbox(2)
     caplog.set_level("DEBUG", "kourou.client.consume")
     settings = {"pull_pause_ms_when_exception": 1, "pull_batch_size": 1}
     async with consuming(**settings) as mq, mq.listen("T", inbox.handle):
-        await tools.until(broker, lambda: not says)
+        await tools.until(one_queue, lambda: not says)
         await mq.send("T", b"after all")
         await inbox.full.wait()
     lines = [one for one in caplog.records if ": pull refused with code" in one.getMessage()]
@@ -73,16 +73,13 @@ async def test_a_refusal_is_news_once_and_again_when_it_is_another(
 
 @pytest.mark.fault
 @pytest.mark.parametrize("policy", list(CorruptPolicy))
-async def test_unreadable_messages(broker, consuming, caplog, policy, cluster, tools):
-    cluster.topics["T"] = (1, 1)
+async def test_unreadable_messages(one_queue, consuming, caplog, policy, tools):
     await tools.fill(consuming, 6)
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def damaged(request):
-        if not isinstance(request, PullMessage) or request.queue_offset >= 3:
-            return None
-        if request.topic != "T":  # the group's retry topic
+        if request.queue_offset >= 3 or request.topic != "T":  # the group's retry topic
             return None
         loop.call_soon_threadsafe(asked.set)
         place = PullResponse(
@@ -90,7 +87,7 @@ async def test_unreadable_messages(broker, consuming, caplog, policy, cluster, t
         )
         return Answer(Code.MESSAGE_CORRUPT, place, remark="unreadable offsets: 0, 1, 2")
 
-    broker.intercept = damaged
+    one_queue.faults[PullMessage] = always(damaged)
     inbox = tools.Inbox(3)
     settings = {"on_corrupt": policy, "pull_pause_ms_when_exception": 5}
     async with consuming(**settings) as mq, mq.listen("T", inbox.handle) as listener:
@@ -99,7 +96,7 @@ async def test_unreadable_messages(broker, consuming, caplog, policy, cluster, t
             await inbox.full.wait()
             assert listener.counts.unreadable == 1
     assert "unreadable offsets: 0, 1, 2" in caplog.text
-    assert broker.committed["g", "T", 0] == (6 if policy is CorruptPolicy.SKIP else 0)
+    assert one_queue.committed["g", "T", 0] == (6 if policy is CorruptPolicy.SKIP else 0)
 
 
 @pytest.mark.feature("F199")
@@ -111,10 +108,7 @@ async def test_unreadable_messages(broker, consuming, caplog, policy, cluster, t
         ({"consume_concurrently_max_span": 3}, "paused_by_span"),
     ],
 )
-async def test_what_paused_the_pulls_is_counted(
-    broker, consuming, cluster, settings, counter, tools
-):
-    cluster.topics["T"] = (1, 1)
+async def test_what_paused_the_pulls_is_counted(one_queue, consuming, settings, counter, tools):
     async with consuming() as mq:
         for number in range(8):
             body = random.Random(number).randbytes(300_000)  # which does not compress
@@ -129,7 +123,7 @@ async def test_what_paused_the_pulls_is_counted(
         consuming(pull_batch_size=4, pull_size_bytes=0, **settings) as mq,
         mq.listen("T", handler) as listener,
     ):
-        await tools.until(broker, lambda: getattr(listener.counts, counter) == 1)
+        await tools.until(one_queue, lambda: getattr(listener.counts, counter) == 1)
         gate.set()
         await inbox.full.wait()
         counts = listener.counts
@@ -137,8 +131,7 @@ async def test_what_paused_the_pulls_is_counted(
         assert sum(paused) == getattr(counts, counter)
 
 
-async def test_a_queue_tells_what_it_is(broker, consuming, cluster, tools):
-    cluster.topics["T"] = (1, 1)
+async def test_a_queue_tells_what_it_is(one_queue, consuming, tools):
     await tools.fill(consuming, 5)
     taken = []
     async with consuming() as mq, mq.subscribe("T", auto_ack=False) as messages:
@@ -157,16 +150,15 @@ async def test_a_queue_tells_what_it_is(broker, consuming, cluster, tools):
         assert before.last_pull_ms > 0 == before.last_consume_ms
         taken[0].ack()
         taken[3].ack()
-        await tools.until(broker, lambda: messages.counts.consumed == 2)
+        await tools.until(one_queue, lambda: messages.counts.consumed == 2)
         after = await tools.core(mq).io.run(info())
         assert (after.commit_offset, after.cached_count, after.dropped) == (1, 3, False)
         assert after.last_consume_ms > 0
 
 
 async def test_a_queue_stands_since_its_smallest_message_is_the_smallest(
-    broker, consuming, cluster, tools
+    one_queue, consuming, tools
 ):
-    cluster.topics["T"] = (1, 1)
     await tools.fill(consuming, 3)
     gates = [asyncio.Event() for _ in range(3)]
     started = asyncio.Semaphore(0)
@@ -187,19 +179,18 @@ async def test_a_queue_stands_since_its_smallest_message_is_the_smallest(
         assert since_ms > 0
         queue.moved_ms = 5  # long ago
         gates[1].set()
-        await tools.until(broker, lambda: info().cached_count == 2)
+        await tools.until(one_queue, lambda: info().cached_count == 2)
         assert info().stalled_since_ms == 5, "a later one finished: the smallest still stands"
         gates[0].set()
-        await tools.until(broker, lambda: info().cached_count == 1)
+        await tools.until(one_queue, lambda: info().cached_count == 1)
         assert info().stalled_since_ms >= since_ms
         gates[2].set()
-        await tools.until(broker, lambda: info().cached_count == 0)
+        await tools.until(one_queue, lambda: info().cached_count == 0)
         assert info().stalled_since_ms == 0
 
 
 @pytest.mark.feature("F278")
-async def test_a_message_tells_how_many_lie_behind_it(broker, consuming, cluster, tools):
-    cluster.topics["T"] = (1, 1)
+async def test_a_message_tells_how_many_lie_behind_it(one_queue, consuming, tools):
     await tools.fill(consuming, 20)
     inbox = tools.Inbox(20)
     async with consuming() as mq, mq.listen("T", inbox.handle):

@@ -10,7 +10,8 @@ from kourou.errors import Code, Unavailable, UnknownOutcome
 from kourou.model.message import SysFlag
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.sends import ConsumerSendMsgBack, SendMessage
-from kourou_rigs.wire_broker import Answer, Cut
+from kourou.protocol.record.properties import decode_properties
+from kourou_rigs.wire_faults import Answer, Cut, always
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 
@@ -35,19 +36,17 @@ def back(mq, message, *, max_times=-1, resend=False, **params):
     return session.io.run(work)
 
 
+def copies(broker, topic="%RETRY%g"):
+    """The copies in a topic, after their delay."""
+    broker.pass_time(1_000)
+    return broker.stored(topic)
+
+
 def asked(broker, kind):
-    return [request for request in broker.seen if isinstance(request, kind)]
+    return broker.requests(kind)
 
 
-def first_way_closed(broker, error=None):
-    def intercept(request):
-        if isinstance(request, ConsumerSendMsgBack):
-            if error is not None:
-                raise error
-            return Answer(Code.SYSTEM_ERROR, remark="no")
-        return None
-
-    broker.intercept = intercept
+REFUSAL = Answer(Code.SYSTEM_ERROR, remark="no")
 
 
 @pytest.mark.feature("F215", "F220")
@@ -64,7 +63,7 @@ async def test_the_broker_copies_what_it_has(broker, failed):
         bname="broker-a",
         reason="too early",
     )
-    [copy] = broker.stored("%RETRY%g")
+    [copy] = copies(broker)
     assert (copy.message_id, copy.tag, copy.keys) == (message.message_id, "a", ("k",))
     assert copy.properties["ORIGIN_MESSAGE_ID"] == (message.offset_message_id)
 
@@ -79,22 +78,22 @@ async def test_the_number_of_retries_is_sent_only_if_it_is_set(broker, failed, m
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("error", [None, Cut()], ids=["refused", "lost"])
-async def test_what_is_not_taken_back_is_sent_again(broker, failed, error):
+@pytest.mark.parametrize("fault", [REFUSAL, Cut], ids=["refused", "lost"])
+async def test_what_is_not_taken_back_is_sent_again(broker, failed, fault):
     mq, message = failed
-    first_way_closed(broker, error)
+    broker.faults[ConsumerSendMsgBack] = always(fault)
     await back(mq, message)
     [request] = asked(broker, SendMessage)
     assert (request.topic, request.reconsume_times) == ("%RETRY%g", 1)
     assert request.sys_flag & SysFlag.COMPRESSED, "it would be too large otherwise"
-    [copy] = broker.stored("%RETRY%g")
+    [copy] = copies(broker)
     assert copy.body == b"body " * 2_000
     assert (copy.reconsume_times, copy.born_timestamp) == (1, message.born_timestamp)
     properties = copy.properties
     assert properties["RETRY_TOPIC"] == "T"
     assert properties["ORIGIN_MESSAGE_ID"] == message.offset_message_id
     assert properties["UNIQ_KEY"] == message.message_id
-    assert (properties["DELAY"], properties["own"], copy.tag) == ("3", "x", "a")
+    assert (properties["own"], copy.tag) == ("x", "a")
 
 
 @pytest.mark.parametrize(
@@ -105,22 +104,25 @@ async def test_levels_of_what_is_sent_again(broker, failed, level, delay, max_ti
     await back(mq, message, max_times=7, resend=True, delay_level=level, reason="why")
     [request] = asked(broker, SendMessage)
     assert request.max_reconsume_times == max_times
-    [copy] = broker.stored("%DLQ%g" if level < 0 else "%RETRY%g")
-    assert copy.properties.get("DELAY") == delay
+    [copy] = copies(broker, "%DLQ%g" if level < 0 else "%RETRY%g")
+    assert decode_properties(request.properties.encode()).get("DELAY") == delay
     assert copy.properties.get("DLQ_REASON") == ("why" if level < 0 else None)
 
 
 async def test_later_attempts_keep_their_origin_and_wait_longer(broker, failed):
     mq, message = failed
     await back(mq, message, resend=True)
+    copies(broker)
     consumer = await mq.pull_consumer("h")
     result = await consumer.pull(MessageQueue("%RETRY%g", "broker-a", 0), 0)
     again = result.messages[0]
     assert (again.topic, again.reconsume_times) == ("T", 1)
     assert again.origin_message_id == message.offset_message_id != again.offset_message_id
     await back(mq, again, resend=True)
-    copy = broker.stored("%RETRY%g")[1]
-    assert (copy.reconsume_times, copy.properties["DELAY"]) == (2, "4")
+    copy = copies(broker)[1]
+    assert copy.reconsume_times == 2
+    sent = asked(broker, SendMessage)[1]
+    assert decode_properties(sent.properties.encode())["DELAY"] == "4"
     assert copy.properties["ORIGIN_MESSAGE_ID"] == message.offset_message_id
     assert copy.properties["RETRY_TOPIC"] == "T"
 
@@ -129,14 +131,15 @@ async def test_later_attempts_keep_their_origin_and_wait_longer(broker, failed):
 async def test_another_broker_is_asked_first(broker, cluster, failed):
     mq, message = failed
     other = cluster.broker("broker-b")
+    other.join("somebody")
     session = mq._client.session
     await session.io.run(session.routes.refresh("%RETRY%g"))
-    first_way_closed(broker)
+    broker.faults[ConsumerSendMsgBack] = always(REFUSAL)
     await back(mq, message)
-    assert len(other.stored("%RETRY%g")) == 1
+    assert len(copies(other)) == 1
     cluster.down.add(other.address)
     await back(mq, message)
-    assert len(broker.stored("%RETRY%g")) == 1
+    assert len(copies(broker)) == 1
 
 
 @pytest.mark.fault
@@ -173,5 +176,5 @@ async def test_it_waits_for_the_next_leader(broker, cluster, failed, monkeypatch
     await back(mq, message)
     assert len(looks) == 1
     assert len(asked(follower, ConsumerSendMsgBack)) == 1
-    assert len(follower.stored("%RETRY%g")) == 1
+    assert len(copies(broker)) == 1
     assert len(asked(broker, ConsumerSendMsgBack)) >= 1

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from kourou.client.explain.causes import MEANINGS, CauseCode, Severity, duration, when
+from kourou.client.explain.explanation import PAGE
 from kourou.client.explain.facts import (
     CopyKind,
     Delay,
@@ -223,3 +226,25 @@ def test_times_as_words():
     lengths = {900: "900 ms", 1_900: "1900 ms", 30_000: "30 s", 200_000: "3 min"}
     assert {ms: duration(ms) for ms in lengths} == lengths
     assert (duration(3 * 3_600_000), duration(5 * 86_400_000)) == ("3 h", "5 d")
+
+
+# -- the page of codes -----------------------------------------------------------------------------
+
+
+HERE = Path(__file__).parents[4] / "docs" / PAGE
+FIRST = ("stored", "never_stored", "not_found", "expired", "body_damaged", "broker_away")
+
+
+def test_the_page_has_every_code_with_what_to_do():
+    text = HERE.read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^### (\w+)\n\n(.+?)\n", text, re.MULTILINE))
+    assert list(sections) == [code.value for code in CauseCode]
+    for code, meaning in MEANINGS.items():
+        expected = f"**{meaning.title}** ({meaning.severity.value}). {meaning.advice}"
+        assert sections[code.value] == expected
+
+
+def test_codes_are_words_that_programs_compare():
+    assert [code.value for code in CauseCode][: len(FIRST)] == list(FIRST)
+    assert all(code.value == code.name.lower() for code in CauseCode)
+    assert len(CauseCode) == 53

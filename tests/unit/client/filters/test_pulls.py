@@ -21,18 +21,19 @@ from kourou.errors import (
     Unavailable,
     UnknownOutcome,
 )
-from kourou.model.filter import FilterFailure
+from kourou.model.filter import FilterAction, FilterFailure
 from kourou.model.message import PullStatus
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.filter_server import PutFilter
 from kourou.protocol.messages.groups import HeartBeat
 from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.protocol.record.message_record import decode_record
-from kourou_rigs.wire_broker import Answer, Cut, Silence
+from kourou_rigs.wire_faults import Answer, Cut, Silence, always
 
 NAMESRV = "127.0.0.1:9876"
 QUEUE = MessageQueue("T", "broker-a", 0)
 PAUSE_MS = 20
+STOPPING = Answer(Code.SERVICE_NOT_AVAILABLE, remark="stopping")
 
 
 @Filter
@@ -65,14 +66,6 @@ async def pulls(cluster, broker, producing, tools):
         yield make
 
 
-def pulled_at(server) -> list[PullMessage]:
-    return [request for request in server.seen if isinstance(request, PullMessage)]
-
-
-def put_at(broker) -> list[PutFilter]:
-    return [request for request in broker.seen if isinstance(request, PutFilter)]
-
-
 # -- pull consumers -------------------------------------------------------------------------------
 
 
@@ -83,15 +76,15 @@ async def test_a_pull_goes_to_the_filter_server_and_brings_what_passes(broker, s
     assert result.messages
     assert all(int(message.body) % 3 == 0 for message in result.messages)
     assert (result.status, result.next_offset) == (PullStatus.FOUND, 5), "over those that failed"
-    assert pulled_at(broker) == [], "never around the filter"
-    asked = pulled_at(server)[0]
+    assert broker.requests(PullMessage) == [], "never around the filter"
+    asked = server.requests(PullMessage)[0]
     assert asked.sys_flag == PullFlag.CLASS_FILTER | PullFlag.SUBSCRIPTION
     assert (asked.subscription, asked.expression_type, asked.consumer_group) == (
         "third",
         "TAG",
         "g",
     )
-    assert not any(isinstance(request, HeartBeat) for request in server.seen)
+    assert not server.requests(HeartBeat)
 
 
 @pytest.mark.feature("F240")
@@ -99,10 +92,10 @@ async def test_the_source_comes_once_before_the_first_pull(broker, server, pulls
     consumer = await pulls()
     for _ in range(3):
         await consumer.pull(QUEUE, 0, expression=third)
-    (put,) = put_at(broker)
+    (put,) = broker.requests(PutFilter)
     assert (put.consumer_group, put.name, put.sha256) == ("g", "third", third.sha256)
     assert consumer._session.client_id in put.author
-    assert broker.filters.sources["g", "third"] == [third.source.encode()]
+    assert [one.source for one in broker.filter("third").versions] == [third.source]
 
 
 async def test_another_source_of_the_name_is_another_upload(broker, server, pulls):
@@ -111,15 +104,14 @@ async def test_another_source_of_the_name_is_another_upload(broker, server, pull
     other = Filter("def match(message, context):\n    return True\n", name="third", note="all")
     await consumer.pull(QUEUE, 0, expression=other)
     await consumer.pull(QUEUE, 0, expression=other)
-    assert [put.note for put in put_at(broker)] == ["", "all"]
+    assert [put.note for put in broker.requests(PutFilter)] == ["", "all"]
 
 
 async def test_one_that_is_stored_is_not_uploaded(broker, server, pulls):
-    broker.filters.sources["g", "third"] = [b"def match..."]
-    broker.filters.active["g", "third"] = 1
+    broker.put_filter(third)
     consumer = await pulls()
     assert (await consumer.pull(QUEUE, 0, expression=Filter.named("third"))).messages
-    assert put_at(broker) == []
+    assert broker.requests(PutFilter) == []
 
 
 async def test_without_a_filter_server_nothing_is_pulled(broker, pulls):
@@ -128,7 +120,7 @@ async def test_without_a_filter_server_nothing_is_pulled(broker, pulls):
         await consumer.pull(QUEUE, 0, expression=third)
     assert failed.value.kind == UNSERVED
     assert isinstance(failed.value, Unavailable)
-    assert pulled_at(broker) == []
+    assert broker.requests(PullMessage) == []
 
 
 @pytest.mark.feature("F243")
@@ -154,28 +146,22 @@ async def test_a_failing_filter_is_a_typed_error_and_the_offset_stays(broker, se
 
 
 async def test_a_refused_upload_is_raised_with_the_brokers_words(broker, server, pulls):
-    broker.intercept = lambda request: (
-        Answer(Code.NO_PERMISSION, remark="uploads are off")
-        if isinstance(request, PutFilter)
-        else None
-    )
+    broker.faults[PutFilter] = always(Answer(Code.NO_PERMISSION, remark="uploads are off"))
     consumer = await pulls()
     with pytest.raises(NoPermission, match="uploads are off"):
         await consumer.assign([QUEUE], expression=third)
     with pytest.raises(FilterFailed, match="broker-a rejected filter third: uploads are off") as no:
         await consumer.pull(QUEUE, 0, expression=third)
     assert no.value.kind == REFUSED
-    assert pulled_at(server) == []
+    assert server.requests(PullMessage) == []
 
 
 async def test_one_that_went_missing_is_uploaded_again(broker, server, pulls):
     consumer = await pulls()
     await consumer.pull(QUEUE, 0, expression=third)
-    broker.filters.sources.clear()
-    broker.filters.active.clear()
+    broker.change_filter("third", FilterAction.DELETE)
     assert (await consumer.pull(QUEUE, 0, expression=third)).messages
-    assert len(put_at(broker)) == 2
-    broker.filters.sources.clear()
+    assert len(broker.requests(PutFilter)) == 2
     with pytest.raises(FilterFailed, match="there is no filter other") as failed:
         await consumer.pull(QUEUE, 0, expression=Filter.named("other"))
     assert failed.value.kind == "missing"
@@ -193,64 +179,58 @@ async def test_queues_are_spread_over_the_filter_servers(cluster, broker, server
         for number in range(4):
             await consumer.pull(MessageQueue("T", "broker-a", number), 0, expression=third)
     for one in (server, second):
-        queues = [request.queue_id for request in pulled_at(one)]
+        queues = [request.queue_id for request in one.requests(PullMessage)]
         assert (len(queues), len(set(queues))) == (4, 2), "a queue stays where it is"
 
 
-@pytest.mark.parametrize("loss", [Cut, Silence, Code.SERVICE_NOT_AVAILABLE, "down"])
+@pytest.mark.parametrize("loss", [Cut, Silence, STOPPING, "down"])
 async def test_another_one_takes_over(cluster, broker, server, pulls, loss):
     second = cluster.filter_server(broker)
     second.passes = is_third
     consumer = await pulls()
     await consumer.pull(QUEUE, 0, expression=third)
-    first = server if pulled_at(server) else second
+    first = server if server.requests(PullMessage) else second
     other = second if first is server else server
-
-    def lost(_request):
-        if isinstance(loss, Code):
-            return Answer(loss, remark="stopping")
-        raise loss
-
     if loss == "down":
         cluster.down.add(first.address)
     else:
-        first.intercept = lost
+        first.faults[PullMessage] = always(loss)
     if loss is Silence:
         with pytest.raises(TimedOut):
             await consumer.pull(QUEUE, 0, expression=third)
     result = await consumer.pull(QUEUE, 0, expression=third)
     assert [int(message.body) % 3 for message in result.messages] == [0] * len(result.messages)
-    assert pulled_at(other)
-    asked = len(pulled_at(first))
+    assert other.requests(PullMessage)
+    asked = len(first.requests(PullMessage))
     await consumer.pull(QUEUE, 0, expression=third)
-    assert len(pulled_at(first)) == asked, "not asked again so soon"
-    assert pulled_at(broker) == []
+    assert len(first.requests(PullMessage)) == asked, "not asked again so soon"
+    assert broker.requests(PullMessage) == []
 
 
 async def test_if_all_are_lost_the_last_word_is_raised(cluster, broker, server, pulls):
     second = cluster.filter_server(broker)
     consumer = await pulls()
     for one in (server, second):
-        one.intercept = lambda _request: Answer(Code.SERVICE_NOT_AVAILABLE, remark="stopping")
+        one.faults[PullMessage] = always(STOPPING)
     with pytest.raises(Unavailable, match="stopping"):
         await consumer.pull(QUEUE, 0, expression=third)
     cluster.down |= {server.address, second.address}
     with pytest.raises(UnknownOutcome, match="is down"):
         await consumer.pull(QUEUE, 0, expression=third)
-    assert pulled_at(broker) == []
+    assert broker.requests(PullMessage) == []
 
 
 async def test_with_failover_fail_the_queue_waits_for_its_own(cluster, broker, server, pulls):
     second = cluster.filter_server(broker)
     consumer = await pulls(filter_failover="fail")
     await consumer.pull(QUEUE, 0, expression=third)
-    first = server if pulled_at(server) else second
+    first = server if server.requests(PullMessage) else second
     other = second if first is server else server
     cluster.down.add(first.address)
     for _ in range(2):
         with pytest.raises(UnknownOutcome, match="is down"):
             await consumer.pull(QUEUE, 0, expression=third)
-    assert pulled_at(other) == []
+    assert other.requests(PullMessage) == []
     cluster.down.clear()
     await consumer.pull(QUEUE, 0, expression=third)
 
@@ -258,9 +238,9 @@ async def test_with_failover_fail_the_queue_waits_for_its_own(cluster, broker, s
 async def test_the_suggested_member_is_kept_over_a_failure(broker, server, pulls):
     consumer = await pulls()
     place = PullResponse(suggest_which_broker_id=3, next_begin_offset=0, min_offset=0, max_offset=9)
-    server.intercept = lambda _request: Answer(Code.PULL_NOT_FOUND, place)
+    server.faults[PullMessage] = [Answer(Code.PULL_NOT_FOUND, place)]
     await consumer.pull(QUEUE, 0, expression=third)
-    server.intercept, server.failure = None, (FilterFailure.DIED, "signal 11")
+    server.failure = (FilterFailure.DIED, "signal 11")
     with pytest.raises(FilterFailed):
         await consumer.pull(QUEUE, 0, expression=third)
     assert consumer._puller._suggested[QUEUE] == 3
@@ -291,7 +271,7 @@ async def test_a_filter_that_fails_holds_its_queues_and_says_why_once(
     inbox = tools.Inbox(7)
     with caplog.at_level(logging.INFO, "kourou.client.consume"):
         async with listening() as mq, mq.listen("T", inbox.handle, third) as listener:
-            await tools.until(server, lambda: len(pulled_at(server)) > 12)
+            await tools.until(server, lambda: len(server.requests(PullMessage)) > 12)
             assert inbox.bodies == []
             assert {error.kind for error in listener.waiting.values()} == {"quarantined"}
             assert sorted(listener.waiting) == listener.assigned
@@ -319,7 +299,7 @@ async def test_reasons_that_are_remembered_have_a_limit(
     def failing(_request):
         server.failure = FilterFailure.RAISED, f"reason {next(numbers)}"
 
-    server.intercept = failing
+    server.faults[PullMessage] = always(failing)
     handle = tools.Inbox(1).handle
     async with (
         listening(pull_pause_ms_when_exception=1) as mq,
@@ -339,24 +319,24 @@ async def test_a_broker_that_comes_later_gets_the_filter_first(
         other = cluster.broker("broker-b")
         beside = cluster.filter_server(other)
         await tools.refresh(mq)
-        await tools.until(beside, lambda: pulled_at(beside) and len(listener.assigned) == 8)
-        assert [put.name for put in put_at(other)] == ["third"]
-        assert len(put_at(broker)) == 1
+        await tools.until(
+            beside, lambda: beside.requests(PullMessage) and len(listener.assigned) == 8
+        )
+        assert [put.name for put in other.requests(PutFilter)] == ["third"]
+        assert len(broker.requests(PutFilter)) == 1
 
 
 @pytest.mark.parametrize(
     ("code", "kind"), [(Code.SYSTEM_ERROR, Rejected), (Code.NO_PERMISSION, NoPermission)]
 )
 async def test_a_refused_upload_ends_the_start(broker, server, listening, tools, code, kind):
-    broker.intercept = lambda request: (
-        Answer(code, remark="line 3: no") if isinstance(request, PutFilter) else None
-    )
+    broker.faults[PutFilter] = always(Answer(code, remark="line 3: no"))
     async with listening() as mq:
         with pytest.raises(kind, match="line 3: no"):
             await mq.listen("T", tools.Inbox(1).handle, third).start()
         assert mq._client._consumers == []
-        assert pulled_at(server) == []
-        broker.intercept = None
+        assert server.requests(PullMessage) == []
+        broker.faults.clear()
         async with mq.listen("T", tools.Inbox(1).handle, third):
             pass
 
@@ -364,7 +344,8 @@ async def test_a_refused_upload_ends_the_start(broker, server, listening, tools,
 async def test_a_version_that_waits_for_an_operator_is_said(
     broker, server, producing, listening, tools, caplog
 ):
-    broker.filters.enable_at_once = False
+    broker.put_filter(third)
+    broker.change_filter("third", FilterAction.DISABLE)
     await tools.fill(producing, 20)
     inbox = tools.Inbox(7)
     async with listening() as mq, mq.listen("T", inbox.handle, third) as listener:
@@ -372,7 +353,7 @@ async def test_a_version_that_waits_for_an_operator_is_said(
         assert {error.kind for error in listener.waiting.values()} == {"disabled"}
         (said,) = [one for one in caplog.records if "admin filter enable" in one.getMessage()]
         assert "as version 1, but no version is running, so consumption waits" in said.getMessage()
-        broker.filters.active["g", "third"] = 1
+        broker.change_filter("third", FilterAction.ENABLE)
         await asyncio.wait_for(inbox.full.wait(), 60)
 
 
@@ -409,7 +390,7 @@ async def test_what_failed_comes_again_without_the_filter(broker, server, produc
         assert await asyncio.wait_for(attempts.get(), 60) == 1
         server.passes = lambda _message: False
         assert await asyncio.wait_for(attempts.get(), 60) == 2
-    assert {request.topic for request in pulled_at(server)} == {"T"}
+    assert {request.topic for request in server.requests(PullMessage)} == {"T"}
 
 
 def test_a_filter_is_no_expression_of_tags():

@@ -9,9 +9,10 @@ import pytest
 
 from kourou import Client, Filter
 from kourou.client.filters.uploads import FilterUploads, Uploaded, author
+from kourou.model.filter import FilterAction
 from kourou.model.limits import FILTER_AUTHOR_LENGTH_MAX
 from kourou.protocol.messages.filter_server import PutFilter
-from kourou_rigs.wire_broker import Cut
+from kourou_rigs.wire_faults import Cut
 
 LATE = Filter("def match(message, context):\n    return True\n", name="late", note="first")
 
@@ -29,10 +30,6 @@ def uploads(session):
     return uploads
 
 
-def puts(broker) -> list[PutFilter]:
-    return [request for request in broker.seen if isinstance(request, PutFilter)]
-
-
 async def test_queues_that_are_ready_at_once_upload_once(broker, session, uploads):
     known = await session.io.run(session.routes.refresh("T"))
 
@@ -40,19 +37,14 @@ async def test_queues_that_are_ready_at_once_upload_once(broker, session, upload
         await asyncio.gather(*(uploads.ready(known, "broker-a", "late") for _ in range(8)))
 
     await session.io.run(all_at_once())
-    assert len(puts(broker)) == 1
+    assert len(broker.requests(PutFilter)) == 1
 
 
 async def test_a_broker_that_is_away_gets_it_later(cluster, broker, session, uploads):
     known = await session.io.run(session.routes.refresh("T"))
-
-    def cut(_request):
-        raise Cut
-
-    broker.intercept = cut
+    broker.faults[PutFilter] = [Cut]
     await session.io.run(uploads.put(known, ["late"]))
     assert uploads.at("broker-a", "late") is None
-    broker.intercept = None
     await session.io.run(uploads.ready(known, "broker-a", "late"))
     assert uploads.at("broker-a", "late") == Uploaded(1, 1)
 
@@ -60,7 +52,7 @@ async def test_a_broker_that_is_away_gets_it_later(cluster, broker, session, upl
 async def test_without_a_leader_nobody_is_asked(broker, session, uploads):
     known = await session.io.run(session.routes.refresh("T"))
     await session.io.run(uploads.ready(known, "nobody", "late"))
-    assert puts(broker) == []
+    assert broker.requests(PutFilter) == []
 
 
 def test_only_what_we_have_is_uploaded_again(uploads):
@@ -71,30 +63,26 @@ def test_only_what_we_have_is_uploaded_again(uploads):
 
 
 @pytest.mark.parametrize(
-    ("active", "said"),
+    ("others", "said"),
     [
-        (None, "as version 1, but no version is running, so consumption waits; enable it with"),
-        (7, "as version 1, but version 7 is running; enable it with"),
+        (0, "as version 1, but no version is running, so consumption waits; enable it with"),
+        (1, "as version 1, but version 2 is running; enable it with"),
     ],
 )
-async def test_a_version_that_does_not_run_is_said(broker, session, uploads, caplog, active, said):
-    broker.filters.enable_at_once = False
-    broker.filters.active["g", "late"] = active
+async def test_a_version_that_does_not_run_is_said(broker, session, uploads, caplog, others, said):
+    broker.put_filter(LATE)
+    for _ in range(others):
+        broker.put_filter(Filter(LATE.source + "# other\n", name="late"))
+    if not others:
+        broker.change_filter("late", FilterAction.DISABLE)
     known = await session.io.run(session.routes.refresh("T"))
     await session.io.run(uploads.put(known, ["late"]))
     assert said in caplog.text
 
 
 async def test_a_version_in_quarantine_is_said_with_its_reason(broker, session, uploads, caplog):
-    put = broker.filters.put
-
-    def in_quarantine(request, body):
-        answer = put(request, body)
-        return type(answer)(
-            version=answer.version, active=None, filters_version=1, quarantined="three strikes"
-        )
-
-    broker.filters.put = in_quarantine
+    broker.put_filter(LATE)
+    broker.change_filter("late", FilterAction.QUARANTINE, version=1, reason="three strikes")
     known = await session.io.run(session.routes.refresh("T"))
     await session.io.run(uploads.put(known, ["late"]))
     assert "that version is quarantined (three strikes); enable it with" in caplog.text

@@ -10,7 +10,7 @@ from kourou import MessageQueue
 from kourou.client.ordered import consumer as ordered_consumer
 from kourou.model.subscription import MessageModel
 from kourou.protocol.messages.groups import LockBatchMq, UnlockBatchMq
-from kourou_rigs.wire_broker import Answer, Cut
+from kourou_rigs.wire_faults import Answer, Cut, always
 
 Q = [MessageQueue("T", "broker-a", number) for number in range(4)]
 
@@ -78,18 +78,13 @@ class Member:
         await self.run(self.listener._started._rebalance_once())
 
 
-def lock_requests(broker) -> list:
-    return [each for each in broker.seen if isinstance(each, LockBatchMq)]
-
-
 @pytest.fixture
 def given() -> Given:
     return Given()
 
 
 @pytest.mark.feature("F202", "F179")
-async def test_a_takeover_waits_for_the_handler_that_runs(consuming, broker, cluster, given, tools):
-    cluster.topics["T"] = (1, 1)
+async def test_a_takeover_waits_for_the_handler_that_runs(consuming, one_queue, given, tools):
     await put(consuming, 5)
     async with Member(tools, consuming, given, b"1") as a, Member(tools, consuming, given) as b:
         await a.working.wait()
@@ -99,16 +94,13 @@ async def test_a_takeover_waits_for_the_handler_that_runs(consuming, broker, clu
         assert (a.listener.assigned, b.listener.assigned) == ([], [])
         assert a.listener.locked == Q[:1], "the handler still runs"
         a.work.set()
-        await tools.until(broker, lambda: len(b.watch.seen) == 3)
+        await tools.until(one_queue, lambda: len(b.watch.seen) == 3)
         assert b.listener.locked == Q[:1]
     assert a.watch.seen == [b"0", b"1"]
     assert b.watch.seen == [b"2", b"3", b"4"], "nothing twice"
 
 
-async def test_a_queue_that_comes_back_while_its_handler_runs(
-    consuming, broker, cluster, given, tools
-):
-    cluster.topics["T"] = (1, 1)
+async def test_a_queue_that_comes_back_while_its_handler_runs(consuming, one_queue, given, tools):
     await put(consuming, 5)
     async with Member(tools, consuming, given, b"1") as a, Member(tools, consuming, given):
         await a.working.wait()
@@ -117,12 +109,11 @@ async def test_a_queue_that_comes_back_while_its_handler_runs(
             await a.rebalance()
         assert a.watch.running, "and nothing beside it: Watch looks"
         a.work.set()
-        await tools.until(broker, lambda: len(a.watch.seen) == 5)
+        await tools.until(one_queue, lambda: len(a.watch.seen) == 5)
     assert a.watch.seen == [b"%d" % number for number in range(5)]
 
 
-async def test_a_pause_is_not_waited_for(consuming, broker, cluster, given, tools):
-    cluster.topics["T"] = (1, 1)
+async def test_a_pause_is_not_waited_for(consuming, one_queue, given, tools):
     await put(consuming, 2)
     failed = asyncio.Event()
 
@@ -136,11 +127,11 @@ async def test_a_pause_is_not_waited_for(consuming, broker, cluster, given, tool
         Member(tools, consuming, given) as b,
     ):
         await failed.wait()
-        await tools.until(broker, lambda: a.listener.counts.failed == 1)
+        await tools.until(one_queue, lambda: a.listener.counts.failed == 1)
         given.owners = [1]
         await a.rebalance()
         await b.rebalance()
-        await tools.until(broker, lambda: b.watch.seen == [b"0", b"1"])
+        await tools.until(one_queue, lambda: b.watch.seen == [b"0", b"1"])
 
 
 async def test_closing_waits_for_handlers_and_keeps_the_lock_of_those_that_stay(
@@ -152,7 +143,7 @@ async def test_closing_waits_for_handlers_and_keeps_the_lock_of_those_that_stay(
     async with Member(tools, consuming, given, b"1", await_termination_ms=0) as a:
         await a.working.wait()
         await a.listener.close()
-        assert broker.locks.holders == {("g", Q[0]): a.mq.client_id}
+        assert broker.locks == {("g", Q[0]): a.mq.client_id}
         assert broker.committed["g", "T", 0] == 1
         assert broker.committed["g", "T", 1] == 1
 
@@ -161,35 +152,30 @@ async def test_a_lock_of_another_is_waited_for(consuming, broker, cluster, given
     cluster.topics["T"] = (2, 2)
     await put(consuming, 2)
     await put(consuming, 1, Q[1])
-    broker.locks.holders["g", Q[0]] = "somebody"
+    broker.lock("somebody", Q[0])
     async with Member(tools, consuming, given) as a:
         await tools.until(broker, lambda: len(a.watch.seen) == 1)
         assert a.listener.assigned == a.listener.locked == [Q[1]]
-        del broker.locks.holders["g", Q[0]]
+        broker.unlock("somebody", Q[0])
         await a.rebalance()
         await tools.until(broker, lambda: len(a.watch.seen) == 3)
         assert a.listener.locked == Q[:2]
 
 
-async def test_a_lock_that_is_not_wanted_any_more_is_given_back(
-    consuming, broker, cluster, given, tools
-):
+async def test_a_lock_that_is_not_wanted_any_more_is_given_back(consuming, one_queue, given, tools):
     """It was granted, but the answer was lost, and then the share changed."""
-    cluster.topics["T"] = (1, 1)
 
-    def cut(request):
-        if isinstance(request, LockBatchMq):
-            broker.locks.holders["g", Q[0]] = a.mq.client_id
-            raise Cut
-        return None
+    def cut(_request):
+        one_queue.lock(a.mq.client_id, Q[0])
+        raise Cut
 
-    broker.intercept = cut
+    one_queue.faults[LockBatchMq] = always(cut)
     a = Member(tools, consuming, given)
     async with a:
         assert a.listener.assigned == []
-        broker.intercept = None
+        one_queue.faults.clear()
         given.owners = [1]
-        await tools.until(broker, lambda: broker.locks.holders == {})
+        await tools.until(one_queue, lambda: one_queue.locks == {})
 
 
 # -- locks that lapse -----------------------------------------------------------------------------
@@ -203,90 +189,82 @@ def renewing(monkeypatch, interval_ms=5) -> None:
 async def test_locks_are_refreshed(consuming, broker, given, tools, monkeypatch):
     renewing(monkeypatch)
     async with Member(tools, consuming, given) as a:
-        count = len(lock_requests(broker))
-        await tools.until(broker, lambda: len(lock_requests(broker)) > count + 2)
+        count = len(broker.requests(LockBatchMq))
+        await tools.until(broker, lambda: len(broker.requests(LockBatchMq)) > count + 2)
         hold = a.listener._started._locks.hold(Q[0])
         before = hold.asked_ms
         await tools.until(broker, lambda: hold.asked_ms > before)
 
 
 async def test_a_lost_lock_stops_the_queue_without_a_commit(
-    consuming, broker, cluster, given, tools, monkeypatch
+    consuming, one_queue, given, tools, monkeypatch
 ):
     renewing(monkeypatch)
-    cluster.topics["T"] = (1, 1)
     await put(consuming, 5)
     async with Member(tools, consuming, given, b"1") as a:
         await a.working.wait()
-        broker.locks.holders["g", Q[0]] = "somebody"
-        await tools.until(broker, lambda: a.listener.assigned == [])
-        broker.committed["g", "T", 0] = 4  # the other one goes on
+        one_queue.lock("somebody", Q[0])
+        await tools.until(one_queue, lambda: a.listener.assigned == [])
+        one_queue.commit("T", 0, 4)  # the other one goes on
         a.work.set()
-        await tools.until(broker, lambda: not a.listener._started._leaving)
+        await tools.until(one_queue, lambda: not a.listener._started._leaving)
         assert a.watch.seen == [b"0", b"1"]
-        assert broker.committed["g", "T", 0] == 4
-        del broker.locks.holders["g", Q[0]]
-        await tools.until(broker, lambda: a.watch.seen == [b"0", b"1", b"4"])
+        assert one_queue.committed["g", "T", 0] == 4
+        one_queue.unlock("somebody", Q[0])
+        await tools.until(one_queue, lambda: a.watch.seen == [b"0", b"1", b"4"])
 
 
 async def test_without_answers_a_lock_lapses_here_and_goes_on_when_it_is_refreshed(
-    consuming, broker, cluster, given, tools, monkeypatch
+    consuming, one_queue, given, tools, monkeypatch
 ):
     renewing(monkeypatch)
-    cluster.topics["T"] = (1, 1)
     await put(consuming, 5)
-
-    def silent(request):
-        return Answer(1, remark="no") if isinstance(request, LockBatchMq) else None
-
     async with Member(tools, consuming, given, b"1") as a:
         await a.working.wait()
-        broker.intercept = silent
-        count = len(lock_requests(broker))
+        one_queue.faults[LockBatchMq] = always(Answer(1, remark="no"))
+        count = len(one_queue.requests(LockBatchMq))
         await tools.until(
-            broker, lambda: len(lock_requests(broker)) > count + 1
+            one_queue, lambda: len(one_queue.requests(LockBatchMq)) > count + 1
         )  # none is under way any more
         a.listener._started._locks.hold(Q[0]).asked_ms -= 30_000
         assert a.listener.locked == []
         a.work.set()
-        await tools.until(broker, lambda: a.listener.counts.consumed == 2)
+        await tools.until(one_queue, lambda: a.listener.counts.consumed == 2)
         assert a.watch.seen == [b"0", b"1"], "nothing is handed over"
-        broker.intercept = None
-        await tools.until(broker, lambda: len(a.watch.seen) == 5)
+        one_queue.faults.clear()
+        await tools.until(one_queue, lambda: len(a.watch.seen) == 5)
     assert a.watch.seen == [b"%d" % number for number in range(5)]
 
 
 async def test_a_queue_whose_lock_expired_is_started_again(
-    consuming, broker, cluster, given, tools, monkeypatch
+    consuming, one_queue, given, tools, monkeypatch
 ):
     """Even though the broker grants it again: somebody may have had it meanwhile."""
     renewing(monkeypatch)
-    cluster.topics["T"] = (1, 1)
     await put(consuming, 5)
     async with Member(tools, consuming, given, b"1") as a:
         await a.working.wait()
         a.listener._started._locks.hold(Q[0]).asked_ms -= 60_000
-        broker.committed["g", "T", 0] = 3
-        await tools.until(broker, lambda: a.listener.assigned == [])
+        one_queue.commit("T", 0, 3)
+        await tools.until(one_queue, lambda: a.listener.assigned == [])
         a.work.set()
-        await tools.until(broker, lambda: a.watch.seen == [b"0", b"1", b"3", b"4"])
+        await tools.until(one_queue, lambda: a.watch.seen == [b"0", b"1", b"3", b"4"])
 
 
 # -- others ---------------------------------------------------------------------------------------
 
 
-async def test_a_reset_waits_for_the_handler_that_runs(consuming, broker, cluster, given, tools):
-    cluster.topics["T"] = (1, 1)
+async def test_a_reset_waits_for_the_handler_that_runs(consuming, one_queue, given, tools):
     await put(consuming, 3)
     async with Member(tools, consuming, given, b"1") as a:
         await a.working.wait()
         await a.mq.admin.offsets.reset("g", "T", 0)
-        await tools.until(broker, lambda: a.listener.assigned == [])
+        await tools.until(one_queue, lambda: a.listener.assigned == [])
         a.work.set()
-        await tools.until(broker, lambda: len(a.watch.seen) == 5)
-        assert not [each for each in broker.seen if isinstance(each, UnlockBatchMq)]
+        await tools.until(one_queue, lambda: len(a.watch.seen) == 5)
+        assert not one_queue.requests(UnlockBatchMq)
     assert a.watch.seen == [b"0", b"1", b"0", b"1", b"2"]
-    assert broker.committed["g", "T", 0] == 3
+    assert one_queue.committed["g", "T", 0] == 3
 
 
 @pytest.mark.feature("F192")
@@ -310,7 +288,7 @@ async def test_broadcasting_needs_no_locks(consuming, broker, tmp_path, tools):
         assert a.listener.locked == []
     assert a.watch.seen == [b"0", b"1", b"1", b"2"], "in order, not passed over"
     assert b.watch.seen == [b"0", b"1", b"2"]
-    assert not lock_requests(broker)
+    assert not broker.requests(LockBatchMq)
 
 
 async def test_it_tells_of_its_locks(consuming, broker, given, tools):
@@ -328,10 +306,10 @@ async def test_a_rebalance_that_comes_late_takes_no_locks_of_a_closed_member(
 ):
     async with Member(tools, consuming, given) as a:
         consumer = a.listener._started
-        assert broker.locks.holders
+        assert broker.locks
         await a.listener.close()
         await a.run(consumer._rebalance_once())
-        assert broker.locks.holders == {}
+        assert broker.locks == {}
         assert consumer.assigned == []
 
 
@@ -349,5 +327,5 @@ async def test_locks_are_asked_of_the_next_leader_at_once(
         loop.call_soon_threadsafe(cluster.nobody_leads, broker)
         loop.call_soon_threadsafe(cluster.lead, follower)
         await mq.send("T", b"3", queue=Q[0])
-        await tools.until(follower, lambda: lock_requests(follower) and len(watch.seen) == 4)
+        await tools.until(follower, lambda: follower.requests(LockBatchMq) and len(watch.seen) == 4)
     assert watch.seen == [b"0", b"1", b"2", b"3"]

@@ -10,8 +10,8 @@ from kourou.errors import (
     BadRequest,
     MessageIllegal,
 )
-from kourou.protocol.messages.sends import SendRecordsResponse
-from kourou_rigs.wire_broker import Answer
+from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
+from kourou_rigs.wire_faults import Answer, always
 
 
 async def test_many_messages_of_many_topics(cluster, producing):
@@ -29,7 +29,7 @@ async def test_many_messages_of_many_topics(cluster, producing):
     assert [stored[result.message_id].body for result in more] == [b"a", b"b"]
 
 
-async def test_some_fail(cluster, producing, tools):
+async def test_some_fail(cluster, producing):
     broker = cluster.broker()
     cluster.topics.update(T=(1, 1), Bad=(1, 1))
 
@@ -43,7 +43,7 @@ async def test_some_fail(cluster, producing, tools):
         )
         return Answer(header=header)
 
-    broker.intercept = tools.on_send(refuse)
+    broker.faults[SendRecords] = always(refuse)
     async with producing() as mq:
         with pytest.raises(SomeNotSent) as failure:
             await mq.send_many([Message("T", b"1"), Message("Bad", b"2"), Message("T", b"3")])

@@ -14,10 +14,10 @@ from kourou.client.producer.blocking_sends import _Callback
 from kourou.client.producer.pending_sends import CallbackPort
 from kourou.errors import BadRequest, DiskFull, MessageIllegal, Unavailable, UnknownOutcome
 from kourou.model.topic import MessageQueue
-from kourou.protocol.messages.sends import SendRecordsResponse
+from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
 from kourou.protocol.wire.frames import FrameKind
 from kourou.sync import Client
-from kourou_rigs.wire_broker import Answer
+from kourou_rigs.wire_faults import Answer, always
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_the_queue_is_chosen_in_the_same_ways(mq):
 
 
 @pytest.mark.feature("F165", "F286")
-def test_callbacks(broker, mq, tools, caplog):
+def test_callbacks(broker, mq, caplog):
     outcomes, threads, done = [], set(), threading.Semaphore(0)
 
     def callback(outcome):
@@ -45,7 +45,7 @@ def test_callbacks(broker, mq, tools, caplog):
 
     mq.send_async("T", b"x", callback)
     done.acquire()
-    broker.intercept = tools.on_send(Answer(13, remark="no"))
+    broker.faults[SendRecords] = always(Answer(13, remark="no"))
     mq.send_async("T", b"x", callback)
     done.acquire()
     assert outcomes[0].status is SendStatus.SEND_OK
@@ -80,16 +80,14 @@ def test_several(broker, mq):
     assert mq.send_batch("T", []) == []
 
 
-def test_failures(broker, mq, tools):
-    broker.intercept = tools.on_send(Answer(30002, remark="full"))
+def test_failures(broker, mq):
+    broker.faults[SendRecords] = always(Answer(30002, remark="full"))
     with pytest.raises(DiskFull):
         mq.send("T", b"x")
     refused = SendRecordsResponse(
         target_codes=[13], target_remarks=["no"], target_offsets=[-1], runs=[]
     )
-    broker.intercept = tools.on_send(
-        lambda request: Answer(header=refused) if len(request.targets) == 1 else None
-    )
+    broker.faults[SendRecords] = [Answer(header=refused)] * 2
     with pytest.raises(SomeNotSent):
         mq.send_many([Message("T", b"x")])
     with pytest.raises(MessageIllegal):
@@ -101,7 +99,7 @@ def test_failures(broker, mq, tools):
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
 def test_a_callback_that_leaves_oddly_keeps_no_other_from_being_called(
-    cluster, broker, tools, caplog, error
+    cluster, broker, caplog, error
 ):
     class OneThread:
         def submit(self, work, outcomes):

@@ -20,8 +20,9 @@ from kourou.runtime.core import Peer
 from kourou.sync import Client
 from kourou.transport import blocking_wire
 from kourou.transport.zmq_server import Inbound, ZmqServer
-from kourou_rigs.wire_broker import Answer, Cut, Silence, WireBroker
 from kourou_rigs.wire_cluster import WireCluster
+from kourou_rigs.wire_core import CoreBroker
+from kourou_rigs.wire_faults import Answer, Cut, Silence, always
 
 WAIT_S = 20
 
@@ -29,13 +30,12 @@ WAIT_S = 20
 class Door:
     """One address of a cluster in memory, on a socket. `came` has each request and its peer."""
 
-    def __init__(self, cluster: WireCluster, broker: WireBroker | None) -> None:
+    def __init__(self, cluster: WireCluster, broker: CoreBroker | None) -> None:
         self.cluster = cluster
         self.address = ""
-        self.closed = False
         self.came: list[tuple[Peer, Request]] = []
         self.gone: list[Peer] = []
-        self._peers: dict[int, Peer] = {}
+        self._ends: dict[Peer, End] = {}
         self._server = ZmqServer("127.0.0.1:0", self._frames, self.gone.append)
         self._server.start()
         self.port = f"127.0.0.1:{self._server.port}"
@@ -48,28 +48,20 @@ class Door:
         for one in inbound:
             request, correlation = decode_request(one.frame), one.frame.correlation
             self.came.append((one.peer, request))
-            self._peers[correlation] = one.peer
+            end = self._ends.setdefault(one.peer, End(self, one.peer))
             body = b"".join(map(bytes, one.frame.body))
             try:
-                answer = self.cluster.answer(self, correlation, request, body)  # type: ignore[arg-type]
+                answer = self.cluster.answer(end, correlation, request, body)  # type: ignore[arg-type]
             except Silence:
                 continue
             except Cut:
                 self._server.cut(one.peer, "a test wants it")
                 continue
-            if answer is not None and one.frame.kind is FrameKind.REQUEST:
-                head = encode_reply(correlation, answer.code, answer.remark, answer.header)
-                self._server.send(one.peer, [head, answer.body] if answer.body else [head])
+            if answer is not None:
+                end.reply(correlation, answer)
 
-    def reply(self, correlation: int, answer: Answer) -> None:
-        raise AssertionError("no pull is held here")
-
-    def hear(
-        self, request: Request, body: bytes = b"", *, kind: FrameKind = FrameKind.NOTIFY
-    ) -> None:
-        head = encode_request(request, correlation=7, deadline_ms=0, kind=kind)
-        for peer in {peer for peer, _ in self.came}:
-            self._server.send(peer, [head, body] if body else [head])
+    def send(self, peer: Peer, head: bytes, body: bytes) -> None:
+        self._server.send(peer, [head, body] if body else [head])
 
     def cut_all(self) -> None:
         for peer in {peer for peer, _ in self.came} - set(self.gone):
@@ -83,6 +75,25 @@ class Door:
 
     def ends(self) -> list[Peer]:
         return [peer for peer, one in self.came if isinstance(one, EndTransaction)]
+
+
+class End:
+    """The broker's end of one connection to a door."""
+
+    def __init__(self, door: Door, peer: Peer) -> None:
+        self.door, self.peer, self.address = door, peer, door.address
+
+    @property
+    def closed(self) -> bool:
+        return self.peer in self.door.gone
+
+    def reply(self, correlation: int, answer: Answer) -> None:
+        head = encode_reply(correlation, answer.code, answer.remark, answer.header)
+        self.door.send(self.peer, head, answer.body)
+
+    def hear(self, request: Request, body: bytes = b"") -> None:
+        head = encode_request(request, correlation=7, deadline_ms=0, kind=FrameKind.NOTIFY)
+        self.door.send(self.peer, head, body)
 
 
 class Place:
@@ -109,7 +120,7 @@ class Place:
         self.loop.call_soon_threadsafe(run)
         return done.result(WAIT_S)
 
-    def door(self, broker: WireBroker | None) -> Door:
+    def door(self, broker: CoreBroker | None) -> Door:
         door: Door = self.call(Door, self.cluster, broker)
         self.doors.append(door)
         return door
@@ -130,12 +141,12 @@ def place() -> Iterator[Place]:
 
 
 @pytest.fixture
-def broker(place: Place) -> WireBroker:
+def broker(place: Place) -> CoreBroker:
     return place.cluster.broker()
 
 
 @pytest.fixture
-def door(place: Place, broker: WireBroker) -> Door:
+def door(place: Place, broker: CoreBroker) -> Door:
     return place.door(broker)
 
 
@@ -143,21 +154,6 @@ def door(place: Place, broker: WireBroker) -> Door:
 def mq(place: Place, door: Door) -> Iterator[Client]:
     with Client(f"tcp://{place.namesrv.port}", group="p") as client:
         yield client
-
-
-def once(answer: Answer | type[Exception]) -> Callable[[Request], Answer | None]:
-    """An intercept for the first send."""
-    left = [answer]
-
-    def intercept(request: Request) -> Answer | None:
-        if not isinstance(request, SendRecords) or not left:
-            return None
-        one = left.pop()
-        if isinstance(one, Answer):
-            return one
-        raise one
-
-    return intercept
 
 
 def test_a_thread_alone_sends_and_receives_on_a_connection_of_its_own(door, broker, mq) -> None:
@@ -194,10 +190,10 @@ def test_a_batch_leaves_as_one_frame(door, broker, mq, monkeypatch) -> None:
     assert [one.offset for one in results] == [1, 2, 3]
     assert len({one.message_id for one in results}) == 3
     assert [peer for peer, _ in door.sends()] == [own, own]
-    broker.intercept = once(Answer(13, remark="no"))
+    broker.faults[SendRecords] = [Answer(13, remark="no")]
     with pytest.raises(MessageIllegal, match="no"):
         mq.send_batch("T", [b"4", b"5"])
-    broker.intercept = once(Answer(2, remark="busy"))  # SYSTEM_BUSY
+    broker.faults[SendRecords] = [Answer(2, remark="busy")]  # SYSTEM_BUSY
     assert len(mq.send_batch("T", [b"6", b"7"])) == 2
     assert [one.attempt for _, one in door.sends()] == [1, 1, 1, 1, 2]
     stored = {one.body for one in broker.stored("T")}
@@ -216,7 +212,7 @@ def test_what_was_handed_over_before_is_not_overtaken(broker, mq, first, monkeyp
 
 
 def test_a_connection_that_ends_under_a_send_leads_to_a_second_attempt(door, broker, mq) -> None:
-    broker.intercept = once(Cut)
+    broker.faults[SendRecords] = [Cut]
     mq.send("T", b"1")
     assert [one.attempt for _, one in door.sends()] == [1, 2]
     assert len(broker.stored("T")) == 1
@@ -242,7 +238,7 @@ def test_an_old_connection_is_not_trusted(door, mq, monkeypatch) -> None:
 def test_silence_ends_with_the_time_of_the_send(place, broker, door, mq, monkeypatch) -> None:
     quick(monkeypatch)
     mq.send("T", b"1")
-    broker.intercept = once(Silence)
+    broker.faults[SendRecords] = [Silence]
     with pytest.raises(TimedOut, match="did not reply in time"):
         mq.send("T", b"2", timeout_ms=60)
     assert mq.send("T", b"3").status is SendStatus.SEND_OK
@@ -259,12 +255,11 @@ def test_a_frozen_leader_is_left_as_soon_as_another_leads(
     follower = place.call(place.cluster.follower, broker)
     other = place.door(follower)
 
-    def freeze(request: Request) -> None:
-        if isinstance(request, SendRecords):
-            place.cluster.lead(follower)
-            raise Silence
+    def freeze(_request: Request) -> None:
+        place.cluster.lead(follower)
+        raise Silence
 
-    broker.intercept = freeze
+    broker.faults[SendRecords] = always(freeze)
     assert mq.send("T", b"2", timeout_ms=15_000).offset == 0
     assert [one.attempt for _, one in other.sends()] == [2]
 
@@ -290,7 +285,7 @@ def test_closing_the_client_ends_the_connection(place, door) -> None:
 def test_ctrl_c_while_waiting_gives_the_connection_up(door, broker, mq, monkeypatch) -> None:
     """Its reply may still come: nobody may take it for that of the next send."""
     mq.send("T", b"1")
-    broker.intercept = once(Silence)
+    broker.faults[SendRecords] = [Silence]
 
     def interrupted(wire: blocking_wire.BlockingWire, _frames: object) -> bool:
         raise KeyboardInterrupt
@@ -320,23 +315,8 @@ def test_whoever_wants_to_hear_of_every_send_goes_the_usual_way(
     assert len(door.sends()) == 1
 
 
-def ended_with(answers: list[Answer | type[Exception]]) -> Callable[[Request], Answer | None]:
-    """An intercept: one of these for each end of a transaction, then success."""
-
-    def intercept(request: Request) -> Answer | None:
-        if not isinstance(request, EndTransaction):
-            return None
-        one = answers.pop(0) if answers else Answer()
-        if isinstance(one, Answer):
-            return one
-        raise one
-
-    return intercept
-
-
 def test_half_message_and_end_take_the_connection_of_the_thread(door, broker, mq) -> None:
     mq.transaction_check("T")(lambda _: None)
-    broker.intercept = ended_with([])
     with mq.transaction("T", b"1") as tx:
         assert len(door.sends()) == 1
         assert not door.ends()
@@ -346,7 +326,7 @@ def test_half_message_and_end_take_the_connection_of_the_thread(door, broker, mq
 
 def test_an_end_that_the_broker_refuses_is_raised(door, broker, mq) -> None:
     mq.transaction_check("T")(lambda _: None)
-    broker.intercept = ended_with([Answer(13, remark="rolled back already")])
+    broker.faults[EndTransaction] = [Answer(13, remark="rolled back already")]
     with pytest.raises(Rejected, match="rolled back already"), mq.transaction("T", b"1"):
         pass
     assert len(door.ends()) == 1
@@ -355,7 +335,7 @@ def test_an_end_that_the_broker_refuses_is_raised(door, broker, mq) -> None:
 @pytest.mark.parametrize("first", [Cut, Answer(14, remark="not the leader")])
 def test_an_end_that_was_not_accepted_is_sent_again(door, broker, mq, first) -> None:
     mq.transaction_check("T")(lambda _: None)
-    broker.intercept = ended_with([first])
+    broker.faults[EndTransaction] = [first]
     with mq.transaction("T", b"1") as tx:
         pass
     assert tx.reported
@@ -368,18 +348,11 @@ def test_ctrl_c_while_an_end_is_sent_leaves_the_rest_to_the_io_thread(
 ) -> None:
     mq.transaction_check("T")(lambda _: None)
     heard = threading.Event()
-    answer = ended_with([Silence])
-
-    def intercept(request: Request) -> Answer | None:
-        answered = answer(request)
-        if answered is not None:
-            heard.set()
-        return answered
 
     def interrupted(wire: blocking_wire.BlockingWire, _frames: object) -> bool:
         raise KeyboardInterrupt
 
-    broker.intercept = intercept
+    broker.faults[EndTransaction] = [Silence, lambda _: heard.set()]
     with (
         pytest.raises(KeyboardInterrupt),
         monkeypatch.context() as patched,

@@ -11,7 +11,7 @@ from kourou.errors import Code, TopicNotFound, Unavailable, UnknownOutcome
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
 from kourou.protocol.messages.sends import SendRecords
-from kourou_rigs.wire_broker import Answer, Cut
+from kourou_rigs.wire_faults import Answer, Cut, Frozen, always
 
 WAIT_S = 20.0
 
@@ -19,10 +19,6 @@ WAIT_S = 20.0
 @pytest.fixture
 def follower(cluster, broker):
     return cluster.follower(broker)
-
-
-def sends(broker) -> list[SendRecords]:
-    return [request for request in broker.seen if isinstance(request, SendRecords)]
 
 
 def looks(cluster) -> int:
@@ -62,7 +58,9 @@ async def test_a_send_waits_for_the_next_leader(cluster, broker, follower, produ
         result = await sending
     assert {one.body for one in follower.stored("T")} == {b"before", b"after"}
     assert result.message_id in {one.message_id for one in follower.stored("T")}
-    assert not down or len(sends(broker)) == 1, "a dead leader is not asked again and again"
+    assert not down or len(broker.requests(SendRecords)) == 1, (
+        "a dead leader is not asked again and again"
+    )
     assert (follower.frames[-1].attempt > 1) is not down, "who refused it had it before"
 
 
@@ -75,7 +73,7 @@ async def test_what_may_be_stored_says_so_when_it_is_sent_again(
         raise Cut
 
     async with producing() as mq:
-        broker.intercept = tools.on_send(dies)
+        broker.faults[SendRecords] = always(dies)
         sending = asyncio.ensure_future(mq.send("T", b"x"))
         await looked(cluster, tools, broker)
         await on_io(mq, cluster.lead, follower)
@@ -165,7 +163,7 @@ async def test_a_producer_that_starts_while_nobody_leads(
 @pytest.mark.feature("F168", "F230")
 @pytest.mark.parametrize("lost", [False, True])
 async def test_when_its_time_is_over_the_error_says_what_was_met(
-    cluster, broker, follower, producing, lost, tools
+    cluster, broker, follower, producing, lost
 ):
     """Not stored, unless the first attempt may have been."""
 
@@ -175,7 +173,7 @@ async def test_when_its_time_is_over_the_error_says_what_was_met(
             raise Cut
         return Answer(Code.SERVICE_NOT_AVAILABLE, remark="the broker changes its role")
 
-    broker.intercept = tools.on_send(dies)
+    broker.faults[SendRecords] = always(dies)
     async with producing() as mq:
         kind = UnknownOutcome if lost else Unavailable
         why = "connection was lost" if lost else "changes its role"
@@ -185,18 +183,8 @@ async def test_when_its_time_is_over_the_error_says_what_was_met(
 
 
 @pytest.mark.feature("F230")
-async def test_a_later_refusal_does_not_say_that_nothing_was_stored(
-    cluster, broker, producing, tools
-):
-    answers = iter([Cut, Answer(Code.DISK_FULL, remark="full")])
-
-    def answer(_request):
-        this = next(answers)
-        if this is Cut:
-            raise Cut
-        return this
-
-    broker.intercept = tools.on_send(answer)
+async def test_a_later_refusal_does_not_say_that_nothing_was_stored(cluster, broker, producing):
+    broker.faults[SendRecords] = [Cut, Answer(Code.DISK_FULL, remark="full")]
     async with producing() as mq:
         with pytest.raises(UnknownOutcome, match=r"full.*may be stored.*lost"):
             await mq.send("T", b"x", order_key="k")
@@ -245,7 +233,7 @@ def freeze(broker, monkeypatch):
     """Stops the leader's process: connections stand, and nothing is answered. Nobody waits long."""
     monkeypatch.setattr(leader_wait, "SILENT_MS", 0)
     monkeypatch.setattr(leader_wait, "REFRESH_MS", 20)
-    return lambda: broker._handlers.update({SendRecords: lambda *_: None})
+    return lambda: broker.faults.__setitem__(SendRecords, always(Frozen))
 
 
 @pytest.mark.feature("F168", "F230")

@@ -18,17 +18,17 @@ from kourou.errors import (
 )
 from kourou.protocol.messages.quotas import FlowControlled
 from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
-from kourou_rigs.wire_broker import Answer, Cut, Silence
+from kourou_rigs.wire_faults import Answer, Cut, Silence, always
 
 
 @pytest.mark.feature("F168", "F176")
 @pytest.mark.parametrize(
     "code", [1, 14, 16, 17, 204, 205, Code.SYSTEM_BUSY, Code.DISK_FULL, Code.STORE_FAULTED]
 )
-async def test_a_broker_that_does_not_take_it_is_left_for_another(cluster, producing, code, tools):
+async def test_a_broker_that_does_not_take_it_is_left_for_another(cluster, producing, code):
     bad, good = cluster.broker("broker-a"), cluster.broker("broker-b")
     cluster.topics["T"] = (2, 2)
-    bad.intercept = tools.on_send(Answer(code, remark="not now"))
+    bad.faults[SendRecords] = always(Answer(code, remark="not now"))
     async with producing() as mq:
         results = [await mq.send("T", b"x") for _ in range(4)]
     assert {result.queue.broker_name for result in results} == {"broker-b"}
@@ -36,22 +36,15 @@ async def test_a_broker_that_does_not_take_it_is_left_for_another(cluster, produ
     assert 2 in {frame.attempt for frame in good.frames}
 
 
-def over_quota(times: int, pause_ms: int = 5):
-    """An intercept that refuses so many sends, because a quota is used up."""
-    over = Answer(Code.FLOW_CONTROL, FlowControlled(retry_after_ms=pause_ms), remark="over")
-    left = [over] * times
-
-    def refuse(request):
-        return left.pop() if left and isinstance(request, SendRecords) else None
-
-    return refuse
+def over_quota(pause_ms: int = 5) -> Answer:
+    return Answer(Code.FLOW_CONTROL, FlowControlled(retry_after_ms=pause_ms), remark="over")
 
 
 async def test_a_send_over_a_quota_is_sent_again_until_it_is_stored(cluster, producing):
     cluster.topics["T"] = (1, 1)
     broker, other = cluster.broker("broker-a"), cluster.broker("broker-b")
-    broker.intercept = over_quota(6)
-    other.intercept = over_quota(6)
+    for one in (broker, other):
+        one.faults[SendRecords] = [over_quota()] * 6
     async with producing() as mq:
         result = await mq.send("T", b"x")
     assert result.status is SendStatus.SEND_OK
@@ -64,7 +57,7 @@ async def test_a_send_over_a_quota_is_sent_again_until_it_is_stored(cluster, pro
 async def test_a_send_over_a_quota_ends_with_its_time(cluster, producing):
     cluster.topics["T"] = (1, 1)
     broker = cluster.broker()
-    broker.intercept = over_quota(1_000, pause_ms=40)
+    broker.faults[SendRecords] = always(over_quota(40))
     async with producing() as mq:
         with pytest.raises(Throttled, match="over") as over:
             await mq.send("T", b"x", timeout_ms=200)
@@ -75,7 +68,7 @@ async def test_a_send_over_a_quota_ends_with_its_time(cluster, producing):
 async def test_a_pinned_message_over_a_quota_is_not_overtaken(cluster, producing):
     cluster.topics["T"] = (1, 1)
     broker = cluster.broker()
-    broker.intercept = over_quota(1)
+    broker.faults[SendRecords] = [over_quota()]
     async with producing() as mq:
         with pytest.raises(Throttled, match="over"):
             await mq.send("T", b"x", order_key="a")
@@ -84,20 +77,20 @@ async def test_a_pinned_message_over_a_quota_is_not_overtaken(cluster, producing
 
 @pytest.mark.feature("F168")
 @pytest.mark.parametrize("code", [13, 3, 23])
-async def test_what_the_sender_must_change_is_not_tried_again(cluster, producing, code, tools):
+async def test_what_the_sender_must_change_is_not_tried_again(cluster, producing, code):
     broker = cluster.broker()
-    broker.intercept = tools.on_send(Answer(code, remark="no"))
+    broker.faults[SendRecords] = always(Answer(code, remark="no"))
     async with producing() as mq:
         with pytest.raises(Rejected):
             await mq.send("T", b"x")
-    assert len([one for one in broker.seen if isinstance(one, SendRecords)]) == 1
+    assert len(broker.requests(SendRecords)) == 1
 
 
 @pytest.mark.feature("F168", "F230")
-async def test_a_timeout_is_not_tried_again(cluster, producing, tools):
+async def test_a_timeout_is_not_tried_again(cluster, producing):
     bad, good = cluster.broker("broker-a"), cluster.broker("broker-b")
     cluster.topics["T"] = (1, 1)
-    bad.intercept = tools.on_send(Silence)
+    bad.faults[SendRecords] = always(Silence)
     async with producing() as mq:
         outcomes = await asyncio.gather(
             *(mq.send("T", b"x") for _ in range(2)), return_exceptions=True
@@ -107,28 +100,21 @@ async def test_a_timeout_is_not_tried_again(cluster, producing, tools):
 
 
 @pytest.mark.feature("F176", "F230")
-async def test_after_a_lost_connection_the_same_message_is_sent_again(cluster, producing, tools):
+async def test_after_a_lost_connection_the_same_message_is_sent_again(cluster, producing):
     broker = cluster.broker()
     cluster.topics["T"] = (1, 1)
-    frames = []
-
-    def lose_the_first(request):
-        frames.append(request)
-        if len(frames) == 1:
-            raise Cut
-        return None
-
-    broker.intercept = tools.on_send(lose_the_first)
+    broker.faults[SendRecords] = [Cut]
     async with producing() as mq:
         result = await mq.send("T", b"x")
+    frames = broker.requests(SendRecords)
     assert [frame.attempt for frame in frames] == [1, 2]
     assert [stored.message_id for stored in broker.stored("T")] == [result.message_id]
 
 
-async def test_a_message_that_moves_carries_its_new_queue(cluster, producing, tools):
+async def test_a_message_that_moves_carries_its_new_queue(cluster, producing):
     bad, good = cluster.broker("broker-a"), cluster.broker("broker-b")
-    cluster.topics["T"] = (1, 3)
-    bad.intercept = tools.on_send(Answer(14))
+    cluster.topics["T"] = (3, 3)
+    bad.faults[SendRecords] = always(Answer(14))
     async with producing() as mq:
         results = [await mq.send("T", b"x") for _ in range(9)]
     assert {one.queue_id for one in good.stored("T")} == {one.queue.queue_id for one in results}
@@ -136,19 +122,19 @@ async def test_a_message_that_moves_carries_its_new_queue(cluster, producing, to
         assert all(one.queue_id == number for one in good.stored("T", number))
 
 
-async def test_a_pinned_message_has_one_attempt_at_a_leader(cluster, producing, tools):
+async def test_a_pinned_message_has_one_attempt_at_a_leader(cluster, producing):
     broker = cluster.broker()
-    broker.intercept = tools.on_send(Answer(Code.DISK_FULL, remark="later"))
+    broker.faults[SendRecords] = always(Answer(Code.DISK_FULL, remark="later"))
     async with producing() as mq:
         with pytest.raises(DiskFull):
             await mq.send("T", b"x", order_key="k")
-    assert len([one for one in broker.seen if isinstance(one, SendRecords)]) == 1
+    assert len(broker.requests(SendRecords)) == 1
 
 
-async def test_a_batch_moves_as_a_whole(cluster, producing, tools):
+async def test_a_batch_moves_as_a_whole(cluster, producing):
     bad, good = cluster.broker("broker-a"), cluster.broker("broker-b")
     cluster.topics["T"] = (2, 2)
-    bad.intercept = tools.on_send(Answer(14))
+    bad.faults[SendRecords] = always(Answer(14))
     async with producing() as mq:
         for _ in range(4):
             results = await mq.send_batch("T", [b"1", b"2", b"3"])
@@ -160,7 +146,7 @@ async def test_a_batch_moves_as_a_whole(cluster, producing, tools):
 @pytest.mark.feature("F169", "F295", "F167")
 @pytest.mark.parametrize("status", [SendStatus.FLUSH_DISK_TIMEOUT, SendStatus.FLUSH_SLAVE_TIMEOUT])
 @pytest.mark.parametrize("resend", [False, True])
-async def test_stored_but_not_yet_safe(cluster, producing, resend, status, tools):
+async def test_stored_but_not_yet_safe(cluster, producing, resend, status):
     """It is handed to the caller as it is; nobody sends it again, unless told to, and elsewhere."""
     unsafe, safe = cluster.broker("broker-a"), cluster.broker("broker-b")
     cluster.topics["T"] = (1, 1)
@@ -173,7 +159,7 @@ async def test_stored_but_not_yet_safe(cluster, producing, resend, status, tools
     SendRecordsAnswer = SendRecordsResponse(
         target_codes=[0], target_remarks=[""], target_offsets=[7], runs=[(0, 70)]
     )
-    unsafe.intercept = tools.on_send(warn)
+    unsafe.faults[SendRecords] = always(warn)
     async with producing(retry_another_broker_when_not_store_ok=resend) as mq:
         results = [await mq.send("T", b"x") for _ in range(2)]
     statuses = {result.status for result in results}
@@ -183,7 +169,7 @@ async def test_stored_but_not_yet_safe(cluster, producing, resend, status, tools
     else:
         assert statuses == {SendStatus.SEND_OK, status}
         assert len(safe.stored("T")) == 1
-    sent = [one for one in unsafe.seen if isinstance(one, SendRecords)]
+    sent = unsafe.requests(SendRecords)
     assert [frame.attempt for frame in sent] == [1] * len(sent), "never there again"
 
 
@@ -211,12 +197,12 @@ async def test_no_queue_takes_writes(cluster, producing):
 
 
 @pytest.mark.feature("F368")
-async def test_every_outcome_is_logged_with_its_keys(cluster, producing, caplog, tools):
+async def test_every_outcome_is_logged_with_its_keys(cluster, producing, caplog):
     broker = cluster.broker()
     caplog.set_level(logging.DEBUG, "kourou.client.send")
     async with producing() as mq:
         await mq.send("T", b"", keys="order-1")
-        broker.intercept = tools.on_send(Answer(13, remark="too long"))
+        broker.faults[SendRecords] = always(Answer(13, remark="too long"))
         with pytest.raises(MessageIllegal):
             await mq.send("T", b"", keys="order-2")
     text = caplog.text

@@ -14,7 +14,7 @@ from kourou.errors import BadRequest, Code
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.protocol.messages.sends import SendReplyMessage
 from kourou.sync import Client
-from kourou_rigs.wire_broker import Answer
+from kourou_rigs.wire_faults import Answer, always
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ async def test_without_replies_the_result_means_nothing(asked, producing, consum
         with pytest.raises(ReplyTimedOut):
             await mq.request("T", b"ping")
         await tools.until(asked, lambda: listener.counts.consumed == 1)
-        assert asked.replies == []
+        assert not asked.requests(SendReplyMessage)
 
 
 async def test_none_and_plain_messages_get_no_reply(asked, producing, consuming, tools) -> None:
@@ -58,7 +58,7 @@ async def test_none_and_plain_messages_get_no_reply(asked, producing, consuming,
             with pytest.raises(ReplyTimedOut):
                 await mq.request("T", b"silent")
             await inbox.full.wait()
-        assert asked.replies == []
+        assert not asked.requests(SendReplyMessage)
 
 
 async def test_a_result_that_means_a_failure_is_none_either() -> None:
@@ -81,11 +81,8 @@ async def test_a_reply_that_nobody_takes_does_not_fail_the_message(
     async def handler(message):
         return b"reply"
 
-    def refuse(request):
-        refused = isinstance(request, SendReplyMessage)
-        return Answer(Code.SYSTEM_ERROR, remark="channel not found") if refused else None
-
-    asked.intercept = refuse
+    refused = Answer(Code.SYSTEM_ERROR, remark="channel not found")
+    asked.faults[SendReplyMessage] = always(refused)
     async with producing() as mq, consuming() as other:
         async with other.listen("T", handler, replies=True) as listener:
             tools.no_reply_in_time(mq, asked)

@@ -37,7 +37,8 @@ from kourou.protocol.messages.groups import NotifyConsumerIdsChanged
 from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
 from kourou.protocol.messages.pulls import GetMaxOffset, GetMaxOffsetResponse
 from kourou.protocol.messages.quotas import FlowControlled
-from kourou_rigs.wire_broker import Answer
+from kourou.protocol.request import Request
+from kourou_rigs.wire_faults import Answer, always
 
 ASK = GetMaxOffset(topic="T", queue_id=0)
 
@@ -71,7 +72,7 @@ async def test_name_servers_are_dialled_at_their_zmq_port(cluster, connections):
 async def test_error_codes_are_raised_as_their_class(broker, connections):
     reply = await connections.ask(broker.address, ASK, timeout_ms=100)
     assert header_of(reply, GetMaxOffsetResponse).offset == 0
-    broker.intercept = lambda _: Answer(Code.NO_PERMISSION, remark="not you")
+    broker.faults[Request] = always(Answer(Code.NO_PERMISSION, remark="not you"))
     with pytest.raises(NoPermission, match="not you"):
         await connections.ask(broker.address, ASK, timeout_ms=100)
     wanted = {int(Code.NO_PERMISSION)}
@@ -83,13 +84,12 @@ async def test_error_codes_are_raised_as_their_class(broker, connections):
 
 
 async def test_a_request_over_a_quota_is_repeated_as_long_as_there_is_time(broker, connections):
-    left = [Answer(Code.FLOW_CONTROL, FlowControlled(retry_after_ms=10), remark="over")] * 3
-    broker.intercept = lambda _: left.pop() if left else None
+    over = Answer(Code.FLOW_CONTROL, FlowControlled(retry_after_ms=10), remark="over")
+    broker.faults[Request] = [over] * 3
     reply = await connections.ask(broker.address, ASK, timeout_ms=2_000)
-    assert (reply.code, left) == (Code.SUCCESS, [])
-    broker.intercept = lambda _: Answer(
-        Code.FLOW_CONTROL, FlowControlled(retry_after_ms=500), remark="over"
-    )
+    assert (reply.code, len(broker.seen)) == (Code.SUCCESS, 4)
+    over = Answer(Code.FLOW_CONTROL, FlowControlled(retry_after_ms=500), remark="over")
+    broker.faults[Request] = always(over)
     with pytest.raises(Throttled, match="over") as over:
         await connections.ask(broker.address, ASK, timeout_ms=400)
     assert over.value.retry_after_ms == 500
@@ -138,7 +138,7 @@ async def test_after_closing_nothing_is_opened(broker, connections):
         connections.to(broker.address)
 
 
-async def test_what_servers_say_is_heard_with_their_address(broker, connections, heard, tools):
+async def test_what_servers_say_is_heard_with_their_address(broker, connections, heard):
     import asyncio
 
     wire = connections.to(broker.address)

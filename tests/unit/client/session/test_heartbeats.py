@@ -16,7 +16,7 @@ from kourou.errors import Code
 from kourou.filtering.tags import parse_tags
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel
 from kourou.protocol.messages.groups import HeartBeat
-from kourou_rigs.wire_broker import Answer
+from kourou_rigs.wire_faults import Answer, always
 
 GROUP = ClientMembership(
     "g",
@@ -53,7 +53,7 @@ async def hearts(broker, choose):
 
 
 def beats(broker):
-    return sum(isinstance(request, HeartBeat) for request in broker.seen)
+    return len(broker.requests(HeartBeat))
 
 
 @pytest.mark.feature("F026", "F005")
@@ -97,7 +97,7 @@ async def test_a_new_broker_gets_a_heartbeat_at_once(cluster, broker, hearts):
     await heart.routes.find("T")
     other = cluster.broker("broker-b")
     notified = asyncio.Event()
-    other.intercept = lambda _: notified.set()
+    other.faults[HeartBeat] = [lambda _: notified.set()]
     await heart.routes.refresh("T")
     await notified.wait()
 
@@ -133,7 +133,7 @@ async def test_a_reconnected_broker_gets_a_heartbeat_at_once(cluster, broker, he
     wire.on_connected()
     assert beats(broker) == 1, "it was its first connection"
     loop, notified = asyncio.get_running_loop(), asyncio.Event()
-    broker.intercept = lambda _: loop.call_soon(notified.set) and None
+    broker.faults[HeartBeat] = [lambda _: loop.call_soon(notified.set) and None]
     wire.on_connected()
     await notified.wait()
     assert beats(broker) == 2
@@ -175,7 +175,7 @@ async def test_a_new_leader_gets_a_heartbeat_although_it_got_one_as_a_follower(
     await one.beat()
     assert beats(follower) == 1
     heard = asyncio.Event()
-    follower.intercept = lambda request: heard.set() if isinstance(request, HeartBeat) else None
+    follower.faults[HeartBeat] = [lambda _: heard.set()]
     cluster.nobody_leads(broker)
     cluster.lead(follower)
     await one.routes.refresh("T")
@@ -191,7 +191,7 @@ async def test_what_brokers_say_of_other_subscriptions_is_logged_once(
 
     def answers(*remarks):
         for one, remark in zip((broker, other), remarks, strict=True):
-            one.intercept = lambda _, remark=remark: Answer(Code.SUCCESS, remark=remark)
+            one.faults[HeartBeat] = always(Answer(Code.SUCCESS, remark=remark))
 
     def logged():
         return [one.message for one in caplog.records if "differ" in one.message]
@@ -230,11 +230,11 @@ def heard(broker, monkeypatch) -> threading.Event:
     monkeypatch.setattr(heartbeats, "LOOP_CHECK_MS", 20)
     heard, here = threading.Event(), threading.get_ident()
 
-    def intercept(request):
-        if isinstance(request, HeartBeat) and threading.get_ident() != here:
+    def watch(_request):
+        if threading.get_ident() != here:
             heard.set()
 
-    broker.intercept = intercept
+    broker.faults[HeartBeat] = always(watch)
     return heard
 
 
@@ -246,7 +246,7 @@ async def test_while_the_loop_is_blocked_a_thread_tells_brokers(
         blocked = asyncio.Event()
 
         async def handler(message):
-            broker.members["g"].clear()  # as when it finds the connection silent
+            broker.disconnect()  # as when it finds the connection silent
             assert heard.wait(30)
             blocked.set()
 

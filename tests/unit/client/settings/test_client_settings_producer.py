@@ -10,7 +10,7 @@ from kourou import Client, ProducerSettings
 from kourou.errors import Code, DiskFull, MessageIllegal
 from kourou.model.message import SysFlag
 from kourou.protocol.messages.sends import SendRecords
-from kourou_rigs.wire_broker import Answer
+from kourou_rigs.wire_faults import Answer, always
 
 EASY = b"flight " * 20
 
@@ -48,9 +48,9 @@ async def test_a_new_topic_copies_another_with_so_many_queues(cluster, broker, p
 
 @pytest.mark.parametrize("retries", [0, 1, 4])
 @pytest.mark.feature("F168")
-async def test_so_many_attempts_follow_the_first(broker, producer, tools, retries):
+async def test_so_many_attempts_follow_the_first(broker, producer, retries):
     seen = []
-    broker.intercept = tools.on_send(
+    broker.faults[SendRecords] = always(
         lambda request: seen.append(request.attempt) or Answer(Code.DISK_FULL, remark="full")
     )
     async with producer(retryTimesWhenSendFailed=str(retries)) as mq:
@@ -74,13 +74,12 @@ async def test_never_compress_as_users_of_rocketmq_write_it(broker, producer):
     assert not broker.stored("T")[0].sys_flag & SysFlag.COMPRESSED
 
 
-async def test_a_higher_level_is_smaller(cluster, broker, producer):
-    cluster.topics["T"] = (1, 1)
+async def test_a_higher_level_is_smaller(one_queue, producer):
     body = os.urandom(64).hex().encode() * 300 + bytes(range(256)) * 40
     for level in ("0", "1", "9"):
         async with producer(compressLevel=level) as mq:
             await mq.send("T", body)
-    sizes = [len(record) for record in broker.queues["T", 0]]
+    sizes = [len(record) for record in one_queue.queues["T", 0]]
     assert sizes[0] > sizes[1] >= sizes[2]
     assert sizes[0] > len(body), "level 0 makes it no smaller, so it travels as it is"
 
@@ -97,15 +96,15 @@ async def test_bodies_above_this_size_do_not_travel(broker, producer):
 
 
 @pytest.mark.parametrize(("enabled", "asked"), [("true", {1}), ("false", set(range(9, 21)))])
-async def test_failing_brokers_are_avoided(cluster, producer, tools, enabled, asked):
+async def test_failing_brokers_are_avoided(cluster, producer, enabled, asked):
     bad = cluster.broker("broker-a")
     cluster.broker("broker-b")
     cluster.topics["T"] = (1, 1)
-    bad.intercept = tools.on_send(Answer(Code.SERVICE_NOT_AVAILABLE))
+    bad.faults[SendRecords] = always(Answer(Code.SERVICE_NOT_AVAILABLE))
     async with producer(sendLatencyFaultEnable=enabled) as mq:
         for _ in range(20):
             await mq.send("T", b"x")
-    assert sum(isinstance(one, SendRecords) for one in bad.seen) in asked
+    assert len(bad.requests(SendRecords)) in asked
 
 
 @pytest.mark.parametrize(

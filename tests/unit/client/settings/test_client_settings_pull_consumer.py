@@ -26,10 +26,6 @@ def consumer(mq, **settings):
     return mq.pull_consumer(settings=PullConsumerSettings.from_rocketmq(**settings))
 
 
-def pulls(broker) -> list[PullMessage]:
-    return [request for request in broker.seen if isinstance(request, PullMessage)]
-
-
 def deadlines(cluster) -> list[int]:
     return [left for wire in cluster.wires for code, left in wire.deadlines if code == 11]
 
@@ -40,7 +36,7 @@ async def test_the_group_joins_pulls_and_commits(broker, mq):
     await one.pull(QUEUE, 0)
     await one.commit({QUEUE: 3})
     assert list(broker.members) == ["billing"]
-    assert pulls(broker)[0].consumer_group == "billing"
+    assert broker.requests(PullMessage)[0].consumer_group == "billing"
     assert broker.committed == {("billing", "T", 0): 3}
 
 
@@ -53,7 +49,7 @@ async def test_a_pull_is_held_no_longer_than_this(broker, mq, suspend_ms, held_m
     }
     one = await consumer(mq, **settings)
     await one.pull(QUEUE, 0, wait_ms=20)
-    assert pulls(broker)[0].suspend_timeout_millis == held_ms
+    assert broker.requests(PullMessage)[0].suspend_timeout_millis == held_ms
 
 
 @pytest.mark.feature("F320", "F324")
@@ -158,7 +154,7 @@ async def test_a_poll_waits_longer_than_one_hold(broker, mq, tools):
     await one.assign([QUEUE])
     polling = asyncio.ensure_future(one.poll(wait_ms=60_000))
     async with asyncio.timeout(PATIENCE_S):
-        await tools.until(broker, lambda: len(pulls(broker)) >= 4)
+        await tools.until(broker, lambda: len(broker.requests(PullMessage)) >= 4)
     await mq.send("T", b"x", queue=QUEUE)
     assert [message.body for message in await polling] == [b"x"]
 
@@ -167,7 +163,9 @@ async def test_a_poll_that_no_broker_holds_does_not_rush(broker, mq):
     one = await consumer(mq, brokerSuspendMaxTimeMillis="0")
     await one.assign([QUEUE])
     assert await one.poll(wait_ms=120) == []
-    assert len(pulls(broker)) <= 5, "a pause lies between two pulls that are not held"
+    assert len(broker.requests(PullMessage)) <= 5, (
+        "a pause lies between two pulls that are not held"
+    )
 
 
 @pytest.mark.parametrize("wrong", [{"wait_ms": -1}, {"count_max": 0}])

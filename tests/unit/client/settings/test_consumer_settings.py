@@ -14,7 +14,7 @@ from kourou.model.names import RETRY_PREFIX
 from kourou.model.subscription import MATCH_ALL
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.pulls import PullFlag, PullMessage
-from kourou_rigs.wire_broker import Answer
+from kourou_rigs.wire_faults import Answer, always
 
 PATIENCE_S = 10
 ROUND_TRIPS = 30
@@ -33,12 +33,6 @@ def consumer(cluster, tools, tmp_path):
         return Client(tools.NAMESRV, settings=own, consumer=made, dial=cluster.dial)
 
     return make
-
-
-@pytest.fixture
-def one_queue(cluster, broker):
-    cluster.topics["T"] = (1, 1)
-    return broker
 
 
 def pulls(broker) -> list[PullMessage]:
@@ -261,7 +255,7 @@ async def test_unfinished_messages_stop_the_pulls(one_queue, consumer, tools, se
         {"pullThresholdSizeForTopic": "1"},
     ],
 )
-async def test_so_many_bytes_stop_the_pulls(one_queue, consumer, tools, settings):
+async def test_so_many_bytes_stop_the_pulls(one_queue, consumer, settings):
     async with consumer() as mq:
         for _ in range(8):
             await mq.send("T", os.urandom(400 * 1024))  # three are above a MiB
@@ -342,30 +336,13 @@ async def test_pulls_are_held_so_long_and_waited_for_so_long(
 async def test_a_failed_pull_is_asked_again_after_this_pause(
     one_queue, consumer, tools, pause_ms, asked
 ):
-    one_queue.intercept = lambda request: (
-        Answer(Code.SYSTEM_ERROR, remark="no") if isinstance(request, PullMessage) else None
-    )
+    one_queue.faults[PullMessage] = always(Answer(Code.SYSTEM_ERROR, remark="no"))
     settings = {"pullTimeDelayMillsWhenException": pause_ms}
     handler = tools.Inbox(1).handle
     async with consumer(**settings) as mq, mq.listen("T", handler) as listener:
-        await asked_for(one_queue, asked)
+        await tools.until(one_queue, lambda: len(pulls(one_queue)) >= asked)
         await settled(listener)
         assert len(pulls(one_queue)) == 1 or pause_ms == "5"
-
-
-async def asked_for(broker, count: int) -> None:
-    """Wait for so many pulls, whatever the test's own intercept answers."""
-    answer, enough = broker.intercept, asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def watch(request):
-        if len(pulls(broker)) >= count:
-            loop.call_soon_threadsafe(enough.set)
-        return answer(request)
-
-    broker.intercept = watch
-    async with asyncio.timeout(PATIENCE_S):
-        await enough.wait()
 
 
 @pytest.mark.feature("F278")

@@ -10,6 +10,7 @@ from kourou.client.tracing.message_trace import TraceWriter, code_of, messages_o
 from kourou.errors import Code, KourouError
 from kourou.model.limits import TRACE_MESSAGE_BYTES_MAX
 from kourou.model.subscription import ConsumeFromWhere
+from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.record.message_trace import (
     Consumed,
     ConsumeStarted,
@@ -19,7 +20,7 @@ from kourou.protocol.record.message_trace import (
     decode_trace,
 )
 from kourou.sync import Client as BlockingClient
-from kourou_rigs.wire_broker import Answer
+from kourou_rigs.wire_faults import Answer, always
 
 TRACES = "RMQ_SYS_TRACE_TOPIC"
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
@@ -71,12 +72,12 @@ async def test_a_send_leaves_its_trace(traced, broker) -> None:
     assert record.timestamp_ms == stored.born_timestamp
 
 
-async def test_a_failed_send_is_traced_as_such(traced, broker, tools) -> None:
+async def test_a_failed_send_is_traced_as_such(traced, broker) -> None:
     def refuse(request):
         named = [target.topic for target in request.targets]
         return Answer(Code.MESSAGE_ILLEGAL, remark="no") if named == ["T"] else None
 
-    broker.intercept = tools.on_send(refuse)
+    broker.faults[SendRecords] = always(refuse)
     async with traced() as mq:
         with pytest.raises(KourouError, match="no"):
             await mq.send("T", b"hello")
@@ -155,12 +156,12 @@ async def test_without_the_setting_nothing_is_written(broker, producing) -> None
     assert TRACES not in {topic for topic, _ in broker.queues}
 
 
-async def test_traces_that_cannot_be_written_fail_nothing(traced, broker, caplog, tools) -> None:
+async def test_traces_that_cannot_be_written_fail_nothing(traced, broker, caplog) -> None:
     def refuse(request):
         named = [target.topic for target in request.targets]
         return Answer(Code.MESSAGE_ILLEGAL, remark="no traces") if named == [TRACES] else None
 
-    broker.intercept = tools.on_send(refuse)
+    broker.faults[SendRecords] = always(refuse)
     async with traced() as mq:
         sent = await mq.send("T", b"hello")
         assert sent.offset == 0

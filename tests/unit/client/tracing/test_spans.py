@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from kourou import Client, ClientSettings, ConsumerSettings, Filter, Message
 from kourou.client.tracing.spans import client_tracing
 from kourou.errors import Code, ConfigError, FilterFailed, MessageIllegal
+from kourou.model.filter import FilterAction
 from kourou.model.message import PullStatus
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.model.topic import MessageQueue
@@ -23,7 +24,7 @@ from kourou.sync import Client as BlockingClient
 from kourou.telemetry.otlp_receiver import OtlpReceiver, SeenSpan
 from kourou.telemetry.tracing import current_context
 from kourou.telemetry.tracing_context import context_of, traceparent_of
-from kourou_rigs.wire_broker import Answer, Cut
+from kourou_rigs.wire_faults import Answer, Cut
 
 NAMESRV = "127.0.0.1:9876"
 ABOVE = bytes(range(1, 25)) + b"\x01"
@@ -105,7 +106,7 @@ def mq_id(span: SeenSpan) -> str:
 async def test_the_frame_names_the_first_trace_and_links_the_others(client, broker, collector):
     async with client() as mq:
         await mq.send_many("T", [b"1", b"2", b"3"])
-    (request,) = [one for one in broker.seen if isinstance(one, SendRecords)]
+    (request,) = broker.requests(SendRecords)
     spans = {span.span_id for span in named(collector, "send T")}
     others = [request.contexts[at : at + 25] for at in range(0, len(request.contexts), 25)]
     assert len(spans) == 3
@@ -157,9 +158,7 @@ async def test_what_is_refused_before_it_travels_was_no_send(client, broker, col
 
 
 async def test_refused_by_the_broker(client, broker, collector):
-    broker.intercept = lambda request: (
-        Answer(Code.MESSAGE_ILLEGAL, remark="no") if isinstance(request, SendRecords) else None
-    )
+    broker.faults[SendRecords] = [Answer(Code.MESSAGE_ILLEGAL, remark="no")]
     async with client() as mq:
         with pytest.raises(MessageIllegal):
             await mq.send("T", b"x")
@@ -297,15 +296,9 @@ async def test_a_pull_of_the_application_is_below_its_span_and_may_fail(client, 
         queue = MessageQueue("T", broker.name, 0)
         with current_context(ABOVE):
             assert (await consumer.pull(queue, 0)).status is not PullStatus.FOUND
-
-            def away(request):
-                if isinstance(request, PullMessage):
-                    raise Cut
-
-            broker.intercept = away
+            broker.faults[PullMessage] = [Cut]
             with pytest.raises(Exception, match="connection"):
                 await consumer.pull(queue, 0)
-            broker.intercept = None
         await consumer.pull(queue, 0)
     good, bad = named(collector, "receive T")
     assert good.parent_id == bad.parent_id == ABOVE[16:24].hex()
@@ -321,7 +314,7 @@ async def test_a_pull_through_a_filter_says_which_and_in_which_version(
         consumer = await mq.pull_consumer("p")
         queue = MessageQueue("T", broker.name, 0)
         await consumer.pull(queue, 0, expression=late)
-        broker.filters.active["p", "late"] = None
+        broker.change_filter("late", FilterAction.DISABLE, group="p")
         with pytest.raises(FilterFailed):
             await consumer.pull(queue, 0, expression=late)
         await consumer.pull(queue, 0)
