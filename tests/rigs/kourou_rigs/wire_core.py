@@ -127,8 +127,7 @@ class CoreBroker:
         return engine
 
     def answer(self, wire: Wire, correlation: int, request: Request, body: bytes) -> Answer | None:
-        """A wrong reply; None if the core's follows, at once or later. Raises Silence, Cut or
-        Frozen."""
+        """A wrong reply; None if the core's follows, at once or later. Raises a fault."""
         self.seen.append(request)
         wrong = self.faults.answer(request)
         if wrong is None:
@@ -326,18 +325,18 @@ class CoreBroker:
         """Advance the broker's time."""
         with self._lock:
             self.engine.advance(ms)
-            self._after_turn()
+            self._log._after_turn()
 
     def hold_flushes(self) -> None:
         """Switch to SYNC_FLUSH; data is flushed only by `flush`."""
-        self._declare()
+        self._log._declare()
         self.engine.core.parts.confirmations.sync_flush = True
 
     def flush(self) -> None:
         """Report everything as flushed."""
         with self._lock:
             self.engine.flush()
-            self._after_turn()
+            self._log._after_turn()
 
     # -- results of an iteration ------------------------------------------------------------------
 

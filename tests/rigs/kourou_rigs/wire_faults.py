@@ -40,15 +40,15 @@ class Frozen(Exception):
 
 
 Fault = Answer | type[Exception] | Callable[[Any], Answer | None] | None
-"""A wrong reply, a lost one, or a function of the request that returns or raises one. None: no
-fault.
+"""A wrong reply, a lost one (Silence, Cut, Frozen), a function of the request that returns or
+raises one of these, or None for no fault.
 """
 
 always = repeat
 
 
 class Faults:
-    """The faults of one server. A kind of request stands for its subclasses as well."""
+    """The faults of one server by kind of request; `Request` is every kind."""
 
     def __init__(self) -> None:
         self._by_kind: dict[type[Request], Iterator[Fault]] = {}

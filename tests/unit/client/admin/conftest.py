@@ -1,10 +1,8 @@
-"""Operators' clients, and brokers that answer as a test says."""
+"""Operators' clients."""
 
 from __future__ import annotations
 
 import pytest
-
-from kourou_rigs.wire_faults import always
 
 
 @pytest.fixture
@@ -18,26 +16,3 @@ async def mq(broker, producing):
 async def admin(mq):
     """Its operations."""
     return mq.admin
-
-
-@pytest.fixture
-def answers():
-    """Let a broker answer requests of these types: an Answer, or a function of the request.
-
-    Gives a list to which such requests are added.
-    """
-
-    def answer(broker, table) -> list:
-        seen = []
-
-        def reply(request):
-            seen.append(request)
-            found = table[type(request)]
-            return found(request) if callable(found) else found
-
-        broker.faults.clear()
-        for kind in table:
-            broker.faults[kind] = always(reply)
-        return seen
-
-    return answer

@@ -23,21 +23,23 @@ async def test_only_an_open_client_has_it(producing):
         _ = producing().admin
 
 
-async def test_a_setting_is_returned_with_its_allowed_values(broker, admin, answers):
+async def test_a_setting_is_returned_with_its_allowed_values(broker, admin):
     view = SettingView(name="traceOn", value="true", configured="true", kind="boolean")
-
-    seen = answers(broker, {GetBrokerConfig: Answer(body=encode_setting_views([view]))})
+    of_another_make = encode_properties_text({"traceOn": "true"})
+    broker.faults[GetBrokerConfig] = [
+        Answer(body=encode_setting_views([view])),
+        Answer(body=of_another_make),
+    ]
     assert await admin.brokers.settings("broker-a") == [view]
-    assert seen[0].described
-    answers(broker, {GetBrokerConfig: Answer(body=encode_properties_text({"traceOn": "true"}))})
-    with pytest.raises(DecodeError):  # a broker of another make
+    assert broker.requests(GetBrokerConfig)[0].described
+    with pytest.raises(DecodeError):
         await admin.brokers.settings("broker-a")
 
 
-async def test_reasons_go_along(broker, admin, answers):
-    seen = answers(broker, {UpdateBrokerConfig: Answer()})
+async def test_reasons_go_along(broker, admin):
+    broker.faults[UpdateBrokerConfig] = [Answer()]
     await admin.brokers.update_config("broker-a", {"traceOn": "false"}, reason="quiet")
-    assert seen[0].reason == "quiet"
+    assert broker.requests(UpdateBrokerConfig)[0].reason == "quiet"
 
 
 def test_write_permission_is_seen_in_the_routes(kourou_broker):

@@ -39,49 +39,43 @@ from kourou.protocol.messages.pulls import (
     InvokeBrokerToResetOffset,
     QueryCorrectionOffset,
 )
-from kourou_rigs.wire_faults import Answer
+from kourou_rigs.wire_faults import Answer, always
 
 
-async def test_resetting_what_is_not_there(broker, mq, answers):
+async def test_resetting_what_is_not_there(broker, mq):
     with pytest.raises(TopicNotFound):
         await mq.admin.offsets.reset("g", "Nobody", 0)
-    answers(broker, {InvokeBrokerToResetOffset: Answer(body=encode_offset_table({}))})
+    broker.faults[InvokeBrokerToResetOffset] = [Answer(body=encode_offset_table({}))]
     with pytest.raises(GroupNotFound):
         await mq.admin.offsets.reset("g", "T", 0)
 
 
-async def test_connections_over_all_brokers(cluster, broker, mq, answers):
+async def test_connections_over_all_brokers(cluster, broker, mq):
     second = cluster.broker("broker-b")
     wanted = {"T": Subscription("T", "a", tags=frozenset({"a"}))}
     for one, name in ((broker, "c1"), (second, "c2")):
         connected = ConsumerConnection([ClientConnection(name, "1.2.3.4:5", "JAVA", 1)], wanted)
-        answers(
-            one, {GetConsumerConnectionList: Answer(body=encode_consumer_connection(connected))}
-        )
+        reply = Answer(body=encode_consumer_connection(connected))
+        one.faults[GetConsumerConnectionList] = [reply, Answer(Code.CONSUMER_NOT_ONLINE)]
     found = await mq.admin.groups.connections("g")
     assert [one.client_id for one in found.connections] == ["c1", "c2"]
     assert found.subscriptions["T"].expression == "a"
-    answers(broker, {GetConsumerConnectionList: Answer(Code.CONSUMER_NOT_ONLINE)})
-    answers(second, {GetConsumerConnectionList: Answer(Code.CONSUMER_NOT_ONLINE)})
     with pytest.raises(KourouError):
         await mq.admin.groups.connections("g")
 
 
-async def test_time_spans_and_the_lowest_progress(broker, mq, answers):
+async def test_time_spans_and_the_lowest_progress(broker, mq):
     span = time_span(QUEUE, first_ms=1, last_ms=5, consumed_ms=3, delay_ms=9)
-    seen = answers(
-        broker,
-        {
-            QueryConsumeTimeSpan: Answer(body=encode_time_spans([span])),
-            QueryCorrectionOffset: Answer(body=encode_correction_offsets({0: 4})),
-        },
-    )
+    broker.faults[QueryConsumeTimeSpan] = [Answer(body=encode_time_spans([span]))]
+    broker.faults[QueryCorrectionOffset] = [Answer(body=encode_correction_offsets({0: 4}))]
     (found,) = (await mq.admin.offsets.time_spans("g", "T")).items()
     assert found[0] == QUEUE
     assert (found[1].consume_time_stamp, found[1].delay_time) == (3, 9)
     lowest = await mq.admin.offsets.lowest("T", compared_with="g", without="x,y")
     assert lowest == {"broker-a": {0: 4}}
-    assert seen[1] == QueryCorrectionOffset(topic="T", compare_group="g", filter_groups="x,y")
+    assert broker.requests(QueryCorrectionOffset) == [
+        QueryCorrectionOffset(topic="T", compare_group="g", filter_groups="x,y")
+    ]
 
 
 QUEUE = MessageQueue("T", "broker-a", 0)
@@ -131,13 +125,14 @@ INFO = ConsumerRunningInfo({"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY"})
 AWAY = Answer(Code.CONSUMER_NOT_ONLINE, remark="not online")
 
 
-async def test_how_a_member_runs_is_asked_where_it_is_known(cluster, broker, mq, answers) -> None:
+async def test_how_a_member_runs_is_asked_where_it_is_known(cluster, broker, mq) -> None:
     second = cluster.broker("broker-b")
-    answers(broker, {GetConsumerRunningInfo: AWAY})
-    body = encode_consumer_running_info(INFO)
-    seen = answers(second, {GetConsumerRunningInfo: Answer(body=body)})
+    broker.faults[GetConsumerRunningInfo] = [AWAY]
+    second.faults[GetConsumerRunningInfo] = [Answer(body=encode_consumer_running_info(INFO))]
     assert await mq.admin.members.running_info("g", "c1", stacks=True) == INFO
-    assert seen == [GetConsumerRunningInfo(consumer_group="g", client_id="c1", jstack_enable=True)]
+    assert second.requests(GetConsumerRunningInfo) == [
+        GetConsumerRunningInfo(consumer_group="g", client_id="c1", jstack_enable=True)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -148,13 +143,13 @@ async def test_how_a_member_runs_is_asked_where_it_is_known(cluster, broker, mq,
         (Answer(Code.SYSTEM_ERROR, remark="broken"), Rejected, "broken"),
     ],
 )
-async def test_members_that_are_away_or_silent(broker, mq, answers, reply, error, text) -> None:
-    answers(broker, {GetConsumerRunningInfo: reply})
+async def test_members_that_are_away_or_silent(broker, mq, reply, error, text) -> None:
+    broker.faults[GetConsumerRunningInfo] = [reply]
     with pytest.raises(error, match=text):
         await mq.admin.members.running_info("g", "c1")
 
 
-async def test_all_members_at_once_and_the_error_of_each(broker, mq, answers) -> None:
+async def test_all_members_at_once_and_the_error_of_each(broker, mq) -> None:
     members = [ClientConnection(name, "1.2.3.4:5", "PYTHON", 1) for name in ("c2", "c1")]
 
     def reply_to(request):
@@ -162,15 +157,9 @@ async def test_all_members_at_once_and_the_error_of_each(broker, mq, answers) ->
             return AWAY
         return Answer(body=encode_consumer_running_info(INFO))
 
-    answers(
-        broker,
-        {
-            GetConsumerConnectionList: Answer(
-                body=encode_consumer_connection(ConsumerConnection(members))
-            ),
-            GetConsumerRunningInfo: reply_to,
-        },
-    )
+    connected = Answer(body=encode_consumer_connection(ConsumerConnection(members)))
+    broker.faults[GetConsumerConnectionList] = always(connected)
+    broker.faults[GetConsumerRunningInfo] = always(reply_to)
     for ask, known in (
         (mq.admin.members.running_infos, INFO),
         (mq.admin.members.subscriptions, INFO.subscriptions),
@@ -181,14 +170,14 @@ async def test_all_members_at_once_and_the_error_of_each(broker, mq, answers) ->
         assert isinstance(found["c2"], GroupNotFound)
 
 
-async def test_giving_a_member_one_message(broker, mq, answers) -> None:
+async def test_giving_a_member_one_message(broker, mq) -> None:
     await mq.send("T", b"again", queue=QUEUE)
     [record] = broker.queues["T", 0]
     message = from_record(record, "broker-a")
     result = DirectResult(consume_result="CR_SUCCESS", spent_time_mills=3)
-    seen = answers(broker, {ConsumeMessageDirectly: Answer(body=encode_direct_result(result))})
+    broker.faults[ConsumeMessageDirectly] = always(Answer(body=encode_direct_result(result)))
     assert await mq.admin.members.consume("g", message, "c1") == result
-    (request,) = seen
+    (request,) = broker.requests(ConsumeMessageDirectly)
     assert (request.consumer_group, request.client_id) == ("g", "c1")
     assert (request.msg_id, request.topic) == (message.offset_message_id, "T")
     nowhere = from_record(record, "broker-z")
@@ -199,11 +188,11 @@ async def test_giving_a_member_one_message(broker, mq, answers) -> None:
     assert isinstance(results[1], KourouError)
 
 
-async def test_every_producer_once_as_heard_last(cluster, broker, mq, answers) -> None:
+async def test_every_producer_once_as_heard_last(cluster, broker, mq) -> None:
     second = cluster.broker("broker-b")
     early = ProducerInfo("c1", "1.2.3.4", "JAVA", 1, 10)
     late = ProducerInfo("c1", "1.2.3.4", "JAVA", 1, 20)
     other = ProducerInfo("c0", "1.2.3.4", "PYTHON", 1, 5)
     for one, producers in ((broker, [late, other]), (second, [early])):
-        answers(one, {GetAllProducerInfo: Answer(body=encode_producer_table({"p": producers}))})
+        one.faults[GetAllProducerInfo] = [Answer(body=encode_producer_table({"p": producers}))]
     assert await mq.admin.members.all_producers() == {"p": [other, late]}

@@ -16,7 +16,7 @@ from kourou.protocol.messages.broker_admin import (
     Undo,
     UndoResponse,
 )
-from kourou_rigs.wire_faults import Answer
+from kourou_rigs.wire_faults import Answer, always
 
 EVENT = EventView(
     offset=7,
@@ -52,10 +52,16 @@ REPLIES = {
 }
 
 
+def replies(broker, table) -> None:
+    for kind, reply in table.items():
+        broker.faults[kind] = always(reply)
+
+
 @pytest.fixture
-def asked(broker, answers) -> list:
-    """What reaches the broker; it answers as a broker does."""
-    return answers(broker, REPLIES)
+def asked(broker):
+    """Lists what reaches the broker, which replies as one with an event database does."""
+    replies(broker, REPLIES)
+    return lambda: [one for one in broker.seen if type(one) in REPLIES]
 
 
 async def test_a_page_of_history(admin, asked):
@@ -63,7 +69,7 @@ async def test_a_page_of_history(admin, asked):
         "topic/orders", before=9, until_ms=5, types={"TopicPut", "TopicDeleted"}, count_max=2
     )
     assert page == HistoryPage([DECISION], 7, 3)
-    assert asked == [
+    assert asked() == [
         GetHistory(
             aggregate="topic/orders",
             before_offset=9,
@@ -73,7 +79,7 @@ async def test_a_page_of_history(admin, asked):
         )
     ]
     await admin.history.of()
-    assert asked[1] == GetHistory(max_count=100)
+    assert asked()[1] == GetHistory(max_count=100)
 
 
 async def test_wrong_arguments_reach_no_broker(admin, asked):
@@ -90,7 +96,7 @@ async def test_wrong_arguments_reach_no_broker(admin, asked):
     ):
         with pytest.raises(BadRequest):
             await call
-    assert asked == []
+    assert asked() == []
 
 
 async def test_which_broker_is_meant(cluster, admin, asked):
@@ -102,7 +108,7 @@ async def test_which_broker_is_meant(cluster, admin, asked):
         await admin.history.of()
     with pytest.raises(BadRequest, match=r"broker 'broker-x' is unknown.*broker-a, broker-b"):
         await admin.history.undo(1, broker="broker-x")
-    assert asked == []
+    assert asked() == []
     assert (await admin.history.of(broker="broker-a")).decisions == [DECISION]
 
 
@@ -110,15 +116,15 @@ async def test_which_broker_is_meant(cluster, admin, asked):
     ("code", "error"),
     [(Code.METADATA_UNAVAILABLE, MetadataUnavailable), (Code.SYSTEM_ERROR, Rejected)],
 )
-async def test_what_the_broker_refuses_is_raised(broker, admin, answers, code, error):
-    answers(broker, dict.fromkeys(REPLIES, Answer(code, remark="so it is")))
+async def test_what_the_broker_refuses_is_raised(broker, admin, code, error):
+    replies(broker, dict.fromkeys(REPLIES, Answer(code, remark="so it is")))
     for call in (admin.history.of(), admin.history.state_at(), admin.history.undo(1)):
         with pytest.raises(error, match="so it is"):
             await call
 
 
-async def test_an_answer_that_is_none_is_a_decode_error(broker, admin, answers):
-    answers(broker, dict.fromkeys(REPLIES, Answer()))
+async def test_an_answer_that_is_none_is_a_decode_error(broker, admin):
+    replies(broker, dict.fromkeys(REPLIES, Answer()))
     for call in (admin.history.of(), admin.history.state_at(), admin.history.undo(1)):
         with pytest.raises(DecodeError):
             await call

@@ -403,6 +403,7 @@ async def test_what_takes_too_long_is_sent_back_and_leaves_the_window(
     loop = asyncio.get_running_loop()
     async with mq, mq.listen("T", handle_plain if threads else handle_async) as listener:
         await started.wait()
+        await tools.until(one_queue, lambda: listener.counts.consumed == 1)
         await look(mq, listener)
         clock.advance(2 * MINUTE_MS - SAMPLE_MS)
         await look(mq, listener)

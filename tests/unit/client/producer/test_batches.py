@@ -53,9 +53,7 @@ async def test_some_fail(cluster, producing):
 
 
 @pytest.mark.feature("F175")
-async def test_a_batch_is_one_request_to_one_queue(cluster, producing):
-    broker = cluster.broker()
-    cluster.topics["T"] = (4, 4)
+async def test_a_batch_is_one_request_to_one_queue(broker, producing):
     async with producing() as mq:
         await mq.send("T", b"")
         before = len(broker.frames)

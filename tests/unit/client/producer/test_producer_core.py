@@ -57,9 +57,7 @@ async def test_topics_of_the_brokers_own(cluster, producing):
 
 
 @pytest.mark.feature("F248")
-async def test_every_way_to_send_can_delay(cluster, producing):
-    broker = cluster.broker()
-    cluster.topics["T"] = (1, 1)
+async def test_every_way_to_send_can_delay(one_queue, producing):
     async with producing(delay_levels="1s 10m") as mq:
         await mq.send("T", b"", delay_level=3)
         await mq.send("T", b"", delay=timedelta(minutes=10), tag="t")
@@ -70,9 +68,9 @@ async def test_every_way_to_send_can_delay(cluster, producing):
             await mq.send_batch("T", [Message("T", b"", delay_level=1)])
         with pytest.raises(BadRequest, match="11:00"):
             await mq.send("T", b"", delay=timedelta(minutes=11))
-    levels = [one.queue_id + 1 for one in broker.stored("SCHEDULE_TOPIC_XXXX")]
+    levels = [one.queue_id + 1 for one in one_queue.stored("SCHEDULE_TOPIC_XXXX")]
     assert levels == [1, 2, 2, 3, 18], "a level above the last is the last"
-    assert "DELAY" not in broker.stored("T")[0].properties
+    assert "DELAY" not in one_queue.stored("T")[0].properties
 
 
 async def test_wait_false_asks_for_an_early_answer(cluster, producing):
@@ -85,15 +83,13 @@ async def test_wait_false_asks_for_an_early_answer(cluster, producing):
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 0.5, 500.0, True, "500", 120_001])
-async def test_what_is_no_time_is_refused_at_once(cluster, producing, timeout_ms):
-    broker = cluster.broker()
-    cluster.topics["T"] = (1, 1)
+async def test_what_is_no_time_is_refused_at_once(one_queue, producing, timeout_ms):
     async with producing() as mq:
         with pytest.raises(BadRequest, match="timeout_ms"):
             await mq.send("T", b"", timeout_ms=timeout_ms)
         with pytest.raises(BadRequest, match="timeout_ms"):
             await mq.send_batch("T", [b""], timeout_ms=timeout_ms)
-    assert not broker.frames
+    assert not one_queue.frames
 
 
 async def test_timeouts_that_are_computed_do_not_fill_the_memory(cluster, producing, monkeypatch):
@@ -110,15 +106,13 @@ async def test_timeouts_that_are_computed_do_not_fill_the_memory(cluster, produc
 
 
 async def test_a_producer_joins_its_group_also_where_the_route_is_known_already(
-    cluster, producing, tools
+    one_queue, producing, tools
 ):
     """Its brokers ask members of the group, and push replies to them, so they have to know it."""
-    broker = cluster.broker()
-    cluster.topics["T"] = (1, 1)
     async with producing() as mq:
         await mq.admin.topics.route("T")
         await mq.send("T", b"x")
-        await tools.until(broker, lambda: "p" in broker.producers)
+        await tools.until(one_queue, lambda: "p" in one_queue.producers)
 
 
 async def test_an_unknown_topic_is_waited_for_while_a_broker_has_no_leader(

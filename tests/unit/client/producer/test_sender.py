@@ -54,21 +54,17 @@ async def test_a_send_over_a_quota_is_sent_again_until_it_is_stored(cluster, pro
     assert not broker.frames or not other.frames
 
 
-async def test_a_send_over_a_quota_ends_with_its_time(cluster, producing):
-    cluster.topics["T"] = (1, 1)
-    broker = cluster.broker()
-    broker.faults[SendRecords] = always(over_quota(40))
+async def test_a_send_over_a_quota_ends_with_its_time(one_queue, producing):
+    one_queue.faults[SendRecords] = always(over_quota(40))
     async with producing() as mq:
         with pytest.raises(Throttled, match="over") as over:
             await mq.send("T", b"x", timeout_ms=200)
     assert over.value.retry_after_ms == 40
-    assert broker.frames == []
+    assert one_queue.frames == []
 
 
-async def test_a_pinned_message_over_a_quota_is_not_overtaken(cluster, producing):
-    cluster.topics["T"] = (1, 1)
-    broker = cluster.broker()
-    broker.faults[SendRecords] = [over_quota()]
+async def test_a_pinned_message_over_a_quota_is_not_overtaken(one_queue, producing):
+    one_queue.faults[SendRecords] = [over_quota()]
     async with producing() as mq:
         with pytest.raises(Throttled, match="over"):
             await mq.send("T", b"x", order_key="a")
@@ -100,15 +96,13 @@ async def test_a_timeout_is_not_tried_again(cluster, producing):
 
 
 @pytest.mark.feature("F176", "F230")
-async def test_after_a_lost_connection_the_same_message_is_sent_again(cluster, producing):
-    broker = cluster.broker()
-    cluster.topics["T"] = (1, 1)
-    broker.faults[SendRecords] = [Cut]
+async def test_after_a_lost_connection_the_same_message_is_sent_again(one_queue, producing):
+    one_queue.faults[SendRecords] = [Cut]
     async with producing() as mq:
         result = await mq.send("T", b"x")
-    frames = broker.requests(SendRecords)
+    frames = one_queue.requests(SendRecords)
     assert [frame.attempt for frame in frames] == [1, 2]
-    assert [stored.message_id for stored in broker.stored("T")] == [result.message_id]
+    assert [stored.message_id for stored in one_queue.stored("T")] == [result.message_id]
 
 
 async def test_a_message_that_moves_carries_its_new_queue(cluster, producing):

@@ -13,9 +13,7 @@ from kourou.protocol.wire.frames import FrameKind
 
 
 @pytest.mark.feature("F164", "F001")
-async def test_one_message(cluster, producing):
-    broker = cluster.broker()
-    cluster.topics["T"] = (4, 4)
+async def test_one_message(broker, producing):
     async with producing() as mq:
         result = await mq.send("T", "hello", tag="A", keys=["k"], properties={"own": "1"}, flag=2)
     [stored] = broker.stored("T")
@@ -65,9 +63,7 @@ async def test_a_message_that_its_sender_named_goes_to_its_names_queue(cluster, 
 
 @pytest.mark.feature("F178")
 @pytest.mark.parametrize("used", [False, True])
-async def test_messages_of_one_key_stay_in_order(cluster, producing, used):
-    broker = cluster.broker()
-    cluster.topics["T"] = (4, 4)
+async def test_messages_of_one_key_stay_in_order(broker, producing, used):
     async with producing() as mq:
         if used:
             await mq.send("T", b"first", order_key="same")
@@ -77,14 +73,12 @@ async def test_messages_of_one_key_stay_in_order(cluster, producing, used):
 
 
 @pytest.mark.feature("F166")
-async def test_oneway_does_not_wait_for_an_answer(cluster, producing):
-    broker = cluster.broker()
-    cluster.topics["T"] = (1, 1)
+async def test_oneway_does_not_wait_for_an_answer(cluster, one_queue, producing):
     async with producing() as mq:
         await mq.send("T", b"first")
         assert await mq.send_oneway("T", b"x") is None
         await mq.send("T", b"last")
-    assert [stored.body for stored in broker.stored("T")] == [b"first", b"x", b"last"]
+    assert [stored.body for stored in one_queue.stored("T")] == [b"first", b"x", b"last"]
     kinds = [kind for wire in cluster.wires for kind in wire.kinds]
     assert kinds.count(FrameKind.ONEWAY) == 1
 
@@ -101,13 +95,11 @@ async def test_a_cancelled_send_does_not_disturb_the_others(cluster, producing):
     assert len(broker.stored("T")) == 4
 
 
-async def test_waiting_for_room_keeps_the_order(cluster, producing):
-    broker = cluster.broker()
-    cluster.topics["T"] = (1, 1)
+async def test_waiting_for_room_keeps_the_order(one_queue, producing):
     async with producing(pending_count_max=7) as mq:
         await mq.send("T", b"first")
         await asyncio.gather(*(mq.send("T", b"%d" % n) for n in range(100)))
-    assert [one.body for one in broker.stored("T")][1:] == [b"%d" % n for n in range(100)]
+    assert [one.body for one in one_queue.stored("T")][1:] == [b"%d" % n for n in range(100)]
 
 
 @pytest.mark.parametrize("way", ["refused", "cancelled"])
