@@ -108,6 +108,19 @@ def test_modules_import_each_other_in_one_direction(
     compare("circles_of_types", circles_among(shipped, {"load", "type"}), allowed)
 
 
+def test_others_enter_a_brokers_core_by_its_door(shipped: list[Source]) -> None:
+    """They give it inputs and read its view; its parts are the engine's."""
+    outside = [one for one in shipped if not one.path.startswith("libs/kourou/engine/")]
+    found = [f"{one.path}:{line}" for one in outside for line in uses_of_parts(one.tree)]
+    assert not found, f"use the core's inputs or its view: {found}"
+
+
+def test_the_core_asks_its_role_and_does_not_ask_which_it_is(shipped: list[Source]) -> None:
+    (core,) = [one for one in shipped if one.path == "libs/kourou/engine/core.py"]
+    found = list(questions_about_the_role(core.tree))
+    assert not found, f"let the role decide, in lines {found}"
+
+
 # -- looks, and small proofs that they see --------------------------------------------------------
 def compare(title: str, found: Iterable[str], allowed: Mapping[str, list[str]]) -> None:
     """Fail for an unlisted find, for an exception without one, and for a changed number of them."""
@@ -227,6 +240,43 @@ def words(name: str) -> list[str]:
     return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().strip("_").split("_")
 
 
+def uses_of_parts(tree: ast.Module) -> Iterator[int]:
+    """Lines that import the parts of a core, or read them from a core or its session."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module="kourou.engine.parts"):
+                yield node.lineno
+            case ast.Attribute(value=owner, attr="parts") if {"core", "session"} & set(
+                words(last_name(owner))
+            ):
+                yield node.lineno
+
+
+def questions_about_the_role(tree: ast.Module) -> Iterator[int]:
+    """Lines that compare a role with None, or ask for its class."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Compare(left=left, comparators=[ast.Constant(value=None)]):
+                asked = left
+            case ast.Call(func=ast.Name(id="isinstance" | "type"), args=[asked, *_]):
+                pass
+            case _:
+                continue
+        if {"role", "leading", "following", "leader", "follower"} & set(words(last_name(asked))):
+            yield node.lineno
+
+
+def last_name(node: ast.expr) -> str:
+    """The last name of an expression: `core` of `self.session.core` and of `core()`."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.Call(func=function):
+            return last_name(function)
+        case _:
+            return ""
+
+
 def test_the_looks_see_what_they_look_for() -> None:
     assert words("_LentLease_key") == ["lent", "lease", "key"]
     assert circles_of({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
@@ -252,6 +302,10 @@ def test_the_looks_see_what_they_look_for() -> None:
     assert circles_among([one, other], {"load", "function"}) == {"kourou.a <-> kourou.b"}
     with pytest.raises(AssertionError, match="lower its number"):
         compare("large_folders", ["libs/x"], {"large_folders": ["libs/x"]})
+    inside = "from kourou.engine.parts import A\nself._core.parts\nsession().parts\npath.parts\n"
+    assert list(uses_of_parts(ast.parse(inside))) == [1, 2, 3]
+    asks = "self._role is None\nisinstance(self.role, A)\nif role.leads: pass\ntype(item) is B\n"
+    assert sorted(questions_about_the_role(ast.parse(asks))) == [1, 2]
     with pytest.raises(AssertionError, match="take these out"):
         compare("large_folders", [], {"large_folders": ["libs/x"]})
     with pytest.raises(AssertionError, match="against the rule"):

@@ -54,7 +54,7 @@ class Running(ServedHere):
 
     @property
     def control(self) -> Any:
-        return self.parts.control
+        return self.view.control
 
     async def send(self, number: int, size: int = 1_000) -> None:
         await self.store_one("orders", number, size)

@@ -27,7 +27,7 @@ def test_a_leader_is_killed_and_its_follower_promoted(kourou_cluster) -> None:
         cluster.chaos.restart("broker-a")
         (only,) = mq.admin.replicas.of("broker-a")
         assert (only.registered_id, only.view.broker_id) == (0, 1), "the old one is refused"
-        old = cluster.members[0].service.parts.replica_handler.status(0)
+        old = cluster.members[0].service.view.replicas(0)
         assert (old.fenced, old.epoch) == (view.epoch, 128)
 
         # No name server knows it; by its address, however that is spelled, and by force, it is

@@ -24,6 +24,7 @@ from kourou.cli.main import main
 from kourou.engine.admin.log_bootstrap import next_control_offset, queue_ends_of
 from kourou.engine.control import CONTROL, encode_state
 from kourou.engine.policy import BrokerRole
+from kourou.engine.retention.retention_handler import RetentionHandler
 from kourou.eventstore.event_store import EventStore
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.broker_admin import (
@@ -67,7 +68,7 @@ class Running(ServedHere):
 
     @property
     def step(self) -> FollowerStep:
-        return self.parts.following.copying.step
+        return self.core.role.copying.step
 
     async def send(self, topic: str, number: int, size: int = 1_000) -> None:
         await self.store_one(topic, number, size)
@@ -77,7 +78,7 @@ class Running(ServedHere):
             self.service._renewing is None
             and self.step is FollowerStep.FOLLOWING
             and self.store.end == leader.store.end == self.store.dispatched
-            and self.parts.control.next_offset == leader.parts.control.next_offset
+            and self.view.control.next_offset == leader.view.control.next_offset
         ))  # fmt: skip
 
 
@@ -130,7 +131,7 @@ def queues_of(store: Store) -> dict[tuple[str, int], object]:
 def assert_equal(follower: Running, leader: Running) -> None:
     assert follower.store.log_range() == leader.store.log_range()
     assert queues_of(follower.store) == queues_of(leader.store)
-    mine, theirs = follower.parts.control, leader.parts.control
+    mine, theirs = follower.view.control, leader.view.control
     assert mine.next_offset == theirs.next_offset
     assert encode_state(mine) == encode_state(theirs)
     first, end = leader.store.log_range()
@@ -166,7 +167,7 @@ async def test_a_late_follower_has_all_that_its_leader_has(
     for root, broker_id in ((tmp_path / "new", 1), (old, 2)):
         async with running(following(root, leader, broker_id)) as follower:
             await follower.caught_up_with(leader)
-            assert follower.parts.control.topics.get("idle") is not None
+            assert follower.view.control.topics.get("idle") is not None
             assert follower.store.queue_range("idle", 0) == (1, 1), "no message is left"
             await leader.send("orders", 7)
             await leader.send("idle", 1)
@@ -184,13 +185,12 @@ async def test_without_an_answer_the_old_log_stays_and_it_asks_again(
 ) -> None:
     leader, old = leader_without_a_beginning
     with monkeypatch.context() as patch:
-        parts = leader.parts
-        patch.setattr(type(parts.retention), "deleting", True)
+        patch.setattr(RetentionHandler, "deleting", True)
         async with running(following(old, leader, 2)) as follower:
             before = follower.store.log_range()
             await until(lambda: "did not return the state before" in caplog.text)
             assert follower.store.log_range() == before
-            assert follower.parts.control.topics.get("idle") is not None, "it serves what it has"
+            assert follower.view.control.topics.get("idle") is not None, "it serves what it has"
             assert "the start of the log is being deleted" in caplog.text
             patch.undo()
             await follower.caught_up_with(leader)
@@ -204,11 +204,11 @@ async def test_a_follower_that_began_late_may_be_promoted(
     leader, _ = leader_without_a_beginning
     async with running(following(tmp_path / "new", leader)) as follower:
         await follower.caught_up_with(leader)
-        known = follower.parts.control.topics.get("idle")
+        known = follower.view.control.topics.get("idle")
     promoted = leading(tmp_path / "new", BrokerRole.SYNC_MASTER)
     async with running(promoted) as heir:
-        assert heir.parts.control.topics.get("idle") == known
-        assert heir.parts.control.progress.table["readers"]["idle"] == {0: 1, 1: 1}
+        assert heir.view.control.topics.get("idle") == known
+        assert heir.view.control.progress.table["readers"]["idle"] == {0: 1, 1: 1}
         low, high = heir.store.queue_range(CONTROL_TOPIC, 0) or (0, 0)
         assert 0 < low < high
 

@@ -70,12 +70,12 @@ async def test_a_broker_with_many_topics_restarts(
         seconds = time.monotonic() - begun
         record_property(f"start {life}", seconds)
         print(f"\nstart {life} with {topic_count} topics: {seconds:.1f} s")  # noqa: T201 - a result
-        assert set(names) <= set(broker.parts.control.topics.table)
+        assert set(names) <= set(broker.view.control.topics.table)
         if life == 0:
             await _sent(address, names)
             for group in GROUP_NAMES:
                 for name in names:
-                    broker.parts.commits.commit(group, name, 0, 1)
+                    broker.view.commits.commit(group, name, 0, 1)
             control = (0, broker.store.queue_range(CONTROL_TOPIC, 0)[1] + GROUP_COUNT)
         else:
             report = broker.store.report
@@ -84,7 +84,7 @@ async def test_a_broker_with_many_topics_restarts(
             assert disk.opened <= topic_count + 50, "no file is opened twice"
             assert broker.store.queue_range(CONTROL_TOPIC, 0) == control, "a start records nothing"
             assert [broker.store.queue_range(name, 0) for name in names] == [(0, 1)] * topic_count
-            progress = broker.parts.control.progress
+            progress = broker.view.control.progress
             assert {progress.offset(group, name, 0) for group in GROUP_NAMES for name in names} == {
                 1
             }

@@ -36,7 +36,7 @@ def test_what_expired_says_where_the_queue_begins(kourou_cluster):
     topic = cluster.create_topic(queues=1)
     with cluster.client() as mq:
         sent = [mq.send(topic, os.urandom(400_000)) for _ in range(6)]
-        view = cluster.members[0].service.parts.view
+        view = cluster.members[0].service.view.store_view
         for _ in range(TRIES):  # a segment ages from when the broker first looks at it
             cluster.clock.leap(hours=2)
             mq.admin.brokers.delete_expired_log("broker-a")

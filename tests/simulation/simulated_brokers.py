@@ -11,6 +11,7 @@ from kourou.engine.effects import Forward
 from kourou.engine.inputs import Copied, Dispatched
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeaderRole
+from kourou.engine.roles.role import STANDALONE, RoleSettings
 from kourou.errors import Code
 from kourou.model.message import StoredMessage
 from kourou.model.topic import BrokerData, QueueData, TopicRoute
@@ -74,7 +75,7 @@ class Broker:
 
     def start(self) -> None:
         """Start as what this broker is now; whatever is in the log is in queues and index."""
-        role = None
+        role: RoleSettings = STANDALONE
         self.store.due = True
         self.store.dispatch()
         self.store.indexed = self.store.end

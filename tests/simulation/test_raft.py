@@ -11,7 +11,7 @@ import pytest
 from kourou.protocol.messages.replication import AskVote, LogChunk, Vote
 from kourou.replication.progress import Event, FollowerProgress
 from kourou.replication.raft import election, node
-from kourou.replication.raft.effects import Committed, Effect, Role, SaveVote, Send
+from kourou.replication.raft.effects import Committed, Effect, RaftRole, SaveVote, Send
 from kourou.replication.raft.election import Ballot, Candidate, Joining
 from kourou.replication.raft.follower import RaftFollower
 from kourou.replication.raft.leader import Admission, LeaderLease, RaftLeader
@@ -205,9 +205,9 @@ def opens_an_epoch_that_it_leads_no_more(patch: pytest.MonkeyPatch) -> None:
 def takes_messages_before_its_opening(patch: pytest.MonkeyPatch) -> None:
     genuine = Node._role_changed
 
-    def role_changed(self: Node, role: Role, epoch: int, start: int) -> None:
+    def role_changed(self: Node, role: RaftRole, epoch: int, start: int) -> None:
         genuine(self, role, epoch, start)
-        self._leading = role is Role.LEADER
+        self._leading = role is RaftRole.LEADER
 
     patch.setattr(Node, "_role_changed", role_changed)
 

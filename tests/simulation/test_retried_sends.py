@@ -337,9 +337,8 @@ class Life:
             if self.chance.random() < 0.5:
                 broker.quorum.sure = False  # its lease is over
                 broker.turn()
-            leading = broker.engine.core.parts.leading
-            if leading is not None:
-                broker.engine.perform(leading.lost("another member leads"))
+            if broker.engine.core.role.leads:
+                broker.engine.perform(broker.engine.core.lose_leadership("another member leads"))
                 broker.drain()
             inbox = broker.inbox
             group.follow(broker)
@@ -353,8 +352,7 @@ class Life:
         if group.raft and leader is not None and leader.works:
             self.events["handed over"] += 1
             leader.quorum.sure = False
-            leading = leader.engine.core.parts.leading
-            leader.engine.perform(leading.lost("another member is to lead"))
+            leader.engine.perform(leader.engine.core.lose_leadership("another member is to lead"))
             leader.drain()
             group.dethrone()
             group.follow(leader)

@@ -20,6 +20,7 @@ from functools import lru_cache
 
 import pytest
 
+from kourou.engine.roles.follower import StaticFollower
 from kourou.engine.roles.leader import LeaderRole, StaticLeader
 from kourou.engine.roles.replicas import ReplicaAggregate
 from kourou.engine.sends.confirmations import CopiedConfirmations
@@ -186,8 +187,8 @@ class Life:
     def is_well(self) -> bool:
         """Has the follower everything, do both know it, and is nobody left waiting?"""
         leader, follower = self.pair.leader, self.pair.follower
-        leading, end = leader.core.parts.leading, leader.store.end
-        assert leading is not None
+        leading, end = leader.core.role, leader.store.end
+        assert isinstance(leading, StaticLeader)
         confirmed = {
             follower.core.parts.confirmations.confirmed,
             leader.core.parts.confirmations.confirmed,
@@ -212,8 +213,8 @@ def history(engine: Engine) -> Epochs:
 
 
 def copying(pair: Pair) -> Copying:
-    following = pair.follower.core.parts.following
-    assert following is not None
+    following = pair.follower.core.role
+    assert isinstance(following, StaticFollower)
     return following.copying
 
 

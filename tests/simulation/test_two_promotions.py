@@ -45,7 +45,7 @@ class NameServer:
     def register(self, member: Member) -> bool:
         """True if it takes the member for what that takes itself for."""
         engine = member.engine
-        replicas, leads = engine.control.replicas, engine.core.parts.following is None
+        replicas, leads = engine.control.replicas, engine.core.role.leads
         request = RegisterBroker(
             broker_name=NAME,
             broker_addr=f"10.0.0.{member.id}:10911",

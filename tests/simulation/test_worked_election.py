@@ -15,9 +15,9 @@ import pytest
 
 from kourou.protocol.messages.replication import AskVote, ChunkAck, LogChunk, Vote
 from kourou.replication.epochs import Epochs
-from kourou.replication.raft import effects as wants
-from kourou.replication.raft import inputs as happened
-from kourou.replication.raft.effects import Role
+from kourou.replication.raft import effects as raft_effects
+from kourou.replication.raft import inputs as raft_inputs
+from kourou.replication.raft.effects import RaftRole
 from kourou.replication.raft.node import PersistentState, RaftNode, RaftSettings
 
 NAMES = ("A", "B", "C")
@@ -131,7 +131,7 @@ class Example:
 
     now_ms: int = 0
     members: dict[str, RaftNode] = field(default_factory=dict)
-    under_way: list[tuple[int, str, happened.Input]] = field(default_factory=list)
+    under_way: list[tuple[int, str, raft_inputs.Input]] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
 
     def start(self, name: str) -> None:
@@ -155,7 +155,7 @@ class Example:
                 if member.wake_at_ms <= self.now_ms:
                     self.handle(name)
 
-    def handle(self, name: str, *given: happened.Input) -> None:
+    def handle(self, name: str, *given: raft_inputs.Input) -> None:
         """Its disk is done at once."""
         waiting = list(given)
         while name in self.members:
@@ -164,28 +164,30 @@ class Example:
             if not waiting:
                 return
 
-    def perform(self, name: str, effect: wants.Effect) -> list[happened.Input]:
+    def perform(self, name: str, effect: raft_effects.Effect) -> list[raft_inputs.Input]:
         member = self.members[name]
         match effect:
-            case wants.SaveVote(epoch, voted_for):
+            case raft_effects.SaveVote(epoch, voted_for):
                 if voted_for:
                     self.tell(name, f"votes for {voted_for} in epoch {epoch}")
-                return [happened.VoteSaved()]
-            case wants.FlushLog():
-                return [happened.LogFlushed(member.log.end)]
-            case wants.RoleChanged(role, epoch, leader, start):
-                after = f", and {leader} leads" if role is Role.FOLLOWER and leader else ""
+                return [raft_inputs.VoteSaved()]
+            case raft_effects.FlushLog():
+                return [raft_inputs.LogFlushed(member.log.end)]
+            case raft_effects.RoleChanged(role, epoch, leader, start):
+                after = f", and {leader} leads" if role is RaftRole.FOLLOWER and leader else ""
                 self.tell(name, f"is a {role.value} in epoch {epoch}{after}")
-                if role is Role.LEADER:
+                if role is RaftRole.LEADER:
                     end = start + OPENING_BYTES
-                    return [happened.Appended(epoch, end), happened.LogFlushed(end)]
-            case wants.Committed(position):
+                    return [raft_inputs.Appended(epoch, end), raft_inputs.LogFlushed(end)]
+            case raft_effects.Committed(position):
                 self.tell(name, f"knows that a majority has {position} bytes")
-            case wants.Send(to, message, body):
+            case raft_effects.Send(to, message, body):
                 self.send(name, to, message, body)
         return []
 
-    def send(self, name: str, to: str, message: happened.Message, body: happened.Buffer) -> None:
+    def send(
+        self, name: str, to: str, message: raft_inputs.Message, body: raft_inputs.Buffer
+    ) -> None:
         match message:
             case AskVote(epoch=epoch, pre=pre):
                 wish = "whether they would vote" if pre else "to vote"
@@ -196,10 +198,12 @@ class Example:
             case LogChunk() | ChunkAck():
                 pass  # many, and the roles tell what comes of them
         if to == "B" and CUT_OFF_FROM_MS <= self.now_ms < CUT_OFF_UNTIL_MS:
-            self.under_way.append((CUT_OFF_UNTIL_MS, to, happened.MessageReceived(message, body)))
+            self.under_way.append(
+                (CUT_OFF_UNTIL_MS, to, raft_inputs.MessageReceived(message, body))
+            )
             return
         self.under_way.append(
-            (self.now_ms + NETWORK_MS, to, happened.MessageReceived(message, body))
+            (self.now_ms + NETWORK_MS, to, raft_inputs.MessageReceived(message, body))
         )
 
     def tell(self, name: str, text: str) -> None:

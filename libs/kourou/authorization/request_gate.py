@@ -862,8 +862,22 @@ class PublishedGate:
         return [one for one in topics if self._sees(ResourceType.TOPIC, one)]
 
 
+class DecisionCounts(Protocol):
+    """How many requests were allowed and refused."""
+
+    @property
+    def allowed(self) -> int:
+        """Requests that were allowed."""
+        ...
+
+    @property
+    def refused(self) -> int:
+        """Requests that were refused."""
+        ...
+
+
 def decision_counts(
-    labels: Mapping[str, str], gate: RequestGate | PublishedGate
+    labels: Mapping[str, str], gate: DecisionCounts
 ) -> list[tuple[dict[str, str], int]]:
     """Return the samples of the metric of decisions."""
     return [

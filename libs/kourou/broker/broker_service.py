@@ -32,12 +32,11 @@ from kourou.engine.admin.access_gate import REPLICAS_UNKNOWN, REPLICAS_UNKNOWN_H
 from kourou.engine.control import ControlState
 from kourou.engine.effects import ChangeRole, CutLog, Effect
 from kourou.engine.inputs import Fenced, Input, LeaderConnected, RegistrationDone, UsersRead
-from kourou.engine.parts import BrokerParts, Role
-from kourou.engine.roles.follower import StaticFollower
+from kourou.engine.roles.role import RoleSettings
+from kourou.engine.view import CoreView
 from kourou.errors import Code, ConfigError
 from kourou.model.topic import MASTER_ID
 from kourou.protocol.messages.namesrv import RegisterBrokerResponse
-from kourou.replication.static_follower import FollowerStep
 from kourou.runtime.core import Disconnected, Peer, Received, Reply, ReplyTo
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.protocol_server import TransportCallbacks
@@ -180,7 +179,7 @@ class BrokerService:
         """Executors for effects that only some roles have."""
         return {}
 
-    def _role(self, store: Store, control: ControlState, change: ChangeRole | None) -> Role | None:
+    def _role(self, store: Store, control: ControlState, change: ChangeRole | None) -> RoleSettings:
         return role_of(self.settings, store, control.replicas, change)
 
     async def serve(self) -> Mapping[str, str]:
@@ -245,7 +244,7 @@ class BrokerService:
 
     def open_because(self) -> str:
         """Why its own table lets everybody in: without users, or if refusals are not enforced."""
-        return self._parts().control.access.open_because
+        return self._view().control.access.open_because
 
     # -- role sessions ------------------------------------------------------------------------
 
@@ -311,7 +310,7 @@ class BrokerService:
         if self._stopping:
             return
         if isinstance(why, ChangeRole):
-            self._session = self._connected(session.parts.control, why)
+            self._session = self._connected(session.view.control, why)
         else:
             await self._open()
         await self._start_session(led=session.leads)
@@ -360,12 +359,7 @@ class BrokerService:
         """
         if self._session_leads:
             return True
-        following = self._parts().following
-        return (
-            self._link.connected
-            and isinstance(following, StaticFollower)
-            and following.copying.step is FollowerStep.FOLLOWING
-        )
+        return self._link.connected and self._view().is_copying
 
     def _registered(self, answer: RegisterBrokerResponse) -> None:
         """Handle a name server's reply, which names the leader.
@@ -426,24 +420,24 @@ class BrokerService:
         return Registration(
             addresses,
             self._identity(),
-            lambda: registered_topics(self._parts().control, self._parts().policy.permission),
+            lambda: registered_topics(self._view().control, self._view().policy.permission),
             period_ms=settings.register_period_ms,
             timeout_ms=settings.register_timeout_ms,
             completed=self._registration_completed,
-            filter_listeners=lambda: self._parts().filter_servers.reported(),
-            users=lambda: self._parts().control.access,
-            epoch=lambda: self._parts().control.replicas.epoch,
-            promotion=lambda: self._parts().control.replicas.promotion,
+            filter_listeners=lambda: self._view().filter_listeners,
+            users=lambda: self._view().control.access,
+            epoch=lambda: self._view().control.replicas.epoch,
+            promotion=lambda: self._view().control.replicas.promotion,
             fenced=lambda epoch: self._post(Fenced(epoch)),
             answered=self._registered,
             hurry=lambda: not self._is_following,
             curve=self._curve,
         )
 
-    def _parts(self) -> BrokerParts:
+    def _view(self) -> CoreView:
         """Return the state of the current role session, or of the last one."""
         assert self._session is not None
-        return self._session.parts
+        return self._session.view
 
     def _register_now(self, number: int) -> None:
         if self._registration is not None:
@@ -514,9 +508,9 @@ class BrokerService:
         if session is None or store_runtime is None or session.over:
             return b""
         address = f"{self.settings.broker_ip}:{self._listening.store_port}"
-        asked = await self._exporter.asked(session.parts)
+        asked = await self._exporter.asked(session.view)
         return exporter_page(
-            self._parts(),
+            self._view(),
             store_runtime.store,
             store_runtime.report.table(),
             asked,

@@ -10,6 +10,7 @@ from kourou.engine.policy import BrokerRole
 from kourou.engine.roles.follower import FollowerRole
 from kourou.engine.roles.leader import SYNC_MASTER, LeaderRole
 from kourou.engine.roles.replicas import ReplicaAggregate, leads
+from kourou.engine.roles.role import STANDALONE, RoleSettings
 from kourou.eventstore.database import sqlite_file
 from kourou.model.limits import DISK_RESERVE_BYTES
 from kourou.replication.raft.node import RaftSettings
@@ -73,8 +74,8 @@ def role_of(
     store: Store,
     replicas: ReplicaAggregate,
     change: ChangeRole | None = None,
-) -> LeaderRole | FollowerRole | None:
-    """Return the role of this broker; None is a leader without followers.
+) -> RoleSettings:
+    """Return the role of this broker.
 
     `change`: the role that the core requested. At startup, a replica's own log says whether it was
     promoted; the setting brokerRole is its initial role.
@@ -86,7 +87,7 @@ def role_of(
             return FollowerRole(settings.ha_master_address or "", settings.accept_loss_at)
         sync = replicas.role == SYNC_MASTER
     elif not settings.replication_enabled:
-        return None
+        return STANDALONE
     return LeaderRole(
         chunks=store,
         sync=sync,

@@ -28,16 +28,15 @@ from kourou.engine.control import ControlState, decide_start
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import BeginLog, ChangeRole, CutLog, Effect
 from kourou.engine.inputs import Dispatched, Input, SpaceChanged
-from kourou.engine.parts import BrokerParts, Role, Start
 from kourou.engine.policy import EffectivePolicy
-from kourou.engine.roles.follower import FollowerRole
-from kourou.engine.roles.leader import StaticLeader
-from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeader, QuorumLeaderRole
+from kourou.engine.ports import ANYWHERE
+from kourou.engine.roles.role import RoleSettings
 from kourou.engine.sends.appends import LogEnd
+from kourou.engine.start import Start
+from kourou.engine.view import CoreView
 from kourou.errors import ConfigError, KourouError
 from kourou.events.control_events import Event
 from kourou.model.names import CONTROL_TOPIC
-from kourou.model.units import NEVER_MS
 from kourou.protocol.messages.sends import EndTransaction, SendMessage, SendRecords
 from kourou.runtime.core import Received, Reply, ReplyTo, Tick
 from kourou.service.loop import SingleWriterLoop
@@ -71,7 +70,7 @@ class SessionContext:
 
 
 class RoleSession:
-    """From an open store to a change of role; `role` None leads a log without replication."""
+    """From an open store to a change of role."""
 
     def __init__(
         self,
@@ -79,18 +78,17 @@ class RoleSession:
         store_runtime: StoreRuntime,
         control: ControlState,
         context: SessionContext,
-        role: Role | None,
+        role: RoleSettings,
     ) -> None:
         self._clock, self._context, self._store_runtime = context.clock, context, store_runtime
-        self.leads = not isinstance(role, FollowerRole | QuorumFollowerRole)
-        self._elected = isinstance(role, QuorumLeaderRole)
         self.over = False
         self._settings = settings
         self._busy_poll_us = settings.busy_poll_us
         self._poll: BusyPoll | None = None
-        self.core = BrokerCore(BrokerParts(self._start(settings, control, role)))
+        self.core = BrokerCore(self._start(settings, control, role))
+        self.leads = self.view.leads
         self.core.recall(self._clock.monotonic_ms(), self._clock.now_ms())
-        store_runtime.attach(self.parts)
+        store_runtime.attach(self.core)
         self.history = HistoryExecutor(
             store_runtime.events,
             lambda: store_runtime.projector,
@@ -118,7 +116,7 @@ class RoleSession:
         )
         context.measurements.loop = self.loop.statistics
 
-    def _start(self, settings: BrokerSettings, control: ControlState, role: Role | None) -> Start:
+    def _start(self, settings: BrokerSettings, control: ControlState, role: RoleSettings) -> Start:
         opened = self._store_runtime.opened
         store = opened.store
         return Start(
@@ -142,9 +140,9 @@ class RoleSession:
         )
 
     @property
-    def parts(self) -> BrokerParts:
-        """The handlers and state of the core."""
-        return self.core.parts
+    def view(self) -> CoreView:
+        """What others may read of the core."""
+        return self.core.view
 
     @property
     def store(self) -> Store:
@@ -166,7 +164,7 @@ class RoleSession:
         self.loop.start(self._tick, self._store_runtime.executor.tick_ms)
         if not self.leads:
             self._catch_up()
-        self._store_runtime.serve(self.parts)
+        self._store_runtime.serve(self.view)
         return True
 
     async def _record_start(self) -> None:
@@ -174,30 +172,30 @@ class RoleSession:
 
         A follower records nothing: changes in its files are overwritten.
         """
-        if self._elected:
+        if self.view.elected:
             # The record that opens its epoch comes first.
             await self._record_with(self.core.lead)
-        imported = self._store_runtime.imported(self.parts.control)
+        imported = self._store_runtime.imported(self.view.control)
         await self._record(imported, "imported from config/*.json of another broker")
         if imported:
             # Rewritten files count as this broker's own: then only the log contains their changes.
             await asyncio.to_thread(self.store.write_out)
             await asyncio.to_thread(self.store.flush)
         # Decided after the import, so that imported topics are not created twice.
-        own = decide_start(self.parts.control, self.parts.topic_handler.rules)
+        own = decide_start(self.view.control, self.view.topic_rules)
         await self._record(own, "the broker's own")
         await self._record_administrators()
         await self._record_initial_users()
         await self._record_imported_users()
-        if not self.parts.control.access.unreadable:
-            self._settings.check_users(self.parts.control.access.users)
-        if not self._elected:
+        if not self.view.control.access.unreadable:
+            self._settings.check_users(self.view.control.access.users)
+        if not self.view.elected:
             self._perform(self.core.lead(self._clock.now_ms()))
 
     async def _record_administrators(self) -> None:
         """Record the first administrator, or the one that the owner of the machine recovers."""
         for file in self._settings.administrator_files:
-            events = file.events(self.parts.control.access, self._settings.secret_keys)
+            events = file.events(self.view.control.access, self._settings.secret_keys)
             await self._record(events, "recovery" if file.recovers else "first administrator")
             if file.recovers:
                 await asyncio.to_thread(self.store.write_out)
@@ -211,8 +209,8 @@ class RoleSession:
         otherwise the log says so, and this broker leads without that user. While an
         event about users cannot be read, it is not known who does not exist.
         """
-        file, access = self._settings.users_file, self.parts.control.access
-        if file is None or self.parts.control.access.unreadable:
+        file, access = self._settings.users_file, self.view.control.access
+        if file is None or self.view.control.access.unreadable:
             return
         try:
             wanted = file.users()
@@ -229,7 +227,7 @@ class RoleSession:
 
     def _not_created(self, error: ConfigError) -> None:
         """Log that a user was not created; raise the error if there are no users."""
-        if not self.parts.control.access.users:
+        if not self.view.control.access.users:
             raise error
         _log.warning(
             "initial-users-failed: users of initialUsersFile were not created: %(error)s",
@@ -248,9 +246,9 @@ class RoleSession:
         try:
             cluster = self._settings.cluster_name
             found = await asyncio.to_thread(read_acl_files, path, cluster)
-            events, _ = self.parts.plain_acl_handler.decide_import(found)
+            events = self.view.import_events(found)
         except KourouError as error:
-            if not self.parts.control.access.active:
+            if not self.view.control.access.active:
                 raise ConfigError(f"aclImportDir: {error.message}", hint=error.hint) from error
             return  # AclImport logs it
         await self._record(events, IMPORT_REASON, IMPORT_ACTOR)
@@ -258,7 +256,7 @@ class RoleSession:
     def _catch_up(self) -> None:
         """Apply decisions in bytes that were copied while there was no core."""
         span = self.store.queue_range(CONTROL_TOPIC, 0)
-        if span is not None and span[1] > self.parts.control.next_offset:
+        if span is not None and span[1] > self.view.control.next_offset:
             advanced = [(CONTROL_TOPIC, 0, span[1])]
             self.loop.post(Dispatched(advanced, self.store.indexed))
 
@@ -333,18 +331,14 @@ class RoleSession:
 
         Thus a leader that is stopped for a failover leaves nothing behind.
         """
-        pending_replies = self.parts.confirmations
-        while pending_replies.pending and self._clock.monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - no event
+        while self.view.pending_replies and self._clock.monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - no event
             await asyncio.sleep(DRAIN_POLL_S)
-        leading = self.parts.leading
-        if not isinstance(leading, StaticLeader) or not leading.followers:
+        if self.view.followers_have == ANYWHERE:
             return
         self.last_records()
         while self._clock.monotonic_ms() < deadline_ms and self.loop.running:
             self.loop.post(self._time())  # an iteration ships
-            if all(
-                one.progress.written >= self._store_runtime.store.end for one in leading.followers
-            ):
+            if self.view.followers_have >= self._store_runtime.store.end:
                 break
             await asyncio.sleep(DRAIN_POLL_S)
 
@@ -364,9 +358,7 @@ class RoleSession:
     def depose(self, reason: str) -> None:
         """End the session because another replica may lead: append and acknowledge nothing more."""
         self.cease()
-        leading = self.parts.leading
-        if isinstance(leading, QuorumLeader):
-            self._perform(leading.lost(reason))
+        self._perform(self.core.lose_leadership(reason))
 
     def catch_up(self) -> bool:
         """Apply everything that was copied; False if that is not possible now.
@@ -380,7 +372,7 @@ class RoleSession:
         return (
             not store.dispatch_behind_bytes
             and store.indexed == store.dispatched
-            and self.parts.control.next_offset == high
+            and self.view.control.next_offset == high
         )
 
     def release(self) -> list[ReplyTo]:
@@ -388,14 +380,13 @@ class RoleSession:
 
         Returns the reply addresses of open history queries.
         """
-        answers = [*self.parts.quota_gate.release(), *self.parts.pulls.expire(NEVER_MS)]
-        self._perform([*self.parts.appends.take_done(), *answers])
+        self._perform(self.core.release())
         return self.history.stop()
 
     def last_records(self) -> None:
         """Write counts of requests and record progress after `cease`: the core's last append."""
-        self._perform(self.parts.access_gate.counted_last(self._clock.now_ms()))
-        if self.parts.confirmations.failed is not None:
+        self._perform(self.core.counted_last(self._clock.now_ms()))
+        if self.view.failed is not None:
             return
         try:
             self._perform(self.core.stop(self._clock.now_ms()))

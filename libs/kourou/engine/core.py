@@ -1,7 +1,9 @@
 """The core of a broker: inputs in, effects out.
 
-State: soft of its own (the queues that have advanced beyond the committed position); the handlers
-document theirs.
+State: none of its own; the role and the handlers document theirs.
+
+The core has one door: `handle` and the calls of a role session for its start and end. `view` is
+what others may read.
 
 The order of effects is the order in which they must be executed: an append comes before the reply
 that depends on it. One flush at the end of a batch serves all requests that wait for the disk.
@@ -33,8 +35,8 @@ from kourou.engine.inputs import (
     UsersRead,
 )
 from kourou.engine.parts import BrokerParts
-from kourou.engine.roles.follower import StaticFollower
-from kourou.engine.roles.quorum import QuorumFollower, QuorumLeader
+from kourou.engine.start import Start
+from kourou.engine.view import CoreView
 from kourou.errors import Code, KourouError
 from kourou.events.control_events import Cause, Event
 from kourou.protocol.messages.pulls import (
@@ -60,33 +62,37 @@ from kourou.runtime.core import (
     Tick,
 )
 
-_JOINT = frozenset({SendRecords, SendMessage, EndTransaction})
+_COALESCED = frozenset({SendRecords, SendMessage, EndTransaction})
 """Requests that are stored together if several of a kind follow one another in a batch."""
 _PROJECT = Project()
+_NEVER_MS = 2**62
 Handler = Callable[[int, Received, Any], list[Effect]]
 
 
 class BrokerCore:
-    """Implements kourou.runtime.core.Core for a broker."""
+    """Implements kourou.runtime.core.Core for a broker.
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self.parts = parts
+    `parts` belong to the engine and its tests; others read `view`.
+    """
+
+    def __init__(self, start: Start) -> None:
+        self.parts = parts = BrokerParts(start)
+        self.role = parts.role
+        self.view = CoreView(parts)
         self._handlers = _handlers(parts)
-        self._role = parts.leading or parts.following
-        self._elected = parts.leading if isinstance(parts.leading, QuorumLeader) else None
-        self._joint = _JOINT if parts.following is None else frozenset()
-        self._unconfirmed = _unconfirmed_at_start(parts)
+        self._coalesced = _COALESCED if self.role.leads else frozenset()
 
     def handles(self, request: type[Request]) -> bool:
         """Return whether this broker handles such requests."""
         return request in self._handlers
 
+    # -- start and end ------------------------------------------------------------------------
+
     def recall(self, now_ms: int, wall_ms: int) -> None:
         """Restore open transactions from the log; the first call, once."""
-        if self.parts.following is not None:
-            return
-        self.parts.transactions.start(now_ms, wall_ms)
-        self.parts.check_backs.start(now_ms)
+        if self.role.leads:
+            self.parts.transactions.start(now_ms, wall_ms)
+            self.parts.check_backs.start(now_ms)
 
     def start(
         self, now_ms: int, wall_ms: int, events: Sequence[Event], why: str, actor: str = "broker"
@@ -95,61 +101,75 @@ class BrokerCore:
 
         The leader of a Raft group calls `lead` before, all others after it.
         """
-        if self.parts.following is not None:
+        if not self.role.leads:
             return []
-        opened = self._elected is None or self._elected.opened
-        assert opened, "the record that opens an epoch is its first one"
+        assert self.role.opened, "the record that opens an epoch is its first one"
         self.parts.recorder.record(events, Cause(actor, why), wall_ms)
         warnings = self.parts.delays.start(wall_ms)
         return [*self.parts.appends.take_done(), *warnings]
 
     def lead(self, wall_ms: int) -> list[Effect]:
         """Begin an epoch: once, for a Raft group or a log that has had followers."""
-        if self.parts.leading is not None:
-            self.parts.leading.start(wall_ms)
+        self.role.start(wall_ms)
         return self.parts.appends.take_done()
+
+    def lose_leadership(self, reason: str) -> list[Effect]:
+        """Refuse writes and fail pending replies, because another replica may lead."""
+        return self.role.lost(reason)
+
+    def release(self) -> list[Effect]:
+        """Reply to parked pulls, and to what waits for a quota, when the session ends."""
+        answers = [*self.parts.quota_gate.release(), *self.parts.pulls.expire(_NEVER_MS)]
+        return [*self.parts.appends.take_done(), *answers]
+
+    def counted_last(self, wall_ms: int) -> list[Effect]:
+        """Return which rights requests needed since the last time; called before `stop`."""
+        return self.parts.access_gate.counted_last(wall_ms)
 
     def stop(self, wall_ms: int) -> list[Effect]:
         """Record the progress that is not recorded yet; the last call before the store closes."""
         held = self.parts.quota_gate.release()
-        if self.parts.following is not None:
+        if not self.role.leads:
             return held
         self.parts.transactions.commit_progress()
         return held + self._record_progress(self.parts.commits.record(), "stopping", wall_ms)
 
+    def flushed_after_stop(self, position: int) -> None:
+        """Note the last flush: the progress of delays below it may go to the files."""
+        self.parts.delays.flushed_to(position)
+
+    # -- inputs -------------------------------------------------------------------------------
+
     def handle(self, now_ms: int, inputs: Sequence[Input]) -> list[Effect]:
         """Handle everything that has arrived, in order."""
         effects: list[Effect] = []
-        waiting: dict[type[Request], list[Received]] = {}
-        if self._elected is not None:
-            self._elected.look()
+        batch: dict[type[Request], list[Received]] = {}
+        role = self.role
+        if role.may_pause:
+            role.check_pause()
         if self.parts.access_gate.active:
             inputs = self._allowed(inputs, effects)
         if metered := self.parts.quota_gate.active:
             inputs = self.parts.quota_gate.admit(now_ms, inputs, effects)
         for item in inputs:
-            if type(item) is Received and type(item.request) in self._joint:
-                waiting.setdefault(type(item.request), []).append(item)
+            if type(item) is Received and type(item.request) in self._coalesced:
+                batch.setdefault(type(item.request), []).append(item)
                 continue
-            if waiting:
-                effects += self._together(now_ms, waiting)
-                waiting = {}
+            if batch:
+                effects += self._coalesce(now_ms, batch)
+                batch = {}
             match item:
                 case Received():
                     effects += self._received(now_ms, item)
                 case Dispatched(queues, indexed):
                     self.parts.appends.projected(queues, indexed)
-                    if self.parts.following is not None:
-                        effects += self.parts.following.advanced(queues)
-                    effects += self._advanced(now_ms, queues)
+                    effects += role.advanced(now_ms, queues)
                 case LogWritten(position):
                     self.parts.confirmations.written_to(position)
-                    effects += self._confirmed(now_ms)
+                    effects += role.committed(now_ms)
                 case Flushed(position):
                     effects += self.parts.confirmations.flushed_to(position)
-                    effects += self._confirmed(now_ms)
-                case Confirmed(position):
-                    effects += self._confirmed_by_group(now_ms, position)
+                    effects += role.committed(now_ms)
                 case Tick():
                     effects += self._tick(now_ms, item)
                 case Disconnected(peer):
@@ -159,32 +179,32 @@ class BrokerCore:
                 case DiskMeasured():
                     effects += self._measured(now_ms, item)
                 case LogShrunk():
-                    self.parts.retention.shrunk()
-                case HistoryAnswered() | UsersRead():
-                    effects += self._was_read(now_ms, item)
+                    self.parts.retention.deletion_ended()
+                case HistoryAnswered():
+                    effects += self._history_answered(now_ms, item)
+                case UsersRead():
+                    effects += self._users_read(now_ms, item)
                 case ClientAnswered():
-                    effects += self._asked(self.parts.asking.answered(now_ms, item))
+                    answered = self.parts.client_requests.answered(now_ms, item)
+                    effects += self._after_appends(answered)
                 case RegistrationDone(number):
-                    effects += self.parts.topic_registration.known(number)
+                    effects += self.parts.topic_registration.completed(number)
                 case StoreFailed(reason):
                     self.parts.appends.fail(reason)
                     effects += self.parts.confirmations.fail(reason)
-                case LeaderConnected() | Copied() | NotCopied():
-                    effects += self._followed(now_ms, item)
-                case Fenced(epoch):
-                    if self._role is not None:
-                        effects += self._role.outdone(epoch)
+                case LeaderConnected() | Copied() | NotCopied() | Confirmed() | Fenced():
+                    effects += role.handle(now_ms, item)
                 case _:
                     assert_never(item)
-        if waiting:
-            effects += self._together(now_ms, waiting)
-        if self._role is not None and self._role.active:
-            effects += self._end_batch(now_ms)
+        if batch:
+            effects += self._coalesce(now_ms, batch)
+        if role.active:
+            effects += role.end_batch(now_ms)
         if self.parts.recorder.filters_end:
-            effects += self.parts.filter_server_handler.tell()
+            effects += self.parts.filter_server_handler.notify_changes()
         if self.parts.pulls.wait_for(self.parts.appends.take_targets()):
             effects.append(_PROJECT)
-        effects += self.parts.confirmations.want_flush()
+        effects += self.parts.confirmations.take_flush()
         paced = self.parts.quota_gate.pace(now_ms, effects) if metered else effects
         return self.parts.topic_registration.gate(paced)
 
@@ -196,8 +216,8 @@ class BrokerCore:
         allows = self.parts.access_gate.allows
         return [item for item in inputs if type(item) is not Received or allows(item, effects)]
 
-    def _together(
-        self, now_ms: int, waiting: Mapping[type[Request], Sequence[Received]]
+    def _coalesce(
+        self, now_ms: int, batch: Mapping[type[Request], Sequence[Received]]
     ) -> list[Effect]:
         """Handle sends and ends of transactions that directly follow each other, kind by kind.
 
@@ -205,24 +225,24 @@ class BrokerCore:
         reply already, and a client uses one of the two kinds of sends.
         """
         effects: list[Effect] = []
-        for kind, requests in waiting.items():
-            effects += self._of_a_kind(now_ms, kind, requests)
+        for kind, requests in batch.items():
+            effects += self._coalesce_kind(now_ms, kind, requests)
         return effects
 
-    def _of_a_kind(
-        self, now_ms: int, kind: type[Request], waiting: Sequence[Received]
+    def _coalesce_kind(
+        self, now_ms: int, kind: type[Request], requests: Sequence[Received]
     ) -> list[Effect]:
         """Handle requests of one kind: together where possible, else in turn."""
-        if len(waiting) == 1:
-            return self._received(now_ms, waiting[0])
+        if len(requests) == 1:
+            return self._received(now_ms, requests[0])
         if kind is SendMessage:
-            return self.parts.joint_singles.store(now_ms, waiting, self._received)
+            return self.parts.coalesced_single_sends.store(now_ms, requests, self._received)
         if kind is EndTransaction:
-            return self.parts.joint_ends.store(now_ms, waiting, self._received)
+            return self.parts.coalesced_ends.store(now_ms, requests, self._received)
         effects: list[Effect] = []
-        joint = self.parts.joint_sends
-        for group in joint.groups(now_ms, waiting):
-            stored = joint.store(now_ms, group)
+        sends = self.parts.coalesced_sends
+        for group in sends.groups(now_ms, requests):
+            stored = sends.store(now_ms, group)
             if stored is None:
                 for received in group:
                     effects += self._received(now_ms, received)
@@ -265,12 +285,7 @@ class BrokerCore:
         self.parts.topic_registration.number(now_ms, decided, received.to)
         return decided
 
-    def _was_read(self, now_ms: int, item: HistoryAnswered | UsersRead) -> list[Effect]:
-        if isinstance(item, UsersRead):
-            return self._users_read(now_ms, item)
-        return self._looked_back(now_ms, item)
-
-    def _looked_back(self, now_ms: int, item: HistoryAnswered) -> list[Effect]:
+    def _history_answered(self, now_ms: int, item: HistoryAnswered) -> list[Effect]:
         """Continue a request with the reply of the event database."""
         received = item.received
         if received.deadline_ms and received.deadline_ms <= now_ms:
@@ -288,15 +303,15 @@ class BrokerCore:
 
     def _users_read(self, now_ms: int, item: UsersRead) -> list[Effect]:
         """Import users. They come again, so a broker that cannot record them now need not wait."""
-        parts = self.parts
-        if parts.following is not None or (self._elected is not None and self._elected.paused):
+        if not self.role.writable:
             return []
+        parts = self.parts
         warnings = parts.plain_acl_handler.import_users(item)
         decided = [*parts.appends.take_done(), *warnings]
         parts.topic_registration.number(now_ms, decided)
         return decided
 
-    def _asked(self, decided: list[Effect]) -> list[Effect]:
+    def _after_appends(self, decided: list[Effect]) -> list[Effect]:
         """Put the records that a client's reply caused before the other effects."""
         return [*self.parts.appends.take_done(), *decided] if decided else decided
 
@@ -305,64 +320,11 @@ class BrokerCore:
         parts = self.parts
         parts.pulls.drop_peer(peer)
         effects = parts.members.disconnected(peer)
-        effects += self._asked(parts.asking.drop_peer(now_ms, peer))
+        effects += self._after_appends(parts.client_requests.drop_peer(now_ms, peer))
         effects += parts.filter_server_handler.disconnected(peer)
         parts.topic_registration.drop_peer(peer)
-        if self._role is not None:
-            self._role.drop_peer(peer)
+        self.role.drop_peer(peer)
         return effects
-
-    # -- replicas of the log ----------------------------------------------------------------------
-
-    def _end_batch(self, now_ms: int) -> list[Effect]:
-        """Ship records, reply, and notify readers that waited for a follower."""
-        assert self._role is not None
-        said = self._role.turn(now_ms)
-        effects = [*self.parts.appends.take_done(), *said]
-        return [*effects, *self._confirmed(now_ms)] if self._unconfirmed else effects
-
-    def _followed(self, now_ms: int, item: LeaderConnected | Copied | NotCopied) -> list[Effect]:
-        following = self.parts.following
-        assert following is not None, "only a follower copies"
-        if isinstance(item, Copied):
-            following.copied(item.end)
-            return []
-        assert isinstance(following, StaticFollower), "a Raft group's bytes come by its own ways"
-        match item:
-            case LeaderConnected(peer, address):
-                return following.connected(now_ms, peer, address)
-            case NotCopied(end, reason):
-                return following.not_copied(now_ms, end, reason)
-
-    def _confirmed_by_group(self, now_ms: int, position: int) -> list[Effect]:
-        effects = self.parts.confirmations.confirmed_to(position)
-        if isinstance(self.parts.following, QuorumFollower):
-            effects += self.parts.following.confirmed()
-        return [*effects, *self._confirmed(now_ms)]
-
-    # -- notifying readers --------------------------------------------------------------------
-
-    def _advanced(self, now_ms: int, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
-        confirmations = self.parts.confirmations
-        if confirmations.confirmed >= confirmations.written and not self._unconfirmed:
-            answers = self.parts.pulls.advanced(now_ms, queues)
-            done = self.parts.appends.take_done()
-            return [*done, *answers] if done else answers
-        self._unconfirmed.append((confirmations.written, queues))
-        return self._confirmed(now_ms)
-
-    def _confirmed(self, now_ms: int) -> list[Effect]:
-        confirmed = self.parts.confirmations.confirmed
-        effects: list[Effect] = []
-        ready = 0
-        for end, queues in self._unconfirmed:
-            if end > confirmed:
-                break
-            ready += 1
-            effects += self.parts.pulls.advanced(now_ms, queues)
-        if ready:
-            del self._unconfirmed[:ready]
-        return [*self.parts.appends.take_done(), *effects]
 
     # -- time ---------------------------------------------------------------------------------
 
@@ -375,62 +337,39 @@ class BrokerCore:
         if self.parts.access_gate.rights_changed(tick.wall_ms):
             ended += self.parts.filter_server_handler.rights_changed()
             ended += self.parts.pulls.release(now_ms)
-        return ended + self._due(now_ms, tick)
+        return ended + self._run_timers(now_ms, tick)
 
-    def _due(self, now_ms: int, tick: Tick) -> list[Effect]:
+    def _run_timers(self, now_ms: int, tick: Tick) -> list[Effect]:
+        """Run the timers; those that would write do not run while the role cannot write."""
         parts, wall_ms = self.parts, tick.wall_ms
-        if parts.following is not None:
-            return self._follower_tick(now_ms)
-        if parts.leading is not None:
-            parts.leading.tick(now_ms, wall_ms)
-        effects = parts.confirmations.expire(now_ms)
-        if self._elected is not None and self._elected.paused:
-            return effects + self._quiet_tick(now_ms)
+        effects = self.role.tick(now_ms, wall_ms)
         effects += parts.pulls.expire(now_ms)
         effects += parts.members.expire(now_ms)
-        effects += parts.asking.expire(now_ms)
+        effects += parts.client_requests.expire(now_ms)
         effects += parts.topic_registration.expire(now_ms)
-        effects += parts.lock_handler.expire(now_ms, wall_ms)
         effects += parts.filter_server_handler.expire(now_ms)
+        parts.statistics.tick(now_ms)
+        if not self.role.writable:
+            return effects
+        effects += parts.lock_handler.expire(now_ms, wall_ms)
         effects += parts.check_backs.tick(now_ms, wall_ms)
         effects += parts.batch_handler.tick(now_ms, wall_ms)
         effects += parts.delays.tick(now_ms, tick)
         parts.repeats.expire(now_ms)
-        parts.statistics.tick(now_ms)
         parts.transactions.commit_progress()
         # Records numbered in the meantime are taken here, in order, and go before every reply.
         return self._record_progress(parts.commits.due(now_ms), "", wall_ms) + effects
 
-    def _follower_tick(self, now_ms: int) -> list[Effect]:
-        """Run a follower's timers; timers that would write do not run."""
-        parts = self.parts
-        assert parts.following is not None
-        return parts.following.tick(now_ms) + self._quiet_tick(now_ms)
-
-    def _quiet_tick(self, now_ms: int) -> list[Effect]:
-        """Run the timers that write nothing."""
-        parts = self.parts
-        effects = parts.pulls.expire(now_ms)
-        effects += parts.members.expire(now_ms)
-        effects += parts.asking.expire(now_ms)
-        effects += parts.topic_registration.expire(now_ms)
-        effects += parts.filter_server_handler.expire(now_ms)
-        parts.statistics.tick(now_ms)
-        return effects
-
-    def _measured(self, now_ms: int, look: DiskMeasured) -> list[Effect]:
+    def _measured(self, now_ms: int, disk: DiskMeasured) -> list[Effect]:
         """Write the record of a deletion before requesting the deletion."""
-        self.parts.statistics.note_hour(look.hour)
-        if self.parts.following is not None:
-            return self.parts.retention.watched(look)
-        confirmed = self.parts.confirmations.confirmed
-        if self._elected is not None and look.deletable_end > confirmed:
-            # A replica that truncates uncommitted records continues from the records before them.
-            look = replace(look, deletable_end=confirmed)
+        self.parts.statistics.note_hour(disk.hour)
+        if not self.role.leads:
+            return self.parts.retention.update_disk_level(disk)
+        disk = replace(disk, deletable_end=self.role.deletable_to(disk.deletable_end))
         try:
-            decided = self.parts.retention.measured(now_ms, look)
-            if look.segments:
-                decided += self.parts.delays.keep_above(look.segments[-1].end, look.wall_ms)
+            decided = self.parts.retention.measured(now_ms, disk)
+            if disk.segments:
+                decided += self.parts.delays.keep_above(disk.segments[-1].end, disk.wall_ms)
         except KourouError as error:
             decided = [
                 LogWarning(
@@ -455,21 +394,10 @@ class BrokerCore:
         return [*self.parts.appends.take_done(), *warnings]
 
 
-def _unconfirmed_at_start(parts: BrokerParts) -> list[tuple[int, Sequence[tuple[str, int, int]]]]:
-    """Return queues with messages that a Raft group has not committed: readers wait for them."""
-    end = parts.confirmations.written
-    if parts.confirmations.confirmed >= end:
-        return []
-    view = parts.view
-    targets = [(topic, queue_id) for topic in view.topics() for queue_id in view.queue_ids(topic)]
-    ranges = [(target, view.queue_range(*target)) for target in targets]
-    return [(end, [(*target, span[1]) for target, span in ranges if span is not None])]
-
-
 def _handlers(parts: BrokerParts) -> Mapping[type[Request], Handler]:
     """Return the handlers; any other request gets the reply REQUEST_CODE_NOT_SUPPORTED."""
     return {
-        SendRecords: parts.sending.records,
+        SendRecords: parts.send_handler.records,
         SendMessage: parts.single_sends.send,
         PullMessage: parts.pulls.answer,
         QueryConsumerOffset: parts.offsets.committed,
@@ -487,7 +415,7 @@ def _handlers(parts: BrokerParts) -> Mapping[type[Request], Handler]:
         **parts.batch_handler.handlers(),
         **parts.topic_handler.handlers(),
         **parts.group_handler.handlers(),
-        **parts.group_figures.handlers(),
+        **parts.lag_handler.handlers(),
         **parts.statistics.handlers(),
         **parts.client_request_handler.handlers(),
         **parts.reply_handler.handlers(),
@@ -499,9 +427,7 @@ def _handlers(parts: BrokerParts) -> Mapping[type[Request], Handler]:
         **parts.filter_server_handler.handlers(),
         **parts.retention.handlers(),
         **parts.history.handlers(),
-        **parts.beginning.handlers(),
+        **parts.bootstrap_handler.handlers(),
         **parts.log_handler.handlers(),
-        **parts.replica_handler.handlers(),
-        **(parts.leading.handlers() if parts.leading is not None else {}),
-        **(parts.following.handlers() if parts.following is not None else {}),
+        **parts.role.handlers(),
     }

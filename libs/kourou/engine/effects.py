@@ -63,7 +63,7 @@ class ConfigChanged:
 class Announce:
     """Register with every name server now: topics, permissions or filter servers changed.
 
-    The executor returns Announced(number) when all reachable name servers know it.
+    The executor returns RegistrationDone(number) when all reachable name servers know it.
     """
 
     number: int = field(default=0, compare=False)

@@ -160,6 +160,9 @@ class Fenced:
     epoch: int
 
 
+RoleInput = LeaderConnected | Copied | NotCopied | Confirmed | Fenced
+"""What concerns the replicas of the log; the role of the broker handles it."""
+
 Input = (
     Received
     | Disconnected
@@ -175,9 +178,5 @@ Input = (
     | UsersRead
     | ClientAnswered
     | RegistrationDone
-    | LeaderConnected
-    | Copied
-    | NotCopied
-    | Confirmed
-    | Fenced
+    | RoleInput
 )

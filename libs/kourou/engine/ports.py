@@ -195,7 +195,7 @@ class Quorum(Protocol):
 
     @property
     def state(self) -> str:
-        """The role of this broker: a value of kourou.replication.raft.effects.Role."""
+        """The role of this broker: a value of kourou.replication.raft.effects.RaftRole."""
         ...
 
     @property

@@ -9,7 +9,7 @@ moment of that period. So neither a growing nor an idle log makes a healthy foll
     leaves   it is no longer attached; or it lacks more than that (haSlaveFallbehindMax); or it
              did not keep up (slaveTimeout)
 
-Invariants:  only attached followers are in the set after `judge`
+Invariants:  only attached followers are in the set after `update`
              `copied` is the lowest position of any follower in the set
 """
 
@@ -57,10 +57,10 @@ class InSync:
         self._copies[member] = _Copy()
 
     def detached(self, member: int) -> None:
-        """The follower disconnected; the next `judge` removes it."""
+        """The follower disconnected; the next `update` removes it."""
         self._copies.pop(member, None)
 
-    def heard(self, now_ms: int, member: int, has: int, end: int) -> None:
+    def acknowledged(self, now_ms: int, member: int, has: int, end: int) -> None:
         """An attached follower has everything below `has`; the leader's log ends at `end`."""
         copy = self._copies[member]
         copy.has = max(copy.has, has)
@@ -73,7 +73,7 @@ class InSync:
             return None
         return 0 if copy.has >= end else copy.lag.ms(now_ms)
 
-    def judge(self, now_ms: int, end: int) -> InSyncChange | None:
+    def update(self, now_ms: int, end: int) -> InSyncChange | None:
         """Update the set; None if nothing changes."""
         before, reasons = self.members, []
         kept: list[int] = []

@@ -55,7 +55,7 @@ class FollowerStep(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
+class AppendBytes:
     """Append these bytes of the leader; `damage`: why they are not readable records, "" if they
     are.
     """
@@ -67,14 +67,14 @@ class Take:
 
 
 @dataclass(frozen=True, slots=True)
-class CutTo:
+class TruncateTo:
     """Truncate the log at `position`, before anything is appended: the rest is not the leader's."""
 
     position: int
 
 
 @dataclass(frozen=True, slots=True)
-class BeginAt:
+class RestartAt:
     """Discard the log and start an empty one at `position`, where the leader's log starts.
 
     Both logs had the same bytes up to `common`; later bytes belong to no leader any more.
@@ -85,7 +85,7 @@ class BeginAt:
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class SendToLeader:
     """Send this to the leader."""
 
     message: Attach | ChunkAck
@@ -169,7 +169,7 @@ class Copying:
 
     # -- attaching --------------------------------------------------------------------------------
 
-    def connected(self, now_ms: int) -> Say:
+    def connected(self, now_ms: int) -> SendToLeader:
         """A connection to the leader exists: request its log."""
         self._signed_ms = now_ms
         return self._ask(now_ms)
@@ -178,17 +178,17 @@ class Copying:
         """The connection is closed."""
         self.step = FollowerStep.DETACHED
 
-    def tick(self, now_ms: int) -> list[Say]:
+    def tick(self, now_ms: int) -> list[SendToLeader]:
         """Send the request again after a silence."""
         if self.step is FollowerStep.DETACHED or now_ms - self.heard_ms < SILENT_MS:
             return []
         return [self._ask(now_ms)]
 
-    def _ask(self, now_ms: int) -> Say:
+    def _ask(self, now_ms: int) -> SendToLeader:
         self.step, self.heard_ms = FollowerStep.ATTACHING, now_ms
         self._ack_due = self.flush_wanted = False
         member = self._member
-        return Say(
+        return SendToLeader(
             Attach(
                 cluster=member.cluster,
                 broker_name=member.broker_name,
@@ -199,7 +199,7 @@ class Copying:
             )
         )
 
-    def attached(self, now_ms: int, answer: Attached) -> list[CutTo | BeginAt]:
+    def attached(self, now_ms: int, answer: Attached) -> list[TruncateTo | RestartAt]:
         """Handle the leader's reply. If the log must be truncated, that happens before the next
         request.
 
@@ -229,9 +229,9 @@ class Copying:
                     f"the leader's log now starts at {answer.begin_at}, and this log has the "
                     f"same bytes up to {answer.common}: it restarts there"
                 )
-                return [BeginAt(answer.begin_at, answer.common)]
+                return [RestartAt(answer.begin_at, answer.common)]
             self.step = FollowerStep.DETACHED
-            return [CutTo(answer.common)]
+            return [TruncateTo(answer.common)]
         self.step, self.reason, self.epoch = FollowerStep.FOLLOWING, "", answer.epoch
         self._round = 0
         return []
@@ -241,7 +241,9 @@ class Copying:
 
     # -- bytes ------------------------------------------------------------------------------------
 
-    def chunk(self, now_ms: int, chunk: LogChunk, data: memoryview) -> list[Take | Say]:
+    def chunk(
+        self, now_ms: int, chunk: LogChunk, data: memoryview
+    ) -> list[AppendBytes | SendToLeader]:
         """Handle a chunk or heartbeat; returns refusals. `turn` returns the acknowledgements."""
         if self.step is not FollowerStep.FOLLOWING or chunk.group != self._member.broker_name:
             return []
@@ -271,7 +273,7 @@ class Copying:
         if chunk.data_epoch != chunk.previous_epoch:
             self._epochs.open(chunk.data_epoch, at)
         self._epochs.extend(chunk.end)
-        return [Take(at, chunk.end, data, chunk.damage)]
+        return [AppendBytes(at, chunk.end, data, chunk.damage)]
 
     def copied(self, end: int) -> None:
         """The store has written all bytes up to `end`."""
@@ -303,13 +305,13 @@ class Copying:
             self.flush_wanted = False
         return wanted
 
-    def turn(self) -> list[Say]:
+    def acknowledge(self) -> list[SendToLeader]:
         """Messages at the end of a loop iteration: one acknowledgement for all chunks."""
         if not self._ack_due or self.step is not FollowerStep.FOLLOWING:
             return []
         self._ack_due = False
         return [
-            Say(
+            SendToLeader(
                 ChunkAck(
                     group=self._member.broker_name,
                     epoch=self.epoch,
@@ -322,9 +324,9 @@ class Copying:
             )
         ]
 
-    def _refusal(self, position: int) -> Say:
+    def _refusal(self, position: int) -> SendToLeader:
         end = min(position, self.taken)
-        return Say(
+        return SendToLeader(
             ChunkAck(
                 group=self._member.broker_name,
                 epoch=self.epoch,

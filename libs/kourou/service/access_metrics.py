@@ -5,7 +5,7 @@ State: none.
 
 from __future__ import annotations
 
-from kourou.authorization.request_gate import PublishedGate, RequestGate, decision_counts
+from kourou.authorization.request_gate import DecisionCounts, decision_counts
 from kourou.telemetry.metrics import Family, Labels
 
 
@@ -14,9 +14,7 @@ def open_family(base: Labels, open_because: str) -> Family:
     return Family.gauge("kourou_access_open", samples=[(base, int(open_because != ""))])
 
 
-def access_families(
-    base: Labels, gate: RequestGate | PublishedGate, open_because: str
-) -> tuple[Family, ...]:
+def access_families(base: Labels, gate: DecisionCounts, open_because: str) -> tuple[Family, ...]:
     """Return the same of a service with a gate, and the counts of its decisions."""
     decided = decision_counts(base, gate)
     return (

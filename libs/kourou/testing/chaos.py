@@ -183,7 +183,7 @@ class Chaos:
         """Wait until every running broker has checked its disk, which happens in a thread."""
 
         def seen() -> bool:
-            running = [one.service.parts.pressure for one in brokers if one.is_up]
+            running = [one.service.view.pressure for one in brokers if one.is_up]
             return all(pressure.refusing is refusing for pressure in running)
 
         self._clock.advance(DISK_CHECK_S)

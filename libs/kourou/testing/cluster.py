@@ -31,7 +31,7 @@ from kourou.client.settings.client_settings import (
     ConsumerSettings,
     ProducerSettings,
 )
-from kourou.engine.parts import BrokerParts
+from kourou.engine.view import CoreView
 from kourou.errors import BadRequest, Unavailable
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.model.topic import MASTER_ID
@@ -309,7 +309,7 @@ class Cluster:
             for one in self.members[place : place + self._raft]
             if one.is_up and one.service.leads
         ]
-        epoch = {one.name: one.service.parts.control.replicas.epoch for one in found}
+        epoch = {one.name: one.service.view.control.replicas.epoch for one in found}
         return max(found, key=lambda one: epoch[one.name], default=None)
 
     @property
@@ -367,16 +367,16 @@ class Cluster:
 
     # -- for the rest of the kit, on the cluster's thread -----------------------------------------
 
-    def each(self) -> Mapping[str, BrokerParts]:
+    def each(self) -> Mapping[str, CoreView]:
         """The state of every broker by name; raises Unavailable if one is down or has no leader."""
         if not self._raft:
-            return {one.name: one.service.parts for one in self.members}
-        found: dict[str, BrokerParts] = {}
+            return {one.name: one.service.view for one in self.members}
+        found: dict[str, CoreView] = {}
         for name in self._names:
             leading = self._leading(name)
             if leading is None:
                 raise Unavailable(f"{name} has no leader", hint="leader() waits for one")
-            found[name] = leading.service.parts
+            found[name] = leading.service.view
         return found
 
     def found(self) -> Mapping[str, Sequence[int]]:
@@ -405,7 +405,7 @@ class Cluster:
     def _next_due_ms(self) -> int | None:
         """The time at which the next delayed message of any running broker is due."""
         serving = [one.service for one in self.members if one.is_up]
-        due = [one.parts.delays.next_due_ms() for one in serving if one.leads]
+        due = [one.view.next_delayed_ms for one in serving if one.leads]
         return min((at_ms for at_ms in due if at_ms is not None), default=None)
 
     def _moved(self) -> None:

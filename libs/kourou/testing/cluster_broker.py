@@ -23,7 +23,7 @@ from kourou.broker.raft.raft_service import RaftService
 from kourou.broker.role_session import RoleSession
 from kourou.clock import Clock
 from kourou.engine.inputs import Input
-from kourou.engine.parts import BrokerParts
+from kourou.engine.view import CoreView
 from kourou.errors import BadRequest, ConfigError, Unavailable
 from kourou.runtime.core import Received
 from kourou.service.processes import free_port
@@ -86,10 +86,10 @@ class MortalBroker(BrokerService):
         return self._session.store
 
     @property
-    def parts(self) -> BrokerParts:
+    def view(self) -> CoreView:
         """Its state, once it has recovered."""
         assert self._session is not None
-        return self._session.parts
+        return self._session.view
 
     @property
     def leads(self) -> bool:
@@ -208,7 +208,7 @@ class ClusterBroker:
         service = _kind_of(settings)(settings, self._clock, disk, self.faults, self._moved)
         try:
             await service.recover(self._failed)
-            self.found.append(service.parts.view.log_range()[1])
+            self.found.append(service.view.store_view.log_range()[1])
             await service.serve()
         except BaseException:
             await service.stop()

@@ -22,7 +22,7 @@ import msgspec
 
 from kourou.client.codecs import Decode, body_decoder, encode_body
 from kourou.client.consumer.received import ReceivedMessage, decode_pull
-from kourou.engine.parts import BrokerParts
+from kourou.engine.view import CoreView
 from kourou.errors import KourouError
 from kourou.model.limits import PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX
 from kourou.model.topic import MessageQueue
@@ -54,7 +54,7 @@ class MessageConditions(TypedDict, total=False):
 class ObservedCluster(Protocol):
     """The part of a cluster that checks need; used on its thread."""
 
-    def each(self) -> Mapping[str, BrokerParts]:
+    def each(self) -> Mapping[str, CoreView]:
         """The state of every broker, by name; raises Unavailable if one is down."""
         ...
 
@@ -129,8 +129,8 @@ class Ledger:
     async def begin(self) -> None:
         """Ignore all messages that are stored by now."""
         found = self._brokers.found()
-        for name, broker_parts in self._brokers.each().items():
-            self._since[name] = broker_parts.view.log_range()[1], len(found[name])
+        for name, core in self._brokers.each().items():
+            self._since[name] = core.store_view.log_range()[1], len(found[name])
 
     def _start_of(self, name: str) -> int:
         """The position from which on a broker's messages are new.
@@ -147,10 +147,10 @@ class Ledger:
         Across brokers that order has a resolution of one millisecond.
         """
         found: list[ReceivedMessage] = []
-        for name, broker_parts in self._brokers.each().items():
+        for name, core in self._brokers.each().items():
             since = self._start_of(name)
-            for queue_id in broker_parts.view.queue_ids(topic):
-                found += _read(broker_parts, MessageQueue(topic, name, queue_id), since, decode)
+            for queue_id in core.store_view.queue_ids(topic):
+                found += _read(core, MessageQueue(topic, name, queue_id), since, decode)
         return sorted(
             found, key=lambda one: (one.store_timestamp, one.queue.broker_name, one.position)
         )
@@ -202,10 +202,10 @@ class Ledger:
 
     def _unread(self, topic: str, group: str) -> list[str]:
         lines: list[str] = []
-        for name, broker_parts in self._brokers.each().items():
-            for queue_id in broker_parts.view.queue_ids(topic):
-                low, high = broker_parts.view.queue_range(topic, queue_id) or (0, 0)
-                committed = broker_parts.commits.offset(group, topic, queue_id)
+        for name, core in self._brokers.each().items():
+            for queue_id in core.store_view.queue_ids(topic):
+                low, high = core.store_view.queue_range(topic, queue_id) or (0, 0)
+                committed = core.commits.offset(group, topic, queue_id)
                 if high > low and (committed is None or committed < high):
                     stands = "nothing" if committed is None else f"up to {committed}"
                     queue = MessageQueue(topic, name, queue_id)
@@ -225,10 +225,10 @@ class Ledger:
 
 
 def _read(
-    broker_parts: BrokerParts, queue: MessageQueue, since: int, decode: Decode | None
+    core: CoreView, queue: MessageQueue, since: int, decode: Decode | None
 ) -> list[ReceivedMessage]:
     """Read one queue from position `since` up to the committed position."""
-    view, topic, queue_id = broker_parts.view, queue.topic, queue.queue_id
+    view, topic, queue_id = core.store_view, queue.topic, queue.queue_id
     offset = view.offset_at(topic, queue_id, since)
     found: list[ReceivedMessage] = []
     while True:
@@ -243,7 +243,7 @@ def _read(
             max_messages=PULL_MESSAGES_MAX,
             max_bytes=PULL_SIZE_BYTES_MAX,
             codes=None,
-            below=broker_parts.confirmations.confirmed,
+            below=core.committed,
         )
         if read.next_offset <= offset:  # later messages are not committed yet
             return found

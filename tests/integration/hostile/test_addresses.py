@@ -97,11 +97,11 @@ async def test_a_broker_connects_to_no_address_of_a_client(
 @pytest.mark.fault
 async def test_nor_to_one_of_an_administrator(secured: Attacked, trap: socket) -> None:
     address = forms(trap)[0]
-    before = set(secured.parts.control.access.users)
+    before = set(secured.view.control.access.users)
     assert await walk(secured.remoting, secured.client, Answerer.BROKER, address, ROOT) > 100
     for line in SETTINGS:
         await secured.say(UPDATE_BROKER_CONFIG, line.format(address).encode(), user=ROOT)
-    assert before <= set(secured.parts.control.access.users)
+    assert before <= set(secured.view.control.access.users)
     await secured.serves(ROOT)
 
 

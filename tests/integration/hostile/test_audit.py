@@ -77,9 +77,9 @@ async def test_a_flood_of_refusals_is_counted_exactly_and_served_beside(tmp_path
         served = [broker.send(user=TILL) for _ in range(50)]
         *counts, _ = await asyncio.gather(*flood, asyncio.gather(*served))
         assert broker.stored() == 50
-        assert broker.parts.access_gate.refused == sum(counts)
+        assert broker.view.access_decisions.refused == sum(counts)
         await broker.serves(TILL)
-        total = broker.parts.access_gate.refused
+        total = broker.view.access_decisions.refused
     lines = [one for one in lines_in(tmp_path) if one.get("decision") != "allowed"]
     assert sum(int(str(line.get("count", 1))) for line in lines) == total
     minutes = len({int(str(line["at_ms"])) // 60_000 for line in lines})

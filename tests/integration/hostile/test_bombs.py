@@ -96,5 +96,5 @@ async def test_json_that_names_much_and_holds_nothing(attacked: Attacked) -> Non
         reply = await attacked.say(34, json.dumps(body).encode())
         assert reply.code != Code.SUCCESS
         assert len(reply.remark or "") < 2_000
-    assert len(attacked.parts.control.groups.table) < 100
+    assert len(attacked.view.control.groups.table) < 100
     await attacked.serves()

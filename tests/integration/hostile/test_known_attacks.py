@@ -161,6 +161,6 @@ async def test_an_account_makes_no_administrator_and_no_white_address(secured: A
             reply = await secured.say(code, json.dumps(user).encode(), user=by, **fields)
             assert reply.code == Code.SYSTEM_ERROR, code
             assert "AclException" in (reply.remark or "")
-    assert set(secured.parts.control.access.users) == {ROOT, TILL}
-    assert secured.parts.control.access.table.administrators == [ROOT]
+    assert set(secured.view.control.access.users) == {ROOT, TILL}
+    assert secured.view.control.access.table.administrators == [ROOT]
     await secured.serves(TILL)

@@ -92,7 +92,7 @@ def with_credentials(name: str) -> bytes:
 
 async def settled(broker: Attacked) -> int:
     """The number of live memory blocks when all connections of attackers are gone."""
-    await until(lambda: broker.statistics()["peers"] == 1 and not list(broker.parts.membership))
+    await until(lambda: broker.statistics()["peers"] == 1 and not list(broker.view.membership))
     gc.collect()
     return sys.getallocatedblocks()
 
@@ -129,8 +129,8 @@ async def test_names_that_are_asked_about_are_not_kept(
         topic = UpdateAndCreateTopic(topic="orders", read_queue_nums=1, write_queue_nums=1, perm=6)
         assert (await broker.request(topic)).code == Code.SUCCESS
         assert await grows_by(broker, rounds(100), plain) < KEPT_OF_A_NAME
-        assert "orders" in broker.parts.control.topics
-        assert not list(broker.parts.membership)
+        assert "orders" in broker.view.control.topics
+        assert not list(broker.view.membership)
 
 
 @pytest.mark.fault
@@ -143,7 +143,7 @@ async def test_names_that_are_refused_are_not_kept(
     async with broker_with_users(tmp_path) as broker:
         assert (await broker.send(user=TILL)).code == Code.SUCCESS
         assert await grows_by(broker, rounds(30), with_credentials) < KEPT_OF_A_NAME
-        gate = broker.parts.access_gate
+        gate = broker.core.parts.access_gate
         assert gate.refused > NAMES_OF_A_ROUND
         assert sum(one.count for one in gate.refusals()) == gate.refused
         assert len(gate.refusals()) == REMEMBERED + 1
@@ -155,7 +155,7 @@ async def test_beyond_the_limit_no_topic_and_no_group_is_created(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await attacked.serves()
-    control = attacked.parts.control
+    control = attacked.view.control
     topics, groups = len(control.topics) + 20, len(control.groups) + 20
     monkeypatch.setattr("kourou.engine.admin.topic_table.TOPICS_MAX", topics)
     replies = [await attacked.send(topic=f"topic-{number}") for number in range(50)]
@@ -190,5 +190,5 @@ async def test_a_connection_has_so_many_clients_and_takes_them_along(attacked: A
     taken = [one.code == Code.SUCCESS for one in replies]
     assert taken == [True] * CONNECTION_GROUPS_MAX + [False] * 100
     assert "the maximum" in (replies[-1].remark or "")
-    await until(lambda: not list(attacked.parts.membership))
+    await until(lambda: not list(attacked.view.membership))
     await attacked.serves()

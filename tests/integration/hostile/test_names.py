@@ -49,7 +49,7 @@ async def test_no_name_of_any_request_becomes_a_path(attacked: Attacked, tmp_pat
             codes.add(reply.code)
     assert Code.SYSTEM_ERROR in codes
     await attacked.serves()
-    control = attacked.parts.control
+    control = attacked.view.control
     for name in (*control.topics.table, *(f"%RETRY%{group}" for group in control.groups.table)):
         check_topic(name)
     for folder in (tmp_path / "store" / "consumequeue").iterdir():

@@ -169,7 +169,7 @@ async def test_an_operator_of_some_topics_changes_nothing_else(secured: Attacked
     other = UpdateAndCreateTopic(topic="bills-new", read_queue_nums=1, write_queue_nums=1, perm=6)
     refused(await secured.request(other, user=TILL))
     refused(await secured.request(GetBrokerConfig(), user=TILL))
-    assert "bills-new" not in secured.parts.control.topics.table
+    assert "bills-new" not in secured.view.control.topics.table
     await secured.serves(TILL)
 
 
@@ -192,7 +192,7 @@ async def test_a_wrong_secret_does_not_tell_who_exists(
     for name in (ROOT, ROOT, TILL):  # the first one creates the topic
         sent = await give(secured, SEND, signed(name, LETTERS, b"x"), b"x")
         assert sent.code == Code.SUCCESS, sent.remark
-    remembered = secured.parts.control.access.remembered
+    remembered = secured.view.control.access.remembered
     assert {one.user for one in remembered.values()} >= {ROOT, TILL}
     checked: list[str] = []
 

@@ -30,11 +30,13 @@ async def test_a_send_with_an_impossible_number_stores_one_message_or_none(
 ) -> None:
     await attacked.send()
     for number in EDGES:
-        before = attacked.parts.appends.end
+        before = attacked.core.parts.appends.end
         reply = await attacked.send(b"odd", **{letter: number})
         top = 2 ** (63 if letter in LONGS else 31)
         assert reply.code != Code.SUCCESS or -top <= number < top
-        assert (reply.code == Code.SUCCESS) == (attacked.parts.appends.end > before), problem(reply)
+        assert (reply.code == Code.SUCCESS) == (attacked.core.parts.appends.end > before), problem(
+            reply
+        )
     await attacked.serves()
 
 
@@ -110,7 +112,7 @@ async def test_an_impossible_number_changes_nothing(
 ) -> None:
     for number in range(3):
         assert (await attacked.send(b"%d" % number, i="KEYS\x01k\x02")).code == Code.SUCCESS
-    topic = attacked.parts.control.topics.table["orders"]
+    topic = attacked.view.control.topics.table["orders"]
     before = await committed(attacked)
     for number in EDGES:
         given = {name: number if value is None else value for name, value in fields.items()}
@@ -119,7 +121,7 @@ async def test_an_impossible_number_changes_nothing(
         after = await committed(attacked)
         assert after == before or (reply.code == Code.SUCCESS and 0 <= after < 2**63)
         before = after
-    assert attacked.parts.control.topics.table["orders"] == topic
+    assert attacked.view.control.topics.table["orders"] == topic
     assert attacked.stored() == 3
     await attacked.serves()
 
@@ -176,11 +178,11 @@ async def test_any_properties_are_stored_as_they_are_read_or_refused(
     attacked: Attacked, pieces: list[str], end: str
 ) -> None:
     text = "\x02".join(pieces) + end
-    before = attacked.parts.appends.end
+    before = attacked.core.parts.appends.end
     other = attacked.stored("other")
     reply = await attacked.send(b"body", i=text)
     if reply.code != Code.SUCCESS:
-        assert attacked.parts.appends.end == before, problem(reply)
+        assert attacked.core.parts.appends.end == before, problem(reply)
         return
     position = int((reply.ext_fields or {})["msgId"][16:], 16)
     viewed = await attacked.say(33, offset=position)

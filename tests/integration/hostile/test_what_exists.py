@@ -75,8 +75,8 @@ async def test_no_reply_tells_what_others_have(secured: Attacked, user: str) -> 
             assert found[0] == found[1], spec.name
             asked += 1
     assert asked > 150
-    assert MISSING not in secured.parts.control.topics
-    assert MISSING not in secured.parts.control.groups
+    assert MISSING not in secured.view.control.topics
+    assert MISSING not in secured.view.control.groups
     await secured.serves(TILL)
 
 

@@ -72,7 +72,7 @@ def send_to(topic: str) -> SendMessage:
 @pytest.mark.parametrize("name", ["User_Id", "user_id", "X_User", "Identity", "Peer_Address"])
 async def test_a_peer_in_clear_text_cannot_say_who_it_is(secured: Attacked, name: str) -> None:
     """libzmq passes on a User-Id that the peer wrote itself if there is no authentication."""
-    key = next(iter(secured.parts.control.access.users))
+    key = next(iter(secured.view.control.access.users))
     reader, writer = await secured.connect("zmq")
     writer.write(GREETING + ready(**{name: key.encode()}) + ask(AuthListUser()))
     await reader.readexactly(GREETING_BYTES + READY_OF_SERVER_BYTES)
@@ -87,7 +87,7 @@ async def test_a_peer_in_clear_text_cannot_say_who_it_is(secured: Attacked, name
 
 
 def root_is_alone(broker: Attacked) -> bool:
-    administrators: list[str] = broker.parts.control.access.table.administrators
+    administrators: list[str] = broker.view.control.access.table.administrators
     return administrators == [ROOT]
 
 
@@ -195,7 +195,7 @@ async def test_a_stranger_copies_no_log_and_follows_nobody(tmp_path: Path, encry
         answer = decode_request(heard[0])
         assert isinstance(answer, Attached)
         assert "curveMembers does not name the keys" in answer.refusal
-        assert broker.parts.leading.followers == []
+        assert broker.core.role.followers == []
         stranger.close()
         await broker.serves(ROOT)
 
@@ -292,7 +292,7 @@ async def test_a_broken_handshake_with_keys_costs_its_connection_alone(
     pairs = key_pairs(tmp_path, "broker", "app")
     curve = {"curve_key_file": pairs["broker"], "curve_clients": "any"}
     async with broker_with_users(tmp_path, **curve) as broker:
-        asked = broker.parts.access_gate.refused
+        asked = broker.view.access_decisions.refused
         for number in range(rounds(300)):
             sent = bytearray(HANDSHAKES[number % len(HANDSHAKES)])
             for _ in range(chance.choice((0, 0, 1, 5))):
@@ -304,7 +304,9 @@ async def test_a_broken_handshake_with_keys_costs_its_connection_alone(
         app = ZmqConnection(broker.address("zmq"), curve=keys)
         reply = await app.request(AuthListUser(), timeout_ms=ASK_MS)
         assert reply.code == Code.NO_PERMISSION
-        assert broker.parts.access_gate.refused == asked + 1, "only the one with a key was heard"
+        assert broker.view.access_decisions.refused == asked + 1, (
+            "only the one with a key was heard"
+        )
         assert broker.statistics("zmq")["peers"] == 1
         app.close()
         await broker.serves(ROOT)

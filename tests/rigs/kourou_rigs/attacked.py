@@ -83,7 +83,7 @@ class Attacked(ServedHere):
 
     def stored(self, topic: str = "orders") -> int:
         """How many messages the broker has accepted for queue 0 of a topic."""
-        count: int = self.parts.appends.next_offset((topic, 0))
+        count: int = self.core.parts.appends.next_offset((topic, 0))
         return count
 
     # -- attackers ----------------------------------------------------------------------------

@@ -12,12 +12,12 @@ from kourou.engine.control import ControlState, decide_start, evolve
 from kourou.engine.core import BrokerCore
 from kourou.engine.effects import Announce, Append, CopyChunk, DropTopic, Effect, Flush, Wake
 from kourou.engine.inputs import Copied, Dispatched, Flushed, Input, RegistrationDone
-from kourou.engine.parts import BrokerParts, Role, Start
 from kourou.engine.policy import BrokerPolicy, EffectivePolicy, TopicRules
 from kourou.engine.ports import ANYWHERE, PropertyTest, QueueRead
 from kourou.engine.roles.leader import LeaderRole
-from kourou.engine.roles.quorum import QuorumLeaderRole
+from kourou.engine.roles.role import STANDALONE, RoleSettings
 from kourou.engine.sends.appends import LogEnd
+from kourou.engine.start import Start
 from kourou.errors import Corrupt, Rejected
 from kourou.events.control_events import decode_record_body
 from kourou.model.limits import FILTER_BYTES_MAX, FILTER_RECORDS_MAX
@@ -295,7 +295,7 @@ class Engine:
     """The progress of the delay levels that an earlier broker left."""
     name_servers: bool = True
     """Whether name servers reply; otherwise the creator of a topic waits."""
-    role: Role | None = None
+    role: RoleSettings = STANDALONE
     leads: bool = False
     """Followers may attach; `role` is then created here."""
     sync: bool = False
@@ -328,27 +328,25 @@ class Engine:
             self.policy = EffectivePolicy.of(self.policy)
         rules = TopicRules(self.policy.cluster_name, self.policy.broker_name)
         self.core = BrokerCore(
-            BrokerParts(
-                Start(
-                    view=self.store,
-                    control=self.control,
-                    log=LogEnd(self.store.end, 1 << 62, self.segment_size, self.store.newest_ms()),
-                    flushed=self.store.end,
-                    store_host=self.store_host,
-                    policy=self.policy,
-                    registry=SettingsRegistry(self.specs),
-                    sync_flush=self.sync_flush,
-                    flush_timeout_ms=5_000,
-                    figures=dict,
-                    delays=self.delays,
-                    role=self.role,
-                    secrets=self.secrets,
-                    knows_replicas=self.knows_replicas,
-                )
+            Start(
+                view=self.store,
+                control=self.control,
+                log=LogEnd(self.store.end, 1 << 62, self.segment_size, self.store.newest_ms()),
+                flushed=self.store.end,
+                store_host=self.store_host,
+                policy=self.policy,
+                registry=SettingsRegistry(self.specs),
+                sync_flush=self.sync_flush,
+                flush_timeout_ms=5_000,
+                figures=dict,
+                delays=self.delays,
+                role=self.role,
+                secrets=self.secrets,
+                knows_replicas=self.knows_replicas,
             )
         )
         self.core.recall(self.now_ms, self.wall_ms)
-        elected = isinstance(self.role, QuorumLeaderRole)
+        elected = self.core.role.elected
         if elected:
             self._perform(self.core.lead(self.wall_ms))
         start = self.core.start(

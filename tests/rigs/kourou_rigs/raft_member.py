@@ -13,9 +13,9 @@ from typing import NamedTuple, TypeVar
 
 from kourou.protocol.messages.replication import ChunkAck, LogChunk, Vote
 from kourou.replication.epochs import Epochs
-from kourou.replication.raft import effects as wants
-from kourou.replication.raft import inputs as happened
-from kourou.replication.raft.effects import Effect, Role, Send
+from kourou.replication.raft import effects as raft_effects
+from kourou.replication.raft import inputs as raft_inputs
+from kourou.replication.raft.effects import Effect, RaftRole, Send
 from kourou.replication.raft.inputs import Input, Message
 from kourou.replication.raft.node import PersistentState, RaftNode, RaftSettings
 
@@ -84,21 +84,23 @@ class MemberKit:
 
     def _done(self, effect: Effect) -> list[Input]:
         match effect:
-            case wants.SaveVote():
-                return [happened.VoteSaved()]
-            case wants.TruncateLog():
-                return [happened.LogTruncated()]
-            case wants.DiscardLog(position, epoch):
-                return [happened.LogRestarted()] if self.member.may_begin(position, epoch) else []
-            case wants.FlushLog():
-                return [happened.LogFlushed(self.member.log.end)]
-            case wants.RoleChanged(Role.LEADER, epoch, _, start):
-                return [happened.Appended(epoch, start + 10), happened.LogFlushed(start + 10)]
+            case raft_effects.SaveVote():
+                return [raft_inputs.VoteSaved()]
+            case raft_effects.TruncateLog():
+                return [raft_inputs.LogTruncated()]
+            case raft_effects.DiscardLog(position, epoch):
+                return (
+                    [raft_inputs.LogRestarted()] if self.member.may_begin(position, epoch) else []
+                )
+            case raft_effects.FlushLog():
+                return [raft_inputs.LogFlushed(self.member.log.end)]
+            case raft_effects.RoleChanged(RaftRole.LEADER, epoch, _, start):
+                return [raft_inputs.Appended(epoch, start + 10), raft_inputs.LogFlushed(start + 10)]
         return []
 
     def hears(self, message: Message, body: bytes = b"") -> MemberKit:
         """Receive a message of another member now."""
-        return self.at(self.now, happened.MessageReceived(message, body))
+        return self.at(self.now, raft_inputs.MessageReceived(message, body))
 
     # -- outputs ---------------------------------------------------------------------------------
 
@@ -131,7 +133,7 @@ class MemberKit:
             round=self.member.round_heard,
         )
         # The first one acknowledges the leader's probe, after which data is sent.
-        self.at(max(at, self.now), happened.MessageReceived(ack))
+        self.at(max(at, self.now), raft_inputs.MessageReceived(ack))
         before = self.effects
         self.hears(ack)
         self.effects = before + self.effects

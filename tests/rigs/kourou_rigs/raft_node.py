@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from kourou.protocol.messages.replication import FetchLogResponse
-from kourou.replication.raft import effects as wants
-from kourou.replication.raft import inputs as happened
-from kourou.replication.raft.effects import Effect, Role
+from kourou.replication.raft import effects as raft_effects
+from kourou.replication.raft import inputs as raft_inputs
+from kourou.replication.raft.effects import Effect, RaftRole
 from kourou.replication.raft.election import must_join
 from kourou.replication.raft.inputs import Input
 from kourou.replication.raft.node import PersistentState, RaftNode, RaftSettings
@@ -42,7 +42,7 @@ class Surroundings(Protocol):
         """Deliver an input to another node, subject to the network."""
         ...
 
-    def ask(self, source: str, wanted: wants.Fetch) -> None:
+    def ask(self, source: str, wanted: raft_effects.Fetch) -> None:
         """Request a part of another node's log."""
         ...
 
@@ -205,38 +205,38 @@ class Node:
 
     def _perform(self, member: RaftNode, effect: Effect, follow: list[Input]) -> None:
         match effect:
-            case wants.Send(to, message, body):
-                self._world.carry(self.name, to, happened.MessageReceived(message, body))
-            case wants.WriteChunk(position, _, epoch, body):
+            case raft_effects.Send(to, message, body):
+                self._world.carry(self.name, to, raft_inputs.MessageReceived(message, body))
+            case raft_effects.WriteChunk(position, _, epoch, body):
                 self._write(member, position, epoch, bytes(body), follow)
-            case wants.FlushLog():
+            case raft_effects.FlushLog():
                 self._flush()
-            case wants.RoleChanged(role, epoch, _, start):
+            case raft_effects.RoleChanged(role, epoch, _, start):
                 self._role_changed(role, epoch, start)
-            case wants.Committed(position):
+            case raft_effects.Committed(position):
                 self._world.rules.confirms(self.name, self.disk.confirmed, position)
                 self.disk.confirmed = position
-            case wants.SaveVote():
+            case raft_effects.SaveVote():
                 self._save_vote(effect)
-            case wants.TruncateLog(position):
+            case raft_effects.TruncateLog(position):
                 self._world.rules.cuts(self.name, position)
                 self._close_store(lambda: self._cut(position))
-            case wants.DiscardLog():
+            case raft_effects.DiscardLog():
                 self._ask_what_came_before()
-            case wants.Fetch():
+            case raft_effects.Fetch():
                 self._world.ask(self.name, effect)
-            case wants.Halt(reason):
+            case raft_effects.Halt(reason):
                 raise RuleBroken(f"{self.name} halts: {reason}")
-            case wants.TransferFailed():
+            case raft_effects.TransferFailed():
                 pass
-            case wants.NeedsRepair(position, _):
+            case raft_effects.NeedsRepair(position, _):
                 raise RuleBroken(f"{self.name} cannot read its log at {position}")
 
     def _write(
         self, member: RaftNode, position: int, epoch: int, body: bytes, follow: list[Input]
     ) -> None:
         if not self.room or position > len(self.disk.pages):  # the first causes the second
-            follow.append(happened.WriteFailed(position))
+            follow.append(raft_inputs.WriteFailed(position))
             return
         self.disk.write(position, body)
         # A pending truncation is already visible in the member's epochs.
@@ -270,24 +270,24 @@ class Node:
         self._flushing = False
         if self._flush_again:
             self._flush()
-        self.receive(happened.LogFlushed(end))
+        self.receive(raft_inputs.LogFlushed(end))
 
-    def _save_vote(self, vote: wants.SaveVote) -> None:
+    def _save_vote(self, vote: raft_effects.SaveVote) -> None:
         """Save votes in order: an older vote never replaces a newer one."""
         now = self._world.now
         self._vote_saved_at = max(self._vote_saved_at, now + self._disk_time())
         self._later(self._vote_saved_at - now, lambda: self._vote_saved(vote))
 
-    def _vote_saved(self, vote: wants.SaveVote) -> None:
+    def _vote_saved(self, vote: raft_effects.SaveVote) -> None:
         self.disk.vote = (vote.epoch, vote.voted_for, vote.joining, vote.lived)
         if not vote.joining and self.name in self._world.rules.joining:
             self._world.rules.joined(self.name)
-        self.receive(happened.VoteSaved())
+        self.receive(raft_inputs.VoteSaved())
 
     def _cut(self, position: int) -> None:
         self.disk.closed = False
         self.disk.cut(position)
-        self.receive(happened.LogTruncated())
+        self.receive(raft_inputs.LogTruncated())
 
     def _ask_what_came_before(self) -> None:
         """Ask the other nodes until one replies, or until the answer is no longer needed."""
@@ -316,12 +316,12 @@ class Node:
         self.disk.confirmed = position
         assert self.member is not None
         self._world.rules.living[self.name] = self.member.log.epochs
-        self.receive(happened.LogRestarted())
+        self.receive(raft_inputs.LogRestarted())
 
-    def _role_changed(self, role: Role, epoch: int, start: int) -> None:
+    def _role_changed(self, role: RaftRole, epoch: int, start: int) -> None:
         self._leading = False
         self._owed.clear()
-        if role is not Role.LEADER:
+        if role is not RaftRole.LEADER:
             return
         member = self.member
         assert member is not None
@@ -335,16 +335,16 @@ class Node:
         member = self.member
         if self.paused:
             self._later(1, lambda: self._open(epoch))
-        elif member is not None and member.role is Role.LEADER and member.epoch == epoch:
+        elif member is not None and member.role is RaftRole.LEADER and member.epoch == epoch:
             self._leading = True
             self.run((self._append(epoch, opening_cell(epoch)),))
 
-    def _append(self, epoch: int, cell: bytes) -> happened.Appended:
+    def _append(self, epoch: int, cell: bytes) -> raft_inputs.Appended:
         position = len(self.disk.pages)
         self._world.rules.appended(epoch, position, cell)
         self.disk.write(position, cell)
         self._flush()
-        return happened.Appended(epoch, position + len(cell))
+        return raft_inputs.Appended(epoch, position + len(cell))
 
     # -- clients ---------------------------------------------------------------------------------
 
@@ -375,14 +375,14 @@ class Node:
     @property
     def is_leader(self) -> bool:
         """True if its core leads, whether or not its engine is ready."""
-        return self.member is not None and self.member.role is Role.LEADER
+        return self.member is not None and self.member.role is RaftRole.LEADER
 
     def may_acknowledge(self) -> bool:
         """True if its core may acknowledge now."""
         member = self.member
         return member is not None and not self.paused and member.may_acknowledge(self.clock())
 
-    def fetch(self, wanted: wants.Fetch) -> happened.Fetched | None:
+    def fetch(self, wanted: raft_effects.Fetch) -> raft_inputs.Fetched | None:
         """This member's reply to a request for its log; None while it cannot reply."""
         member = self.member
         if member is None or self.paused or member.log.truncating:
@@ -402,4 +402,4 @@ class Node:
             confirmed=log.confirmed,
             first_position=log.first_position,
         )
-        return happened.Fetched(wanted.serial, answer, body)
+        return raft_inputs.Fetched(wanted.serial, answer, body)

@@ -19,8 +19,8 @@ from typing import Any
 
 from kourou.errors import Corrupt
 from kourou.protocol.messages.replication import AskVote, ChunkAck, LogChunk, StandNow, Vote
-from kourou.replication.raft import effects as wants
-from kourou.replication.raft import inputs as happened
+from kourou.replication.raft import effects as raft_effects
+from kourou.replication.raft import inputs as raft_inputs
 from kourou.replication.raft.inputs import Input
 from kourou.replication.raft.node import RaftSettings
 from kourou_rigs.raft_disk import CELL_BYTES, MemberDisk, data_cell
@@ -146,13 +146,13 @@ class RaftWorld:
 
     def carry(self, source: str, target: str, item: Input) -> None:
         """Deliver an input to another node, with the copies and delays of the network."""
-        if self._coincidences and isinstance(item, happened.MessageReceived):
+        if self._coincidences and isinstance(item, raft_inputs.MessageReceived):
             self._coincide(source, target, item.message)
         receive = self.nodes[target].receive
         for delay in self.network.fates(source, target):
             self.after(delay, partial(receive, item))
 
-    def _coincide(self, source: str, target: str, message: happened.Message) -> None:
+    def _coincide(self, source: str, target: str, message: raft_inputs.Message) -> None:
         """Inject a fault of sender or receiver at a critical moment, which is rare by chance."""
         if isinstance(message, StandNow) and self.chance.random() < 0.5:
             self.after(1, partial(self._for_a_while, partial(self.network.split, [source])))
@@ -175,13 +175,13 @@ class RaftWorld:
                 end = partial(self._end, self.nodes[source], power=False, down_ms=200)
                 self.after(self.chance.randint(1, 9), end)
 
-    def ask(self, source: str, wanted: wants.Fetch) -> None:
+    def ask(self, source: str, wanted: raft_effects.Fetch) -> None:
         """Request a part of a log; the request or the reply may be lost."""
         asked = self.nodes[wanted.member]
 
         def answer() -> None:
             found = asked.fetch(wanted)
-            self.carry(wanted.member, source, found or happened.FetchFailed(wanted.serial))
+            self.carry(wanted.member, source, found or raft_inputs.FetchFailed(wanted.serial))
 
         for delay in self.network.fates(source, wanted.member):
             self.after(delay, answer)
@@ -332,7 +332,7 @@ class RaftWorld:
     def _disk_fault(self) -> None:
         node = self._any()
         if node.member is not None and not node.paused:
-            node.receive(happened.DiskFailed("the disk failed"))
+            node.receive(raft_inputs.DiskFailed("the disk failed"))
             self._end(node, power=True)
 
     def _no_room(self) -> None:
@@ -344,7 +344,7 @@ class RaftWorld:
         for node in self.nodes.values():
             if node.leads:
                 target = self.chance.choice(["", *self.nodes])
-                node.receive(happened.TransferLeadership(target))
+                node.receive(raft_inputs.TransferLeadership(target))
 
     def _retention(self) -> None:
         node = self._any()
@@ -355,7 +355,7 @@ class RaftWorld:
             position = safe - self.chance.randint(0, 8) * CELL_BYTES
             if position > log.first_position:
                 node.disk.discard(position, log.epochs)
-                node.receive(happened.SegmentsDeleted(position))
+                node.receive(raft_inputs.SegmentsDeleted(position))
 
     def _lose_disk(self) -> None:
         """Replace the disk of a member with a vote, with or without its vote file."""

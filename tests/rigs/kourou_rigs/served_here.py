@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from kourou.broker.broker_service import BrokerService
+from kourou.engine.core import BrokerCore
+from kourou.engine.view import CoreView
 from kourou.errors import Code
 from kourou.protocol.messages.pulls import PullFlag, PullMessage
 from kourou.protocol.messages.sends import SendMessage
@@ -39,9 +41,16 @@ class ServedHere:
         return found
 
     @property
-    def parts(self) -> Any:
+    def view(self) -> CoreView:
         """The state of the current core."""
-        return self.service._parts()
+        view: CoreView = self.service._view()
+        return view
+
+    @property
+    def core(self) -> BrokerCore:
+        """The current core."""
+        core: BrokerCore = self.service._session.core
+        return core
 
     async def sent(self, body: bytes, topic: str = "orders", queue_id: int = 0) -> WireReply:
         """Send one message; returns the reply, whatever it is."""

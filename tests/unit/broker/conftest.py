@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from kourou.engine.control import ControlState
+from kourou.engine.core import BrokerCore
 from kourou.engine.effects import Append, DropTopic, Effect
-from kourou.engine.parts import BrokerParts, Role, Start
+from kourou.engine.parts import BrokerParts
 from kourou.engine.policy import EffectivePolicy, TopicRules
+from kourou.engine.roles.role import STANDALONE, RoleSettings
 from kourou.engine.sends.appends import LogEnd
+from kourou.engine.start import Start
 from kourou.events.control_events import Cause, Event
 from kourou.eventstore.event_store import EventStore
 from kourou.settings.registry import SettingsRegistry
@@ -38,17 +41,21 @@ class Site:
         settings = replace(small_settings(Path("/store"), segment_size_bytes=64 * 1024), **changes)
         self.store = Store.open(settings, self.disk)
 
-    def parts(
+    def parts(self, **settings: Any) -> BrokerParts:
+        """The request handlers of a broker on this store."""
+        return self.core(**settings).parts
+
+    def core(
         self,
         *,
         sync_flush: bool = False,
         figures: Callable[[], Mapping[str, str]] = dict,
         delays: Mapping[int, int] | None = None,
-        role: Role | None = None,
-    ):
-        """The desks of a broker on this store."""
+        role: RoleSettings = STANDALONE,
+    ) -> BrokerCore:
+        """The core of a broker on this store."""
         store = self.store
-        return BrokerParts(
+        return BrokerCore(
             Start(
                 view=store,
                 control=self.control,

@@ -400,7 +400,7 @@ async def test_a_log_with_replicas_has_users_only_with_the_keys_of_the_replicas(
         if users:
             closed = settings(tmp_path, replication_enabled=False, **asks_for_users)
             async with running(closed) as (service, _):
-                assert set(service._parts().control.access.users) == users
+                assert set(service._view().control.access.users) == users
         service = BrokerService(settings(tmp_path, **given))
         with pytest.raises(ConfigError, match="curveMembers does not name the keys"):
             await service.recover(lambda _error: None)
@@ -415,12 +415,12 @@ async def test_files_with_users_count_before_the_first_request(tmp_path) -> None
     asks = {"acl_import_dir": file, "access_key_file": keys, "acl_enable": True}
     given = settings(tmp_path, replication_enabled=False, **asks)
     async with running(given) as (service, connection):
-        assert set(service._parts().control.access.users) == {"owner-1"}
+        assert set(service._view().control.access.users) == {"owner-1"}
         refused = await connection.request(message(), body=(b"x",), timeout_ms=60_000)
         assert refused.code == Code.NO_PERMISSION
         file.write_text("accounts: [")
     async with running(given) as (service, _):
-        assert set(service._parts().control.access.users) == {"owner-1"}
+        assert set(service._view().control.access.users) == {"owner-1"}
 
 
 async def test_bad_files_with_users_stop_the_start_of_a_broker_that_has_none(tmp_path) -> None:

@@ -22,6 +22,7 @@ from kourou.engine.policy import BrokerRole, EffectivePolicy
 from kourou.engine.roles.follower import FollowerRole
 from kourou.engine.roles.leader import LeaderRole
 from kourou.engine.roles.replicas import ReplicaAggregate
+from kourou.engine.roles.role import STANDALONE
 from kourou.service.command_line import parse_arguments
 from kourou.settings.declaration import Setting
 from kourou.settings.registry import SettingsRegistry
@@ -185,7 +186,7 @@ def replica(**given: Any) -> BrokerSettings:
 def test_who_leads_and_who_follows() -> None:
     store: Any = object()
     alone = role_of(BrokerSettings(replication_enabled=False), store, ReplicaAggregate())
-    assert alone is None
+    assert alone == STANDALONE
     sync = role_of(BrokerSettings(broker_role=BrokerRole.SYNC_MASTER), store, ReplicaAggregate())
     assert isinstance(sync, LeaderRole)
     assert (sync.sync, sync.may_follow, sync.chunks) == (True, False, store)

@@ -82,7 +82,7 @@ async def pair(
 
 
 def promoted(replica: Running) -> ChangeRole:
-    newest = replica.session.parts.control.replicas.epoch
+    newest = replica.session.view.control.replicas.epoch
     return ChangeRole(True, next_epoch(newest, 1, promoted=True))
 
 
@@ -95,7 +95,7 @@ async def test_a_follower_leads_from_one_moment_to_the_next(tmp_path: Path) -> N
         assert refused.code == Code.SERVICE_NOT_AVAILABLE
         assert leader.address("replication").removeprefix("tcp://") in refused.remark
         held = asyncio.create_task(replica.pull(1, hold_ms=ASK_MS))
-        await until(lambda: replica.session.parts.pulls.held == 1)
+        await until(lambda: replica.session.view.parked_pulls == 1)
         change, before = promoted(replica), replica.session
         before._ended_by(change)
         assert (await held).code == Code.PULL_NOT_FOUND
@@ -104,7 +104,7 @@ async def test_a_follower_leads_from_one_moment_to_the_next(tmp_path: Path) -> N
         assert before.over
         assert replica.session.store is before.store, "it stays open"
         assert replica.session.leads
-        epochs = replica.session.parts.control.replicas.epochs
+        epochs = replica.session.view.control.replicas.epochs
         assert epochs[-1][0] == change.epoch
         assert load_epochs(RealDisk(), replica.session.store.paths) == epochs
         assert (await replica.sent(b"two")).code == Code.SUCCESS
@@ -162,7 +162,7 @@ async def test_a_request_during_a_change_of_role_gets_its_reply(
         assert replica.service._is_healthy(), "a supervisor must not kill it for that"
         may_go_on.set()
         await until(lambda: replica.service._renewing is None)
-        following = replica.session.parts.following
+        following = replica.session.core.role
         await until(lambda: following.copying.step is FollowerStep.FOLLOWING)
         assert replica.service._unready() == ""
     assert failures == []
@@ -190,7 +190,7 @@ async def test_a_leader_that_is_fenced_at_its_start_follows(tmp_path: Path) -> N
             before = replica.session
             before._ended_by(promoted(replica))
             await until(lambda: replica.service._renewing is None)
-            assert replica.session.parts.control.replicas.epoch > 2**32, "it has led"
+            assert replica.session.view.control.replicas.epoch > 2**32, "it has led"
             assert not replica.session.leads
             assert replica.session.loop.running
             assert (replica.service._unready(), replica.service._is_healthy()) == ("", True)

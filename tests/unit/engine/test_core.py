@@ -76,7 +76,7 @@ def test_readers_wake_when_what_they_wait_for_is_confirmed_and_not_before(draft,
     assert late not in engine.replies
     engine.flush()
     assert engine.replies[late].header.next_begin_offset == 3
-    assert engine.core._unconfirmed == []
+    assert engine.core.role._uncommitted == []
 
 
 def test_a_failed_store_still_answers_readers_of_what_is_safe(draft, records) -> None:

@@ -9,13 +9,13 @@ from kourou.replication.epochs import Epochs
 from kourou.replication.static_follower import (
     NOT_COPIED_MS,
     SILENT_MS,
-    BeginAt,
+    AppendBytes,
     Copying,
-    CutTo,
     FollowerIdentity,
     FollowerStep,
-    Say,
-    Take,
+    RestartAt,
+    SendToLeader,
+    TruncateTo,
 )
 
 MEMBER = FollowerIdentity("c", "a", 1)
@@ -41,7 +41,7 @@ def chunk(position: int, end: int, **fields: object) -> LogChunk:
     return LogChunk(position=position, end=end, **wanted)
 
 
-def said(found: list[Say]) -> list[Attach | ChunkAck]:
+def said(found: list[SendToLeader]) -> list[Attach | ChunkAck]:
     return [each.message for each in found]
 
 
@@ -60,15 +60,15 @@ def test_it_asks_with_what_it_has() -> None:
 
 def test_it_takes_what_goes_on_where_it_ends_and_says_so_once_a_turn() -> None:
     copying = following()
-    assert copying.chunk(1, chunk(100, 200, confirmed=150), DATA) == [Take(100, 200, DATA)]
-    assert copying.chunk(1, chunk(200, 300, round=2), DATA) == [Take(200, 300, DATA)]
+    assert copying.chunk(1, chunk(100, 200, confirmed=150), DATA) == [AppendBytes(100, 200, DATA)]
+    assert copying.chunk(1, chunk(200, 300, round=2), DATA) == [AppendBytes(200, 300, DATA)]
     assert (copying.taken, copying.written, copying.confirmed) == (300, 100, 100)
     copying.copied(200)
     copying.copied(300)
-    assert said(copying.turn()) == [
+    assert said(copying.acknowledge()) == [
         ChunkAck(group="a", epoch=64, member="1", accepted=True, written=300, flushed=100, round=2)
     ]
-    assert copying.turn() == []
+    assert copying.acknowledge() == []
     assert (copying.confirmed, copying.lag_bytes) == (150, 700)
 
 
@@ -77,7 +77,7 @@ def test_a_gap_or_another_history_is_refused_with_what_it_has() -> None:
     (gap,) = copying.chunk(1, chunk(150, 250), DATA)
     (other,) = copying.chunk(1, chunk(100, 200, previous_epoch=128), DATA)
     for refused in (gap, other):
-        assert isinstance(refused, Say)
+        assert isinstance(refused, SendToLeader)
         message = refused.message
         assert isinstance(message, ChunkAck)
         assert (message.accepted, message.end, message.epochs) == (False, 100, ((64, 0),))
@@ -87,9 +87,9 @@ def test_a_gap_or_another_history_is_refused_with_what_it_has() -> None:
 def test_what_it_has_already_is_answered_and_not_taken_again() -> None:
     copying = following()
     assert copying.chunk(1, chunk(0, 100, previous_epoch=0), DATA) == []
-    assert len(copying.turn()) == 1
+    assert len(copying.acknowledge()) == 1
     (refused,) = copying.chunk(1, chunk(50, 150), DATA)
-    assert isinstance(refused, Say)
+    assert isinstance(refused, SendToLeader)
 
 
 def test_a_chunk_may_open_an_epoch() -> None:
@@ -101,18 +101,18 @@ def test_a_chunk_may_open_an_epoch() -> None:
     assert copying.taken == 200
     again = chunk(200, 300, previous_epoch=128, data_epoch=128)
     assert copying.chunk(NOT_COPIED_MS, again, DATA) == []
-    assert copying.turn() == [], "it does not ask as fast as it can for what finds no room"
+    assert copying.acknowledge() == [], "it does not ask as fast as it can for what finds no room"
     assert copying.chunk(NOT_COPIED_MS + 1, again, DATA)
 
 
 def test_an_old_leader_is_reported_so_and_a_newer_one_is_asked() -> None:
     copying = following()
     (refused,) = copying.chunk(1, chunk(100, 200, epoch=63), DATA)
-    assert isinstance(refused, Say)
+    assert isinstance(refused, SendToLeader)
     assert isinstance(refused.message, ChunkAck)
     assert (refused.message.epoch, refused.message.accepted) == (64, False)
     (asked,) = copying.chunk(1, chunk(100, 200, epoch=65), DATA)
-    assert isinstance(asked, Say)
+    assert isinstance(asked, SendToLeader)
     assert isinstance(asked.message, Attach)
     assert copying.step is FollowerStep.ATTACHING
 
@@ -124,9 +124,9 @@ def test_a_leader_that_waits_for_the_disk_makes_it_flush() -> None:
     copying.copied(200)
     assert copying.wants_flush()
     assert not copying.wants_flush()
-    copying.turn()
+    copying.acknowledge()
     copying.flushed_to(200)
-    (ack,) = said(copying.turn())
+    (ack,) = said(copying.acknowledge())
     assert isinstance(ack, ChunkAck)
     assert ack.flushed == 200
 
@@ -134,7 +134,7 @@ def test_a_leader_that_waits_for_the_disk_makes_it_flush() -> None:
 def test_what_the_leader_never_had_is_cut() -> None:
     copying = Copying(MEMBER, Epochs([(64, 0)], 100), 0)
     copying.connected(0)
-    assert copying.attached(0, attached(common=60)) == [CutTo(60)]
+    assert copying.attached(0, attached(common=60)) == [TruncateTo(60)]
     assert copying.step is FollowerStep.DETACHED
 
 
@@ -148,10 +148,12 @@ def test_what_counted_for_a_sender_is_not_cut_unless_an_operator_says_so() -> No
     given_up = FollowerIdentity("c", "a", 1, accept_cut_at=60)
     copying = Copying(given_up, Epochs([(64, 0)], 100), 0, promised=1 << 62)
     copying.connected(0)
-    assert copying.attached(0, attached(common=60)) == [CutTo(60)]
+    assert copying.attached(0, attached(common=60)) == [TruncateTo(60)]
     copying = Copying(MEMBER, Epochs([(64, 0)], 100), 0, promised=60)
     copying.connected(0)
-    assert copying.attached(0, attached(common=60)) == [CutTo(60)], "the rest was promised to none"
+    assert copying.attached(0, attached(common=60)) == [TruncateTo(60)], (
+        "the rest was promised to none"
+    )
 
 
 def test_a_refusal_is_kept_and_asked_about_again_later() -> None:
@@ -180,7 +182,7 @@ def test_a_leader_whose_log_begins_later_is_asked_again_and_makes_it_begin_anew(
     copying = following()
     (ask,) = said(copying.chunk(1, chunk(500, 600, first_position=500), DATA))
     assert (ask.end, ask.epochs) == (100, ((64, 0),))
-    assert copying.attached(2, attached(common=100, begin_at=500)) == [BeginAt(500, 100)]
+    assert copying.attached(2, attached(common=100, begin_at=500)) == [RestartAt(500, 100)]
     assert copying.step is FollowerStep.REFUSED
     assert "now starts at 500, and this log has the same bytes up to 100" in copying.reason
     assert len(copying.tick(2 + SILENT_MS)) == 1, "should it come to nothing, it asks again"
@@ -194,7 +196,7 @@ def test_it_does_not_begin_anew_where_that_would_cost_what_counted() -> None:
     accepting = Copying(FollowerIdentity("c", "a", 1, accept_cut_at=60), Epochs([(64, 0)], 100), 0,
                         promised=61)  # fmt: skip
     accepting.connected(0)
-    assert accepting.attached(1, attached(common=60, begin_at=500)) == [BeginAt(500, 60)]
+    assert accepting.attached(1, attached(common=60, begin_at=500)) == [RestartAt(500, 60)]
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from kourou.protocol.messages.replication import Attach, ChunkAck
 from kourou.replication.epochs import Epochs
 from kourou.replication.progress import ReplicationState
 from kourou.replication.static_follower import (
+    AppendBytes,
     Copying,
-    CutTo,
     FollowerIdentity,
     FollowerStep,
-    Say,
-    Take,
+    SendToLeader,
+    TruncateTo,
 )
 from kourou.replication.static_leader import HEARTBEAT_MS, SILENT_MS, Bounds, Shipping
 
@@ -79,7 +79,7 @@ class Pair:
         self.now_ms = 0
         self.chunks = 0
 
-    def attach(self) -> list[CutTo]:
+    def attach(self) -> list[TruncateTo]:
         said = self.follower.connected(self.now_ms).message
         assert isinstance(said, Attach)
         assert not self.leader.refusal(said)
@@ -93,12 +93,12 @@ class Pair:
             self.chunks += bool(len(shipment.data))
             for step in self.follower.chunk(self.now_ms, shipment.chunk, shipment.data):
                 self.does(step)
-        for said in self.follower.turn():
+        for said in self.follower.acknowledge():
             self.does(said)
         return bool(shipped)
 
-    def does(self, step: Take | Say) -> None:
-        if isinstance(step, Take):
+    def does(self, step: AppendBytes | SendToLeader) -> None:
+        if isinstance(step, AppendBytes):
             assert step.position == len(self.copy)
             self.copy += step.data
             self.follower.copied(step.end)
@@ -251,7 +251,7 @@ def test_a_follower_cuts_what_its_leader_lost_and_goes_on_from_there() -> None:
     pair.copy += bytes(400)
     pair.leader.epochs.open(128, 300)
     log.data += b"x" * 200
-    assert pair.attach() == [CutTo(300)]
+    assert pair.attach() == [TruncateTo(300)]
     assert follower.step is FollowerStep.DETACHED
     pair.follower = Copying(FollowerIdentity("c", "broker-a", 1), Epochs([(EPOCH, 0)], 300), 0)
     pair.copy = log.data[:300]
@@ -270,5 +270,5 @@ def test_a_damaged_region_travels_as_what_it_is() -> None:
     (good,) = pair.leader.ship(0, bounds(log), flush=False)
     assert (damaged.chunk.damage, damaged.chunk.end, good.chunk.damage) == ("rotten", 300, "")
     (take,) = pair.follower.chunk(0, damaged.chunk, damaged.data)
-    assert isinstance(take, Take)
+    assert isinstance(take, AppendBytes)
     assert take.damage == "rotten"

@@ -150,7 +150,7 @@ async def test_it_listens_at_its_former_port(make):
 async def test_each_start_tells_where_the_log_ended(make):
     broker = make()
     await broker.start(NOBODY)
-    end = broker.service.parts.view.log_range()[1]
+    end = broker.service.view.store_view.log_range()[1]
     await broker.kill()
     await broker.start(NOBODY)
     await broker.kill()
@@ -225,12 +225,12 @@ async def test_a_stopped_broker_closes_its_store_and_a_dead_one_does_not(home):
     await (await home.born()).stop()
     assert not home.disk.exists(home.abort)
     broker = await home.born()
-    end = broker.parts.view.log_range()[1]
+    end = broker.view.store_view.log_range()[1]
     await broker.die()
     home.disk.kill()
     assert home.disk.exists(home.abort), "the next one knows that it was not closed"
     again = await home.born()
-    assert again.parts.view.log_range()[1] >= end
+    assert again.view.store_view.log_range()[1] >= end
     await again.stop()
 
 

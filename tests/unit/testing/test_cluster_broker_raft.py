@@ -54,13 +54,13 @@ async def test_it_leads_again_in_another_epoch(tmp_path: Path) -> None:
     ports = GroupPorts(1)
     home = Home(tmp_path, ports)
     first = await home.born()
-    epoch = first.parts.control.replicas.epoch
+    epoch = first.view.control.replicas.epoch
     assert epoch > 0
     await first.die()
     assert home.disk.exists(tmp_path / "abort"), "as a killed process leaves it"
     home.disk.kill()
     second = await home.born()
-    assert second.parts.control.replicas.epoch > epoch
+    assert second.view.control.replicas.epoch > epoch
     await second.drain()
     await second.stop()
     assert not home.disk.exists(tmp_path / "abort")

@@ -55,7 +55,7 @@ from kourou.protocol.wire.frames import (
     encode_request,
     name_user,
 )
-from kourou.replication.raft import inputs as happened
+from kourou.replication.raft import inputs as raft_inputs
 from kourou.replication.raft.inputs import Buffer, Message
 from kourou.runtime.core import MEMBERS, AskClient, Notify, Received, Reply, ReplyTo
 from kourou.telemetry.metrics import Family
@@ -112,18 +112,18 @@ class LinkStatistics:
 
 def raft_messages(
     received: list[Received],
-) -> tuple[Sequence[happened.MessageReceived], list[Received]]:
+) -> tuple[Sequence[raft_inputs.MessageReceived], list[Received]]:
     """Split a burst into Raft messages and all other requests, which are for the core.
 
     A burst comes from one listener, so a single check suffices for bursts of clients.
     """
     if not received or received[0].to.peer.listener != MEMBERS:
         return (), received
-    said: list[happened.MessageReceived] = []
+    said: list[raft_inputs.MessageReceived] = []
     rest: list[Received] = []
     for one in received:
         if isinstance(one.request, MESSAGES):
-            said.append(happened.MessageReceived(one.request, _whole(one.body)))
+            said.append(raft_inputs.MessageReceived(one.request, _whole(one.body)))
         else:
             rest.append(one)
     return said, rest

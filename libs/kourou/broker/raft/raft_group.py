@@ -30,9 +30,9 @@ from kourou.engine.ports import JOINING, QuorumMember
 from kourou.errors import Corrupt, DiskFull, KourouError, Rejected
 from kourou.protocol.messages.replication import ChunkAck, FetchLog, FetchLogResponse, LogChunk
 from kourou.replication.epochs import Epochs
-from kourou.replication.raft import effects as wants
-from kourou.replication.raft import inputs as happened
-from kourou.replication.raft.effects import Effect, Role, RoleChanged
+from kourou.replication.raft import effects as raft_effects
+from kourou.replication.raft import inputs as raft_inputs
+from kourou.replication.raft.effects import Effect, RaftRole, RoleChanged
 from kourou.replication.raft.election import must_join
 from kourou.replication.raft.inputs import Buffer, Chance, Input
 from kourou.replication.raft.leader import RaftLeader
@@ -63,8 +63,8 @@ class GroupCallbacks:
     """
 
     role: Callable[[RoleChanged], None]
-    cut: Callable[[wants.TruncateLog], None]
-    begin: Callable[[wants.DiscardLog], None]
+    cut: Callable[[raft_effects.TruncateLog], None]
+    begin: Callable[[raft_effects.DiscardLog], None]
     post: Callable[[engine.Input], None]
     failed: Callable[[BaseException], None]
 
@@ -101,7 +101,7 @@ class RaftGroup:
         self._core: RaftNode | None = None
         self._inbox: deque[Input] = deque()
         self._takes_part = self._in_turn = self._soon = False
-        self._appended: happened.Appended | None = None
+        self._appended: raft_inputs.Appended | None = None
         self._waking: asyncio.TimerHandle | None = None
         self._waking_at = 0
         self._leader_end = 0
@@ -153,14 +153,14 @@ class RaftGroup:
         self._store_runtime = None
 
     def attach(
-        self, store_runtime: StoreRuntime, done: happened.LogTruncated | happened.LogRestarted
+        self, store_runtime: StoreRuntime, done: raft_inputs.LogTruncated | raft_inputs.LogRestarted
     ) -> None:
         """Attach the reopened store after the requested change.
 
         Raises Corrupt if the log is not as requested.
         """
         found = store_runtime.opened.recovered.control.replicas.epochs
-        if isinstance(done, happened.LogTruncated):
+        if isinstance(done, raft_inputs.LogTruncated):
             wanted, end = self._member.log.epochs, store_runtime.store.end
             pairs = [pair for pair in wanted.opened() if pair[1] < end]
             if end != wanted.end or found != pairs:
@@ -183,7 +183,7 @@ class RaftGroup:
 
     # -- inputs ------------------------------------------------------------------------------------
 
-    def received(self, messages: Sequence[happened.MessageReceived]) -> None:
+    def received(self, messages: Sequence[raft_inputs.MessageReceived]) -> None:
         """Handle messages of other replicas; ignored before `open`, as if lost on the network."""
         if not self._takes_part:
             return
@@ -202,25 +202,25 @@ class RaftGroup:
 
     def appended(self, end: int) -> None:
         """Record appends of the leading broker core; handled once, after its loop iteration."""
-        self._appended = happened.Appended(self._member.log.epochs.newest, end)
+        self._appended = raft_inputs.Appended(self._member.log.epochs.newest, end)
         self._turn_soon()
 
     def flushed(self, position: int) -> None:
         """Record that the log is on disk below `position`; ignored while no store is attached."""
         if self._store_runtime is not None:
-            self._enqueue(happened.LogFlushed(position))
+            self._enqueue(raft_inputs.LogFlushed(position))
 
     def vote_saved(self) -> None:
         """Record that the oldest pending vote is on disk."""
-        self._enqueue(happened.VoteSaved())
+        self._enqueue(raft_inputs.VoteSaved())
 
     def hand_over(self, target: str) -> None:
         """Transfer leadership to `target`, for an operator; "" is the most up-to-date replica."""
-        self._enqueue(happened.TransferLeadership(target))
+        self._enqueue(raft_inputs.TransferLeadership(target))
 
     def store_failed(self, reason: str) -> None:
         """Record a disk failure: the process ends, and acknowledges nothing until then."""
-        self._enqueue(happened.DiskFailed(reason))
+        self._enqueue(raft_inputs.DiskFailed(reason))
 
     def _enqueue(self, item: Input) -> None:
         self._inbox.append(item)
@@ -270,7 +270,7 @@ class RaftGroup:
         if self._store_runtime is not None:
             first, _ = self._store_runtime.store.log_range()
             if first > core.log.first_position:
-                inputs.append(happened.SegmentsDeleted(first))
+                inputs.append(raft_inputs.SegmentsDeleted(first))
         inputs += self._inbox
         self._inbox.clear()
         return inputs
@@ -314,47 +314,47 @@ class RaftGroup:
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case wants.Send(member, message, body):
+            case raft_effects.Send(member, message, body):
                 self._links.send(member, message, body)
                 if self._copies is not None and isinstance(message, LogChunk):
                     self._copies.shipped(member, message)
-            case wants.WriteChunk():
+            case raft_effects.WriteChunk():
                 self._write(effect)
-            case wants.FlushLog():
+            case raft_effects.FlushLog():
                 self._flush()
-            case wants.Committed(position):
+            case raft_effects.Committed(position):
                 if self._copies:
                     self._copies.confirmed(position)
                 self._callbacks.post(engine.Confirmed(position))
-            case wants.SaveVote():
+            case raft_effects.SaveVote():
                 assert self._vote is not None
                 self._vote.save(
                     StoredVote(effect.epoch, effect.voted_for, effect.joining, effect.lived)
                 )
                 self._voter_status.written(joining=effect.joining)
-            case wants.RoleChanged():
+            case raft_effects.RoleChanged():
                 self._role_changed(effect)
-            case wants.TruncateLog():
+            case raft_effects.TruncateLog():
                 self._callbacks.cut(effect)
-            case wants.DiscardLog():
+            case raft_effects.DiscardLog():
                 self._callbacks.begin(effect)
-            case wants.Fetch():
+            case raft_effects.Fetch():
                 self._fetch(effect)
-            case wants.NeedsRepair():
+            case raft_effects.NeedsRepair():
                 self._repairs.look()
-            case wants.TransferFailed(target, reason):
+            case raft_effects.TransferFailed(target, reason):
                 _log.warning(
                     "leadership-transfer-failed: the transfer of leadership to %(target)s failed: "
                     "%(reason)s",
                     {"target": target or "the most up-to-date replica", "reason": reason},
                 )
-            case wants.Halt(reason):
+            case raft_effects.Halt(reason):
                 _log.critical(
                     "raft-replica-halted: this replica stops: %(reason)s", {"reason": reason}
                 )
                 self._callbacks.failed(Corrupt(reason))
 
-    def _write(self, effect: wants.WriteChunk) -> None:
+    def _write(self, effect: raft_effects.WriteChunk) -> None:
         """Append a chunk.
 
         One that does not fit, or for which there is no space, is sent again, as are the chunks
@@ -370,7 +370,7 @@ class RaftGroup:
                 "replication-write-failed: data from the leader was not stored: %(error)s",
                 {"error": error},
             )
-            self._inbox.append(happened.WriteFailed(effect.position))
+            self._inbox.append(raft_inputs.WriteFailed(effect.position))
             return
         if copies is not None:
             copies.replicated(effect.body, end, began_ns)
@@ -397,12 +397,12 @@ class RaftGroup:
 
     # -- requests to other replicas ----------------------------------------------------------------
 
-    def _fetch(self, effect: wants.Fetch) -> None:
+    def _fetch(self, effect: raft_effects.Fetch) -> None:
         def done(answer: FetchLogResponse | KourouError, body: Buffer) -> None:
             if isinstance(answer, KourouError):
-                self._enqueue(happened.FetchFailed(effect.serial))
+                self._enqueue(raft_inputs.FetchFailed(effect.serial))
             else:
-                self._enqueue(happened.Fetched(effect.serial, answer, body))
+                self._enqueue(raft_inputs.Fetched(effect.serial, answer, body))
 
         request = FetchLog(
             group=self.settings.group, position=effect.position, max_bytes=effect.max_bytes
@@ -443,7 +443,7 @@ class RaftGroup:
     def state(self) -> str:
         """The role; "joining" for a follower that may not vote yet."""
         core = self._member
-        waits = core.joining is not None and core.role is Role.FOLLOWER
+        waits = core.joining is not None and core.role is RaftRole.FOLLOWER
         return JOINING if waits else core.role.value
 
     @property
@@ -497,7 +497,7 @@ class RaftGroup:
     def leading_epoch(self) -> int:
         """The epoch that it leads; 0 if it does not lead."""
         core = self._member
-        return core.epoch if core.role is Role.LEADER else 0
+        return core.epoch if core.role is RaftRole.LEADER else 0
 
     def followers(self) -> Sequence[QuorumMember]:
         """Return the other replicas as seen by the leader; empty on other replicas."""

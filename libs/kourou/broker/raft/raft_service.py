@@ -30,11 +30,11 @@ from kourou.clock import Clock
 from kourou.engine.admin.access_gate import REPLICAS_UNKNOWN, REPLICAS_UNKNOWN_HINT
 from kourou.engine.control import ControlState
 from kourou.engine.effects import ChangeRole, Effect, Forward, HandOver
-from kourou.engine.parts import Role
 from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeaderRole
+from kourou.engine.roles.role import RoleSettings
 from kourou.errors import Code, ConfigError, KourouError
 from kourou.protocol.messages.namesrv import RegisterBrokerResponse
-from kourou.replication.raft import effects as wants
+from kourou.replication.raft import effects as raft_effects
 from kourou.replication.raft.inputs import LogRestarted, LogTruncated
 from kourou.runtime.core import Received, Reply
 from kourou.store.disk import Disk
@@ -52,7 +52,7 @@ LEAD_RETRY_MS = 1_000
 HAND_OVER_MS = 2_000
 POLL_S = 0.01
 
-LogChange = wants.TruncateLog | RestartLog
+LogChange = raft_effects.TruncateLog | RestartLog
 
 
 class RaftService(BrokerService):
@@ -173,7 +173,7 @@ class RaftService(BrokerService):
 
     # -- role changes ------------------------------------------------------------------------------
 
-    def _role(self, store: Store, control: ControlState, change: ChangeRole | None) -> Role:
+    def _role(self, store: Store, control: ControlState, change: ChangeRole | None) -> RoleSettings:
         del store, control, change
         if self._led:
             return QuorumLeaderRole(self._led, self._group, self.settings.slave_timeout_ms)
@@ -185,7 +185,7 @@ class RaftService(BrokerService):
             HandOver: lambda effect: self._group.hand_over(effect.target),
         }
 
-    def _role_changed(self, _now: wants.RoleChanged) -> None:
+    def _role_changed(self, _now: raft_effects.RoleChanged) -> None:
         """Depose a leading core before anything else happens."""
         session = self._session
         deposed = self._led and not self._group.leads(self._led)
@@ -203,8 +203,8 @@ class RaftService(BrokerService):
             self._session.cease()
         self._settle()
 
-    def _request_restart(self, effect: wants.DiscardLog) -> None:
-        confirmed = self._parts().confirmations.confirmed
+    def _request_restart(self, effect: raft_effects.DiscardLog) -> None:
+        confirmed = self._view().committed
         self._bootstrap.request(RestartRequest(effect.position, confirmed, effect.epoch))
 
     def _restart_log(self, known: RestartLog) -> None:
@@ -259,7 +259,7 @@ class RaftService(BrokerService):
         assert session is not None
         assert store_runtime is not None
         self._end(CHANGING)
-        if isinstance(change, wants.TruncateLog):
+        if isinstance(change, raft_effects.TruncateLog):
             await store_runtime.close(lambda store: store.cut(change.position, change.confirmed))
         else:
             await store_runtime.close(change.leave, settle=False)
@@ -283,7 +283,7 @@ class RaftService(BrokerService):
             return
         self._end(CHANGING)
         self._led = epoch
-        self._session = self._connected(old.parts.control, None)
+        self._session = self._connected(old.view.control, None)
         try:
             await self._begin()
         except KourouError as error:
@@ -334,7 +334,7 @@ class RaftService(BrokerService):
         """
         if self.settings.knows_replicas or self._session is None:
             return True
-        if not self._session.parts.control.access.active:
+        if not self._session.view.control.access.active:
             return True
         self._complaints.warning(
             "replica-messages-dropped: dropped messages of replicas: %(reason)s; %(hint)s",

@@ -13,10 +13,8 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from kourou.engine.control import ControlState
-from kourou.engine.delays.delivery import Delays
 from kourou.engine.filters.filter_table import FiltersTaken, taken
-from kourou.engine.groups.progress import Commits
+from kourou.engine.view import CoreView
 from kourou.errors import KourouError
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
@@ -67,9 +65,7 @@ class ConfigMirror:
         self._files = ConfigFiles(disk, paths)
         self._external = self._files.external_changes()
         self._external_delays = self._files.delays_are_external()
-        self._control: ControlState | None = None
-        self._commits: Commits | None = None
-        self._delays: Delays | None = None
+        self._view: CoreView | None = None
         self._dirty: dict[str, None] = {}
         self._wanted = asyncio.Event()
         self._ending = asyncio.Event()
@@ -115,11 +111,9 @@ class ConfigMirror:
 
     # -- mirroring ----------------------------------------------------------------------------
 
-    def attach(self, control: ControlState, commits: Commits, delays: Delays) -> None:
+    def attach(self, view: CoreView) -> None:
         """Set the state to mirror."""
-        self._control = control
-        self._commits = commits
-        self._delays = delays
+        self._view = view
 
     def start(self) -> None:
         """Write all tables once, then mirror changes, on the running loop."""
@@ -181,9 +175,9 @@ class ConfigMirror:
         return not self._troubled
 
     def _writer(self, table: str) -> Callable[[], object] | None:
-        assert self._control is not None
-        assert self._commits is not None
-        control, files = self._control, self._files
+        view, files = self._view, self._files
+        assert view is not None
+        control = view.control
         match table:
             case "topics":
                 topics = TopicTable(dict(control.topics.table), control.topics.version)
@@ -194,12 +188,11 @@ class ConfigMirror:
             case "offsets":
                 offsets = {
                     progress_key(topic, group): queues
-                    for group, topic, queues in self._commits.entries()
+                    for group, topic, queues in view.commits.entries()
                 }
                 return lambda: files.save_offsets(offsets)
             case "delays":
-                assert self._delays is not None
-                delayed = self._delays.safe_offsets()
+                delayed = view.delay_offsets
                 return lambda: files.save_delays(delayed)
             case "filters":
                 filters = taken(control.filters)

@@ -26,9 +26,10 @@ from kourou.broker.telemetry.measurements import Measurements
 from kourou.broker.telemetry.metrics import BrokerReport
 from kourou.clock import Clock
 from kourou.engine.control import ControlState
+from kourou.engine.core import BrokerCore
 from kourou.engine.effects import Effect, Flush
 from kourou.engine.inputs import Input
-from kourou.engine.parts import BrokerParts
+from kourou.engine.view import CoreView
 from kourou.errors import StoreFaulted
 from kourou.events.control_events import Event
 from kourou.service.audit_log import AuditLog
@@ -124,13 +125,13 @@ class StoreRuntime:
         """
         return self.opened.recovered.imported if control.next_offset == self._opened_at else ()
 
-    def attach(self, parts: BrokerParts) -> None:
+    def attach(self, core: BrokerCore) -> None:
         """Attach a new core, whose state is used for metrics and files."""
-        self.report.attach(parts, self._protocols, self._spans, self._measurements)
-        self.mirror.attach(parts.control, parts.commits, parts.delays)
-        self._delays = parts.delays
+        self._core = core
+        self.report.attach(core.view, self._protocols, self._spans, self._measurements)
+        self.mirror.attach(core.view)
 
-    def serve(self, parts: BrokerParts) -> None:
+    def serve(self, view: CoreView) -> None:
         """Start that core's projections into the event store and the files."""
 
         def safe() -> int:
@@ -138,14 +139,14 @@ class StoreRuntime:
 
             Events above it may still be lost by a power loss, or be truncated by another leader.
             """
-            return min(self.store.flushed, parts.confirmations.confirmed)
+            return min(self.store.flushed, view.committed)
 
         if self.projector is None:
-            self.projector = Projector(self.store, self.events, parts.control, safe)
+            self.projector = Projector(self.store, self.events, view.control, safe)
             self.projector.start()
             self.mirror.start()
         else:
-            self.projector.attach(parts.control, safe)
+            self.projector.attach(view.control, safe)
             self.mirror.renew()
 
     # -- end ---------------------------------------------------------------------------------------
@@ -159,7 +160,7 @@ class StoreRuntime:
             if flush:
                 with contextlib.suppress(StoreFaulted):  # already reported when the log failed
                     await asyncio.to_thread(self.store.flush)
-                self._delays.flushed_to(self.store.flushed)
+                self._core.flushed_after_stop(self.store.flushed)
             await self.projector.stop()
         else:
             self.events.close()

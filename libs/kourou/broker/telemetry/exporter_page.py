@@ -22,9 +22,9 @@ from kourou.broker.telemetry.measurements import Measurements
 from kourou.broker.telemetry.metrics import first_ms
 from kourou.clock import Clock
 from kourou.engine.inputs import Input
-from kourou.engine.parts import BrokerParts
 from kourou.engine.ports import StoreView
 from kourou.engine.statistics import Statistics
+from kourou.engine.view import CoreView
 from kourou.errors import Code, KourouError
 from kourou.model.limits import EXPORTER_MEMBERS_MAX, EXPORTER_MEMBERS_MS_MAX
 from kourou.model.names import DLQ_PREFIX, RETRY_PREFIX
@@ -141,10 +141,10 @@ class ExporterPage:
         self._now_ns = now_ns
         self._sends = LastMinute(clock.monotonic_ms())
 
-    async def asked(self, parts: BrokerParts) -> RequestedValues:
+    async def asked(self, view: CoreView) -> RequestedValues:
         """Collect the values; waits at most two seconds for consumers that do not reply."""
         wait_ms = await self._wait_ms()
-        members = await self._members(parts)
+        members = await self._members(view)
         sends = self._sends.look(self._clock.monotonic_ms(), self._measurements.rpc.stored())
         return RequestedValues(members, wait_ms, sends)
 
@@ -155,22 +155,20 @@ class ExporterPage:
             await asyncio.sleep(0)
         return (self._now_ns() - began_ns) / NS_PER_MS
 
-    async def _members(self, parts: BrokerParts) -> list[ReportedConsumer]:
-        membership = parts.membership
+    async def _members(self, view: CoreView) -> list[ReportedConsumer]:
+        membership = view.membership
         everybody = (
             (group, client_id)
             for group in membership.consumer_groups()
             for client_id in membership.consumer_ids(group)
         )
         chosen = list(islice(everybody, EXPORTER_MEMBERS_MAX))
-        found = await asyncio.gather(*(self._member(parts, *one) for one in chosen))
+        found = await asyncio.gather(*(self._member(view, *one) for one in chosen))
         return [member for member in found if member is not None]
 
-    async def _member(
-        self, parts: BrokerParts, group: str, client_id: str
-    ) -> ReportedConsumer | None:
+    async def _member(self, view: CoreView, group: str, client_id: str) -> ReportedConsumer | None:
         """Return a consumer's running info; None if it does not reply."""
-        peer = parts.membership.consumer_peer(group, client_id)
+        peer = view.membership.consumer_peer(group, client_id)
         if peer is None:
             return None
         request = GetConsumerRunningInfo(consumer_group=group, client_id=client_id)
@@ -215,7 +213,7 @@ class RequestedValues:
 
 
 def exporter_page(
-    parts: BrokerParts,
+    view: CoreView,
     store: Store,
     table: Mapping[str, str],
     asked: RequestedValues,
@@ -227,12 +225,12 @@ def exporter_page(
 
     `table` is its runtime table, `address` the address for clients.
     """
-    families = _families(parts, store, table, asked, address=address, wall_ms=wall_ms)
+    families = _families(view, store, table, asked, address=address, wall_ms=wall_ms)
     return expose(families, EXPORTER_METRICS)
 
 
 def _families(
-    parts: BrokerParts,
+    view: CoreView,
     store: Store,
     table: Mapping[str, str],
     asked: RequestedValues,
@@ -240,11 +238,11 @@ def _families(
     address: str,
     wall_ms: int,
 ) -> Iterator[Family]:
-    policy = parts.policy
+    policy = view.policy
     here = {"cluster": policy.cluster_name, "broker": policy.broker_name}
-    yield from _broker(here, parts.statistics, policy.cluster_name, address)
-    yield from _topics(here, parts)
-    yield from _groups(here, parts, wall_ms)
+    yield from _broker(here, view.statistics, policy.cluster_name, address)
+    yield from _topics(here, view)
+    yield from _groups(here, view, wall_ms)
     yield from _members(asked.members)
     runtime = {
         "cluster": policy.cluster_name,
@@ -254,7 +252,7 @@ def _families(
         "boottime": table["bootTimestamp"],
         "broker_version": table["brokerVersion"],
     }
-    yield from _runtime(runtime, parts.view, store, table, asked)
+    yield from _runtime(runtime, view.store_view, store, table, asked)
 
 
 def _broker(here: Labels, statistics: Statistics, cluster: str, address: str) -> Iterator[Family]:
@@ -275,19 +273,19 @@ def _tps(statistics: Statistics, item: str, key: str) -> float:
 # -- topics ---------------------------------------------------------------------------------------
 
 
-def _topics(here: Labels, parts: BrokerParts) -> Iterator[Family]:
-    counted = [topic for topic in parts.traffic.messages_in if not topic.startswith(_OF_GROUPS)]
+def _topics(here: Labels, view: CoreView) -> Iterator[Family]:
+    counted = [topic for topic in view.traffic.messages_in if not topic.startswith(_OF_GROUPS)]
     for name, item in (
         ("rocketmq_producer_tps", "TOPIC_PUT_NUMS"),
         ("rocketmq_producer_message_size", "TOPIC_PUT_SIZE"),
     ):
-        samples = [({**here, "topic": t}, _tps(parts.statistics, item, t)) for t in counted]
+        samples = [({**here, "topic": t}, _tps(view.statistics, item, t)) for t in counted]
         yield Family.gauge(name, "", samples)
     plain: list[Sample] = []
     retries: list[Sample] = []
     dead: list[Sample] = []
-    for topic in parts.view.topics():
-        end = sum(high for _, high in _ranges(parts.view, topic))
+    for topic in view.store_view.topics():
+        end = sum(high for _, high in _ranges(view.store_view, topic))
         if topic.startswith(DLQ_PREFIX):
             dead.append(({**here, "group": topic.removeprefix(DLQ_PREFIX)}, end))
         else:
@@ -311,16 +309,16 @@ def _ranges(view: StoreView, topic: str) -> Iterator[tuple[int, int]]:
 # -- groups ---------------------------------------------------------------------------------------
 
 
-def _groups(here: Labels, parts: BrokerParts, wall_ms: int) -> Iterator[Family]:
+def _groups(here: Labels, view: CoreView, wall_ms: int) -> Iterator[Family]:
     for name, item, counts in (
-        ("rocketmq_consumer_tps", "GROUP_GET_NUMS", parts.traffic.messages_out),
-        ("rocketmq_consumer_message_size", "GROUP_GET_SIZE", parts.traffic.bytes_out),
-        ("rocketmq_send_back_nums", "SNDBCK_PUT_NUMS", parts.traffic.sent_back),
+        ("rocketmq_consumer_tps", "GROUP_GET_NUMS", view.traffic.messages_out),
+        ("rocketmq_consumer_message_size", "GROUP_GET_SIZE", view.traffic.bytes_out),
+        ("rocketmq_send_back_nums", "SNDBCK_PUT_NUMS", view.traffic.sent_back),
     ):
         samples = [
             (
                 {**here, "topic": topic, "group": group},
-                _tps(parts.statistics, item, f"{topic}@{group}"),
+                _tps(view.statistics, item, f"{topic}@{group}"),
             )
             for topic, group in counts
         ]
@@ -329,22 +327,22 @@ def _groups(here: Labels, parts: BrokerParts, wall_ms: int) -> Iterator[Family]:
     ages: list[Sample] = []
     behind: dict[str, list[Sample]] = {"diff": [], "retrydiff": [], "dlqdiff": []}
     committed: set[tuple[str, str]] = set()
-    for group, topic, queues in parts.commits.entries():
+    for group, topic, queues in view.commits.entries():
         committed.add((group, topic))
         place = {**here, "topic": topic, "group": group}
         offsets.append((place, sum(queues.values())))
-        lag, age_ms = _behind(parts.view, topic, queues, wall_ms)
+        lag, age_ms = _behind(view.store_view, topic, queues, wall_ms)
         ages.append((place, age_ms))
-        known = parts.membership.consumer_group(group)
+        known = view.membership.consumer_group(group)
         if known is None or known.message_model is MessageModel.CLUSTERING:
             members = 0 if known is None else len(known.members)
             behind[_kind(topic)].append((_lag(group, topic, members), lag))
     # A group has no commits in its dead-letter topic before dead letters are handled for the first
     # time.
-    for topic in parts.view.topics():
+    for topic in view.store_view.topics():
         group = topic.removeprefix(DLQ_PREFIX)
         if group != topic and (group, topic) not in committed:
-            waiting = sum(high - low for low, high in _ranges(parts.view, topic))
+            waiting = sum(high - low for low, high in _ranges(view.store_view, topic))
             behind["dlqdiff"].append((_lag(group, topic, 0), waiting))
     yield Family.gauge("rocketmq_consumer_offset", "", offsets)
     yield Family.gauge("rocketmq_group_get_latency_by_storetime", "", ages)

@@ -17,10 +17,10 @@ from kourou.clock import Clock
 from kourou.engine.admin.quota_gate import QuotaOutcome
 from kourou.engine.delays.delivery import DELAY_GROUP, LATENESS_BOUNDS_MS
 from kourou.engine.groups.membership import GroupClient, GroupMembership
-from kourou.engine.parts import BrokerParts
 from kourou.engine.ports import StoreView
 from kourou.engine.roles.leader import SYNC_MASTER
 from kourou.engine.traffic import SIZE_BOUNDS, Tally, Traffic
+from kourou.engine.view import CoreView
 from kourou.errors import Corrupt, Rejected
 from kourou.model.names import (
     HALF_TOPIC,
@@ -55,7 +55,7 @@ Pair = tuple[str, str]
 
 
 def broker_metrics(
-    parts: BrokerParts,
+    view: CoreView,
     store: Store,
     protocols: ProtocolServers,
     measurements: Measurements,
@@ -65,7 +65,7 @@ def broker_metrics(
     now_ms: int,
 ) -> bytes:
     """Return the page of one broker at `wall_ms`, which is `now_ms` of the monotonic clock."""
-    policy = parts.policy
+    policy = view.policy
     base = {
         "cluster": policy.cluster_name,
         "node_type": "broker",
@@ -73,13 +73,13 @@ def broker_metrics(
     }
     return expose(
         [
-            *_traffic(base, parts),
-            *_state(base, parts),
-            *_transactions(base, parts),
-            *_delays(base, parts),
-            *_disk(base, parts.view, store, wall_ms),
-            *_retention(base, parts, store),
-            *replication_families(base, parts.replica_handler.status(now_ms)),
+            *_traffic(base, view),
+            *_state(base, view),
+            *_transactions(base, view),
+            *_delays(base, view),
+            *_disk(base, view.store_view, store, wall_ms),
+            *_retention(base, view, store),
+            *replication_families(base, view.replicas(now_ms)),
             *_measured(base, measurements),
             *protocols.families(base),
             *(() if spans is None else spans.families(base)),
@@ -87,8 +87,8 @@ def broker_metrics(
     )
 
 
-def _traffic(base: Base, parts: BrokerParts) -> Iterator[Family]:
-    traffic = parts.traffic
+def _traffic(base: Base, view: CoreView) -> Iterator[Family]:
+    traffic = view.traffic
     stored = list(_stored(base, traffic))
     messages = [(labels, tally.messages) for labels, tally in stored]
     yield Family.counter("rocketmq_messages_in_total", "", messages)
@@ -106,10 +106,9 @@ def _traffic(base: Base, parts: BrokerParts) -> Iterator[Family]:
         for code, count in traffic.refused.items()
     ]
     yield Family.counter("kourou_requests_refused_total", "", refused)
-    yield from access_families(base, parts.access_gate, parts.control.access.open_because)
-    quotas = parts.quota_gate
+    yield from access_families(base, view.access_decisions, view.control.access.open_because)
     slowed = [
-        ({"quota": unit, "outcome": outcome, **base}, quotas.counts[unit, outcome])
+        ({"quota": unit, "outcome": outcome, **base}, view.quota_counts[unit, outcome])
         for unit in QuotaUnit
         for outcome in QuotaOutcome
     ]
@@ -120,66 +119,69 @@ def _traffic(base: Base, parts: BrokerParts) -> Iterator[Family]:
     yield Family.counter("kourou_filter_failures_total", "", failures)
 
 
-def _state(base: Base, parts: BrokerParts) -> Iterator[Family]:
-    yield Family.gauge("rocketmq_broker_permission", "", [(base, parts.policy.permission)])
-    yield Family.gauge("rocketmq_topic_number", "", [(base, len(parts.control.topics))])
-    yield Family.gauge("rocketmq_consumer_group_number", "", [(base, len(parts.control.groups))])
-    yield Family.gauge("kourou_quotas", "", [(base, parts.quota_gate.configured)])
-    yield Family.gauge("kourou_quota_held", "", [(base, parts.quota_gate.held)])
-    yield Family.gauge("kourou_holds", "", [(base, parts.pulls.held)])
-    locks = [({"consumer_group": group, **base}, n) for group, n in parts.locks.counts().items()]
+def _state(base: Base, view: CoreView) -> Iterator[Family]:
+    yield Family.gauge("rocketmq_broker_permission", "", [(base, view.policy.permission)])
+    yield Family.gauge("rocketmq_topic_number", "", [(base, len(view.control.topics))])
+    yield Family.gauge("rocketmq_consumer_group_number", "", [(base, len(view.control.groups))])
+    yield Family.gauge("kourou_quotas", "", [(base, view.quotas)])
+    yield Family.gauge("kourou_quota_held", "", [(base, view.quota_held)])
+    yield Family.gauge("kourou_holds", "", [(base, view.parked_pulls)])
+    locks = [({"consumer_group": group, **base}, n) for group, n in view.queue_locks.items()]
     yield Family.gauge("kourou_queue_locks", "", locks)
-    yield Family.gauge("rocketmq_consumer_lag_messages", "", _lag(base, parts))
-    yield from _clients(base, parts.membership)
-    yield from _filters(base, parts)
+    yield Family.gauge("rocketmq_consumer_lag_messages", "", _lag(base, view))
+    yield from _clients(base, view.membership)
+    yield from _filters(base, view)
 
 
-def _filters(base: Base, parts: BrokerParts) -> Iterator[Family]:
+def _filters(base: Base, view: CoreView) -> Iterator[Family]:
     """Return the counts of Python filters; the filter servers count what filters do."""
-    figures = parts.filter_handler.statistics()
+    figures = view.filter_counts
     yield Family.gauge("kourou_filters", "", [(base, figures["filters"])])
     yield Family.gauge("kourou_filter_versions", "", [(base, figures["versions"])])
     yield Family.gauge("kourou_filter_quarantined_versions", "", [(base, figures["quarantined"])])
     yield Family.gauge("kourou_filter_servers", "", [(base, figures["servers"])])
     skipped = [
         ({"consumer_group": one.group, "filter": one.name, **base}, one.skipped)
-        for one in parts.control.filters
+        for one in view.control.filters
     ]
     yield Family.counter("kourou_filter_skips_recorded_total", "", skipped)
 
 
-def _delays(base: Base, parts: BrokerParts) -> Iterator[Family]:
+def _delays(base: Base, view: CoreView) -> Iterator[Family]:
     """Return the metrics of delayed messages, retries and dead letters."""
-    delays, back = parts.delays, parts.send_back
-    figures = delays.figures
-    waiting = [({"delay_level": str(n), **base}, count) for n, count in delays.waiting().items()]
+    figures = view.delay_figures
+    waiting = [
+        ({"delay_level": str(n), **base}, count) for n, count in view.delayed_waiting.items()
+    ]
     yield Family.gauge("kourou_delayed_waiting", "", waiting)
     late = Histogram.counted(LATENESS_BOUNDS_MS, figures.lateness, figures.lateness_sum_ms)
     yield Family.histogram("kourou_delayed_lateness", "", [(base, late)])
     yield Family.gauge("kourou_delayed_lateness_max", "", [(base, figures.lateness_max_ms)])
     yield Family.counter("kourou_delayed_lost_total", "", [(base, figures.lost)])
     yield Family.counter("kourou_delayed_undeliverable_total", "", [(base, figures.undeliverable)])
-    yield Family.counter("kourou_messages_sent_back_total", "", _by_group(base, back.sent_back))
-    dead = _from_0(_consumed(parts), back.dead)
+    yield Family.counter("kourou_messages_sent_back_total", "", _by_group(base, view.sent_back))
+    dead = _from_0(_consumed(view), view.dead_letters)
     yield Family.counter("rocketmq_send_to_dlq_messages_total", "", _by_group(base, dead))
 
 
-def _transactions(base: Base, parts: BrokerParts) -> Iterator[Family]:
-    transactions, checks = parts.transactions, parts.check_backs
-    yield Family.gauge("rocketmq_half_messages", "", [(base, len(transactions.halves))])
+def _transactions(base: Base, view: CoreView) -> Iterator[Family]:
+    yield Family.gauge("rocketmq_half_messages", "", [(base, view.half_messages)])
     for outcome in ("commit", "rollback"):
         ended = [
             ({"topic": topic, **base}, count)
-            for (topic, how), count in transactions.resolved_by_topic.items()
+            for (topic, how), count in view.transactions_by_topic.items()
             if how == outcome
         ]
         yield Family.counter(f"rocketmq_{outcome}_messages_total", "", ended)
     resolved = [
-        ({"outcome": outcome, **base}, count) for outcome, count in transactions.resolved.items()
+        ({"outcome": outcome, **base}, count)
+        for outcome, count in view.transactions_resolved.items()
     ]
     yield Family.counter("kourou_transactions_resolved_total", "", resolved)
-    yield Family.counter("kourou_transaction_checks_total", "", [(base, checks.asked)])
-    yield Family.counter("kourou_transaction_checks_unasked_total", "", [(base, checks.unasked)])
+    yield Family.counter("kourou_transaction_checks_total", "", [(base, view.check_backs_sent)])
+    yield Family.counter(
+        "kourou_transaction_checks_unasked_total", "", [(base, view.check_backs_without_producer)]
+    )
 
 
 def _disk(base: Base, view: StoreView, store: Store, wall_ms: int) -> Iterator[Family]:
@@ -203,17 +205,19 @@ def _disk(base: Base, view: StoreView, store: Store, wall_ms: int) -> Iterator[F
         yield Family.gauge("kourou_store_last_fault_timestamp_seconds", "", last)
 
 
-def _retention(base: Base, parts: BrokerParts, store: Store) -> Iterator[Family]:
-    pressure, retention = parts.pressure, parts.retention
+def _retention(base: Base, view: CoreView, store: Store) -> Iterator[Family]:
+    pressure = view.pressure
     yield Family.gauge("kourou_store_disk_level", "", [(base, int(pressure.level))])
     yield Family.gauge("kourou_store_disk_refusing", "", [(base, int(pressure.refusing))])
     yield Family.gauge("kourou_store_disk_low", "", [(base, int(pressure.low))])
-    deleted = [({"reason": reason, **base}, count) for reason, count in retention.deleted.items()]
+    deleted = [
+        ({"reason": reason, **base}, count) for reason, count in view.segments_deleted.items()
+    ]
     yield Family.counter("kourou_retention_segments_deleted_total", "", deleted)
     yield Family.gauge(
-        "kourou_retention_unread_expiring_messages", "", _by_group(base, retention.unread_expiring)
+        "kourou_retention_unread_expiring_messages", "", _by_group(base, view.unread_expiring)
     )
-    lost = _from_0(_unread(parts), retention.unread_deleted)
+    lost = _from_0(_unread(view), view.unread_deleted)
     yield Family.counter("kourou_retention_unread_deleted_total", "", _by_group(base, lost))
     yield Family.counter("kourou_clock_steps_total", "", [(base, store.ages.steps)])
 
@@ -307,12 +311,12 @@ def _by_group(base: Base, counts: Mapping[tuple[str, str], int]) -> list[Sample]
     return [(_group(base, topic, group), count) for (topic, group), count in counts.items()]
 
 
-def _lag(base: Base, parts: BrokerParts) -> list[Sample]:
+def _lag(base: Base, view: CoreView) -> list[Sample]:
     """Return the consumer lag per group and topic."""
     lags: dict[tuple[str, str], int] = {}
-    for group, topic, queues in parts.commits.entries():
+    for group, topic, queues in view.commits.entries():
         for queue_id, offset in queues.items():
-            span = parts.view.queue_range(topic, queue_id)
+            span = view.store_view.queue_range(topic, queue_id)
             if span is not None:
                 behind = max(span[1] - max(offset, span[0]), 0)
                 lags[topic, group] = lags.get((topic, group), 0) + behind
@@ -331,27 +335,27 @@ def _from_0(known: Iterator[Pair], counts: Mapping[Pair, int]) -> dict[Pair, int
     return found
 
 
-def _consumed(parts: BrokerParts) -> Iterator[Pair]:
+def _consumed(view: CoreView) -> Iterator[Pair]:
     """Return the topics and groups of all commits and subscriptions, without retry topics."""
-    for group in parts.commits.groups():
-        for topic in parts.commits.topics(group):
+    for group in view.commits.groups():
+        for topic in view.commits.topics(group):
             if not topic.startswith(RETRY_PREFIX):
                 yield topic, group
-    for group in parts.membership.consumer_groups():
-        known = parts.membership.consumer_group(group)
+    for group in view.membership.consumer_groups():
+        known = view.membership.consumer_group(group)
         for topic in () if known is None else known.subscriptions:
             if not topic.startswith(RETRY_PREFIX):
                 yield topic, group
 
 
-def _unread(parts: BrokerParts) -> Iterator[Pair]:
+def _unread(view: CoreView) -> Iterator[Pair]:
     """Return the topics and groups for which retention may report unread messages."""
     yield SCHEDULE_TOPIC, DELAY_GROUP
     yield HALF_TOPIC, TRANSACTION_GROUP
-    for config in parts.control.groups:
-        for topic in parts.commits.topics(config.name):
+    for config in view.control.groups:
+        for topic in view.commits.topics(config.name):
             yield topic, config.name
-        if (retry := retry_topic(config.name)) in parts.control.topics:
+        if (retry := retry_topic(config.name)) in view.control.topics:
             yield retry, config.name
 
 
@@ -409,14 +413,14 @@ class BrokerReport:
         self._clock = clock
         self._boot_wall_ms = clock.now_ms()
         self._boot_ms = clock.monotonic_ms()
-        self._parts: BrokerParts | None = None
+        self._view: CoreView | None = None
         self._protocols = ProtocolServers()
         self._spans: BrokerSpans | None = None
         self._measurements = Measurements()
 
     def attach(
         self,
-        parts: BrokerParts,
+        view: CoreView,
         protocols: ProtocolServers,
         spans: BrokerSpans | None = None,
         measurements: Measurements | None = None,
@@ -424,13 +428,13 @@ class BrokerReport:
         """Set the components that are created after this object."""
         self._spans = spans
         self._measurements = measurements or self._measurements
-        self._parts = parts
+        self._view = view
         self._protocols = protocols
 
     def table(self) -> Mapping[str, str]:
         """Return the values of GET_BROKER_RUNTIME_INFO under RocketMQ's names."""
-        assert self._parts is not None
-        traffic = self._parts.traffic
+        assert self._view is not None
+        traffic = self._view.traffic
         total, free = self._store.usage()
         ratio = f"{(total - free) / total if total else 0.0:.4f}"
         seconds = (self._clock.monotonic_ms() - self._boot_ms) // 1_000
@@ -442,11 +446,11 @@ class BrokerReport:
             "brokerVersion": "409",
             "bootTimestamp": str(self._boot_wall_ms),
             "runtime": f"[ {days} days, {hour} hours, {minute} minutes, {second} seconds ]",
-            **self._parts.statistics.broker_rates(),
-            **self._parts.statistics.broker_totals(),
+            **self._view.statistics.broker_rates(),
+            **self._view.statistics.broker_totals(),
             **{
                 f"scheduleMessageOffset_{level}": f"{offset},{end}"
-                for level, (offset, end) in self._parts.delays.bounds().items()
+                for level, (offset, end) in self._view.delay_bounds.items()
             },
             **NO_POOLS,
             "pageCacheLockTimeMills": "0",  # there is no such lock
@@ -455,9 +459,9 @@ class BrokerReport:
             "commitLogDirCapacity": _capacity(total, free),
             "remainHowManyDataToCommit": str(self._store.unwritten_bytes),
             "dispatchBehindBytes": str(self._store.dispatch_behind_bytes),
-            "pollingHolds": str(self._parts.pulls.held),
+            "pollingHolds": str(self._view.parked_pulls),
             "repeatsRemoved": str(traffic.repeats_removed),
-            "diskLevel": self._parts.pressure.level.name,
+            "diskLevel": self._view.pressure.level.name,
             "sendLatencyCounts": _counts(self._measurements.rpc.counts(SENDS)),
             "pullLatencyCounts": _counts(self._measurements.rpc.counts(PULLS)),
             "commitLogDiskTotal": str(total),
@@ -467,8 +471,8 @@ class BrokerReport:
 
     def _replication(self) -> dict[str, str]:
         """Return Kourou's replication values; empty if the broker never had a follower."""
-        assert self._parts is not None
-        view = self._parts.replica_handler.status(self._clock.monotonic_ms())
+        assert self._view is not None
+        view = self._view.replicas(self._clock.monotonic_ms())
         if view.leads and not view.epoch:
             return {}
         role = "fenced" if view.fenced else "leader" if view.leads else "follower"
@@ -487,34 +491,32 @@ class BrokerReport:
 
     def statistics(self) -> dict[str, Any]:
         """Return all statistics, for people."""
-        assert self._parts is not None
+        assert self._view is not None
         return {
             "store": self._store.statistics(),
-            "holds": self._parts.pulls.held,
-            "replies_owed": self._parts.confirmations.pending,
-            "members": self._parts.membership.statistics(),
-            "queue_locks": self._parts.locks.counts(),
+            "holds": self._view.parked_pulls,
+            "replies_owed": self._view.pending_replies,
+            "members": self._view.membership.statistics(),
+            "queue_locks": self._view.queue_locks,
             "disk": {
-                "level": self._parts.pressure.level.name,
-                "used_percent": self._parts.pressure.used_percent,
-                "refusing": self._parts.pressure.refusing,
-                "low": self._parts.pressure.low,
+                "level": self._view.pressure.level.name,
+                "used_percent": self._view.pressure.used_percent,
+                "refusing": self._view.pressure.refusing,
+                "low": self._view.pressure.low,
             },
-            "segments_deleted": dict(self._parts.retention.deleted),
-            "topics": len(self._parts.control.topics),
-            "groups": len(self._parts.control.groups),
-            "filters": self._parts.filter_handler.statistics(),
-            "replication": to_builtins(
-                self._parts.replica_handler.status(self._clock.monotonic_ms())
-            ),
+            "segments_deleted": dict(self._view.segments_deleted),
+            "topics": len(self._view.control.topics),
+            "groups": len(self._view.control.groups),
+            "filters": self._view.filter_counts,
+            "replication": to_builtins(self._view.replicas(self._clock.monotonic_ms())),
             **self._protocols.statistics(),
         }
 
     def metrics(self) -> bytes:
         """Return the Prometheus page."""
-        assert self._parts is not None
+        assert self._view is not None
         return broker_metrics(
-            self._parts,
+            self._view,
             self._store,
             self._protocols,
             self._measurements,

@@ -28,7 +28,7 @@ from kourou.engine.admin.history import (
     drops_progress,
     tell_events,
 )
-from kourou.engine.admin.log_handler import tell_beginning
+from kourou.engine.admin.log_handler import reply_beginning
 from kourou.engine.admin.topic_handler import TopicHandler
 from kourou.engine.admin.undo import UndoContext, decide_undo
 from kourou.engine.context import BrokerContext
@@ -221,7 +221,7 @@ class HistoryHandler:
             case EventFound():
                 return self._decide(now_ms, received, found)
             case BeginningFound():
-                return tell_beginning(received, found)
+                return reply_beginning(received, found)
             case None:
                 raise AssertionError("neither an answer nor an error")
 

@@ -16,6 +16,7 @@ from kourou.engine.admin.log_bootstrap import next_control_offset, queue_ends_of
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import AskHistory, Effect
 from kourou.engine.retention.retention_handler import RetentionHandler
+from kourou.engine.roles.role import Role
 from kourou.errors import Code, Corrupt, Rejected, Throttled
 from kourou.model.limits import DAMAGE_LENGTH_MAX, FETCH_BYTES_MAX, HISTORY_WAIT_MS_MAX
 from kourou.protocol.messages.replication import (
@@ -25,24 +26,17 @@ from kourou.protocol.messages.replication import (
     GetLogBeginningResponse,
 )
 from kourou.protocol.request import Request
-from kourou.replication.epochs import Epochs
 from kourou.runtime.core import Buffer, Received, Reply
 
 
 class LogHandler:
-    """Handles one request.
+    """Handles one request; the role has the epochs of the log, up to the committed position."""
 
-    `epochs` returns the history of the log, at least up to the committed position. `group` is the
-    name of the Raft group, which may differ from the broker's; "" if there is none.
-    """
-
-    def __init__(
-        self, context: BrokerContext, epochs: Callable[[], Epochs], group: str = ""
-    ) -> None:
+    def __init__(self, context: BrokerContext, role: Role) -> None:
         self._view = context.view
         self._confirmations = context.confirmations
-        self._epochs = epochs
-        self._names = {context.policy.broker_name, group or context.policy.broker_name}
+        self._role = role
+        self._names = {context.policy.broker_name, role.group}
 
     def handlers(self) -> Mapping[type[Request], Callable[[int, Received, Any], list[Effect]]]:
         """Return the handler of each request type."""
@@ -57,7 +51,7 @@ class LogHandler:
         if request.group not in self._names:
             ours = " and ".join(sorted(self._names))
             raise Rejected(f"this is {ours}, not {request.group}", code=Code.NO_PERMISSION)
-        epochs, confirmed = self._epochs(), self._confirmations.confirmed
+        epochs, confirmed = self._role.epochs, self._confirmations.confirmed
         first, _ = self._view.log_range()
         position = end = max(request.position, first)
         previous = data_epoch = epochs.epoch_at(min(position, epochs.end))
@@ -120,7 +114,7 @@ class BootstrapHandler:
         return [AskHistory(received, question, next_control_offset(ends), HISTORY_WAIT_MS_MAX)]
 
 
-def tell_beginning(received: Received, found: BeginningFound) -> list[Effect]:
+def reply_beginning(received: Received, found: BeginningFound) -> list[Effect]:
     """Reply with the piece that was requested. Raises Rejected beyond the end."""
     request, body = received.request, found.body
     assert isinstance(request, GetLogBeginning), request

@@ -277,7 +277,7 @@ class TopicRegistration:
             passed.append(effect)
         return passed
 
-    def known(self, number: int) -> list[Effect]:
+    def completed(self, number: int) -> list[Effect]:
         """Release replies: every reachable name server knows the registrations up to `number`."""
         self._known = max(self._known, number)
         return self._release([n for n, one in self._waiting.items() if one.number <= self._known])

@@ -309,7 +309,7 @@ class FilterServerHandler:
         ]
         return [*lost, Announce()]  # unnumbered: no reply waits for it
 
-    def tell(self) -> list[Effect]:
+    def notify_changes(self) -> list[Effect]:
         """Notify every filter server of changed filters, once the change is committed."""
         end = self._recorder.filters_end
         if not end or end > self._confirmations.confirmed:

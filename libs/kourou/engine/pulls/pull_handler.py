@@ -185,7 +185,7 @@ class PullHandler:
         self._reported: set[tuple[str, str, str]] = set()
         self.follows = False
         """A follower may lack what its leader has: an offset beyond its end is not an error."""
-        self.heals = False
+        self.repairs = False
         """Other replicas have intact copies of bytes that are damaged here: pulls wait for them."""
         self._repairing: dict[tuple[str, int, int], int] = {}
 
@@ -438,7 +438,7 @@ class PullHandler:
         if offset == high:
             return Code.PULL_NOT_FOUND, QueueRead(next_offset=high, min_offset=low, max_offset=high)
         read = self._look(request, subscription, predicate, self._confirmations.confirmed)
-        if read.corrupt_offsets and self.heals:
+        if read.corrupt_offsets and self.repairs:
             below = self._wait_below(now_ms, request, read.corrupt_offsets)
             if below >= 0:
                 read = self._look(request, subscription, predicate, below)

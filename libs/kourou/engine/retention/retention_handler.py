@@ -97,26 +97,26 @@ class RetentionHandler:
 
     # -- measurements -------------------------------------------------------------------------
 
-    def measured(self, now_ms: int, look: DiskMeasured) -> list[Effect]:
+    def measured(self, now_ms: int, disk: DiskMeasured) -> list[Effect]:
         """Handle a measurement of disk and segments, once a second and after every ENOSPC."""
         pressure = self._pressure
-        effects = self.watched(look)
+        effects = self.update_disk_level(disk)
         if pressure.level < DiskLevel.FORCING and not self._due:
             self._reported = ""
-        self._record([], look.wall_ms)
-        if look.hour != self._hour:
-            self._hour = look.hour
-            self._due = self._due or look.hour in self._policy.delete_hours
+        self._record([], disk.wall_ms)
+        if disk.hour != self._hour:
+            self._hour = disk.hour
+            self._due = self._due or disk.hour in self._policy.delete_hours
         if not self._deleting:
-            effects += self._delete(now_ms, look)
-        effects += self._warn(now_ms, look)
+            effects += self._delete(now_ms, disk)
+        effects += self._warn(now_ms, disk)
         return effects
 
-    def watched(self, look: DiskMeasured) -> list[Effect]:
+    def update_disk_level(self, disk: DiskMeasured) -> list[Effect]:
         """Update the disk level. A follower does only this: it deletes what its leader does."""
         pressure = self._pressure
         starving = pressure.starving
-        warnings = pressure.measured(look.total_bytes, look.free_bytes, full=look.full)
+        warnings = pressure.measured(disk.total_bytes, disk.free_bytes, full=disk.full)
         effects: list[Effect] = [*warnings]
         if pressure.starving is not starving:
             effects.append(DiskStarving(pressure.starving))
@@ -127,46 +127,46 @@ class RetentionHandler:
         """Whether the old end of the log is being deleted."""
         return self._deleting
 
-    def follows(self) -> None:
+    def deletion_started(self) -> None:
         """Note that this follower deletes what its leader has deleted."""
         self._deleting = True
 
-    def shrunk(self) -> None:
+    def deletion_ended(self) -> None:
         """Note that a deletion has ended."""
         self._deleting = False
 
     # -- deleting -----------------------------------------------------------------------------
 
-    def _delete(self, now_ms: int, look: DiskMeasured) -> list[Effect]:
-        segments = retention.up_to(look.segments, look.deletable_end)
+    def _delete(self, now_ms: int, disk: DiskMeasured) -> list[Effect]:
+        segments = retention.up_to(disk.segments, disk.deletable_end)
         if not segments:
             self._asked = self._due = False
             return []
         level = self._pressure.level
         reserved_ms = self._policy.reserved_hours * HOUR_MS
         expired = segments[: retention.older_than(segments, reserved_ms)]
-        share = retention.pass_share(look.segments)
+        share = retention.pass_share(disk.segments)
         if expired and level >= DiskLevel.CLEANING:
-            return self._go(look, expired[:share], DISK)
+            return self._go(disk, expired[:share], DISK)
         if level >= DiskLevel.FORCING:
-            return self._force(look, segments)
-        safe, warnings = self._projected_part(look, expired)
+            return self._force(disk, segments)
+        safe, warnings = self._projected_part(disk, expired)
         if self._asked:
             self._asked = False
-            return warnings + self._go(look, safe, ASKED)
+            return warnings + self._go(disk, safe, ASKED)
         if not expired:
             self._due = False
         if not self._due or now_ms < self._next_pass_ms or not safe:
             return warnings if self._due else []
         self._due = len(expired) > share  # a pass that reached its limit continues an hour later
         self._next_pass_ms = now_ms + retention.PASS_INTERVAL_MS
-        return warnings + self._go(look, safe[:share], EXPIRED)
+        return warnings + self._go(disk, safe[:share], EXPIRED)
 
     def _projected_part(
-        self, look: DiskMeasured, expired: Sequence[ClosedSegment]
+        self, disk: DiskMeasured, expired: Sequence[ClosedSegment]
     ) -> tuple[Sequence[ClosedSegment], list[Effect]]:
         """Return the segments that can be deleted without a loss of history."""
-        unprojected = retention.unprojected_from(self._view, look.events_projected)
+        unprojected = retention.unprojected_from(self._view, disk.events_projected)
         if unprojected is None:
             return expired, []
         safe = retention.up_to(expired, unprojected)
@@ -179,7 +179,7 @@ class RetentionHandler:
             )
         )
 
-    def _force(self, look: DiskMeasured, segments: Sequence[ClosedSegment]) -> list[Effect]:
+    def _force(self, disk: DiskMeasured, segments: Sequence[ClosedSegment]) -> list[Effect]:
         """Handle a full disk without expired segments: delete the oldest, if allowed and useful."""
         policy, percent = self._policy, self._pressure.used_percent
         if not policy.clean_forcibly:
@@ -191,7 +191,7 @@ class RetentionHandler:
                 )
             )
         over = self._pressure.bytes_over()
-        count = retention.relief(segments, over) if over > 0 else int(look.full)
+        count = retention.relief(segments, over) if over > 0 else int(disk.full)
         if count is None:
             return self._warn_once(
                 LogWarning(
@@ -215,9 +215,9 @@ class RetentionHandler:
                         {"used_percent": percent, "groups": _named(unread)},
                     )
                 )
-        return self._go(look, chosen, FORCED)
+        return self._go(disk, chosen, FORCED)
 
-    def _go(self, look: DiskMeasured, chosen: Sequence[ClosedSegment], reason: str) -> list[Effect]:
+    def _go(self, disk: DiskMeasured, chosen: Sequence[ClosedSegment], reason: str) -> list[Effect]:
         """Record what is deleted unread, then request the deletion."""
         if not chosen:
             return []
@@ -233,7 +233,7 @@ class RetentionHandler:
                 )
             )
         self._record(
-            [LogDeleted(start, end, reason, part) for part in _parts(unread)], look.wall_ms
+            [LogDeleted(start, end, reason, part) for part in _parts(unread)], disk.wall_ms
         )
         self._deleting = True
         self._reported = ""
@@ -244,12 +244,12 @@ class RetentionHandler:
 
     # -- warnings -----------------------------------------------------------------------------
 
-    def _warn(self, now_ms: int, look: DiskMeasured) -> list[Effect]:
+    def _warn(self, now_ms: int, disk: DiskMeasured) -> list[Effect]:
         """Record early which groups have not read messages that expire soon or are expired."""
         reserved_ms = self._policy.reserved_hours * HOUR_MS
         ahead_ms = retention.warning_ms(reserved_ms)
-        count = retention.older_than(look.segments, reserved_ms - ahead_ms)
-        end = look.segments[count - 1].end if count else 0
+        count = retention.older_than(disk.segments, reserved_ms - ahead_ms)
+        end = disk.segments[count - 1].end if count else 0
         if end == self._looked_to and now_ms < self._look_again_ms:
             return []
         self._looked_to, self._look_again_ms = end, now_ms + WARN_AGAIN_MS
@@ -258,9 +258,9 @@ class RetentionHandler:
         if not unread or end <= self._warned_to:
             return []
         self._warned_to = end
-        within_ms = max(0, reserved_ms - look.segments[count - 1].age_ms)
+        within_ms = max(0, reserved_ms - disk.segments[count - 1].age_ms)
         self._record(
-            [UnreadExpiring(end, within_ms, part) for part in _parts(unread)], look.wall_ms
+            [UnreadExpiring(end, within_ms, part) for part in _parts(unread)], disk.wall_ms
         )
         return [
             LogWarning(

@@ -15,30 +15,35 @@ Becoming a leader is a restart: the core is created again from the store.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 from msgspec.structs import replace
 
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import BeginLog, CopyChunk, CutLog, Effect, Flush
+from kourou.engine.inputs import Copied, Fenced, LeaderConnected, NotCopied, RoleInput
+from kourou.engine.pulls.pull_handler import PullHandler
 from kourou.engine.roles.copied_log import CopiedLog, FollowedConfirmations
+from kourou.engine.roles.replicas import check_promotion
+from kourou.engine.roles.role import Queues, Role, RoleHandlers
 from kourou.engine.sends.confirmations import CommitStart
 from kourou.errors import NotLeader
+from kourou.events.control_events import Event
 from kourou.protocol.bodies.broker_bodies import ReplicasView
 from kourou.protocol.messages import broker_admin, filter_server, groups, pulls, quotas, sends
 from kourou.protocol.messages.replication import Attached, ChunkAck, LogChunk
 from kourou.protocol.request import Request
 from kourou.replication.epochs import Epochs
 from kourou.replication.static_follower import (
-    BeginAt,
+    AppendBytes,
     Copying,
-    CutTo,
     FollowerIdentity,
     FollowerStep,
-    Say,
-    Take,
+    RestartAt,
+    SendToLeader,
+    TruncateTo,
 )
 from kourou.runtime.core import LogWarning, Notify, Peer, Received
 
@@ -84,40 +89,46 @@ class FollowerRole:
         """Create the committed position: at first, everything counts as committed."""
         return FollowedConfirmations(start, start.end)
 
+    def create(
+        self, context: BrokerContext, pulls: PullHandler, apply: Callable[[Sequence[Event]], None]
+    ) -> Role:
+        """Create the role; `apply` applies the leader's decisions."""
+        return StaticFollower(context, pulls, self, CopiedLog(context, apply))
 
-class StaticFollower:
+
+class StaticFollower(Role):
     """Follows one leader.
 
     After its start, a follower serves everything that it has, because its leader may be down. As
     soon as the leader reports a committed position, it serves records up to there.
     """
 
+    leads: ClassVar[bool] = False
     active = True
+    writable = False
 
-    def __init__(self, context: BrokerContext, role: FollowerRole, log: CopiedLog) -> None:
-        assert isinstance(context.confirmations, FollowedConfirmations)
-        self._role = role
-        self._policy = context.policy
-        self._control = context.control
-        self._appends = context.appends
-        self._confirmations = context.confirmations
+    def __init__(
+        self, context: BrokerContext, pulls: PullHandler, settings: FollowerRole, log: CopiedLog
+    ) -> None:
+        super().__init__(context, pulls)
+        self._settings = settings
         self._log = log
         replicas = context.control.replicas
-        member = FollowerIdentity(
+        identity = FollowerIdentity(
             context.policy.cluster_name,
             context.policy.broker_name,
             context.policy.broker_id,
-            accept_cut_at=role.accept_cut_at,
+            accept_cut_at=settings.accept_cut_at,
         )
         first, _ = context.view.log_range()
         self.copying = Copying(
-            member, Epochs(replicas.epochs, context.appends.end), first, promised=self._promised
+            identity, Epochs(replicas.epochs, context.appends.end), first, promised=self._promised
         )
         self._peer: Peer | None = None
-        self._reported = ""
-        self._not_copied = ""
-        self._leader_address = role.leader_address
-        self._elsewhere = 0
+        self._reported_refusal = ""
+        self._reported_failure = ""
+        self._leader_address = settings.leader_address
+        self._epoch_elsewhere = 0
         context.appends.refuse(self._refusal, hint="send to the leader")
 
     @property
@@ -133,46 +144,72 @@ class StaticFollower:
             "not accept messages"
         )
 
-    def handlers(self) -> Mapping[type[Request], Callable[[int, Received, Any], list[Effect]]]:
+    @property
+    def epochs(self) -> Epochs:
+        """The history of the accepted bytes."""
+        return self.copying.epochs
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether it is attached to its leader and accepts its bytes."""
+        return self.copying.step is FollowerStep.FOLLOWING
+
+    def handlers(self) -> RoleHandlers:
         """Return the handlers that differ from a leader's."""
         return {
+            **super().handlers(),
             **dict.fromkeys(REFUSED, self._refuse),
             LogChunk: self.chunk,
             Attached: self.attached,
         }
+
+    def handle(self, now_ms: int, item: RoleInput) -> list[Effect]:
+        """Handle news of the leader, and the results of writing its bytes."""
+        match item:
+            case LeaderConnected(peer, address):
+                return self._connected(now_ms, peer, address)
+            case Copied(end):
+                self._reported_failure = ""
+                self.copying.copied(end)
+                self._log.copied(end)
+            case NotCopied(end, reason):
+                return self._not_copied(now_ms, end, reason)
+            case Fenced(epoch):
+                # Of a leader that a name server knows; the one that is followed may not know it.
+                self._epoch_elsewhere = max(self._epoch_elsewhere, epoch)
+        return []
 
     def _refuse(self, _now_ms: int, _received: Received, _request: Request) -> list[Effect]:
         raise NotLeader(self._refusal, hint="send the request to the leader")
 
     # -- the leader -------------------------------------------------------------------------------
 
-    def connected(self, now_ms: int, peer: Peer, address: str = "") -> list[Effect]:
+    def _connected(self, now_ms: int, peer: Peer, address: str) -> list[Effect]:
         """Attach to the leader over a new connection; clients reach the leader at `address`."""
         self._peer = peer
         if address:
             self._leader_address = address
             self._appends.refuse(self._refusal, hint="send to the leader")
-        return [self._said(self.copying.connected(now_ms))]
+        return [self._message(self.copying.connected(now_ms))]
 
-    def outdone(self, epoch: int) -> list[Effect]:
-        """Note an epoch that a name server knows; the leader may not have had it."""
-        self._elsewhere = max(self._elsewhere, epoch)
-        return []
+    def _check_promotion(self, now_ms: int, *, force: bool) -> tuple[int, int]:
+        if not force:
+            check_promotion(
+                self._control.replicas,
+                self._policy.broker_id,
+                leader=self.leader_address,
+                silent_ms=self.copying.silent_ms(now_ms),
+            )
+        return max(self.copying.epoch, self._epoch_elsewhere), self.copying.lag_bytes
 
-    @property
-    def heard(self) -> int:
-        """The highest known epoch; a promotion must use a higher one."""
-        return max(self.copying.epoch, self._elsewhere)
-
-    def outdo(self, epoch: int) -> list[Effect]:
-        """Tell the leader that this follower opens `epoch`, so that it stops writing at once."""
+    def _notify_leader(self, epoch: int) -> list[Effect]:
         if self._peer is None:
             return []
         policy = self._policy
-        word = ChunkAck(
+        refusal = ChunkAck(
             group=policy.broker_name, epoch=epoch, member=str(policy.broker_id), accepted=False
         )
-        return [Notify(self._peer, word)]
+        return [Notify(self._peer, refusal)]
 
     def drop_peer(self, peer: Peer) -> None:
         """Handle a closed connection, perhaps the leader's."""
@@ -184,8 +221,8 @@ class StaticFollower:
         """Handle the leader's reply to Attach: up to where both logs are the same."""
         if received.to.peer != self._peer:
             return []
-        effects = [self._cut(each) for each in self.copying.attached(now_ms, request)]
-        return [*effects, *self._tell()]
+        effects = [self._truncate(step) for step in self.copying.attached(now_ms, request)]
+        return [*effects, *self._report_refusal()]
 
     def chunk(self, now_ms: int, received: Received, request: LogChunk) -> list[Effect]:
         """Handle bytes of the leader's log, or the leader's current positions."""
@@ -193,34 +230,34 @@ class StaticFollower:
             return []
         data = memoryview(b"".join(received.body) if len(received.body) != 1 else received.body[0])
         effects: list[Effect] = []
-        for each in self.copying.chunk(now_ms, request, data):
-            match each:
-                case Take(position, end, taken, damage):
-                    effects.append(CopyChunk(position, end, taken, damage))
-                case Say():
-                    effects.append(self._said(each))
-        self._confirmations.reported = max(self._confirmations.reported, request.confirmed)
-        return [*effects, *self._tell()]
+        for step in self.copying.chunk(now_ms, request, data):
+            match step:
+                case AppendBytes(position, end, run, damage):
+                    effects.append(CopyChunk(position, end, run, damage))
+                case SendToLeader():
+                    effects.append(self._message(step))
+        self._confirmations.confirmed_to(request.confirmed)
+        return [*effects, *self._report_refusal()]
 
-    def _said(self, say: Say) -> Effect:
+    def _message(self, step: SendToLeader) -> Effect:
         assert self._peer is not None
-        return Notify(self._peer, say.message)
+        return Notify(self._peer, step.message)
 
-    def _cut(self, cut: CutTo | BeginAt) -> Effect:
-        if isinstance(cut, BeginAt):
-            return BeginLog(cut.position, cut.common)
-        given_up = self._role.accept_cut_at == cut.position
-        return CutLog(cut.position, 0 if given_up else min(self._promised, self.copying.taken))
+    def _truncate(self, step: TruncateTo | RestartAt) -> Effect:
+        if isinstance(step, RestartAt):
+            return BeginLog(step.position, step.common)
+        given_up = self._settings.accept_cut_at == step.position
+        return CutLog(step.position, 0 if given_up else min(self._promised, self.copying.taken))
 
     @property
     def _promised(self) -> int:
         """Below this position, senders may have replies that rely on this follower's copy."""
         return self._control.replicas.promised_to(self._policy.broker_id)
 
-    def _tell(self) -> list[Effect]:
+    def _report_refusal(self) -> list[Effect]:
         copying = self.copying
-        if copying.step is FollowerStep.REFUSED and copying.reason != self._reported:
-            self._reported = copying.reason
+        if copying.step is FollowerStep.REFUSED and copying.reason != self._reported_refusal:
+            self._reported_refusal = copying.reason
             return [
                 LogWarning(
                     "replication-refused: this follower does not copy its leader's log: %(reason)s",
@@ -228,10 +265,10 @@ class StaticFollower:
                 )
             ]
         if copying.step is FollowerStep.FOLLOWING:
-            self._reported = ""
+            self._reported_refusal = ""
         return []
 
-    def describe(self, view: ReplicasView, now_ms: int) -> ReplicasView:
+    def _describe(self, view: ReplicasView, now_ms: int) -> ReplicasView:
         """Add where the leader is, and how far this follower lags."""
         copying = self.copying
         return replace(
@@ -245,18 +282,12 @@ class StaticFollower:
 
     # -- the copy ---------------------------------------------------------------------------------
 
-    def copied(self, end: int) -> None:
-        """Note that the store has the accepted bytes up to `end`."""
-        self._not_copied = ""
-        self.copying.copied(end)
-        self._log.copied(end)
-
-    def not_copied(self, now_ms: int, end: int, reason: str) -> list[Effect]:
+    def _not_copied(self, now_ms: int, end: int, reason: str) -> list[Effect]:
         """Note that the store could not write all bytes; its log ends at `end`."""
         self.copying.not_copied(now_ms, end)
-        if reason == self._not_copied:
+        if reason == self._reported_failure:
             return []
-        self._not_copied = reason
+        self._reported_failure = reason
         return [
             LogWarning(
                 "replication-write-failed: data from the leader was not stored: %(error)s",
@@ -264,26 +295,26 @@ class StaticFollower:
             )
         ]
 
-    def advanced(self, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
-        """Apply new control events, if the queue of control events has advanced."""
+    def advanced(self, now_ms: int, queues: Queues) -> list[Effect]:
+        """Apply new control events, then reply to readers of these queues."""
         effects = self._log.advanced(queues)
         self.copying.promised = self._promised
-        return effects
+        return [*effects, *super().advanced(now_ms, queues)]
 
     # -- timers and batches -----------------------------------------------------------------------
 
-    def tick(self, now_ms: int) -> list[Effect]:
+    def tick(self, now_ms: int, _wall_ms: int) -> list[Effect]:
         """Repeat requests that the leader has not replied to."""
         if self._peer is None:
             return []
-        return [self._said(each) for each in self.copying.tick(now_ms)]
+        return [self._message(step) for step in self.copying.tick(now_ms)]
 
-    def turn(self, _now_ms: int) -> list[Effect]:
-        """End a batch: report to the leader, and flush if it waits for this disk."""
+    def end_batch(self, now_ms: int) -> list[Effect]:
+        """Report to the leader, flush if it waits for this disk, and notify readers."""
         self.copying.flushed_to(self._confirmations.flushed)
         effects: list[Effect] = self._log.deletions()
         if self.copying.wants_flush():
             effects.append(Flush())
         if self._peer is not None:
-            effects += [self._said(each) for each in self.copying.turn()]
-        return effects
+            effects += [self._message(step) for step in self.copying.acknowledge()]
+        return [*effects, *self.committed(now_ms)] if self._uncommitted else effects

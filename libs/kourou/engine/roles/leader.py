@@ -9,25 +9,27 @@ this module does nothing: `active` is False.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from msgspec.structs import replace
 
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import ChangeRole, Effect, Flush
+from kourou.engine.inputs import Fenced, RoleInput
+from kourou.engine.ports import ANYWHERE
+from kourou.engine.pulls.pull_handler import PullHandler
 from kourou.engine.roles.replicas import member_name
+from kourou.engine.roles.role import Role, RoleHandlers
 from kourou.engine.sends.confirmations import (
     CommitStart,
     Confirmations,
     CopiedConfirmations,
 )
-from kourou.errors import KourouError
-from kourou.events.control_events import Cause, EpochOpened, InSyncChanged
+from kourou.errors import KourouError, Rejected
+from kourou.events.control_events import Cause, EpochOpened, Event, InSyncChanged
 from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 from kourou.protocol.messages.replication import Attach, Attached, ChunkAck
-from kourou.protocol.request import Request
 from kourou.replication.epochs import Epochs, next_epoch
 from kourou.replication.in_sync import InSync, named
 from kourou.replication.static_leader import AttachedFollower, Bounds, ChunkSource, Shipping
@@ -58,42 +60,53 @@ class LeaderRole:
             return Confirmations(start)
         return CopiedConfirmations(start, self.slave_timeout_ms)
 
+    def create(
+        self, context: BrokerContext, pulls: PullHandler, apply: Callable[[Sequence[Event]], None]
+    ) -> Role:
+        """Create the role."""
+        del apply
+        return StaticLeader(context, pulls, self)
 
-class StaticLeader:
-    """Leads one log."""
 
-    def __init__(self, context: BrokerContext, role: LeaderRole) -> None:
-        self._role = role
-        self._policy = context.policy
-        self._control = context.control
-        self._view = context.view
-        self._appends = context.appends
-        self._confirmations = context.confirmations
-        self._recorder = context.recorder
+class StaticLeader(Role):
+    """Leads one log. It is active while a follower is attached or in sync."""
+
+    def __init__(self, context: BrokerContext, pulls: PullHandler, settings: LeaderRole) -> None:
+        super().__init__(context, pulls)
+        self._settings = settings
         epochs = Epochs(context.control.replicas.epochs, context.appends.end)
         self._shipping = Shipping(
-            context.policy.cluster_name, context.policy.broker_name, role.chunks, epochs
+            context.policy.cluster_name, context.policy.broker_name, settings.chunks, epochs
         )
         self._shipping.leader = member_name(context.policy.broker_name, context.policy.broker_id)
-        self._in_sync = InSync(role.fallbehind_max, role.slave_timeout_ms)
+        self._in_sync = InSync(settings.fallbehind_max, settings.slave_timeout_ms)
         self._open = False
         self._reason = ""
         self._wall_ms = 0
         self._reported = ""
 
-    def handlers(self) -> dict[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """Return the handlers; their requests come in on the replicas' own listener only."""
-        return {Attach: self.attach, ChunkAck: self.acked}
+    def handlers(self) -> RoleHandlers:
+        """Return the handlers; replicas' requests come in on their own listener only."""
+        return {**super().handlers(), Attach: self.attach, ChunkAck: self.acked}
 
-    @property
-    def active(self) -> bool:
-        """Whether any follower is attached or in sync."""
-        return bool(self._shipping) or bool(self._in_sync.members)
+    def handle(self, now_ms: int, item: RoleInput) -> list[Effect]:
+        """Handle a name server's report that another broker leads, in a higher epoch."""
+        del now_ms
+        if not isinstance(item, Fenced):
+            return []
+        if item.epoch > self._shipping.epoch:
+            self._shipping.fenced = max(self._shipping.fenced, item.epoch)
+        return self._fence()
 
     @property
     def followers(self) -> list[AttachedFollower]:
         """All attached followers."""
         return list(self._shipping.followers)
+
+    @property
+    def followers_have(self) -> int:
+        """All attached followers have the log below this position; ANYWHERE without followers."""
+        return min((one.progress.written for one in self._shipping.followers), default=ANYWHERE)
 
     @property
     def in_sync(self) -> tuple[int, ...]:
@@ -103,7 +116,7 @@ class StaticLeader:
     @property
     def broker_role(self) -> str:
         """RocketMQ's name for the role."""
-        return SYNC_MASTER if self._role.sync else ASYNC_MASTER
+        return SYNC_MASTER if self._settings.sync else ASYNC_MASTER
 
     @property
     def fenced(self) -> int:
@@ -114,7 +127,7 @@ class StaticLeader:
         """Return how long ago a follower had the whole log; None if never since it attached."""
         return self._in_sync.lag_ms(now_ms, broker_id, self._view.log_range()[1])
 
-    def describe(self, view: ReplicasView, now_ms: int) -> ReplicasView:
+    def _describe(self, view: ReplicasView, now_ms: int) -> ReplicasView:
         """Add what this leader knows of its followers."""
         followers = tuple(
             FollowerView(
@@ -129,7 +142,23 @@ class StaticLeader:
             )
             for one in sorted(self.followers, key=lambda one: one.broker_id)
         )
-        return replace(view, fenced=self.fenced, followers=followers)
+        return replace(view, broker_role=self.broker_role, fenced=self.fenced, followers=followers)
+
+    def _check_promotion(self, _now_ms: int, *, force: bool) -> tuple[int, int]:
+        """Check the promotion of a leader that was replaced and is to lead again.
+
+        Its own records then become the log.
+        """
+        if not self.fenced:
+            raise Rejected(
+                f"this broker is the leader already, in epoch {self._control.replicas.epoch}"
+            )
+        if not force:
+            raise Rejected(
+                f"another broker is the leader of this log, in epoch {self.fenced}",
+                hint="force replaces it, and messages that it stored since are lost",
+            )
+        return self.fenced, 0
 
     # -- epochs -----------------------------------------------------------------------------------
 
@@ -139,13 +168,13 @@ class StaticLeader:
         Raises as recording does.
         """
         self._wall_ms = wall_ms
-        if self._control.replicas.epochs or self._role.epoch:
+        if self._control.replicas.epochs or self._settings.epoch:
             self._open_epoch()
 
     def _open_epoch(self) -> None:
         shipping, start = self._shipping, self._appends.end
         newest = shipping.epochs.newest
-        epoch = max(self._role.epoch, next_epoch(newest, self._policy.broker_id))
+        epoch = max(self._settings.epoch, next_epoch(newest, self._policy.broker_id))
         opened = EpochOpened(epoch, start, shipping.leader, self.broker_role)
         self._recorder.record([opened], Cause("broker", "becomes leader"), self._wall_ms)
         shipping.epochs.extend(start)
@@ -174,6 +203,7 @@ class StaticLeader:
             if self._confirmations.flushed < shipping.opened_end:
                 effects.append(Flush())
             answer = shipping.attach(now_ms, peer, request, self._bounds())
+            self.active = True
             if not answer.refusal:
                 self._in_sync.attached(request.broker_id)
         if answer.refusal:
@@ -190,8 +220,8 @@ class StaticLeader:
         follower = self._shipping.answered(now_ms, received.to.peer, request)
         if follower is not None:
             progress = follower.progress
-            has = progress.flushed if self._role.ack_on_flush else progress.written
-            self._in_sync.heard(now_ms, follower.broker_id, has, self._view.log_range()[1])
+            has = progress.flushed if self._settings.ack_on_flush else progress.written
+            self._in_sync.acknowledged(now_ms, follower.broker_id, has, self._view.log_range()[1])
         return self._fence()
 
     def drop_peer(self, peer: Peer) -> None:
@@ -199,12 +229,6 @@ class StaticLeader:
         follower = self._shipping.detach(peer)
         if follower is not None:
             self._in_sync.detached(follower.broker_id)
-
-    def outdone(self, epoch: int) -> list[Effect]:
-        """Handle a name server's report that another broker leads, in this epoch."""
-        if epoch > self._shipping.epoch:
-            self._shipping.fenced = max(self._shipping.fenced, epoch)
-        return self._fence()
 
     def _fence(self) -> list[Effect]:
         """If another broker leads this log, refuse writes and fail pending replies."""
@@ -218,7 +242,7 @@ class StaticLeader:
         )
         self._appends.refuse(text)
         answers = self._confirmations.fail(text)
-        if self._role.may_follow:
+        if self._settings.may_follow:
             return [
                 LogWarning(
                     "leader-superseded: %(reason)s; this broker becomes a follower",
@@ -235,29 +259,31 @@ class StaticLeader:
 
     # -- timers and batches -----------------------------------------------------------------------
 
-    def tick(self, _now_ms: int, wall_ms: int) -> None:
-        """Note the wall clock."""
+    def tick(self, now_ms: int, wall_ms: int) -> list[Effect]:
+        """Note the wall clock, and release replies that waited too long."""
         self._wall_ms = wall_ms
+        return super().tick(now_ms, wall_ms)
 
-    def turn(self, now_ms: int) -> list[Effect]:
-        """End a batch: update the in-sync set, release replies, ship the log."""
+    def end_batch(self, now_ms: int) -> list[Effect]:
+        """Update the in-sync set, release replies, ship the log, notify readers."""
         effects: list[Effect] = []
-        confirmations = self._confirmations
-        if isinstance(confirmations, CopiedConfirmations) and not self._shipping.fenced:
-            effects += self._judge(now_ms, self._view.log_range()[1])
+        if self._settings.sync and not self._shipping.fenced:
+            effects += self._update_in_sync(now_ms, self._view.log_range()[1])
             members = self._in_sync.members
-            effects += confirmations.copied_to(self._in_sync.copied, len(members))
+            effects += self._confirmations.copied_to(self._in_sync.copied, len(members))
         bounds = self._bounds()  # only now: this batch ships the new committed position
-        flush = self._role.sync and self._role.ack_on_flush
+        flush = self._settings.sync and self._settings.ack_on_flush
         for shipment in self._shipping.ship(now_ms, bounds, flush=flush):
             assert isinstance(shipment.to, Peer)
             body = (shipment.data,) if len(shipment.data) else ()
             effects.append(Notify(shipment.to, shipment.chunk, body))
-        return effects
+        self.active = bool(self._shipping) or bool(self._in_sync.members)
+        effects = [*self._appends.take_done(), *effects]
+        return [*effects, *self.committed(now_ms)] if self._uncommitted else effects
 
-    def _judge(self, now_ms: int, end: int) -> list[Effect]:
+    def _update_in_sync(self, now_ms: int, end: int) -> list[Effect]:
         """Record the in-sync replicas if they changed; retry if the write fails."""
-        change = self._in_sync.judge(now_ms, end)
+        change = self._in_sync.update(now_ms, end)
         if change is not None:
             self._reason = change.reason
         members, recorded = self._in_sync.members, self._control.replicas.in_sync

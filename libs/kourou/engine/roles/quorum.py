@@ -8,30 +8,34 @@ epochs may be committed (kourou.replication.raft).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import msgspec
 from msgspec.structs import replace
 
 from kourou.engine.context import BrokerContext
-from kourou.engine.effects import Effect, Forward
-from kourou.engine.ports import Quorum, QuorumMember
+from kourou.engine.effects import Effect, Forward, HandOver
+from kourou.engine.inputs import Confirmed, Copied, RoleInput
+from kourou.engine.ports import JOINING, Quorum, QuorumMember
+from kourou.engine.pulls.pull_handler import PullHandler
 from kourou.engine.roles.copied_log import CopiedLog, FollowedConfirmations
 from kourou.engine.roles.follower import REFUSED
 from kourou.engine.roles.leader import SYNC_MASTER
 from kourou.engine.roles.replicas import quorum_leader_name
+from kourou.engine.roles.role import Queues, Role, RoleHandlers
 from kourou.engine.sends.confirmations import CommitStart, QuorumConfirmations
-from kourou.errors import NotLeader
-from kourou.events.control_events import Cause, EpochOpened
+from kourou.errors import BadRequest, NotLeader, Rejected
+from kourou.events.control_events import Cause, EpochOpened, Event
 from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 from kourou.protocol.messages import groups, sends
-from kourou.protocol.messages.replication import TransferLeader
+from kourou.protocol.messages.replication import TransferLeader, TransferLeaderResponse
 from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.request import Request
+from kourou.replication.epochs import Epochs
 from kourou.replication.progress import Lag
-from kourou.runtime.core import MEMBERS, Peer, Received
+from kourou.runtime.core import MEMBERS, LogWarning, Received, Reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,13 @@ class QuorumLeaderRole:
         """Create the rule that decides when senders get their replies."""
         return QuorumConfirmations(self.quorum, start, self.slave_timeout_ms)
 
+    def create(
+        self, context: BrokerContext, pulls: PullHandler, apply: Callable[[Sequence[Event]], None]
+    ) -> Role:
+        """Create the role."""
+        del apply
+        return QuorumLeader(context, pulls, self)
+
 
 @dataclass(frozen=True, slots=True)
 class QuorumFollowerRole:
@@ -57,40 +68,65 @@ class QuorumFollowerRole:
         """Create the committed position, as the group knows it."""
         return FollowedConfirmations(start, self.quorum.confirmed)
 
+    def create(
+        self, context: BrokerContext, pulls: PullHandler, apply: Callable[[Sequence[Event]], None]
+    ) -> Role:
+        """Create the role; `apply` applies the leader's decisions."""
+        return QuorumFollower(context, pulls, self.quorum, CopiedLog(context, apply))
 
-class QuorumLeader:
-    """Leads one log for a group. Replicas do not attach here: the Raft node serves them."""
 
-    active = False
+class QuorumRole(Role):
+    """What leader and followers of a Raft group have in common.
+
+    Replicas do not attach to this core: the owner of the Raft node ships the log.
+    """
+
+    elected: ClassVar[bool] = True
+
+    def __init__(self, context: BrokerContext, pulls: PullHandler, quorum: Quorum) -> None:
+        super().__init__(context, pulls)
+        self._quorum = quorum
+
+    @property
+    def group(self) -> str:
+        """The name of the Raft group, which may differ from the broker's."""
+        return self._quorum.group
+
+    @property
+    def epochs(self) -> Epochs:
+        """The history of the log, as the Raft node has it."""
+        return self._quorum.epochs
+
+    def _check_promotion(self, _now_ms: int, *, force: bool) -> tuple[int, int]:
+        del force
+        raise Rejected(
+            "this broker is a Raft group, which elects its leader",
+            hint="to transfer leadership: kourou admin transfer-leader",
+        )
+
+
+class QuorumLeader(QuorumRole):
+    """Leads one log for a group.
+
+    While leadership is transferred, writes are paused and `writable` is False.
+    """
+
+    may_pause: ClassVar[bool] = True
     broker_role = SYNC_MASTER
 
-    def __init__(self, context: BrokerContext, role: QuorumLeaderRole) -> None:
-        self._role = role
-        self._policy = context.policy
-        self._appends = context.appends
-        self._confirmations = context.confirmations
-        self._recorder = context.recorder
+    def __init__(
+        self, context: BrokerContext, pulls: PullHandler, settings: QuorumLeaderRole
+    ) -> None:
+        super().__init__(context, pulls, settings.quorum)
+        self._epoch = settings.epoch
         self._lags: dict[int, Lag] = {}
-        self._opened = self._paused = False
+        self.opened = False
 
-    def handlers(self) -> Mapping[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """Return no handlers: replicas talk to the owner of the Raft node, not to this core."""
-        return {}
-
-    @property
-    def quorum(self) -> Quorum:
-        """The group."""
-        return self._role.quorum
-
-    @property
-    def opened(self) -> bool:
-        """Whether the epoch is open, so that other events may be recorded."""
-        return self._opened
-
-    @property
-    def paused(self) -> bool:
-        """Whether writes are paused, because leadership is being transferred."""
-        return self._paused
+    def handle(self, now_ms: int, item: RoleInput) -> list[Effect]:
+        """Release what waited for the group. The group knows better than name servers who leads."""
+        if not isinstance(item, Confirmed):
+            return []
+        return [*self._confirmations.confirmed_to(item.position), *self.committed(now_ms)]
 
     # -- the epoch --------------------------------------------------------------------------------
 
@@ -99,33 +135,53 @@ class QuorumLeader:
 
         Raises as recording does; then this replica must not continue to lead.
         """
-        leader = quorum_leader_name(self._policy.broker_name, self.quorum.member)
-        opened = EpochOpened(self._role.epoch, self._appends.end, leader, self.broker_role)
+        leader = quorum_leader_name(self._policy.broker_name, self._quorum.member)
+        opened = EpochOpened(self._epoch, self._appends.end, leader, self.broker_role)
         self._recorder.record([opened], Cause("broker", "was elected"), wall_ms)
-        self._opened = True
+        self.opened = True
 
-    def look(self) -> None:
+    def check_pause(self) -> None:
         """Before a batch: pause writes while leadership is transferred, resume if that fails.
 
         Under load, the new leader would otherwise never have the whole log.
         """
-        paused = not self.quorum.may_append()
-        if paused == self._paused:
+        writable = self._quorum.may_append()
+        if writable == self.writable:
             return
-        self._paused = paused
-        if paused:
-            self._appends.pause(f"{self.quorum.member} is transferring leadership")
+        self.writable = writable
+        if writable:
+            self._appends.resume()
         else:
-            self._appends.go_on()
+            self._appends.pause(f"{self._quorum.member} is transferring leadership")
 
     def lost(self, reason: str) -> list[Effect]:
         """Handle the loss of leadership: refuse writes; all pending outcomes are unknown."""
         self._appends.refuse(reason, hint="send the request to the leader")
         return self._confirmations.fail(reason)
 
-    def outdone(self, _epoch: int) -> list[Effect]:
-        """Ignore a name server's report of another leader: the group knows better who leads."""
-        return []
+    def deletable_to(self, position: int) -> int:
+        """Return at most the committed position.
+
+        A replica that truncates uncommitted records continues from the records before them.
+        """
+        return min(position, self._confirmations.confirmed)
+
+    def transfer(self, _now_ms: int, received: Received, request: TransferLeader) -> list[Effect]:
+        """Transfer leadership to another replica (30052); the reply is sent when that begins."""
+        self._check_name(request.broker_name)
+        quorum = self._quorum
+        target = _next_leader(quorum, request.target)
+        answer = TransferLeaderResponse(leader=quorum.member, epoch=quorum.epoch, target=target)
+        warning = LogWarning(
+            "leadership-transfer-requested: %(peer)s requests a transfer of leadership from "
+            "%(leader)s to %(target)s",
+            {
+                "peer": received.to.peer,
+                "leader": quorum.member,
+                "target": target or "the most up-to-date replica",
+            },
+        )
+        return [Reply(received.to, header=answer), warning, HandOver(target)]
 
     # -- followers --------------------------------------------------------------------------------
 
@@ -136,7 +192,7 @@ class QuorumLeader:
         lag = self._lags.get(one.broker_id)
         return None if lag is None else lag.ms(now_ms)
 
-    def describe(self, view: ReplicasView, now_ms: int) -> ReplicasView:
+    def _describe(self, view: ReplicasView, now_ms: int) -> ReplicasView:
         """Add what the group's leader knows of the other replicas."""
         followers = tuple(
             FollowerView(
@@ -150,22 +206,54 @@ class QuorumLeader:
                 in_sync=False,
                 member=one.member,
             )
-            for one in sorted(self.quorum.followers(), key=lambda one: one.broker_id)
+            for one in sorted(self._quorum.followers(), key=lambda one: one.broker_id)
         )
-        return replace(view, member=self.quorum.member, followers=followers)
+        return replace(
+            view, broker_role=self.broker_role, member=self._quorum.member, followers=followers
+        )
 
-    def tick(self, now_ms: int, _wall_ms: int) -> None:
-        """Note how far each replica lags, several times a second."""
-        for one in self.quorum.followers():
+    def tick(self, now_ms: int, wall_ms: int) -> list[Effect]:
+        """Note how far each replica lags, and release replies that waited too long."""
+        for one in self._quorum.followers():
             lag = self._lags.setdefault(one.broker_id, Lag())
             lag.noted(now_ms, one.written, self._appends.end)
+        return super().tick(now_ms, wall_ms)
 
-    def turn(self, _now_ms: int) -> list[Effect]:
-        """Do nothing at the end of a batch: the owner of the Raft node ships."""
-        return []
 
-    def drop_peer(self, peer: Peer) -> None:
-        """Do nothing: no replica follows over a connection of this core."""
+def _next_leader(quorum: Quorum, wanted: str) -> str:
+    """Return the replica that is to lead, "" for the most up-to-date one.
+
+    Raises Rejected if leadership cannot be transferred now, or not to that replica.
+    """
+    others = quorum.followers()
+    target = _member_named(others, wanted) if wanted else ""
+    voters = [one.member for one in others if one.state != JOINING.upper()]
+    if target and target not in voters:
+        raise Rejected(
+            f"replica {target} has no vote yet: it is catching up",
+            hint="retry when it is no longer JOINING: kourou admin replicas",
+        )
+    if not voters:
+        raise Rejected(
+            "no other replica has a vote", hint="check the replicas: kourou admin replicas"
+        )
+    if not quorum.may_append():
+        raise Rejected(
+            f"replica {quorum.member} is transferring leadership already",
+            hint="check which replica is the leader, and retry there: kourou admin replicas",
+        )
+    return target
+
+
+def _member_named(others: Sequence[QuorumMember], target: str) -> str:
+    """Return the replica with this name or brokerId."""
+    for one in others:
+        if target in {one.member, str(one.broker_id)}:
+            return one.member
+    known = ", ".join(f"{one.member} (brokerId {one.broker_id})" for one in others) or "none"
+    raise BadRequest(
+        f"{target} is not another replica of this group", hint=f"other replicas: {known}"
+    )
 
 
 KEPT: frozenset[type[Request]] = frozenset(
@@ -174,7 +262,7 @@ KEPT: frozenset[type[Request]] = frozenset(
 """Requests that a leader handles only for clients that are connected to it."""
 
 
-class QuorumFollower:
+class QuorumFollower(QuorumRole):
     """Follows the elected leader.
 
     State: none of its own.
@@ -186,12 +274,13 @@ class QuorumFollower:
     requester.
     """
 
-    active = False
+    leads: ClassVar[bool] = False
+    writable = False
 
-    def __init__(self, context: BrokerContext, quorum: Quorum, log: CopiedLog) -> None:
-        self._quorum = quorum
-        self._policy = context.policy
-        self._appends = context.appends
+    def __init__(
+        self, context: BrokerContext, pulls: PullHandler, quorum: Quorum, log: CopiedLog
+    ) -> None:
+        super().__init__(context, pulls, quorum)
         self._log = log
         self._lag = Lag()
         name = context.policy.broker_name
@@ -201,20 +290,26 @@ class QuorumFollower:
         )
 
     @property
-    def quorum(self) -> Quorum:
-        """The group."""
-        return self._quorum
-
-    @property
     def leader_address(self) -> str:
         """The address where clients reach the leader; "" while unknown."""
         return self._quorum.leader_address
 
-    def handlers(self) -> Mapping[type[Request], Callable[[int, Received, Any], list[Effect]]]:
-        """Return the handlers for requests that a follower must forward."""
-        return {**dict.fromkeys(REFUSED, self._pass_on), TransferLeader: self._pass_on}
+    def handlers(self) -> RoleHandlers:
+        """Return the handlers; a follower forwards what only its leader does."""
+        forwarded = dict.fromkeys(REFUSED, self._forward)
+        return {**super().handlers(), **forwarded, TransferLeader: self._forward}
 
-    def _pass_on(self, _now_ms: int, received: Received, request: Request) -> list[Effect]:
+    def handle(self, now_ms: int, item: RoleInput) -> list[Effect]:
+        """Note what was copied and committed; delete what may be deleted by now."""
+        match item:
+            case Copied(end):
+                self._log.copied(end)
+            case Confirmed(position):
+                self._confirmations.confirmed_to(position)
+                return [*self._log.deletions(), *self.committed(now_ms)]
+        return []
+
+    def _forward(self, _now_ms: int, received: Received, request: Request) -> list[Effect]:
         leader = self._quorum.leader
         own = type(request) in KEPT or received.to.peer.listener == MEMBERS
         if not leader or leader == self._quorum.member or own:
@@ -236,11 +331,7 @@ class QuorumFollower:
         at = f" at {quorum.leader_address}" if quorum.leader_address else ""
         return f"the leader of {name} is {leader}{at}; this replica, {quorum.member}, is a follower"
 
-    def outdone(self, _epoch: int) -> list[Effect]:
-        """Ignore a name server's report of another leader: the group knows better who leads."""
-        return []
-
-    def describe(self, view: ReplicasView, now_ms: int) -> ReplicasView:
+    def _describe(self, view: ReplicasView, now_ms: int) -> ReplicasView:
         """Add who leads the group, and how far this replica lags."""
         quorum = self._quorum
         leader = quorum.leader and quorum_leader_name(self._policy.broker_name, quorum.leader)
@@ -257,21 +348,11 @@ class QuorumFollower:
 
     # -- the copy ---------------------------------------------------------------------------------
 
-    def copied(self, end: int) -> None:
-        """Note that the store has the leader's bytes up to `end`."""
-        self._log.copied(end)
+    def advanced(self, now_ms: int, queues: Queues) -> list[Effect]:
+        """Apply new control events, then reply to readers of these queues."""
+        return [*self._log.advanced(queues), *super().advanced(now_ms, queues)]
 
-    def advanced(self, queues: Sequence[tuple[str, int, int]]) -> list[Effect]:
-        """Apply new control events, if the queue of control events has advanced."""
-        return self._log.advanced(queues)
-
-    def confirmed(self) -> list[Effect]:
-        """Return the deletions that are committed by now."""
-        return self._log.deletions()
-
-    # -- timers and batches -----------------------------------------------------------------------
-
-    def tick(self, now_ms: int) -> list[Effect]:
+    def tick(self, now_ms: int, _wall_ms: int) -> list[Effect]:
         """Note how far this replica lags, several times a second."""
         if self._quorum.leader:
             self._lag.noted(now_ms, self._appends.end, self._quorum.leader_end)
@@ -283,10 +364,3 @@ class QuorumFollower:
         if quorum.leader and self._appends.end >= quorum.leader_end:
             return 0
         return self._lag.ms(now_ms)
-
-    def turn(self, _now_ms: int) -> list[Effect]:
-        """Do nothing at the end of a batch: the owner of the Raft node reports to the leader."""
-        return []
-
-    def drop_peer(self, peer: Peer) -> None:
-        """Do nothing: this core has no connection to the leader."""

@@ -196,11 +196,11 @@ class Appends:
         self._refusal = NotLeader(reason, hint=hint)
 
     def pause(self, reason: str) -> None:
-        """Refuse writes until `go_on`, unless they are refused already."""
+        """Refuse writes until `resume`, unless they are refused already."""
         if self._refusal is None:
             self._refusal = self._pause = NotLeader(reason, hint="retry")
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """End the pause. Any other refusal stays in force."""
         if self._refusal is self._pause:
             self._refusal = None

@@ -126,7 +126,7 @@ class Confirmations:
         self._flush_wanted = True
         return []
 
-    def want_flush(self) -> list[Effect]:
+    def take_flush(self) -> list[Effect]:
         """Return one flush effect per batch if a reply began to wait since the last one."""
         if not self._flush_wanted:
             return []
@@ -145,10 +145,14 @@ class Confirmations:
         return released
 
     def confirmed_to(self, position: int) -> list[Effect]:
-        """Handle a commit by a Raft group; never called here, because this broker has no group."""
-        raise AssertionError(
-            f"this broker has no group that commits its log, here up to {position}"
-        )
+        """Note that others have committed everything below `position`; no effect on this rule."""
+        del position
+        return []
+
+    def copied_to(self, position: int, members: int) -> list[Effect]:
+        """Note that in-sync followers have everything below `position`; no effect on this rule."""
+        del position, members
+        return []
 
     def fail(self, reason: str) -> list[Effect]:
         """Mark the store as failed; the outcome of all pending replies is unknown."""

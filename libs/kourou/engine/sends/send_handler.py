@@ -418,7 +418,7 @@ def _none_stored(received: Received, codes: list[int], remarks: list[str]) -> Re
     return Reply(received.to, Code.SUCCESS, "", header)
 
 
-class JointSends:
+class CoalescedSends:
     """Combines several sends into one append.
 
     Most of the cost of a small send does not depend on its number of messages. So the sends of one

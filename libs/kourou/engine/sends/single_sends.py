@@ -329,7 +329,7 @@ Alone = Callable[[int, Received], Sequence[Effect]]
 _Waiting = tuple[Received, Prepared | PreparedBatch]
 
 
-class JointSingles:
+class CoalescedSingleSends:
     """Combines several single sends into one append.
 
     A RocketMQ producer that does not wait for replies fills a batch with requests of one message

@@ -7,7 +7,7 @@ A commit appends the message and the op record that ends its half message in one
 first. So a log that is truncated anywhere has neither, or both, or the message alone. To detect the
 last case, the broker searches for the message by its unique key before it resolves or checks a half
 message that was open at start; if it finds one, it writes only the op record. So nothing is stored
-twice, and nothing committed is lost. Ends that share an append (class JointEnds) follow one
+twice, and nothing committed is lost. Ends that share an append (class CoalescedEnds) follow one
 another in it, so this holds for each of them.
 
 A position in a request proves nothing, because a body may have bytes that look like a half message.
@@ -463,7 +463,7 @@ _ENDS_MAX = BATCH_MESSAGES_MAX // 2
 """Each end appends two records at most."""
 
 
-class JointEnds:
+class CoalescedEnds:
     """Combines several ends into one append.
 
     A producer with many open transactions fills a batch with requests that resolve one half message

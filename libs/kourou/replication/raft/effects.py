@@ -9,7 +9,7 @@ from typing import TypeAlias
 from kourou.replication.raft.inputs import Buffer, Message
 
 
-class Role(Enum):
+class RaftRole(Enum):
     """The current role of a replica."""
 
     FOLLOWER = "follower"
@@ -87,7 +87,7 @@ class RoleChanged:
     `start` is the end of its log, -1 for all other roles; `leader` is "" while none is known.
     """
 
-    role: Role
+    role: RaftRole
     epoch: int
     leader: str
     start: int = -1

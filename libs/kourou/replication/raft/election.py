@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, ClassVar
 from kourou.model.limits import HELD_MESSAGES_MAX
 from kourou.protocol.messages.replication import AskVote, LogChunk, Vote
 from kourou.replication.epochs import Epochs
-from kourou.replication.raft.effects import Effect, Role, SaveVote, Send
+from kourou.replication.raft.effects import Effect, RaftRole, SaveVote, Send
 from kourou.replication.raft.role import RoleBehavior, TransitionCause
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class _Campaign(RoleBehavior):
 class PreCandidate(_Campaign):
     """Asks whether it would win."""
 
-    role = Role.PRE_CANDIDATE
+    role = RaftRole.PRE_CANDIDATE
     pre = True
     __slots__ = ()
 
@@ -235,7 +235,7 @@ class PreCandidate(_Campaign):
 class Candidate(_Campaign):
     """Asks for votes."""
 
-    role = Role.CANDIDATE
+    role = RaftRole.CANDIDATE
     pre = False
     __slots__ = ()
 

@@ -21,7 +21,7 @@ from kourou.replication.raft.effects import (
     DiscardLog,
     Fetch,
     FlushLog,
-    Role,
+    RaftRole,
     TruncateLog,
     WriteChunk,
 )
@@ -39,7 +39,7 @@ NOTHING = -1
 class RaftFollower(RoleBehavior):
     """The follower role of a replica."""
 
-    role = Role.FOLLOWER
+    role = RaftRole.FOLLOWER
     __slots__ = (
         "_acknowledged",
         "_answering",

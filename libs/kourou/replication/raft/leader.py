@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from kourou.protocol.messages.replication import ChunkAck, LogChunk, StandNow
 from kourou.replication.progress import FollowerProgress, ReplicationState
-from kourou.replication.raft.effects import Committed, NeedsRepair, Role, TransferFailed
+from kourou.replication.raft.effects import Committed, NeedsRepair, RaftRole, TransferFailed
 from kourou.replication.raft.role import RoleBehavior, TransitionCause
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _NOT_DUE = 1 << 62
 class RaftLeader(RoleBehavior):
     """The leader role. `start` is where its epoch begins."""
 
-    role = Role.LEADER
+    role = RaftRole.LEADER
     __slots__ = (
         "_changed",
         "_committed_sent",

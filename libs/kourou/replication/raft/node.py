@@ -37,8 +37,8 @@ from kourou.model.limits import (
 )
 from kourou.protocol.messages.replication import AskVote, ChunkAck, LogChunk, StandNow, Vote
 from kourou.replication.epochs import Epochs
-from kourou.replication.raft import inputs as happened
-from kourou.replication.raft.effects import Effect, FlushLog, Halt, Role, RoleChanged, Send
+from kourou.replication.raft import inputs as raft_inputs
+from kourou.replication.raft.effects import Effect, FlushLog, Halt, RaftRole, RoleChanged, Send
 from kourou.replication.raft.election import (
     Ballot,
     Candidate,
@@ -99,22 +99,22 @@ class RaftSettings:
         return len(self.members) // 2 + 1
 
 
-TRANSITIONS: dict[tuple[Role, TransitionCause], type[RoleBehavior]] = {
-    (Role.FOLLOWER, TransitionCause.TIMEOUT): PreCandidate,
-    (Role.FOLLOWER, TransitionCause.STAND_NOW): Candidate,
-    (Role.PRE_CANDIDATE, TransitionCause.WOULD_WIN): Candidate,
-    (Role.PRE_CANDIDATE, TransitionCause.TIMEOUT): PreCandidate,
-    (Role.CANDIDATE, TransitionCause.WON): RaftLeader,
-    (Role.CANDIDATE, TransitionCause.TIMEOUT): PreCandidate,
-    (Role.LEADER, TransitionCause.TIMEOUT): RaftFollower,
+TRANSITIONS: dict[tuple[RaftRole, TransitionCause], type[RoleBehavior]] = {
+    (RaftRole.FOLLOWER, TransitionCause.TIMEOUT): PreCandidate,
+    (RaftRole.FOLLOWER, TransitionCause.STAND_NOW): Candidate,
+    (RaftRole.PRE_CANDIDATE, TransitionCause.WOULD_WIN): Candidate,
+    (RaftRole.PRE_CANDIDATE, TransitionCause.TIMEOUT): PreCandidate,
+    (RaftRole.CANDIDATE, TransitionCause.WON): RaftLeader,
+    (RaftRole.CANDIDATE, TransitionCause.TIMEOUT): PreCandidate,
+    (RaftRole.LEADER, TransitionCause.TIMEOUT): RaftFollower,
     **{
         (role, TransitionCause.HIGHER_EPOCH): RaftFollower
-        for role in Role
-        if role is not Role.STOPPED
+        for role in RaftRole
+        if role is not RaftRole.STOPPED
     },
-    (Role.PRE_CANDIDATE, TransitionCause.LEADER_HEARD): RaftFollower,
-    (Role.CANDIDATE, TransitionCause.LEADER_HEARD): RaftFollower,
-    **{(role, TransitionCause.FAULT): Stopped for role in Role},
+    (RaftRole.PRE_CANDIDATE, TransitionCause.LEADER_HEARD): RaftFollower,
+    (RaftRole.CANDIDATE, TransitionCause.LEADER_HEARD): RaftFollower,
+    **{(role, TransitionCause.FAULT): Stopped for role in RaftRole},
 }
 
 
@@ -180,7 +180,7 @@ class RaftNode:
         self.transfer = 0
         self.out: list[Effect] = []
         self.behavior: RoleBehavior = RaftFollower(self)
-        self._reported = RoleChanged(Role.FOLLOWER, self.ballot.epoch, "")
+        self._reported = RoleChanged(RaftRole.FOLLOWER, self.ballot.epoch, "")
         self.behavior.begin()
         if len(settings.members) == 1:
             self.behavior.deadline_ms = now_ms
@@ -244,7 +244,7 @@ class RaftNode:
         return isinstance(self.behavior, RaftFollower) and self.behavior.wants_to_begin()
 
     @property
-    def role(self) -> Role:
+    def role(self) -> RaftRole:
         """The role of this replica."""
         return self.behavior.role
 
@@ -257,35 +257,35 @@ class RaftNode:
 
     def _take(self, item: Input) -> None:
         match item:
-            case happened.MessageReceived(message, body):
+            case raft_inputs.MessageReceived(message, body):
                 self._received(message, body)
-            case happened.LogFlushed(end):
+            case raft_inputs.LogFlushed(end):
                 if not self.log.truncating and self.log.flush(end):
                     self.behavior.flushed()
-            case happened.Appended(epoch, end):
+            case raft_inputs.Appended(epoch, end):
                 self._appended(epoch, end)
-            case happened.VoteSaved():
+            case raft_inputs.VoteSaved():
                 if self.ballot.vote_saved(self.out):
                     self.behavior.vote_saved()
-            case happened.LogTruncated() | happened.LogRestarted():
-                if isinstance(item, happened.LogRestarted) and item.position > self.log.end:
+            case raft_inputs.LogTruncated() | raft_inputs.LogRestarted():
+                if isinstance(item, raft_inputs.LogRestarted) and item.position > self.log.end:
                     self.log.begin(item.position, item.epoch)
                 self.log.truncating = False
                 self.behavior.log_changed()
-            case happened.WriteFailed(position):
+            case raft_inputs.WriteFailed(position):
                 if position < self.log.end:
                     self.log.epochs.truncate(position)
                     self.log.flushed = min(self.log.flushed, position)
                 self.behavior.write_failed()
-            case happened.Fetched():
+            case raft_inputs.Fetched():
                 self.behavior.fetched(item)
-            case happened.FetchFailed(serial):
+            case raft_inputs.FetchFailed(serial):
                 self.behavior.fetch_failed(serial)
-            case happened.SegmentsDeleted(first_position):
+            case raft_inputs.SegmentsDeleted(first_position):
                 self.log.first_position = max(self.log.first_position, first_position)
-            case happened.TransferLeadership(target):
+            case raft_inputs.TransferLeadership(target):
                 self.behavior.hand_over(target)
-            case happened.DiskFailed():
+            case raft_inputs.DiskFailed():
                 self.become(TransitionCause.FAULT)
 
     def _appended(self, epoch: int, end: int) -> None:
@@ -296,9 +296,9 @@ class RaftNode:
 
     # -- messages --------------------------------------------------------------------------------
 
-    def _received(self, message: happened.Message, body: Buffer) -> None:
+    def _received(self, message: raft_inputs.Message, body: Buffer) -> None:
         """Handle a message; drop those of other groups and unknown replicas (wrong addresses)."""
-        if message.group != self.settings.group or self.role is Role.STOPPED:
+        if message.group != self.settings.group or self.role is RaftRole.STOPPED:
             return
         match message:
             case LogChunk():
@@ -327,7 +327,7 @@ class RaftNode:
         if epoch > self.epoch:
             self.enter(epoch)
             return False
-        return epoch == self.epoch or self.role is Role.PRE_CANDIDATE
+        return epoch == self.epoch or self.role is RaftRole.PRE_CANDIDATE
 
     def _chunk(self, chunk: LogChunk, body: Buffer) -> None:
         if (
@@ -341,13 +341,13 @@ class RaftNode:
             return
         if chunk.epoch > self.epoch:
             self.enter(chunk.epoch)
-        if self.role is Role.LEADER or self.leader not in {"", chunk.leader}:
+        if self.role is RaftRole.LEADER or self.leader not in {"", chunk.leader}:
             self.halt(f"{chunk.leader} leads epoch {chunk.epoch} as {self.leader} does")
             return
         self.leader = chunk.leader
         self.heard_ms = self.now
         self.round_heard = max(self.round_heard, chunk.round)
-        if self.role is not Role.FOLLOWER:
+        if self.role is not RaftRole.FOLLOWER:
             self.become(TransitionCause.LEADER_HEARD)
         self.behavior.chunk(chunk, body)
 
@@ -385,7 +385,7 @@ class RaftNode:
         """True if a leader is online, as far as this replica knows: its own lease or a recent
         chunk.
         """
-        if self.role is Role.LEADER:
+        if self.role is RaftRole.LEADER:
             return self.behavior.leads(self.now)
         if len(self.settings.members) == 1:
             return False
@@ -418,7 +418,7 @@ class RaftNode:
 
     def become(self, cause: TransitionCause) -> None:
         """Change the role according to the table."""
-        if self.role is Role.LEADER:
+        if self.role is RaftRole.LEADER:
             self._leave_epoch()
         self.behavior = TRANSITIONS[self.role, cause](self)
         self.behavior.begin()
@@ -434,7 +434,7 @@ class RaftNode:
         self.out.append(Halt(reason))
         self.become(TransitionCause.FAULT)
 
-    def send(self, to: str, message: happened.Message, body: Buffer = b"") -> None:
+    def send(self, to: str, message: raft_inputs.Message, body: Buffer = b"") -> None:
         """Send a message once the ballot is on disk."""
         self.ballot.send(Send(to, message, body), self.out)
 
@@ -475,7 +475,7 @@ class RaftNode:
         """Report a change of role: before an old leader's effects, after a new leader's earlier
         ones.
         """
-        leads = self.role is Role.LEADER
+        leads = self.role is RaftRole.LEADER
         now = RoleChanged(
             self.role,
             self.epoch,

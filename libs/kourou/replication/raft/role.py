@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING, ClassVar
 
-from kourou.replication.raft.effects import Role
+from kourou.replication.raft.effects import RaftRole
 
 if TYPE_CHECKING:
     from kourou.protocol.messages.replication import ChunkAck, LogChunk, StandNow, Vote
@@ -31,7 +31,7 @@ class RoleBehavior:
     A method may change the replica's role; then this object gets no more calls.
     """
 
-    role: ClassVar[Role]
+    role: ClassVar[RaftRole]
 
     __slots__ = ("deadline_ms", "node")
 
@@ -93,7 +93,7 @@ class RoleBehavior:
 class Stopped(RoleBehavior):
     """The final role: its disk failed, or it received an impossible message."""
 
-    role = Role.STOPPED
+    role = RaftRole.STOPPED
     __slots__ = ()
 
     def begin(self) -> None:

@@ -27,7 +27,7 @@ from kourou.protocol.messages.replication import (
 )
 from kourou.protocol.request import Request
 from kourou.protocol.wire.frames import FrameKind, decode_request, encode_reply
-from kourou.replication.raft import inputs as happened
+from kourou.replication.raft import inputs as raft_inputs
 from kourou.runtime.core import MEMBERS, Origin, Peer, Received, Reply, ReplyTo
 from kourou.service.processes import free_port
 from kourou.service.protocol_server import ProtocolServers
@@ -441,9 +441,9 @@ def test_a_burst_is_split_into_what_members_say_and_what_is_asked() -> None:
         ]
     )
     assert said == [
-        happened.MessageReceived(chunk(b"abc"), b"abc"),
-        happened.MessageReceived(ask),
-        happened.MessageReceived(chunk(), b"ab"),
+        raft_inputs.MessageReceived(chunk(b"abc"), b"abc"),
+        raft_inputs.MessageReceived(ask),
+        raft_inputs.MessageReceived(chunk(), b"ab"),
     ]
     assert rest == [attach, fetch]
 

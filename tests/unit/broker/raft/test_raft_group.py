@@ -13,7 +13,7 @@ from kourou.broker.raft.raft_group import WARN_MS, GroupCallbacks, RaftGroup, Vo
 from kourou.engine import inputs as engine
 from kourou.errors import Rejected
 from kourou.protocol.messages.replication import LogChunk
-from kourou.replication.raft import inputs as happened
+from kourou.replication.raft import inputs as raft_inputs
 from kourou.replication.raft.effects import RoleChanged, Send, TruncateLog
 from kourou.replication.raft.node import RaftSettings
 from kourou.store.replica.vote_file import StoredVote
@@ -84,7 +84,7 @@ class Bench:
             previous_epoch=1 if position else 0, data_epoch=1, confirmed=confirmed, leader_end=end,
             first_position=0, round=1, flush=True, catch_up=False, address="n1:1",
         )  # fmt: skip
-        self.group.received([happened.MessageReceived(message, data)])
+        self.group.received([raft_inputs.MessageReceived(message, data)])
 
 
 async def turn() -> None:
@@ -124,7 +124,7 @@ async def test_appends_of_the_broker_core_are_handled_before_a_later_message(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = Bench()
-    handled: list[happened.Input] = []
+    handled: list[raft_inputs.Input] = []
     monkeypatch.setattr(
         bench.group._member, "handle", lambda now_ms, inputs: handled.extend(inputs) or []
     )
@@ -133,7 +133,7 @@ async def test_appends_of_the_broker_core_are_handled_before_a_later_message(
     bench.group.hand_over("n1")
     assert handled == [], "not within a turn of the engine"
     await turn()
-    assert handled == [happened.Appended(0, 20), happened.TransferLeadership("n1")]
+    assert handled == [raft_inputs.Appended(0, 20), raft_inputs.TransferLeadership("n1")]
     assert bench.flushes == 1, "its own disk counts for the majority"
 
 
@@ -153,7 +153,7 @@ async def test_a_log_that_was_not_truncated_as_requested_is_refused() -> None:
     bench.store_runtime.opened = SimpleNamespace(recovered=recovered)
     bench.group.detach()
     with pytest.raises(Exception, match="should have been truncated to"):
-        bench.group.attach(bench.store_runtime, happened.LogTruncated())
+        bench.group.attach(bench.store_runtime, raft_inputs.LogTruncated())
 
 
 async def test_an_error_of_the_member_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

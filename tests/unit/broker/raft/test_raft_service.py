@@ -21,7 +21,7 @@ from kourou.errors import Code, ConfigError, Corrupt, DiskFull
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.messages.replication import Vote
-from kourou.replication.raft.effects import Role, RoleChanged, TruncateLog
+from kourou.replication.raft.effects import RaftRole, RoleChanged, TruncateLog
 from kourou.runtime.core import MEMBERS, Peer, Received, ReplyTo
 from kourou.service.local_cluster import GroupPorts
 from kourou.store.paths import StorePaths
@@ -194,14 +194,14 @@ async def test_a_group_elects_a_leader_and_answers_when_a_majority_has_it(tmp_pa
         having = [one for one in group.members.values() if one.store.flushed >= end]
         assert len(having) >= 2, "it is on the disks of a majority"
         await group.same_logs()
-        assert {one.group.state for one in group.others(leader)} == {Role.FOLLOWER.value}
+        assert {one.group.state for one in group.others(leader)} == {RaftRole.FOLLOWER.value}
         assert b"kourou_raft_peer_connected{" in leader.service._pages().metrics()
-        [(epoch, start)] = leader.parts.control.replicas.epochs
+        [(epoch, start)] = leader.view.control.replicas.epochs
         assert (epoch, start) == (leader.group.epoch, 0)
         low, _ = leader.store.queue_range(CONTROL_TOPIC, 0)
         assert leader.store.offset_position(CONTROL_TOPIC, 0, low) == 0, "no record comes before"
         for follower in group.others(leader):
-            await until(lambda: follower.parts.view.queue_range("orders", 0) == (0, 1))  # noqa: B023
+            await until(lambda: follower.view.store_view.queue_range("orders", 0) == (0, 1))  # noqa: B023
             assert b"one" in bodies(await follower.pull(0))
 
 
@@ -231,7 +231,7 @@ async def test_a_request_through_a_follower_is_that_of_its_user(tmp_path: Path) 
     async with group_of_three(tmp_path, **secured) as group:
         leader = await group.leader()
         follower = group.others(leader)[0]
-        await until(lambda: "root" in follower.parts.control.access.users)
+        await until(lambda: "root" in follower.view.control.access.users)
         await until(lambda: follower.group.leader == leader.group.member)
         servers = ServerKeys(public)
         root = ZmqConnection(follower.address("zmq"), curve=ClientCurve(own, servers))
@@ -283,12 +283,12 @@ async def test_a_leader_alone_acknowledges_nothing_and_its_tail_is_cut(tmp_path:
         new = await group.leader(others)
         assert (await new.sent(b"instead")).code == Code.SUCCESS
         assert (await sending).code == Code.OUTCOME_UNKNOWN
-        assert old.group.state != Role.LEADER.value
+        assert old.group.state != RaftRole.LEADER.value
         assert old.store.end > old.group.confirmed, "it has bytes that no other replica has"
         old.cut = False
         await group.same_logs()
         assert b"instead" in bodies(await new.pull(1))
-        await until(lambda: old.parts.view.queue_range("orders", 0) == (0, 2))
+        await until(lambda: old.view.store_view.queue_range("orders", 0) == (0, 2))
         assert b"instead" in bodies(await old.pull(1))
         aside = list(StorePaths.under(tmp_path / old.group.member).kourou.rglob("diverged/*"))
         assert any(b"given up" in path.read_bytes() for path in aside if path.is_file())
@@ -306,7 +306,7 @@ async def test_a_stop_gives_the_lead_away_and_a_start_follows(tmp_path: Path) ->
         assert (await new.sent(b"two")).code == Code.SUCCESS
         await group.start(name)
         await group.same_logs()
-        assert len(new.parts.control.replicas.epochs) == 2
+        assert len(new.view.control.replicas.epochs) == 2
 
 
 async def test_the_preferred_member_leads_whenever_it_can(tmp_path: Path) -> None:
@@ -356,10 +356,10 @@ async def test_a_member_that_fails_behind_its_opening_opens_its_epoch_once(
         leader = await group.leader()
         assert (await leader.sent(b"one")).code == Code.SUCCESS
         await group.same_logs()
-        opened = [epoch for epoch, _ in leader.parts.control.replicas.epochs]
+        opened = [epoch for epoch, _ in leader.view.control.replicas.epochs]
         assert opened == sorted(set(opened))
         assert all(
-            one.parts.control.replicas.epochs[0][0] == opened[0] for one in group.others(leader)
+            one.view.control.replicas.epochs[0][0] == opened[0] for one in group.others(leader)
         )
 
 
@@ -397,7 +397,7 @@ async def test_a_stop_in_the_middle_of_a_change_leaves_a_store_that_opens(
         again = await group.start("n0", **PATIENT)
         await group.leader()
         await group.same_logs()
-        assert again.group.state != Role.STOPPED.value
+        assert again.group.state != RaftRole.STOPPED.value
 
 
 async def test_a_change_of_the_log_that_failed_is_not_tried_on_a_closed_store(
@@ -416,7 +416,7 @@ async def test_a_change_of_the_log_that_failed_is_not_tried_on_a_closed_store(
 
         monkeypatch.setattr(one.service, "_open_again", fails)
         one.service._change_log(TruncateLog(0, 0))
-        await until(lambda: one.group.state == Role.STOPPED.value)
+        await until(lambda: one.group.state == RaftRole.STOPPED.value)
         while one.service._renewing is not None:  # noqa: ASYNC110 - as in `until`
             await asyncio.sleep(0)
         assert len(tried) == 1
@@ -438,10 +438,10 @@ def test_spans_of_a_deposed_leaders_appends_are_dropped(tmp_path: Path) -> None:
     service._spans = spans = mock.Mock()
     service._led, leads = 3, {3}
     with mock.patch.object(service._group, "leads", leads.__contains__):
-        service._role_changed(RoleChanged(Role.LEADER, 3, "n0", 0))
+        service._role_changed(RoleChanged(RaftRole.LEADER, 3, "n0", 0))
         assert spans.copies.abandon.call_count == 0
         leads.clear()
-        service._role_changed(RoleChanged(Role.FOLLOWER, 4, "n1"))
+        service._role_changed(RoleChanged(RaftRole.FOLLOWER, 4, "n1"))
     assert spans.copies.abandon.call_count == 1
 
 

@@ -26,8 +26,7 @@ from kourou_rigs.waiting import until
 
 def mirror(site) -> ConfigMirror:
     made = ConfigMirror(site.disk, site.store.paths, retry_s=0.001)
-    parts = site.parts()
-    made.attach(site.control, parts.commits, parts.delays)
+    made.attach(site.core().view)
     return made
 
 
@@ -72,9 +71,10 @@ async def test_all_tables_are_written_at_start_and_again_when_they_change(site) 
 @pytest.mark.feature("F195")
 async def test_a_stop_writes_commits_that_no_event_has_yet(site) -> None:
     site.record(TopicPut(TopicConfig("orders", 4, 4)), GroupPut(GroupConfig("g")))
-    commits = site.parts().commits
+    core = site.core()
+    commits = core.view.commits
     one = ConfigMirror(site.disk, site.store.paths)
-    one.attach(site.control, commits, site.parts().delays)
+    one.attach(core.view)
     one.start()
     commits.commit("g", "orders", 2, 9)
     await one.stop()
@@ -140,8 +140,7 @@ async def test_the_progress_of_the_delay_levels_is_mirrored_and_another_s_believ
     write(site, DELAYS, b'{"offsetTable":{1:7,3:2}}')
     again = ConfigMirror(site.disk, site.store.paths)
     assert again.delays(known=True) == {1: 7, 3: 2}
-    parts = site.parts(delays={1: 7})
-    again.attach(site.control, parts.commits, parts.delays)
+    again.attach(site.core(delays={1: 7}).view)
     again.start()
     await again.stop()
     third = ConfigMirror(site.disk, site.store.paths)

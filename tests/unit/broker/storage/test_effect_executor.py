@@ -13,7 +13,6 @@ import pytest
 from kourou.broker.storage import effect_executor as executor
 from kourou.broker.storage.effect_executor import INDEX_RETRY_MS, SPACE_RETRY_MS
 from kourou.broker.storage.store_runtime import StoreRuntime
-from kourou.engine.core import BrokerCore
 from kourou.engine.effects import Announce, ConfigChanged, DropTopic, Flush, Project, Wake
 from kourou.engine.inputs import Dispatched, Flushed, RegistrationDone, SpaceChanged, StoreFailed
 from kourou.engine.roles.quorum import QuorumLeaderRole
@@ -51,8 +50,8 @@ class Rig:
             failed=self._fail,
             **policies,
         )
-        self.parts = site.parts(sync_flush=sync_flush)
-        self.core = BrokerCore(self.parts)
+        self.core = site.core(sync_flush=sync_flush)
+        self.parts = self.core.parts
         self.loop: SingleWriterLoop[Any, Any] | None = None
 
     def serve(self) -> None:
@@ -446,7 +445,7 @@ def test_history_has_nothing_that_another_leader_may_take_back() -> None:
     store_runtime.mirror = SimpleNamespace(renew=lambda: None)  # type: ignore[assignment]  # likewise
     flushed = engine.core.parts.confirmations.flushed
     store_runtime.store = SimpleNamespace(flushed=flushed)  # type: ignore[assignment]  # likewise
-    store_runtime.serve(engine.core.parts)
+    store_runtime.serve(engine.core.view)
     (safe,) = attached
     assert flushed > 0 == safe()
     quorum.confirm(engine)

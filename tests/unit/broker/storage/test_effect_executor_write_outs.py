@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from kourou.broker.storage.effect_executor import tick_ms_of
-from kourou.engine.core import BrokerCore
 from kourou.engine.effects import DropTopic
 from kourou.engine.inputs import Dispatched, Flushed, LogWritten
 from kourou.errors import Code, StoreFaulted
@@ -34,9 +33,9 @@ class Broker:
         site.reopen(staging_buffers=pool)
         self.site = site
         self.store, self.clock = site.store, site.clock
-        self.parts = site.parts(sync_flush=sync)
+        self.core = site.core(sync_flush=sync)
+        self.parts = self.core.parts
         self.parts.confirmations.staged = self.store.staged
-        self.core = BrokerCore(self.parts)
         self.said: list[Any] = []
         self.replies: list[Reply] = []
         self.failures: list[BaseException] = []

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from kourou.engine.control import decide_start
-from kourou.engine.core import BrokerCore
 from kourou.engine.effects import CleanProjections, DeleteLogBefore, DiskStarving
 from kourou.engine.inputs import DiskMeasured, LogShrunk, SpaceChanged
 from kourou.errors import DiskFull
@@ -30,8 +29,8 @@ class Rig:
         self.posted: list[Any] = []
         self.failures: list[BaseException] = []
         self.executor = effect_executor(site, post=self._post, failed=self.failures.append)
-        self.parts = site.parts()
-        self.core = BrokerCore(self.parts)
+        self.core = site.core()
+        self.parts = self.core.parts
         self.do(*self.core.start(0, 1, decide_start(self.parts.control, site.rules), "start"))
         self.loop: SingleWriterLoop[Any, Any] | None = None
 

@@ -24,6 +24,7 @@ from kourou.broker.telemetry.exporter_page import (
 )
 from kourou.broker.telemetry.metrics import BrokerReport
 from kourou.engine.inputs import Input
+from kourou.engine.view import CoreView
 from kourou.errors import Code, Rejected
 from kourou.events.control_events import TopicPut
 from kourou.model.subscription import ConsumeFromWhere
@@ -133,9 +134,9 @@ ADDRESS = "10.0.0.7:20911"
 
 def page(site, parts, asked: RequestedValues | None = None) -> dict[tuple[str, ...], float]:
     made = BrokerReport(site.store, site.clock)
-    made.attach(parts, ProtocolServers())
+    made.attach(CoreView(parts), ProtocolServers())
     text = exporter_page(
-        parts,
+        CoreView(parts),
         site.store,
         made.table(),
         asked or RequestedValues((), 0.0, None),

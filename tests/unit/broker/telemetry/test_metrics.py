@@ -15,6 +15,7 @@ from kourou.engine.groups.membership import ConsumerPart, Heartbeat
 from kourou.engine.inputs import Fenced
 from kourou.engine.roles.leader import SYNC_MASTER
 from kourou.engine.transactions.open_halves import TRANSACTION_GROUP, OpenHalf
+from kourou.engine.view import CoreView
 from kourou.errors import Code, StoreFaulted
 from kourou.events.control_events import (
     FilterMessagesSkipped,
@@ -45,7 +46,12 @@ from kourou_rigs.records import delayed_draft
 def page(site, broker_parts, measurements=None) -> dict[str, float]:
     carrier = ZmqProtocol(Answerer.BROKER, TransportCallbacks(print, print), site.clock)
     carrier._servers["lan"] = ZmqServer("127.0.0.1:0", print, print)  # none that listens is needed
-    parts = (broker_parts, site.store, ProtocolServers(carrier), measurements or Measurements())
+    parts = (
+        CoreView(broker_parts),
+        site.store,
+        ProtocolServers(carrier),
+        measurements or Measurements(),
+    )
     clock = site.clock
     text = broker_metrics(*parts, wall_ms=clock.now_ms(), now_ms=clock.monotonic_ms()).decode()
     found = {}
@@ -325,7 +331,7 @@ BASE = {"cluster": "C", "node_type": "broker", "node_id": "broker-a"}
 
 def shown(engine: Engine) -> dict[str, float]:
     """Samples by name and brokerId."""
-    view = engine.core.parts.replica_handler.status(engine.now_ms)
+    view = engine.core.view.replicas(engine.now_ms)
     found = {}
     for line in expose(list(replication_families(BASE, view))).decode().splitlines():
         if not line.startswith("#"):
@@ -375,7 +381,7 @@ def test_no_in_sync_set_is_reported_where_senders_wait_for_no_replica() -> None:
 
 
 def test_a_raft_group_counts_by_majority_and_keeps_no_such_set() -> None:
-    view = Engine().core.parts.replica_handler.status(0)
+    view = Engine().core.view.replicas(0)
     member = replace(view, broker_role=SYNC_MASTER, member="n0")
     names = [family.name for family in replication_families(BASE, member)]
     assert "kourou_replication_followers" in names
@@ -396,7 +402,7 @@ def test_a_broker_alone_leads_epoch_0_and_a_fenced_one_leads_nothing() -> None:
 def report(site) -> BrokerReport:
     made = BrokerReport(site.store, site.clock)
     parts = site.parts()
-    made.attach(parts, ProtocolServers())
+    made.attach(CoreView(parts), ProtocolServers())
     for size in (50, 150, 100):
         parts.traffic.taken("orders", size)
     parts.traffic.out("orders", "g", 2, 200)
@@ -440,7 +446,7 @@ def test_statistics_are_those_of_the_parts(site) -> None:
 
 def test_a_broker_with_followers_reports_them(site) -> None:
     made = BrokerReport(site.store, site.clock)
-    made.attach(site.parts(), ProtocolServers())
+    made.attach(site.core().view, ProtocolServers())
     assert not [key for key in made.table() if key.startswith("replication")]
     assert made.statistics()["replication"]["epoch"] == 0
     pair = Pair(sync=True)
@@ -449,18 +455,18 @@ def test_a_broker_with_followers_reports_them(site) -> None:
         pair.deliver()
         pair.flush()
         pair.advance(1_000)
-    made.attach(pair.leader.core.parts, ProtocolServers())
+    made.attach(pair.leader.core.view, ProtocolServers())
     reported = {key: text for key, text in made.table().items() if key.startswith("replication")}
     assert reported == {
         "replicationRole": "leader", "replicationEpoch": "64", "replicationLeader": "broker-a/0",
         "replicationInSync": "1", "replicationLagBytes_1": "0",
     }  # fmt: skip
-    made.attach(pair.follower.core.parts, ProtocolServers())
+    made.attach(pair.follower.core.view, ProtocolServers())
     assert made.table()["replicationRole"] == "follower"
     assert made.table()["replicationLagBytes_1"] == "0"
     assert made.statistics()["replication"]["state"] == "FOLLOWING"
     pair.leader.handle(Fenced(2**32))
-    made.attach(pair.leader.core.parts, ProtocolServers())
+    made.attach(pair.leader.core.view, ProtocolServers())
     assert made.table()["replicationRole"] == "fenced"
 
 

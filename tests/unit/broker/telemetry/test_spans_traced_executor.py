@@ -17,11 +17,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from kourou.broker.telemetry.spans import BrokerSpans, TracedExecutor
 from kourou.engine.control import decide_start
-from kourou.engine.core import BrokerCore
 from kourou.engine.effects import CopyChunk
 from kourou.engine.inputs import Flushed
-from kourou.engine.parts import Role
 from kourou.engine.roles.leader import LeaderRole
+from kourou.engine.roles.role import STANDALONE, RoleSettings
 from kourou.errors import Code
 from kourou.protocol.messages.replication import Attach, ChunkAck, LogChunk
 from kourou.runtime.core import Peer, Received, ReplyTo
@@ -37,7 +36,7 @@ TRACE = bytes(range(1, 25)) + b"\x01"
 
 
 class Rig:
-    def __init__(self, site, *, sync_flush: bool, role: Role | None = None) -> None:
+    def __init__(self, site, *, sync_flush: bool, role: RoleSettings = STANDALONE) -> None:
         self.exporter = InMemorySpanExporter()
         self.provider = TracerProvider(shutdown_on_exit=False)
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
@@ -53,7 +52,7 @@ class Rig:
             post=self._post,
             failed=pytest.fail,
         )
-        core = BrokerCore(site.parts(sync_flush=sync_flush, role=role))
+        core = site.core(sync_flush=sync_flush, role=role)
         performers = self.executor.performers()
         for effect in core.start(0, 1, decide_start(core.parts.control, site.rules), "start"):
             performers[type(effect)](effect)

@@ -781,7 +781,7 @@ def test_a_follower_whose_key_is_not_known_is_told_why() -> None:
     assert isinstance(notice.request, Attached)
     assert (notice.request.broker_name, notice.request.broker_id) == ("broker-a", 1)
     assert "curveMembers does not name the keys" in notice.request.refusal
-    assert broker.engine.core.parts.leading.followers == []
+    assert broker.engine.core.role.followers == []
 
 
 @pytest.mark.parametrize("knows", [False, True])

@@ -100,7 +100,7 @@ def test_a_static_follower_knows_what_it_took_too() -> None:
     pair = Pair()
     pair.connect()
     pair.settle()
-    copying, end = pair.follower.core.parts.following.copying, pair.follower.store.end
+    copying, end = pair.follower.core.role.copying, pair.follower.store.end
     copying._epochs = Epochs([(5, 0)], end)  # as taken, though nothing of it was read yet
     assert got(pair.follower.ask(fetch(0)))[0].data_epoch == 5
 

@@ -57,8 +57,8 @@ def test_it_is_reported_in_pieces_of_a_fetch(engine: Engine) -> None:
 def test_another_brokers_is_refused_and_one_that_changes_is_not_reported(engine: Engine) -> None:
     assert engine.ask(GetLogBeginning(group="other")).code == Code.NO_PERMISSION
     parts = engine.core.parts
-    parts.retention.follows()
+    parts.retention.deletion_started()
     group = parts.policy.broker_name
     assert engine.ask(GetLogBeginning(group=group)).code == Code.SYSTEM_BUSY
-    parts.retention.shrunk()
+    parts.retention.deletion_ended()
     assert asked(engine, GetLogBeginning(group=group))

@@ -103,7 +103,7 @@ def test_what_other_members_can_mend_is_waited_for_but_not_for_ever(
     engine, draft, records, group
 ) -> None:
     engine.ask(*records([draft(body=bytes([n])) for n in range(3)]))
-    engine.core.parts.pulls.heals = True
+    engine.core.parts.pulls.repairs = True
     engine.store.__class__ = Damaged
     before = engine.ask(pull())
     assert (bodies(before), header_of(before).next_begin_offset) == ([b"\0"], 1)

@@ -105,7 +105,7 @@ def test_a_held_pull_is_woken_by_what_is_copied(pair, draft, records) -> None:
 def test_what_changes_the_log_is_refused_with_the_leaders_address(pair, kind) -> None:
     follower = pair.follower
     handler = follower.core._handlers[kind]
-    assert handler == follower.core.parts.following._refuse
+    assert handler == follower.core.role._refuse
     topic = UpdateAndCreateTopic(topic="t", default_topic="TBW102", read_queue_nums=1,
                                  write_queue_nums=1, perm=6)  # fmt: skip
     reply = follower.ask(topic)
@@ -177,7 +177,7 @@ def test_commits_at_a_follower_count_until_the_leader_speaks_of_that_queue(pair)
 def test_bytes_that_could_not_be_stored_are_asked_for_again(pair, draft, records) -> None:
     follower = pair.follower
     end = follower.store.end
-    copying = follower.core.parts.following.copying
+    copying = follower.core.role.copying
     copying._epochs.extend(end + 500)
     follower.handle(NotCopied(end, "the disk is full"))
     assert copying.taken == end
@@ -251,10 +251,10 @@ def test_writes_are_refused_with_the_address_that_came_with_the_connection(pair)
 
 
 def test_why_bytes_are_not_stored_is_reported_once(pair) -> None:
-    following = pair.follower.core.parts.following
+    following = pair.follower.core.role
     told = [
         str(effect)
         for reason in ("no space", "no space", "a bad disk")
-        for effect in following.not_copied(1_000, pair.follower.store.end, reason)
+        for effect in following.handle(1_000, NotCopied(pair.follower.store.end, reason))
     ]
     assert [text.rpartition(": ")[2] for text in told] == ["no space", "a bad disk"]

@@ -37,7 +37,7 @@ def test_a_broker_without_followers_opens_no_epoch_and_writes_no_record_more(lea
     alone = Engine()
     assert leader.control == alone.control
     assert leader.store.records == alone.store.records
-    assert not leader.core.parts.leading.active
+    assert not leader.core.role.active
 
 
 @pytest.mark.feature("F132")
@@ -86,7 +86,7 @@ def test_joining_and_leaving_are_events_and_senders_wait_in_between(draft, recor
     pair.deliver()
     pair.advance(1_000)
     pair.deliver()
-    assert leader.core.parts.leading.in_sync == (1,)
+    assert leader.core.role.in_sync == (1,)
     request, body = records([draft()])
     leader.send(request, body)  # makes the topic
     name = leader.send(request, body)

@@ -63,7 +63,7 @@ def test_the_first_record_opens_the_epoch_where_the_log_ended(leader, quorum) ->
 
 
 def test_nothing_is_recorded_before_the_epoch_is_open(leader) -> None:
-    leader.core.parts.leading._opened = False
+    leader.core.role.opened = False
     with pytest.raises(AssertionError, match="its first one"):
         leader.core.start(0, 0, [], "start")
 
@@ -93,7 +93,7 @@ def test_a_send_that_no_majority_gets_in_time_is_stored_here(leader, draft, reco
 def test_who_lost_the_lead_says_so_and_writes_nothing(leader, draft, records) -> None:
     name = leader.send(*records([draft()]))
     end = leader.store.end
-    leader.perform(leader.core.parts.leading.lost("n1 leads broker-a now"))
+    leader.perform(leader.core.lose_leadership("n1 leads broker-a now"))
     assert leader.replies[name].code == Code.OUTCOME_UNKNOWN
     later = leader.ask(*records([draft()]))
     assert (later.code, later.remark) == (
@@ -148,7 +148,7 @@ def test_who_lost_the_lead_takes_no_writes_again_whoever_hands_over(
     end = leader.store.end
     quorum.handing_over = before
     leader.advance(100)
-    leader.perform(leader.core.parts.leading.lost("n1 leads broker-a now"))
+    leader.perform(leader.core.lose_leadership("n1 leads broker-a now"))
     for quorum.handing_over in (True, False):
         reply = leader.ask(*records([draft()]))
         assert reply.code == Code.SERVICE_NOT_AVAILABLE
@@ -233,7 +233,7 @@ def test_nobody_attaches_and_no_name_server_deposes(leader) -> None:
 
 def test_lags_are_reported_in_time(leader, quorum, draft, records) -> None:
     other = QuorumMember("n0", 1, "REPLICATE", leader.store.end, leader.store.end)
-    leading = leader.core.parts.leading
+    leading = leader.core.role
     assert leading.lag_ms(leader.now_ms, replace(other, written=0)) is None
     quorum.others = [other]
     leader.advance(100)

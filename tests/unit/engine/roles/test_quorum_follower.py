@@ -86,8 +86,8 @@ def forwards(engine: Engine) -> list[Forward]:
 @pytest.mark.feature("F151")
 @pytest.mark.parametrize("kind", [*REFUSED, TransferLeader], ids=lambda kind: kind.__name__)
 def test_what_changes_the_log_is_a_leaders_to_do(group, kind) -> None:
-    following = group.follower.core.parts.following
-    assert group.follower.core._handlers[kind] == following._pass_on
+    following = group.follower.core.role
+    assert group.follower.core._handlers[kind] == following._forward
 
 
 @pytest.mark.feature("F151")
@@ -265,7 +265,7 @@ def test_a_follower_writes_nothing_whatever_the_clock_says(group) -> None:
 
 def test_its_lag_is_reported_in_time(group, draft, records) -> None:
     follower = group.follower
-    following = follower.core.parts.following
+    following = follower.core.role
     assert following.lag_ms(follower.now_ms) == 0
     follower.advance(100)
     group.theirs.leader_end += 500

@@ -23,7 +23,7 @@ def test_async_flush_answers_when_appended() -> None:
     tracker.append(100)
     reply = Reply(TO)
     assert tracker.defer(0, 100, reply) == [reply]
-    assert tracker.want_flush() == []
+    assert tracker.take_flush() == []
     assert tracker.confirmed == 100
 
 
@@ -33,7 +33,7 @@ def test_staged_appends_are_answered_at_once_and_read_when_written() -> None:
     tracker.append(100)
     reply = Reply(TO)
     assert tracker.defer(0, 100, reply) == [reply]
-    assert tracker.want_flush() == []
+    assert tracker.take_flush() == []
     assert tracker.confirmed == 0
     tracker.append(200)
     tracker.written_to(100)
@@ -53,8 +53,8 @@ def test_sync_flush_answers_when_flushed_and_one_flush_serves_a_batch() -> None:
     assert tracker.defer(0, 100, first) == []
     tracker.append(200)
     assert tracker.defer(0, 200, second) == []
-    assert tracker.want_flush() == [Flush()]
-    assert tracker.want_flush() == []
+    assert tracker.take_flush() == [Flush()]
+    assert tracker.take_flush() == []
     tracker.append(300)
     assert tracker.defer(0, 300, third) == []
     assert tracker.confirmed == 0
@@ -128,7 +128,7 @@ def test_only_what_a_majority_has_is_answered_and_read(tracker) -> None:
     assert (tracker.confirmed, tracker.pending) == (99, 1)
     assert codes(tracker.confirmed_to(100)) == [Code.SUCCESS]
     assert (tracker.confirmed, tracker.pending) == (100, 0)
-    assert tracker.want_flush() == [], "whoever ships flushes"
+    assert tracker.take_flush() == [], "whoever ships flushes"
 
 
 def test_what_is_confirmed_already_is_answered_at_once(tracker) -> None:

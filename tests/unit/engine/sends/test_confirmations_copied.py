@@ -27,7 +27,7 @@ def test_a_sender_is_answered_when_every_member_has_its_bytes() -> None:
     tracker.copied_to(0, 1)
     tracker.append(100)
     assert tracker.defer(0, 100, Reply(TO)) == []
-    assert tracker.want_flush() == []
+    assert tracker.take_flush() == []
     assert tracker.confirmed == 0, "readers wait for the copy, too"
     assert tracker.copied_to(99, 1) == []
     assert tracker.pending == 1
@@ -82,7 +82,7 @@ def test_with_sync_flush_both_are_waited_for() -> None:
     tracker.copied_to(0, 1)
     tracker.append(100)
     tracker.defer(0, 100, Reply(TO))
-    assert tracker.want_flush() == [Flush()]
+    assert tracker.take_flush() == [Flush()]
     assert tracker.copied_to(100, 1) == []
     assert tracker.confirmed == 0
     assert codes(tracker.flushed_to(100)) == [Code.SUCCESS]
@@ -97,7 +97,7 @@ def test_without_a_follower_a_sender_still_waits_for_the_disk() -> None:
     tracker = confirmations(sync=True)
     tracker.append(100)
     assert tracker.defer(0, 100, Reply(TO)) == []
-    assert tracker.want_flush() == [Flush()]
+    assert tracker.take_flush() == [Flush()]
     assert codes(tracker.flushed_to(100)) == [Code.SLAVE_NOT_AVAILABLE]
 
 

@@ -219,7 +219,7 @@ def each(engine: Engine, ends: list[EndTransaction], *, deadline: int) -> list[o
     def store(now_ms: int, ends: Sequence[Received], alone: Alone) -> list[Effect]:
         return [effect for received in ends for effect in alone(now_ms, received)]
 
-    engine.core.parts.joint_ends.store = store  # type: ignore[method-assign]  # the reference
+    engine.core.parts.coalesced_ends.store = store  # type: ignore[method-assign]  # the reference
     return together(engine, ends, deadline=deadline)
 
 

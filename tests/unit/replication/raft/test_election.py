@@ -6,7 +6,7 @@ import pytest
 
 from kourou.protocol.messages.replication import AskVote, ChunkAck, Vote
 from kourou.replication.epochs import Epochs
-from kourou.replication.raft.effects import Effect, Role, SaveVote, Send
+from kourou.replication.raft.effects import Effect, RaftRole, SaveVote, Send
 from kourou.replication.raft.election import HIGHEST_START, Ballot, must_join
 from kourou.replication.raft.node import PersistentState
 from kourou_rigs.raft_member import GROUP, MemberKit, chunk, vote
@@ -107,10 +107,10 @@ def test_a_leader_of_another_epoch_cannot_give_way():
 def test_a_sure_leader_does_not_vote_and_one_that_is_alone_does():
     kit = MemberKit().wins().acks("n1", 10)
     assert not answer(kit.hears(ask(2, last=1, end=10))).granted
-    assert kit.member.role is Role.LEADER
+    assert kit.member.role is RaftRole.LEADER
     kit.at(2_700).hears(ask(2, last=1, end=10))
     assert answer(kit).granted
-    assert kit.member.role is Role.FOLLOWER
+    assert kit.member.role is RaftRole.FOLLOWER
 
 
 # -- no message leaves while a vote is on its way to disk, and no vote is taken back ---------------
@@ -169,7 +169,7 @@ def test_without_a_vote_it_neither_votes_nor_stands_and_asks_the_others() -> Non
     assert [each.granted for each in kit.sent(Vote)] == [False]
     assert kit.member.epoch == 0
     kit.at(9_000)
-    assert kit.member.role is Role.FOLLOWER
+    assert kit.member.role is RaftRole.FOLLOWER
     assert len(kit.sent(AskVote)) == 2
 
 
@@ -182,7 +182,7 @@ def test_a_group_in_which_nobody_counts_on_anybody_is_a_new_one() -> None:
     assert kit.member.joining is None
     assert kit.wanted(SaveVote)[-1] == SaveVote(3, "n0", joining=False, lived=False)
     kit.at(2_000)
-    assert kit.member.role is Role.PRE_CANDIDATE
+    assert kit.member.role is RaftRole.PRE_CANDIDATE
 
 
 def test_who_is_born_with_an_empty_log_has_lost_nothing_at_its_next_start() -> None:

@@ -5,12 +5,12 @@ import pytest
 
 from kourou.protocol.messages.replication import AskVote, ChunkAck, LogChunk, StandNow, Vote
 from kourou.replication.epochs import Epochs
-from kourou.replication.raft import inputs as happened
+from kourou.replication.raft import inputs as raft_inputs
 from kourou.replication.raft.effects import (
     FlushLog,
     Halt,
     NeedsRepair,
-    Role,
+    RaftRole,
     RoleChanged,
     SaveVote,
     TransferFailed,
@@ -23,25 +23,25 @@ from kourou_rigs.raft_member import GROUP, MemberKit, chunk, vote
 
 def test_the_docstring_and_the_table_tell_of_the_same_roles():
     roles = {role for role, _ in TRANSITIONS}
-    assert roles == set(Role)
-    assert all((role, TransitionCause.FAULT) in TRANSITIONS for role in Role)
-    assert (Role.LEADER, TransitionCause.LEADER_HEARD) not in TRANSITIONS
+    assert roles == set(RaftRole)
+    assert all((role, TransitionCause.FAULT) in TRANSITIONS for role in RaftRole)
+    assert (RaftRole.LEADER, TransitionCause.LEADER_HEARD) not in TRANSITIONS
 
 
 @pytest.mark.feature("F152", "F156")
 def test_an_election():
     kit = MemberKit().at(1_499)
-    assert kit.member.role is Role.FOLLOWER
+    assert kit.member.role is RaftRole.FOLLOWER
     kit.at(1_500)
-    assert kit.member.role is Role.PRE_CANDIDATE
+    assert kit.member.role is RaftRole.PRE_CANDIDATE
     assert [(ask.epoch, ask.pre) for ask in kit.sent(AskVote)] == [(1, True), (1, True)]
     assert not kit.wanted(SaveVote)
     kit.hears(vote(1, pre=True))
-    assert kit.member.role is Role.CANDIDATE
+    assert kit.member.role is RaftRole.CANDIDATE
     assert kit.wanted(SaveVote) == [SaveVote(1, "n0")]
     assert [(ask.epoch, ask.pre) for ask in kit.sent(AskVote)] == [(1, False), (1, False)]
     kit.hears(vote(1))
-    assert kit.wanted(RoleChanged) == [RoleChanged(Role.LEADER, 1, "n0", 0)]
+    assert kit.wanted(RoleChanged) == [RoleChanged(RaftRole.LEADER, 1, "n0", 0)]
     assert kit.member.log.epochs.opened() == ((1, 0),)
 
 
@@ -49,29 +49,29 @@ def test_nobody_is_asked_and_nothing_counts_before_the_own_vote_is_on_disk():
     kit = MemberKit(disk=False).at(1_500).hears(vote(1, pre=True))
     assert not kit.sent(AskVote)
     kit.hears(vote(1))
-    assert kit.member.role is Role.CANDIDATE
-    kit.at(1_600, happened.VoteSaved())
-    assert kit.member.role is Role.LEADER
+    assert kit.member.role is RaftRole.CANDIDATE
+    kit.at(1_600, raft_inputs.VoteSaved())
+    assert kit.member.role is RaftRole.LEADER
     assert len(kit.sent(AskVote)) == 2
 
 
 def test_pre_votes_and_votes_of_other_epochs_do_not_count():
     kit = MemberKit().at(1_500).hears(vote(1, pre=True))
     kit.hears(vote(1, "n2", pre=True)).hears(vote(0)).hears(vote(2)).hears(vote(1, granted=False))
-    assert kit.member.role is Role.CANDIDATE
+    assert kit.member.role is RaftRole.CANDIDATE
 
 
 @pytest.mark.feature("F152", "F157")
 def test_a_campaign_without_a_majority_begins_again():
     kit = MemberKit().at(1_500).at(3_000)
-    assert (kit.member.role, kit.member.epoch) == (Role.PRE_CANDIDATE, 0)
+    assert (kit.member.role, kit.member.epoch) == (RaftRole.PRE_CANDIDATE, 0)
     kit.hears(vote(1, pre=True)).at(4_500)
-    assert (kit.member.role, kit.member.epoch) == (Role.PRE_CANDIDATE, 1)
+    assert (kit.member.role, kit.member.epoch) == (RaftRole.PRE_CANDIDATE, 1)
 
 
 def test_alone_it_leads_at_once():
     kit = MemberKit(members=1).at(0)
-    assert kit.member.role is Role.LEADER
+    assert kit.member.role is RaftRole.LEADER
     assert kit.member.log.confirmed == 10
     assert kit.member.may_acknowledge(10_000_000)
 
@@ -80,16 +80,16 @@ def test_alone_it_leads_at_once():
 def test_a_higher_epoch_ends_every_role():
     for kit in (MemberKit().at(1_500), MemberKit().at(1_500).hears(vote(1, pre=True))):
         kit.hears(vote(8, granted=False))
-        assert (kit.member.role, kit.member.epoch) == (Role.FOLLOWER, 8)
+        assert (kit.member.role, kit.member.epoch) == (RaftRole.FOLLOWER, 8)
     kit = MemberKit().wins()
     kit.hears(ChunkAck(group=GROUP, epoch=8, member="n1", accepted=False))
-    assert kit.wanted(RoleChanged) == [RoleChanged(Role.FOLLOWER, 8, "")]
+    assert kit.wanted(RoleChanged) == [RoleChanged(RaftRole.FOLLOWER, 8, "")]
 
 
 @pytest.mark.feature("F157")
 def test_a_candidate_follows_a_leader_of_its_epoch():
     kit = MemberKit().at(1_500).hears(vote(1, pre=True)).hears(chunk(1, 0, 0, leader="n2"))
-    assert kit.wanted(RoleChanged) == [RoleChanged(Role.FOLLOWER, 1, "n2")]
+    assert kit.wanted(RoleChanged) == [RoleChanged(RaftRole.FOLLOWER, 1, "n2")]
 
 
 @pytest.mark.feature("F155")
@@ -105,7 +105,7 @@ def test_a_leader_of_the_past_is_reported_so():
 def test_two_leaders_of_one_epoch_stop_it():
     kit = MemberKit().hears(chunk(1, 0, 0)).hears(chunk(1, 0, 0, leader="n2"))
     assert kit.wanted(Halt)
-    assert kit.member.role is Role.STOPPED
+    assert kit.member.role is RaftRole.STOPPED
     assert not kit.hears(chunk(9, 0, 0)).effects
 
 
@@ -133,8 +133,8 @@ def test_after_a_start_the_log_says_the_epoch_if_the_ballot_is_older():
 
 def test_a_failed_disk_ends_all_taking_part():
     kit = MemberKit().wins()
-    kit.at(2_001, happened.DiskFailed("EIO"))
-    assert kit.wanted(RoleChanged) == [RoleChanged(Role.STOPPED, 1, "")]
+    kit.at(2_001, raft_inputs.DiskFailed("EIO"))
+    assert kit.wanted(RoleChanged) == [RoleChanged(RaftRole.STOPPED, 1, "")]
     assert not kit.member.may_acknowledge(2_001)
     assert not kit.at(9_999).effects
 
@@ -148,10 +148,10 @@ def test_a_leader_that_was_stopped_finds_out_before_it_answers():
 def test_a_leader_without_a_majority_gives_up():
     kit = MemberKit().wins().acks("n1", 10)
     kit.at(3_499)
-    assert kit.member.role is Role.LEADER
+    assert kit.member.role is RaftRole.LEADER
     assert not kit.member.may_acknowledge(3_499)
     kit.at(3_700)
-    assert kit.member.role is Role.FOLLOWER
+    assert kit.member.role is RaftRole.FOLLOWER
 
 
 def test_what_was_appended_in_its_own_epoch_is_its_own_after_it_lost_it():
@@ -159,10 +159,10 @@ def test_what_was_appended_in_its_own_epoch_is_its_own_after_it_lost_it():
     kit.hears(vote(3, granted=False)).hears(
         ChunkAck(group=GROUP, epoch=3, member="n1", accepted=False)
     )
-    kit.at(2_001, happened.Appended(1, 60))
+    kit.at(2_001, raft_inputs.Appended(1, 60))
     assert kit.member.log.end == 60
     with pytest.raises(AssertionError):
-        kit.at(2_002, happened.Appended(3, 70))
+        kit.at(2_002, raft_inputs.Appended(3, 70))
 
 
 # -- leading -------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def test_confirmed_is_what_a_majority_has_flushed():
     kit = MemberKit(members=5).at(1_500)
     for name, pre in (("n1", True), ("n2", True), ("n1", False), ("n2", False)):
         kit.hears(vote(1, name, pre=pre))
-    kit.at(2_001, happened.Appended(1, 60), happened.LogFlushed(60))
+    kit.at(2_001, raft_inputs.Appended(1, 60), raft_inputs.LogFlushed(60))
     for name, end in (("n1", 60), ("n2", 10), ("n3", 50)):
         kit.acks(name, 10).acks(name, end)
     assert kit.member.log.confirmed == 50
@@ -215,11 +215,11 @@ def test_a_refusal_leads_to_the_place_where_both_logs_part():
 def test_a_damaged_log_is_reported_once_and_not_shipped():
     kit = MemberKit().wins().acks("n1", 10)
     kit.source.damaged_from = 10
-    kit.at(2_100, happened.Appended(1, 60))
+    kit.at(2_100, raft_inputs.Appended(1, 60))
     assert kit.wanted(NeedsRepair) == [NeedsRepair(10, "bad")]
-    assert not kit.at(2_101, happened.Appended(1, 70)).wanted(NeedsRepair)
+    assert not kit.at(2_101, raft_inputs.Appended(1, 70)).wanted(NeedsRepair)
     kit.source.damaged_from = 1_000
-    assert kit.at(2_102, happened.Appended(1, 80)).sent(LogChunk)
+    assert kit.at(2_102, raft_inputs.Appended(1, 80)).sent(LogChunk)
 
 
 # -- handing over --------------------------------------------------------------------------------
@@ -228,7 +228,10 @@ def test_a_damaged_log_is_reported_once_and_not_shipped():
 def test_a_hand_over_waits_until_the_target_has_all():
     kit = MemberKit().wins().acks("n1", 10)
     kit.at(
-        2_001, happened.Appended(1, 60), happened.LogFlushed(60), happened.TransferLeadership("n1")
+        2_001,
+        raft_inputs.Appended(1, 60),
+        raft_inputs.LogFlushed(60),
+        raft_inputs.TransferLeadership("n1"),
     )
     assert not kit.sent(StandNow)
     assert kit.member.may_acknowledge(2_001)
@@ -239,9 +242,9 @@ def test_a_hand_over_waits_until_the_target_has_all():
 
 def test_a_hand_over_to_nobody_ends_and_the_leader_goes_on():
     kit = MemberKit().wins().acks("n1", 10)
-    kit.at(2_001, happened.TransferLeadership("n7"))
+    kit.at(2_001, raft_inputs.TransferLeadership("n7"))
     assert kit.wanted(TransferFailed)
-    kit.at(2_002, happened.TransferLeadership())
+    kit.at(2_002, raft_inputs.TransferLeadership())
     assert [each.round for each in kit.sent(StandNow)] == [1]
     for now in range(2_100, 3_500, 100):
         kit.at(now).acks("n1", 10)
@@ -256,7 +259,7 @@ def test_a_hand_over_to_nobody_ends_and_the_leader_goes_on():
 def test_who_is_to_stand_does_so_at_once_and_says_why():
     kit = MemberKit().hears(chunk(1, 0, 0, answered=6))
     kit.hears(StandNow(group=GROUP, epoch=1, leader="n1", round=6))
-    assert kit.member.role is Role.CANDIDATE
+    assert kit.member.role is RaftRole.CANDIDATE
     assert {(each.epoch, each.transfer, each.pre) for each in kit.sent(AskVote)} == {(2, 6, False)}
     assert MemberKit().hears(StandNow(group=GROUP, epoch=0, leader="n1", round=6)).effects == []
 
