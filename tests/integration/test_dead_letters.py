@@ -30,10 +30,10 @@ def test_a_dead_letter_s_whole_way(kourou_cluster) -> None:
         tries.put((message.reconsume_times, cluster.clock.now_ms))
         raise ValueError("no such flight")
 
-    parts = cluster.each()["broker-a"]
+    view = cluster.each()["broker-a"]
 
     def given_back() -> int:
-        return sum(parts.send_back.sent_back.values()) + sum(parts.send_back.dead.values())
+        return sum(view.sent_back.values()) + sum(view.dead_letters.values())
 
     def next_try() -> tuple[int, int]:
         for _ in range(TRIES_MAX):
@@ -58,7 +58,7 @@ def test_a_dead_letter_s_whole_way(kourou_cluster) -> None:
             if times < 16:
                 cluster.clock.leap(timedelta(milliseconds=GAPS_MS[times]))
         assert 0 <= at_ms - began_ms - sum(GAPS_MS) < 120_000
-    [dead] = parts.view.read_queue(
+    [dead] = view.store_view.read_queue(
         "%DLQ%g", 0, 0, max_messages=9, max_bytes=1 << 20, codes=None, below=1 << 62
     ).records
     message = decode_record(dead)

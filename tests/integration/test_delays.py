@@ -28,7 +28,7 @@ ROOM = {"mappedFileSizeCommitLog": str(64 << 20), "messageDelayLevel": "20s 40s 
 
 
 def stored(cluster: Cluster, topic: str) -> Iterator[StoredMessage]:
-    view = cluster.each()["broker-a"].view
+    view = cluster.each()["broker-a"].store_view
     for queue_id in view.queue_ids(topic):
         offset, end = view.queue_range(topic, queue_id) or (0, 0)
         while offset < end:

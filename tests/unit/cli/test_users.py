@@ -567,15 +567,13 @@ def test_policies_are_tried_on_the_requests_of_the_last_days(
 
     uses = [use(True, False, 40), use(False, True, 3), use(False, False, 7)]
 
-    def intercept(request: object) -> Answer | None:
-        if not isinstance(request, TryPolicies):
-            return None
+    def answer(request: TryPolicies) -> Answer:
         asked.append(request)
         header = TryPoliciesResponse(requests=90, refused=10, untried=2, since_ms=5, more=True)
         return Answer(header=header, body=encode_tried(uses))
 
     for broker in cluster.brokers.values():
-        broker.intercept = intercept  # type: ignore[union-attr]
+        broker.faults[TryPolicies] = always(answer)
     file = tmp_path / "changes"
     file.write_text(
         "# from kourou user observe\n\n"

@@ -13,13 +13,13 @@ class Shop(Cluster):
     """A cluster that knows the transactions of the producer group shop."""
 
     def open_halves(self) -> int:
-        return sum(len(parts.transactions.halves) for parts in self.each().values())
+        return sum(view.half_messages for view in self.each().values())
 
     def round_passes(self) -> None:
         """Let the time for a round of questions pass once every broker knows a member."""
         each = self.each().values()
         assert self._thread.run(
-            self.until(lambda: all(parts.membership.producers("shop") for parts in each), 60)
+            self.until(lambda: all(view.membership.producers("shop") for view in each), 60)
         )
         self.clock.leap(ROUND_S)
 

@@ -105,7 +105,7 @@ def broker(tmp_path):
 
 
 def open_halves(broker) -> int:
-    return len(broker.each()["broker-a"].transactions.halves)
+    return broker.each()["broker-a"].half_messages
 
 
 @pytest.mark.parametrize(

@@ -131,9 +131,10 @@ def test_what_was_left_unknown_is_asked_about_and_a_coroutine_answers_on_its_loo
 
 def forget_all(broker) -> None:
     """Let nothing be left to the next test."""
-    for parts in broker.each().values():
-        for half in list(parts.transactions.halves):
-            parts.transactions.forget(half)
+    for view in broker.each().values():
+        transactions = view._parts.transactions
+        for half in list(transactions.halves):
+            transactions.forget(half)
 
 
 def test_a_cancelled_block_is_not_rolled_back_but_asked_about(broker, topic, sent):
@@ -204,7 +205,7 @@ def test_another_member_is_asked_when_the_sender_is_gone(broker, topic, sent):
 def test_when_the_half_message_cannot_be_stored_the_block_does_not_run(broker, topic):
     with broker.client("shop") as mq:
         mq.transaction_check(topic)(lambda message: None)
-        parts = next(iter(broker.each().values()))
+        parts = next(iter(broker.each().values()))._parts
         parts.apply("rejectTransactionMessage", value=True)
         try:
             with pytest.raises(NoPermission), mq.transaction(topic, b"x"):
