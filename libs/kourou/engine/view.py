@@ -1,6 +1,6 @@
 """What others may read of a broker's core: for metrics, registration, files and role sessions.
 
-Reading changes nothing. Whoever wants a change gives the core an input.
+Reading changes nothing. A change is an input of the core.
 
 State: none of its own.
 """

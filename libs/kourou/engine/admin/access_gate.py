@@ -91,7 +91,7 @@ class AccessGate(RequestGate):
     ) -> None:
         """`knows_replicas`: the listener for replicas, if any, admits only their keys."""
         super().__init__(context.control.access, secrets)
-        # What a former gate remembers is counted where nobody looks any more.
+        # What a former gate remembers is counted in the former gate.
         self._remembered.clear()
         self._knows_replicas = knows_replicas
         self._context = context
