@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -22,6 +23,9 @@ from kourou_bench.systems import Running, System
 
 NS_IN_S = 1_000_000_000
 NS_IN_US = 1_000
+RESUME_SECONDS = 1.0
+"""How long a system works after it was suspended, before it is measured."""
+
 STEADY_WITHIN = 0.05
 """Two windows count as equal if they differ by less than this share of the larger one."""
 
@@ -154,10 +158,20 @@ def prepared(
         ):
             options = scale.options(work, system.address(port))
             driver = ready_driver(children, f"driver-{work.kind}", system.driver(options))
-            yield _Warm(driver, running, scale, flames)
+            warm = _Warm(driver, running, scale, flames)
+            try:
+                yield warm
+            finally:
+                warm.resume()  # a suspended process does not end when it is asked to
 
 
 class _Warm:
+    """Processes that are suspended (SIGSTOP) while another system is measured.
+
+    An idle RocketMQ broker wakes up a thousand times a second, which takes the processor and its
+    caches from the system that is measured beside it.
+    """
+
     def __init__(
         self, driver: Driver, running: Running, scale: Scale, flames: Flames | None
     ) -> None:
@@ -176,22 +190,36 @@ class _Warm:
         if self._flames is not None:
             pids = [*self._servers, driver.pid]
             self._flames.draw(pids, lambda: driver.measure(scale.seconds + 1), scale.seconds)
+        self._signal(signal.SIGSTOP)
         return unsteady
+
+    def resume(self) -> None:
+        """Let the processes go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for pid in (*self._servers, self._driver.pid):
+            with suppress(ProcessLookupError):  # its log says why it ended
+                os.kill(pid, number)
 
     def sample(self) -> Sample:
         """Measure once."""
+        self.resume()
+        self._driver.measure(min(RESUME_SECONDS, self._scale.seconds))
         os.sync()  # pending writes of other systems must not slow down this one
         lags = self._running.loop_lags()
         servers = [CpuReading.of(pid) for pid in self._servers]
         client = CpuReading.of(self._driver.pid)
         outcome = self._driver.measure(self._scale.seconds)
         servers_ns, client_ns = sum(one.spent_ns() for one in servers), client.spent_ns()
+        lags_after = self._running.loop_lags()
+        self._signal(signal.SIGSTOP)
         messages = max(1, outcome.messages)
         return Sample(
             outcome,
             servers_ns / NS_IN_US / messages,
             client_ns / NS_IN_US / messages,
-            {bound: now - lags[bound] for bound, now in self._running.loop_lags().items()},
+            {bound: now - lags[bound] for bound, now in lags_after.items()},
         )
 
 
