@@ -101,8 +101,10 @@ def test_the_readmes_figures_are_those_of_the_benchmarks_page(root: Path) -> Non
     page = (root / readme.RESULTS_PAGE).read_text(encoding="utf-8")
     made = readme.performance(page)
     assert len(readme.ROWS) == made.count(" | faster |") + made.count(" | slower |")
-    doubled = re.sub(r"(`batch-32`(?: \|[^|]*){2} \| )[\d.]+", r"\g<1>7.25", page)
-    assert "| sends per second, batches of 32 | 7.25 | faster |" in readme.performance(doubled)
+    doubled = re.sub(r"(`send-64`(?: \|[^|]*){2} \| )[\d.]+", r"\g<1>7.25", page)
+    assert "| sends per second, 64 in flight | 7.25 | faster |" in readme.performance(doubled)
+    lost = re.sub(r"(`tx-64`(?: \|[^|]*){2} \| )[\d.]+", r"\g<1>0.25", page)
+    assert "`tx-64` 0.25" in readme.performance(lost).split("behind in ")[1]
     slow = re.sub(r"(`send-1`(?: \|[^|]*){2} \| )[\d.]+", r"\g<1>1.30", page)
     assert "| time of one send, median | 1.30 | slower |" in readme.performance(slow)
     with pytest.raises(ValueError, match="lacks a line"):
