@@ -20,7 +20,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 WORDS_MAX = 900
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FIRST_SCREEN = 40
-PERFORMANCE_ROWS = 8
+PERFORMANCE_ROWS = 6
 WHAT_IT_DOES_ROWS = 12
 
 
