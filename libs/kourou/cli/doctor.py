@@ -55,7 +55,7 @@ TOOLS = (
 KERNEL_LINE = "sudo apt install -y gcc python3-dev, then install Kourou again"
 VENV_LINE = "sudo apt install -y python3-venv"
 PYTHON_LINE = (
-    "servers need about a quarter more CPU time with it: take the Python of the distribution "
+    "servers need up to a quarter more CPU time with it: take the Python of the distribution "
     "(KOUROU_PYTHON=/usr/bin/python3), or build it with --enable-optimizations --with-lto"
 )
 USUAL = BrokerPolicy("", "")
