@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
+import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from hypothesis import settings
@@ -32,9 +34,18 @@ Each takes a minute or more, all of them an hour or more; alone: `pytest tests/u
 SAVE_INTERVAL_S = 2.0
 """How often a resumable run writes down what has passed so far."""
 
+TIMEOUT_S = 120
+"""Of a test, where pyproject.toml is not read."""
+
+HANG_GRACE_S = 60.0
+"""A test that its own timeout cannot end, because nothing raises the exception, ends the process
+this much later, with the stacks of all threads, and with it the run of its stage.
+"""
+
 _FEATURE = re.compile(r"F\d{3}")
 _CURRENT = pytest.StashKey[pytest.Item]()
 _MARKS = pytest.StashKey[list[tuple[str, str, bool]]]()
+_STACKS = pytest.StashKey[IO[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -57,6 +68,20 @@ def pytest_configure(config: pytest.Config) -> None:
     target: Path | None = config.getoption("--record")
     if target is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(RunRecord(target, config.getoption("--resume")))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Write the stacks of a crash or a hang to a file next to the record: in the log of a run they
+    are among what other processes print at the same time.
+    """
+    target: Path | None = session.config.getoption("--record")
+    if target is None:
+        stacks = os.fdopen(os.dup(2), "w")
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        stacks = target.with_suffix(".stacks").open("a", encoding="utf-8")
+    session.config.stash[_STACKS] = stacks
+    faulthandler.enable(stacks)
 
 
 def share_of(config: pytest.Config) -> int:
@@ -111,6 +136,19 @@ def _try_many(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.timeout(FUZZ_S_MAX))
     for function in {item.function for item in fuzzed if isinstance(item, pytest.Function)}:
         settings(max_examples=FUZZ_EXAMPLES)(function)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    mark = item.get_closest_marker("timeout")
+    general_s = item.config.getoption("timeout") or item.config.getini("timeout")
+    limit_s = float(mark.args[0] if mark else general_s or TIMEOUT_S)
+    stacks = item.config.stash[_STACKS]
+    faulthandler.dump_traceback_later(limit_s + HANG_GRACE_S, exit=True, file=stacks)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -150,6 +151,7 @@ SUITES = 2
 
 ERASE_LINE = "\x1b[K"
 LOG_LINES_SHOWN = 400
+STACK_FRAMES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +195,9 @@ class StageOutcome:
     failed: int = 0
     skipped: int = 0
     remarks: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    """Failed tests, and where a test hung."""
+
     features: dict[str, list[str]] = field(default_factory=dict)
     marks: list[tuple[str, str, bool]] = field(default_factory=list)
     """Feature number, test and whether it is slow, of all tests that were found."""
@@ -209,6 +214,7 @@ class StageOutcome:
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
+        self.failures += other.failures
         for number, tests in other.features.items():
             self.features[number] = sorted({*self.features.get(number, ()), *tests})
         self.marks += other.marks
@@ -247,6 +253,8 @@ def run_checks(options: Options) -> int:
             f"not run: {total.without_engine} tests on a Docker Engine; "
             f"`kourou test {CONTAINERS} --compose` runs them"
         )
+    for failure in total.failures:
+        print(f"failed: {failure}")
     print(f"took {time.monotonic() - began:.0f} s")
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)
     if options.keyword is not None and not (total.passed or total.failed or total.skipped):
@@ -338,6 +346,8 @@ def _run_stage(
     if not any(any((root / tests).rglob("test_*.py")) for tests in stage.tests.split()):
         return StageOutcome(remarks=["none yet"])
     record = folder / f"{stage.name}.json"
+    stacks = record.with_suffix(".stacks")
+    stacks.unlink(missing_ok=True)
     command = _pytest_command(stage, record, options)
     with log.open("wb") as out:
         code = processes.run(command, out, dict(stage.environment), options.silent_s_max)
@@ -347,6 +357,8 @@ def _run_stage(
             outcome.remarks.append(NOTHING_MATCHED)
         return outcome
     outcome = _read_record(record)
+    if code:
+        outcome.failures += find_stacks(stacks, root)
     if code and not outcome.failed:
         outcome.failed = 1
         outcome.remarks.append(f"pytest ended with {code}")
@@ -363,7 +375,7 @@ def _pytest_command(stage: Stage, record: Path, options: Options) -> list[str]:
     command = [sys.executable, "-m", "pytest", *stage.tests.split(), "-q"]
     command += ["--record", str(record), "-p", "no:cacheprovider", "--durations=5"]
     if stage.workers:
-        command += ["-n", str(stage.workers), "--dist", "loadfile"]
+        command += ["-n", str(stage.workers), "--dist", "loadfile", "--max-worker-restart=0"]
     if options.keyword is not None:
         command += ["-k", options.keyword]
     if options.simulation_seed is not None:
@@ -388,6 +400,7 @@ def _read_record(path: Path) -> StageOutcome:
         skipped=len(record["skipped"]),
         features=record["features"],
         marks=record["marks"],
+        failures=record["failed"],
         rounds=record["rounds"],
         without_engine=record["without_engine"],
     )
@@ -420,6 +433,33 @@ def _print_stage(stage: Stage, outcome: StageOutcome, seconds: float, folder: Pa
         print(f"    {line}")
     for remark in outcome.remarks:
         print(f"    {remark}")
+
+
+_FRAME = re.compile(r'  File "([^"]+)", line (\d+) in (\S+)')
+
+
+def find_stacks(path: Path, root: Path) -> list[str]:
+    """A line for each thread of a process that crashed or hung: why, and its own innermost frames.
+
+    The file has hundreds of lines, mostly pytest's; these lines end the run's output.
+    """
+    found: list[str] = []
+    frames: list[str] | None = None
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    for line in [*lines, ""]:
+        if line.startswith(("Fatal Python error", "Timeout")):
+            found.append(line)
+        elif line.endswith("(most recent call first):"):
+            frames = []
+        elif frames is not None and (match := _FRAME.match(line)):
+            source, number, function = match.groups()
+            if source.startswith(f"{root}/") and ".venv/" not in source:
+                frames.append(f"{source.removeprefix(f'{root}/')}:{number} {function}")
+        elif frames is not None:
+            if frames:
+                found.append("in " + " < ".join(frames[:STACK_FRAMES]))
+            frames = None
+    return found
 
 
 def _print_rounds(total: StageOutcome) -> None:

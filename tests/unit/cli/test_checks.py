@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 from concurrent.futures import Future
@@ -16,7 +17,7 @@ import pytest
 
 from kourou.cli import checks
 from kourou.cli.check_stages import ALLOWED_SKIPS, Stage
-from kourou.cli.checks import CheckProcesses
+from kourou.cli.checks import CheckProcesses, find_stacks
 from kourou.errors import ConfigError, Unavailable
 
 
@@ -220,3 +221,21 @@ def test_a_process_that_prints_nothing_more_is_ended_with_its_stacks(
     text = log.read_text()
     assert "printed nothing for 2 s" in text
     assert said in text
+
+
+def test_a_hang_is_summed_up_by_its_own_frames(tmp_path: Path) -> None:
+    program, stacks = tmp_path / "hangs.py", tmp_path / "unit.stacks"
+    program.write_text(
+        "import faulthandler, sys, threading\n"
+        "def waits():\n"
+        "    faulthandler.dump_traceback_later(0.1, exit=True, file=sys.stderr)\n"
+        "    threading.Event().wait()\n"
+        "waits()\n"
+    )
+    with stacks.open("wb") as out:
+        subprocess.run([sys.executable, str(program)], stderr=out, check=False)
+    assert find_stacks(stacks, tmp_path) == [
+        "Timeout (0:00:00.100000)!",
+        "in hangs.py:4 waits < hangs.py:5 <module>",
+    ]
+    assert not find_stacks(tmp_path / "no.stacks", tmp_path)

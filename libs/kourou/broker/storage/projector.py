@@ -116,7 +116,7 @@ class Projector:
             self._over = True
         await rest
         await asyncio.get_running_loop().run_in_executor(self._thread, self._events.close)
-        self._thread.shutdown(wait=False)
+        self._thread.shutdown(cancel_futures=True)  # the close was its last call: it ends at once
 
     @property
     def projected(self) -> int:
