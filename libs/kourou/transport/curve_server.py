@@ -210,8 +210,13 @@ def _on_duplicate(descriptor: int, address: tuple[str, int] | None) -> tuple[str
     With `address`, also shut it down if that is its peer.
     """
     try:
-        duplicate = socketlib.socket(fileno=os.dup(descriptor))
+        number = os.dup(descriptor)
     except OSError:
+        return None
+    try:
+        duplicate = socketlib.socket(fileno=number)
+    except OSError:
+        os.close(number)
         return None
     with duplicate:
         try:
