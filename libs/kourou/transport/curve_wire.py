@@ -48,7 +48,7 @@ class CurveWire:
         self._pair = curve.own.pair
         self._server_keys: list[str] = []
         self._retry: asyncio.TimerHandle | None = None
-        self._open = False
+        self._open = self._ready = False
 
     @property
     def is_outdated(self) -> bool:
@@ -72,10 +72,15 @@ class CurveWire:
         self._monitor_reader = EdgeReader(loop, self._monitor.socket, self._watch)
         self._reader.start()
         self._monitor_reader.start()
-        self._open = True
+        self._open, self._ready = True, False
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, if it stands after what was sent, or after a second.
+
+        Not at once: libzmq 4.3.5 aborts the process (session_base.cpp, line 233) if a connection
+        ends just after its socket was closed without a linger period, amid a message of several
+        parts.
+        """
         if self._open:
             self._open = False
             if self._retry is not None:
@@ -83,7 +88,7 @@ class CurveWire:
             self._reader.stop()
             self._monitor_reader.stop()
             self._monitor.close()
-            self._socket.close(linger=0)
+            self._socket.close(linger=None if self._ready else 0)
 
     def send(self, parts: Sequence[Buffer]) -> bool:
         """Send a message; False if the library's pipe is full."""
@@ -128,6 +133,7 @@ class CurveWire:
                 self.close()
                 self._dial()
                 return False
+            self._ready = event.kind is Happening.READY
             if event.kind in (Happening.LOST, Happening.REFUSED):
                 while self._open and self._receive():  # the replies that arrived before the end
                     pass

@@ -10,6 +10,8 @@ import pytest
 import uvloop
 import zmq
 
+from kourou.errors import UnknownOutcome
+from kourou.model.limits import FRAME_PARTS_MAX
 from kourou.protocol.messages.namesrv import GetKvConfig, GetKvConfigResponse, GetNamesrvConfig
 from kourou.protocol.wire.frames import (
     Frame,
@@ -146,3 +148,21 @@ async def test_every_request_of_a_console_names_its_user(
     assert [decode_request(one) for one in frames] == [ASK] * 3
     await connect(host.address).request(ASK, timeout_ms=PATIENT_MS)
     assert host.frames[-1].frame.on_behalf_of == ""
+
+
+async def test_an_encrypted_connection_that_is_closed_ends_after_what_it_has_taken(
+    make_host: Callable[..., Host], connect: Connect, keys: Any, until: Until
+) -> None:
+    """One that ends amid a message can abort its process, in libzmq 4.3.5."""
+    host = make_host(curve=keys.server)
+    host.answering = False
+    connection = connect(host.address, curve=keys.client)
+    body = [bytes(2_000_000)] * (FRAME_PARTS_MAX - 1)
+    asked = asyncio.ensure_future(connection.request(ASK, body=body, timeout_ms=PATIENT_MS))
+    await until(lambda: connection.statistics().sent == 1)
+    connection.close()
+    with pytest.raises(UnknownOutcome):
+        await asked
+    await until(lambda: len(host.frames) == 1)
+    assert sum(map(len, host.frames[0].frame.body)) == 14_000_000
+    await until(lambda: len(host.lost) == 1)
