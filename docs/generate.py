@@ -1,8 +1,10 @@
 """Write all generated pages.
 
-    python docs/generate.py                 write all pages
-    python docs/generate.py docs/reference  write only pages below a folder
-    python docs/generate.py --proved FILE   check that every test named as a proof passed in a run
+    docs/generate.py                 write all pages
+    docs/generate.py docs/reference  write only pages below a folder
+    docs/generate.py --proved FILE   check that every test named as a proof passed in a run
+
+Run it with .venv/bin/python.
 
 tests/architecture/test_generated_pages.py fails if a page is not current.
 """
@@ -42,6 +44,8 @@ def main() -> int:
     asked = [name for name in PAGES if name.startswith(chosen.below)]
     if not asked:
         parser.error(f"no page is made below {chosen.below}")
+    if FEATURES in asked:
+        print(f"collecting all tests for {FEATURES}; this takes up to a minute", flush=True)
     made = {name: PAGES[name](ROOT) for name in asked}
     for name in (name for name, text in made.items() if _differs(ROOT / name, text)):
         target = ROOT / name
@@ -64,7 +68,7 @@ def _check_proofs(path: Path) -> int:
         print(f"{FEATURES} claims more than this run showed: {line}")
     stale = _differs(ROOT / FEATURES, features.page(ROOT, marks))
     if stale:
-        print(f"{FEATURES} is not current: run python docs/generate.py")
+        print(f"{FEATURES} is not current: run .venv/bin/python docs/generate.py")
     return int(stale or bool(missing))
 
 

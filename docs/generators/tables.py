@@ -20,7 +20,8 @@ def head(title: str, about: str, *sources: str) -> list[str]:
         "",
         paragraph(about),
         "",
-        f"*Generated from {links} by `python docs/generate.py`: change those, not this page.*",
+        f"*Generated from {links} by `.venv/bin/python docs/generate.py`: "
+        "change those, not this page.*",
         "",
     ]
 

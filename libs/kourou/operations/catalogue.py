@@ -3,7 +3,8 @@
 A verb is one thing that an operator, or a program on an operator's behalf, can do to a cluster. Its
 name is also the name of its HTTP operation (`operationId`), if it has one. A command performs
 one or more verbs, for example `updateOrderConf` with `-m get`, `put` or `delete`; most commands
-have the names of RocketMQ's mqadmin.
+have the names of RocketMQ's mqadmin. Other commands have a word and, if several belong together, a
+group before it, which `kourou.cli.admin.command` has to know: `filter list`.
 
 Others derive from the catalogue, or are checked against it:
 

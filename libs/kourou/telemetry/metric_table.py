@@ -159,7 +159,7 @@ _OF_BROKERS = _of(
     ),
     _gauge(
         "rocketmq_storage_message_reserve_time",
-        "Age of the oldest message; without one, nothing",
+        "Age of the oldest record in the log; absent without one, or if it is damaged",
         *_STORAGE,
         unit="ms",
     ),

@@ -62,4 +62,4 @@ def test_the_page_lists_every_command_with_its_operations(
         if not all(one.over_http for one in verbs_of(name)):
             continue
         listed = ", ".join(paths[one.name] for one in verbs_of(name))
-        assert f"| `{name}` | {listed} |\n" in page
+        assert f"| `{name}` | {listed} |\n" in page, "run .venv/bin/python docs/generate.py"

@@ -295,7 +295,7 @@ def _client_labels(key: tuple[str, str, str]) -> dict[str, str]:
 
 
 def first_ms(view: StoreView, position: int) -> int | None:
-    """Return when the oldest message of the log was stored; None if it cannot be read."""
+    """Return when the log's oldest record was stored; None without one, or if it is damaged."""
     try:
         record = view.record_at(position)
     except (Rejected, Corrupt):

@@ -134,7 +134,9 @@ class AdminApi:
         )
 
     async def _leaders_of(self, topic: str) -> dict[str, str]:
-        """Return the leader address of each broker that has a topic; queries a name server."""
+        """Return the leader address of each broker that has a topic, a replica's without a leader;
+        queries a name server.
+        """
         known = await self._session.routes.refresh(topic)
         if known.borrowed:
             raise TopicNotFound(f"topic {topic!r} not found")

@@ -251,7 +251,7 @@ class Appends:
     ) -> AppendResult:
         """Number and stamp checked drafts, which are back to back and become the records in place.
 
-        `lane_of[i]` is the index in `targets` for draft i; None means that all drafts go to
+        `target_of[i]` is the index in `targets` for draft i; None means that all drafts go to
         `targets[0]`. `targets` has no repeats. Records of one queue get consecutive offsets in
         their order.
 

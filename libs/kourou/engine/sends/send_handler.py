@@ -3,7 +3,8 @@
 State: none; appends, confirmations and repeats keep what is stored and which replies are pending.
 
 A coalesced send may span topics and queues. Each queue is accepted or refused separately. The
-records of refused queues are omitted, those of the others are stored together.
+records of refused queues are omitted, those of the others are stored together. A record that is
+invalid by itself, such as one above maxMessageSize, has the whole send refused.
 """
 
 from __future__ import annotations
@@ -67,13 +68,13 @@ def open_send(received: Received, request: SendRecords) -> FrameRecords:
         # Each queue is numbered separately: one listed twice would assign offsets twice.
         raise BadRequest("a send must name each of its queues once, and only queues with records")
     if request.target_of:
-        target_of = _numbers(request.target_of, "H", 2, "lane_of")
+        target_of = _numbers(request.target_of, "H", 2, "laneOf")
         if len(target_of) != count or max(target_of) >= targets:
-            raise BadRequest("lane_of must assign each record to one of the queues")
+            raise BadRequest("laneOf must assign each record to one of the queues")
         return FrameRecords(received.body[0], sizes, target_of)
     if targets != 1:
         raise BadRequest(
-            "a send to several queues must have lane_of, which assigns each record to a queue"
+            "a send to several queues must have laneOf, which assigns each record to a queue"
         )
     return FrameRecords(received.body[0], sizes, None)
 

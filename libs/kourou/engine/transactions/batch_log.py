@@ -41,7 +41,7 @@ _STORED = (_BATCH, _DELAY, Property.REAL_TOPIC.encode(), Property.REAL_QID.encod
 
 
 class MarkedHalves(NamedTuple):
-    """Half messages for HALF_LANE; `mark_of[i]` is the index in `marks` for message i."""
+    """Half messages for HALF_TARGET; `mark_of[i]` is the index in `marks` for message i."""
 
     drafts: list[bytes]
     marks: list[BatchMark]
@@ -238,7 +238,7 @@ class BatchLog:
     ) -> None:
         """Append a message and its op record for each of the first half messages of a part.
 
-        `lane_of[i]` is the index in `targets` for message i. Raises as `append_ends`.
+        `target_of[i]` is the index in `targets` for message i. Raises as `append_ends`.
         """
         transactions, count = self._transactions, len(ops)
         drafts = [*messages, *ops]

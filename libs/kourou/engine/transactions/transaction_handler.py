@@ -127,7 +127,7 @@ class TransactionHandler:
     # -- phase one ----------------------------------------------------------------------------
 
     def half(self, draft: Buffer, target: Target, wall_ms: int) -> bytes:
-        """Return the half message to store in HALF_LANE instead of a checked draft for `target`.
+        """Return the half message to store in HALF_TARGET instead of a checked draft for `target`.
 
         Raises NoPermission if this broker refuses transactions, and as recording does if the topics
         of transactions must be created.

@@ -283,7 +283,7 @@ def check_drafts(
 
     Every length field must agree, every body must match its checksum and not exceed
     `body_size_max`, and the checksum property must have its place. Raises MessageIllegal that names
-    the index of the first bad message. `elsewhere` of the result lists the drafts that may be
+    the first bad message, counted from 1. `elsewhere` of the result lists the drafts that may be
     delayed or part of a transaction.
     """
     try:
@@ -304,7 +304,7 @@ def check_drafts(
             parts = parts_of(blob.data, start, start + expected[bad])
             size = parts.body_end - parts.body_at
             text = f"its body has {size} bytes; maxMessageSize is {body_size_max}"
-        raise MessageIllegal(f"message {bad} of {count}: {text}; nothing was stored")
+        raise MessageIllegal(f"message {bad + 1} of {count}: {text}; nothing was stored")
     found = RecordColumns(buf, table)
     if 1 in moves:
         found.elsewhere = [index for index, moving in enumerate(moves) if moving]

@@ -82,7 +82,7 @@ class _Frame:
         drafts: Sequence[bytes],
         size_bytes: int,
     ) -> None:
-        """Add drafts of `size_bytes` in total; `lane_of[i]` is the index in `queue_targets` of
+        """Add drafts of `size_bytes` in total; `target_of[i]` is the index in `queue_targets` of
         draft i.
         """
         used, which = np.unique(queue_target_of, return_inverse=True)

@@ -11,7 +11,7 @@ from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import check_record, decode_record
 from kourou_rigs.engine import MemoryStore
 
-LANE = ("orders", 0)
+TARGET = ("orders", 0)
 
 
 def appends(
@@ -27,7 +27,7 @@ def joined(drafts: list[bytes]) -> tuple[bytearray, array]:
 
 
 def state(numbers: Appends) -> tuple:
-    return numbers.end, numbers.store_ms, numbers.next_offset(LANE), list(numbers._done)
+    return numbers.end, numbers.store_ms, numbers.next_offset(TARGET), list(numbers._done)
 
 
 @pytest.mark.feature("F107")
@@ -35,9 +35,9 @@ def test_one_by_one_and_at_once_give_the_same_bytes(draft) -> None:
     drafts = [draft(body=bytes([n]) * (n * 131 % 900), key=f"K{n}") for n in range(60)]
     single, batch = appends(), appends()
     for each in drafts:
-        single.write_one(each, LANE, 70)
+        single.write_one(each, TARGET, 70)
     blob, sizes = joined(drafts)
-    written = batch.write(blob, sizes, [LANE], None, 70)
+    written = batch.write(blob, sizes, [TARGET], None, 70)
     ours, theirs = MemoryStore(), MemoryStore()
     for effect in single.take_done():
         ours.append(effect)
@@ -52,9 +52,9 @@ def test_one_by_one_and_at_once_give_the_same_bytes(draft) -> None:
 
 def test_what_was_numbered_is_taken_once_and_in_order(draft) -> None:
     numbers = appends()
-    numbers.write_one(draft(), LANE, 70)
+    numbers.write_one(draft(), TARGET, 70)
     numbers.also([Flush()])
-    numbers.write_one(draft(), LANE, 70)
+    numbers.write_one(draft(), TARGET, 70)
     kinds = [type(effect) for effect in numbers.take_done()]
     assert kinds == [Append, Flush, Append]
     assert numbers.take_done() == []
@@ -64,7 +64,7 @@ def test_store_times_never_go_back(draft) -> None:
     numbers = appends()
     times = []
     for wall_ms in (70, 60, 40, 90):
-        numbers.write_one(draft(), LANE, wall_ms)
+        numbers.write_one(draft(), TARGET, wall_ms)
         (effect,) = numbers.take_done()
         times.append(decode_record(effect.pieces[0][1]).store_timestamp)
     assert times == [70, 70, 70, 90]
@@ -74,7 +74,7 @@ def test_store_times_never_go_back(draft) -> None:
 @pytest.mark.parametrize("why", ["full", "allocating", "failed", "too big"])
 def test_what_is_refused_changes_nothing(draft, why, batch) -> None:
     numbers = appends(allocated=2_000)
-    numbers.write_one(draft(), LANE, 70)
+    numbers.write_one(draft(), TARGET, 70)
     numbers.take_done()
     expected = {
         "full": DiskFull,
@@ -90,10 +90,10 @@ def test_what_is_refused_changes_nothing(draft, why, batch) -> None:
     blob, sizes = joined(drafts)
     if batch:
         with pytest.raises(expected):
-            numbers.write(blob, sizes, [LANE], None, 99)
+            numbers.write(blob, sizes, [TARGET], None, 99)
     else:
         with pytest.raises(expected):
-            numbers.write_one(drafts[0], LANE, 99)
+            numbers.write_one(drafts[0], TARGET, 99)
     assert state(numbers) == before
 
 
@@ -101,23 +101,23 @@ def test_no_record_is_placed_beyond_what_is_allocated(draft) -> None:
     one = len(draft())
     numbers = appends(allocated=3 * one)
     for _ in range(3):
-        numbers.write_one(draft(), LANE, 1)
+        numbers.write_one(draft(), TARGET, 1)
     with pytest.raises(Throttled):
-        numbers.write_one(draft(), LANE, 1)
+        numbers.write_one(draft(), TARGET, 1)
     numbers.space(2 * one, full=False)
     with pytest.raises(Throttled):
-        numbers.write_one(draft(), LANE, 1)
+        numbers.write_one(draft(), TARGET, 1)
     numbers.space(4 * one, full=False)
-    assert numbers.write_one(draft(), LANE, 1) == (3, 3 * one)
+    assert numbers.write_one(draft(), TARGET, 1) == (3, 3 * one)
 
 
 def test_a_queue_goes_on_where_the_store_or_the_retired_topic_ended(draft) -> None:
     store = MemoryStore()
-    store.queues[LANE] = [0, 1, 2]
+    store.queues[TARGET] = [0, 1, 2]
     log = LogEnd(0, 1 << 30, 16_384, 0)
-    assert Appends(store, log, ("127.0.0.1", 1), {}).next_offset(LANE) == 3
-    assert Appends(store, log, ("127.0.0.1", 1), {"orders": {0: 9}}).next_offset(LANE) == 9
-    assert Appends(store, log, ("127.0.0.1", 1), {"orders": {0: 2}}).next_offset(LANE) == 3
+    assert Appends(store, log, ("127.0.0.1", 1), {}).next_offset(TARGET) == 3
+    assert Appends(store, log, ("127.0.0.1", 1), {"orders": {0: 9}}).next_offset(TARGET) == 9
+    assert Appends(store, log, ("127.0.0.1", 1), {"orders": {0: 2}}).next_offset(TARGET) == 3
     numbers = Appends(store, log, ("127.0.0.1", 1), {"orders": {1: 4}})
     numbers.write_one(draft(queue_id=2), ("orders", 2), 1)
     numbers.next_offset(("orders", 5))
@@ -127,7 +127,7 @@ def test_a_queue_goes_on_where_the_store_or_the_retired_topic_ended(draft) -> No
 def test_unprojected_records_are_kept_until_their_queue_has_them(draft) -> None:
     numbers = appends()
     for number in range(3):
-        numbers.write_one(draft(body=bytes([number])), LANE, 1)
+        numbers.write_one(draft(body=bytes([number])), TARGET, 1)
     blob, sizes = joined([draft(queue_id=1, body=bytes([n])) for n in (3, 4)])
     numbers.write(blob, sizes, [("orders", 1)], None, 1)
 
@@ -149,7 +149,7 @@ def test_unprojected_records_are_kept_until_their_queue_has_them(draft) -> None:
 def test_what_the_index_does_not_have_yet_is_kept_too(draft) -> None:
     numbers = appends()
     for number in range(3):
-        numbers.write_one(draft(body=bytes([number])), LANE, 1)
+        numbers.write_one(draft(body=bytes([number])), TARGET, 1)
     one = numbers.end // 3
 
     def left(after: int = 0) -> list[int]:
@@ -171,7 +171,7 @@ def test_what_the_index_does_not_have_yet_is_kept_too(draft) -> None:
 def test_what_is_not_projected_is_found_by_its_position(draft) -> None:
     numbers = appends()
     places = [
-        numbers.write_one(draft(body=bytes([65 + number])), LANE, 1)[1] for number in range(3)
+        numbers.write_one(draft(body=bytes([65 + number])), TARGET, 1)[1] for number in range(3)
     ]
     found = [numbers.unprojected_at(place) for place in places]
     assert [decode_record(raw).body for raw in found if raw is not None] == [b"A", b"B", b"C"]
@@ -185,7 +185,7 @@ def test_what_is_kept_for_an_index_is_bounded(draft, monkeypatch) -> None:
     monkeypatch.setattr("kourou.engine.sends.appends.UNPROJECTED_BYTES_MAX", 2_500)
     numbers = appends()
     for number in range(10):
-        numbers.write_one(draft(body=bytes(900)), LANE, 1)
+        numbers.write_one(draft(body=bytes(900)), TARGET, 1)
         numbers.projected([("orders", 0, number + 1)], indexed=0)
     assert len(list(numbers.unprojected(0))) == 2
 
@@ -194,17 +194,17 @@ def test_what_is_kept_for_repeats_is_bounded(draft, monkeypatch) -> None:
     monkeypatch.setattr("kourou.engine.sends.appends.UNPROJECTED_BYTES_MAX", 2_500)
     numbers = appends()
     for _ in range(10):
-        numbers.write_one(draft(body=bytes(900)), LANE, 1)
+        numbers.write_one(draft(body=bytes(900)), TARGET, 1)
     assert len(list(numbers.unprojected(0))) == 2
 
 
 def test_a_lane_without_records_gets_no_offset(draft) -> None:
     numbers = appends()
     blob, sizes = joined([draft(queue_id=1), draft(), draft(queue_id=1)])
-    targets = [LANE, ("orders", 1)]
+    targets = [TARGET, ("orders", 1)]
     written = numbers.write(blob, sizes, targets, array("q", [1, 0, 1]), 1)
     assert written.target_offsets == [0, 0]
-    assert (numbers.next_offset(LANE), numbers.next_offset(("orders", 1))) == (1, 2)
+    assert (numbers.next_offset(TARGET), numbers.next_offset(("orders", 1))) == (1, 2)
 
 
 SEVERAL = [1, 2, 3, 6, 7, 4, 2, 2, 30, 2, 5]
@@ -244,7 +244,7 @@ def test_several_at_once_get_the_places_that_they_get_one_by_one(draft, segment)
 @pytest.mark.parametrize("why", ["full", "allocating", "failed", "no room for an address"])
 def test_of_several_none_is_stored_if_one_cannot_be(draft, why) -> None:
     numbers = appends(allocated=2_000)
-    numbers.write_one(draft(), LANE, 70)
+    numbers.write_one(draft(), TARGET, 70)
     numbers.take_done()
     numbers.space(0, full=why == "full")
     body = bytes(10 if why == "no room for an address" else 1_500)
@@ -257,5 +257,5 @@ def test_of_several_none_is_stored_if_one_cannot_be(draft, why) -> None:
         expected = MessageIllegal
     before = state(numbers)
     with pytest.raises(expected):
-        numbers.write_drafts([draft(body=body)] * 2, [LANE] * 2, 99)
+        numbers.write_drafts([draft(body=body)] * 2, [TARGET] * 2, 99)
     assert state(numbers) == before

@@ -40,7 +40,7 @@ def draft(host: bytes = V4, *, v6: bool = False, **properties: str) -> bytes:
     )
 
 
-LANE = ("orders", 2)
+TARGET = ("orders", 2)
 
 
 def stored(raw: bytes, offset: int = 9, position: int = 900) -> bytes:
@@ -53,7 +53,7 @@ def stored(raw: bytes, offset: int = 9, position: int = 900) -> bytes:
 
 @pytest.mark.parametrize(("host", "v6"), [(V4, False), (V6, False), (V4, True), (V6, True)])
 def test_every_form_is_a_whole_record_whatever_the_hosts(host: bytes, v6: bool) -> None:
-    half = read_half(stored(half_of(draft(host, v6=v6), LANE)))
+    half = read_half(stored(half_of(draft(host, v6=v6), TARGET)))
     for made in (committed(half, 2), checked(half, 1), still_immune(half), given_up(half)):
         record = decode_record(stored(made))
         assert (record.body, record.flag, record.born_timestamp) == (b"body", 5, 11)
@@ -66,14 +66,14 @@ def test_every_form_is_a_whole_record_whatever_the_hosts(host: bytes, v6: bool) 
 def test_a_half_message_says_what_it_is() -> None:
     half = read_half(
         stored(
-            half_of(draft(TRANSACTION_CHECK_TIMES="4", CHECK_IMMUNITY_TIME_IN_SECONDS="30"), LANE)
+            half_of(draft(TRANSACTION_CHECK_TIMES="4", CHECK_IMMUNITY_TIME_IN_SECONDS="30"), TARGET)
         )
     )
     assert (half.group, half.unique_key, half.identity) == ("p", "U", ("p", "U", 11))
     assert (half.checks, half.immunity_ms, half.was_put_back) == (4, 30_000, True)
     assert half.real_target == ("orders", 2)
     assert (half.first_offset, half.wait) == (9, True)
-    plain = read_half(stored(half_of(draft(WAIT="false"), LANE)))
+    plain = read_half(stored(half_of(draft(WAIT="false"), TARGET)))
     assert (plain.checks, plain.immunity_ms, plain.was_put_back) == (0, None, False)
     assert plain.wait is False
 
@@ -108,14 +108,14 @@ def test_one_that_does_not_say_where_it_belongs_is_damaged(properties: dict[str,
 
 
 def test_the_first_offset_is_kept_over_several_times() -> None:
-    half = read_half(stored(half_of(draft(), LANE)))
+    half = read_half(stored(half_of(draft(), TARGET)))
     again = read_half(stored(still_immune(half), offset=30, position=3000))
     assert again.first_offset == 9
     assert read_half(still_immune(again)).first_offset == 9
 
 
 def test_the_question_is_a_whole_record_of_the_real_topic() -> None:
-    half = read_half(stored(half_of(draft(), LANE)))
+    half = read_half(stored(half_of(draft(), TARGET)))
     again = checked(half, 3)
     body = question(again, 40, 4000, 77, V4)
     record = decode_record(body)

@@ -336,7 +336,7 @@ def test_good_drafts_pass(count: int) -> None:
 def test_a_bad_draft_is_refused_by_its_number(count: int, fields: dict, named: str) -> None:
     for bad in {0, count // 2, count - 1}:
         drafts = [draft(number, **(fields if number == bad else {})) for number in range(count)]
-        with pytest.raises(MessageIllegal, match=f"message {bad} of {count}: .*{named}"):
+        with pytest.raises(MessageIllegal, match=f"message {bad + 1} of {count}: .*{named}"):
             check_drafts(*joined(drafts), 100)
 
 
@@ -346,7 +346,7 @@ def test_a_draft_whose_body_was_damaged_is_refused_by_its_number(count: int) -> 
         for at in (8, 90):  # the checksum itself, and the body
             drafts = [bytearray(draft(number, body=b"body")) for number in range(count)]
             drafts[bad][at] ^= 1
-            with pytest.raises(MessageIllegal, match=f"message {bad} of {count}: .*BODYCRC"):
+            with pytest.raises(MessageIllegal, match=f"message {bad + 1} of {count}: .*BODYCRC"):
                 check_drafts(*joined(drafts))
 
 
@@ -424,7 +424,7 @@ def test_a_draft_without_room_for_its_checksum_passes() -> None:
 def test_a_body_that_ends_like_a_checksum_is_no_place_for_one(count: int, every: int) -> None:
     fields = {"topic": b"12345678", "body": b"__CRC32#\x01", "properties": b"", "with_crc": False}
     drafts = [draft(number, **(fields if number % every == 0 else {})) for number in range(count)]
-    with pytest.raises(MessageIllegal, match=f"message 0 of {count}: the place"):
+    with pytest.raises(MessageIllegal, match=f"message 1 of {count}: the place"):
         check_drafts(*joined(drafts))
 
 
