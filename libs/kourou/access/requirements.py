@@ -210,7 +210,9 @@ def body_groups(*actions: Action) -> Requirement:
     """Rights on every group in the body."""
     return Requirement(
         f"{_either(actions)} on every group in the body",
-        lambda _, facts: [Need(ResourceType.GROUP, one, actions) for one in facts.groups()],
+        lambda _, facts: [
+            Need(ResourceType.GROUP, one, actions) for one in dict.fromkeys(facts.groups())
+        ],
     )
 
 
@@ -218,7 +220,7 @@ def body_topics(*actions: Action) -> Requirement:
     """Rights on every topic in the body."""
     return Requirement(
         f"{_either(actions)} on every topic in the body",
-        lambda _, facts: [need_of_topic(one, *actions) for one in facts.topics()],
+        lambda _, facts: [need_of_topic(one, *actions) for one in dict.fromkeys(facts.topics())],
     )
 
 

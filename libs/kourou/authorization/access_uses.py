@@ -29,6 +29,7 @@ from kourou.authorization.access_table import (
 from kourou.events.control_events import AccessEventBase
 from kourou.model.limits import (
     ACCESS_USES_MAX,
+    ACCESS_USES_RIGHTS_MAX,
     ACCESS_USES_TRIED_MAX,
     ACCESS_USES_USER_MAX,
 )
@@ -54,7 +55,7 @@ class UseLine(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     `source` is the address of one of the last, None through a console, "" from the same process.
     `needs` has for each right the names of which one suffices. Without any, they are those of a
-    user that had too many kinds, and cannot be tried.
+    user that had too many kinds, or needed too many rights, and cannot be tried.
     """
 
     user: str
@@ -106,7 +107,8 @@ class AccessUses:
     """Counts decided requests by kind.
 
     Bounded: a user has ACCESS_USES_USER_MAX kinds at most, so that no other user, and no client
-    without credentials, takes its place. What is beyond that is counted by user.
+    without credentials, takes its place; a kind has ACCESS_USES_RIGHTS_MAX rights at most. What is
+    beyond that is counted by user.
     """
 
     def __init__(self) -> None:
@@ -130,7 +132,11 @@ class AccessUses:
         if found is None:
             owner = owner_of(user)
             kinds = self._kinds.get(owner, 0)
-            if kinds >= ACCESS_USES_USER_MAX or len(self._uses) >= ACCESS_USES_MAX:
+            if (
+                kinds >= ACCESS_USES_USER_MAX
+                or len(self._uses) >= ACCESS_USES_MAX
+                or len(needs) > ACCESS_USES_RIGHTS_MAX
+            ):
                 return self._uses.setdefault((owner, (), ""), Use())
             self._kinds[owner] = kinds + 1
             found = self._uses[key] = Use()

@@ -119,6 +119,7 @@ CLIENT_GROUPS_MAX = 1_024  # groups in one heartbeat
 CONNECTION_GROUPS_MAX = 4_096  # of all clients of one connection, which chooses their ids
 MEMBERSHIPS_MAX = 1_000_000  # clients of one broker, each counted in each of its groups: 600 MB
 HEARTBEAT_BYTES_MAX = 1 << 20  # its subscriptions are kept; 5,000 of usual length
+LOCK_BYTES_MAX = 4 << 20  # of the queues that a client locks at a time
 GROUP_SUBSCRIPTIONS_MAX = 1_024  # topics that one consumer subscribes to
 ACTOR_LENGTH_MAX = 256  # the actor of a control event
 REASON_LENGTH_MAX = 1_024  # the reason of a control event
@@ -320,6 +321,7 @@ assert RECORD_OVERHEAD_BYTES_MAX >= (
 )
 assert PROGRESS_EVENT_ENTRIES_MAX * (TOPIC_LENGTH_MAX + 64) < BODY_SIZE_BYTES_MAX
 assert QUEUE_LOCKS_EVENT_ENTRIES_MAX * (TOPIC_LENGTH_MAX + 320) < BODY_SIZE_BYTES_MAX
+assert TOPIC_QUEUES_MAX * 256 <= LOCK_BYTES_MAX  # a consumer locks all queues of a topic at once
 assert TOPIC_QUEUES_MAX * 2 * 64 < BODY_SIZE_BYTES_MAX  # a reset names each queue twice
 assert len("quota/topic/") + TOPIC_LENGTH_MAX <= AGGREGATE_LENGTH_MAX
 assert len("filter//") + GROUP_LENGTH_MAX + FILTER_NAME_LENGTH_MAX <= AGGREGATE_LENGTH_MAX
@@ -369,6 +371,7 @@ ACL_FOLDERS_DEPTH_MAX = 8  # of folders in it; a link to a folder above has no e
 POLICY_NETWORKS_MAX = 64  # of one policy; a request is compared with each once
 ACCESS_USES_MAX = 10_000  # kinds of decided requests that are counted one by one in a day
 ACCESS_USES_USER_MAX = 1_000  # of them of one user, and of all clients without credentials
+ACCESS_USES_RIGHTS_MAX = 32  # of one kind; requests that need more are counted by user
 ACCESS_USES_DAYS = 8  # of which their counts are kept: today, and seven days before
 ACCESS_USES_TRIED_MAX = 1_000  # kinds in one reply, the most frequent first
 POLICY_CHANGES_MAX = 1_000  # that are tried together

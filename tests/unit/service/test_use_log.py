@@ -18,7 +18,11 @@ from kourou.authorization.access_uses import (
     changed_table,
     network_of,
 )
-from kourou.model.limits import ACCESS_USES_DAYS, ACCESS_USES_USER_MAX
+from kourou.model.limits import (
+    ACCESS_USES_DAYS,
+    ACCESS_USES_RIGHTS_MAX,
+    ACCESS_USES_USER_MAX,
+)
 from kourou.model.units import DAY_MS
 from kourou.protocol.bodies.access_bodies import PolicyChange, PolicyChangeKind, policy_from
 from kourou.service import use_log
@@ -107,6 +111,43 @@ def test_a_user_with_too_many_kinds_takes_no_place_of_others() -> None:
     uses.forget()
     assert len(uses) == 0
     assert not uses.full
+
+
+@pytest.mark.fault
+def test_a_request_that_needs_too_many_rights_is_counted_by_user(tmp_path: Path) -> None:
+    """Whoever reaches the port names as many topics as fit into a body."""
+    most = ACCESS_USES_RIGHTS_MAX
+    needs = [Need(ResourceType.TOPIC, f"t{number}", (Action.SUB,)) for number in range(most + 1)]
+    uses = AccessUses()
+    for some in (needs, needs[1:]):
+        uses.of("anonymous", tuple(some), "10.0.0.1").count += 1
+    taken = uses.take()
+    assert [(len(one.needs), one.count) for one in taken] == [(0, 1), (most, 1)]
+    assert not uses.full
+    UseLog(tmp_path).record(UsesCounted([line("eve", *needs), line("eve", *needs[1:])], NOW_MS))
+    found = asked(tmp_path).tried
+    assert (found.requests, found.untried) == (2, 1)
+
+
+@pytest.mark.fault
+def test_a_user_takes_no_place_of_others_in_a_day_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counts are forgotten each minute if there are too many kinds, and the day has 1,440."""
+    monkeypatch.setattr(use_log, "ACCESS_USES_MAX", 6)
+    monkeypatch.setattr(use_log, "ACCESS_USES_USER_MAX", 2)
+    for start in range(2):
+        log = UseLog(tmp_path)
+        for number in range(4):
+            need = Need(ResourceType.TOPIC, f"t{start}-{number}", (Action.PUB,))
+            log.record(UsesCounted([line("eve:token1", need), line("eve", need)], NOW_MS))
+    log.record(UsesCounted([line(), line("till", SUB), line("till", GROUP)], NOW_MS))
+    found = asked(tmp_path).tried
+    assert (found.requests, found.untried) == (19, 15)
+    assert sorted((one.user, one.count) for one in found.uses) == [
+        *(("eve", 1), ("eve:token1", 1)),
+        *(("till", 1), ("till", 1)),
+    ]
 
 
 def test_counts_of_a_day_are_added_and_survive_a_restart(tmp_path: Path) -> None:

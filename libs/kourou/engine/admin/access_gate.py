@@ -468,11 +468,12 @@ class AccessGate(RequestGate):
 class _RequestFacts:
     """Implements kourou.access.requirements.Facts for a request at this broker."""
 
-    __slots__ = ("_context", "_received")
+    __slots__ = ("_context", "_named", "_received")
 
     def __init__(self, context: BrokerContext, received: Received) -> None:
         self._context = context
         self._received = received
+        self._named: tuple[list[str], list[str]] | None = None
 
     def has_credentials(self) -> bool:
         """True unless the sender is anonymous."""
@@ -524,33 +525,17 @@ class _RequestFacts:
 
     def groups(self) -> Iterable[str]:
         """The consumer groups in the body."""
-        body = b"".join(self._received.body)
-        match self._received.request:
-            case groups.HeartBeat():
-                return [one.group for one in decode_heartbeat(body).consumers]
-            case groups.CheckClientConfig():
-                return [decode_subscription_check(body).group]
-            case groups.LockBatchMq() | groups.UnlockBatchMq():
-                return [decode_lock_batch(body).group]
-            case groups.UpdateAndCreateSubscriptionGroup():
-                return [decode_group_config(body).name]
-        return ()
+        return self._in_body()[0]
 
     def topics(self) -> Iterable[str]:
         """The topics in the body."""
-        body = b"".join(self._received.body)
-        match self._received.request:
-            case groups.HeartBeat():
-                return [
-                    subscription.topic
-                    for consumer in decode_heartbeat(body).consumers
-                    for subscription in consumer.subscriptions
-                ]
-            case groups.CheckClientConfig():
-                return [decode_subscription_check(body).subscription.topic]
-            case groups.LockBatchMq() | groups.UnlockBatchMq():
-                return [one.topic for one in decode_lock_batch(body).queues]
-        return ()
+        return self._in_body()[1]
+
+    def _in_body(self) -> tuple[list[str], list[str]]:
+        """The groups and topics in the body, which is decoded once."""
+        if self._named is None:
+            self._named = _named_in(self._received)
+        return self._named
 
     def has_body(self) -> bool:
         """True if the body is not empty."""
@@ -569,3 +554,21 @@ def _position(request: Request) -> int | None:
                 return None
             return decode_offset_id(request.msg_id)[1]
     return None
+
+
+def _named_in(received: Received) -> tuple[list[str], list[str]]:
+    """The groups and the topics that a request's body names. Raises KourouError."""
+    match received.request:
+        case groups.HeartBeat():
+            consumers = decode_heartbeat(b"".join(received.body)).consumers
+            topics = [each.topic for one in consumers for each in one.subscriptions]
+            return [one.group for one in consumers], topics
+        case groups.CheckClientConfig():
+            check = decode_subscription_check(b"".join(received.body))
+            return [check.group], [check.subscription.topic]
+        case groups.LockBatchMq() | groups.UnlockBatchMq():
+            locks = decode_lock_batch(b"".join(received.body))
+            return [locks.group], [one.topic for one in locks.queues]
+        case groups.UpdateAndCreateSubscriptionGroup():
+            return [decode_group_config(b"".join(received.body)).name], []
+    return [], []

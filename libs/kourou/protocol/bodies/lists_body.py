@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from kourou.model.limits import LOCK_BYTES_MAX
 from kourou.model.subscription import (
     ConsumeFromWhere,
     ConsumeType,
@@ -262,6 +263,8 @@ _decode_locked = reply_decoder(_LockedShape, "list of locked queues")
 
 def decode_lock_batch(body: Buffer) -> LockBatch:
     """The body of LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42)."""
+    if len(body) > LOCK_BYTES_MAX:
+        raise malformed("list of queues to lock", f"it has over {LOCK_BYTES_MAX} bytes")
     shape = _decode_lock(body)
     queues = tuple(queue.model() for queue in shape.mq_set or ())
     return LockBatch(shape.consumer_group, shape.client_id, queues)

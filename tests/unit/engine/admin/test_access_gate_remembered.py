@@ -21,7 +21,9 @@ from kourou.authorization.request_gate import NO_FACTS
 from kourou.engine.admin.access_gate import USES_INTERVAL_MS, AccessGate
 from kourou.errors import Code
 from kourou.events.control_events import ApiTokenCreated, UnknownEvent, UserPut
+from kourou.model.topic import MessageQueue
 from kourou.model.units import DAY_MS
+from kourou.protocol.bodies.lists_body import LockBatch, encode_lock_batch
 from kourou.protocol.messages.access import (
     AuthCreateAcl,
     AuthCreateUser,
@@ -44,6 +46,7 @@ from kourou.protocol.messages.broker_admin import (
     UpdateAndCreateAclConfig,
     UpdateAndCreateTopic,
 )
+from kourou.protocol.messages.groups import LockBatchMq
 from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.messages.sends import SendRecords, Target
 from kourou.protocol.request import Request
@@ -191,6 +194,23 @@ def test_each_decided_request_is_counted_by_user_right_and_network(
     assert broker.ask(root, SetAccessMode(mode="observe")).code == Code.SUCCESS
     assert allows(broker, ANYBODY, SEND)
     assert counted(broker) == [("anonymous", pub, "127.0.0.0/24", 1)], "observed only"
+
+
+@pytest.mark.fault
+def test_little_is_kept_of_a_request_that_names_very_many_topics(
+    broker: SecuredBroker, till: Sender
+) -> None:
+    """Nobody has to prove who sends it: a frame has room for 100,000 names."""
+    assert gate_of(broker).counted(broker.engine.wall_ms) == []
+    for group in ("g1", "g2"):
+        queues = [MessageQueue(f"{group}-{number}", "broker-a", 0) for number in range(1_000)]
+        body = encode_lock_batch(LockBatch(group, "c", (*queues, *queues)))
+        assert broker.ask(ANYBODY, LockBatchMq(), body).code == Code.NO_PERMISSION
+    broker.engine.wall_ms += USES_INTERVAL_MS
+    [found] = gate_of(broker).counted(broker.engine.wall_ms)
+    assert isinstance(found, UsesCounted)
+    anonymous = [one for one in found.lines if one.user == "anonymous"]
+    assert [(one.needs, one.count) for one in anonymous] == [((), 2)]
 
 
 def test_a_gate_counts_also_what_a_former_one_remembered(

@@ -4,6 +4,11 @@ import msgspec
 import pytest
 
 from kourou.errors import DecodeError
+from kourou.model.limits import (
+    LOCK_BYTES_MAX,
+    TOPIC_LENGTH_MAX,
+    TOPIC_QUEUES_MAX,
+)
 from kourou.model.subscription import ConsumeType, MessageModel, Subscription
 from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.lists_body import (
@@ -80,3 +85,8 @@ def test_locks():
     assert decode_locked_queues(b"{}") == ()
     with pytest.raises(DecodeError, match="consumerGroup"):
         decode_lock_batch(b'{"clientId":"c"}')
+    queues = [MessageQueue("t" * TOPIC_LENGTH_MAX, "broker-a", n) for n in range(TOPIC_QUEUES_MAX)]
+    whole = encode_lock_batch(LockBatch("G", "c", queues))
+    assert len(decode_lock_batch(whole).queues) == TOPIC_QUEUES_MAX
+    with pytest.raises(DecodeError, match="it has over 4194304 bytes"):
+        decode_lock_batch(b" " * (LOCK_BYTES_MAX + 1))
