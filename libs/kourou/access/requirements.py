@@ -317,6 +317,13 @@ def _value_needs(action: Action) -> Callable[[Any, Facts], Needs]:
     return needs
 
 
+def _values_needs(request: Any, _: Facts) -> Needs:
+    """All values of a namespace, Kourou's own as each of them."""
+    if request.namespace.startswith(INTERNAL_NAMESPACE):
+        return [Need(ResourceType.USER, "", (UPDATE,))]
+    return [Need(ResourceType.CLUSTER, "", (GET,))]
+
+
 def _route_needs(request: Any, _: Facts) -> Needs:
     """Every user may find where traces go, and where a topic may be created."""
     if request.topic in (AUTO_CREATE_TOPIC, TRACE_TOPIC):
@@ -481,7 +488,7 @@ REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType(
         "GET_NAMESRV_CONFIG": READ_CLUSTER,
         "GET_REPLICAS": READ_CLUSTER,
         "GET_KV_CONFIG": VALUES,
-        "GET_KVLIST_BY_NAMESPACE": READ_CLUSTER,
+        "GET_KVLIST_BY_NAMESPACE": Requirement(READ_CLUSTER.text, _values_needs),
         "PUT_KV_CONFIG": CHANGE_VALUE,
         "DELETE_KV_CONFIG": CHANGE_VALUE,
         "UPDATE_BROKER_CONFIG": CHANGE_CLUSTER,

@@ -195,6 +195,18 @@ def test_only_servers_send_what_a_client_answers() -> None:
             ["Update on User:"],
         ),
         (
+            "GET_KVLIST_BY_NAMESPACE",
+            {"namespace": "KOUROU_PROMOTED"},
+            Known(),
+            ["Update on User:"],
+        ),
+        (
+            "GET_KVLIST_BY_NAMESPACE",
+            {"namespace": "ORDER_TOPIC_CONFIG"},
+            Known(),
+            ["Get on Cluster:"],
+        ),
+        (
             "REGISTER_MESSAGE_FILTER_CLASS",
             {"consumer_group": "g", "class_name": "f", "topic": "orders"},
             Known(),

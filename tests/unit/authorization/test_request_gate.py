@@ -171,7 +171,9 @@ def test_until_users_arrive_what_changes_something_waits(door: Door) -> None:
         for sender in (ANYBODY, signed(root)):
             assert door.refusal(sender, request) == NOT_YET
     promotions = ask.GetKvConfig(namespace="KOUROU_PROMOTED", key="C/broker-a")
-    assert door.refusal(ANYBODY, promotions) == NOT_YET
+    all_of_them = ask.GetKvListByNamespace(namespace="KOUROU_PROMOTED")
+    for request in (promotions, all_of_them):
+        assert door.refusal(ANYBODY, request) == NOT_YET
     for request in (ROUTE, ask.GetBrokerClusterInfo(), ask.GetNamesrvConfig()):
         assert door.refusal(ANYBODY, request) == ""
     door.publish()
