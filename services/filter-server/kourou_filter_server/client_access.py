@@ -17,8 +17,9 @@ Invariants:
   the broker notifies of that, and pulls that wait for messages then end and are decided again
 - as long as nothing is decided, requests that come the same way wait for one answer
 
-What pulls return is counted by connection, group and topic, and the next request to the broker
-about them takes it along: the broker charges it to the client's quotas.
+What pulls return is counted by what proves who sends them, by group and by topic, also if the
+connection closes. The next request to the broker about them takes it along: the broker charges it
+to the client's quotas if it allows the request, else it is counted on.
 
 What this filter server refuses without the broker, filters from other machines, is counted by kind
 and reported once a second (REPORT_REFUSALS), for the broker's audit. If the broker is away, it is
@@ -30,6 +31,7 @@ refusals to report.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -54,7 +56,7 @@ KEEP_MS = 1_000
 ANSWERS_KEPT = 4_096
 
 FETCHES_KEPT = 16_384
-"""Connections, groups and topics whose messages are counted; those of others are not."""
+"""Senders, groups and topics whose messages are counted; beyond, the oldest are forgotten."""
 
 REPORT_MS, REPORT_RETRY_MS = 1_000, 10_000
 """The intervals between reports of refusals, and after one that failed."""
@@ -63,19 +65,23 @@ _REPORTS_REFUSED = frozenset({Code.NO_PERMISSION, Code.REQUEST_CODE_NOT_SUPPORTE
 """With these codes a broker does not take reports; with others it may take the next one."""
 
 Key = tuple[object, ...]
+Amounts = tuple[int, int]
+"""Bytes and messages."""
 
 
 @dataclass(slots=True, eq=False)
 class _PendingDecision:
     """A request to the broker about `first`; `waiting` are the requests that wait for its answer.
 
-    `key` is what they have in common, None if it is about one request only.
+    `key` is what they have in common, None if it is about one request only. `fetched` is what the
+    broker is told to charge.
     """
 
     first: Received
     key: Key | None
     asked_ms: int
     waiting: list[Received]
+    fetched: Amounts
 
 
 class ClientAccess:
@@ -91,7 +97,7 @@ class ClientAccess:
         self._decided: set[Key] = set()
         self._by_token: dict[int, _PendingDecision] = {}
         self._pending: dict[Key, _PendingDecision] = {}
-        self._fetched: dict[tuple[int, str, str, str], tuple[int, int]] = {}
+        self._fetched: OrderedDict[Key, Amounts] = OrderedDict()
         self._count = 0
         self._failing = False
 
@@ -114,12 +120,14 @@ class ClientAccess:
             self._ask(received, key)
 
     def fetched(self, received: Received, size: int, messages: int) -> None:
-        """Count what a pull returned; `size` is in bytes."""
+        """Count what a pull returned; `size` is in bytes. Where nothing is decided, nobody pays."""
         key = _fetch_key(received)
-        if key is None or (key not in self._fetched and len(self._fetched) >= FETCHES_KEPT):
+        if key is None or _access_path(received) not in self._decided:
             return
-        sizes, counts = self._fetched.get(key, (0, 0))
+        sizes, counts = self._fetched.pop(key, (0, 0))
         self._fetched[key] = sizes + size, counts + messages
+        if len(self._fetched) > FETCHES_KEPT:
+            self._fetched.popitem(last=False)
 
     def _ask(self, received: Received, key: Key | None) -> None:
         size = sum(map(len, received.body))
@@ -138,12 +146,12 @@ class ClientAccess:
             return
         body = (b"".join(received.body),) if size else ()
         fetch = _fetch_key(received)
-        if fetch is not None and fetch in self._fetched:
-            sizes, messages = self._fetched.pop(fetch)
+        fetched = (0, 0) if fetch is None else self._fetched.pop(fetch, (0, 0))
+        if any(fetched):
             request = msgspec.structs.replace(
-                request, fetched_bytes=sizes, fetched_messages=messages
+                request, fetched_bytes=fetched[0], fetched_messages=fetched[1]
             )
-        pending = _PendingDecision(received, key, self._context.now_ms, [received])
+        pending = _PendingDecision(received, key, self._context.now_ms, [received], fetched)
         token = self._context.ask(request, self._answered, body=body, to=received.to)
         self._by_token[token] = pending
         if key is not None:
@@ -158,6 +166,8 @@ class ClientAccess:
             del self._pending[pending.key]
         self._count -= len(pending.waiting)
         header = answer.header
+        if any(pending.fetched) and not _is_charged(answer):
+            self.fetched(pending.first, *pending.fetched)
         if answer.error is None and answer.code == Code.FLOW_CONTROL:
             self._failing = False
             self._refuse_all(self._requests_of(pending), answer.code, answer.remark, header)
@@ -177,6 +187,9 @@ class ClientAccess:
                 return
             if (pull := _pull_key(pending.first)) is not None:
                 self._keep(pull, pending.asked_ms)
+            for received in concerned:
+                if received.to.signed is not None:
+                    received.user = received.to.signed.access_key
             self._allow_all(concerned)
 
     def _requests_of(self, pending: _PendingDecision) -> Sequence[Received]:
@@ -248,8 +261,7 @@ class ClientAccess:
         self._decided.clear()
 
     def disconnected(self, peer: Peer) -> None:
-        """Drop the requests of a closed connection, and what it fetched since the last one."""
-        self._fetched = {key: one for key, one in self._fetched.items() if key[0] != peer.id}
+        """Drop the requests of a closed connection."""
         for pending in self._by_token.values():
             left = [one for one in pending.waiting if one.to.peer.id != peer.id]
             self._count -= len(pending.waiting) - len(left)
@@ -280,13 +292,25 @@ def _pull_key(received: Received) -> Key | None:
     return *sender, to.version, request.consumer_group, request.topic
 
 
-def _fetch_key(received: Received) -> tuple[int, str, str, str] | None:
-    """Return by what messages of a pull are counted; None for all other requests."""
-    request = received.request
+def _fetch_key(received: Received) -> Key | None:
+    """Return by what messages of a pull are counted; None for all other requests.
+
+    It has all that its user follows from. The user of an allowed request with a signature is known.
+    """
+    request, to = received.request, received.to
     if not isinstance(request, PullMessage):
         return None
-    name = received.on_behalf_of
-    return received.to.peer.id, name, request.consumer_group, request.topic
+    signer = received.user if to.signed is None else to.signed.access_key
+    sender = to.peer.protocol, to.peer.key, to.peer.subject, received.on_behalf_of, signer
+    return *sender, request.consumer_group, request.topic
+
+
+def _is_charged(answer: BrokerAnswered) -> bool:
+    """Return whether the broker charged what pulls returned: not for a request that it refused."""
+    if answer.error is None and answer.code == Code.FLOW_CONTROL:
+        return True
+    header = answer.header
+    return not trouble_of(answer) and isinstance(header, CheckAccessResponse) and not header.refusal
 
 
 def _check_request(received: Received) -> CheckAccess:

@@ -234,7 +234,42 @@ def test_the_next_question_says_what_pulls_returned(deciding: Bench) -> None:
     assert asked() == (3 * len(record(0)), 3)
     deciding.answer(question(deciding), NO)
     deciding.turn(deciding.received(a_pull(5)))
+    assert asked() == (3 * len(record(0)), 3), "a request that is refused is not charged"
+    deciding.answer(question(deciding), ALLOWED)
+    deciding.now_ms += KEEP_MS
+    deciding.turn(deciding.received(a_pull(5)))
     assert asked() == (0, 0), "once"
+
+
+@pytest.mark.fault
+def test_who_connects_again_for_each_pull_pays_all_the_same(deciding: Bench) -> None:
+    """Also who signs, and in between sends a wrong signature, which the broker does not charge."""
+    deciding.turn(deciding.received(UPLOAD, SOURCE))
+    deciding.answer(question(deciding), ALLOWED)
+    rounds = [(0, (0, 0)), (1, (10, 1)), (0, (10, 1)), (0, (10, 1))]
+    for number, (code, amounts) in enumerate(rounds):
+        pull = signed(deciding, a_pull(number))
+        pull.to.peer = replace(pull.to.peer, id=100 + number, address=("127.0.0.8", number))
+        deciding.turn(pull)
+        asked = question(deciding)
+        found = about(asked)
+        assert (found.fetched_bytes, found.fetched_messages) == amounts, number
+        deciding.answer(asked, NO if code else ALLOWED)
+        if not code:
+            pull.to.drop_signed()
+            deciding.core.access.fetched(pull, 10, 1)
+        deciding.turn(Disconnected(pull.to.peer))
+
+
+def test_nobody_pays_for_what_was_returned_while_nothing_was_decided(asking: Bench) -> None:
+    access = asking.core.access
+    pull = asking.received(a_pull())
+    asking.turn(pull)
+    asking.answer(question(asking), UNDECIDED)
+    access.fetched(pull, 1 << 40, 1)
+    asking.now_ms += KEEP_MS
+    asking.turn(asking.received(a_pull()))
+    assert about(question(asking)).fetched_bytes == 0
 
 
 def test_what_is_counted_of_clients_is_bounded(
@@ -247,9 +282,7 @@ def test_what_is_counted_of_clients_is_bounded(
         for pull in pulls:
             access.fetched(pull, 10, 1)
     access.fetched(deciding.received(TRIAL), 10, 1)
-    assert list(access._fetched.values()) == [(20, 2), (20, 2)]
-    deciding.turn(Disconnected(deciding.peer))
-    assert not access._fetched
+    assert list(access._fetched.values()) == [(10, 1), (10, 1)], "the oldest are forgotten"
 
 
 @pytest.mark.parametrize(
