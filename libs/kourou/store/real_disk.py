@@ -127,12 +127,12 @@ class RealLock:
 
 
 def open_file(path: str | Path, flags: int) -> int:
-    """Open a file and return its descriptor; a new one is for its owner to write, for all to read.
+    """Open a file and return its descriptor; a new one is for its owner only.
 
     Raises LinkRefused for a symbolic link. It can be the `opener` of `open`.
     """
     try:
-        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         if error.errno != errno.ELOOP or not Path(path).is_symlink():
             raise
@@ -186,8 +186,12 @@ class RealDisk:
         return sorted(name for name in names if not name.endswith(_UNFINISHED))
 
     def make_dirs(self, path: Path) -> None:
-        """Create a directory and its parents."""
-        path.mkdir(parents=True, exist_ok=True)
+        """Create a directory and its parents; new ones are for their owner only."""
+        try:
+            path.mkdir(mode=0o700, exist_ok=True)
+        except FileNotFoundError:
+            self.make_dirs(path.parent)
+            path.mkdir(mode=0o700, exist_ok=True)
 
     def rename(self, source: Path, target: Path) -> None:
         """Replace `target` with `source`, atomically."""

@@ -35,6 +35,24 @@ def test_short_reads_are_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     file.close()
 
 
+def test_other_users_of_the_machine_read_nothing_of_a_store(tmp_path: Path) -> None:
+    """Whatever the umask: rights are decided by the broker, not by who has an account here."""
+    root = tmp_path / "data" / "store"
+    before = os.umask(0)
+    try:
+        RealDisk().make_dirs(root / "kourou")
+        RealDisk().make_dirs(root / "kourou")
+        RealDisk().open(root / "lock", create_size=0).close()
+        write_atomically(RealDisk(), root / "checkpoint", b"x")
+    finally:
+        os.umask(before)
+    modes = {one.name: one.stat().st_mode & 0o777 for one in (tmp_path / "data").rglob("*")}
+    assert modes == {"store": 0o700, "kourou": 0o700, "lock": 0o600, "checkpoint": 0o600}
+    assert root.parent.stat().st_mode & 0o777 == 0o700
+    with pytest.raises(FileExistsError):
+        RealDisk().make_dirs(root / "lock")
+
+
 def test_a_file_appears_only_when_it_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
