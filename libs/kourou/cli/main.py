@@ -223,8 +223,11 @@ def _print_os_error(trouble: OSError) -> int:
 
 def _print_error(sentence: str, code: int) -> int:
     if sentence:
+        from kourou.cli.admin.report import printable_lines
+
+        shown = printable_lines(f"kourou: {sentence[:1].lower()}{sentence[1:]}")
         with suppress(OSError):  # stderr is closed; the exit code still reports the error
-            print(f"kourou: {sentence[:1].lower()}{sentence[1:]}", file=sys.stderr, flush=True)
+            print(shown, file=sys.stderr, flush=True)
     return code
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kourou.cli.admin.command import TEXT, Group, OneBroker, OneCluster, Topic, command
-from kourou.cli.admin.report import Report, local_time, printable
+from kourou.cli.admin.report import Report, local_time, printable, printable_lines
 from kourou.errors import BadRequest, ConfigError, Rejected
 from kourou.model.filter import FilterPolicy, check_filter_name
 from kourou.model.limits import (
@@ -204,7 +203,7 @@ class SourceReport(Report):
         if as_json:
             super().show(as_json=True)
             return
-        text = self._text if not sys.stdout.isatty() else _printable_lines(self._text)
+        text = self._text if not sys.stdout.isatty() else printable_lines(self._text)
         sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
 
 
@@ -497,7 +496,3 @@ def _each(found: Mapping[str, Iterable[FilterState]]) -> Iterable[tuple[str, Fil
     for where, filters in sorted(found.items()):
         for one in sorted(filters, key=lambda each: each.key):
             yield where, one
-
-
-def _printable_lines(text: str) -> str:
-    return re.sub(r"[^\n]+", lambda line: printable(line[0].replace("\t", "    ")), text)

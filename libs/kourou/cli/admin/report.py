@@ -3,6 +3,9 @@
 On a terminal the table has a frame; in a pipe it has aligned columns for tools such as `awk`.
 `--json` prints one object per row, or `{"remark": …}` for a remark without rows. Brokers that did
 not reply are named on standard error.
+
+Bodies, keys, stacks and errors are texts of others: control characters in them are escaped, so that
+they neither control a terminal nor look like another row.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ class Report:
     def show(self, *, as_json: bool) -> None:
         """Print the report; as JSON, one object per row with the columns as keys."""
         for broker, error in self.missing.items():
-            print(f"missing: {broker}: {error}", file=sys.stderr, flush=True)
+            print(printable_lines(f"missing: {broker}: {error}"), file=sys.stderr, flush=True)
         if as_json or self.always_json:
             for row in self.rows:
                 print(json.dumps(dict(zip(self.columns, row, strict=True))), flush=True)
@@ -62,7 +65,7 @@ class Report:
         console = Console()
         console.print(table)
         for remark in self.remarks:
-            console.print(Text(remark))
+            console.print(Text(printable_lines(remark)))
 
     def lines(self) -> list[str]:
         """The table with aligned columns, numbers right-aligned, then the remarks."""
@@ -82,7 +85,7 @@ class Report:
                     for cell, text, width in zip(row, cells, widths, strict=True)
                 ]
                 lines.append(_line(aligned))
-        return lines + list(self.remarks)
+        return lines + [printable_lines(remark) for remark in self.remarks]
 
 
 def _is_number(cell: Any) -> bool:
@@ -98,7 +101,7 @@ def _text(cell: Any) -> str:
         return "-"
     if isinstance(cell, bool):
         return "yes" if cell else "no"
-    return str(cell)
+    return printable(str(cell))
 
 
 def local_time(timestamp_ms: int) -> str | None:
@@ -112,3 +115,8 @@ def local_time(timestamp_ms: int) -> str | None:
 def printable(text: str) -> str:
     """Escape control characters: text of other users must not control this terminal."""
     return "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text)
+
+
+def printable_lines(text: str) -> str:
+    """Escape them in a text of several lines, which stay; a tab becomes spaces."""
+    return "\n".join(printable(line.replace("\t", "    ")) for line in text.split("\n"))
