@@ -5,21 +5,23 @@ that keep something for a user: leases, jobs, idempotency keys. So brokers decid
 rights of the user, and no user sees what another one has. What an operation needs beyond that is
 asked from the brokers before (`Gateway.need`).
 
-State: soft, bounded. A gateway is closed when its user has done nothing for USER_IDLE_MS.
+State: soft, bounded, also for one user with all of its API tokens, so that it does not keep others
+out. A gateway is closed when its user has done nothing for USER_IDLE_MS.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
+from kourou.access.api_token import owner_of
 from kourou.client.client import Client
 from kourou.client.session.io_thread import background
 from kourou.errors import KourouError
-from kourou.model.limits import GATEWAY_USERS_MAX
+from kourou.model.limits import GATEWAY_USER_SENDERS_MAX, GATEWAY_USERS_MAX
 from kourou.telemetry.metrics import Family, Histogram, Labels
 from kourou_console.gateway import Gateway
 from kourou_console.http.responses import Busy
@@ -90,16 +92,26 @@ class UserGateways:
     # -- opening and closing ----------------------------------------------------------------------
 
     def _admit(self, user: str) -> _UserGateway:
-        if len(self._users) >= GATEWAY_USERS_MAX:
-            idle = [one for one in self._users.values() if one.is_idle]
-            if not idle:
-                raise Busy(f"{GATEWAY_USERS_MAX} users work with this gateway, the maximum")
-            oldest = min(idle, key=lambda one: one.used_ms)
-            self._close_later(self._users.pop(oldest.user))
+        owner = owner_of(user)
+        own = [one for one in self._users.values() if owner_of(one.user) == owner]
+        if len(own) >= GATEWAY_USER_SENDERS_MAX:
+            most = f"user {owner} works with this gateway by {GATEWAY_USER_SENDERS_MAX} API tokens"
+            self._make_room(own, f"{most}, the maximum")
+        elif len(self._users) >= GATEWAY_USERS_MAX:
+            most = f"{GATEWAY_USERS_MAX} users work with this gateway, the maximum"
+            self._make_room(self._users.values(), most)
         if self._looking is None:
             self._looking = background(self._keep_looking(), "closing gateways of idle users")
         one = self._users[user] = _UserGateway(user)
         return one
+
+    def _make_room(self, among: Iterable[_UserGateway], otherwise: str) -> None:
+        """Close the one that was idle for longest. Raises Busy if none is idle."""
+        idle = [one for one in among if one.is_idle]
+        if not idle:
+            raise Busy(otherwise)
+        oldest = min(idle, key=lambda one: one.used_ms)
+        self._close_later(self._users.pop(oldest.user))
 
     async def _opened(self, one: _UserGateway) -> Gateway:
         """The gateway of a user; several first requests open one."""

@@ -11,7 +11,7 @@ import pytest
 from kourou.access.model import Action
 from kourou.client.admin.users import AccessAnswer, ByBroker
 from kourou.errors import NoPermission, Unavailable
-from kourou.model.limits import GATEWAY_USERS_MAX
+from kourou.model.limits import GATEWAY_USER_SENDERS_MAX, GATEWAY_USERS_MAX
 from kourou.telemetry.metrics import Family
 from kourou_console.gateway import RIGHT_MS, Gateway
 from kourou_console.http.responses import Busy
@@ -181,6 +181,25 @@ async def test_at_the_limit_the_longest_idle_one_makes_room(rig: Rig) -> None:
             rig.users._users[name].under_way += 1
     with pytest.raises(Busy, match=str(GATEWAY_USERS_MAX)):
         await rig.use("too-many")
+
+
+@pytest.mark.fault
+async def test_the_tokens_of_one_user_keep_no_other_user_out(rig: Rig) -> None:
+    """A user without any right may create 100 tokens for itself."""
+    await rig.use("billing")
+    tokens = [f"till:{number:012x}" for number in range(GATEWAY_USER_SENDERS_MAX + 1)]
+    for token in tokens:
+        rig.clock.ms += 1
+        await rig.use(token)
+    assert len(rig.users) == 1 + GATEWAY_USER_SENDERS_MAX
+    assert "billing" in rig.users._users, "another user is idle for longer"
+    for one in rig.users._users.values():
+        one.under_way += one.user.startswith("till:")
+    with pytest.raises(Busy, match="user till works with this gateway by 32 API tokens"):
+        await rig.use(tokens[0])
+    with pytest.raises(Busy, match="user till"):
+        await rig.use("till")
+    await rig.use("new")
 
 
 async def test_a_client_that_cannot_be_opened_is_tried_again(rig: Rig) -> None:

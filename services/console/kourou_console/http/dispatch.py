@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -23,10 +24,15 @@ from typing import Any
 
 from aiohttp import web
 
+from kourou.access.api_token import owner_of
 from kourou.access.model import ANONYMOUS, Door
 from kourou.authorization.audit import OwnRefusals
 from kourou.errors import KourouError, NoPermission
-from kourou.model.limits import GATEWAY_REQUESTS_MAX, GATEWAY_STREAMS_MAX
+from kourou.model.limits import (
+    GATEWAY_REQUESTS_MAX,
+    GATEWAY_STREAMS_MAX,
+    GATEWAY_USER_STREAMS_MAX,
+)
 from kourou_console.gateway import Gateway
 from kourou_console.http.access import AccessControl, require
 from kourou_console.http.call import Caller, RequestContext
@@ -181,6 +187,7 @@ class Dispatch:
         self._metrics = metrics
         self._spans = spans
         self._bodies = Bodies()
+        self._streams: Counter[str] = Counter()
         metrics.body_bytes = lambda: self._bodies.held_bytes
         self.leaving = False
         #: Called for a request that a caller's own right does not suffice for.
@@ -271,7 +278,8 @@ class Dispatch:
             self.lacks_right(request, caller, operation.name, error)
             raise
         waits = operation.stream or operation.leaves_with_caller
-        self._enter(waits=waits)
+        owner = owner_of(caller.user)
+        self._enter(owner, waits=waits)
         try:
             if not caller.user:
                 return await self._read(operation, self._gateway, values, request, caller)
@@ -281,7 +289,7 @@ class Dispatch:
                     await gateway.need(action, resource)
                 return await self._read(operation, gateway, values, request, caller)
         finally:
-            self._leave(waits=waits)
+            self._leave(owner, waits=waits)
 
     async def _read(
         self,
@@ -310,8 +318,8 @@ class Dispatch:
                     arguments.append(reader.body(content))
             return await self._handled(operation, arguments, request, caller)
 
-    def _enter(self, *, waits: bool) -> None:
-        """Count a request in progress, or reject it. Raises Busy."""
+    def _enter(self, owner: str, *, waits: bool) -> None:
+        """Count a request in progress, or reject it; `owner` is the user, if known. Raises Busy."""
         metrics = self._metrics
         if self.leaving:
             raise Busy("the gateway is shutting down", hint="use another gateway, or retry later")
@@ -322,16 +330,26 @@ class Dispatch:
                     f"{GATEWAY_STREAMS_MAX} waiting requests and streams are open already, "
                     "the maximum"
                 )
+            if owner and self._streams[owner] >= GATEWAY_USER_STREAMS_MAX:
+                metrics.refused["busy"] += 1
+                raise Busy(
+                    f"user {owner} has {GATEWAY_USER_STREAMS_MAX} waiting requests and streams "
+                    "open already, the maximum"
+                )
             metrics.streams += 1
+            self._streams[owner] += 1
         else:
             if metrics.under_way >= GATEWAY_REQUESTS_MAX:
                 metrics.refused["busy"] += 1
                 raise Busy(f"{GATEWAY_REQUESTS_MAX} requests are in progress already, the maximum")
             metrics.under_way += 1
 
-    def _leave(self, *, waits: bool) -> None:
+    def _leave(self, owner: str, *, waits: bool) -> None:
         if waits:
             self._metrics.streams -= 1
+            self._streams[owner] -= 1
+            if not self._streams[owner]:
+                del self._streams[owner]
         else:
             self._metrics.under_way -= 1
 

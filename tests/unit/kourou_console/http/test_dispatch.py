@@ -16,6 +16,7 @@ import pytest
 
 from kourou.access.api_token import token_of
 from kourou.errors import Corrupt, GroupNotFound, Throttled, TimedOut, TopicNotFound, Unavailable
+from kourou.model.limits import GATEWAY_STREAMS_MAX, GATEWAY_USER_STREAMS_MAX
 from kourou.service.access_metrics import open_family
 from kourou.telemetry.metric_table import BASE_LABELS, METRICS, ServiceKind
 from kourou.telemetry.metrics import Family, expose
@@ -23,7 +24,7 @@ from kourou_console.http import dispatch
 from kourou_console.http.call import Answered, Content, RequestContext
 from kourou_console.http.dispatch import Dispatch
 from kourou_console.http.request_metrics import LAG_INTERVAL_S, LoopLag, RequestMetrics
-from kourou_console.http.responses import HttpError
+from kourou_console.http.responses import Busy, HttpError
 from kourou_console.operation import BodyKind, NoParameters, Operation
 from kourou_rigs.console import ConsoleHere
 
@@ -111,6 +112,24 @@ def instead(console: ConsoleHere, operations: tuple[Operation, ...]) -> Iterator
         yield
     finally:
         handler._dispatch = former
+
+
+@pytest.mark.fault
+def test_streams_of_one_user_leave_room_for_those_of_others(console) -> None:
+    metrics = RequestMetrics()
+    placed = Dispatch((), console.gateway, metrics)
+    for _ in range(GATEWAY_USER_STREAMS_MAX):
+        placed._enter("till", waits=True)
+    with pytest.raises(Busy, match="user till has 192 waiting requests and streams"):
+        placed._enter("till", waits=True)
+    placed._enter("till", waits=False)
+    placed._enter("billing", waits=True)
+    placed._leave("till", waits=True)
+    placed._enter("till", waits=True)
+    while metrics.streams < GATEWAY_STREAMS_MAX:
+        placed._enter("", waits=True)
+    with pytest.raises(Busy, match="256"):
+        placed._enter("", waits=True)
 
 
 def test_path_and_query_become_values(api):
