@@ -74,7 +74,7 @@ class Database:
         self.what = what
         self.file = _file_of(parsed)
         """The path of an SQLite file; None for PostgreSQL and for an in-memory database."""
-        self.shown = str(self.file or parsed.render_as_string(hide_password=True))
+        self.shown = str(self.file or _shown(parsed))
         """The database's URL or path in messages, without a password."""
         self._timeouts = DatabaseTimeouts(answer_ms)
         try:
@@ -159,7 +159,7 @@ def with_password(url: str, file: Path | None) -> str:
     if not found or len(found) > PASSWORD_FILE_BYTES_MAX:
         raise ConfigError(f"{file} holds no password", hint="write only the password, on one line")
     parsed = _supported(url)
-    if parsed.password is not None:
+    if parsed.password is not None or "password" in parsed.query:
         raise ConfigError(f"both the event store's URL and {file} have a password")
     return parsed.set(password=found).render_as_string(hide_password=False)
 
@@ -183,6 +183,12 @@ def damaged(shown: str, why: str, what: str = EVENT_STORE) -> Corrupt:
 def first_line(error: BaseException) -> str:
     """The first line of an error, without the statements that SQLAlchemy appends."""
     return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def _shown(url: URL) -> str:
+    """A URL for messages: without passwords, which the query may have as well."""
+    bare = url.difference_update_query(["password", "sslpassword"])
+    return bare.render_as_string(hide_password=True)
 
 
 def _supported(url: str, what: str = EVENT_STORE) -> URL:

@@ -27,7 +27,7 @@ from kourou.settings.declaration import Setting, environment_name, nearest, sett
 SettingsT = TypeVar("SettingsT")
 
 _PASSWORD_IN_URL = re.compile(r"(?<=://)([^:/?#@;\s]*):[^;\s]*@")
-_PASSWORD_IN_QUERY = re.compile(r"(?<=[?&]password=)[^&#\s]+")
+_PASSWORD_IN_QUERY = re.compile(r"([?&](?:ssl)?password=)[^&#\s]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def as_entries(settings: Any) -> dict[str, str]:
 def shown(one: Setting, settings: Any) -> str:
     """Return the value of a setting for display: without the password of a URL."""
     text = _PASSWORD_IN_URL.sub(r"\1:***@", one.format(getattr(settings, one.name)))
-    return _PASSWORD_IN_QUERY.sub("***", text)
+    return _PASSWORD_IN_QUERY.sub(r"\1***", text)
 
 
 def render(settings: Any, *, explained: bool = True) -> str:

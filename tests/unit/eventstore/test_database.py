@@ -35,6 +35,9 @@ def test_postgresql_uses_the_driver_that_the_extra_installs():
         assert database.engine.url.drivername == "postgresql+psycopg"
         assert not database.is_sqlite
         assert database.shown == "postgresql+psycopg://a:***@h/d"
+    in_query = "postgresql://h/d?user=a&password=secret&sslpassword=other&connect_timeout=1"
+    shown = Database(in_query).shown
+    assert shown == "postgresql+psycopg://h/d?connect_timeout=1&user=a"
 
 
 @pytest.mark.parametrize("name", ["plain.db", "with space.db", "100%.db", "a?b=c#d.db"])
@@ -160,6 +163,8 @@ def test_two_passwords_are_one_too_many(tmp_path: Path):
     file.write_text("one")
     with pytest.raises(ConfigError) as refused:
         with_password("postgresql://kourou:another@db/kourou", file)
+    with pytest.raises(ConfigError, match="both"):
+        with_password("postgresql://kourou@db/kourou?password=another", file)
     assert "another" not in str(refused.value)
 
 
