@@ -5,9 +5,10 @@ A service may add its own read-only JSON pages (`Questions`).
 All pages are GET and read-only; if TLS is enforced, they are served over TLS only. On a loopback
 address the header Host must be an address or localhost: any other name is one that a web page made
 point here (DNS rebinding). A connection serves one request: its header must be complete within 3 s,
-its response must be received within 10 s, and at most 64 connections are open at once; a request's
-body is not read. aiohttp would cost every service 20 MB of memory and a quarter of its startup
-time. /config shows no secrets: settings contain the names of the files that hold them.
+its response must be received within 10 s, and at most 64 connections are open at once: beyond, the
+oldest one whose header is not complete makes room, so that silent ones keep no probe out. A
+request's body is not read. aiohttp would cost every service 20 MB of memory and a quarter of its
+startup time. /config shows no secrets: settings contain the names of the files that hold them.
 
 State: soft.
 """
@@ -215,11 +216,22 @@ class GuardedServer:
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
-        self.connections: set[_Connection] = set()
+        self.connections: dict[_Connection, None] = {}
 
     def __call__(self) -> asyncio.Protocol:
         """Create the protocol of a new connection."""
         return _Connection(self)
+
+    def admits(self, new: _Connection) -> bool:
+        """Return whether a connection may begin: the oldest without a request makes room."""
+        if len(self.connections) >= ADMIN_CONNECTIONS_MAX:
+            silent = next((one for one in self.connections if one.is_silent), None)
+            if silent is None:
+                return False
+            del self.connections[silent]
+            silent.cut_off()
+        self.connections[new] = None
+        return True
 
     def close(self) -> None:
         """Abort every connection."""
@@ -233,17 +245,20 @@ class _Connection(asyncio.Protocol):
         self._head = bytearray()
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether no request has arrived."""
+        return self._task is None
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._guard = asyncio.get_running_loop().call_later(ADMIN_HEADER_S_MAX, self.cut_off)
-        if len(self._server.connections) >= ADMIN_CONNECTIONS_MAX:
+        if not self._server.admits(self):
             self.cut_off()
-        else:
-            self._server.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._guard.cancel()
-        self._server.connections.discard(self)
+        self._server.connections.pop(self, None)
         if self._task is not None:
             self._task.cancel()
 

@@ -277,16 +277,22 @@ async def test_an_answer_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.fault
 async def test_too_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_connections, "ADMIN_CONNECTIONS_MAX", 2)
+    ask = "GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n"
     async with Listener() as listener:
         held = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(2)]
-        assert await listener.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n") == b""
+        held[1][1].write(ask.format("/hang").encode())
+        assert (await listener.say(ask.format("/"))).endswith(b"here"), "a silent one makes room"
+        assert await held[0][0].read() == b"", "the oldest"
+        held.append(await asyncio.open_connection("127.0.0.1", listener.port))
+        held[2][1].write(ask.format("/hang").encode())
+        while any(one.is_silent for one in listener.http.connections):  # noqa: ASYNC110 - as below
+            await asyncio.sleep(0)
+        assert await listener.say(ask.format("/")) == b"", "all have sent a request"
         for _, writer in held:
             writer.close()
-            await writer.wait_closed()
         while listener.http.connections:  # noqa: ASYNC110 - they end in callbacks of the loop
             await asyncio.sleep(0)
-        text = await listener.say("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        assert text.endswith(b"here")
+        assert (await listener.say(ask.format("/"))).endswith(b"here")
 
 
 @pytest.mark.parametrize(
