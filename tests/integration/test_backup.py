@@ -157,6 +157,8 @@ async def test_what_is_restored_is_what_the_broker_knew(used: Running, tmp_path:
     known = encode_state(used.control)
     assert (await used.backup(to))[0] == 0
     assert (await command("restore", "--from", str(to), "--to", str(restored)))[0] == 0
+    made = [restored, *(restored / "commitlog").iterdir()]
+    assert {one.stat().st_mode & 0o077 for one in made} == {0}, "they are for their owner only"
     async with running(restored) as heir:
         assert encode_state(heir.control) == known
     code, said = await command("restore", "--from", str(to), "--to", str(restored))

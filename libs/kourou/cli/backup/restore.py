@@ -148,7 +148,10 @@ def _copy(source: Path, target: Path, count: int, sha256: str, manifest: BackupM
     """Copy one segment to its full length; bytes beyond the backup are zero."""
     found = hashlib.sha256()
     left = count
-    with open(source, "rb", opener=open_file) as reading, target.open("wb") as writing:
+    with (
+        open(source, "rb", opener=open_file) as reading,
+        open(target, "wb", opener=open_file) as writing,
+    ):
         os.posix_fallocate(writing.fileno(), 0, manifest.segment_size)  # the log is mapped
         while left and (piece := reading.read(min(_COPY_BYTES, left))):
             found.update(piece)
