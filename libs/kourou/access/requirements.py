@@ -421,7 +421,7 @@ REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType(
         # consuming
         "PULL_MESSAGE": PULL,
         "UPDATE_CONSUMER_OFFSET": PULL,
-        "QUERY_CONSUMER_OFFSET": group(SUB, GET),
+        "QUERY_CONSUMER_OFFSET": all_of(group(SUB, GET), OFFSETS),
         "GET_CONSUMER_LIST_BY_GROUP": group(SUB, GET),
         "LOCK_BATCH_MQ": LOCK_OF_CLIENT,
         "UNLOCK_BATCH_MQ": LOCK_OF_CLIENT,
@@ -442,9 +442,9 @@ REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType(
         "GET_TOPIC_STATS_INFO": topic(GET),
         "QUERY_TOPIC_CONSUME_BY_WHO": all_of(topic(GET), FILTERED),
         "GET_CONSUMER_CONNECTION_LIST": group(GET),
-        "GET_CONSUME_STATS": group(GET),
-        "QUERY_CONSUME_TIME_SPAN": group(GET, field="group"),
-        "QUERY_CORRECTION_OFFSET": group(GET, field="compare_group"),
+        "GET_CONSUME_STATS": all_of(group(GET), OFFSETS),
+        "QUERY_CONSUME_TIME_SPAN": all_of(group(GET, field="group"), OFFSETS),
+        "QUERY_CORRECTION_OFFSET": all_of(group(GET, field="compare_group"), OFFSETS, FILTERED),
         "INVOKE_BROKER_TO_GET_CONSUMER_STATUS": group(GET, field="group"),
         "GET_CONSUMER_RUNNING_INFO": Requirement(
             "Get on Group `consumer_group`; Update for stack traces", _running_info_needs
@@ -460,7 +460,7 @@ REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType(
             ResourceType.GROUP, lambda _, facts: next(iter(facts.groups()), "")
         ),
         "DELETE_SUBSCRIPTIONGROUP": group(DELETE, field="group_name"),
-        "INVOKE_BROKER_TO_RESET_OFFSET": group(UPDATE, field="group"),
+        "INVOKE_BROKER_TO_RESET_OFFSET": all_of(group(UPDATE, field="group"), OFFSETS),
         "CLONE_GROUP_OFFSET": all_of(
             group(UPDATE, field="dest_group"), group(GET, field="src_group")
         ),

@@ -359,13 +359,15 @@ class ConsumerLagHandler:
     ) -> list[Effect]:
         """Reply with the lowest offset of a topic over its groups, by queue (308).
 
-        Offsets below the oldest stored message and those of `filter_groups` do not count. If the
-        offset of `compare_group` is below the result, the result is OFFSET_MAX: nothing to correct.
+        Offsets below the oldest stored message do not count, nor do those of `filter_groups` and of
+        groups that the sender does not see. If the offset of `compare_group` is below the result,
+        the result is OFFSET_MAX: nothing to correct.
         """
         left_out = set((request.filter_groups or "").split(","))
+        sees = self._gate.sees(received)
         lowest: dict[int, int] = {}
         for group in self._commits.groups(request.topic):
-            if group in left_out:
+            if group in left_out or not sees(ResourceType.GROUP, group):
                 continue
             for queue_id, offset in self._commits.queues(group, request.topic).items():
                 low, _ = self._view.queue_range(request.topic, queue_id) or (0, 0)

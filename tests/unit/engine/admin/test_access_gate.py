@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -42,14 +43,20 @@ from kourou.protocol.messages.filter_server import (
     UnregisterFilterServer,
 )
 from kourou.protocol.messages.groups import (
+    GetConsumeStats,
     HeartBeat,
+    QueryConsumeTimeSpan,
     UpdateAndCreateSubscriptionGroup,
 )
 from kourou.protocol.messages.pulls import (
     CloneGroupOffset,
+    InvokeBrokerToResetOffset,
     PullFlag,
     PullMessage,
+    QueryConsumerOffset,
+    QueryCorrectionOffset,
     QueryMessage,
+    UpdateConsumerOffset,
     ViewMessageById,
 )
 from kourou.protocol.messages.replication import Attach, Attached, FetchLog, GetLogBeginning
@@ -100,6 +107,51 @@ def may(broker: SecuredBroker, sender: Sender, request, *body: bytes) -> bool:
 def audited(broker: SecuredBroker) -> list[AccessDecided]:
     """What was noted for the audit."""
     return [one for one in broker.engine.effects if isinstance(one, AccessDecided)]
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    "of_topic",
+    [
+        lambda topic: QueryConsumeTimeSpan(topic=topic, group="own"),
+        lambda topic: GetConsumeStats(topic=topic, consumer_group="own"),
+        lambda topic: QueryCorrectionOffset(topic=topic, compare_group="own", filter_groups=""),
+        lambda topic: InvokeBrokerToResetOffset(topic=topic, group="own", timestamp=-1),
+        lambda topic: QueryConsumerOffset(topic=topic, consumer_group="own", queue_id=0),
+    ],
+    ids=["time span", "lag", "corrections", "reset", "offset"],
+)
+def test_rights_on_a_group_tell_nothing_of_a_topic(
+    broker: SecuredBroker, root: Sender, of_topic: Callable[[str], Request]
+) -> None:
+    """Neither its timestamps nor its offsets, nor whether there is such a topic."""
+    eve = broker.create(root, "eve")
+    broker.allow(root, "eve", "Group:own", "Get", "Update", "Sub", "Create")
+    group = encode_group_config(GroupConfig("own"))
+    assert broker.ask(eve, UpdateAndCreateSubscriptionGroup(), group).code == Code.SUCCESS
+    for topic in ("secret", "not-there"):
+        refused = broker.ask(eve, of_topic(topic))
+        assert refused.code == Code.NO_PERMISSION
+        assert f"Get or Sub on Topic:{topic}" in refused.remark
+    broker.allow(root, "eve", "Topic:secret", "Sub")
+    assert broker.ask(eve, of_topic("secret")).code == Code.SUCCESS
+
+
+def test_offsets_of_groups_that_the_sender_does_not_see_do_not_count(
+    broker: SecuredBroker, root: Sender
+) -> None:
+    group = encode_group_config(GroupConfig("others"))
+    assert broker.ask(root, UpdateAndCreateSubscriptionGroup(), group).code == Code.SUCCESS
+    committed = UpdateConsumerOffset(
+        consumer_group="others", topic="orders", queue_id=0, commit_offset=7
+    )
+    assert broker.ask(root, committed).code == Code.SUCCESS
+    eve = broker.create(root, "eve")
+    broker.allow(root, "eve", "Group:own", "Get")
+    broker.allow(root, "eve", "Topic:orders", "Get")
+    asked = QueryCorrectionOffset(topic="orders", compare_group="own", filter_groups="")
+    shown = [b"".join(map(bytes, broker.ask(one, asked).body)) for one in (root, eve)]
+    assert shown == [b'{"correctionOffsets":{"0":7}}', b'{"correctionOffsets":{}}']
 
 
 # -- who ----------------------------------------------------------------------------------------
