@@ -49,8 +49,17 @@ def as_messages(
     tag: str | None,
     keys: str | Iterable[str],
 ) -> list[Message]:
-    """Return the messages of a call: Messages, or a topic and bodies (or its Messages)."""
+    """Return the messages of a call: Messages, or a topic and bodies (or its Messages).
+
+    Raises BadRequest if `bodies` is one text or bytes, whose characters would be messages, or if
+    something else than Messages is given without a topic.
+    """
     if isinstance(first, str):
+        if isinstance(bodies, str | bytes | bytearray | memoryview):
+            raise BadRequest(
+                f"the bodies are one {type(bodies).__name__}, not a list of bodies",
+                hint="put it into a list, or use send",
+            )
         shared_keys = tuple(keys.split()) if isinstance(keys, str) else tuple(keys)
         messages = [
             body if isinstance(body, Message) else Message(first, body, tag=tag, keys=shared_keys)
@@ -64,6 +73,12 @@ def as_messages(
                 )
     else:
         messages = list(first)
+        for message in messages:
+            if not isinstance(message, Message):
+                raise BadRequest(
+                    f"{type(message).__name__} is not a kourou.Message",
+                    hint="name the topic first: send_many(topic, bodies)",
+                )
     return messages
 
 

@@ -62,7 +62,8 @@ def delay_property(
         delay_level = level_of(levels_ms, delay)
     if not isinstance(delay_level, int) or delay_level < 0:
         raise BadRequest(
-            f"delay_level is {delay_level!r}; it must be at least 1", hint="levels count from 1"
+            f"delay_level is {delay_level!r}; it must be a whole number of at least 1",
+            hint="levels count from 1",
         )
     if not delay_level:
         return None
@@ -235,6 +236,10 @@ class Drafting:
 
 
 def _refuse_reserved(properties: Mapping[str, str]) -> None:
+    if not isinstance(properties, Mapping):
+        raise BadRequest(
+            f"properties is {properties!r}; it must be a dict", hint='for example {"shop": "12"}'
+        )
     reserved = RESERVED_PROPERTIES.intersection(properties)
     if reserved:
         raise BadRequest(

@@ -143,8 +143,12 @@ def queue_of_key(queues: Sequence[MessageQueue], order_key: str) -> MessageQueue
     """Return the queue of `order_key`: |Java hash| modulo the number of queues, as in RocketMQ.
 
     If queues are added or a broker leaves, keys move to other queues; during the change their order
-    is not guaranteed.
+    is not guaranteed. Raises BadRequest if the key is not text.
     """
+    if not isinstance(order_key, str):
+        raise BadRequest(
+            f"the order key is {order_key!r}; it must be text", hint=f"str({order_key!r})"
+        )
     return queues[abs(java_hash(order_key)) % len(queues)]
 
 

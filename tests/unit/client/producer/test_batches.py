@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou import Message
-from kourou.client.producer.batches import SomeNotSent
+from kourou.client.producer.batches import SomeNotSent, as_messages
 from kourou.errors import (
     BadRequest,
     MessageIllegal,
@@ -76,3 +76,14 @@ async def test_limits_of_a_batch(cluster, producing):
         with pytest.raises(BadRequest, match="topic U"):
             await mq.send_batch("T", [Message("U", b"")])
         assert await mq.send_batch("T", []) == []
+
+
+@pytest.mark.parametrize("bodies", ["abc", b"abc", bytearray(b"abc")])
+def test_one_body_in_place_of_a_list_is_not_taken_apart(bodies) -> None:
+    with pytest.raises(BadRequest, match="not a list of bodies"):
+        as_messages("T", bodies, None, ())
+
+
+def test_bodies_without_a_topic_are_refused() -> None:
+    with pytest.raises(BadRequest, match=r"str is not a kourou\.Message \(name the topic first"):
+        as_messages(["a", "b"], None, None, ())

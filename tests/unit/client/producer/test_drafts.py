@@ -192,7 +192,7 @@ def test_a_level_or_its_time() -> None:
 
 @pytest.mark.parametrize("level", [-1, 1.5, "3", None])
 def test_what_is_no_level_is_refused(level) -> None:
-    with pytest.raises(BadRequest, match="; it must be at least 1"):
+    with pytest.raises(BadRequest, match="; it must be a whole number of at least 1"):
         delay_property(DELAY_LEVELS_MS, level)
 
 
@@ -222,3 +222,9 @@ def test_a_producer_uses_the_configured_levels() -> None:
     assert settings.delay_levels_ms == (2_000, 86_400_000)
     with pytest.raises(ConfigError, match="level 2"):
         ProducerSettings(delay_levels="1s soon")
+
+
+@pytest.mark.parametrize("properties", [5, "shop", ["shop"]])
+def test_properties_that_are_no_mapping_are_refused(properties) -> None:
+    with pytest.raises(BadRequest, match="it must be a dict"):
+        drafting().draft(PLACE, b"", "UNIQ1", 0, properties=properties)

@@ -129,3 +129,9 @@ def test_the_least_bad_half():
     assert faults.least_bad(["a", "b", "c", "d"], 0) == ["b", "d"]
     assert faults.least_bad(["a"], 0) == ["a"]
     assert faults.least_bad([], 0) == []
+
+
+@pytest.mark.parametrize("key", [5, b"order-7"])
+def test_an_order_key_that_is_not_text_is_refused(key) -> None:
+    with pytest.raises(BadRequest, match="it must be text"):
+        queue_of_key(A, key)
