@@ -36,7 +36,8 @@ def cannot_bind(host: str, port: int, error: OSError) -> ConfigError:
     if error.errno == errno.EADDRINUSE:
         return ConfigError(
             f"port {port} on {host} is taken",
-            hint="another process listens there; stop it or choose another port",
+            hint="another process listens there; stop it, or choose another listenPort: the other "
+            "ports derive from it, unless they are set",
         )
     return ConfigError(f"cannot listen on {host}:{port}: {error.strerror}")
 

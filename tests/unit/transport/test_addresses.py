@@ -65,6 +65,7 @@ def test_what_is_open_to_the_network_must_be_wanted() -> None:
 
 def test_a_taken_port_differs_from_other_errors() -> None:
     assert "port 1 on h is taken" in str(cannot_bind("h", 1, OSError(errno.EADDRINUSE, "busy")))
+    assert "listenPort" in str(cannot_bind("h", 1, OSError(errno.EADDRINUSE, "busy")))
     assert "h:1: denied" in str(cannot_bind("h", 1, OSError(errno.EACCES, "denied")))
 
 
