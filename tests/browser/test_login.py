@@ -27,6 +27,7 @@ def test_a_user_logs_in_and_out(walking, scene) -> None:
         secret.fill("guessed")
         page.get_by_role("button", name="Log in").click()
         expect(page.get_by_role("alert")).to_contain_text("unknown user or wrong secret")
+        expect(page.get_by_role("alert")).not_to_contain_text("curl")
         assert walk.violations() == ""
         secret.fill("the-secret")
         page.get_by_role("button", name="Log in").click()

@@ -506,7 +506,9 @@ def unauthorized(headers: Mapping[str, str], text: str, *, noted: bool = False) 
     return HttpError(
         HTTPStatus.UNAUTHORIZED,
         text,
-        hint="user and secret: curl -u USER:SECRET",
+        hint="log in as a user of the brokers, with its secret or password"
+        if is_page
+        else "user and secret: curl -u USER:SECRET",
         challenge='Session realm="kourou"' if is_page else 'Basic realm="kourou", charset="UTF-8"',
         noted=noted,
     )

@@ -4,6 +4,7 @@ import { call } from "../core/api.js";
 import { html, useEffect, useState } from "../core/dom.js";
 import { session } from "../core/session.js";
 import { Refusal } from "./notice.js";
+import { Page } from "./page.js";
 import { Plain } from "./panel.js";
 
 export function Login() {
@@ -15,10 +16,11 @@ export function Login() {
       setHow(answer.sign_in);
     }, setProblem);
   }, []);
-  return html`<h1 tabindex="-1">Log in</h1>
+  return html`<${Page} title="Log in">
     ${how === "users" && html`<${ByName} setProblem=${setProblem} />`}
     ${how === "tokens" && html`<${ByToken} setProblem=${setProblem} />`}
-    <${Refusal} problem=${problem} />`;
+    <${Refusal} problem=${problem} />
+  <//>`;
 }
 
 function ByName({ setProblem }) {
@@ -29,7 +31,7 @@ function ByName({ setProblem }) {
     session.entered(csrf);
   };
   return html`<${Form}
-    title="Users of the brokers may log in"
+    title="Your user at the brokers"
     submit=${submit}
     setProblem=${setProblem}
     note="You are logged out after 30 minutes without a request."
@@ -37,7 +39,7 @@ function ByName({ setProblem }) {
     <${Field} id="user" label="User" complete="username" value=${user} set=${setUser} />
     <${Field}
       id="secret"
-      label="Secret"
+      label="Secret or password"
       type="password"
       complete="current-password"
       value=${secret}
