@@ -249,8 +249,9 @@ def _groups(look: AlarmInput, thresholds: AlarmThresholds) -> Iterable[Raised]:
                 "warning",
                 "group",
                 group,
-                f"{group} has {count:,} new dead letters",
-                f"The group moved {count:,} messages to the dead-letter queue within 10 minutes.",
+                f"{group} has {count:,} new dead {'letter' if count == 1 else 'letters'}",
+                f"The group moved {count:,} {'message' if count == 1 else 'messages'} to the "
+                "dead-letter queue within 10 minutes.",
                 "Check the reasons (Dead letters), fix the handler, then redeliver the messages.",
                 float(count),
                 float(thresholds.new_dead_letters),

@@ -95,3 +95,10 @@ def test_since_when() -> None:
     assert [one.since_ms for one in book.note(20, [LAG, DISK])] == [10, 20]
     assert book.note(30, [DISK])[0].since_ms == 20
     assert [one.since_ms for one in book.note(40, [LAG, DISK])] == [40, 20]
+
+
+def test_one_dead_letter_is_told_in_the_singular() -> None:
+    limits = AlarmThresholds(0.75, 100, 0, 1_000)
+    (one,) = alarms(AlarmInput(new_dead_letters={"g": 1}), limits)
+    assert one.title == "g has 1 new dead letter"
+    assert one.meaning.startswith("The group moved 1 message to")
