@@ -98,6 +98,11 @@ def test_the_latest_of_a_topic(walking, scene) -> None:
 def test_topics_are_offered_where_none_was_named(walking, scene) -> None:
     walk = walking(scene.console.address)
     page = walk.to("messages")
+    offered = walk.panel("Choose a topic").get_by_role("link").all_text_contents()
+    kinds = {one["topic"]: one["kind"] for one in scene.console.get("/v1/topics").json["items"]}
+    order = ["normal", "dlq", "retry", "system"]
+    ranks = [order.index(kinds[topic]) for topic in offered]
+    assert ranks == sorted(ranks)
     walk.panel("Choose a topic").get_by_role("link", name="departures", exact=True).click()
     expect(page.get_by_role("table", name="Latest")).to_be_visible()
     expect(page.get_by_label("Topic", exact=True)).to_have_value("departures")

@@ -108,6 +108,10 @@ function Latest({ query: { topic, count: most = COUNT }, topics }) {
   <//>`;
 }
 
+// The topics of the applications first: a cluster has more retry and system topics than those.
+const KINDS = ["normal", "dlq", "retry", "system"];
+const byKind = (one, other) => KINDS.indexOf(one.kind) - KINDS.indexOf(other.kind);
+
 /** The choice of a topic: the list of topics until one is named. */
 function Choice({ topics }) {
   return html`<${Panel} title="Choose a topic" ask=${topics} number=${topics.answer?.total}>
@@ -115,7 +119,7 @@ function Choice({ topics }) {
       html`<${Table}
         label="Choose a topic"
         find="Filter topics"
-        rows=${items}
+        rows=${items.toSorted(byKind)}
         empty="No topic yet."
         columns=${[
           {
