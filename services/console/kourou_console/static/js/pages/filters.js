@@ -74,7 +74,8 @@ export default function Filters() {
             { key: "version", title: "Version", num: true },
             {
               key: "running",
-              title: "Runs",
+              title: "Process",
+              about: "Whether a sandboxed process for it is there now; the next pull starts one.",
               cell: ({ running }) => html`<${Flag} of=${Boolean(running)} />`,
             },
             { key: "seen", title: "Seen", num: true },
