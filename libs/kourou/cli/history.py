@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kourou.cli.admin.command import GROUP, moment
-from kourou.cli.admin.report import Report, local_time, printable
+from kourou.cli.admin.report import Report, local_time
+from kourou.telemetry.logs import printable
 
 if TYPE_CHECKING:
     from kourou.client.admin.history import HistoryEvent, StateAt

@@ -13,9 +13,10 @@ import typer
 
 from kourou.cli.admin.command import command
 from kourou.cli.admin.command import quota as quota  # its commands are declared here
-from kourou.cli.admin.report import Report, printable
+from kourou.cli.admin.report import Report
 from kourou.cli.users import report_of, rows_by_broker
 from kourou.errors import BadRequest
+from kourou.telemetry.logs import printable
 
 if TYPE_CHECKING:
     from kourou.client.admin.base_api import ByBroker

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from kourou.cli.admin.report import printable
 from kourou.client.client import Client
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.model.message import RESERVED_PROPERTIES
+from kourou.telemetry.logs import printable
 
 GROUP = "kourou-tail"
 BODY_CHARACTERS_SHOWN = 400

@@ -22,8 +22,9 @@ import typer
 
 from kourou.cli.admin.command import command, moment
 from kourou.cli.admin.command import user as user
-from kourou.cli.admin.report import Report, local_time, printable
+from kourou.cli.admin.report import Report, local_time
 from kourou.errors import BadRequest, ConfigError, NoPermission, Rejected
+from kourou.telemetry.logs import printable
 
 if TYPE_CHECKING:
     from kourou.access.api_token import ApiToken

@@ -23,6 +23,7 @@ from typing import NoReturn, Protocol
 
 from kourou.errors import KourouError, Unavailable
 from kourou.service.os_processes import take_name
+from kourou.telemetry.logs import printable
 from kourou.transport.addresses import bindable, is_loopback, split_address
 
 _log = logging.getLogger("kourou.service")
@@ -163,12 +164,8 @@ def leave(code: int) -> NoReturn:
 
 def print_error(who: str, sentence: object) -> None:
     """Write one line to stderr; unprintable characters are escaped."""
-    sys.stderr.write(f"{who}: {_printable(str(sentence))}\n")
+    sys.stderr.write(f"{who}: {printable(str(sentence))}\n")
     sys.stderr.flush()
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
 
 
 def _is_on_network(address: str) -> bool:

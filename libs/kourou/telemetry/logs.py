@@ -83,8 +83,8 @@ class _Formatter(logging.Formatter):
         second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line = {
             **({"event": event} if event else {}),
-            "message": printable(sentence),
-            "logger": printable(record.name),
+            "message": printable(sentence, LOG_VALUE_LENGTH_MAX),
+            "logger": printable(record.name, LOG_VALUE_LENGTH_MAX),
             "level": record.levelname.lower(),
             "time": f"{second}.{int(record.msecs):03}Z",
             **trace_fields(),
@@ -173,9 +173,12 @@ def trace_fields() -> dict[str, str]:
     return {"trace_id": f"{current.trace_id:032x}", "span_id": f"{current.span_id:016x}"}
 
 
-def printable(text: str, length_max: int = LOG_VALUE_LENGTH_MAX) -> str:
-    """Return `text` with control characters escaped, truncated to `length_max` characters."""
-    if len(text) > length_max:
+def printable(text: str, length_max: int | None = None) -> str:
+    """Return `text` with control characters escaped, truncated to `length_max` characters.
+
+    Text of other users must not control the terminal on which it is shown.
+    """
+    if length_max is not None and len(text) > length_max:
         text = text[:length_max] + "…"
     if text.isprintable():
         return text

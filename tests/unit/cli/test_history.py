@@ -54,7 +54,7 @@ def test_what_somebody_typed_cannot_command_the_terminal() -> None:
     assert report is not None
     text = "\n".join(report.lines())
     assert "\x1b" not in text
-    assert "why\\x0anot" in text
+    assert "why\\nnot" in text
     assert text.count("\n") == 1
 
 

@@ -56,7 +56,7 @@ def test_control_characters_are_escaped() -> None:
     line = as_text_line(received(b"\x1b[31mred\nnext", TAGS="a\x07"))
     assert "\x1b" not in line
     assert "\n" not in line
-    assert "\\x1b[31mred\\x0anext" in line
+    assert "\\x1b[31mred\\nnext" in line
 
 
 def test_binary_and_long_bodies_are_cut_and_said_so() -> None:

@@ -97,7 +97,7 @@ def test_configuring_again_replaces(out: io.StringIO) -> None:
 
 
 def test_long_texts_are_cut() -> None:
-    assert len(printable("x" * 100_000)) == LOG_VALUE_LENGTH_MAX + 1
+    assert len(printable("x" * 100_000, LOG_VALUE_LENGTH_MAX)) == LOG_VALUE_LENGTH_MAX + 1
     assert printable("tidy ü") == "tidy ü"
 
 

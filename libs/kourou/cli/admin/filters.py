@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kourou.cli.admin.command import TEXT, Group, OneBroker, OneCluster, Topic, command
-from kourou.cli.admin.report import Report, local_time, printable, printable_lines
+from kourou.cli.admin.report import Report, local_time, printable_lines
 from kourou.errors import BadRequest, ConfigError, Rejected
 from kourou.model.filter import FilterPolicy, check_filter_name
 from kourou.model.limits import (
@@ -18,6 +18,7 @@ from kourou.model.limits import (
     FILTER_SOURCE_BYTES_MAX,
     FILTER_TRIED_MESSAGES_MAX,
 )
+from kourou.telemetry.logs import printable
 
 if TYPE_CHECKING:
     from kourou.model.filter import FilterState

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from kourou.telemetry.logs import printable
+
 
 @dataclass(slots=True)
 class Report:
@@ -112,11 +114,6 @@ def local_time(timestamp_ms: int) -> str | None:
     return local.isoformat(sep=" ", timespec="milliseconds")
 
 
-def printable(text: str) -> str:
-    """Escape control characters: text of other users must not control this terminal."""
-    return "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text)
-
-
 def printable_lines(text: str) -> str:
-    """Escape them in a text of several lines, which stay; a tab becomes spaces."""
+    """Escape control characters in a text of several lines, which stay; a tab becomes spaces."""
     return "\n".join(printable(line.replace("\t", "    ")) for line in text.split("\n"))

@@ -102,6 +102,7 @@ from kourou.protocol.messages.access import (
 )
 from kourou.protocol.messages.broker_admin import GetStateAt
 from kourou.protocol.request import Request
+from kourou.telemetry.logs import printable
 from kourou.transport.zmq_client import WireReply
 
 CHECK_TIMEOUT_MS = 3_000
@@ -858,7 +859,7 @@ def proposals(
         for user, pattern in sorted(wanted, key=lambda key: (key[0], str(key[1])))
     ]
     return commands + [
-        f"# {_times(count)}: {_plain(text)}" for text, count in sorted(comments.items())
+        f"# {_times(count)}: {printable(text)}" for text, count in sorted(comments.items())
     ]
 
 
@@ -916,8 +917,3 @@ def _networks(sources: Iterable[str]) -> list[str]:
 
 def _times(count: int) -> str:
     return "1 request" if count == 1 else f"{count} requests"
-
-
-def _plain(text: str) -> str:
-    """Escape control characters."""
-    return "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text)
