@@ -17,7 +17,6 @@ from kourou.engine.transactions.half_messages import (
     HalfRecord,
     checked,
     committed,
-    ended_by,
     half_of,
     operation,
     read_half,
@@ -25,6 +24,7 @@ from kourou.engine.transactions.half_messages import (
 from kourou.engine.transactions.open_halves import open_halves
 from kourou.model.message import SysFlag
 from kourou.model.names import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
+from kourou.model.transaction import ended_by
 from kourou.protocol.record.layout import encode_host, parts_of
 from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.protocol.record.properties import encode_properties

@@ -33,6 +33,11 @@ class TransactionState(StrEnum):
     UNKNOWN = "UNKNOW"  # RocketMQ's spelling
 
 
+def ended_by(body: bytes) -> list[int]:
+    """Return the half offsets that an op record ends; RocketMQ 5 writes several, with commas."""
+    return [int(text) for text in body.split(b",") if text.isdigit() and len(text) < 20]
+
+
 def state_of(answer: object) -> TransactionState:
     """The state for a function's result: one of them, or True, False or None for them.
 

@@ -45,6 +45,7 @@ from kourou.model.names import (
 )
 from kourou.model.subscription import MATCH_ALL
 from kourou.model.topic import MASTER_ID, MessageQueue
+from kourou.model.transaction import ended_by
 from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 from kourou.protocol.bodies.lists_body import decode_producer_connection
 from kourou.protocol.bodies.status_bodies import decode_queue_look
@@ -500,11 +501,6 @@ async def _state_of(queries: Queries, responder: Responder, half: StoredCopy) ->
         "its transaction", f"over {EXPLAIN_OP_RECORDS_MAX} others ended since it began"
     )
     return HalfState.UNKNOWN
-
-
-def ended_by(body: bytes) -> list[int]:
-    """Return the half offsets that an op message resolves; RocketMQ 5 joins several by commas."""
-    return [int(text) for text in body.split(b",") if text.isdigit() and len(text) < 20]
 
 
 async def _producers(queries: Queries, responder: Responder, group: str) -> int | None:

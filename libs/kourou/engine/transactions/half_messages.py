@@ -230,11 +230,6 @@ def operation(half_offset: int, born_ms: int, host: bytes) -> bytes:
     return made
 
 
-def ended_by(body: bytes) -> list[int]:
-    """Return the half offsets that an op record ends; RocketMQ 5 writes several, with commas."""
-    return [int(text) for text in body.split(b",") if text.isdigit() and len(text) < 20]
-
-
 def checked(half: HalfRecord, checks: int) -> bytes:
     """Return the half message to put back when its `checks`th check-back is sent."""
     return moved_draft(half.raw, HALF_TARGET, ((_CHECK_TIMES, b"%d" % checks),), cleared=_MASK)

@@ -29,14 +29,13 @@ from kourou.engine.transactions.half_messages import (
     OP_TARGET,
     HalfRecord,
     Identity,
-    ended_by,
     read_half,
 )
 from kourou.errors import BadRequest, Corrupt
 from kourou.events.control_events import UnreadSpan
 from kourou.model.limits import HALF_DRAFTS_BYTES_MAX
 from kourou.model.names import TRANSACTION_GROUP
-from kourou.model.transaction import BatchMark
+from kourou.model.transaction import BatchMark, ended_by
 from kourou.protocol.record.layout import parts_of
 
 

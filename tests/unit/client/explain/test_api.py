@@ -9,7 +9,6 @@ from kourou.client.admin.replicas import LogMember
 from kourou.client.explain import api, lookup
 from kourou.client.explain.api import deliveries_of, member_of
 from kourou.client.explain.explanation import WIDTH, Explanation, lines_of
-from kourou.client.explain.lookup import ended_by
 from kourou.client.explain.queries import responder_of
 from kourou.errors import BadRequest, Code, Rejected, Unavailable
 from kourou.protocol.bodies.broker_bodies import ReplicasView
@@ -172,10 +171,6 @@ def test_a_broker_of_another_make_knows_nothing_of_copies_and_answers():
 
 
 # -- what is read ---------------------------------------------------------------------------------
-
-
-def test_ends_of_transactions_name_one_half_or_several():
-    assert [ended_by(body) for body in (b"7", b"7,8,9", b"", b"x")] == [[7], [7, 8, 9], [], []]
 
 
 def test_calls_of_handlers_are_joined_with_their_ends():

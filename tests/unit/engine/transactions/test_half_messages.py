@@ -7,7 +7,6 @@ from kourou.engine.transactions.half_messages import (
     HALF_TARGET,
     checked,
     committed,
-    ended_by,
     given_up,
     half_of,
     operation,
@@ -16,6 +15,7 @@ from kourou.engine.transactions.half_messages import (
     still_immune,
 )
 from kourou.errors import Corrupt
+from kourou.model.transaction import ended_by
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import check_record, decode_record, encode_draft, stamp
 from kourou.protocol.record.properties import encode_properties
