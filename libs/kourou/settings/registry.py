@@ -177,6 +177,11 @@ def parse_change(one: Setting, text: str) -> Scalar:
     return cast("Scalar", value)
 
 
+def text_of(value: Scalar) -> str:
+    """Return the text of a value, which `parse_change` reads."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 # -- changed values -------------------------------------------------------------------------------
 
 

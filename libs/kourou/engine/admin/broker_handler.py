@@ -38,7 +38,7 @@ from kourou.protocol.record.message_record import CheckedRecord, check_record, d
 from kourou.protocol.request import Request
 from kourou.protocol.wire.properties_text import decode_properties_text, encode_properties_text
 from kourou.runtime.core import Received, Reply
-from kourou.settings.registry import SettingsRegistry, decide_change, effective
+from kourou.settings.registry import SettingsRegistry, decide_change, effective, text_of
 
 EXPORTED: Mapping[str, str] = {"filterServerNums": "0", "useTLS": "false"}
 """RocketMQ keys that this broker lacks; mqadmin's exportConfigs fails without them."""
@@ -97,10 +97,10 @@ class BrokerHandler:
         header = GetBrokerConfigResponse(version=version, described=request.described)
         if request.described:
             body = encode_setting_views(
-                self._registry.view(spec, _text(values[spec.key])) for spec in self._registry
+                self._registry.view(spec, text_of(values[spec.key])) for spec in self._registry
             )
         else:
-            texts = {name: _text(value) for name, value in values.items()}
+            texts = {name: text_of(value) for name, value in values.items()}
             body = encode_properties_text({**EXPORTED, **texts})
         return [Reply(received.to, header=header, body=(body,))]
 
@@ -204,7 +204,3 @@ def _view_of(record: memoryview, *, hide_users: bool) -> EventView:
             EventLost(str(error)),
         )
     return event_view(recorded, hide_users=hide_users)
-
-
-def _text(value: bool | int | str) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -40,7 +40,6 @@ from kourou.events.control_events import (
     OffsetsReset,
     QuotaPut,
     QuotaRemoved,
-    Scalar,
     SettingChanged,
     TopicDeleted,
     TopicPut,
@@ -96,7 +95,9 @@ def _restoring(state: ControlState, event: Event, context: UndoContext) -> list[
             _check_unchanged(event, state.settings.values.get(name) == value, context)
             if old is None:
                 return settings.decide_clear(state.settings, context.registry, name)
-            return settings.decide_change(state.settings, context.registry, {name: _text(old)})
+            return settings.decide_change(
+                state.settings, context.registry, {name: settings.text_of(old)}
+            )
         case OffsetsReset(group_name, topic, moved, old_offsets):
             now = {queue: context.commits.offset(group_name, topic, queue) for queue in moved}
             if now != moved and not context.forced:
@@ -174,10 +175,6 @@ def _check_unchanged(event: Event, unchanged: bool, context: UndoContext) -> Non
             f"{event.aggregate} has changed since",
             hint="undo the later changes first, or use force",
         )
-
-
-def _text(value: Scalar) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def decide_filter_undo(
