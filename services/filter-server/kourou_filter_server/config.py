@@ -18,7 +18,7 @@ from kourou.model.units import MIB
 from kourou.service.process_keys import RemotingKeys
 from kourou.service.protocol_server import advertised
 from kourou.settings.declaration import SAME, setting
-from kourou.transport.addresses import bindable, is_loopback
+from kourou.transport.addresses import bindable, is_loopback, join_address
 from kourou_filter_server.context import ServerPolicy
 from kourou_filter_server.sandbox.kernel import DESCRIPTORS_MAX
 from kourou_filter_server.worker_link import WorkerLimits, cores_of_workers
@@ -271,7 +271,7 @@ class FilterServerSettings(RemotingKeys):
     def zmq_bind_address(self) -> str:
         """`host:port` to bind for Kourou's clients."""
         port = self._port(ZMQ_PORT_SHIFT) if self.zmq_port is None else self.zmq_port
-        return _joined(self.bind_address, port)
+        return join_address(self.bind_address, port)
 
     @property
     def tcp_listeners(self) -> Mapping[str, str]:
@@ -334,7 +334,3 @@ class FilterServerSettings(RemotingKeys):
             batch_ms=self.batch_ms,
             message_us=self.message_us,
         )
-
-
-def _joined(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
