@@ -44,10 +44,11 @@ from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child
 from kourou.sync import Client
 from kourou_demo.flights import Event
-from kourou_spark_etl.jobs import LATE_MIN, SUMS
+from kourou_spark_etl.jobs import LATE_MIN
 from kourou_spark_etl.lake_files import lake_paths
 from kourou_spark_etl.queries import checkpoint_id
 from kourou_spark_etl.read_model.read_model import ReadModel
+from kourou_spark_etl.read_model.tables import FLIGHT_SUMS
 from kourou_spark_etl.session import missing_java
 from kourou_spark_etl.sink.commits import BatchCommits
 from kourou_spark_etl.source.network import OpenClient
@@ -83,7 +84,7 @@ JOBS = {
 """Of the copying query only the subscription counts: no job of the service writes to a topic."""
 
 ALL = tuple(JOBS)
-OWN_SUMS = SUMS[:7]
+OWN_SUMS = FLIGHT_SUMS[:7]
 """Of a flight alone; the others are of its plane and the weather."""
 
 Place = tuple[str, str, int, int]

@@ -22,7 +22,6 @@ from kourou.protocol.record.message_trace import (
 from kourou_spark_etl.jobs import (
     PARTITIONS,
     SAMPLE_DDL,
-    SUMS,
     backlog,
     by_size,
     dead_letters,
@@ -32,7 +31,7 @@ from kourou_spark_etl.jobs import (
     latency,
 )
 from kourou_spark_etl.lake_files import compact, lake_paths, lake_state, read_lake
-from kourou_spark_etl.read_model.tables import bucket_of
+from kourou_spark_etl.read_model.tables import FLIGHT_SUMS, bucket_of
 from kourou_spark_etl.source.arrow_rows import COLUMNS, SCHEMA_DDL
 
 EMPTY: dict[str, Any] = dict.fromkeys(COLUMNS)
@@ -192,7 +191,7 @@ def test_flights_add_up_as_pandas_adds_them_up(
         ("route", raw["origin"] + "-" + raw["dest"]),
         ("hour", raw["time"].str[11:13]),
     ):
-        ours = delays[delays["dimension"] == dimension].groupby("name")[list(SUMS)].sum()
+        ours = delays[delays["dimension"] == dimension].groupby("name")[list(FLIGHT_SUMS)].sum()
         assert ours["flights"].to_dict() == raw.groupby(key).size().to_dict()
         for column, theirs in (
             ("departure_delay_min", "departure_delay"),

@@ -26,7 +26,7 @@ from kourou.model.limits import READ_MODEL_TEXT_LENGTH_MAX
 from kourou.model.message import Property
 from kourou.model.names import DLQ_PREFIX, TRACE_TOPIC
 from kourou.protocol.record.message_trace import FIELD, NULL, RECORD
-from kourou_spark_etl.read_model.tables import BASE
+from kourou_spark_etl.read_model.tables import BASE, FLIGHT_SUMS
 from kourou_spark_etl.source.property_text import property_value
 
 # -- latency ---------------------------------------------------------------------------------------
@@ -259,19 +259,6 @@ FLIGHT_DDL = (
 LATE_MIN = 15
 """A flight that arrives more than 15 minutes late counts as late in the airlines' statistics."""
 
-SUMS = (
-    "flights",
-    "cancelled",
-    "departed",
-    "arrived",
-    "late",
-    "departure_delay_min",
-    "arrival_delay_min",
-    "seats",
-    "in_rain",
-)
-"""The aggregates of a window, all of them sums of integers."""
-
 
 def flight_events(messages: DataFrame) -> DataFrame:
     """The flights in the messages. Messages that are not flights are ignored."""
@@ -286,7 +273,7 @@ def flight_events(messages: DataFrame) -> DataFrame:
 def flights(
     messages: DataFrame, tables: Mapping[str, DataFrame], *, window: str, watermark: str
 ) -> DataFrame:
-    """window_ms, dimension, name | label and SUMS.
+    """window_ms, dimension, name | label and FLIGHT_SUMS.
 
     Each flight counts once in each dimension: `carrier` (UA), `route` (EWR-ORD), `hour` (of the
     scheduled departure, UTC: 00 to 23). `label` is the full name. `tables` are airlines, airports,
@@ -300,13 +287,17 @@ def flights(
         _dimension("route", route, F.concat_ws(" - ", "origin_name", "dest_name")),
         _dimension("hour", hour, F.concat(hour, F.lit(":00 UTC"))),
     )
-    seen = joined.select("time", F.explode(dimensions).alias("of"), *SUMS)
+    seen = joined.select("time", F.explode(dimensions).alias("of"), *FLIGHT_SUMS)
     return (
         seen.withWatermark("time", watermark)
         .groupBy(F.window("time", window).alias("window"), "of.dimension", "of.name")
-        .agg(F.max("of.label").alias("label"), *(F.sum(name).alias(name) for name in SUMS))
+        .agg(F.max("of.label").alias("label"), *(F.sum(name).alias(name) for name in FLIGHT_SUMS))
         .select(
-            F.unix_millis("window.start").alias("window_ms"), "dimension", "name", "label", *SUMS
+            F.unix_millis("window.start").alias("window_ms"),
+            "dimension",
+            "name",
+            "label",
+            *FLIGHT_SUMS,
         )
     )
 

@@ -137,6 +137,19 @@ backlog = Table(
     Column("drain_s", Double),
 )
 
+FLIGHT_SUMS = (
+    "flights",
+    "cancelled",
+    "departed",
+    "arrived",
+    "late",
+    "departure_delay_min",
+    "arrival_delay_min",
+    "seats",
+    "in_rain",
+)
+"""The aggregates of a window, all of them sums of integers."""
+
 flight_delays = Table(
     "flight_delays",
     metadata,
@@ -145,20 +158,7 @@ flight_delays = Table(
     _key("name"),
     _key("window_ms", BigInteger),
     Column("label", Text, nullable=False),
-    *(
-        _number(name)
-        for name in (
-            "flights",
-            "cancelled",
-            "departed",
-            "arrived",
-            "late",
-            "departure_delay_min",
-            "arrival_delay_min",
-            "seats",
-            "in_rain",
-        )
-    ),
+    *map(_number, FLIGHT_SUMS),
 )
 
 ABOUT: Mapping[str, str] = {
