@@ -20,6 +20,7 @@ from kourou.errors import Unavailable
 from kourou.model.message import Message
 from kourou.model.subscription import ConsumeFromWhere
 from kourou_bench.figures import Figure, quantiles, rates
+from kourou_bench.loading import stored
 
 BODIES = 64
 """The number of different bodies; they are used in turn."""
@@ -51,7 +52,7 @@ async def send(client: Client, topic: str, settings: Settings) -> list[Figure]:
     """Keep `in_flight` sends in flight, each of one message or one batch."""
     bodies = _bodies(settings.size)
     await _send_all(client, topic, bodies, max(1, settings.messages // WARM_UP_SHARE), settings)
-    before = await _stored(client, topic)
+    before = await stored(client, topic)
     began_ns = time.perf_counter_ns()
     took_ns = await _send_all(client, topic, bodies, settings.messages, settings)
     in_all_ns = time.perf_counter_ns() - began_ns
@@ -94,7 +95,7 @@ async def _send_all(
 async def consume(client: Client, topic: str, settings: Settings) -> list[Figure]:
     """Store a backlog, then count how many messages one consumer receives per second."""
     bodies = _bodies(settings.size)
-    before = await _stored(client, topic)
+    before = await stored(client, topic)
     for at in range(0, settings.messages, BACKLOG_CHUNK):
         count = min(BACKLOG_CHUNK, settings.messages - at)
         await client.send_many(
@@ -211,15 +212,10 @@ async def _until_listening(client: Client, topic: str, arrived: asyncio.Queue[in
         arrived.get_nowait()
 
 
-async def _stored(client: Client, topic: str) -> int:
-    stats = await client.admin.topics.stats(topic)
-    return sum(one.max_offset - one.min_offset for one in stats.values())
-
-
 async def _check(client: Client, topic: str, expected: int) -> None:
-    stored = await _stored(client, topic)
-    if stored != expected:
-        raise Unavailable(f"{stored:,} messages are stored, not {expected:,}: results are invalid")
+    found = await stored(client, topic)
+    if found != expected:
+        raise Unavailable(f"{found:,} messages are stored, not {expected:,}: results are invalid")
 
 
 def _bodies(size: int) -> list[bytes]:
