@@ -40,6 +40,7 @@ from kourou.protocol.messages.namesrv import RegisterBrokerResponse
 from kourou.runtime.core import Disconnected, Peer, Received, Reply, ReplyTo
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.protocol_server import TransportCallbacks
+from kourou.settings.sources import render
 from kourou.store.disk import Disk
 from kourou.store.store import Store
 from kourou.telemetry.tracing_setup import start_export, tracing_options
@@ -498,7 +499,7 @@ class BrokerService:
             metrics=lambda: (
                 b"" if self._store_runtime is None else self._store_runtime.report.metrics()
             ),
-            config=self.settings.render,
+            config=lambda: render(self.settings, explained=False),
             statistics=self._statistics,
             exporter=self._exporter_page,
         )

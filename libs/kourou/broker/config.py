@@ -8,7 +8,6 @@ events (kourou.settings.registry).
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -21,7 +20,7 @@ from kourou.model.limits import PORT_MAX
 from kourou.service.command_line import Arguments
 from kourou.service.process_keys import REPLICATION_PORT_SHIFT
 from kourou.service.rocketmq_keys import BROKER_KEYS
-from kourou.settings.sources import LoadedSettings, load_settings, render
+from kourou.settings.sources import LoadedSettings, load_settings
 from kourou.transport.curve_keys import ANY
 
 
@@ -92,14 +91,6 @@ class BrokerSettings(BrokerPolicy, StoreKeys, RaftKeys):
     def ack_on_flush(self) -> bool:
         """Does a copy count only when it is on the follower's disk?"""
         return self.sync_flush if self.ack_on is None else self.ack_on == FLUSHED
-
-    def render(self) -> str:
-        """Return `key=value` lines of every key."""
-        return render(self, explained=False)
-
-    def print_to_stdout(self, *, explained: bool) -> None:
-        """Print what `-m` (explained) and `-p` show."""
-        sys.stdout.write(render(self, explained=explained))
 
 
 def load_broker_settings(

@@ -16,7 +16,7 @@ from kourou.errors import ConfigError
 from kourou.service.command_line import parse_arguments
 from kourou.settings.declaration import settings_of
 from kourou.settings.registry import SettingsRegistry
-from kourou.settings.sources import LoadedSettings, as_entries
+from kourou.settings.sources import LoadedSettings, as_entries, render
 from kourou.store.paths import StorePaths
 from kourou_broker import app
 from kourou_ha_replica import app as replica_app
@@ -67,14 +67,14 @@ def test_a_broker_is_called_by_the_name_of_its_host(
 
 
 @pytest.mark.feature("F355", "F356", "F357")
-def test_what_is_printed_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    BrokerSettings(broker_name="b1", reserved_hours=5).print_to_stdout(explained=True)
+def test_what_is_printed_is_read_back(tmp_path: Path) -> None:
+    printed = render(BrokerSettings(broker_name="b1", reserved_hours=5))
     template = tmp_path / "broker.p"
-    template.write_text(capsys.readouterr().out.replace("brokerName=b1", "brokerName=edited"))
+    template.write_text(printed.replace("brokerName=b1", "brokerName=edited"))
     loaded = load("-c", str(template))
     assert loaded.settings == BrokerSettings(broker_name="edited", reserved_hours=5)
-    printed = BrokerSettings(broker_name="b1").render()
-    assert len(printed.splitlines()) == len(KEYS)
+    plain = render(BrokerSettings(broker_name="b1"), explained=False)
+    assert len(plain.splitlines()) == len(KEYS)
 
 
 def test_the_name_servers_come_from_four_places(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_the_event_stores_password_comes_from_its_file(tmp_path: Path) -> None:
     assert _event_store_url(given, StorePaths.under(tmp_path)) == (
         "postgresql+psycopg://kourou:secret@db/kourou"
     )
-    assert "secret" not in given.render()
+    assert "secret" not in render(given, explained=False)
     with pytest.raises(ConfigError, match="eventStoreUrl"):
         BrokerSettings(event_store_password_file=file)
     with pytest.raises(ConfigError, match="cannot read the password"):
