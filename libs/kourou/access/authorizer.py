@@ -68,11 +68,6 @@ class AccessTable:
         check_user_of(policy, self.users)
         return self._next(self.users, {**self.policies, policy.id: policy})
 
-    def without_policy(self, policy_id: str) -> AccessTable:
-        """The next table without a policy."""
-        kept = {key: one for key, one in self.policies.items() if key != policy_id}
-        return self._next(self.users, kept)
-
     def _next(self, users: Mapping[str, User], policies: Mapping[str, Policy]) -> AccessTable:
         check_administrators(self.users, users)
         return AccessTable(
