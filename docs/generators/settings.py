@@ -19,19 +19,19 @@ from kourou.client.settings.client_settings import (
     PullConsumerSettings,
 )
 from kourou.model.refused_settings import REFUSED
-from kourou.service.rocketmq_keys import BROKER_KEYS, NAMESRV_KEYS
+from kourou.service.process_keys import ProcessKeys
 from kourou.settings.declaration import Setting, Settings, settings_of
 from kourou_console.config import ConsoleSettings
 from kourou_filter_server.config import FilterServerSettings
 from kourou_namesrv.config import NamesrvSettings
 from kourou_spark_etl.config import EtlSettings
 
-SERVICES: Mapping[str, tuple[type[Any], frozenset[str]]] = {
-    "Broker": (BrokerSettings, BROKER_KEYS),
-    "Name server": (NamesrvSettings, NAMESRV_KEYS),
-    "Filter server": (FilterServerSettings, frozenset()),
-    "Spark service": (EtlSettings, frozenset()),
-    "Console": (ConsoleSettings, frozenset()),
+SERVICES: Mapping[str, type[ProcessKeys]] = {
+    "Broker": BrokerSettings,
+    "Name server": NamesrvSettings,
+    "Filter server": FilterServerSettings,
+    "Spark service": EtlSettings,
+    "Console": ConsoleSettings,
 }
 CLIENTS: tuple[type[Settings], ...] = (
     ClientSettings,
@@ -89,8 +89,8 @@ def page(root: Path) -> str:
     environment = f"{code(example.environment_name)} for {code(example.key)}"
     lines += [paragraph(READING.format(environment=environment)), ""]
     lines += ["All keys by name:", "", *_index(), ""]
-    for title, (kind, inert) in SERVICES.items():
-        lines += [f"## {title}", "", *_service(kind, inert)]
+    for title, kind in SERVICES.items():
+        lines += [f"## {title}", "", *_service(kind)]
     lines += ["## Refused", "", paragraph(REFUSED_ABOUT), ""]
     lines += table(
         ("key", "accepted", "why any other value is refused", "instead"),
@@ -107,7 +107,7 @@ def page(root: Path) -> str:
 
 
 def _index() -> Iterator[str]:
-    for title, (kind, _) in SERVICES.items():
+    for title, kind in SERVICES.items():
         keys = sorted((one.key for one in settings_of(kind)), key=str.lower)
         yield paragraph(f"- {link(title, title)}: " + ", ".join(map(code, keys)))
     for client in CLIENTS:
@@ -120,7 +120,7 @@ def _index() -> Iterator[str]:
 # -- services -------------------------------------------------------------------------------------
 
 
-def _service(kind: type[Any], inert: frozenset[str]) -> Iterator[str]:
+def _service(kind: type[ProcessKeys]) -> Iterator[str]:
     for title, group in _groups(kind).items():
         if title:
             yield from (f"**{title}**", "")
@@ -128,11 +128,12 @@ def _service(kind: type[Any], inert: frozenset[str]) -> Iterator[str]:
             ("key", "default", "documents", "RocketMQ 4.9", "values", "live", "what it does"),
             map(_service_row, group),
         )
-    if not inert:
+    if not kind.inert_keys:
         return
     known = {name for one in settings_of(kind) for name in (one.key, *one.aliases)}
+    count = len(set(kind.inert_keys) - known)
     yield paragraph(
-        f"{len(inert - known)} more keys of RocketMQ are accepted without effect: see "
+        f"{count} more keys of RocketMQ are accepted without effect: see "
         "[rocketmq_keys.py](../../libs/kourou/service/rocketmq_keys.py)."
     )
     yield ""

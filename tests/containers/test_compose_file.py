@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.containers import docker_engine as engine
 
-from kourou.broker.config import BrokerSettings, load_broker_settings
+from kourou.broker.config import BrokerSettings
 from kourou.service.command_line import parse_arguments
 from kourou.settings.sources import load_settings
 from kourou_filter_server.config import FilterServerSettings
@@ -465,7 +465,9 @@ def loaded(
         mounted = [each["source"] for each in service["secrets"]]
         assert mounted == ["postgres_password"]
         arguments.settings["eventStorePasswordFile"] = str(secret)
-        result = load_broker_settings(arguments, environment)
+        result = load_settings(
+            BrokerSettings, arguments=arguments.settings, environment=environment, file=file
+        )
         # A secret of Compose is mounted as it is: the checkout's one is known to all anyway.
         assert all("is open to all users" in one for one in result.warnings)
         found.append(result.settings)

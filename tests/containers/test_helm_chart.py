@@ -24,7 +24,7 @@ from tests.containers.test_compose_file import COUNTED, OTHERS, SPARK_CLUSTER, s
 from tests.containers.test_systemd import limits_of_memory
 
 from kourou.broker.administrators import InitialUsersFile
-from kourou.broker.config import BrokerSettings, load_broker_settings
+from kourou.broker.config import BrokerSettings
 from kourou.service.command_line import parse_arguments
 from kourou.settings.sources import load_settings
 from kourou_console.config import ConsoleSettings
@@ -509,20 +509,16 @@ def loaded(release: Release, name: str, index: int, tmp_path: Path) -> Any:
     assert flag == "-c"
     file = folder / Path(inside).name
     arguments = parse_arguments(service, "", ["-c", str(file), *with_jobs(rest)])
-    if service == "broker":
-        result: Any = load_broker_settings(arguments, environment)
-    else:
-        kinds = {
-            "namesrv": NamesrvSettings,
-            "ha-replica": ReplicaSettings,
-            "filter-server": FilterServerSettings,
-            "console": ConsoleSettings,
-            "spark-etl": EtlSettings,
-        }
-        kind: type[Any] = kinds[service]
-        result = load_settings(
-            kind, arguments=arguments.settings, environment=environment, file=file
-        )
+    kinds = {
+        "namesrv": NamesrvSettings,
+        "broker": BrokerSettings,
+        "ha-replica": ReplicaSettings,
+        "filter-server": FilterServerSettings,
+        "console": ConsoleSettings,
+        "spark-etl": EtlSettings,
+    }
+    kind: type[Any] = kinds[service]
+    result = load_settings(kind, arguments=arguments.settings, environment=environment, file=file)
     assert result.warnings == (), name
     return result.settings
 

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kourou.broker.config import BrokerSettings, load_broker_settings
+from kourou.broker.config import BrokerSettings
 from kourou.client.settings.client_settings import ClientSettings, ProducerSettings
-from kourou.service.command_line import Arguments
 from kourou.service.local_cluster import ClusterSettings, GroupPorts, LocalCluster
-from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.settings.sources import load_settings
 from kourou.sync import Client
 from kourou_ha_replica.config import ReplicaSettings
@@ -38,10 +36,9 @@ def settings_of(mode: str, name: str) -> BrokerSettings:
             arguments={"namesrvAddr": "127.0.0.1:9876"},
             environment={},
             file=file,
-            inert=BROKER_KEYS,
         )
     else:
-        found = load_broker_settings(Arguments(file, {}, False, False, None), {})
+        found = load_settings(BrokerSettings, arguments={}, environment={}, file=file)
     assert found.warnings == (), "every key does something"
     return found.settings
 
@@ -72,9 +69,7 @@ def test_the_members_of_the_group_agree_on_who_is_where() -> None:
     found = {}
     for name in GROUP:
         file = CONF / "dledger" / f"{name}.conf"
-        loaded = load_settings(
-            ReplicaSettings, arguments={}, environment={}, file=file, inert=BROKER_KEYS
-        )
+        loaded = load_settings(ReplicaSettings, arguments={}, environment={}, file=file)
         assert loaded.warnings == (), "every key does something"
         text = file.read_text(encoding="utf-8")
         assert f"kourou ha-replica -n NAME_SERVERS -c conf/dledger/{name}.conf" in text

@@ -8,8 +8,9 @@ events (kourou.settings.registry).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import ClassVar
 
 from kourou.broker.administrators import AdministratorFile, InitialUsersFile, recovery_file
 from kourou.broker.raft_keys import FLUSHED, RaftKeys
@@ -17,16 +18,16 @@ from kourou.broker.store_keys import StoreKeys
 from kourou.engine.policy import BrokerPolicy
 from kourou.errors import ConfigError
 from kourou.model.limits import PORT_MAX
-from kourou.service.command_line import Arguments
 from kourou.service.process_keys import REPLICATION_PORT_SHIFT
 from kourou.service.rocketmq_keys import BROKER_KEYS
-from kourou.settings.sources import LoadedSettings, load_settings
 from kourou.transport.curve_keys import ANY
 
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerSettings(BrokerPolicy, StoreKeys, RaftKeys):
     """All keys of `broker.conf`. The constructor raises ConfigError for invalid settings."""
+
+    inert_keys: ClassVar[Collection[str]] = BROKER_KEYS
 
     def __post_init__(self) -> None:
         """Raises ConfigError for settings that are invalid in combination."""
@@ -91,16 +92,3 @@ class BrokerSettings(BrokerPolicy, StoreKeys, RaftKeys):
     def ack_on_flush(self) -> bool:
         """Does a copy count only when it is on the follower's disk?"""
         return self.sync_flush if self.ack_on is None else self.ack_on == FLUSHED
-
-
-def load_broker_settings(
-    arguments: Arguments, environment: Mapping[str, str]
-) -> LoadedSettings[BrokerSettings]:
-    """Load the settings from the command line, the environment, the file and the defaults."""
-    return load_settings(
-        BrokerSettings,
-        arguments=arguments.settings,
-        environment=environment,
-        file=arguments.file,
-        inert=BROKER_KEYS,
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -36,7 +36,6 @@ def run_from_arguments(
     about: str,
     argv: Sequence[str],
     settings_class: type[SettingsT],
-    inert: Collection[str],
     make: Callable[[SettingsT], Service],
     called_as: str = "kourou",
 ) -> int:
@@ -47,14 +46,13 @@ def run_from_arguments(
     hold_standard_streams()
     disable_core_dumps()
     try:
-        keys = {*inert, *(one.key for one in settings_of(settings_class))}
+        keys = {*settings_class.inert_keys, *(one.key for one in settings_of(settings_class))}
         arguments = parse_arguments(f"{called_as} {name}", about, argv, keys=keys)
         loaded = load_settings(
             settings_class,
             arguments=arguments.settings,
             environment=os.environ,
             file=arguments.file,
-            inert=inert,
         )
         if arguments.ready_file is not None:
             _check_ready_file(arguments.ready_file)

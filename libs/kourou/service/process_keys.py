@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from kourou.errors import ConfigError
 from kourou.service.os_processes import cores_named
@@ -35,6 +36,9 @@ _OPEN = {
 @dataclass(frozen=True, kw_only=True)
 class ProcessKeys:
     """The settings that every service has: listen address, admin pages, logging, keys, TLS."""
+
+    inert_keys: ClassVar[Collection[str]] = ()
+    """RocketMQ's keys that are accepted without effect."""
 
     bind_address: str = setting(
         "127.0.0.1",

@@ -44,13 +44,15 @@ def load_settings(
     arguments: Mapping[str, str],
     environment: Mapping[str, str],
     file: Path | None = None,
-    inert: Collection[str] = (),
 ) -> LoadedSettings[SettingsT]:
     """Build the settings of a service from all sources. `arguments` maps keys to texts.
+
+    A key of `cls.inert_keys`, if there are any, causes a warning and has no effect.
 
     Raises ConfigError for an unknown key or an invalid value.
     """
     known = {key: one for one in settings_of(cls) for key in (one.key, *one.aliases)}
+    inert: Collection[str] = getattr(cls, "inert_keys", ())
     warnings: list[str] = []
     found: dict[str, tuple[Setting, str, str]] = {}
 

@@ -27,7 +27,6 @@ from kourou.engine.view import CoreView
 from kourou.errors import BadRequest, ConfigError, Unavailable
 from kourou.runtime.core import Received
 from kourou.service.processes import free_port
-from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.settings.sources import load_settings
 from kourou.store.disk import Disk
 from kourou.store.store import Store
@@ -263,9 +262,7 @@ class ClusterBroker:
             "namesrvAddr": name_server,
             **self._overrides,
         }
-        return load_settings(
-            self._kind, arguments=given, environment={}, inert=BROKER_KEYS
-        ).settings
+        return load_settings(self._kind, arguments=given, environment={}).settings
 
 
 def _kind_of(settings: BrokerSettings) -> type[MortalBroker]:

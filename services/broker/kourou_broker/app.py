@@ -9,7 +9,6 @@ from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
-from kourou.service.rocketmq_keys import BROKER_KEYS
 
 
 def run(argv: Sequence[str], called_as: str = "kourou") -> int:
@@ -20,7 +19,6 @@ def run(argv: Sequence[str], called_as: str = "kourou") -> int:
         "A Kourou message broker.",
         argv,
         BrokerSettings,
-        BROKER_KEYS,
         BrokerService,
         called_as=called_as,
     )

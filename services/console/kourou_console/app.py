@@ -445,7 +445,6 @@ def run(argv: Sequence[str], called_as: str = "kourou") -> int:
         "Kourou's HTTP gateway and web console.",
         argv,
         ConsoleSettings,
-        (),
         ConsoleService,
         called_as=called_as,
     )

@@ -538,7 +538,6 @@ def run(argv: Sequence[str], called_as: str = "kourou") -> int:
         "A Kourou filter server: runs consumers' filters in a sandbox.",
         argv,
         FilterServerSettings,
-        (),
         FilterServerService,
         called_as=called_as,
     )

@@ -9,7 +9,6 @@ from kourou.broker.broker_service import BrokerService
 from kourou.broker.raft.raft_service import RaftService
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
-from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou_ha_replica.config import ReplicaSettings
 
 
@@ -32,7 +31,6 @@ def run(argv: Sequence[str], called_as: str = "kourou") -> int:
         "A Kourou broker replica: consumers read from it when the leader is offline or busy.",
         argv,
         ReplicaSettings,
-        BROKER_KEYS,
         service_of,
         called_as=called_as,
     )

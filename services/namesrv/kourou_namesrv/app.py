@@ -24,7 +24,6 @@ from kourou.service.lifecycle import leave
 from kourou.service.loop import SingleWriterLoop
 from kourou.service.protocol_server import ProtocolServers, TransportCallbacks
 from kourou.service.remoting_protocol import RemotingProtocol
-from kourou.service.rocketmq_keys import NAMESRV_KEYS
 from kourou.service.zmq_protocol import ZmqProtocol
 from kourou.settings.registry import SettingsRegistry
 from kourou.settings.sources import render
@@ -175,7 +174,7 @@ def run(argv: Sequence[str], called_as: str = "kourou") -> int:
     """Run a name server until it receives a stop signal. Returns the exit code (0, 2, 70 or 75)."""
     about = "A Kourou name server: brokers register with it, clients get routes from it."
     return run_from_arguments(
-        "namesrv", about, argv, NamesrvSettings, NAMESRV_KEYS, NamesrvService, called_as=called_as
+        "namesrv", about, argv, NamesrvSettings, NamesrvService, called_as=called_as
     )
 
 

@@ -5,13 +5,15 @@ State: none; settings are read once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from kourou.errors import ConfigError
 from kourou.model.ports import NAMESRV_ADMIN_PORT, ZMQ_PORT_SHIFT
 from kourou.service.process_keys import AccessKeys
+from kourou.service.rocketmq_keys import NAMESRV_KEYS
 from kourou.settings.declaration import SAME, setting
 from kourou.transport.addresses import named_addresses
 
@@ -19,6 +21,8 @@ from kourou.transport.addresses import named_addresses
 @dataclass(frozen=True, kw_only=True)
 class NamesrvSettings(AccessKeys):
     """All keys of `namesrv.conf`."""
+
+    inert_keys: ClassVar[Collection[str]] = NAMESRV_KEYS
 
     listen_port: int = setting(
         9876,

@@ -393,7 +393,6 @@ def run(argv: Sequence[str], called_as: str = "kourou") -> int:
         "Kourou's pipeline on Spark: runs the queries of a job file.",
         argv,
         EtlSettings,
-        (),
         SparkEtlService,
         called_as=called_as,
     )

@@ -25,7 +25,6 @@ from kourou.broker.raft.raft_service import RaftService
 from kourou.clock import SystemClock
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
-from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.store.real_disk import RealFile
 from kourou_ha_replica.config import ReplicaSettings
 from kourou_rigs.failing_disk import FailingDisk, Faults
@@ -130,9 +129,7 @@ def run(argv: Sequence[str]) -> int:
     def make(settings: ReplicaSettings) -> RaftService:
         return RaftService(settings, SteppedClock(book), AilingDisk(settings.store_root, book))
 
-    return run_from_arguments(
-        "ha-replica", "A member that ails.", rest, ReplicaSettings, BROKER_KEYS, make
-    )
+    return run_from_arguments("ha-replica", "A member that ails.", rest, ReplicaSettings, make)
 
 
 if __name__ == "__main__":

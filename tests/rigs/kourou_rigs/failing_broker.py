@@ -14,7 +14,6 @@ from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
-from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou_rigs.failing_disk import FailingDisk, Faults
 
 MODULE = "kourou_rigs.failing_broker"
@@ -55,9 +54,7 @@ def run(argv: Sequence[str]) -> int:
         root = ordered.capacity_of or settings.store_root
         return BrokerService(settings, disk=FailingDisk(root, faults))
 
-    return run_from_arguments(
-        "broker", "A broker with a failing disk.", rest, BrokerSettings, BROKER_KEYS, make
-    )
+    return run_from_arguments("broker", "A broker with a failing disk.", rest, BrokerSettings, make)
 
 
 if __name__ == "__main__":

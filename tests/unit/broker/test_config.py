@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kourou.broker.config import BrokerSettings, load_broker_settings
+from kourou.broker.config import BrokerSettings
 from kourou.broker.part_settings import store_settings_of
 from kourou.broker.storage.open_store import _event_store_url
 from kourou.broker.store_keys import FlushDiskType
@@ -16,7 +16,7 @@ from kourou.errors import ConfigError
 from kourou.service.command_line import parse_arguments
 from kourou.settings.declaration import settings_of
 from kourou.settings.registry import SettingsRegistry
-from kourou.settings.sources import LoadedSettings, as_entries, render
+from kourou.settings.sources import LoadedSettings, as_entries, load_settings, render
 from kourou.store.paths import StorePaths
 from kourou_broker import app
 from kourou_ha_replica import app as replica_app
@@ -26,7 +26,13 @@ KEYS = {one.key: one for one in settings_of(BrokerSettings)}
 
 
 def load(*argv: str, **environment: str) -> LoadedSettings[BrokerSettings]:
-    return load_broker_settings(parse_arguments("kourou broker", "", argv), environment)
+    arguments = parse_arguments("kourou broker", "", argv)
+    return load_settings(
+        BrokerSettings,
+        arguments=arguments.settings,
+        environment=environment,
+        file=arguments.file,
+    )
 
 
 def feature(number: int, key: str, ours: str, seed: str, rocketmq: str) -> object:
@@ -190,16 +196,13 @@ def test_where_members_meet_and_what_counts_as_a_copy() -> None:
 
 def test_every_path_reaches_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    store = store_settings_of(
-        load_broker_settings(parse_arguments("kourou broker", "", []), {}).settings
-    )
+    store = store_settings_of(load().settings)
     assert store.paths == StorePaths.under(tmp_path / "store")
     keys = ("storePathCommitLog", "storePathConsumeQueue", "storePathIndex", "storeCheckpoint")
     text = "".join(f"{key}={tmp_path}/{key}\n" for key in (*keys, "abortFile"))
     file = tmp_path / "broker.conf"
     file.write_text(f"storePathRootDir={tmp_path}/s\n{text}")
-    arguments = parse_arguments("kourou broker", "", ["-c", str(file)])
-    paths = store_settings_of(load_broker_settings(arguments, {}).settings).paths
+    paths = store_settings_of(load("-c", str(file)).settings).paths
     log, queues, index, checkpoint = (tmp_path / key for key in keys)
     assert (paths.root, paths.commit_log, paths.consume_queue) == (tmp_path / "s", log, queues)
     assert (paths.index, paths.checkpoint) == (index, checkpoint)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kourou.broker.config import BrokerSettings, load_broker_settings
+from kourou.broker.config import BrokerSettings
 from kourou.broker.part_settings import (
     log_flush_of,
     queue_flush_of,
@@ -23,9 +23,9 @@ from kourou.engine.roles.follower import FollowerRole
 from kourou.engine.roles.leader import LeaderRole
 from kourou.engine.roles.replicas import ReplicaAggregate
 from kourou.engine.roles.role import STANDALONE
-from kourou.service.command_line import parse_arguments
 from kourou.settings.declaration import Setting
 from kourou.settings.registry import SettingsRegistry
+from kourou.settings.sources import load_settings
 from kourou.store.flush_schedule import FlushPolicy
 from kourou_rigs.engine import Engine
 
@@ -139,8 +139,7 @@ def test_the_eight_keys_of_flushing_under_their_own_names(tmp_path: Path) -> Non
         "commitCommitLogLeastPages=52\n"
         "commitCommitLogThoroughInterval=53\n"
     )
-    arguments = parse_arguments("kourou broker", "", ["-c", str(file)])
-    settings = load_broker_settings(arguments, {}).settings
+    settings = load_settings(BrokerSettings, arguments={}, environment={}, file=file).settings
     assert log_flush_of(settings) == FlushPolicy(41, 42, 43, timed=True)
     assert write_out_of(settings) == FlushPolicy(51, 52, 53, timed=True)
     assert store_settings_of(settings).staging_buffers > 0

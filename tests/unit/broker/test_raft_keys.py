@@ -45,7 +45,6 @@ def test_a_member_is_told_its_group_and_where_the_others_are() -> None:
 
 
 def test_the_keys_are_called_as_rocketmq_calls_them(tmp_path: Path) -> None:
-    from kourou.service.rocketmq_keys import BROKER_KEYS
     from kourou.settings.sources import load_settings
 
     file = tmp_path / "broker-n1.conf"
@@ -54,9 +53,7 @@ def test_the_keys_are_called_as_rocketmq_calls_them(tmp_path: Path) -> None:
         f"enableDLegerCommitLog=true\ndLegerGroup=RaftNode00\ndLegerPeers={PEERS}\n"
         "dLegerSelfId=n1\npreferredLeaderId=n0\nbrokerRole=ASYNC_MASTER\nbrokerId=0\n"
     )
-    loaded = load_settings(
-        ReplicaSettings, arguments={}, environment={}, file=file, inert=BROKER_KEYS
-    )
+    loaded = load_settings(ReplicaSettings, arguments={}, environment={}, file=file)
     assert loaded.warnings == ()
     settings = loaded.settings
     assert (settings.raft_self, settings.preferred_leader_id) == ("n1", "n0")

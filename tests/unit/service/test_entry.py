@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -20,6 +21,8 @@ from kourou.settings.declaration import setting
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(ProcessKeys):
+    inert_keys: ClassVar = frozenset({"highSpeedMode"})
+
     count: int = setting(1, "someCount", "How many", low=0)
 
 
@@ -55,8 +58,7 @@ def own_handlers() -> Iterator[None]:
 
 
 def run(*argv: str) -> int:
-    inert = frozenset({"highSpeedMode"})
-    return run_from_arguments("sample", "A sample.", argv, Settings, inert, Sample)
+    return run_from_arguments("sample", "A sample.", argv, Settings, Sample)
 
 
 def test_a_wrong_argument(capsys: pytest.CaptureFixture[str]) -> None:

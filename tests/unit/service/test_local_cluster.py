@@ -226,11 +226,10 @@ def test_the_members_of_a_group_know_one_another_before_any_of_them_runs(
 
 def settings_class_takes(overrides: dict[str, str]) -> None:
     """What is written is what a member reads."""
-    from kourou.service.rocketmq_keys import BROKER_KEYS
     from kourou.settings.sources import load_settings
     from kourou_ha_replica.config import ReplicaSettings
 
-    loaded = load_settings(ReplicaSettings, arguments=overrides, environment={}, inert=BROKER_KEYS)
+    loaded = load_settings(ReplicaSettings, arguments=overrides, environment={})
     assert loaded.warnings == ()
     assert loaded.settings.raft_enabled
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import ClassVar
 
 import pytest
 
@@ -24,15 +25,14 @@ from kourou.settings.sources import (
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
+    inert_keys: ClassVar = frozenset({"highSpeedMode", "sendMessageThreadPoolNums"})
+
     port: int = setting(1, "listenPort", "A port", low=0, high=99, seed=SAME, rocketmq="2")
     name: str = setting("n", "brokerName", "A name", dynamic=True)
     where: str | None = setting(None, "namesrvAddr", "An address", environment="NAMESRV_ADDR")
     size: int = setting(
         5, "mappedFileSizeCommitLog", "A size", unit="bytes", aliases=("mapedFileSizeCommitLog",)
     )
-
-
-INERT = frozenset({"highSpeedMode", "sendMessageThreadPoolNums"})
 
 
 def load(
@@ -45,7 +45,6 @@ def load(
         arguments=arguments or {},
         environment=environment or {},
         file=file,
-        inert=INERT,
     )
 
 

@@ -15,7 +15,6 @@ from kourou.broker.config import BrokerSettings
 from kourou.client.session import io_thread
 from kourou.errors import ConfigError, Unavailable
 from kourou.protocol.messages.namesrv import UnregisterBroker
-from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.settings.sources import load_settings
 from kourou.sync import Client
 from kourou.testing.cluster import Cluster, unique_name
@@ -198,7 +197,7 @@ class Home:
         self.moves = 0
         given = {"listenPort": "0", "brokerIP1": "127.0.0.1", "storePathRootDir": str(folder)}
         self.settings = load_settings(
-            BrokerSettings, arguments={**SMALL, **given}, environment={}, inert=BROKER_KEYS
+            BrokerSettings, arguments={**SMALL, **given}, environment={}
         ).settings
         self.abort = folder / "abort"
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from kourou.service.local_cluster import GroupPorts
-from kourou.service.rocketmq_keys import BROKER_KEYS
 from kourou.settings.sources import load_settings
 from kourou.testing.cluster_broker import SMALL, MortalRaftBroker, until_free
 from kourou.testing.cluster_thread import TravelClock
@@ -29,7 +28,6 @@ class Home:
             ReplicaSettings,
             arguments={**SMALL, **given, **ports.settings(0)},
             environment={},
-            inert=BROKER_KEYS,
         ).settings
 
     async def born(self) -> MortalRaftBroker:
