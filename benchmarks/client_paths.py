@@ -41,7 +41,7 @@ from kourou.protocol.record.message_id import UniqKeyGenerator
 from kourou.protocol.record.message_record import stamp
 from kourou.protocol.request import Request, Response
 from kourou.protocol.wire.frames import FrameKind, decode_request, encode_reply
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmq_server import Inbound, ZmqServer
 

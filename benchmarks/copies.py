@@ -39,7 +39,7 @@ from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.messages.sends import SendRecords, Target
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import encode_draft
-from kourou.runtime.core import Received, Reply
+from kourou.runtime import Received, Reply
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.remoting_server import RemotingLink
 from kourou.transport.tcp_link import Buffer

@@ -14,7 +14,7 @@ import msgspec
 from generators.readme import replaced
 from generators.tables import code, document, head, link, paragraph, table
 
-from kourou.operations.catalogue import CATALOGUE, verbs_of
+from kourou.operations import CATALOGUE, verbs_of
 from kourou_console.http.openapi import described
 from kourou_console.http.reference import HTTP_STATUSES, by_chapter, kind_of, short
 from kourou_console.operations import OPERATIONS
@@ -67,7 +67,7 @@ def commands_page(root: Path) -> str:
     ]
     text = (root / COMMANDS_PAGE).read_text(encoding="utf-8")
     lines = table(("command", "operation"), rows)
-    source = "libs/kourou/operations/catalogue.py"
+    source = "libs/kourou/operations.py"
     return replaced(text, "operations", source, "\n".join(lines).rstrip())
 
 

@@ -19,7 +19,7 @@ from kourou.telemetry.logs import EVENT
 TOPS = ("libs", "services", "examples/demo")
 """Where events are logged."""
 
-RELAYS = frozenset({"libs/kourou/runtime/core.py", "libs/kourou/transport/rate_limited_log.py"})
+RELAYS = frozenset({"libs/kourou/runtime.py", "libs/kourou/transport/rate_limited_log.py"})
 """Modules that log the texts of their callers."""
 
 ABOUT = """\

@@ -18,7 +18,7 @@ DECLARATIONS = (
 """Values without behaviour, and migrations, are proved by whatever uses them."""
 
 CONTRACTS = (
-    "kourou.runtime.core",
+    "kourou.runtime",
     "kourou.version",
 )
 """Protocols and values, proved by whatever implements or uses them."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
 from kourou.transport.remoting_server import RemotingLink

@@ -42,7 +42,7 @@ from kourou.protocol.request import Answerer, Request, RequestSpec
 from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.ext_fields import encode_ext_fields
 from kourou.protocol.wire.remoting import RemotingCommand
-from kourou.runtime.core import Reply
+from kourou.runtime import Reply
 from kourou.transport.curve_keys import ClientCurve, PairFile, ServerKeys, make_pair
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.zmq_client import ZmqConnection

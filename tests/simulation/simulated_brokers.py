@@ -17,7 +17,7 @@ from kourou.model.message import StoredMessage
 from kourou.model.topic import BrokerData, QueueData, TopicRoute
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.record.message_record import decode_record
-from kourou.runtime.core import MEMBERS, Peer, Received, ReplyTo
+from kourou.runtime import MEMBERS, Peer, Received, ReplyTo
 from kourou_rigs.engine import Engine, MemoryStore
 from kourou_rigs.quorum import GivenQuorum
 

@@ -44,7 +44,7 @@ from kourou.protocol.messages import namesrv
 from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.wire.frames import FrameKind, decode_request, encode_reply
-from kourou.runtime.core import Disconnected, Peer
+from kourou.runtime import Disconnected, Peer
 
 FULL = 1_500
 SOAK = 10_000

@@ -22,7 +22,7 @@ from kourou.protocol.bodies.registration_body import BrokerRegistration, encode_
 from kourou.protocol.messages.namesrv import RegisterBroker, RegisterBrokerResponse
 from kourou.protocol.messages.replication import PromoteReplica
 from kourou.replication.epochs import PROMOTION
-from kourou.runtime.core import Disconnected, Peer, Received, ReplyTo
+from kourou.runtime import Disconnected, Peer, Received, ReplyTo
 from kourou.settings.registry import SettingsRegistry
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.core import NamesrvCore

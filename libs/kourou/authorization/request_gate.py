@@ -67,7 +67,7 @@ from kourou.protocol.messages.namesrv import PutUsers
 from kourou.protocol.request import Request
 from kourou.protocol.table import REQUESTS, not_supported
 from kourou.protocol.wire.remoting import VERSION_5_0_0
-from kourou.runtime.core import Buffer, Peer, Received, Reply
+from kourou.runtime import Buffer, Peer, Received, Reply
 
 _BY_POSITION = (
     sends.ConsumerSendMsgBack,

@@ -37,7 +37,7 @@ from kourou.engine.view import CoreView
 from kourou.errors import Code, ConfigError
 from kourou.model.topic import MASTER_ID
 from kourou.protocol.messages.namesrv import RegisterBrokerResponse
-from kourou.runtime.core import Disconnected, Peer, Received, Reply, ReplyTo
+from kourou.runtime import Disconnected, Peer, Received, Reply, ReplyTo
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.protocol_server import TransportCallbacks
 from kourou.settings.sources import render

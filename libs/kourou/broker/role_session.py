@@ -38,7 +38,7 @@ from kourou.errors import ConfigError, KourouError
 from kourou.events.control_events import Event
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.sends import EndTransaction, SendMessage, SendRecords
-from kourou.runtime.core import Received, Reply, ReplyTo, Tick
+from kourou.runtime import Received, Reply, ReplyTo, Tick
 from kourou.service.loop import SingleWriterLoop
 from kourou.settings.registry import SettingsRegistry
 from kourou.store.store import Store

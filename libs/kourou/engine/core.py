@@ -52,7 +52,7 @@ from kourou.protocol.messages.pulls import (
 from kourou.protocol.messages.sends import EndTransaction, SendMessage, SendRecords
 from kourou.protocol.request import Request
 from kourou.protocol.table import not_supported
-from kourou.runtime.core import (
+from kourou.runtime import (
     ClientAnswered,
     Disconnected,
     LogWarning,
@@ -70,7 +70,7 @@ Handler = Callable[[int, Received, Any], list[Effect]]
 
 
 class BrokerCore:
-    """Implements kourou.runtime.core.Core for a broker.
+    """Implements kourou.runtime.Core for a broker.
 
     `parts` belong to the engine and its tests; others read `view`.
     """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kourou.authorization.access_uses import UsesCounted
 from kourou.authorization.audit import AccessDecided
 from kourou.protocol.request import Request
-from kourou.runtime.core import AskClient, Buffer, LogWarning, Notify, Received, Reply, ReplyTo
+from kourou.runtime import AskClient, Buffer, LogWarning, Notify, Received, Reply, ReplyTo
 
 if TYPE_CHECKING:
     from kourou.engine.admin.history import Question

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kourou.engine.ports import ANYWHERE
 from kourou.errors import KourouError
-from kourou.runtime.core import ClientAnswered, Disconnected, Peer, Received, Tick
+from kourou.runtime import ClientAnswered, Disconnected, Peer, Received, Tick
 
 if TYPE_CHECKING:
     from kourou.access.plain_acl import ImportedAcl

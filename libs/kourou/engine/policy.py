@@ -16,7 +16,7 @@ from kourou.errors import ConfigError
 from kourou.model import limits, names
 from kourou.model.message import DELAY_LEVELS, parse_delay_levels
 from kourou.model.units import HOUR_MS
-from kourou.runtime.core import BUSY_POLL_US
+from kourou.runtime import BUSY_POLL_US
 from kourou.settings.declaration import SAME, setting, settings_of
 
 HOURS_PATTERN = r"\s*([01]?[0-9]|2[0-3])\s*(;\s*([01]?[0-9]|2[0-3])\s*)*"

@@ -23,7 +23,7 @@ from kourou.errors import Rejected
 from kourou.protocol.bodies.statistics_bodies import BrokerStats, StatsItem, encode_broker_stats
 from kourou.protocol.messages.broker_admin import ViewBrokerStatsData
 from kourou.protocol.request import Request
-from kourou.runtime.core import Received, Reply
+from kourou.runtime import Received, Reply
 
 SAMPLE_MS = 10_000
 SAMPLES_A_MINUTE = 6

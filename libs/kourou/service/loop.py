@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 
 from kourou.clock import Clock
 from kourou.model.limits import INBOX_INPUTS_MAX
-from kourou.runtime.core import Core
+from kourou.runtime import Core
 
 Input = TypeVar("Input")
 Effect = TypeVar("Effect")

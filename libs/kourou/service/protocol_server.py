@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from kourou.errors import Code, ConfigError
 from kourou.model.limits import PORT_MAX
-from kourou.runtime.core import AskClient, ClientAnswered, Notify, Peer, Received, Reply, ReplyTo
+from kourou.runtime import AskClient, ClientAnswered, Notify, Peer, Received, Reply, ReplyTo
 from kourou.telemetry.metrics import Family
 
 BUSY = "[REJECTREQUEST] too many requests wait here; nothing was done"

@@ -38,7 +38,7 @@ from kourou.protocol.wire.remoting import (
     decode_header,
     encode_head,
 )
-from kourou.runtime.core import AskClient, ClientAnswered, Notify, Peer, Received, Reply
+from kourou.runtime import AskClient, ClientAnswered, Notify, Peer, Received, Reply
 from kourou.service.protocol_server import TimedReplyTo, TransportCallbacks, connection_families
 from kourou.telemetry.metrics import Family
 from kourou.transport.remoting_server import IDLE_MS, InboundFrame, RemotingServer

@@ -26,7 +26,7 @@ from kourou.protocol.wire.frames import (
     encode_reply,
     encode_request,
 )
-from kourou.runtime.core import AskClient, ClientAnswered, Notify, Received, Reply
+from kourou.runtime import AskClient, ClientAnswered, Notify, Received, Reply
 from kourou.service.protocol_server import TimedReplyTo, TransportCallbacks, connection_families
 from kourou.telemetry.metrics import Family
 from kourou.transport.curve_keys import ServerCurve

@@ -25,7 +25,7 @@ from kourou.clock import Clock
 from kourou.engine.inputs import Input
 from kourou.engine.view import CoreView
 from kourou.errors import BadRequest, ConfigError, Unavailable
-from kourou.runtime.core import Received
+from kourou.runtime import Received
 from kourou.service.processes import free_port
 from kourou.settings.sources import load_settings
 from kourou.store.disk import Disk

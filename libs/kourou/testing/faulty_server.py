@@ -22,7 +22,7 @@ from kourou.protocol.messages.pulls import PullMessage, UpdateConsumerOffset
 from kourou.protocol.messages.sends import SendMessage, SendRecords
 from kourou.protocol.request import Request
 from kourou.protocol.wire.frames import Frame, FrameKind, decode_frame
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmq_server import Inbound, ZmqServer
 

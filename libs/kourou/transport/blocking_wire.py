@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from kourou.errors import DecodeError, TimedOut, Unavailable, UnknownOutcome
 from kourou.protocol.wire.frames import Frame, FrameKind, decode_frame
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 from kourou.transport.addresses import next_peer_id, split_address
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmtp import DEALER, VERSION_WITHOUT_PROBES, Parts, ZmtpLink

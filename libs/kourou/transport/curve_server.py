@@ -47,7 +47,7 @@ from kourou.clock import Clock, SystemClock
 from kourou.errors import BadRequest, DecodeError
 from kourou.model import limits
 from kourou.protocol.wire.frames import decode_frame
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 from kourou.transport import curve_keys
 from kourou.transport.addresses import (
     cannot_bind,

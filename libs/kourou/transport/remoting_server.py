@@ -21,7 +21,7 @@ from kourou.clock import Clock
 from kourou.errors import DecodeError
 from kourou.model import limits
 from kourou.protocol.wire.remoting import LENGTHS_BYTES, read_lengths
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 from kourou.transport.tcp_link import TcpLink
 from kourou.transport.tcp_server import TcpServer, TcpServerStatistics
 from kourou.transport.tls import TLS_HANDSHAKE, ServerTls

@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Generic, TypeVar
 
 from kourou.model import limits
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 
 Buffer = bytes | bytearray | memoryview
 

@@ -32,7 +32,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from kourou.clock import Clock, SystemClock
 from kourou.errors import DecodeError
 from kourou.model import limits
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 from kourou.transport.addresses import (
     CLEAR_TEXT_WARNING_S,
     cannot_bind,

@@ -25,7 +25,7 @@ from itertools import islice
 from typing import cast
 
 from kourou.errors import DecodeError
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 from kourou.transport.tcp_link import (
     QUEUED_OVERHEAD_BYTES,
     READ_BYTES,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from kourou.errors import BadRequest, DecodeError
 from kourou.model import limits
 from kourou.protocol.wire.frames import Frame, decode_frame
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 from kourou.transport.tcp_server import TcpServer
 from kourou.transport.zmtp import ROUTER, Parts, ZmtpLink
 

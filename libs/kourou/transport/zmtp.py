@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 from kourou.errors import DecodeError
 from kourou.model import limits
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 from kourou.transport.tcp_link import Buffer, TcpLink
 
 GREETING_BYTES = 64

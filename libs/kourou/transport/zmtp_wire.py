@@ -11,7 +11,7 @@ import socket as socketlib
 from collections.abc import Sequence
 
 from kourou.errors import DecodeError
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 from kourou.transport.addresses import next_peer_id, split_address
 from kourou.transport.busy_poll import BusyPoll
 from kourou.transport.tcp_link import Buffer

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from kourou.access.model import Action
 from kourou.model.limits import GATEWAY_JSON_BYTES_MAX
-from kourou.operations.catalogue import Right, right_of
+from kourou.operations import Right, right_of
 from kourou_console.http.call import RequestContext
 
 

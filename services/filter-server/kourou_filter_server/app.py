@@ -30,7 +30,7 @@ from kourou.protocol.wire.frames import (
     decode_request,
     encode_request,
 )
-from kourou.runtime.core import Disconnected, LogWarning, Peer, Received, Reply, ReplyTo, Tick
+from kourou.runtime import Disconnected, LogWarning, Peer, Received, Reply, ReplyTo, Tick
 from kourou.service.access_metrics import open_family
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.entry import run_from_arguments

@@ -42,7 +42,7 @@ from kourou.protocol.messages.filter_server import (
     UnregisterFilterServer,
 )
 from kourou.protocol.record.layout import masked_crc
-from kourou.runtime.core import LogWarning, Received, Reply
+from kourou.runtime import LogWarning, Received, Reply
 from kourou_filter_server.context import CoreContext, ServerPolicy, trouble_of
 from kourou_filter_server.interface import BrokerAnswered
 

@@ -45,7 +45,7 @@ from kourou.protocol.bodies.access_bodies import encode_reported
 from kourou.protocol.messages.access import ReportRefusals
 from kourou.protocol.messages.filter_server import CheckAccess, CheckAccessResponse
 from kourou.protocol.messages.pulls import PullMessage
-from kourou.runtime.core import DOORS, LogWarning, Peer, Received, Reply
+from kourou.runtime import DOORS, LogWarning, Peer, Received, Reply
 from kourou_filter_server.context import CoreContext, ServerPolicy, trouble_of
 from kourou_filter_server.interface import BrokerAnswered
 from kourou_filter_server.pulls import LEAVING, nowhere

@@ -18,7 +18,7 @@ from kourou.model.filter import FilterKey
 from kourou.model.limits import FILTER_VERSIONS_MAX, FILTERS_MAX, PULL_SIZE_BYTES_MAX
 from kourou.model.units import MIB
 from kourou.protocol.request import Request
-from kourou.runtime.core import ReplyTo
+from kourou.runtime import ReplyTo
 from kourou.telemetry.metric_table import FILTER_BOUNDS_US
 from kourou_filter_server.interface import AskBroker, BrokerAnswered, Buffer, Effect
 

@@ -31,7 +31,7 @@ from kourou.protocol.messages.filter_server import (
 )
 from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.request import Request
-from kourou.runtime.core import Disconnected, Peer, Received, Reply, Tick
+from kourou.runtime import Disconnected, Peer, Received, Reply, Tick
 from kourou_filter_server.catalogue import Catalogue, ClientUploads, ServerRegistration
 from kourou_filter_server.client_access import ClientAccess, RefusalReports
 from kourou_filter_server.context import CoreContext, FilterStatistics, ServerPolicy
@@ -104,7 +104,7 @@ class FilterCore:
         return header in _HANDLED
 
     def handle(self, now_ms: int, inputs: Sequence[Input]) -> Sequence[Effect]:
-        """See kourou.runtime.core."""
+        """See kourou.runtime."""
         context = self._context
         context.begin(now_ms)
         for item in inputs:

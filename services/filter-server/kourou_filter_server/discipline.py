@@ -16,7 +16,7 @@ from kourou.errors import Code
 from kourou.model.filter import FilterAction, FilterKey
 from kourou.model.limits import FILTER_REASON_LENGTH_MAX, FILTER_VERSIONS_MAX, FILTERS_MAX
 from kourou.protocol.messages.filter_server import ChangeFilter
-from kourou.runtime.core import LogWarning
+from kourou.runtime import LogWarning
 from kourou_filter_server.catalogue import Catalogue
 from kourou_filter_server.context import CoreContext, FilterStatistics, ServerPolicy, trouble_of
 from kourou_filter_server.interface import BrokerAnswered

@@ -41,7 +41,7 @@ from kourou.protocol.messages.broker_admin import GetTopicStatsInfo
 from kourou.protocol.messages.filter_server import GetFilters, TryFilter
 from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.protocol.record.message_record import decode_record
-from kourou.runtime.core import Peer, Received, Reply, ReplyTo
+from kourou.runtime import Peer, Received, Reply, ReplyTo
 from kourou_filter_server.context import CoreContext, ServerPolicy, trouble_of
 from kourou_filter_server.interface import (
     LOST,

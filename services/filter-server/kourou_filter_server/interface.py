@@ -9,7 +9,7 @@ import msgspec
 
 from kourou.errors import KourouError
 from kourou.protocol.request import Request
-from kourou.runtime.core import Disconnected, LogWarning, Received, Reply, ReplyTo, Tick
+from kourou.runtime import Disconnected, LogWarning, Received, Reply, ReplyTo, Tick
 
 Buffer = bytes | bytearray | memoryview
 

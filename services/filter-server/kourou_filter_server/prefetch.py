@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from kourou.model.filter import FilterKey
 from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse, UpdateConsumerOffset
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 from kourou_filter_server.catalogue import FilterStatus
 from kourou_filter_server.context import CoreContext, ServerPolicy, VersionCounts
 from kourou_filter_server.interface import Buffer, TellBroker

@@ -33,7 +33,7 @@ from kourou.model.limits import FILTER_REASON_LENGTH_MAX, FILTERS_MAX, PULL_SIZE
 from kourou.model.subscription import MATCH_ALL, TAG
 from kourou.protocol.messages.filter_server import RecordFilterSkip
 from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
-from kourou.runtime.core import LogWarning, Peer, Received, Reply
+from kourou.runtime import LogWarning, Peer, Received, Reply
 from kourou_filter_server.catalogue import Catalogue
 from kourou_filter_server.context import CoreContext, FilterStatistics, ServerPolicy, trouble_of
 from kourou_filter_server.discipline import Discipline

@@ -29,7 +29,7 @@ from kourou.errors import KourouError
 from kourou.model.filter import FilterFailure, FilterKey, FilterVersion
 from kourou.protocol.bodies.filter_bodies import decode_filters
 from kourou.protocol.messages.filter_server import GetFilters
-from kourou.runtime.core import LogWarning
+from kourou.runtime import LogWarning
 from kourou_filter_server.catalogue import Catalogue
 from kourou_filter_server.context import CoreContext, FilterStatistics, ServerPolicy, trouble_of
 from kourou_filter_server.discipline import Discipline

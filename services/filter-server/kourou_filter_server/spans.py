@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from kourou.errors import Code, error_from_code
 from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.request import Request
-from kourou.runtime.core import Peer, Received, Reply, ReplyTo
+from kourou.runtime import Peer, Received, Reply, ReplyTo
 from kourou.telemetry import span_names as names
 from kourou.telemetry.metrics import Family, Labels
 from kourou.telemetry.tracing import SpanKind, TracedSpan

@@ -15,7 +15,7 @@ from kourou.clock import Clock, SystemClock
 from kourou.errors import KourouError
 from kourou.events.stream import WrittenMeanwhile
 from kourou.protocol.request import Answerer
-from kourou.runtime.core import Disconnected, Reply, Tick
+from kourou.runtime import Disconnected, Reply, Tick
 from kourou.service.access_metrics import access_families
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.audit_log import AuditLog

@@ -62,7 +62,7 @@ from kourou.protocol.bodies.route_bodies import (
 from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.request import Response
 from kourou.protocol.wire.properties_text import decode_properties_text
-from kourou.runtime.core import Disconnected, Peer, Received, Reply, Tick
+from kourou.runtime import Disconnected, Peer, Received, Reply, Tick
 from kourou.settings.registry import ChangedSettings, SettingsRegistry, decide_change
 from kourou_namesrv import registrations
 from kourou_namesrv.config import NamesrvSettings
@@ -405,7 +405,7 @@ class NamesrvCore:
         return self._changes.key_values
 
     def handle(self, now_ms: int, inputs: Sequence[Input]) -> Sequence[Effect]:
-        """See kourou.runtime.core."""
+        """See kourou.runtime."""
         self._now_ms = now_ms
         self._effects = []
         for item in inputs:

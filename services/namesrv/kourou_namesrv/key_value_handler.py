@@ -15,7 +15,7 @@ from kourou.errors import Code, KourouError
 from kourou.events.control_events import Cause, Event, Recorded
 from kourou.model.limits import KEY_VALUE_WRITES_WAITING_MAX
 from kourou.protocol.messages.namesrv import DeleteKvConfig, PutKvConfig
-from kourou.runtime.core import Received, Reply
+from kourou.runtime import Received, Reply
 from kourou_namesrv.key_values import KeyValues, decide_delete, decide_put, evolve
 
 

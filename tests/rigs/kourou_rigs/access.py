@@ -25,7 +25,7 @@ from kourou.protocol.request import Request, RequestSpec
 from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.ext_fields import encode_ext_fields
 from kourou.protocol.wire.remoting import VERSION_4_9_8
-from kourou.runtime.core import Buffer, Peer, Received, Reply, ReplyTo
+from kourou.runtime import Buffer, Peer, Received, Reply, ReplyTo
 from kourou.service.secret_keys import SecretKeys
 from kourou_rigs.engine import Engine
 

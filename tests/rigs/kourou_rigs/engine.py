@@ -31,7 +31,7 @@ from kourou.protocol.record.message_record import check_record, decode_record, e
 from kourou.protocol.record.properties import labels
 from kourou.protocol.request import Request
 from kourou.protocol.table import ANSWERS_OF_ALL, REQUESTS
-from kourou.runtime.core import Buffer, Notify, Peer, Received, Reply, ReplyTo, Tick
+from kourou.runtime import Buffer, Notify, Peer, Received, Reply, ReplyTo, Tick
 from kourou.settings.declaration import Setting
 from kourou.settings.registry import SettingsRegistry
 

@@ -14,7 +14,7 @@ from kourou.engine.inputs import RegistrationDone
 from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 from kourou.store.flush_schedule import FlushPolicy
 from kourou_rigs.kept_carriers import KeptCarriers
 

@@ -15,7 +15,7 @@ from kourou.protocol.bodies.filter_bodies import encode_filters
 from kourou.protocol.messages import filter_server as words
 from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
 from kourou.protocol.request import Request
-from kourou.runtime.core import Peer, Received, Reply, ReplyTo, Tick
+from kourou.runtime import Peer, Received, Reply, ReplyTo, Tick
 from kourou_filter_server.context import ServerPolicy
 from kourou_filter_server.core import FilterCore
 from kourou_filter_server.interface import (

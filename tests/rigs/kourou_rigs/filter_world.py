@@ -24,7 +24,7 @@ from kourou.protocol.messages import filter_server as words
 from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse, UpdateConsumerOffset
 from kourou.protocol.record.layout import QUEUE_OFFSET_AT
 from kourou.protocol.request import Request, Response
-from kourou.runtime.core import Disconnected, LogWarning, Peer, Received, Reply, ReplyTo, Tick
+from kourou.runtime import Disconnected, LogWarning, Peer, Received, Reply, ReplyTo, Tick
 from kourou_filter_server.context import ServerPolicy
 from kourou_filter_server.core import FilterCore
 from kourou_filter_server.interface import (

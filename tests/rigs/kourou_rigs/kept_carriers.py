@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kourou.runtime.core import AskClient, Notify, Reply
+from kourou.runtime import AskClient, Notify, Reply
 from kourou.service.protocol_server import ProtocolServers
 
 

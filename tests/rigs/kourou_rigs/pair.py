@@ -14,7 +14,7 @@ from kourou.engine.inputs import Flushed, LeaderConnected
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.roles.follower import FollowerRole
 from kourou.protocol.request import Request
-from kourou.runtime.core import Buffer, Disconnected, Peer
+from kourou.runtime import Buffer, Disconnected, Peer
 from kourou_rigs.engine import Engine, MemoryStore
 
 WIRE = 1_000_000

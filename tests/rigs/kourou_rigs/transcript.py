@@ -85,7 +85,7 @@ from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou.protocol.request import Body, Request
 from kourou.protocol.table import REQUESTS
-from kourou.runtime.core import (
+from kourou.runtime import (
     AskClient,
     Buffer,
     ClientAnswered,

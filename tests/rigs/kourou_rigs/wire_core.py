@@ -35,7 +35,7 @@ from kourou.protocol.messages.pulls import UpdateConsumerOffset
 from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.record.message_record import decode_record
 from kourou.protocol.request import Request, Response
-from kourou.runtime.core import AskClient, ClientAnswered, Disconnected, Notify, Reply
+from kourou.runtime import AskClient, ClientAnswered, Disconnected, Notify, Reply
 from kourou_rigs.engine import Engine
 from kourou_rigs.wire_faults import Answer, Faults
 

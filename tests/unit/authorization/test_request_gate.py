@@ -28,7 +28,7 @@ from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.messages.access import SetAccessMode
 from kourou.protocol.request import Request
 from kourou.protocol.table import REQUESTS
-from kourou.runtime.core import Peer, Received, Reply
+from kourou.runtime import Peer, Received, Reply
 from kourou.transport.curve_keys import AllowedKeys, make_pair
 from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, curve_key, sample_request, secret_box
 

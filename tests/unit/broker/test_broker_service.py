@@ -39,7 +39,7 @@ from kourou.protocol.wire.frames import (
     encode_reply,
     encode_request,
 )
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 from kourou.service import admin_http as clear_text
 from kourou.service import loop as loop_module
 from kourou.service.admin_http import AdminHttp

@@ -31,7 +31,7 @@ from kourou.protocol.messages.access import (
     TryPoliciesResponse,
 )
 from kourou.protocol.messages.broker_admin import GetStateAt, GetStateAtResponse
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 from kourou.service.passwords import is_password
 from kourou.service.secret_keys import SecretKeys, new_key_line
 from kourou.transport.curve_keys import read_pair

@@ -16,7 +16,7 @@ from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.namesrv import RegisterBroker
 from kourou.protocol.messages.pulls import UpdateConsumerOffset
 from kourou.protocol.messages.sends import SendRecords
-from kourou.runtime.core import Disconnected, LogWarning, Reply, Tick
+from kourou.runtime import Disconnected, LogWarning, Reply, Tick
 from kourou.settings.declaration import Setting, settings_of
 from kourou_rigs.engine import Engine, pull
 

@@ -22,7 +22,7 @@ from kourou.protocol.messages.groups import (
 )
 from kourou.protocol.request import Answerer, RequestSpec
 from kourou.protocol.table import REQUESTS
-from kourou.runtime.core import AskClient, ClientAnswered
+from kourou.runtime import AskClient, ClientAnswered
 from kourou_rigs.access import send_to
 from kourou_rigs.engine import Engine, pull
 from kourou_rigs.hostile import hostile_body, hostile_request, hostile_text

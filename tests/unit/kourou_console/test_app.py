@@ -17,7 +17,7 @@ from kourou.clock import Clock
 from kourou.errors import ConfigError, Rejected, Unavailable
 from kourou.model import names
 from kourou.model.units import DAY_MS
-from kourou.operations.catalogue import Right
+from kourou.operations import Right
 from kourou.service import entry, passwords
 from kourou.telemetry.otlp_receiver import OtlpReceiver
 from kourou.testing.cluster import Cluster

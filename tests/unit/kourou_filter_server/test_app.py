@@ -17,7 +17,7 @@ from kourou.errors import Code, Unavailable
 from kourou.model.filter import FilterFailure
 from kourou.protocol.messages.filter_server import GetFilters
 from kourou.protocol.wire.frames import NO_TRACE, decode_frame, encode_reply
-from kourou.runtime.core import Peer, ReplyTo
+from kourou.runtime import Peer, ReplyTo
 from kourou.service.protocol_server import ProtocolServers
 from kourou.telemetry.metric_table import BASE_LABELS, METRICS, MetricKind, ServiceKind
 from kourou.transport.zmq_client import ZmqConnection

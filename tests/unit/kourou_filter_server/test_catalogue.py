@@ -16,7 +16,7 @@ from kourou.protocol.messages.filter_server import (
 )
 from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.record.layout import masked_crc
-from kourou.runtime.core import LogWarning, Reply
+from kourou.runtime import LogWarning, Reply
 from kourou_filter_server.catalogue import JAVA_TEXT
 from kourou_filter_server.interface import BrokerFound, Leaving
 from kourou_rigs.filter_bench import GROUP, NAME, TOPIC, Bench, a_pull

@@ -28,7 +28,7 @@ from kourou.protocol.messages.quotas import FlowControlled
 from kourou.protocol.record.layout import masked_crc
 from kourou.protocol.request import Answerer, Request
 from kourou.protocol.table import REQUESTS
-from kourou.runtime.core import Disconnected, LogWarning, Peer, Received, Reply, ReplyTo
+from kourou.runtime import Disconnected, LogWarning, Peer, Received, Reply, ReplyTo
 from kourou_filter_server import client_access
 from kourou_filter_server.client_access import KEEP_MS, REPORT_MS, REPORT_RETRY_MS
 from kourou_filter_server.context import ServerPolicy

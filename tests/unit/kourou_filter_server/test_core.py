@@ -17,7 +17,7 @@ from kourou.protocol.messages.filter_server import (
 from kourou.protocol.record.layout import masked_crc
 from kourou.protocol.request import Answerer, RequestSpec
 from kourou.protocol.table import REQUESTS
-from kourou.runtime.core import Peer, Reply, Tick
+from kourou.runtime import Peer, Reply, Tick
 from kourou_filter_server.context import ServerPolicy
 from kourou_filter_server.core import FilterCore
 from kourou_filter_server.interface import AskBroker, EvaluateBatch

@@ -12,7 +12,7 @@ from kourou.protocol.bodies.statistics_bodies import TopicOffset, encode_topic_s
 from kourou.protocol.messages.broker_admin import GetTopicStatsInfo
 from kourou.protocol.messages.filter_server import GetFilters, TryFilter
 from kourou.protocol.messages.pulls import PullMessage
-from kourou.runtime.core import Disconnected, Reply
+from kourou.runtime import Disconnected, Reply
 from kourou_filter_server.dry_runs import shared
 from kourou_filter_server.interface import (
     EndWorker,

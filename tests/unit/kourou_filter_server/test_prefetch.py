@@ -10,7 +10,7 @@ import pytest
 from kourou.errors import Code
 from kourou.model.filter import FilterKey, FilterPolicy
 from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse, UpdateConsumerOffset
-from kourou.runtime.core import Disconnected, Peer, Reply
+from kourou.runtime import Disconnected, Peer, Reply
 from kourou_filter_server.catalogue import FilterStatus
 from kourou_filter_server.context import CoreContext, ServerPolicy, VersionCounts
 from kourou_filter_server.interface import AskBroker, EvaluateBatch, TellBroker

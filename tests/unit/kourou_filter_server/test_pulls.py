@@ -15,7 +15,7 @@ from kourou.protocol.messages.filter_server import (
     RegisterFilterServerResponse,
 )
 from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
-from kourou.runtime.core import Disconnected, LogWarning, Reply
+from kourou.runtime import Disconnected, LogWarning, Reply
 from kourou_filter_server.context import ServerPolicy
 from kourou_filter_server.interface import (
     AskBroker,

@@ -11,7 +11,7 @@ from kourou.errors import Code
 from kourou.model.filter import FilterPolicy, FilterState
 from kourou.protocol.messages.filter_server import GetFilters, RecordFilterSkip
 from kourou.protocol.messages.pulls import PullMessage, PullResponse
-from kourou.runtime.core import Reply
+from kourou.runtime import Reply
 from kourou_filter_server.context import ServerPolicy
 from kourou_filter_server.interface import EvaluateBatch
 from kourou_rigs.filter_bench import GROUP, NAME, Bench, a_pull, judged_bytes, record

@@ -10,7 +10,7 @@ from kourou.errors import Code, DecodeError
 from kourou.model.filter import FilterPolicy
 from kourou.protocol.messages.filter_server import ChangeFilter, GetFilters
 from kourou.protocol.messages.pulls import PullResponse
-from kourou.runtime.core import Reply
+from kourou.runtime import Reply
 from kourou_filter_server.context import ServerPolicy
 from kourou_filter_server.discipline import VERSIONS_KNOWN_MAX, FailureCounts
 from kourou_filter_server.interface import (

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from kourou.errors import Code
 from kourou.protocol.messages.filter_server import GetFilterStatistics
-from kourou.runtime.core import Peer, Received, Reply, ReplyTo
+from kourou.runtime import Peer, Received, Reply, ReplyTo
 from kourou.telemetry.metrics import expose
 from kourou.telemetry.tracing import Tracing
 from kourou.telemetry.tracing_context import traceparent_of

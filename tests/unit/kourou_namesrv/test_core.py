@@ -26,7 +26,7 @@ from kourou.protocol.bodies.route_bodies import (
 from kourou.protocol.messages import namesrv as ask
 from kourou.protocol.request import Answerer, Request, RequestSpec
 from kourou.protocol.table import REQUESTS
-from kourou.runtime.core import Disconnected, Peer, Received, Reply, ReplyTo, Tick
+from kourou.runtime import Disconnected, Peer, Received, Reply, ReplyTo, Tick
 from kourou.settings.registry import SettingsRegistry
 from kourou_namesrv import key_value_handler
 from kourou_namesrv.config import NamesrvSettings

@@ -7,7 +7,7 @@ import pytest
 from kourou.errors import BadRequest, Throttled, TopicNotFound
 from kourou.model.topic import BrokerData, DataVersion, QueueData, TopicConfig
 from kourou.protocol.bodies.registration_body import BrokerRegistration
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 from kourou_namesrv import core
 from kourou_namesrv.core import BrokerTable
 from kourou_namesrv.registrations import BrokerIdentity, Outdone

@@ -10,7 +10,7 @@ import pytest
 
 from kourou.errors import Code, ConfigError
 from kourou.protocol.messages.groups import HeartBeat, NotifyConsumerIdsChanged
-from kourou.runtime.core import AskClient, Notify, Peer, Received, Reply, ReplyTo
+from kourou.runtime import AskClient, Notify, Peer, Received, Reply, ReplyTo
 from kourou.service.protocol_server import (
     BUSY,
     ProtocolServers,

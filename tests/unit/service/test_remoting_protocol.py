@@ -29,7 +29,7 @@ from kourou.protocol.wire.remoting import (
     encode_command,
     frame_lengths,
 )
-from kourou.runtime.core import AskClient, ClientAnswered, Notify, Peer, Received, Reply, ReplyTo
+from kourou.runtime import AskClient, ClientAnswered, Notify, Peer, Received, Reply, ReplyTo
 from kourou.service.protocol_server import RequestObserver, TransportCallbacks
 from kourou.service.remoting_protocol import RemotingProtocol
 

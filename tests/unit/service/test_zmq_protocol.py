@@ -12,7 +12,7 @@ from kourou.errors import Code, ConfigError, DecodeError
 from kourou.protocol.messages.namesrv import GetKvConfig, GetKvConfigResponse, GetNamesrvConfig
 from kourou.protocol.request import Answerer, Request
 from kourou.protocol.wire.frames import NO_TRACE, Frame, FrameKind, encode_reply, encode_request
-from kourou.runtime.core import AskClient, ClientAnswered, Notify, Peer, Received, Reply
+from kourou.runtime import AskClient, ClientAnswered, Notify, Peer, Received, Reply
 from kourou.service.protocol_server import TransportCallbacks
 from kourou.service.zmq_protocol import ZmqProtocol
 from kourou.transport.zmq_client import ZmqConnection

@@ -15,7 +15,7 @@ import zmq
 from kourou.protocol.messages.namesrv import GetKvConfigResponse
 from kourou.protocol.wire.frames import FrameKind, encode_reply
 from kourou.protocol.wire.remoting import decode_header
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 from kourou.transport import tcp_server
 from kourou.transport.curve_keys import (
     AllowedKeys,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from kourou.model import limits
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 from kourou.transport.addresses import next_peer_id
 from kourou.transport.curve_server import Link, LinkTable, cut, far_end
 

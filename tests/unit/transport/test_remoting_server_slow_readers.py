@@ -10,7 +10,7 @@ import pytest
 
 from kourou.model import limits
 from kourou.protocol.wire.remoting import RemotingCommand, encode_command
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 
 Host = Any  # RemotingHost of tests/unit/transport/conftest.py
 Make = Callable[..., Host]

@@ -20,7 +20,7 @@ from kourou.errors import ConfigError
 from kourou.model import limits
 from kourou.protocol.messages.namesrv import GetKvConfig
 from kourou.protocol.wire.frames import encode_reply, encode_request
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 from kourou.transport import curve_server, tcp_link, tcp_server
 from kourou.transport.rate_limited_log import INTERVAL_MS, KINDS_MAX, RateLimitedLog
 from kourou.transport.zmq_client import ZmqConnection

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kourou.errors import DecodeError
 from kourou.model import limits
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.zmtp import (
     DEALER,

@@ -20,7 +20,7 @@ from kourou.model.ports import ZMQ_PORT_SHIFT
 from kourou.protocol.messages.replication import Attached, LogChunk
 from kourou.protocol.request import Answerer
 from kourou.protocol.wire.frames import Frame, decode_request
-from kourou.runtime.core import MEMBERS, AskClient, Notify, Peer, Received, Reply
+from kourou.runtime import MEMBERS, AskClient, Notify, Peer, Received, Reply
 from kourou.service.protocol_server import (
     ProtocolServer,
     ProtocolServers,

@@ -57,7 +57,7 @@ from kourou.protocol.wire.frames import (
 )
 from kourou.replication.raft import inputs as raft_inputs
 from kourou.replication.raft.inputs import Buffer, Message
-from kourou.runtime.core import MEMBERS, AskClient, Notify, Received, Reply, ReplyTo
+from kourou.runtime import MEMBERS, AskClient, Notify, Received, Reply, ReplyTo
 from kourou.telemetry.metrics import Family
 from kourou.transport.addresses import join_address, split_address
 from kourou.transport.curve_keys import ClientCurve

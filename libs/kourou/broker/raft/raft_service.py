@@ -36,7 +36,7 @@ from kourou.errors import Code, ConfigError, KourouError
 from kourou.protocol.messages.namesrv import RegisterBrokerResponse
 from kourou.replication.raft import effects as raft_effects
 from kourou.replication.raft.inputs import LogRestarted, LogTruncated
-from kourou.runtime.core import Received, Reply
+from kourou.runtime import Received, Reply
 from kourou.store.disk import Disk
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store

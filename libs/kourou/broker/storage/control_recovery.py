@@ -31,7 +31,7 @@ from kourou.events.control_events import Event, EventLost, Recorded, TopicDelete
 from kourou.eventstore.event_store import EventStore
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol import kernel
-from kourou.runtime.core import LogWarning
+from kourou.runtime import LogWarning
 
 _log = logging.getLogger("kourou.broker")
 

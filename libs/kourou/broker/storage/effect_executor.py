@@ -44,7 +44,7 @@ from kourou.engine.inputs import (
 )
 from kourou.errors import Corrupt, DiskFull, Rejected
 from kourou.model.limits import QUEUE_UNIT_BYTES
-from kourou.runtime.core import LogWarning, Tick
+from kourou.runtime import LogWarning, Tick
 from kourou.service.protocol_server import ProtocolServers
 from kourou.store.flush_schedule import FlushPolicy, FlushSchedule
 from kourou.store.store import Store

@@ -38,7 +38,7 @@ from kourou.events.control_events import Recorded
 from kourou.eventstore.event_store import EventStore, answer
 from kourou.model.limits import HISTORY_QUESTIONS_MAX
 from kourou.model.names import CONTROL_TOPIC
-from kourou.runtime.core import ReplyTo
+from kourou.runtime import ReplyTo
 from kourou.service.audit_log import search
 from kourou.service.use_log import try_uses
 

@@ -33,7 +33,7 @@ from kourou.model.units import MINUTE_MS, NS_PER_MS
 from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo, decode_consumer_running_info
 from kourou.protocol.messages.groups import GetConsumerRunningInfo
 from kourou.protocol.request import Request
-from kourou.runtime.core import AskClient, Notify, Peer, Received, Reply, ReplyTo
+from kourou.runtime import AskClient, Notify, Peer, Received, Reply, ReplyTo
 from kourou.store.store import Store
 from kourou.telemetry.metric_table import MetricKind, MetricSpec
 from kourou.telemetry.metrics import Family, Labels, expose

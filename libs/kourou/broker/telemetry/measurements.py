@@ -21,7 +21,7 @@ from kourou.model.units import NS_PER_MS
 from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.messages.sends import SendMessage, SendRecords, SendReplyMessage
 from kourou.protocol.table import REQUESTS
-from kourou.runtime.core import Reply, ReplyTo
+from kourou.runtime import Reply, ReplyTo
 from kourou.service.protocol_server import RequestObserver, TimedReplyTo
 from kourou.telemetry.metric_table import DISK_BOUNDS_MS, RPC_BOUNDS_MS
 from kourou.telemetry.metrics import Durations, Histogram, Labels

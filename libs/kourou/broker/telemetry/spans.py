@@ -36,7 +36,7 @@ from kourou.protocol.messages.pulls import PullMessage, PullResponse
 from kourou.protocol.messages.replication import ChunkAck, LogChunk
 from kourou.protocol.messages.sends import SendMessage, SendRecords, SendRecordsResponse
 from kourou.protocol.request import Request
-from kourou.runtime.core import Notify, Peer, Received, Reply, ReplyTo
+from kourou.runtime import Notify, Peer, Received, Reply, ReplyTo
 from kourou.telemetry import span_names as names
 from kourou.telemetry.metrics import Family, Labels
 from kourou.telemetry.tracing import SpanKind, TracedSpan, Tracing, current_context

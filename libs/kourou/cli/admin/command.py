@@ -27,9 +27,9 @@ import typer
 import typer.core
 import typer.models
 
+from kourou import operations
 from kourou.cli.admin.report import Report
 from kourou.errors import ConfigError
-from kourou.operations import catalogue
 
 if TYPE_CHECKING:
     from kourou.sync import Client
@@ -185,8 +185,8 @@ def command(
     `repeats` it also has -i/--interval (default: `interval_s`) and --rounds. Raises KeyError if the
     catalogue of operator verbs has no such command.
     """
-    if name not in catalogue.COMMANDS:
-        raise KeyError(f"kourou.operations.catalogue has no verb for the command {name!r}")
+    if name not in operations.COMMANDS:
+        raise KeyError(f"kourou.operations has no verb for the command {name!r}")
 
     def declare(work: _Work) -> _Work:
         run = _with_common_options(work, repeats=repeats, interval_s=interval_s)

@@ -26,7 +26,7 @@ from kourou.model.message import DELAY_LEVELS, parse_delay_levels
 from kourou.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC
 from kourou.model.refused_settings import refused_setting
 from kourou.model.units import DAY_MS, HOUR_MS
-from kourou.runtime.core import BUSY_POLL_US
+from kourou.runtime import BUSY_POLL_US
 from kourou.settings.declaration import (
     FUNCTION,
     SAME,

@@ -59,7 +59,7 @@ from kourou.protocol.record.message_record import decode_record, real_target
 from kourou.protocol.record.properties import encode_properties
 from kourou.protocol.request import Answerer, Request
 from kourou.protocol.table import REQUESTS
-from kourou.runtime.core import MEMBERS, OWN_LINKS, Notify, Origin, Received
+from kourou.runtime import MEMBERS, OWN_LINKS, Notify, Origin, Received
 
 BETWEEN_REPLICAS = frozenset(
     spec.header for spec in REQUESTS.values() if Answerer.MEMBER in spec.answered_by

@@ -80,7 +80,7 @@ from kourou.protocol.messages.access import (
     SetOwnPassword,
 )
 from kourou.protocol.request import Request
-from kourou.runtime.core import Received, Reply
+from kourou.runtime import Received, Reply
 
 
 def set_secret(box: SecretBox | None, user: str, secret: str) -> UserSecretSet:

@@ -37,7 +37,7 @@ from kourou.protocol.messages.broker_admin import (
 from kourou.protocol.record.message_record import CheckedRecord, check_record, decode_record
 from kourou.protocol.request import Request
 from kourou.protocol.wire.properties_text import decode_properties_text, encode_properties_text
-from kourou.runtime.core import Received, Reply
+from kourou.runtime import Received, Reply
 from kourou.settings.registry import SettingsRegistry, decide_change, effective, text_of
 
 EXPORTED: Mapping[str, str] = {"filterServerNums": "0", "useTLS": "false"}

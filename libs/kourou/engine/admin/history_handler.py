@@ -80,7 +80,7 @@ from kourou.protocol.messages.broker_admin import (
 )
 from kourou.protocol.record.message_record import decode_record
 from kourou.protocol.request import Request
-from kourou.runtime.core import Received, Reply
+from kourou.runtime import Received, Reply
 from kourou.settings.registry import SettingsRegistry
 
 ANSWER_WAY_MS = 500

@@ -26,7 +26,7 @@ from kourou.protocol.messages.replication import (
     GetLogBeginningResponse,
 )
 from kourou.protocol.request import Request
-from kourou.runtime.core import Buffer, Received, Reply
+from kourou.runtime import Buffer, Received, Reply
 
 
 class LogHandler:

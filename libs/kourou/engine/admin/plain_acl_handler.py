@@ -50,7 +50,7 @@ from kourou.protocol.messages.broker_admin import (
     UpdateGlobalWhiteAddrsConfig,
 )
 from kourou.protocol.request import Request
-from kourou.runtime.core import LogWarning, Received, Reply
+from kourou.runtime import LogWarning, Received, Reply
 
 USERS_TABLE = "users"
 """Stands for a file in RocketMQ's list of versions by file."""

@@ -60,7 +60,7 @@ from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.messages.quotas import FlowControlled, ListQuotas, RemoveQuota, SetQuota
 from kourou.protocol.messages.sends import SendMessage, SendRecords, SendReplyMessage
 from kourou.protocol.request import Request
-from kourou.runtime.core import (
+from kourou.runtime import (
     MEMBERS,
     OWN_LINKS,
     Buffer,

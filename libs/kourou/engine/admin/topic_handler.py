@@ -42,7 +42,7 @@ from kourou.protocol.messages.broker_admin import (
     UpdateAndCreateTopic,
 )
 from kourou.protocol.request import Request
-from kourou.runtime.core import Peer, Received, Reply, ReplyTo
+from kourou.runtime import Peer, Received, Reply, ReplyTo
 
 
 class TopicHandler:

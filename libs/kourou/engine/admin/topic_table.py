@@ -21,7 +21,7 @@ from kourou.events.control_events import Event, TopicDeleted, TopicPut
 from kourou.model import names
 from kourou.model.limits import TOPIC_QUEUES_MAX, TOPICS_MAX
 from kourou.model.topic import DataVersion, Permission, TopicConfig
-from kourou.runtime.core import user_of_actor
+from kourou.runtime import user_of_actor
 
 
 class FoldedNames:

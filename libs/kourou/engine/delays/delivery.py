@@ -40,7 +40,7 @@ from kourou.protocol.bodies.config_bodies import encode_delay_offsets
 from kourou.protocol.messages.pulls import GetAllDelayOffset
 from kourou.protocol.record.layout import Parts, parts_of
 from kourou.protocol.record.message_record import moved_draft, real_target
-from kourou.runtime.core import LogWarning, Received, Reply, Tick
+from kourou.runtime import LogWarning, Received, Reply, Tick
 
 MIRROR_INTERVAL_MS = 10_000
 """The shortest time between updates of delayOffset.json (RocketMQ: flushDelayOffsetInterval)."""

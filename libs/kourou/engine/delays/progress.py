@@ -23,7 +23,7 @@ from kourou.model.names import DELAY_PROGRESS_TOPIC, SCHEDULE_TOPIC
 from kourou.protocol.record.layout import CRC_MARK, parts_of
 from kourou.protocol.record.message_record import decode_record, encode_draft, record_size
 from kourou.protocol.record.properties import encode_properties
-from kourou.runtime.core import LogWarning
+from kourou.runtime import LogWarning
 
 STEP_MS_MIN = 20
 """How much two readings of two clocks, one after the other, may differ without a step."""

@@ -42,7 +42,7 @@ from kourou.protocol.messages.filter_server import (
     RecordFilterSkip,
 )
 from kourou.protocol.request import Request
-from kourou.runtime.core import Received, Reply
+from kourou.runtime import Received, Reply
 
 _WHITE = frozenset("\t\n\r\f")
 

@@ -35,7 +35,7 @@ from kourou.protocol.messages.filter_server import (
 from kourou.protocol.request import Answerer, Request
 from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.remoting import VERSION_4_9_8
-from kourou.runtime.core import DOORS, LogWarning, Notify, Peer, Received, Reply, ReplyTo
+from kourou.runtime import DOORS, LogWarning, Notify, Peer, Received, Reply, ReplyTo
 
 
 @dataclass(slots=True)

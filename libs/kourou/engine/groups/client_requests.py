@@ -45,7 +45,7 @@ from kourou.protocol.messages.groups import (
 )
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.request import Request
-from kourou.runtime.core import AskClient, Buffer, ClientAnswered, LogWarning, Peer, Received, Reply
+from kourou.runtime import AskClient, Buffer, ClientAnswered, LogWarning, Peer, Received, Reply
 
 Answered = Callable[[int, ClientAnswered], Sequence[Effect]]
 """(now_ms, answer) -> effects. The answer's `error` is None if the client replied."""

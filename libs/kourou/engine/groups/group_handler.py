@@ -59,7 +59,7 @@ from kourou.protocol.messages.pulls import (
     ResetConsumerClientOffset,
 )
 from kourou.protocol.request import Request
-from kourou.runtime.core import Notify, Received, Reply
+from kourou.runtime import Notify, Received, Reply
 
 LIST_FORM_LANGUAGE = "CPP"
 """Clients in this language read tables of offsets as lists, as in RocketMQ."""

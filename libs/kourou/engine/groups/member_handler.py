@@ -52,7 +52,7 @@ from kourou.protocol.messages.groups import (
     UnregisterClient,
 )
 from kourou.protocol.request import Request
-from kourou.runtime.core import LogWarning, Notify, Peer, Received, Reply
+from kourou.runtime import LogWarning, Notify, Peer, Received, Reply
 
 EnsureGroup = Callable[[str, Received, str], GroupConfig]
 """(group, request, reason) -> the group, created if that is allowed; raises Rejected."""

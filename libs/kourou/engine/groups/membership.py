@@ -34,7 +34,7 @@ from kourou.model.limits import (
     MEMBERSHIPS_MAX,
 )
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
-from kourou.runtime.core import LogWarning, Peer
+from kourou.runtime import LogWarning, Peer
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from kourou.protocol.bodies.status_bodies import OffsetMoved, encode_offset_move
 from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
-from kourou.runtime.core import LogWarning, Received
+from kourou.runtime import LogWarning, Received
 
 AGAIN_AFTER_MS = 1_000
 """The shortest time between two records for the same group and queue."""

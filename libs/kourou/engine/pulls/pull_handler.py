@@ -43,7 +43,7 @@ from kourou.model.limits import (
 from kourou.model.subscription import TAG, Subscription
 from kourou.model.topic import READ
 from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
-from kourou.runtime.core import LogWarning, Peer, Received, Reply
+from kourou.runtime import LogWarning, Peer, Received, Reply
 
 Target = tuple[str, int]
 _NEVER_MS = 2**63

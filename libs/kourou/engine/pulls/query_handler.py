@@ -36,7 +36,7 @@ from kourou.protocol.record.hashes import tags_code
 from kourou.protocol.record.layout import parts_of
 from kourou.protocol.record.properties import labels
 from kourou.protocol.request import Request
-from kourou.runtime.core import Received, Reply
+from kourou.runtime import Received, Reply
 
 
 class OffsetHandler:

@@ -38,7 +38,7 @@ from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.message_record import Changes, moved_draft
 from kourou.protocol.record.properties import decode_properties
 from kourou.protocol.request import Request
-from kourou.runtime.core import Received, Reply
+from kourou.runtime import Received, Reply
 
 Counts = defaultdict[tuple[str, str], int]
 

@@ -17,7 +17,7 @@ from enum import IntEnum
 from kourou.engine.policy import BrokerPolicy
 from kourou.errors import DiskFull
 from kourou.model.limits import DISK_SIZE_WARN_BYTES
-from kourou.runtime.core import LogWarning
+from kourou.runtime import LogWarning
 
 STARVING_PERCENT = 95
 _LOW_OVER_BYTES = DISK_SIZE_WARN_BYTES * 9 // 8

@@ -32,7 +32,7 @@ from kourou.protocol.messages.broker_admin import (
     DeleteExpiredCommitLog,
 )
 from kourou.protocol.request import Request
-from kourou.runtime.core import LogWarning, Received, Reply
+from kourou.runtime import LogWarning, Received, Reply
 
 EXPIRED, DISK, FORCED, ASKED = "expired", "disk", "forced", "asked"
 """Why segments were deleted: expiry, an almost full disk, a full one, an operator's request."""

@@ -22,7 +22,7 @@ from kourou.engine.sends.confirmations import CommitStart, Confirmations
 from kourou.engine.sends.recorder import entailed_by, read_control_events
 from kourou.events.control_events import Event, LogDeleted, OffsetsReset, ProgressRecorded, Recorded
 from kourou.model.names import CONTROL_TOPIC
-from kourou.runtime.core import LogWarning
+from kourou.runtime import LogWarning
 
 
 class FollowedConfirmations(Confirmations):

@@ -45,7 +45,7 @@ from kourou.replication.static_follower import (
     SendToLeader,
     TruncateTo,
 )
-from kourou.runtime.core import LogWarning, Notify, Peer, Received
+from kourou.runtime import LogWarning, Notify, Peer, Received
 
 REFUSED: tuple[type[Request], ...] = (
     sends.SendMessage,

@@ -33,7 +33,7 @@ from kourou.protocol.messages.replication import Attach, Attached, ChunkAck
 from kourou.replication.epochs import Epochs, next_epoch
 from kourou.replication.in_sync import InSync, named
 from kourou.replication.static_leader import AttachedFollower, Bounds, ChunkSource, Shipping
-from kourou.runtime.core import LogWarning, Notify, Peer, Received
+from kourou.runtime import LogWarning, Notify, Peer, Received
 
 ASYNC_MASTER, SYNC_MASTER = "ASYNC_MASTER", "SYNC_MASTER"
 

@@ -35,7 +35,7 @@ from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.request import Request
 from kourou.replication.epochs import Epochs
 from kourou.replication.progress import Lag
-from kourou.runtime.core import MEMBERS, LogWarning, Received, Reply
+from kourou.runtime import MEMBERS, LogWarning, Received, Reply
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from kourou.protocol.messages.replication import (
 )
 from kourou.protocol.request import Request
 from kourou.replication.epochs import Epochs, next_epoch
-from kourou.runtime.core import LogWarning, Peer, Received, Reply
+from kourou.runtime import LogWarning, Peer, Received, Reply
 
 RoleHandlers = Mapping[type[Request], Callable[[int, Received, Any], list[Effect]]]
 Queues = Sequence[tuple[str, int, int]]

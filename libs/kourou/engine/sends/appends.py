@@ -37,7 +37,7 @@ from kourou.protocol.kernel_python import FIELDS, NARROW, NO_SPACE, TOO_LONG
 from kourou.protocol.record.columns import RecordColumns
 from kourou.protocol.record.layout import Host, encode_host
 from kourou.protocol.record.message_record import record_size
-from kourou.runtime.core import Buffer
+from kourou.runtime import Buffer
 
 Target = tuple[str, int]
 

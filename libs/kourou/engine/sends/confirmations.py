@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from kourou.engine.effects import Effect, Flush
 from kourou.engine.ports import ANYWHERE, Quorum
 from kourou.errors import Code
-from kourou.runtime.core import Reply
+from kourou.runtime import Reply
 
 
 @dataclass(slots=True)

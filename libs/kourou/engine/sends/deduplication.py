@@ -31,7 +31,7 @@ from kourou.model.message import Property, StoredMessage
 from kourou.protocol import kernel
 from kourou.protocol.record.columns import RecordColumns
 from kourou.protocol.record.message_record import decode_record
-from kourou.runtime.core import Buffer
+from kourou.runtime import Buffer
 
 _UNIQUE_KEY = Property.UNIQ_KEY.encode()
 _KEY_LENGTH_KEPT = 64

@@ -49,7 +49,7 @@ from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.record.hashes import tags_code
 from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.protocol.record.properties import encode_properties
-from kourou.runtime.core import Buffer, LogWarning, Received, Reply
+from kourou.runtime import Buffer, LogWarning, Received, Reply
 
 _TABLES: dict[type, tuple[str, ...]] = {
     TopicPut: ("topics",),

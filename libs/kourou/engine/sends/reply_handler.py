@@ -28,7 +28,7 @@ from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import decode_properties, encode_properties
 from kourou.protocol.request import Request
-from kourou.runtime.core import ClientAnswered, Received, Reply
+from kourou.runtime import ClientAnswered, Received, Reply
 
 PUSH_MS = 10_000
 """How long the client that waits has to accept a reply."""

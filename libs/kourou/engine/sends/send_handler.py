@@ -35,7 +35,7 @@ from kourou.protocol import kernel
 from kourou.protocol.kernel_python import OTHER_QUEUE
 from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
 from kourou.protocol.record.columns import RecordColumns, check_drafts
-from kourou.runtime.core import Buffer, Received, Reply
+from kourou.runtime import Buffer, Received, Reply
 
 
 class FrameRecords(NamedTuple):

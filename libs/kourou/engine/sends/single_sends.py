@@ -31,7 +31,7 @@ from kourou.protocol.messages.sends import SendMessage, SendRefusal, SendRespons
 from kourou.protocol.record.layout import HOST_V4_BYTES, encode_host, split_batch
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import decode_properties, encode_properties, find_property
-from kourou.runtime.core import Buffer, Received, Reply
+from kourou.runtime import Buffer, Received, Reply
 
 Changes = tuple[tuple[bytes, bytes | None], ...]
 

@@ -27,7 +27,7 @@ from kourou.protocol.record.columns import RecordColumns
 from kourou.protocol.record.layout import parts_of
 from kourou.protocol.record.message_record import Changes, moved_draft
 from kourou.protocol.record.properties import find_property
-from kourou.runtime.core import Buffer
+from kourou.runtime import Buffer
 
 _DELAY = Property.DELAY.encode()
 _TRANSACTION = Property.TRAN_MSG.encode()

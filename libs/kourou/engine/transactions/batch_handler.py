@@ -50,7 +50,7 @@ from kourou.protocol.messages.sends import (
     ResolveBatch,
 )
 from kourou.protocol.request import Request
-from kourou.runtime.core import LogWarning, Received
+from kourou.runtime import LogWarning, Received
 
 LOOK_MS = 1_000
 """The time between two cleanups."""

@@ -45,7 +45,7 @@ from kourou.model.units import HOUR_MS
 from kourou.protocol.messages.sends import CheckTransactionState
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import encode_offset_id
-from kourou.runtime.core import LogWarning, Notify
+from kourou.runtime import LogWarning, Notify
 
 HALVES_PER_TICK = 256
 """The most half messages that a round handles in one tick, so that other requests do not wait."""

@@ -28,7 +28,7 @@ from kourou.protocol import kernel
 from kourou.protocol.record.layout import HOST_V4_BYTES, QUEUE_OFFSET_AT, parts_of
 from kourou.protocol.record.message_record import Changes, Target, moved_draft, stamp
 from kourou.protocol.record.properties import decode_properties, encode_properties
-from kourou.runtime.core import Buffer
+from kourou.runtime import Buffer
 
 HALF_TARGET = (HALF_TOPIC, 0)
 OP_TARGET = (OP_TOPIC, 0)

@@ -49,7 +49,7 @@ from kourou.protocol.messages.sends import EndTransaction, ResumeCheckHalfMessag
 from kourou.protocol.record.layout import parts_of
 from kourou.protocol.record.message_id import decode_offset_id
 from kourou.protocol.request import Request
-from kourou.runtime.core import Buffer, Received, Reply
+from kourou.runtime import Buffer, Received, Reply
 
 GIVEN_UP = 0
 """The outcome of a half message that was not resolved; the others are COMMIT and ROLLBACK."""

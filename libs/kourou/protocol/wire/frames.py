@@ -87,7 +87,7 @@ class Frame:
 
     `code` is a request code, or in a reply the response code. `deadline_ms` is the time that the
     sender still waits, 0 if not stated. `on_behalf_of` is the user that a console names, or the
-    origin of a request that a replica forwards (kourou.runtime.core.Origin), else "".
+    origin of a request that a replica forwards (kourou.runtime.Origin), else "".
     """
 
     kind: FrameKind

@@ -42,7 +42,7 @@ from aiohttp import web
 from kourou.access.api_token import PREFIX, owner_of
 from kourou.errors import ConfigError, NoPermission
 from kourou.model.limits import GATEWAY_TOKENS_MAX
-from kourou.operations.catalogue import Right
+from kourou.operations import Right
 from kourou.transport.addresses import IpNetwork
 from kourou.transport.tls import certificate_subject
 from kourou_console.http.call import ANYBODY, Caller

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kourou.operations.catalogue import Right
+from kourou.operations import Right
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from kourou.protocol.messages.broker_admin import DeleteTopicInBroker
 from kourou.protocol.messages.replication import Attach, Attached, LogChunk
 from kourou.protocol.request import Request
 from kourou.protocol.wire.frames import FrameKind, decode_request, encode_request
-from kourou.runtime.core import Notify, Peer, Received
+from kourou.runtime import Notify, Peer, Received
 from kourou.service.processes import free_port
 from kourou.service.protocol_server import ProtocolServers, TransportCallbacks
 from kourou.transport.zmq_server import Inbound, ZmqServer

@@ -28,7 +28,7 @@ from kourou.protocol.messages.replication import (
 from kourou.protocol.request import Request
 from kourou.protocol.wire.frames import FrameKind, decode_request, encode_reply
 from kourou.replication.raft import inputs as raft_inputs
-from kourou.runtime.core import MEMBERS, Origin, Peer, Received, Reply, ReplyTo
+from kourou.runtime import MEMBERS, Origin, Peer, Received, Reply, ReplyTo
 from kourou.service.processes import free_port
 from kourou.service.protocol_server import ProtocolServers
 from kourou.telemetry.metric_table import METRICS

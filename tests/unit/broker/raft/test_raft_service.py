@@ -22,7 +22,7 @@ from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.messages.replication import Vote
 from kourou.replication.raft.effects import RaftRole, RoleChanged, TruncateLog
-from kourou.runtime.core import MEMBERS, Peer, Received, ReplyTo
+from kourou.runtime import MEMBERS, Peer, Received, ReplyTo
 from kourou.service.local_cluster import GroupPorts
 from kourou.store.paths import StorePaths
 from kourou.transport.curve_keys import ClientCurve, PairFile, ServerKeys, make_pair

@@ -18,7 +18,7 @@ from kourou.engine.inputs import Dispatched, Flushed, RegistrationDone, SpaceCha
 from kourou.engine.roles.quorum import QuorumLeaderRole
 from kourou.errors import Code, StoreFaulted
 from kourou.protocol.messages.groups import NotifyConsumerIdsChanged
-from kourou.runtime.core import AskClient, LogWarning, Notify, Received, Reply, ReplyTo, Tick
+from kourou.runtime import AskClient, LogWarning, Notify, Received, Reply, ReplyTo, Tick
 from kourou.service.loop import SingleWriterLoop
 from kourou.store.flush_schedule import WOKEN_PAUSE_MS, FlushPolicy
 from kourou_rigs.engine import Engine

@@ -16,7 +16,7 @@ from kourou.engine.inputs import Dispatched, Flushed, LogWritten
 from kourou.errors import Code, StoreFaulted
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.record.message_record import decode_record
-from kourou.runtime.core import Received, Reply, ReplyTo
+from kourou.runtime import Received, Reply, ReplyTo
 from kourou.store.flush_schedule import FlushPolicy
 from kourou_rigs.executing import PEER, RARELY, effect_executor, send_to, settled
 

@@ -24,7 +24,7 @@ from kourou.model.limits import HISTORY_QUESTIONS_MAX
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.broker_admin import GetHistory
-from kourou.runtime.core import Peer, Received, ReplyTo
+from kourou.runtime import Peer, Received, ReplyTo
 from kourou_rigs.ailing_events import AilingEvents
 from kourou_rigs.waiting import until
 

@@ -31,7 +31,7 @@ from kourou.model.subscription import ConsumeFromWhere
 from kourou.model.topic import MessageQueue, TopicConfig
 from kourou.protocol.bodies.status_bodies import ConsumerRunningInfo, ConsumeStatus
 from kourou.protocol.messages.groups import GetConsumerRunningInfo
-from kourou.runtime.core import Received, Reply, ReplyTo
+from kourou.runtime import Received, Reply, ReplyTo
 from kourou.service.protocol_server import ProtocolServers
 from kourou.telemetry.metric_table import METRICS, MetricKind
 from kourou.testing.cluster import Cluster

@@ -8,7 +8,7 @@ from kourou.broker.telemetry.measurements import PULLS, SENDS, RpcLatency, Timed
 from kourou.errors import Code
 from kourou.protocol.messages.pulls import GetMaxOffset, PullMessage
 from kourou.protocol.messages.sends import SendRecords
-from kourou.runtime.core import Peer, Reply, ReplyTo
+from kourou.runtime import Peer, Reply, ReplyTo
 from kourou.telemetry.metric_table import RPC_BOUNDS_MS
 
 PEER = Peer(1, "zmq", ("127.0.0.1", 5))

@@ -31,7 +31,7 @@ from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.request import Answerer
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 from kourou.service.protocol_server import ProtocolServers, TransportCallbacks
 from kourou.service.zmq_protocol import ZmqProtocol
 from kourou.telemetry.metric_table import METRICS

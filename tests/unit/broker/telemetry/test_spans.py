@@ -19,7 +19,7 @@ from kourou.protocol.messages.pulls import GetMaxOffset, PullMessage, PullRespon
 from kourou.protocol.messages.replication import ChunkAck, LogChunk
 from kourou.protocol.messages.sends import SendMessage, SendRecords, SendRecordsResponse, Target
 from kourou.protocol.wire.frames import NO_TRACE
-from kourou.runtime.core import Peer, Received, Reply, ReplyTo
+from kourou.runtime import Peer, Received, Reply, ReplyTo
 from kourou.telemetry.metrics import expose
 from kourou.telemetry.tracing import Tracing, pack
 from kourou.telemetry.tracing_setup import SpanCounts

@@ -23,7 +23,7 @@ from kourou.engine.roles.leader import LeaderRole
 from kourou.engine.roles.role import STANDALONE, RoleSettings
 from kourou.errors import Code
 from kourou.protocol.messages.replication import Attach, ChunkAck, LogChunk
-from kourou.runtime.core import Peer, Received, ReplyTo
+from kourou.runtime import Peer, Received, ReplyTo
 from kourou.service.loop import SingleWriterLoop
 from kourou.telemetry.logs import LogFormat, configure_logs
 from kourou.telemetry.tracing import Tracing

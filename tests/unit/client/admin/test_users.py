@@ -17,7 +17,7 @@ from kourou.protocol.bodies.access_bodies import ReportedRefusal
 from kourou.protocol.messages.access import AuthDeleteUser, ReportRefusals
 from kourou.protocol.messages.broker_admin import GetStateAt, GetStateAtResponse
 from kourou.protocol.request import Request
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 from kourou.service.secret_keys import SecretKeys, new_key_line
 from kourou_rigs.wire_cluster import WireCluster
 from kourou_rigs.wire_faults import Answer, Silence, always

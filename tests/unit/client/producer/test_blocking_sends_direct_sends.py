@@ -16,7 +16,7 @@ from kourou.errors import MessageIllegal, Rejected, TimedOut, Unavailable
 from kourou.protocol.messages.sends import EndTransaction, SendRecords
 from kourou.protocol.request import Request
 from kourou.protocol.wire.frames import FrameKind, decode_request, encode_reply, encode_request
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 from kourou.sync import Client
 from kourou.transport import blocking_wire
 from kourou.transport.zmq_server import Inbound, ZmqServer

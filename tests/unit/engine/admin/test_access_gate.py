@@ -63,7 +63,7 @@ from kourou.protocol.messages.replication import Attach, Attached, FetchLog, Get
 from kourou.protocol.messages.sends import ConsumerSendMsgBack, PrepareBatch, SendRecords, Target
 from kourou.protocol.request import Request, RequestSpec
 from kourou.protocol.table import REQUESTS
-from kourou.runtime.core import MEMBERS, OWN_LINKS, Disconnected
+from kourou.runtime import MEMBERS, OWN_LINKS, Disconnected
 from kourou_rigs.access import (
     ANYBODY,
     SecuredBroker,

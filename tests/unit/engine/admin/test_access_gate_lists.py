@@ -34,7 +34,7 @@ from kourou.protocol.messages.groups import (
 )
 from kourou.protocol.messages.pulls import GetAllConsumerOffset
 from kourou.protocol.request import Request
-from kourou.runtime.core import OWN_LINKS
+from kourou.runtime import OWN_LINKS
 from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, send_to
 
 TOPICS, GROUPS = ("orders", "bills"), ("till", "clerk")

@@ -51,7 +51,7 @@ from kourou.protocol.messages.pulls import PullMessage
 from kourou.protocol.messages.sends import SendRecords, Target
 from kourou.protocol.request import Request
 from kourou.protocol.table import REQUESTS
-from kourou.runtime.core import MEMBERS, Reply
+from kourou.runtime import MEMBERS, Reply
 from kourou.service.passwords import new_hash
 from kourou_rigs.access import (
     ANYBODY,

@@ -20,7 +20,7 @@ from kourou.protocol.messages.access import (
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic, UpdateBrokerConfig
 from kourou.protocol.messages.pulls import GetMaxOffset
 from kourou.protocol.messages.quotas import SetQuota
-from kourou.runtime.core import MEMBERS, Reply
+from kourou.runtime import MEMBERS, Reply
 from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, secret_box, send_to
 from kourou_rigs.engine import Engine, header_of
 

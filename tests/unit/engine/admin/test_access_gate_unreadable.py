@@ -18,7 +18,7 @@ from kourou.protocol.messages.broker_admin import GetBrokerConfig, Undo, UpdateA
 from kourou.protocol.messages.groups import HeartBeat
 from kourou.protocol.messages.replication import FetchLog
 from kourou.protocol.request import Request
-from kourou.runtime.core import MEMBERS, OWN_LINKS
+from kourou.runtime import MEMBERS, OWN_LINKS
 from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, secret_box, send_to
 from kourou_rigs.engine import Engine
 

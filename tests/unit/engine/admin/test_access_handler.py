@@ -47,7 +47,7 @@ from kourou.protocol.messages.broker_admin import (
     UpdateAndCreateAclConfig,
 )
 from kourou.protocol.messages.replication import FetchLog
-from kourou.runtime.core import Reply
+from kourou.runtime import Reply
 from kourou.service.secret_keys import SecretKeys
 from kourou_rigs.access import SecuredBroker, Sender, curve_key, secret_box
 from kourou_rigs.engine import header_of

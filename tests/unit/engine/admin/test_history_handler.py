@@ -49,7 +49,7 @@ from kourou.protocol.messages.pulls import (
     UpdateConsumerOffset,
 )
 from kourou.protocol.request import Request
-from kourou.runtime.core import Reply
+from kourou.runtime import Reply
 from kourou.settings.declaration import Setting
 from kourou_rigs.engine import Engine, header_of
 

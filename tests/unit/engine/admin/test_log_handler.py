@@ -9,7 +9,7 @@ from kourou.errors import Code
 from kourou.model.limits import FETCH_BYTES_MAX
 from kourou.protocol.messages.replication import FetchLog, FetchLogResponse
 from kourou.replication.epochs import Epochs
-from kourou.runtime.core import Reply
+from kourou.runtime import Reply
 from kourou_rigs.engine import Engine, MemoryChunk, MemoryStore
 from kourou_rigs.pair import Pair
 from kourou_rigs.quorum import GivenQuorum

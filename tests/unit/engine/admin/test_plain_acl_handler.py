@@ -19,7 +19,7 @@ from kourou.protocol.messages.broker_admin import (
     UpdateAndCreateAclConfig,
 )
 from kourou.protocol.table import not_supported
-from kourou.runtime.core import LogWarning, Reply
+from kourou.runtime import LogWarning, Reply
 from kourou_rigs.access import SecuredBroker, Sender, secret_box, send_to
 from kourou_rigs.engine import Engine
 

@@ -28,7 +28,7 @@ from kourou.protocol.messages.quotas import FlowControlled, ListQuotas, RemoveQu
 from kourou.protocol.messages.replication import FetchLog
 from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.record.layout import encode_batch
-from kourou.runtime.core import MEMBERS, Peer, Received, Reply, user_of_actor
+from kourou.runtime import MEMBERS, Peer, Received, Reply, user_of_actor
 from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, secret_box, send_to
 from kourou_rigs.engine import Engine, pull
 

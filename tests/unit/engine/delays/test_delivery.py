@@ -10,7 +10,7 @@ from kourou.model.limits import DELIVERIES_MAX
 from kourou.model.message import DELAY_LEVELS_MS, SysFlag
 from kourou.model.names import SCHEDULE_TOPIC
 from kourou.protocol.messages.sends import SendMessage
-from kourou.runtime.core import LogWarning, Tick
+from kourou.runtime import LogWarning, Tick
 from kourou_rigs.engine import Engine
 from kourou_rigs.records import delayed_draft as delayed
 

@@ -7,7 +7,7 @@ import pytest
 from kourou.engine.filters.filter_servers import FilterServerTable
 from kourou.errors import BadRequest, Throttled
 from kourou.model.limits import FILTER_SERVER_LISTENERS_MAX, FILTER_SERVERS_MAX
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 
 
 def peer(number: int, protocol: str = "zmq", listener: str = "internal") -> Peer:

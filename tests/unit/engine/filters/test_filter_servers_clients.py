@@ -29,7 +29,7 @@ from kourou.protocol.messages.pulls import PullFlag
 from kourou.protocol.messages.quotas import FlowControlled, SetQuota
 from kourou.protocol.request import Request
 from kourou.protocol.wire.remoting import VERSION_4_9_8, VERSION_5_0_0
-from kourou.runtime.core import Notify, Peer, Reply
+from kourou.runtime import Notify, Peer, Reply
 from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, signed_fields
 from kourou_rigs.engine import header_of
 from kourou_rigs.filter_bench import a_pull

@@ -16,7 +16,7 @@ from kourou.protocol.messages.groups import (
     HeartBeat,
     InvokeBrokerToGetConsumerStatus,
 )
-from kourou.runtime.core import AskClient, ClientAnswered, LogWarning, Peer
+from kourou.runtime import AskClient, ClientAnswered, LogWarning, Peer
 
 REQUEST = GetConsumerRunningInfo(consumer_group="g", client_id="c")
 

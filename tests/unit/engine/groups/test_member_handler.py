@@ -19,7 +19,7 @@ from kourou.protocol.messages.groups import (
     UnlockBatchMq,
     UnregisterClient,
 )
-from kourou.runtime.core import Disconnected
+from kourou.runtime import Disconnected
 from kourou_rigs.access import ANYBODY, SecuredBroker, Sender
 
 QUEUE = MessageQueue("orders", "broker-a", 0)

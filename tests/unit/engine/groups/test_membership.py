@@ -16,7 +16,7 @@ from kourou.engine.groups.membership import (
 from kourou.errors import BadRequest, Throttled
 from kourou.model.limits import CLIENT_GROUPS_MAX, CLIENTS_MAX, GROUP_SUBSCRIPTIONS_MAX
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
-from kourou.runtime.core import Peer
+from kourou.runtime import Peer
 
 MINUTE = 60_000
 

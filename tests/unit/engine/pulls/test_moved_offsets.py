@@ -10,7 +10,7 @@ from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.status_bodies import OffsetMoved, decode_offset_moved
 from kourou.protocol.messages.broker_admin import DeleteTopicInBroker
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
-from kourou.runtime.core import LogWarning, Reply, Tick
+from kourou.runtime import LogWarning, Reply, Tick
 from kourou_rigs.engine import Engine, pull
 
 TOPIC = "OFFSET_MOVED_EVENT"

@@ -11,7 +11,7 @@ from kourou.errors import Code
 from kourou.model.limits import REPAIR_MS
 from kourou.model.subscription import SQL92
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
-from kourou.runtime.core import Peer, Received, ReplyTo
+from kourou.runtime import Peer, Received, ReplyTo
 from kourou_rigs import engine as testing_engine
 from kourou_rigs.engine import Engine, MemoryStore, header_of, hold, pull
 from kourou_rigs.records import decode_many

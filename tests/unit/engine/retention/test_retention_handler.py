@@ -20,7 +20,7 @@ from kourou.events.control_events import (
 )
 from kourou.model.names import SCHEDULE_TOPIC
 from kourou.model.subscription import GroupConfig
-from kourou.runtime.core import LogWarning
+from kourou.runtime import LogWarning
 from kourou_rigs.engine import Engine
 
 HOUR = 3_600_000

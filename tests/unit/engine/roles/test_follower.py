@@ -28,7 +28,7 @@ from kourou.protocol.messages.sends import (
     SendRecords,
     SendReplyMessage,
 )
-from kourou.runtime.core import LogWarning, Tick
+from kourou.runtime import LogWarning, Tick
 from kourou_rigs.engine import Engine, pull
 from kourou_rigs.pair import Pair
 

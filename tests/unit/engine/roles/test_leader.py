@@ -10,7 +10,7 @@ from kourou.engine.sends.recorder import read_control_events
 from kourou.errors import Code
 from kourou.events.control_events import EpochOpened, InSyncChanged
 from kourou.protocol.messages.replication import Attach, Attached, ChunkAck, LogChunk
-from kourou.runtime.core import LogWarning, Notify
+from kourou.runtime import LogWarning, Notify
 from kourou_rigs.engine import Engine
 from kourou_rigs.pair import Pair
 

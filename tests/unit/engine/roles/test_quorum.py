@@ -21,7 +21,7 @@ from kourou.protocol.messages.pulls import (
     UpdateConsumerOffset,
 )
 from kourou.protocol.messages.replication import Attach
-from kourou.runtime.core import Disconnected
+from kourou.runtime import Disconnected
 from kourou_rigs.engine import Engine, MemoryStore, pull
 from kourou_rigs.quorum import GivenQuorum
 

@@ -25,7 +25,7 @@ from kourou.protocol.messages.groups import (
 )
 from kourou.protocol.messages.replication import TransferLeader
 from kourou.protocol.messages.sends import SendReplyMessage
-from kourou.runtime.core import MEMBERS, Peer, Received, ReplyTo, Tick
+from kourou.runtime import MEMBERS, Peer, Received, ReplyTo, Tick
 from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, curve_key, secret_box
 from kourou_rigs.engine import Engine, pull
 from kourou_rigs.quorum import GivenQuorum

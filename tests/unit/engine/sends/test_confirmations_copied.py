@@ -7,7 +7,7 @@ import pytest
 from kourou.engine.effects import Flush
 from kourou.engine.sends.confirmations import CommitStart, CopiedConfirmations
 from kourou.errors import Code
-from kourou.runtime.core import Peer, Reply, ReplyTo
+from kourou.runtime import Peer, Reply, ReplyTo
 
 TO = ReplyTo(Peer(1, "local", ("127.0.0.1", 1)), 7)
 

@@ -23,7 +23,7 @@ from kourou.model.subscription import GroupConfig
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.record.message_record import encode_draft
-from kourou.runtime.core import LogWarning
+from kourou.runtime import LogWarning
 from kourou_rigs.engine import Engine
 
 TOPIC, GROUP = TopicConfig("orders", 4, 4), GroupConfig("g")

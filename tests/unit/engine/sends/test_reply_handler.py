@@ -7,7 +7,7 @@ from kourou.model.names import AUTO_CREATE_TOPIC
 from kourou.protocol.bodies.heartbeat_body import HeartbeatBody, encode_heartbeat
 from kourou.protocol.messages.groups import HeartBeat
 from kourou.protocol.messages.sends import PushReplyMessageToClient, SendReplyMessage
-from kourou.runtime.core import AskClient
+from kourou.runtime import AskClient
 from kourou_rigs.access import SecuredBroker
 
 REPLIES = "DefaultCluster_REPLY_TOPIC"

@@ -25,7 +25,7 @@ from kourou.protocol.messages.sends import (
 )
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import encode_draft
-from kourou.runtime.core import Reply
+from kourou.runtime import Reply
 from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, secret_box
 from kourou_rigs.engine import Engine, header_of
 

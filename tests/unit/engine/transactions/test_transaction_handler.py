@@ -20,7 +20,7 @@ from kourou.model.names import HALF_TOPIC, OP_TOPIC
 from kourou.protocol.messages.sends import EndTransaction
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import stamp
-from kourou.runtime.core import Received
+from kourou.runtime import Received
 from kourou_rigs.engine import Engine, MemoryStore, header_of
 from kourou_rigs.transacting import (
     end,

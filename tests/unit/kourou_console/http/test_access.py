@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import ConfigError, NoPermission
-from kourou.operations.catalogue import Right
+from kourou.operations import Right
 from kourou_console.http.access import (
     LOOK_MS,
     AccessControl,

@@ -99,7 +99,7 @@ def test_a_key_is_printable_text(console, wrong):
 
 
 def test_other_callers_have_other_keys(console):
-    from kourou.operations.catalogue import Right
+    from kourou.operations import Right
     from kourou_console.http.call import Caller
 
     ids = {

@@ -20,7 +20,7 @@ from kourou.model.limits import (
     SECRET_LENGTH_MAX,
     USER_NAME_LENGTH_MAX,
 )
-from kourou.operations.catalogue import Right
+from kourou.operations import Right
 from kourou_console.http import sign_in
 from kourou_console.http.call import Caller
 from kourou_console.http.responses import Busy, HttpError

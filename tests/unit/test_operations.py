@@ -8,7 +8,7 @@ import pytest
 
 import kourou.cli.commands  # noqa: F401 - it fills the commands of `kourou admin`
 from kourou.cli.admin import command
-from kourou.operations.catalogue import CATALOGUE, COMMANDS, Right, Subject, right_of, verbs_of
+from kourou.operations import CATALOGUE, COMMANDS, Right, Subject, right_of, verbs_of
 from kourou_console.operations import OPERATIONS
 
 
