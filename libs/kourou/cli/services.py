@@ -38,12 +38,12 @@ def run_service(name: str, arguments: Sequence[str], called_as: str = "kourou") 
 
         return run_filter_server(arguments, called_as)
     if name == "spark-etl":
-        from kourou_spark_etl.commands import run_command
+        from kourou_spark_etl.commands import run as run_spark_etl
         from kourou_spark_etl.machine import check_machine
 
         if arguments[:1] == ["run"] and not PRINTS & set(arguments):
             check_machine()  # here, too, because the launcher can still install packages
-        return run_command(arguments, called_as)
+        return run_spark_etl(arguments, called_as)
     if name == "console":
         from kourou_console.app import run as run_console
 

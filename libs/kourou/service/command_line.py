@@ -25,10 +25,11 @@ class Arguments:
     ready_file: Path | None
 
 
-class _Parser(argparse.ArgumentParser):
+class CommandLineParser(argparse.ArgumentParser):
     """An argument parser that raises ConfigError instead of printing its usage."""
 
     def error(self, message: str) -> NoReturn:
+        """Raise ConfigError."""
         raise ConfigError(message, hint=f"see {self.prog} --help")
 
 
@@ -40,7 +41,7 @@ def parse_arguments(
     `keys` are the service's settings; None means all. An option whose setting is not among them is
     not offered.
     """
-    parser = _Parser(prog=program, description=about, allow_abbrev=False)
+    parser = CommandLineParser(prog=program, description=about, allow_abbrev=False)
     parser.add_argument("-c", metavar="FILE", type=Path, help="settings in properties format")
     if keys is None or "namesrvAddr" in keys:
         parser.add_argument("-n", metavar="ADDR", help="name servers: host:port;host:port")

@@ -29,7 +29,7 @@ import sys
 from contextlib import suppress
 from importlib import import_module
 from io import BufferedWriter, FileIO, TextIOWrapper
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from kourou.errors import MissingPackages
 
@@ -136,10 +136,12 @@ def relax_gc() -> None:
     gc.set_threshold(YOUNG_OBJECTS, MIDDLE_COLLECTIONS, OLD_COLLECTIONS)
 
 
-def import_relaxed(module: str) -> Any:
-    """Import the module of a service with raised thresholds."""
+def run_module(module: str) -> NoReturn:
+    """Import a service's module with raised thresholds, call its `run`, and end the process."""
     relax_gc()
-    return import_module(module)
+    from kourou.service.lifecycle import leave  # it imports much
+
+    leave(import_module(module).run(sys.argv[1:]))
 
 
 def freeze_gc() -> None:

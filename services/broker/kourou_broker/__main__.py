@@ -1,7 +1,5 @@
 """`python -m kourou_broker`."""
 
-import sys
+from kourou.service.process_setup import run_module
 
-from kourou.service.process_setup import import_relaxed
-
-import_relaxed("kourou_broker.app").main(sys.argv[1:])
+run_module("kourou_broker.app")

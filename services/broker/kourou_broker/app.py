@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from kourou.broker.broker_service import BrokerService
 from kourou.broker.config import BrokerSettings
 from kourou.service.entry import run_from_arguments
-from kourou.service.lifecycle import leave
 
 
 def run(argv: Sequence[str], called_as: str = "kourou") -> int:
@@ -22,8 +21,3 @@ def run(argv: Sequence[str], called_as: str = "kourou") -> int:
         BrokerService,
         called_as=called_as,
     )
-
-
-def main(argv: Sequence[str]) -> None:
-    """`python -m kourou_broker`."""
-    leave(run(argv))

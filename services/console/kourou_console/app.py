@@ -27,7 +27,6 @@ from kourou.service.access_metrics import open_family
 from kourou.service.admin_http import AdminHttp, AdminPages, ClearTextWarning
 from kourou.service.entry import run_from_arguments
 from kourou.service.http_listener import HttpListener
-from kourou.service.lifecycle import leave
 from kourou.settings.sources import render
 from kourou.telemetry.metrics import expose
 from kourou.telemetry.tracing_setup import start_export, tracing_options
@@ -448,8 +447,3 @@ def run(argv: Sequence[str], called_as: str = "kourou") -> int:
         ConsoleService,
         called_as=called_as,
     )
-
-
-def main(argv: Sequence[str]) -> None:
-    """`python -m kourou_console`."""
-    leave(run(argv))

@@ -1,7 +1,5 @@
 """`python -m kourou_filter_server`."""
 
-import sys
+from kourou.service.process_setup import run_module
 
-from kourou.service.process_setup import import_relaxed
-
-import_relaxed("kourou_filter_server.app").main(sys.argv[1:])
+run_module("kourou_filter_server.app")

@@ -34,7 +34,6 @@ from kourou.runtime import Disconnected, LogWarning, Peer, Received, Reply, Repl
 from kourou.service.access_metrics import open_family
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.entry import run_from_arguments
-from kourou.service.lifecycle import leave
 from kourou.service.loop import SingleWriterLoop
 from kourou.service.protocol_server import BUSY, ProtocolServers, TransportCallbacks
 from kourou.service.remoting_protocol import RemotingProtocol
@@ -541,8 +540,3 @@ def run(argv: Sequence[str], called_as: str = "kourou") -> int:
         FilterServerService,
         called_as=called_as,
     )
-
-
-def main(argv: Sequence[str]) -> None:
-    """`python -m kourou_filter_server`."""
-    leave(run(argv))

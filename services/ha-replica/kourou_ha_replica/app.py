@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from kourou.broker.broker_service import BrokerService
 from kourou.broker.raft.raft_service import RaftService
 from kourou.service.entry import run_from_arguments
-from kourou.service.lifecycle import leave
 from kourou_ha_replica.config import ReplicaSettings
 
 
@@ -34,8 +33,3 @@ def run(argv: Sequence[str], called_as: str = "kourou") -> int:
         service_of,
         called_as=called_as,
     )
-
-
-def main(argv: Sequence[str]) -> None:
-    """`python -m kourou_ha_replica`."""
-    leave(run(argv))

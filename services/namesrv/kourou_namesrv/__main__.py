@@ -1,7 +1,5 @@
 """`python -m kourou_namesrv`."""
 
-import sys
+from kourou.service.process_setup import run_module
 
-from kourou.service.process_setup import import_relaxed
-
-import_relaxed("kourou_namesrv.app").main(sys.argv[1:])
+run_module("kourou_namesrv.app")

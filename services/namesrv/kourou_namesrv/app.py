@@ -20,7 +20,6 @@ from kourou.service.access_metrics import access_families
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.audit_log import AuditLog
 from kourou.service.entry import run_from_arguments
-from kourou.service.lifecycle import leave
 from kourou.service.loop import SingleWriterLoop
 from kourou.service.protocol_server import ProtocolServers, TransportCallbacks
 from kourou.service.remoting_protocol import RemotingProtocol
@@ -176,8 +175,3 @@ def run(argv: Sequence[str], called_as: str = "kourou") -> int:
     return run_from_arguments(
         "namesrv", about, argv, NamesrvSettings, NamesrvService, called_as=called_as
     )
-
-
-def main(argv: Sequence[str]) -> None:
-    """`python -m kourou_namesrv`."""
-    leave(run(argv))

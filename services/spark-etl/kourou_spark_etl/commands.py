@@ -15,12 +15,12 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import urlsplit
 
 from kourou.errors import ConfigError, TimedOut, Unavailable
 from kourou.model.ports import SPARK_ETL_ADMIN_PORT
-from kourou.service.lifecycle import leave
+from kourou.service.command_line import CommandLineParser
 from kourou.service.os_processes import find_running
 from kourou.transport.tls import ClientTlsFiles
 from kourou_spark_etl.job_file import AVAILABLE_NOW, QuerySpec, load_job_file
@@ -50,28 +50,16 @@ Options of every service:
 """
 
 
-class _Parser(argparse.ArgumentParser):
-    """Reports errors as one sentence instead of the usage."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message, hint=f"see {self.prog} --help")
-
-
-def main(argv: Sequence[str]) -> NoReturn:
-    """`python -m kourou_spark_etl run …`."""
-    leave(run_command(argv))
-
-
-def run_command(arguments: Sequence[str], called_as: str = "kourou") -> int:
+def run(arguments: Sequence[str], called_as: str = "kourou") -> int:
     """Run the command named by the first argument. Returns the exit code; raises KourouError."""
     verb, rest = (arguments[0], arguments[1:]) if arguments else ("--help", ())
     match verb:
         case "run":
-            from kourou_spark_etl.app import run
+            from kourou_spark_etl import app
 
             if not {"-h", "--help"}.isdisjoint(rest):
                 _print(RUN_HELP.format(called_as=called_as))
-            return run(with_jobs(rest), called_as)
+            return app.run(with_jobs(rest), called_as)
         case "list":
             return _list(_parsed("list", rest, called_as))
         case "status":
@@ -105,7 +93,7 @@ def with_jobs(arguments: Sequence[str]) -> list[str]:
 
 
 def _parsed(verb: str, arguments: Sequence[str], called_as: str) -> argparse.Namespace:
-    parser = _Parser(prog=f"{called_as} {SERVICE} {verb}", allow_abbrev=False)
+    parser = CommandLineParser(prog=f"{called_as} {SERVICE} {verb}", allow_abbrev=False)
     parser.add_argument("--json", action="store_true", help="machine-readable")
     if verb == "list":
         parser.add_argument("--jobs", metavar="FILE", type=Path, required=True, help="the job file")

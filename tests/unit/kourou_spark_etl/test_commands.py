@@ -22,7 +22,7 @@ from kourou.service.os_processes import RunningProcess
 from kourou.transport.tls import ServerTls, TlsFiles
 from kourou_rigs.certificates import Authority
 from kourou_spark_etl import commands
-from kourou_spark_etl.commands import run_command
+from kourou_spark_etl.commands import run
 from kourou_spark_etl.data_source import KourouDataSource
 from kourou_spark_etl.progress import BatchProgress
 from kourou_spark_etl.source.arrow_rows import SCHEMA_DDL
@@ -33,28 +33,28 @@ EXAMPLE = Path(__file__).parents[3] / "deploy" / "spark-etl.toml"
 
 
 def test_list_checks_a_job_file(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(["list", "--jobs", str(EXAMPLE)]) == 0
+    assert run(["list", "--jobs", str(EXAMPLE)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["lake", "lake", "every", "10", "s", "[^%].*"]
-    assert run_command(["list", "--jobs", str(EXAMPLE), "--json"]) == 0
+    assert run(["list", "--jobs", str(EXAMPLE), "--json"]) == 0
     first = json.loads(capsys.readouterr().out.splitlines()[0])
     assert first["options"]["file_mib"] == 128
 
 
 def test_help_and_what_is_no_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command([]) == 0
+    assert run([]) == 0
     assert "run|list|status|stop" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="is not a command of spark-etl"):
-        run_command(["start"])
+        run(["start"])
     with pytest.raises(ConfigError, match="--jobs"):
-        run_command(["list"])
+        run(["list"])
     with pytest.raises(ConfigError, match="requires a value"):
-        run_command(["run", "--jobs"])
+        run(["run", "--jobs"])
 
 
 def test_help_of_run_names_its_own_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        run_command(["run", "--help"])
+        run(["run", "--help"])
     told = capsys.readouterr().out
     assert "--jobs FILE" in told
     assert "--master URL" in told
@@ -64,15 +64,15 @@ def test_status_of_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(Unavailable, match="no Spark service responds"):
-        run_command(["status", "--admin", f"http://127.0.0.1:{port}"])
+        run(["status", "--admin", f"http://127.0.0.1:{port}"])
     with pytest.raises(ConfigError, match="is not an http or https URL"):
-        run_command(["status", "--admin", "file:///x"])
+        run(["status", "--admin", "file:///x"])
 
 
 def test_stop_where_none_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "find_running", lambda service: [])
     with pytest.raises(Unavailable, match="no Spark service of yours"):
-        run_command(["stop"])
+        run(["stop"])
 
 
 class Pages(BaseHTTPRequestHandler):
@@ -107,15 +107,15 @@ def test_status_of_a_service(
         try:
             status = ["status", "--admin", f"http://127.0.0.1:{server.server_port}"]
             monkeypatch.setattr(Pages, "told", {"queries": figures.statistics()})
-            assert run_command(status) == 0
+            assert run(status) == 0
             first, second = capsys.readouterr().out.splitlines()
-            assert run_command([*status, "--json"]) == 0
+            assert run([*status, "--json"]) == 0
             assert json.loads(capsys.readouterr().out) == Pages.told
             monkeypatch.setattr(Pages, "told", {"brokers": 1})
             with pytest.raises(Unavailable, match="another service, not a Spark service"):
-                run_command(status)
+                run(status)
             with pytest.raises(ConfigError, match="are for https:// pages"):
-                run_command([*status, "--ca", "ca.pem"])
+                run([*status, "--ca", "ca.pem"])
         finally:
             server.shutdown()
             thread.join()
@@ -136,10 +136,10 @@ def test_status_over_tls(
         thread.start()
         try:
             status = ["status", "--json", "--admin", f"https://127.0.0.1:{server.server_port}"]
-            assert run_command([*status, "--ca", str(authority.path)]) == 0
+            assert run([*status, "--ca", str(authority.path)]) == 0
             assert json.loads(capsys.readouterr().out) == Pages.told
             with pytest.raises(Unavailable, match="certificate verify failed"):
-                run_command([*status, "--ca", str(other.path)])
+                run([*status, "--ca", str(other.path)])
         finally:
             server.shutdown()
             thread.join()
@@ -157,7 +157,7 @@ def test_stop_ends_the_services_that_run(
                 return [RunningProcess(one.pid, os.pidfd_open(one.pid)) for one in (chosen, other)]
 
             monkeypatch.setattr(commands, "find_running", found)
-            assert run_command(["stop", "--pid", str(chosen.pid)]) == 0
+            assert run(["stop", "--pid", str(chosen.pid)]) == 0
             assert chosen.wait() == -signal.SIGTERM
             assert capsys.readouterr().out == f"spark-etl (pid {chosen.pid}) has ended\n"
             assert other.poll() is None
@@ -171,7 +171,7 @@ def test_run_with_a_wrong_job_file_is_refused_before_java(
 ) -> None:
     jobs = tmp_path / "jobs.toml"
     jobs.write_text("[queries.q]\njob = 'lakes'\n")
-    assert run_command(["run", "--jobs", str(jobs), "--set", f"etlPath={tmp_path}"]) == 2
+    assert run(["run", "--jobs", str(jobs), "--set", f"etlPath={tmp_path}"]) == 2
     assert "queries.q.job" in capsys.readouterr().err
 
 
