@@ -30,13 +30,14 @@ from kourou.broker.telemetry.measurements import Measurements
 from kourou.clock import Clock, SystemClock
 from kourou.engine.admin.access_gate import REPLICAS_UNKNOWN, REPLICAS_UNKNOWN_HINT
 from kourou.engine.control import ControlState
-from kourou.engine.effects import ChangeRole, CutLog, Effect
+from kourou.engine.effects import ChangeRole, Effect
 from kourou.engine.inputs import Fenced, Input, LeaderConnected, RegistrationDone, UsersRead
 from kourou.engine.roles.role import RoleSettings
 from kourou.engine.view import CoreView
 from kourou.errors import Code, ConfigError
 from kourou.model.topic import MASTER_ID
 from kourou.protocol.messages.namesrv import RegisterBrokerResponse
+from kourou.replication.epochs import TruncateLog
 from kourou.runtime import Disconnected, Peer, Received, Reply, ReplyTo
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou.service.protocol_server import TransportCallbacks
@@ -98,7 +99,7 @@ class BrokerService:
         )
         self._fail: Callable[[BaseException], None] = _raise
         self._renewing: asyncio.Task[None] | None = None
-        self._due: CutLog | ChangeRole | RestartLog | None = None
+        self._due: TruncateLog | ChangeRole | RestartLog | None = None
         self._stopping = False
         self._served = False
         self._ready = False
@@ -263,7 +264,7 @@ class BrokerService:
     def _leaders(self) -> Sequence[str]:
         return [self._link.address] if self._link.address else []
 
-    def _renew(self, why: CutLog | ChangeRole | RestartLog) -> None:
+    def _renew(self, why: TruncateLog | ChangeRole | RestartLog) -> None:
         """Replace the role session on the same store; the core has requested it and is idle.
 
         A request that arrives during the replacement is executed next.
@@ -273,7 +274,7 @@ class BrokerService:
         else:
             self._due = why
 
-    async def _take_over(self, why: CutLog | ChangeRole | RestartLog | None) -> None:
+    async def _take_over(self, why: TruncateLog | ChangeRole | RestartLog | None) -> None:
         """Replace the role session as long as another replacement is due.
 
         A failure ends the process: it changes nothing that a restart would not find.
@@ -291,7 +292,7 @@ class BrokerService:
         finally:
             self._renewing = None
 
-    async def _another_session(self, why: CutLog | ChangeRole | RestartLog) -> None:
+    async def _another_session(self, why: TruncateLog | ChangeRole | RestartLog) -> None:
         """End a role session and start the next one. Listeners and connections stay open.
 
         The store stays open, except when the log is truncated or restarted.
@@ -304,8 +305,9 @@ class BrokerService:
         for to in session.release():
             self._answer(to, Code.SERVICE_NOT_AVAILABLE, CHANGING)
         session.last_records()
-        if isinstance(why, CutLog):
-            await store_runtime.close(_cut(why))
+        if isinstance(why, TruncateLog):
+            position, confirmed = why.position, why.confirmed
+            await store_runtime.close(lambda store: store.cut(position, confirmed))
         elif isinstance(why, RestartLog):
             await store_runtime.close(why.leave, settle=False)
         if self._stopping:
@@ -562,10 +564,6 @@ def _check_replicas(settings: BrokerSettings, control: ControlState) -> None:
     replicas = control.replicas.epochs or settings.raft_enabled
     if users and replicas and not settings.knows_replicas:
         raise ConfigError(REPLICAS_UNKNOWN, hint=REPLICAS_UNKNOWN_HINT)
-
-
-def _cut(why: CutLog) -> Callable[[Store], object]:
-    return lambda store: store.cut(why.position, why.confirmed)
 
 
 def _raise(error: BaseException) -> None:

@@ -26,7 +26,7 @@ from kourou.clock import Clock
 from kourou.engine.admin.plain_acl_handler import IMPORT_ACTOR, IMPORT_REASON
 from kourou.engine.control import ControlState, decide_start
 from kourou.engine.core import BrokerCore
-from kourou.engine.effects import BeginLog, ChangeRole, CutLog, Effect
+from kourou.engine.effects import ChangeRole, Effect
 from kourou.engine.inputs import Dispatched, Input, SpaceChanged
 from kourou.engine.policy import EffectivePolicy
 from kourou.engine.ports import ANYWHERE
@@ -38,6 +38,8 @@ from kourou.errors import ConfigError, KourouError
 from kourou.events.control_events import Event
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.sends import EndTransaction, SendMessage, SendRecords
+from kourou.replication.epochs import TruncateLog
+from kourou.replication.static_follower import RestartAt
 from kourou.runtime import Received, Reply, ReplyTo, Tick
 from kourou.service.loop import SingleWriterLoop
 from kourou.settings.registry import SettingsRegistry
@@ -64,8 +66,8 @@ class SessionContext:
     measurements: Measurements
     refuse: Callable[[Input], None]
     failed: Callable[[BaseException], None]
-    renew: Callable[[CutLog | ChangeRole], None]
-    begin: Callable[[BeginLog], None]
+    renew: Callable[[TruncateLog | ChangeRole], None]
+    begin: Callable[[RestartAt], None]
     performers: Mapping[type[Effect], Callable[[Any], None]] = field(default_factory=dict)
 
 
@@ -101,8 +103,8 @@ class RoleSession:
             **performers,
             **self.history.performers(),
             Reply: context.measurements.rpc.watching(performers[Reply]),
-            BeginLog: context.begin,
-            CutLog: self._ended_by,
+            RestartAt: context.begin,
+            TruncateLog: self._ended_by,
             ChangeRole: self._ended_by,
             **context.performers,
         }
@@ -342,7 +344,7 @@ class RoleSession:
                 break
             await asyncio.sleep(DRAIN_POLL_S)
 
-    def _ended_by(self, effect: CutLog | ChangeRole) -> None:
+    def _ended_by(self, effect: TruncateLog | ChangeRole) -> None:
         if self.over:
             return  # already requested; the next session sees what is left to do
         self.cease()

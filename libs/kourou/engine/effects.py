@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from kourou.authorization.access_uses import UsesCounted
 from kourou.authorization.audit import AccessDecided
 from kourou.protocol.request import Request
+from kourou.replication.epochs import TruncateLog
+from kourou.replication.raft.inputs import TransferLeadership
+from kourou.replication.static_follower import RestartAt
 from kourou.runtime import AskClient, Buffer, LogWarning, Notify, Received, Reply, ReplyTo
 
 if TYPE_CHECKING:
@@ -145,31 +148,6 @@ class SaveEpochs:
 
 
 @dataclass(frozen=True, slots=True)
-class CutLog:
-    """Truncate the log at `position`, because the rest is not the leader's; restart the core.
-
-    If records below `confirmed` would be truncated, the executor stops and reports it to the
-    operator.
-    """
-
-    position: int
-    confirmed: int
-
-
-@dataclass(frozen=True, slots=True)
-class BeginLog:
-    """Start an empty log at `position`, because the leader's log begins there, above this one.
-
-    The executor fetches the state before `position` from the leader and restarts the core; if that
-    fails, the core requests it again. Records from `common` on differ from the leader's log, and
-    are kept for the operator.
-    """
-
-    position: int
-    common: int
-
-
-@dataclass(frozen=True, slots=True)
 class ChangeRole:
     """Recreate the core from the same store, as a leader or a follower; the old core ends.
 
@@ -198,13 +176,6 @@ class Forward:
     origin: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class HandOver:
-    """Transfer leadership of the Raft group to `target`; if empty, to the most advanced replica."""
-
-    target: str = ""
-
-
 Effect = (
     Append
     | Project
@@ -222,11 +193,11 @@ Effect = (
     | Wake
     | CopyChunk
     | SaveEpochs
-    | CutLog
-    | BeginLog
+    | TruncateLog
+    | RestartAt
     | ChangeRole
     | Forward
-    | HandOver
+    | TransferLeadership
     | LogWarning
     | AccessDecided
     | UsesCounted

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from kourou.errors import Corrupt
@@ -214,3 +215,15 @@ def are_rivals(one: int, other: int) -> bool:
 def last_of_promotion(epoch: int) -> int:
     """The highest epoch number of the same promotion."""
     return (epoch // PROMOTION + 1) * PROMOTION - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateLog:
+    """Effect: the rest of the log from `position` on is not the leader's; truncate it, durably.
+
+    The removed bytes are saved aside. The store refuses to remove anything below `confirmed`, and
+    reports it to the operator.
+    """
+
+    position: int
+    confirmed: int

@@ -75,9 +75,11 @@ class TruncateTo:
 
 @dataclass(frozen=True, slots=True)
 class RestartAt:
-    """Discard the log and start an empty one at `position`, where the leader's log starts.
+    """Effect: start an empty log at `position`, because the leader's log starts there.
 
-    Both logs had the same bytes up to `common`; later bytes belong to no leader any more.
+    The state before `position` is fetched from the leader first, and the core restarted; if that
+    fails, the core requests it again. Both logs had the same bytes up to `common`; later bytes
+    belong to no leader any more, and are kept for the operator.
     """
 
     position: int

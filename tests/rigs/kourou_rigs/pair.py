@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kourou.engine.effects import CutLog
 from kourou.engine.inputs import Flushed, LeaderConnected
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.roles.follower import FollowerRole
 from kourou.protocol.request import Request
+from kourou.replication.epochs import TruncateLog
 from kourou.runtime import Buffer, Disconnected, Peer
 from kourou_rigs.engine import Engine, MemoryStore
 
@@ -91,7 +91,7 @@ class Pair:
             engine.notices = [one for one in engine.notices if one.peer.id < WIRE]
         effects, self.follower.effects = self.follower.effects, []
         for effect in effects:
-            if isinstance(effect, CutLog):
+            if isinstance(effect, TruncateLog):
                 assert effect.position >= effect.confirmed, "what counted would be cut"
                 self.cut_follower(effect.position)
                 return

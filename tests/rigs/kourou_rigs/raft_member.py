@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple, TypeVar
 
 from kourou.protocol.messages.replication import ChunkAck, LogChunk, Vote
-from kourou.replication.epochs import Epochs
+from kourou.replication.epochs import Epochs, TruncateLog
 from kourou.replication.raft import effects as raft_effects
 from kourou.replication.raft import inputs as raft_inputs
 from kourou.replication.raft.effects import Effect, RaftRole, Send
@@ -86,7 +86,7 @@ class MemberKit:
         match effect:
             case raft_effects.SaveVote():
                 return [raft_inputs.VoteSaved()]
-            case raft_effects.TruncateLog():
+            case TruncateLog():
                 return [raft_inputs.LogTruncated()]
             case raft_effects.DiscardLog(position, epoch):
                 return (

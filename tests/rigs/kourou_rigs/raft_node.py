@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from kourou.protocol.messages.replication import FetchLogResponse
+from kourou.replication.epochs import TruncateLog
 from kourou.replication.raft import effects as raft_effects
 from kourou.replication.raft import inputs as raft_inputs
 from kourou.replication.raft.effects import Effect, RaftRole
@@ -218,7 +219,7 @@ class Node:
                 self.disk.confirmed = position
             case raft_effects.SaveVote():
                 self._save_vote(effect)
-            case raft_effects.TruncateLog(position):
+            case TruncateLog(position):
                 self._world.rules.cuts(self.name, position)
                 self._close_store(lambda: self._cut(position))
             case raft_effects.DiscardLog():

@@ -19,13 +19,13 @@ from kourou.broker.broker_service import CHANGING, BrokerService
 from kourou.broker.config import BrokerSettings
 from kourou.broker.storage import effect_executor as executor
 from kourou.broker.storage.store_runtime import StoreRuntime
-from kourou.engine.effects import ChangeRole, CutLog
+from kourou.engine.effects import ChangeRole
 from kourou.engine.policy import BrokerRole
 from kourou.errors import Code, DiskFull
 from kourou.protocol.messages.namesrv import RegisterBroker, RegisterBrokerResponse
 from kourou.protocol.messages.replication import Attach
 from kourou.protocol.wire.frames import decode_request, encode_reply
-from kourou.replication.epochs import next_epoch
+from kourou.replication.epochs import TruncateLog, next_epoch
 from kourou.replication.static_follower import FollowerStep
 from kourou.store.real_disk import RealDisk
 from kourou.store.replica.epoch_file import load_epochs
@@ -155,7 +155,7 @@ async def test_a_request_during_a_change_of_role_gets_its_reply(
     failures: list[BaseException] = []
     async with pair(tmp_path, failures) as (_, replica):
         monkeypatch.setattr(broker_service, "open_store", slow)
-        replica.session._ended_by(CutLog(replica.session.store.end, 0))
+        replica.session._ended_by(TruncateLog(replica.session.store.end, 0))
         reply = await replica.sent(b"two")
         assert (reply.code, reply.remark) == (Code.SERVICE_NOT_AVAILABLE, CHANGING)
         assert replica.service._unready() == "not serving"
@@ -212,7 +212,7 @@ async def test_what_a_core_asks_for_while_it_takes_over_comes_next_and_once(
         await until(lambda: replica.session is not before and replica.session.loop.running)
         second = replica.session
         second._ended_by(ChangeRole(False, 0))
-        second._ended_by(CutLog(0, replica.session.store.end))  # not its to ask for any more
+        second._ended_by(TruncateLog(0, replica.session.store.end))  # not its to ask for any more
         assert service._renewing is not None
         assert service._unready() == "not serving"
         may_go_on.set()
@@ -246,7 +246,7 @@ async def test_a_cut_that_costs_what_was_promised_ends_the_process(tmp_path: Pat
     failures: list[BaseException] = []
     async with pair(tmp_path, failures) as (_, replica):
         end = replica.session.store.end
-        replica.session._ended_by(CutLog(0, end))
+        replica.session._ended_by(TruncateLog(0, end))
         await until(lambda: bool(failures))
         settings = replica.service.settings
     assert "was committed" in str(failures[0])
@@ -265,7 +265,7 @@ async def test_a_store_that_does_not_open_again_ends_the_process(
     async with pair(tmp_path, failures) as (_, replica):
         with monkeypatch.context() as patch:
             patch.setattr(broker_service, "open_store", failing)
-            replica.session._ended_by(CutLog(replica.session.store.end, 0))
+            replica.session._ended_by(TruncateLog(replica.session.store.end, 0))
             await until(lambda: bool(failures))
     assert str(failures[0]) == "no space"
 

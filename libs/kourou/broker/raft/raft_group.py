@@ -29,7 +29,7 @@ from kourou.engine import inputs as engine
 from kourou.engine.ports import JOINING, QuorumMember
 from kourou.errors import Corrupt, DiskFull, KourouError, Rejected
 from kourou.protocol.messages.replication import ChunkAck, FetchLog, FetchLogResponse, LogChunk
-from kourou.replication.epochs import Epochs
+from kourou.replication.epochs import Epochs, TruncateLog
 from kourou.replication.raft import effects as raft_effects
 from kourou.replication.raft import inputs as raft_inputs
 from kourou.replication.raft.effects import Effect, RaftRole, RoleChanged
@@ -63,7 +63,7 @@ class GroupCallbacks:
     """
 
     role: Callable[[RoleChanged], None]
-    cut: Callable[[raft_effects.TruncateLog], None]
+    cut: Callable[[TruncateLog], None]
     begin: Callable[[raft_effects.DiscardLog], None]
     post: Callable[[engine.Input], None]
     failed: Callable[[BaseException], None]
@@ -214,7 +214,7 @@ class RaftGroup:
         """Record that the oldest pending vote is on disk."""
         self._enqueue(raft_inputs.VoteSaved())
 
-    def hand_over(self, target: str) -> None:
+    def transfer_leadership(self, target: str) -> None:
         """Transfer leadership to `target`, for an operator; "" is the most up-to-date replica."""
         self._enqueue(raft_inputs.TransferLeadership(target))
 
@@ -308,7 +308,7 @@ class RaftGroup:
                     "preferred leader",
                     {"target": name},
                 )
-                self.hand_over(name)
+                self.transfer_leadership(name)
 
     # -- effects -----------------------------------------------------------------------------------
 
@@ -334,7 +334,7 @@ class RaftGroup:
                 self._voter_status.written(joining=effect.joining)
             case raft_effects.RoleChanged():
                 self._role_changed(effect)
-            case raft_effects.TruncateLog():
+            case TruncateLog():
                 self._callbacks.cut(effect)
             case raft_effects.DiscardLog():
                 self._callbacks.begin(effect)
@@ -487,7 +487,7 @@ class RaftGroup:
     def may_append(self) -> bool:
         """May it append? A leader may, unless it is transferring leadership."""
         part = self._member.behavior
-        return isinstance(part, RaftLeader) and not part.handing_over.target
+        return isinstance(part, RaftLeader) and not part.transfer.target
 
     def leads(self, epoch: int) -> bool:
         """Does it lead this epoch?"""

@@ -29,13 +29,14 @@ from kourou.broker.storage.store_runtime import RuntimeCallbacks, StoreRuntime
 from kourou.clock import Clock
 from kourou.engine.admin.access_gate import REPLICAS_UNKNOWN, REPLICAS_UNKNOWN_HINT
 from kourou.engine.control import ControlState
-from kourou.engine.effects import ChangeRole, Effect, Forward, HandOver
+from kourou.engine.effects import ChangeRole, Effect, Forward
 from kourou.engine.roles.quorum import QuorumFollowerRole, QuorumLeaderRole
 from kourou.engine.roles.role import RoleSettings
 from kourou.errors import Code, ConfigError, KourouError
 from kourou.protocol.messages.namesrv import RegisterBrokerResponse
+from kourou.replication.epochs import TruncateLog
 from kourou.replication.raft import effects as raft_effects
-from kourou.replication.raft.inputs import LogRestarted, LogTruncated
+from kourou.replication.raft.inputs import LogRestarted, LogTruncated, TransferLeadership
 from kourou.runtime import Received, Reply
 from kourou.store.disk import Disk
 from kourou.store.real_disk import RealDisk
@@ -49,10 +50,10 @@ RETRY_S = 0.05
 LEAD_RETRY_MS = 1_000
 """After a failure to open its epoch, a replica follows this long, so that another can lead."""
 
-HAND_OVER_MS = 2_000
+TRANSFER_MS = 2_000
 POLL_S = 0.01
 
-LogChange = raft_effects.TruncateLog | RestartLog
+LogChange = TruncateLog | RestartLog
 
 
 class RaftService(BrokerService):
@@ -147,10 +148,10 @@ class RaftService(BrokerService):
         if not self._led or session is None or session.over:
             return
         self._listening.pause_clients()
-        deadline_ms = self._clock.monotonic_ms() + HAND_OVER_MS
+        deadline_ms = self._clock.monotonic_ms() + TRANSFER_MS
         await session.drain(deadline_ms)
         session.last_records()
-        self._group.hand_over("")
+        self._group.transfer_leadership("")
         while self._led and self._clock.monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - no event
             await asyncio.sleep(POLL_S)
 
@@ -182,7 +183,7 @@ class RaftService(BrokerService):
     def _performers(self) -> Mapping[type[Effect], Callable[[Any], None]]:
         return {
             Forward: self._links.forward,
-            HandOver: lambda effect: self._group.hand_over(effect.target),
+            TransferLeadership: lambda effect: self._group.transfer_leadership(effect.target),
         }
 
     def _role_changed(self, _now: raft_effects.RoleChanged) -> None:
@@ -259,7 +260,7 @@ class RaftService(BrokerService):
         assert session is not None
         assert store_runtime is not None
         self._end(CHANGING)
-        if isinstance(change, raft_effects.TruncateLog):
+        if isinstance(change, TruncateLog):
             await store_runtime.close(lambda store: store.cut(change.position, change.confirmed))
         else:
             await store_runtime.close(change.leave, settle=False)
@@ -293,7 +294,7 @@ class RaftService(BrokerService):
             )
             self._session.cease()
             self._lead_at_ms = self._clock.monotonic_ms() + LEAD_RETRY_MS
-            self._group.hand_over("")
+            self._group.transfer_leadership("")
 
     def _end(self, why: str) -> None:
         """End the current core, and reply to its pending requests."""

@@ -22,7 +22,7 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from kourou.engine.context import BrokerContext
-from kourou.engine.effects import BeginLog, CopyChunk, CutLog, Effect, Flush
+from kourou.engine.effects import CopyChunk, Effect, Flush
 from kourou.engine.inputs import Copied, Fenced, LeaderConnected, NotCopied, RoleInput
 from kourou.engine.pulls.pull_handler import PullHandler
 from kourou.engine.roles.copied_log import CopiedLog, FollowedConfirmations
@@ -35,7 +35,7 @@ from kourou.protocol.bodies.broker_bodies import ReplicasView
 from kourou.protocol.messages import broker_admin, filter_server, groups, pulls, quotas, sends
 from kourou.protocol.messages.replication import Attached, ChunkAck, LogChunk
 from kourou.protocol.request import Request
-from kourou.replication.epochs import Epochs
+from kourou.replication.epochs import Epochs, TruncateLog
 from kourou.replication.static_follower import (
     AppendBytes,
     Copying,
@@ -245,9 +245,11 @@ class StaticFollower(Role):
 
     def _truncate(self, step: TruncateTo | RestartAt) -> Effect:
         if isinstance(step, RestartAt):
-            return BeginLog(step.position, step.common)
+            return step
         given_up = self._settings.accept_cut_at == step.position
-        return CutLog(step.position, 0 if given_up else min(self._promised, self.copying.taken))
+        return TruncateLog(
+            step.position, 0 if given_up else min(self._promised, self.copying.taken)
+        )
 
     @property
     def _promised(self) -> int:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kourou.engine.context import BrokerContext
-from kourou.engine.effects import Effect, Forward, HandOver
+from kourou.engine.effects import Effect, Forward
 from kourou.engine.inputs import Confirmed, Copied, RoleInput
 from kourou.engine.ports import JOINING, Quorum, QuorumMember
 from kourou.engine.pulls.pull_handler import PullHandler
@@ -35,6 +35,7 @@ from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.request import Request
 from kourou.replication.epochs import Epochs
 from kourou.replication.progress import Lag
+from kourou.replication.raft.inputs import TransferLeadership
 from kourou.runtime import MEMBERS, LogWarning, Received, Reply
 
 
@@ -181,7 +182,7 @@ class QuorumLeader(QuorumRole):
                 "target": target or "the most up-to-date replica",
             },
         )
-        return [Reply(received.to, header=answer), warning, HandOver(target)]
+        return [Reply(received.to, header=answer), warning, TransferLeadership(target)]
 
     # -- followers --------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+from kourou.replication.epochs import TruncateLog
 from kourou.replication.raft.inputs import Buffer, Message
 
 
@@ -54,17 +55,6 @@ class WriteChunk:
 @dataclass(frozen=True, slots=True)
 class FlushLog:
     """Flush written bytes, then report LogFlushed; flushes may be combined."""
-
-
-@dataclass(frozen=True, slots=True)
-class TruncateLog:
-    """Save aside and remove everything from `position` on, durably; report LogTruncated.
-
-    The store refuses to remove anything below `confirmed`.
-    """
-
-    position: int
-    confirmed: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kourou.protocol.messages.replication import ChunkAck, LogChunk, StandNow
+from kourou.replication.epochs import TruncateLog
 from kourou.replication.raft.effects import (
     Committed,
     DiscardLog,
     Fetch,
     FlushLog,
     RaftRole,
-    TruncateLog,
     WriteChunk,
 )
 from kourou.replication.raft.own_log import Fit

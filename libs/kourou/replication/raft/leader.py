@@ -39,10 +39,10 @@ class RaftLeader(RoleBehavior):
         "_probes",
         "_spread_ms",
         "admission",
-        "handing_over",
         "lease",
         "peers",
         "start",
+        "transfer",
     )
 
     def __init__(self, node: RaftNode) -> None:
@@ -57,7 +57,7 @@ class RaftLeader(RoleBehavior):
         )
         self.peers = {name: FollowerProgress(name, self.start, node.now) for name in settings.peers}
         self.admission = Admission(self)
-        self.handing_over = LeadershipTransfer(self)
+        self.transfer = LeadershipTransfer(self)
         self._committed_sent = dict.fromkeys(settings.peers, 0)  # the committed position last sent
         self._heartbeat_ms = node.now
         self._spread_ms = _NOT_DUE
@@ -80,7 +80,7 @@ class RaftLeader(RoleBehavior):
         if not self._hears_majority():
             node.become(TransitionCause.TIMEOUT)
             return
-        self.handing_over.check_time()
+        self.transfer.check_time()
         if node.now >= self._heartbeat_ms:
             self._heartbeat_ms = node.now + node.settings.heartbeat_ms
             silent_since = node.now - node.settings.election_timeout_ms_min
@@ -88,7 +88,7 @@ class RaftLeader(RoleBehavior):
                 if progress.heard_ms < silent_since:
                     progress.silent()
                 self._probes.add(name)
-            self.handing_over.remind()
+            self.transfer.remind()
         if node.now >= self._spread_ms:
             self._spread_ms = _NOT_DUE
             self._probes.update(
@@ -146,9 +146,9 @@ class RaftLeader(RoleBehavior):
         """This replica's data counts now."""
         self._changed = True
 
-    def hand_over(self, target: str) -> None:
+    def transfer_leadership(self, target: str) -> None:
         """Start a leadership transfer."""
-        self.handing_over.start(target)
+        self.transfer.start(target)
 
     # -- commitment -------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class RaftLeader(RoleBehavior):
             self._confirm()
         log = self.node.log
         settings = self.node.settings
-        self.handing_over.go_on()
+        self.transfer.go_on()
         self.lease.turn(self.node.now)
         self.admission.admit()
         self.node.round_heard = self.lease.round

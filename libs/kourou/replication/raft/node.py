@@ -284,7 +284,7 @@ class RaftNode:
             case raft_inputs.SegmentsDeleted(first_position):
                 self.log.first_position = max(self.log.first_position, first_position)
             case raft_inputs.TransferLeadership(target):
-                self.behavior.hand_over(target)
+                self.behavior.transfer_leadership(target)
             case raft_inputs.DiskFailed():
                 self.become(TransitionCause.FAULT)
 

@@ -82,7 +82,7 @@ class RoleBehavior:
     def fetch_failed(self, serial: int) -> None:
         """Requested bytes will not arrive."""
 
-    def hand_over(self, target: str) -> None:
+    def transfer_leadership(self, target: str) -> None:
         """An operator requests another leader."""
 
     def leads(self, now_ms: int) -> bool:

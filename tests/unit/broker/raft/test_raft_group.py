@@ -13,8 +13,9 @@ from kourou.broker.raft.raft_group import WARN_MS, GroupCallbacks, RaftGroup, Vo
 from kourou.engine import inputs as engine
 from kourou.errors import Rejected
 from kourou.protocol.messages.replication import LogChunk
+from kourou.replication.epochs import TruncateLog
 from kourou.replication.raft import inputs as raft_inputs
-from kourou.replication.raft.effects import RoleChanged, Send, TruncateLog
+from kourou.replication.raft.effects import RoleChanged, Send
 from kourou.replication.raft.node import RaftSettings
 from kourou.store.replica.vote_file import StoredVote
 from kourou_rigs.clock import ManualClock
@@ -130,7 +131,7 @@ async def test_appends_of_the_broker_core_are_handled_before_a_later_message(
     )
     bench.group.appended(10)
     bench.group.appended(20)
-    bench.group.hand_over("n1")
+    bench.group.transfer_leadership("n1")
     assert handled == [], "not within a turn of the engine"
     await turn()
     assert handled == [raft_inputs.Appended(0, 20), raft_inputs.TransferLeadership("n1")]

@@ -21,7 +21,8 @@ from kourou.errors import Code, ConfigError, Corrupt, DiskFull
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.messages.replication import Vote
-from kourou.replication.raft.effects import RaftRole, RoleChanged, TruncateLog
+from kourou.replication.epochs import TruncateLog
+from kourou.replication.raft.effects import RaftRole, RoleChanged
 from kourou.runtime import MEMBERS, Peer, Received, ReplyTo
 from kourou.service.local_cluster import GroupPorts
 from kourou.store.paths import StorePaths
@@ -176,7 +177,7 @@ async def group_of_three(root: Path, **others: object) -> AsyncIterator[Group]:
             group.stand("n0")
             yield group
         finally:
-            with mock.patch.object(raft_service, "HAND_OVER_MS", 0):  # all of them end
+            with mock.patch.object(raft_service, "TRANSFER_MS", 0):  # all of them end
                 await asyncio.gather(*(one.end() for one in group.members.values()))
     assert group.failures == []
 

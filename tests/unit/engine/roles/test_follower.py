@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.engine.effects import Announce, Append, ConfigChanged, CutLog, DeleteLogBefore
+from kourou.engine.effects import Announce, Append, ConfigChanged, DeleteLogBefore
 from kourou.engine.inputs import DiskMeasured, LeaderConnected, NotCopied
 from kourou.engine.roles.follower import REFUSED
 from kourou.errors import Code
@@ -28,6 +28,7 @@ from kourou.protocol.messages.sends import (
     SendRecords,
     SendReplyMessage,
 )
+from kourou.replication.epochs import TruncateLog
 from kourou.runtime import LogWarning, Tick
 from kourou_rigs.engine import Engine, pull
 from kourou_rigs.pair import Pair
@@ -218,7 +219,7 @@ def test_what_the_leader_never_had_is_to_be_cut(pair, draft, records) -> None:
     pair.connect()
     pair.settle()
     assert cuts == [end]
-    assert CutLog(end, 0)
+    assert TruncateLog(end, 0)
     pair.connect()
     pair.settle()
     assert pair.follower.store.records == pair.leader.store.records

@@ -8,7 +8,7 @@ import pytest
 
 from kourou.engine.admin.history import tell_state
 from kourou.engine.control import ControlState, decode_state, encode_state, evolve
-from kourou.engine.effects import ChangeRole, Effect, Forward, HandOver
+from kourou.engine.effects import ChangeRole, Effect, Forward
 from kourou.engine.inputs import Fenced
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import ANYWHERE, QuorumMember
@@ -26,6 +26,7 @@ from kourou.protocol.messages.replication import (
     TransferLeader,
     TransferLeaderResponse,
 )
+from kourou.replication.raft.inputs import TransferLeadership
 from kourou_rigs.engine import Engine, MemoryStore
 from kourou_rigs.pair import Pair
 from kourou_rigs.quorum import GivenQuorum
@@ -254,7 +255,7 @@ def following(**given: object) -> Engine:
 
 
 def handed_over(engine: Engine) -> list[Effect]:
-    return [one for one in engine.effects if isinstance(one, HandOver)]
+    return [one for one in engine.effects if isinstance(one, TransferLeadership)]
 
 
 def transfer(target: str = "", name: str = "broker-a") -> TransferLeader:
@@ -294,7 +295,7 @@ def test_a_leader_lets_another_one_lead_and_says_so_first() -> None:
         engine.effects = []
         reply = engine.ask(transfer(wanted))
         assert reply.header == TransferLeaderResponse(leader="n1", epoch=7, target=meant)
-        assert (engine.effects[0], engine.effects[-1]) == (reply, HandOver(meant))
+        assert (engine.effects[0], engine.effects[-1]) == (reply, TransferLeadership(meant))
 
 
 def test_only_another_member_of_that_name_can_take_over() -> None:

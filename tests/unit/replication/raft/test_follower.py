@@ -1,7 +1,7 @@
 """What a follower writes, cuts, confirms and answers."""
 
 from kourou.protocol.messages.replication import AskVote, ChunkAck, FetchLogResponse, StandNow
-from kourou.replication.epochs import Epochs
+from kourou.replication.epochs import Epochs, TruncateLog
 from kourou.replication.raft import inputs as raft_inputs
 from kourou.replication.raft.effects import (
     Committed,
@@ -10,7 +10,6 @@ from kourou.replication.raft.effects import (
     FlushLog,
     Halt,
     RaftRole,
-    TruncateLog,
     WriteChunk,
 )
 from kourou.replication.raft.node import PersistentState
