@@ -174,7 +174,7 @@ def filter_families(
     failed = [({"kind": kind, **base}, count) for kind, count in by_kind.items()]
     yield Family.counter("kourou_filter_pulls_failed_total", "", failed)
     yield Family.gauge("kourou_filter_pulls_held", "", [(base, len(core.pulls))])
-    yield Family.gauge("kourou_filter_waiting_bytes", "", [(base, core.pulls.judged_bytes)])
+    yield Family.gauge("kourou_filter_waiting_bytes", "", [(base, core.pulls.waiting_bytes)])
     prefetch = core.pulls.prefetch
     yield Family.counter("kourou_filter_pulls_ahead_total", "", [(base, prefetch.used)])
     yield Family.gauge("kourou_filter_ahead_bytes", "", [(base, prefetch.kept_bytes)])
@@ -229,7 +229,7 @@ def filter_statistics(core: FilterCore) -> dict[str, Any]:
         "trouble": registration.trouble,
         "pulls": {
             "held": len(core.pulls),
-            "waiting_bytes": core.pulls.judged_bytes,
+            "waiting_bytes": core.pulls.waiting_bytes,
             "arrived": core.statistics.pulls,
             "answered_ahead": core.pulls.prefetch.used,
             "ahead_bytes": core.pulls.prefetch.kept_bytes,
@@ -454,19 +454,19 @@ class FilterServerService:
         self, performers: dict[type[Any], Callable[[Any], None]]
     ) -> dict[type[Any], Callable[[Any], None]]:
         """The executors of effects on workers, with spans for batches if tracing is enabled."""
-        spans, judge = self._spans, performers[EvaluateBatch]
+        spans, evaluate = self._spans, performers[EvaluateBatch]
         if spans is None:
             return performers
 
         def evaluate_traced(effect: EvaluateBatch) -> None:
             spans.judging(effect)
-            judge(effect)
+            evaluate(effect)
 
         return {**performers, EvaluateBatch: evaluate_traced}
 
     def _post(self, item: Input) -> None:
         if self._spans is not None and isinstance(item, BatchEvaluated | WorkerEnded):
-            self._spans.judged(item)
+            self._spans.evaluated(item)
         if self._loop is not None:
             self._loop.post(item)
 

@@ -306,7 +306,7 @@ class FilterServerSettings(RemotingKeys):
             workers_max=self.workers_max,
             batch_messages_max=self.batch_messages_max,
             pulls_max=self.pulls_max,
-            judged_bytes_max=self.waiting_mib * MIB,
+            waiting_bytes_max=self.waiting_mib * MIB,
             ahead_messages=self.ahead_messages,
             ahead_bytes=self.ahead_kib << 10,
             ahead_kept_bytes=self.ahead_kept_mib * MIB,

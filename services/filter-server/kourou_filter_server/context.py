@@ -40,7 +40,7 @@ class ServerPolicy:
     batch_messages_max: int = 256
     batch_bytes_max: int = PULL_SIZE_BYTES_MAX
     pulls_max: int = 10_000
-    judged_bytes_max: int = 256 * MIB
+    waiting_bytes_max: int = 256 * MIB
     ahead_messages: int = 1_024
     ahead_bytes: int = MIB
     ahead_kept_bytes: int = 64 * MIB
@@ -166,7 +166,7 @@ class VersionCounts:
     last_reason: str = ""
     last_failed_ms: int | None = None
 
-    def judged(self, count: int, micros: int) -> None:
+    def evaluated(self, count: int, micros: int) -> None:
         """Count a batch."""
         self.batches += 1
         self.seen += count

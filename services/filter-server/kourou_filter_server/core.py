@@ -114,7 +114,7 @@ class FilterCore:
                 case BrokerAnswered():
                     context.answered(item)
                 case BatchEvaluated():
-                    self.slots.judged(item)
+                    self.slots.evaluated(item)
                 case WorkerReady():
                     self.slots.ready(item)
                 case WorkerEnded():

@@ -357,12 +357,12 @@ class DryRun:
         topic, wall_ms = self._request.topic, self._context.wall_ms
         self._context.do(EvaluateBatch(worker.number, worker.batch, topic, wall_ms, 1, (record,)))
 
-    def worker_judged(self, worker: WorkerSlot, item: BatchEvaluated) -> None:
+    def worker_evaluated(self, worker: WorkerSlot, item: BatchEvaluated) -> None:
         """Note the result of a message."""
         if len(item.results) != 1 or (not item.kind and item.results[0] > YES):
             self._slots.end(worker)
             self._worker = None
-            self._unjudged(FilterFailure.LIED.value, "invalid results")
+            self._unevaluated(FilterFailure.LIED.value, "invalid results")
             return
         passed = None if item.kind else item.results[0] == YES
         self._note(passed, f"{item.kind}: {item.reason}" if item.kind else "", item.micros)
@@ -374,9 +374,9 @@ class DryRun:
         if not worker.ready and item.kind != LOST:
             self._finish(item.kind, item.reason)
         else:
-            self._unjudged(item.kind, item.reason)
+            self._unevaluated(item.kind, item.reason)
 
-    def _unjudged(self, kind: str, reason: str) -> None:
+    def _unevaluated(self, kind: str, reason: str) -> None:
         if self._at < len(self._messages) and kind != LOST:
             self._note(None, f"{kind}: {reason}", 0)
         if self._at >= len(self._messages):

@@ -53,9 +53,9 @@ def offset_of(run: Buffer, at: int) -> int:
 
 
 class Owner(Protocol):
-    """The owner of a job. `judged` or `refused` is called once, unless the job is cancelled."""
+    """The owner of a job. `evaluated` or `refused` is called once, unless the job is cancelled."""
 
-    def judged(self, job: FilterJob) -> None:
+    def evaluated(self, job: FilterJob) -> None:
         """Every record has a result."""
         ...
 

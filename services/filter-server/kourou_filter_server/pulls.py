@@ -96,7 +96,7 @@ class Pull:
         """Whether records were filtered of which none passed."""
         return self.offset > self.request.queue_offset
 
-    def judged(self, job: FilterJob) -> None:
+    def evaluated(self, job: FilterJob) -> None:
         """Every record has a result."""
         self.owner.close(self, job, "", "")
 
@@ -198,7 +198,7 @@ class ConsumerPulls:
         self._count = 0
         self._parked: list[Pull] = []
         self._logged_ms: dict[FilterKey, int] = {}
-        self.judged_bytes = 0
+        self.waiting_bytes = 0
         self.prefetch = Prefetch(context, policy)
 
     def __len__(self) -> int:
@@ -219,7 +219,7 @@ class ConsumerPulls:
             self._refuse(
                 received, Code.POLLING_FULL, "too many pulls are waiting at this filter server"
             )
-        elif self.judged_bytes >= policy.judged_bytes_max:
+        elif self.waiting_bytes >= policy.waiting_bytes_max:
             self._refuse(
                 received,
                 Code.SYSTEM_BUSY,
@@ -350,7 +350,7 @@ class ConsumerPulls:
             return
         pull.job, pull.place, pull.remark = job, place, answer.remark
         pull.found_ms = self._context.now_ms
-        self.judged_bytes += len(job.run)
+        self.waiting_bytes += len(job.run)
         self._runners.of(pull.key).submit(job)
 
     # -- results ----------------------------------------------------------------------------------
@@ -564,7 +564,7 @@ class ConsumerPulls:
         job, pull.job = pull.job, None
         if job is not None:
             job.cancelled = True
-            self.judged_bytes -= len(job.run)
+            self.waiting_bytes -= len(job.run)
 
     # -- changed rights, timeouts and closed connections ------------------------------------------
 
@@ -604,13 +604,13 @@ class ConsumerPulls:
 
     def _late(self, pull: Pull) -> None:
         job = pull.job
-        judged = 0
+        evaluated = 0
         if job is not None:
-            judged = job.noted[0][0] if job.noted else len(job.results)
-        if job is not None and judged:
+            evaluated = job.noted[0][0] if job.noted else len(job.results)
+        if job is not None and evaluated:
             pull.hold_until_ms = self._context.now_ms
             self._context.forget(pull.token)
-            self._deliver(pull, job, judged, "", "")
+            self._deliver(pull, job, evaluated, "", "")
         elif pull.advanced and pull.place is not None:
             self._no_match(pull, pull.place, pull.offset)
         elif not pull.asked:

@@ -66,7 +66,7 @@ class Pace:
         self._version = 0
         self._us = 0.0
 
-    def judged(self, version: int, count: int, micros: int) -> None:
+    def evaluated(self, version: int, count: int, micros: int) -> None:
         """Record a batch: `count` messages in `micros` µs of processor time."""
         if not count:
             return
@@ -329,7 +329,7 @@ class FilterRunner:
             EvaluateBatch(worker.number, worker.batch, topic, self._context.wall_ms, total, pieces)
         )
 
-    def worker_judged(self, worker: WorkerSlot, item: BatchEvaluated) -> None:
+    def worker_evaluated(self, worker: WorkerSlot, item: BatchEvaluated) -> None:
         """Process the results of a batch, up to the record at which the filter failed."""
         if worker is not self._current:
             return
@@ -343,7 +343,7 @@ class FilterRunner:
         counts = self._statistics.of(self.key, worker.version)
         parts, self._parts = self._parts, []
         total, at = len(item.results), 0
-        judged = total
+        evaluated = total
         for number, (job, count) in enumerate(parts):
             piece = item.results[at : at + count]
             at += count
@@ -352,14 +352,14 @@ class FilterRunner:
             if bad < 0:
                 self._go_on(job, piece)
                 continue
-            judged = at - count + bad
+            evaluated = at - count + bad
             for later, _ in reversed(parts[number + 1 :]):  # the worker did not evaluate them
                 self._jobs.appendleft(later)
             job.results += piece[:bad]
             self._stuck(job, worker.version, item.kind, item.reason)
             break
-        counts.judged(judged, item.micros)
-        self._pace.judged(worker.version, judged, item.micros)
+        counts.evaluated(evaluated, item.micros)
+        self._pace.evaluated(worker.version, evaluated, item.micros)
         if item.kind == FilterFailure.MEMORY:
             self._discipline.count_failure(self.key, worker.version, item.kind, item.reason)
         self._switch()
@@ -377,7 +377,7 @@ class FilterRunner:
         if job.left:
             self._jobs.append(job)
         else:
-            job.owner.judged(job)
+            job.owner.evaluated(job)
 
     def _stuck(self, job: FilterJob, version: int, kind: str, reason: str) -> None:
         self._statistics.of(self.key, version).failed(kind, reason, self._context.wall_ms)
@@ -526,7 +526,7 @@ def _wrong(item: BatchEvaluated, count: int) -> str:
     results = item.results
     if len(results) != count:
         return f"{len(results)} results for {count} messages"
-    unjudged = len(results) - len(results.translate(None, _NOT_KNOWN))
-    if bool(item.kind) != bool(unjudged) or results.translate(None, b"\0\1\2"):
+    unevaluated = len(results) - len(results.translate(None, _NOT_KNOWN))
+    if bool(item.kind) != bool(unevaluated) or results.translate(None, b"\0\1\2"):
         return "invalid results"
     return ""

@@ -58,7 +58,7 @@ class SlotUser(Protocol):
         """Its worker has ended."""
         ...
 
-    def worker_judged(self, worker: WorkerSlot, item: BatchEvaluated) -> None:
+    def worker_evaluated(self, worker: WorkerSlot, item: BatchEvaluated) -> None:
         """Its worker has filtered a batch."""
         ...
 
@@ -211,13 +211,13 @@ class Slots:
             worker.attendant.worker_ended(worker, item)
             self.grant()
 
-    def judged(self, item: BatchEvaluated) -> None:
+    def evaluated(self, item: BatchEvaluated) -> None:
         """A worker has filtered a batch."""
         worker = self._workers.get(item.worker)
         if worker is not None and worker.busy and worker.batch == item.batch:
             worker.busy = False
             worker.used_ms = self._context.now_ms
-            worker.attendant.worker_judged(worker, item)
+            worker.attendant.worker_evaluated(worker, item)
 
     def tick(self) -> None:
         """End the workers that have been idle for too long."""

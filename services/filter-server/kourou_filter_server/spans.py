@@ -99,7 +99,7 @@ class FilterSpans:
         if contexts:
             self._judging[effect.worker] = effect, contexts, self._tracing.now_ns()
 
-    def judged(self, item: BatchEvaluated | WorkerEnded) -> None:
+    def evaluated(self, item: BatchEvaluated | WorkerEnded) -> None:
         """A worker has filtered its batch, or has ended."""
         effect, contexts, began_ns = self._judging.pop(item.worker, (None, [], 0))
         if effect is None:

@@ -237,7 +237,7 @@ class Worker:
         frame = b"".join((wire.LENGTH.pack(size), head, group, name, source))
         await self._ask(frame, read_setup, wire.SETUP_REPLY.size, self._limits.start_ms / 1_000)
 
-    async def judge(
+    async def evaluate(
         self,
         topic: bytes,
         now_ms: int,

@@ -597,7 +597,7 @@ class SandboxExecutor:
     async def _ask(self, worker: Worker, effect: EvaluateBatch) -> None:
         number = effect.worker
         try:
-            reply = await worker.judge(
+            reply = await worker.evaluate(
                 effect.topic.encode(), effect.wall_ms, effect.records, effect.count
             )
         except FilterFailed as failure:

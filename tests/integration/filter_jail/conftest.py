@@ -115,7 +115,7 @@ class Jail:
     def filter(self, source: str) -> Iterator[Callable[[list[bytes]], bytes]]:
         """A worker that is asked again and again; the verdicts of each batch."""
         worker = self._runner.run(self._start("flights", source.encode(), PATIENT))
-        yield lambda records: self._runner.run(worker.judge(b"flights", 0, records)).results
+        yield lambda records: self._runner.run(worker.evaluate(b"flights", 0, records)).results
         self._runner.run(worker.close())
 
     def reach(self, source: str, **more: Any) -> Outcome:
@@ -136,7 +136,7 @@ class Jail:
     def check_outside(self) -> None:
         """What must be true whatever a filter did."""
         assert self._zygote.running
-        reply = self._runner.run(self._neighbour.judge(b"orders", 0, run(3)))
+        reply = self._runner.run(self._neighbour.evaluate(b"orders", 0, run(3)))
         assert reply.results == b"\0\1\0"
         self._runner.run(self._alone())
 
@@ -144,7 +144,7 @@ class Jail:
         """Wait until the neighbour is the zygote's only child; a killed worker takes a moment."""
         async with asyncio.timeout(60):
             while self._processes() != self._before:
-                await self._neighbour.judge(b"orders", 0, run(1))
+                await self._neighbour.evaluate(b"orders", 0, run(1))
 
     def _processes(self) -> set[int]:
         """The zygote's children; every one of them that is not the neighbour would be left over."""
@@ -165,7 +165,7 @@ class Jail:
         reply = FilterResults(b"", None, 0)
         try:
             for _ in range(batches):
-                reply = await worker.judge(b"orders", 0, records)
+                reply = await worker.evaluate(b"orders", 0, records)
         except FilterFailed as failed:
             return Outcome(failed.kind, failed.message)
         finally:

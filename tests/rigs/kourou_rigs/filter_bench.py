@@ -174,10 +174,10 @@ class Bench:
         self.turn(WorkerReady(started.worker, 4_000))
         return started
 
-    def results(self, judge: EvaluateBatch, results: str, kind: str = "", reason: str = "") -> None:
+    def results(self, asked: EvaluateBatch, results: str, kind: str = "", reason: str = "") -> None:
         """Deliver the results of a worker: 0, 1 or 2 for each message."""
         told = bytes(map(int, results))
-        self.turn(BatchEvaluated(judge.worker, judge.batch, told, kind, reason, 10))
+        self.turn(BatchEvaluated(asked.worker, asked.batch, told, kind, reason, 10))
 
     def serving(self) -> StartWorker:
         """Start a worker and let it filter a batch."""

@@ -63,7 +63,7 @@ class FilterJail:
 
         self._later(self._random.randrange(3, 40), ready)
 
-    def judge(self, effect: EvaluateBatch) -> None:
+    def evaluate(self, effect: EvaluateBatch) -> None:
         """Filter a batch, or end the worker."""
         worker = self.workers[effect.worker]  # fails unless the worker exists
         assert effect.worker not in self._judging, "a worker has one batch at a time"
@@ -96,10 +96,10 @@ class FilterJail:
                 rest = b"\2" * (effect.count - len(results))
                 kind = "raised" if does is Does.RAISE else "memory"
                 reason = f"simulated {does.name}"
-                judged = BatchEvaluated(
+                evaluated = BatchEvaluated(
                     number, effect.batch, bytes(results) + rest, kind, reason, 9
                 )
-                self._push(judged)
+                self._push(evaluated)
                 return
             results.append(wants(record, version))
         self._push(BatchEvaluated(number, effect.batch, bytes(results), micros=2 * effect.count))

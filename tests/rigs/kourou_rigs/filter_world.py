@@ -176,7 +176,7 @@ class FilterWorld:
             case StartWorker():
                 self.jail.start(effect)
             case EvaluateBatch():
-                self.jail.judge(effect)
+                self.jail.evaluate(effect)
             case EndWorker(worker):
                 self.jail.end(worker)
             case LogWarning():

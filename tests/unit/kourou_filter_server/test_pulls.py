@@ -49,7 +49,9 @@ def header_of(reply: Reply) -> PullResponse:
     return reply.header
 
 
-def judged(bench: Bench, offset: int, records: int, results: str, **pull: object) -> Reply | None:
+def evaluated(
+    bench: Bench, offset: int, records: int, results: str, **pull: object
+) -> Reply | None:
     """A pull whose messages get these verdicts; its answer, if it has one then."""
     upstream = bench.pull(offset, **pull)
     bench.found(upstream, *(record(offset + each) for each in range(records)))
@@ -74,7 +76,7 @@ def test_a_pull_becomes_the_same_pull_without_its_filter(bench: Bench) -> None:
 
 def test_what_passes_leaves_with_the_brokers_next_offset(bench: Bench) -> None:
     bench.serving()
-    reply = judged(bench, 10, 4, "0110")
+    reply = evaluated(bench, 10, 4, "0110")
     assert reply is not None
     assert (reply.code, reply.remark) == (Code.SUCCESS, "FOUND")
     assert judged_bytes(reply) == record(11) + record(12)
@@ -122,7 +124,7 @@ def test_changed_rights_end_a_pull_that_waits_and_not_one_that_is_filtered(bench
 
 def test_without_time_to_hold_nothing_wanted_is_answered_at_once(bench: Bench) -> None:
     bench.serving()
-    reply = judged(bench, 10, 4, "0000")
+    reply = evaluated(bench, 10, 4, "0000")
     assert reply is not None
     assert reply.code == Code.PULL_RETRY_IMMEDIATELY
     assert header_of(reply).next_begin_offset == 14
@@ -131,7 +133,7 @@ def test_without_time_to_hold_nothing_wanted_is_answered_at_once(bench: Bench) -
 def test_with_time_to_hold_it_goes_on_behind_and_then_tells_how_far(bench: Bench) -> None:
     bench.serving()
     commit = PullFlag.CLASS_FILTER | PullFlag.SUSPEND | PullFlag.COMMIT_OFFSET
-    assert judged(bench, 10, 4, "0000", hold_ms=15_000, sys_flag=int(commit)) is None
+    assert evaluated(bench, 10, 4, "0000", hold_ms=15_000, sys_flag=int(commit)) is None
     behind = bench.asked(PullMessage)
     request = behind.request
     assert isinstance(request, PullMessage)
@@ -364,7 +366,7 @@ def test_a_full_server_says_so(benches: Benches) -> None:
     bench.pull()
     bench.turn(bench.received(a_pull()))
     assert bench.done(Reply).code == Code.POLLING_FULL
-    bench = benches(ServerPolicy(judged_bytes_max=100))
+    bench = benches(ServerPolicy(waiting_bytes_max=100))
     bench.found(bench.pull(), record(0))
     bench.turn(bench.received(a_pull()))
     assert bench.done(Reply).code == Code.SYSTEM_BUSY
@@ -386,7 +388,7 @@ def test_nobody_answers_a_peer_that_is_gone(bench: Bench) -> None:
     bench.results(judge, "1")
     assert not bench.all(Reply)
     assert not len(bench.core.pulls)
-    assert not bench.core.pulls.judged_bytes
+    assert not bench.core.pulls.waiting_bytes
 
 
 def test_at_its_end_everybody_is_answered(bench: Bench) -> None:

@@ -374,7 +374,7 @@ MOST = 256
 def paced(*batches: tuple[int, int]) -> Pace:
     pace = Pace(MOST)
     for count, micros in batches:
-        pace.judged(1, count, micros)
+        pace.evaluated(1, count, micros)
     return pace
 
 
@@ -404,7 +404,7 @@ def test_batches_stay_within_their_bounds_and_near_their_time(seed: int) -> None
     for _ in range(40):
         count = pace.messages(1)
         assert SLOW_MESSAGES <= count <= MOST
-        pace.judged(1, count, int(all_us + each_us * count))
+        pace.evaluated(1, count, int(all_us + each_us * count))
     last = pace.messages(1)
     took_us = all_us + each_us * last
     assert last in (SLOW_MESSAGES, MOST) or took_us == pytest.approx(BATCH_US, rel=0.2)

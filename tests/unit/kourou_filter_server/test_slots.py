@@ -35,7 +35,7 @@ class Holder:
         self.worker = None
         self.heard.append(item.kind)
 
-    def worker_judged(self, worker: WorkerSlot, item: BatchEvaluated) -> None:
+    def worker_evaluated(self, worker: WorkerSlot, item: BatchEvaluated) -> None:
         self.heard.append("judged")
 
 
@@ -82,7 +82,7 @@ def test_a_busy_worker_is_not_taken_away() -> None:
     slots.want(second)
     assert second.worker is None
     assert slots.must_yield(first.worker)
-    slots.judged(BatchEvaluated(first.worker.number, 1, b""))
+    slots.evaluated(BatchEvaluated(first.worker.number, 1, b""))
     slots.tick()
     assert second.worker is not None
 
@@ -105,7 +105,7 @@ def test_of_what_was_ended_nothing_is_heard() -> None:
     slots.end(worker)
     slots.ended(WorkerEnded(worker.number, "died", ""))
     slots.ready(WorkerReady(worker.number))
-    slots.judged(BatchEvaluated(worker.number, 0, b""))
+    slots.evaluated(BatchEvaluated(worker.number, 0, b""))
     assert first.heard == ["ready"]
 
 

@@ -111,9 +111,9 @@ def test_a_batch_is_a_span_below_each_traced_message_in_it() -> None:
     other = bytes(range(2, 26)) + b"\x01"
     site.spans.judging(a_batch(4, TRACE, other))
     site.spans.judging(a_batch(5))
-    site.spans.judged(BatchEvaluated(5, 1, b"\x01"))
+    site.spans.evaluated(BatchEvaluated(5, 1, b"\x01"))
     assert site.exporter.get_finished_spans() == ()
-    site.spans.judged(BatchEvaluated(4, 1, b"\x01\x00\x01", micros=12))
+    site.spans.evaluated(BatchEvaluated(4, 1, b"\x01\x00\x01", micros=12))
     spans = site.exporter.get_finished_spans()
     assert [span.name for span in spans] == [f"judge {TOPIC}"] * 2
     parents = [format(span.parent.span_id, "016x") for span in spans if span.parent is not None]
@@ -121,14 +121,14 @@ def test_a_batch_is_a_span_below_each_traced_message_in_it() -> None:
     assert spans[0].attributes is not None
     assert spans[0].attributes["kourou.filter.passed"] == 2
     assert spans[0].attributes["kourou.filter.micros"] == 12
-    site.spans.judged(WorkerEnded(4, "lost", ""))
+    site.spans.evaluated(WorkerEnded(4, "lost", ""))
     assert len(site.exporter.get_finished_spans()) == 2
 
 
 def test_a_worker_that_ends_has_judged_nothing() -> None:
     site = Site()
     site.spans.judging(a_batch(4, TRACE))
-    site.spans.judged(WorkerEnded(4, "time", "too slow"))
+    site.spans.evaluated(WorkerEnded(4, "time", "too slow"))
     assert "kourou.filter.passed" not in site.ended().attributes
 
 
@@ -136,5 +136,5 @@ def test_of_a_large_batch_only_a_few_are_traced() -> None:
     site = Site()
     many = [bytes([1, number]) + TRACE[2:] for number in range(40)]
     site.spans.judging(a_batch(4, *many))
-    site.spans.judged(BatchEvaluated(4, 1, b""))
+    site.spans.evaluated(BatchEvaluated(4, 1, b""))
     assert len(site.exporter.get_finished_spans()) == module.JUDGED_SPANS_MAX

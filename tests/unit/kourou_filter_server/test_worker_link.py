@@ -106,7 +106,7 @@ def reply(number: int, results: bytes, failure: int = 0, reason: bytes | None = 
 
 async def judging(played: Played, *records: bytes) -> asyncio.Task[FilterResults]:
     """A batch on its way; the worker has read it."""
-    asked = asyncio.ensure_future(played.worker.judge(b"orders", 77, records))
+    asked = asyncio.ensure_future(played.worker.evaluate(b"orders", 77, records))
     await played.heard()
     return asked
 
@@ -152,7 +152,9 @@ async def test_the_last_words_count_though_the_end_is_heard_first(play) -> None:
 
 async def test_a_request_byte_for_byte_and_its_results(play) -> None:
     played = play()
-    asked = asyncio.ensure_future(played.worker.judge(b"orders", 77, [b"one", memoryview(b"two")]))
+    asked = asyncio.ensure_future(
+        played.worker.evaluate(b"orders", 77, [b"one", memoryview(b"two")])
+    )
     head = struct.pack("<IqH", 1, 77, 6) + b"orders" + struct.pack("<I", 2)
     assert await played.heard() == head + b"onetwo"
     played.says(reply(1, b"\1\2", 1, b"ValueError: no"))
@@ -162,7 +164,7 @@ async def test_a_request_byte_for_byte_and_its_results(play) -> None:
 
 async def test_records_may_come_as_runs(play) -> None:
     played = play()
-    asked = asyncio.ensure_future(played.worker.judge(b"t", 0, [b"onetwo", b"three"], 3))
+    asked = asyncio.ensure_future(played.worker.evaluate(b"t", 0, [b"onetwo", b"three"], 3))
     assert struct.pack("<I", 3) + b"onetwothree" in await played.heard()
     played.says(reply(1, b"\1\1\0"))
     assert (await asked).results == b"\1\1\0"
@@ -182,7 +184,7 @@ async def test_a_reply_may_come_in_pieces_and_batches_are_numbered(play) -> None
 async def test_a_large_batch_is_written_while_it_is_read(play, size: int) -> None:
     played = play()
     large = os.urandom(1 << 20) * (size >> 20)
-    asked = asyncio.ensure_future(played.worker.judge(b"orders", 77, [large]))
+    asked = asyncio.ensure_future(played.worker.evaluate(b"orders", 77, [large]))
     assert (await played.heard()).endswith(large)
     played.says(reply(1, b"\1"))
     assert (await asked).results == b"\1"
@@ -216,7 +218,7 @@ async def test_a_liar_is_killed(play, lie: bytes, said: str) -> None:
 
 async def test_a_reply_before_the_whole_request_was_read_is_a_lie(play) -> None:
     played = play()
-    asked = asyncio.ensure_future(played.worker.judge(b"orders", 77, [bytes(8 << 20)]))
+    asked = asyncio.ensure_future(played.worker.evaluate(b"orders", 77, [bytes(8 << 20)]))
     await asyncio.sleep(0)
     played.says(reply(1, b"\1"))
     assert "without a request" in await expect_lie(played, asked)
@@ -229,7 +231,7 @@ async def test_a_reply_for_the_next_batch_beforehand_is_a_lie(play) -> None:
     await asked
     played.says(reply(2, b"\1"))
     # Asked in the same turn, before the loop has looked at the socket.
-    asked = asyncio.ensure_future(played.worker.judge(b"orders", 77, [b"b"]))
+    asked = asyncio.ensure_future(played.worker.evaluate(b"orders", 77, [b"b"]))
     assert "without a request" in await expect_lie(played, asked)
 
 
@@ -245,7 +247,7 @@ async def test_who_speaks_while_nobody_asks_is_killed_at_once(play) -> None:
 async def test_a_slow_reply_ends_at_the_deadline(play) -> None:
     played = play(HASTY)
     with pytest.raises(FilterFailed, match="no reply within 1 ms") as failed:
-        await played.worker.judge(b"orders", 77, [b"a"])
+        await played.worker.evaluate(b"orders", 77, [b"a"])
     assert failed.value.kind == "timeout"
     assert played.killed()
 
@@ -267,7 +269,7 @@ async def test_half_a_reply_is_none_at_the_deadline(play) -> None:
 
 async def test_a_reply_that_came_in_time_is_taken_by_a_late_filter_server(play) -> None:
     played = play()
-    asked = asyncio.ensure_future(played.worker.judge(b"orders", 77, [b"a"]))
+    asked = asyncio.ensure_future(played.worker.evaluate(b"orders", 77, [b"a"]))
     await asyncio.sleep(0)
     flight = played.worker._flight
     assert flight is not None
@@ -331,7 +333,7 @@ async def test_a_worker_that_died_fails_with_what_the_zygote_saw(play) -> None:
     assert failed.value.kind == "died"
     assert await played.worker.wait_ended() == "the worker was killed by SIGSEGV (it crashed)"
     with pytest.raises(FilterFailed, match="SIGSEGV"):
-        await played.worker.judge(b"orders", 77, [b"a"])
+        await played.worker.evaluate(b"orders", 77, [b"a"])
 
 
 async def test_one_that_hangs_up_and_lives_on_is_killed(play) -> None:
@@ -364,7 +366,7 @@ async def test_it_can_be_killed_at_any_time(play) -> None:
 async def test_calls_take_turns_in_their_order(play) -> None:
     played = play()
     asked = [
-        asyncio.ensure_future(played.worker.judge(b"orders", 77, [record]))
+        asyncio.ensure_future(played.worker.evaluate(b"orders", 77, [record]))
         for record in (b"a", b"b", b"c")
     ]
     for at, record in enumerate((b"a", b"b", b"c")):
@@ -379,8 +381,8 @@ async def test_calls_take_turns_in_their_order(play) -> None:
 async def test_a_cancelled_call_leaves_the_worker_in_order(play) -> None:
     played = play()
     first = await judging(played, b"a")
-    second = asyncio.ensure_future(played.worker.judge(b"orders", 77, [b"b"]))
-    third = asyncio.ensure_future(played.worker.judge(b"orders", 77, [b"c"]))
+    second = asyncio.ensure_future(played.worker.evaluate(b"orders", 77, [b"b"]))
+    third = asyncio.ensure_future(played.worker.evaluate(b"orders", 77, [b"c"]))
     await asyncio.sleep(0)
     first.cancel()
     second.cancel()  # this one has not begun
@@ -398,8 +400,8 @@ async def test_a_cancelled_call_leaves_the_worker_in_order(play) -> None:
 async def test_a_turn_that_comes_to_a_cancelled_call_goes_on_to_the_next(play) -> None:
     played = play()
     first = await judging(played, b"a")
-    second = asyncio.ensure_future(played.worker.judge(b"orders", 77, [b"b"]))
-    third = asyncio.ensure_future(played.worker.judge(b"orders", 77, [b"c"]))
+    second = asyncio.ensure_future(played.worker.evaluate(b"orders", 77, [b"b"]))
+    third = asyncio.ensure_future(played.worker.evaluate(b"orders", 77, [b"c"]))
     await asyncio.sleep(0)
     played.says(reply(1, b"\1"))
     played.worker._readable()  # gives the turn to the second, which does not run before ...

@@ -120,7 +120,7 @@ async def test_without_any_bytecode_filters_run_and_none_is_written(cold: Path) 
     await made.start()
     try:
         worker = await made.start_worker(WHO, b"import datetime, json\n" + PASS)
-        reply = await worker.judge(b"orders", 0, records("yes", "no"), 2)
+        reply = await worker.evaluate(b"orders", 0, records("yes", "no"), 2)
     finally:
         await made.close()
     assert (reply.results, reply.kind) == (b"\1\0", "")
@@ -132,7 +132,7 @@ async def test_without_any_bytecode_filters_run_and_none_is_written(cold: Path) 
 async def test_a_worker_judges_inside_all_layers(zygote: Zygote) -> None:
     assert zygote.running
     worker = await zygote.start_worker(WHO, PASS)
-    told = await worker.judge(b"orders", 77, records("yes", "no", "yes"), 3)
+    told = await worker.evaluate(b"orders", 77, records("yes", "no", "yes"), 3)
     assert (told.results, told.kind) == (b"\1\0\1", "")
     seen = status(worker.pid)
     assert (seen["Seccomp"], seen["NoNewPrivs"], seen["Threads"]) == ("2", "1", "1")
@@ -184,7 +184,7 @@ async def test_workers_keep_to_their_cores_and_the_zygote_does_not() -> None:
 async def test_an_allowance_is_renewed(zygote: Zygote) -> None:
     worker = await zygote.start_worker(WHO, PASS, WorkerLimits(cpu_allowance_s=3))
     worker._worked_s = 2.0  # seen to work for longer than half of its allowance
-    await worker.judge(b"orders", 77, records("yes"))
+    await worker.evaluate(b"orders", 77, records("yes"))
     other = await zygote.start_worker(WHO, PASS)  # answered after the renewal, in order
     limits = read(f"/proc/{worker.pid}/limits")
     assert re.search(r"Max cpu time\s+4\s", limits)
@@ -217,9 +217,9 @@ async def test_a_worker_that_crashes_says_how_and_others_go_on(zygote: Zygote) -
     crash = await zygote.start_worker(WHO, PASS)
     os.kill(crash.pid, signal.SIGSEGV)
     with pytest.raises(FilterFailed, match=r"SIGSEGV \(it crashed\)") as failed:
-        await crash.judge(b"orders", 77, records("yes"))
+        await crash.evaluate(b"orders", 77, records("yes"))
     assert failed.value.kind == "died"
-    assert (await neighbour.judge(b"orders", 77, records("yes"))).results == b"\1"
+    assert (await neighbour.evaluate(b"orders", 77, records("yes"))).results == b"\1"
 
 
 @shared
@@ -228,7 +228,7 @@ async def test_its_own_allowance_ends_a_worker_that_spins_unseen(zygote: Zygote)
     os.kill(worker.pid, signal.SIGXCPU)  # what the kernel sends then
     assert "more processor time than allowed" in await worker.wait_ended()
     with pytest.raises(FilterFailed) as failed:
-        await worker.judge(b"orders", 77, records("yes"))
+        await worker.evaluate(b"orders", 77, records("yes"))
     assert failed.value.kind == "timeout"
 
 
@@ -243,7 +243,7 @@ async def test_workers_die_with_the_zygote_and_a_new_one_can_be_started(mortal: 
     os.kill(zygote.pid, signal.SIGKILL)
     assert gone(pidfd)
     with pytest.raises(Unavailable) as failed:
-        await worker.judge(b"orders", 77, records("yes"))
+        await worker.evaluate(b"orders", 77, records("yes"))
     assert not isinstance(failed.value, FilterFailed)
     os.close(pidfd)
     assert (await waiting).startswith("the zygote was killed by SIGKILL")
@@ -335,8 +335,8 @@ async def test_without_a_descriptor_one_worker_is_refused_and_no_other_ends(mort
         await mortal.start_worker(WHO, PASS)
     resource.prlimit(mortal.pid, resource.RLIMIT_NOFILE, (most, most))
     second = await mortal.start_worker(WHO, PASS)
-    assert (await first.judge(b"orders", 0, records("yes"), 1)).results == b"\1"
-    assert (await second.judge(b"orders", 0, records("yes"), 1)).results == b"\1"
+    assert (await first.evaluate(b"orders", 0, records("yes"), 1)).results == b"\1"
+    assert (await second.evaluate(b"orders", 0, records("yes"), 1)).results == b"\1"
 
 
 @shared
@@ -366,7 +366,7 @@ async def test_a_missing_layer_keeps_it_from_starting_unless_that_is_allowed(
     await unsafe.start()
     try:
         worker = await unsafe.start_worker(WHO, PASS)
-        assert (await worker.judge(b"orders", 77, records("yes"))).results == b"\1"
+        assert (await worker.evaluate(b"orders", 77, records("yes"))).results == b"\1"
         assert status(worker.pid)["Seccomp"] == "0"
     finally:
         await unsafe.close()

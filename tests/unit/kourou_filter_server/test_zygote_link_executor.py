@@ -32,7 +32,7 @@ class FakeWorker:
         self.told: asyncio.Future[FilterResults] = asyncio.get_running_loop().create_future()
         self.asked: tuple[Any, ...] = ()
 
-    async def judge(self, *asked: Any) -> FilterResults:
+    async def evaluate(self, *asked: Any) -> FilterResults:
         self.asked = asked
         return await self.told
 

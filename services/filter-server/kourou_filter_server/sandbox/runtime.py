@@ -136,7 +136,7 @@ def _discard(*values: object, **options: object) -> None:
 # -- the filter -----------------------------------------------------------------------------------
 
 NO_FAILURE, RAISED, MEMORY = range(3)
-"""The failure that `LoadedFilter.judge` returns with its results."""
+"""The failure that `LoadedFilter.evaluate` returns with its results."""
 
 REASON_BYTES_MAX = 500
 """Maximum length of a reason in UTF-8: it must fit into the reply's field of 512 bytes."""
@@ -233,7 +233,7 @@ class LoadedFilter:
             raise SetUpFailed("`match` and `match_batch` must be functions")
         return match, match_batch
 
-    def judge(
+    def evaluate(
         self, topic: str, now_ms: int, records: bytes | memoryview, count: int
     ) -> tuple[bytes, int, str | None]:
         """The results for `count` consecutive records, as stored.

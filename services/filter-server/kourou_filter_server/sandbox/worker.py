@@ -96,7 +96,7 @@ def _serve(channel: Channel) -> None:
     name = bytes(first[at : at + name_bytes]).decode()
     source = bytes(first[at + name_bytes :])
     try:
-        judge = runtime.LoadedFilter(source, group, name, version).judge
+        evaluate = runtime.LoadedFilter(source, group, name, version).evaluate
     except runtime.SetUpFailed as failed:
         outcome = wire.REFUSED_FOR_MEMORY if failed.kind == "memory" else wire.REFUSED
         _refuse(outcome, failed.reason)
@@ -109,7 +109,7 @@ def _serve(channel: Channel) -> None:
         topic = bytes(frame[wire.REQUEST_HEAD.size : at]).decode()
         (count,) = wire.REQUEST_COUNT.unpack_from(frame, at)
         records = frame[at + wire.REQUEST_COUNT.size :]
-        results, failure, reason = judge(topic, now_ms, records, count)
+        results, failure, reason = evaluate(topic, now_ms, records, count)
         micros = (time.thread_time_ns() - began_ns) // 1_000
         reply = wire.REPLY_HEAD.pack(number, count, min(micros, 0xFFFF_FFFF), failure) + results
         channel.send(reply if reason is None else reply + wire.padded(reason))

@@ -32,8 +32,8 @@ def records(count: int = 4) -> bytes:
     return run.data
 
 
-def judged(source: str, count: int = 4) -> tuple[list[int], int, str | None]:
-    results, failure, reason = made(source).judge("orders", 77, records(count), count)
+def evaluated(source: str, count: int = 4) -> tuple[list[int], int, str | None]:
+    results, failure, reason = made(source).evaluate("orders", 77, records(count), count)
     return list(results), failure, reason
 
 
@@ -43,7 +43,7 @@ def judged(source: str, count: int = 4) -> tuple[list[int], int, str | None]:
 @pytest.mark.feature("F242")
 def test_a_function_judges_by_header_and_by_body() -> None:
     source = "def match(message, context): return message.tag == 't1' or message.json['n'] > 2"
-    assert judged(source) == ([0, 1, 0, 1], NO_FAILURE, None)
+    assert evaluated(source) == ([0, 1, 0, 1], NO_FAILURE, None)
 
 
 @pytest.mark.feature("F242")
@@ -58,7 +58,7 @@ class Odd:
         assert self.calls == [("checkout", "late", 3, "")]
         return message.offset % 2 == 1
 """
-    assert judged(source) == ([0, 1, 0, 1], NO_FAILURE, None)
+    assert evaluated(source) == ([0, 1, 0, 1], NO_FAILURE, None)
 
 
 def test_a_function_with_set_up() -> None:
@@ -69,7 +69,7 @@ def set_up(context):
 def match(message, context):
     return message.tag in TAGS
 """
-    assert judged(source)[0] == [0, 0, 1, 0]
+    assert evaluated(source)[0] == [0, 0, 1, 0]
 
 
 def test_what_the_context_tells() -> None:
@@ -78,21 +78,21 @@ def match(message, context):
     return (context.group, context.name, context.version) == ("checkout", "late", 3) and (
         context.topic, context.now_ms) == ("orders", 77)
 """
-    assert judged(source, 1)[0] == [1]
+    assert evaluated(source, 1)[0] == [1]
 
 
 def test_an_empty_batch() -> None:
-    assert judged("def match(message, context): return True", 0) == ([], NO_FAILURE, None)
+    assert evaluated("def match(message, context): return True", 0) == ([], NO_FAILURE, None)
 
 
 def test_views_outlive_the_buffer_that_they_came_in() -> None:
     source = "KEPT = []\ndef match(m, c):\n    KEPT.append(m)\n    return KEPT[0].tag == 't0'"
     found = made(source)
     first, second = bytearray(records(1)), records(2)
-    assert found.judge("orders", 0, memoryview(first), 1)[0] == b"\x01"
+    assert found.evaluate("orders", 0, memoryview(first), 1)[0] == b"\x01"
     first[:] = bytes(len(first))
     first.clear()  # raises BufferError if somebody still holds on to it
-    assert found.judge("orders", 0, second, 2)[0] == b"\x01\x01"
+    assert found.evaluate("orders", 0, second, 2)[0] == b"\x01\x01"
 
 
 # -- errors at a message --------------------------------------------------------------------------
@@ -154,14 +154,14 @@ class Stop(BaseException): pass
 def test_an_error_costs_its_message_and_no_other(
     source: str, results: list[int], failure: int, reason: str
 ) -> None:
-    found = judged(source, len(results))
+    found = evaluated(source, len(results))
     assert found[:2] == (results, failure)
     assert re.match(reason, found[2] or "")
 
 
 @pytest.mark.parametrize("text", ["x" * 100_000, "ü" * 100_000, "\ud800" * 1000, "a\0b"])
 def test_a_reason_always_fits_and_keeps_its_place(text: str) -> None:
-    reason = judged(f"def match(m, c): raise ValueError({text!r})", 1)[2]
+    reason = evaluated(f"def match(m, c): raise ValueError({text!r})", 1)[2]
     assert reason is not None
     assert len(reason.encode()) <= runtime.REASON_BYTES_MAX
     assert "\0" not in reason
@@ -174,7 +174,7 @@ def test_a_record_that_is_none_ends_the_batch() -> None:
     broken = data[:size] + b"\0" * size + data[2 * size :]
     for face in ("", "def match_batch(ms, c): return [True] * len(ms)"):
         found = made(f"def match(m, c): return True\n{face}")
-        results, failure, reason = found.judge("orders", 0, broken, 3)
+        results, failure, reason = found.evaluate("orders", 0, broken, 3)
         assert (list(results), failure) == ([1, 2, 2], RAISED)
         assert reason is not None
         assert reason.startswith("BadRecord: magic")
@@ -184,7 +184,7 @@ def test_a_record_whose_inside_is_broken_costs_one_message() -> None:
     data = bytearray(records(3))
     size = len(data) // 3
     data[size + 84 : size + 88] = b"\x7f\xff\xff\xff"  # the body's length
-    results, failure, reason = made("def match(m, c): return m.tag != ''").judge(
+    results, failure, reason = made("def match(m, c): return m.tag != ''").evaluate(
         "orders", 0, bytes(data), 3
     )
     assert (list(results), failure) == ([1, 2, 1], RAISED)
@@ -198,7 +198,7 @@ def test_an_error_between_two_messages_is_reported(monkeypatch: pytest.MonkeyPat
         raise KeyboardInterrupt
 
     monkeypatch.setattr(runtime, "next_record", interrupted)
-    results, failure, reason = judged("def match(m, c): return True", 2)
+    results, failure, reason = evaluated("def match(m, c): return True", 2)
     assert (results, failure) == ([2, 2], RAISED)
     assert reason == "KeyboardInterrupt, between two messages"
 
@@ -213,7 +213,7 @@ def match(m, c):
 def match_batch(messages, context):
     return [message.tag == "t2" for message in messages]
 """
-    assert judged(source) == ([0, 0, 1, 0], NO_FAILURE, None)
+    assert evaluated(source) == ([0, 0, 1, 0], NO_FAILURE, None)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def match_batch(messages, context):
 )
 def test_a_batch_form_that_does_not_answer_for_every_message_has_not_answered(answer: str) -> None:
     source = f"def match(m, c): return True\ndef match_batch(ms, c): return {answer}"
-    results, failure, reason = judged(source)
+    results, failure, reason = evaluated(source)
     if answer == "[True]":  # an answer, as soon as there is one message
         assert (results, failure) == ([1, 1, 1, 1], NO_FAILURE)
     else:
@@ -238,7 +238,7 @@ def match_batch(messages, context):
         messages.clear()
     return [True] * len(messages)
 """
-    assert judged(source)[0] == [1, 1, 1, 1]
+    assert evaluated(source)[0] == [1, 1, 1, 1]
 
 
 # -- set-up ---------------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ class Base:
 class Small(Base):
     def match(self, message, context): return self.below(message)
 """
-    assert judged(source)[0] == [1, 1, 0, 0]
+    assert evaluated(source)[0] == [1, 1, 0, 0]
 
 
 # -- what a filter may name and import, as far as Python itself keeps it from more -----------------
