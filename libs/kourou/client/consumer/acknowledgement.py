@@ -275,7 +275,7 @@ class Acknowledgements:
     def _redeliver(self, items: Sequence[Item]) -> None:
         assert self._runner is not None, "serve comes first"
         if not self._closing:
-            self._runner.hand([item for item in items if self.wanted(item)])
+            self._runner.submit([item for item in items if self.wanted(item)])
 
     def _later(self, delay_ms: int, action: Callable[[], None]) -> None:
         def act() -> None:

@@ -2,7 +2,7 @@
 
 An *item* is the argument of one handler call: a message, or a list of messages of one queue.
 
-    I/O thread --hand--> runner --call--> handler        report.finished(item)
+    I/O thread --submit--> runner --call--> handler        report.finished(item)
                                                          report.failed(item, error)
 
 A handler's return value may also mean a failure (kourou.client.consumer.outcomes).
@@ -71,7 +71,7 @@ class HandlerReport(Protocol):
 class HandlerRunner(Protocol):
     """Calls a handler with items."""
 
-    def hand(self, items: Sequence[Item]) -> None:
+    def submit(self, items: Sequence[Item]) -> None:
         """Accept items; called on the I/O thread, never blocks."""
         ...
 
@@ -117,7 +117,7 @@ class CoroutineRunner:
         self._calling = 0
         self._closing = False
 
-    def hand(self, items: Sequence[Item]) -> None:
+    def submit(self, items: Sequence[Item]) -> None:
         """Accept items."""
         self._inbox.put_many(list(items))
 
@@ -251,7 +251,7 @@ class ThreadRunner:
         for _ in range(min(threads_min, threads_max)):
             self._grow()
 
-    def hand(self, items: Sequence[Item]) -> None:
+    def submit(self, items: Sequence[Item]) -> None:
         """Accept items; adds threads while there are more unfinished items than threads."""
         for item in items:
             self._items.put(item)

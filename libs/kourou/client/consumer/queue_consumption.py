@@ -530,7 +530,7 @@ class ConsumedQueue:
             pulled.next_offset,
         )
         if messages:
-            around.runner.hand(items_of(messages, around.batch_size, batched=around.batched))
+            around.runner.submit(items_of(messages, around.batch_size, batched=around.batched))
 
     def _correct(self, pulled: Pulled) -> None:
         """Resume at the broker's offset, because this one is outside the queue (OFFSET_ILLEGAL)."""

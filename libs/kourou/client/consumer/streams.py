@@ -106,7 +106,7 @@ class StreamRunner(_MessageIterator):
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
 
-    def hand(self, items: Sequence[ReceivedMessage]) -> None:
+    def submit(self, items: Sequence[ReceivedMessage]) -> None:
         """Accept messages."""
         self._inbox.put_many(list(items))
 
@@ -156,7 +156,7 @@ class BlockingStreamRunner(_MessageIterator):
         self._ready: queues.SimpleQueue[ReceivedMessage | None] = queues.SimpleQueue()
         self._closed = False
 
-    def hand(self, items: Sequence[ReceivedMessage]) -> None:
+    def submit(self, items: Sequence[ReceivedMessage]) -> None:
         """Accept messages."""
         for item in items:
             self._ready.put(item)

@@ -89,7 +89,7 @@ class _Target:
 class OrderedDelivery:
     """Delivers the messages of one consumer: one handler call at a time for each queue.
 
-        ConsumedQueue --hand--> target --DeliveryTurn--> runner  (this is the queue's runner ...)
+        ConsumedQueue --submit--> target --DeliveryTurn--> runner  (this is the queue's runner ...)
         Window <--finish-- target <--report-- runner            (... and the runner's report)
 
     Guarantees:
@@ -205,7 +205,7 @@ class OrderedDelivery:
 
     # -- the queues' runner -----------------------------------------------------------------------
 
-    def hand(self, items: Sequence[Item]) -> None:
+    def submit(self, items: Sequence[Item]) -> None:
         """Accept items of one queue."""
         target = self._targets.get(first_of(items[0]).queue) if items else None
         if target is not None and not target.ended:
@@ -226,7 +226,7 @@ class OrderedDelivery:
         items = [waiting.popleft() for _ in range(min(len(waiting), TURN_ITEMS))]
         turn = target.turn = DeliveryTurn(items, target.hold, self._clock)
         self._by_turn[turn] = target
-        self._inner.hand([turn])
+        self._inner.submit([turn])
 
     async def close(self, timeout_ms: int) -> bool:
         """Start no new calls, wait for running ones, then count what they finished."""

@@ -3,7 +3,7 @@
 Passing single messages to the handler's thread, and waiting for each, would cost two thread
 switches per message. So a runner gets a turn, and the handler is called in a loop in its thread:
 
-    I/O thread --hand(turn)--> runner --call--> loop over the turn --> handler(item)
+    I/O thread --submit(turn)--> runner --call--> loop over the turn --> handler(item)
 
 Before every call the loop checks that the turn was not stopped (the queue moves to another
 consumer, or the consumer closes), that the lock is valid, and that the window is still the queue's.
@@ -95,7 +95,7 @@ class DeliveryTurn:
         self.calling = False
         return None
 
-    def judge(self, item: Item, result: object) -> None:
+    def evaluate(self, item: Item, result: object) -> None:
         """Evaluate the handler's return value; raises the failure that it or a message requests."""
         lease = (item[0] if type(item) is list else item).lease
         if lease is not None and lease.asked and self._is_acknowledged(item):
@@ -170,7 +170,7 @@ def plain_turns(handler: Callable[[Any], Any], log: ConsumeLog) -> Callable[[Del
                 if seldom := not turn.done & SELDOM:
                     logged = log.writes
                 started_ms = log.begin(measured=True) if seldom or logged else NOT_MEASURED
-                turn.judge(item, call_plain(handler, item))
+                turn.evaluate(item, call_plain(handler, item))
                 if started_ms != NOT_MEASURED:
                     log.consumed(item, started_ms)
             except Exception:  # no failure if the handler had acknowledged the item before
@@ -195,7 +195,7 @@ def coroutine_turns(
                 if seldom := not turn.done & SELDOM:
                     logged = log.writes
                 started_ms = log.begin(measured=True) if seldom or logged else NOT_MEASURED
-                turn.judge(item, await handler(item))
+                turn.evaluate(item, await handler(item))
                 if started_ms != NOT_MEASURED:
                     log.consumed(item, started_ms)
             except Exception:  # no failure if the handler had acknowledged the item before

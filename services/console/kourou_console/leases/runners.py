@@ -72,7 +72,7 @@ class _Runner(ABC, Generic[ItemT]):
         self._held: set[ItemT] = set()  # the turns that are not returned
         self._inbox: ThreadQueue[ItemT] = ThreadQueue(loop, self._take)
 
-    def hand(self, items: Sequence[ItemT]) -> None:
+    def submit(self, items: Sequence[ItemT]) -> None:
         """Accept messages or turns; called on the I/O thread."""
         if not self._closing:
             self._inbox.put_many(list(items))
@@ -152,7 +152,7 @@ class _OrderedMessage:
         return not self.message.lease.window.dropped
 
     def finish(self) -> None:
-        self._turn.judge(self.message, None)
+        self._turn.evaluate(self.message, None)
         self._runner.end(self._turn, None)
 
     def withdraw(self) -> None:

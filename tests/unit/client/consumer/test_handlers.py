@@ -92,7 +92,7 @@ async def test_coroutines_are_awaited_on_the_applications_loop():
 
     reports = Reports(200)
     runner = await coroutine_runner(handler, reports)
-    threading.Thread(target=runner.hand, args=(list(range(200)),)).start()
+    threading.Thread(target=runner.submit, args=(list(range(200)),)).start()
     await reports.wait()
     assert loops == {asyncio.get_running_loop()}
     assert sorted(reports.done) == [n for n in range(200) if n % 3]
@@ -112,9 +112,9 @@ async def test_an_item_does_not_wait_behind_a_handler_that_does(make_runner):
 
     reports = Reports(2)
     runner = await make_runner(handler, reports, 2)
-    runner.hand([0])
+    runner.submit([0])
     assert await asyncio.to_thread(inside.wait, 60)
-    runner.hand([1])
+    runner.submit([1])
     await reports.wait()
     assert sorted(reports.done) == [0, 1]
     assert await runner.close(5000)
@@ -130,7 +130,7 @@ async def test_items_that_come_as_the_last_worker_ends_are_not_forgotten():
 
     reports = Reports(6)
     runner = await coroutine_runner(handler, reports)
-    runner.hand([0])
+    runner.submit([0])
     await reports.wait()
     assert reports.done == [0, 1, 2, 3, 4, 5]
     await runner.close(1000)
@@ -151,7 +151,7 @@ async def test_a_handler_that_never_waits_leaves_the_loop_to_others():
 
     reports = Reports(1000)
     runner = await coroutine_runner(handler, reports, concurrency=1)
-    runner.hand(range(1000))
+    runner.submit(range(1000))
     await other()
     await reports.wait()
     assert len(seen_at_turn) > 5
@@ -169,7 +169,7 @@ async def test_closing_waits_for_running_coroutines_and_starts_no_more():
 
     reports = Reports(1)
     runner = await coroutine_runner(handler, reports, concurrency=1)
-    runner.hand([1, 2, 3])
+    runner.submit([1, 2, 3])
     await started.wait()
     closing = asyncio.ensure_future(runner.close(10_000))
     await asyncio.sleep(0)
@@ -188,7 +188,7 @@ async def test_items_of_lost_queues_are_passed_over():
     reports = Reports(2)
     reports.unwanted = {2}
     runner = await coroutine_runner(handler, reports, concurrency=1)
-    runner.hand([1, 2, 3])
+    runner.submit([1, 2, 3])
     await reports.wait()
     assert calls == [1, 3]
     await runner.close(1000)
@@ -206,7 +206,7 @@ async def test_a_function_that_gives_a_coroutine_has_failed():
 
     reports = Reports(1)
     runner = thread_runner(lambda item: work(item), reports)
-    runner.hand([1])
+    runner.submit([1])
     await reports.wait()
     assert reports.done == []
     assert "the handler returned a coroutine, which is never awaited" in reports.errors[0][1]
@@ -239,7 +239,7 @@ async def test_closing_threads_waits_for_the_running_call():
 
     reports = Reports(1)
     runner = thread_runner(handler, reports, threads_max=1)
-    runner.hand([1, 2])
+    runner.submit([1, 2])
     await asyncio.get_running_loop().run_in_executor(None, started.wait, 10)
     assert await runner.close(1) is False
     gate.set()
@@ -269,7 +269,7 @@ async def test_however_a_handler_leaves_it_is_reported_and_the_others_follow(mak
 
     reports = Reports(100)
     runner = await make_runner(handler, reports, 2)
-    runner.hand(range(100))
+    runner.submit(range(100))
     await reports.wait()
     assert sorted(reports.done) == list(range(0, 100, 2))
     assert sorted(reports.errors) == [(item, "gone") for item in range(1, 100, 2)]
@@ -283,7 +283,7 @@ async def test_ctrl_c_in_a_thread_is_reported_and_the_thread_lives():
 
     reports = Reports(2)
     runner = thread_runner(handler, reports, threads_max=1)
-    runner.hand([0, 1])
+    runner.submit([0, 1])
     await reports.wait()
     assert (reports.errors, reports.done) == ([(0, "gone")], [1])
     assert await runner.close(5000)
@@ -299,7 +299,7 @@ async def test_a_worker_whose_task_was_cancelled_is_replaced(monkeypatch):
 
     reports = Reports(3)
     runner = await coroutine_runner(handler, reports, concurrency=1)
-    runner.hand(range(3))
+    runner.submit(range(3))
     await reports.wait()
     assert reports.errors == [(0, "by itself")]
     assert reports.done == [1, 2]
@@ -315,7 +315,7 @@ async def test_a_generators_end_in_a_coroutine_is_reported_too(monkeypatch):
 
     reports = Reports(2)
     runner = await coroutine_runner(handler, reports, concurrency=1)
-    runner.hand(range(2))
+    runner.submit(range(2))
     await reports.wait()
     assert (reports.errors, reports.done) == ([(0, "gone")], [1])
     assert await runner.close(1000)
@@ -330,7 +330,7 @@ async def test_a_coroutine_cancelled_while_closing_is_not_reported():
 
     reports = Reports(1)
     runner = await coroutine_runner(handler, reports)
-    runner.hand([1])
+    runner.submit([1])
     await started.wait()
     closing = asyncio.ensure_future(runner.close(10_000))
     await asyncio.sleep(0)  # closing has begun
@@ -351,7 +351,7 @@ def test_ctrl_c_in_a_coroutine_is_reported_and_reaches_the_application(monkeypat
 
     async def start():
         runner = await coroutine_runner(handler, reports, concurrency=1)
-        runner.hand([0, 1])
+        runner.submit([0, 1])
         return runner
 
     loop = asyncio.new_event_loop()
@@ -378,7 +378,7 @@ async def test_running_items_are_reported(make_runner):
     reports = Reports(3)
     runner = await make_runner(handle, reports, 2)
     assert runner.running() == []
-    runner.hand(["a", "b", "c"])
+    runner.submit(["a", "b", "c"])
     for _ in range(2):
         await asyncio.to_thread(begin.acquire)
     assert sorted(runner.running()) == ["a", "b"]

@@ -56,7 +56,7 @@ async def stream(reports):
 
 async def test_asking_for_the_next_acknowledges_this_one(reports, stream):
     runner = stream()
-    runner.hand(messages(3))
+    runner.submit(messages(3))
     seen = []
     async for message in runner:
         assert reports.done == seen
@@ -68,7 +68,7 @@ async def test_asking_for_the_next_acknowledges_this_one(reports, stream):
 
 async def test_by_hand(reports, stream):
     runner = stream(auto_ack=False)
-    runner.hand(messages(4))
+    runner.submit(messages(4))
     taken = [await anext(runner) for _ in range(4)]
     assert reports.done == []
     taken[2].ack()
@@ -84,7 +84,7 @@ async def test_by_hand(reports, stream):
 @pytest.mark.parametrize("auto_ack", [True, False])
 async def test_a_block_that_is_broken_off_asks_for_a_retry(reports, stream, error, auto_ack):
     runner = stream(auto_ack=auto_ack)
-    runner.hand(messages(2))
+    runner.submit(messages(2))
     message = await anext(runner)
     with pytest.raises(error):
         async with message:
@@ -98,7 +98,7 @@ async def test_a_block_that_is_broken_off_asks_for_a_retry(reports, stream, erro
 async def test_what_was_consumed_is_logged_with_its_time(reports, stream, caplog):
     caplog.set_level(logging.INFO, "kourou.client.consume")
     runner = stream()
-    runner.hand(messages(3))
+    runner.submit(messages(3))
     first = await anext(runner)
     CLOCK.advance(5)
     second = await anext(runner)
@@ -110,7 +110,7 @@ async def test_what_was_consumed_is_logged_with_its_time(reports, stream, caplog
 async def test_messages_of_lost_queues_are_passed_over(reports, stream):
     runner = stream()
     reports.unwanted = {0, 1}
-    runner.hand(messages(3))
+    runner.submit(messages(3))
     assert (await anext(runner)).offset == 2
 
 
@@ -118,7 +118,7 @@ async def test_it_waits_for_messages(reports, stream):
     runner = stream()
     waiting = asyncio.ensure_future(anext(runner))
     await asyncio.sleep(0)
-    runner.hand(messages(1))
+    runner.submit(messages(1))
     assert (await waiting).offset == 0
 
 
@@ -128,7 +128,7 @@ async def test_closing_ends_the_iteration(reports, stream):
     await asyncio.sleep(0)
     assert await runner.close(0)
     assert await waiting is None
-    runner.hand(messages(1))
+    runner.submit(messages(1))
     assert [message.offset async for message in runner] in ([], [0])
 
 
@@ -136,13 +136,13 @@ async def test_an_end_for_a_loop_that_is_gone(reports):
     loop = asyncio.new_event_loop()
     runner = StreamRunner(loop, reports, LOG, auto_ack=True)
     loop.close()
-    runner.hand(messages(1))
+    runner.submit(messages(1))
     assert await runner.close(0)
 
 
 async def test_blocking(reports):
     runner = BlockingStreamRunner(reports, LOG, auto_ack=True)
-    runner.hand(messages(3))
+    runner.submit(messages(3))
     reports.unwanted = {1}
     seen = []
     for message in runner:
