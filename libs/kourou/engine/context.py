@@ -15,7 +15,7 @@ from kourou.engine.ports import StoreView
 from kourou.engine.retention.disk_pressure import DiskPressure
 from kourou.engine.sends.appends import Appends
 from kourou.engine.sends.confirmations import Confirmations
-from kourou.engine.sends.deduplication import Repeats
+from kourou.engine.sends.deduplication import Deduplication
 from kourou.engine.sends.recorder import PendingReplies, Recorder
 from kourou.engine.sends.topic_rewrite import Redirects
 from kourou.engine.traffic import Traffic
@@ -45,4 +45,4 @@ class BrokerContext:
     members: GroupMembership
     pressure: DiskPressure
     redirects: Redirects
-    repeats: Repeats
+    deduplication: Deduplication

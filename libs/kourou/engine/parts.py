@@ -55,7 +55,7 @@ class BrokerParts:
         self.confirmations, self.appends = context.confirmations, context.appends
         self.recorder, self.membership = context.recorder, context.members
         self.pressure, self.redirects = context.pressure, context.redirects
-        self.repeats = context.repeats
+        self.deduplication = context.deduplication
         self.access_gate = AccessGate(context, start.secrets, knows_replicas=start.knows_replicas)
         self.statistics = Statistics(self.traffic, self.policy.cluster_name)
         self.topic_registration = TopicRegistration()

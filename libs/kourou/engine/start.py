@@ -17,7 +17,7 @@ from kourou.engine.retention.disk_pressure import DiskPressure
 from kourou.engine.roles.role import STANDALONE, RoleSettings
 from kourou.engine.sends.appends import Appends, LogEnd
 from kourou.engine.sends.confirmations import CommitStart
-from kourou.engine.sends.deduplication import Repeats
+from kourou.engine.sends.deduplication import Deduplication
 from kourou.engine.sends.recorder import PendingReplies, Recorder
 from kourou.engine.sends.topic_rewrite import Redirects
 from kourou.engine.traffic import Traffic
@@ -84,5 +84,5 @@ def create_context(start: Start) -> BrokerContext:
         ),
         pressure=DiskPressure(policy),
         redirects=Redirects(policy.delay_levels_ms),
-        repeats=Repeats(view, appends),
+        deduplication=Deduplication(view, appends),
     )

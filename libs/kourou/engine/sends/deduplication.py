@@ -83,7 +83,7 @@ def identities_of(
     ]
 
 
-class Repeats:
+class Deduplication:
     """Finds repeated sends by (topic, unique key, body checksum)."""
 
     __slots__ = ("_appends", "_lately", "_looked_to", "_remembered", "_view")

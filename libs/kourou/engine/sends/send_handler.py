@@ -1,6 +1,7 @@
 """Decides whether messages may be stored, stores them, and replies to their sender.
 
-State: none; appends, confirmations and repeats keep what is stored and which replies are pending.
+State: none; appends, confirmations and deduplication keep what is stored and which replies are
+pending.
 
 A coalesced send may span topics and queues. Each queue is accepted or refused separately. The
 records of refused queues are omitted, those of the others are stored together. A record that is
@@ -146,7 +147,7 @@ class SendHandler:
         self._control = context.control
         self._appends = context.appends
         self._confirmations = context.confirmations
-        self._repeats = context.repeats
+        self._deduplication = context.deduplication
         self._policy = context.policy
         self._traffic = context.traffic
         self._ensure_topic = ensure_topic
@@ -190,7 +191,7 @@ class SendHandler:
         codes = [code for code, _ in answers]
         remarks = [remark for _, remark in answers]
         watched = self._policy.deduplicate_retried_sends and (
-            request.attempt != 1 or self._repeats.watching
+            request.attempt != 1 or self._deduplication.watching
         )
         if watched or drafts.elsewhere:
             send = _Checked(received, request, drafts, targets, target_of, codes, remarks)
@@ -281,7 +282,7 @@ class SendHandler:
         targets = [send.targets[number] for number in send.numbers]
         rows = [row for row, number in enumerate(send.numbers) if not send.codes[number]]
         identities = identities_of(drafts, targets, moved)
-        duplicates = self._repeats.duplicate_rows(
+        duplicates = self._deduplication.duplicate_rows(
             identities, rows, received.wall_ms, retried=request.attempt != 1
         )
         stored_before = duplicates.rows
@@ -308,7 +309,7 @@ class SendHandler:
             for row, place in zip(part, stored, strict=True):
                 places[row] = place
                 if request.attempt > 1:
-                    self._repeats.remember(now_ms, identities[row], place)
+                    self._deduplication.remember(now_ms, identities[row], place)
         for row, first in duplicates.in_same_frame.items():
             places[row] = places[first]
         self._traffic.repeats_removed += len(stored_before)
@@ -437,7 +438,7 @@ class CoalescedSends:
         self._sending = sending
         self._appends = context.appends
         self._confirmations = context.confirmations
-        self._repeats = context.repeats
+        self._deduplication = context.deduplication
         self._policy = context.policy
         self._redirects = context.redirects
 
@@ -503,7 +504,9 @@ class CoalescedSends:
                 return None
             for row in drafts.elsewhere:
                 moved[row] = self._redirects.moved(single[row], own_targets[row], wall_ms)
-        if self._watching and self._repeats.remembers(identities_of(drafts, own_targets, moved)):
+        if self._watching and self._deduplication.remembers(
+            identities_of(drafts, own_targets, moved)
+        ):
             return None
         if moved:
             written, _ = self._sending.store_some(
@@ -522,7 +525,7 @@ class CoalescedSends:
 
     @property
     def _watching(self) -> bool:
-        return self._policy.deduplicate_retried_sends and self._repeats.watching
+        return self._policy.deduplicate_retried_sends and self._deduplication.watching
 
 
 class _Part(NamedTuple):

@@ -13,7 +13,7 @@ import pytest
 from kourou.access.api_token import id_of, token_digest, token_of
 from kourou.access.password import OF_NO_USER
 from kourou.authorization.audit import AccessDecided
-from kourou.engine.admin.history import event_view, tell_state
+from kourou.engine.admin.history import event_view, state_body
 from kourou.engine.control import encode_state
 from kourou.errors import Code, DecodeError
 from kourou.model.limits import OWN_CHANGES_HOUR_MAX
@@ -185,7 +185,7 @@ def test_who_may_set_a_password_and_that_no_reply_shows_it(
     shown = [
         *(b"".join(one.body) for one in replies),
         *(msgspec.json.encode(event_view(one)) for one in broker.events()),
-        tell_state(broker.engine.control, "user/till"),
+        state_body(broker.engine.control, "user/till"),
     ]
     assert b'"has_password":true' in shown[-1]
     assert not [one for one in shown if b"argon2id" in one]
@@ -254,7 +254,7 @@ def test_no_reply_shows_the_hash_of_a_token(broker: SecuredBroker, root: Sender)
     assert any(id_of(DIGEST).encode() in one for one in shown)
     state = broker.engine.control.copy()
     state.access.tokens["till:x"] = created.event.token
-    shown.append(tell_state(state, "user/till"))
+    shown.append(state_body(state, "user/till"))
     assert b'"scope"' in shown[-1]
     assert not [one for one in shown if DIGEST.encode() in one or DIGEST[16:].encode() in one]
 

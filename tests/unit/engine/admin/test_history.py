@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kourou.access.model import ANONYMOUS, Action, Pattern, Policy, User
-from kourou.engine.admin.history import dropped_progress, drops_progress, tell_events, tell_state
+from kourou.engine.admin.history import dropped_progress, drops_progress, events_body, state_body
 from kourou.engine.control import ControlState, evolve
 from kourou.events.control_events import (
     Event,
@@ -49,13 +49,13 @@ FULL = state(
 
 
 def held(aggregate: str) -> object:
-    return json.loads(tell_state(FULL, aggregate))
+    return json.loads(state_body(FULL, aggregate))
 
 
 def test_an_event_is_reported_with_who_when_why_and_what_it_takes_back():
     recorded = Recorded(7, 300, 1_000, "ann", "too many", "0af7", TopicPut(TOPIC), 5)
     plain = Recorded(8, 600, 1_001, "bob", "", "", SettingChanged("traceOn", None, True))
-    first, second = decode_event_views(tell_events([recorded, plain]))
+    first, second = decode_event_views(events_body([recorded, plain]))
     assert (first.offset, first.at_ms, first.actor, first.reason) == (7, 1_000, "ann", "too many")
     assert (first.trace_id, first.aggregate, first.undoes) == ("0af7", "topic/orders", 5)
     assert first.fields["topic"]["write_queue_nums"] == 4
@@ -73,7 +73,7 @@ def test_an_event_about_users_that_is_not_understood_shows_its_type_only(hide_us
     """It may have a credential, and nobody knows where."""
     event = UnknownEvent("PassphraseSet", "user/till", b'{"type":"PassphraseSet","hash":"x1"}')
     recorded = Recorded(7, 300, 1_000, "ann", "why", "", event)
-    [shown] = decode_event_views(tell_events([recorded], hide_users=hide_users))
+    [shown] = decode_event_views(events_body([recorded], hide_users=hide_users))
     assert shown.fields == {"type": "PassphraseSet"} or shown.fields == {}
     assert (shown.aggregate, shown.actor) == (("user", "") if hide_users else ("user/till", "ann"))
 
@@ -98,7 +98,7 @@ def test_everything_is_reported_at_once():
         "other": {"orders": {"0": 1}},
         "till": held("progress/till"),
     }
-    assert json.loads(tell_state(ControlState(), "")) == {
+    assert json.loads(state_body(ControlState(), "")) == {
         "topics": {},
         "groups": {},
         "settings": {},
@@ -110,11 +110,11 @@ def test_everything_is_reported_at_once():
 def test_a_filter_is_reported_with_its_source_and_all_of_them_without():
     late = FilterUploaded("till", "late", 1, "def match(m, c): ...", "00", "ann", "first")
     filtered = state(late, FilterEnabled("till", "late", 1))
-    told = json.loads(tell_state(filtered, "filter/till/late"))
+    told = json.loads(state_body(filtered, "filter/till/late"))
     assert (told["active"], told["policy"]) == (1, "hold")
     assert told["versions"][0]["source"] == "def match(m, c): ..."
-    assert json.loads(tell_state(filtered, "filter/till/other")) is None
-    everything = json.loads(tell_state(filtered, ""))["filters"]["till/late"]
+    assert json.loads(state_body(filtered, "filter/till/other")) is None
+    everything = json.loads(state_body(filtered, ""))["filters"]["till/late"]
     assert everything["versions"][0]["source"] is None
     assert everything["versions"][0]["author"] == "ann"
 
@@ -142,6 +142,6 @@ def test_the_state_of_a_user_has_the_policies_of_that_user():
         for name in ("till", "other", ANONYMOUS)
     ]
     held = state(UserPut(till), UserPut(other), *map(PolicyPut, policies))
-    assert decode_user_state(tell_state(held, "user/till")) == (till, (policies[0],))
-    assert decode_user_state(tell_state(held, "user/anonymous")) == (None, (policies[2],))
-    assert decode_user_state(tell_state(held, "user/nobody")) == (None, ())
+    assert decode_user_state(state_body(held, "user/till")) == (till, (policies[0],))
+    assert decode_user_state(state_body(held, "user/anonymous")) == (None, (policies[2],))
+    assert decode_user_state(state_body(held, "user/nobody")) == (None, ())

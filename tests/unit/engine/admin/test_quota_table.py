@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kourou.engine.admin.history import tell_state
+from kourou.engine.admin.history import state_body
 from kourou.engine.admin.quota_table import QuotaAggregate, decide_put, decide_remove, evolve
 from kourou.engine.control import decode_state, encode_state
 from kourou.events.control_events import QuotaPut, QuotaRemoved, decode_record_body
@@ -66,6 +66,6 @@ def test_the_history_says_who_limited_whom_and_why(engine: Engine) -> None:
     stored = engine.events()[-1]
     recorded = decode_record_body(stored.body, offset=stored.offset, position=stored.position)
     assert (recorded.event.aggregate, recorded.reason) == ("quota/user/till", "too many")
-    assert b'"requests":5' in tell_state(engine.control, "quota/user/till")
-    assert tell_state(engine.control, "quota/topic/till") == b"null"
-    assert tell_state(engine.control, "quota/queue/till") == b"null"
+    assert b'"requests":5' in state_body(engine.control, "quota/user/till")
+    assert state_body(engine.control, "quota/topic/till") == b"null"
+    assert state_body(engine.control, "quota/queue/till") == b"null"

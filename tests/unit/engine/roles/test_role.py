@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kourou.engine.admin.history import tell_state
+from kourou.engine.admin.history import state_body
 from kourou.engine.control import ControlState, decode_state, encode_state, evolve
 from kourou.engine.effects import ChangeRole, Effect, Forward
 from kourou.engine.inputs import Fenced
@@ -394,8 +394,8 @@ def test_a_snapshot_holds_it_and_one_without_it_is_read() -> None:
 
 
 def test_it_is_reported_as_one_aggregate() -> None:
-    assert b'"leader":"a/0"' in tell_state(state(), "replication/epoch")
-    assert tell_state(ControlState(), "replication/epoch") == b"null"
+    assert b'"leader":"a/0"' in state_body(state(), "replication/epoch")
+    assert state_body(ControlState(), "replication/epoch") == b"null"
 
 
 # -- which member may lead, and which one does after a restart -------------------------------------

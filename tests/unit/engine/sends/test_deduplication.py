@@ -4,7 +4,7 @@ import pytest
 
 from kourou.engine.inputs import StoreFailed
 from kourou.engine.ports import ANYWHERE
-from kourou.engine.sends import deduplication as repeats
+from kourou.engine.sends import deduplication
 from kourou.errors import Code, Rejected
 from kourou.model.limits import DEADLINE_MS_MAX
 from kourou_rigs.engine import Engine, header_of
@@ -22,7 +22,7 @@ def test_a_first_attempt_of_who_cannot_know_is_looked_up_and_nobody_elses_is(
         places = header_of(engine.ask(*records(sent, attempt=0))).offsets
     assert places == [0, 1]
     assert bodies(engine) == [b"1", b"2"]
-    assert not engine.core.parts.repeats.watching, "other producers' sends stay as quick"
+    assert not engine.core.parts.deduplication.watching, "other producers' sends stay as quick"
     first, one = engine.received(*records([once], attempt=0))
     second, two = engine.received(*records([other]))
     engine.handle(one, two)
@@ -51,7 +51,7 @@ def test_after_a_retry_other_sends_are_stored_together_as_ever(engine, draft, re
     retried = draft(key="K1", body=b"1")
     engine.ask(*records([draft(key="other")]))
     engine.ask(*records([retried], attempt=2))
-    assert engine.core.parts.repeats.watching
+    assert engine.core.parts.deduplication.watching
     numbers, sends = zip(
         *(engine.received(*records([draft(key=f"N{number}")])) for number in range(3)), strict=True
     )
@@ -139,14 +139,14 @@ def test_after_a_failure_a_repeat_is_promised_nothing(draft, records, sync_flush
 
 
 def test_remembered_keys_are_bounded_and_expire(monkeypatch) -> None:
-    monkeypatch.setattr(repeats, "RETRIED_KEYS_MAX", 3)
+    monkeypatch.setattr(deduplication, "RETRIED_KEYS_MAX", 3)
     engine = Engine()
-    lookup = repeats.Repeats(engine.store, engine.core.parts.appends)
+    lookup = deduplication.Deduplication(engine.store, engine.core.parts.appends)
     for number in range(5):
-        who = repeats.MessageIdentity("t", f"K{number}", 1)
-        lookup.remember(0, who, repeats.Original(0, number, 0))
-    assert lookup.find(repeats.MessageIdentity("t", "K1", 1), 0, retried=False) is None
-    assert lookup.find(repeats.MessageIdentity("t", "K2", 1), 0, retried=False).offset == 2
+        who = deduplication.MessageIdentity("t", f"K{number}", 1)
+        lookup.remember(0, who, deduplication.Original(0, number, 0))
+    assert lookup.find(deduplication.MessageIdentity("t", "K1", 1), 0, retried=False) is None
+    assert lookup.find(deduplication.MessageIdentity("t", "K2", 1), 0, retried=False).offset == 2
     lookup.expire(DEADLINE_MS_MAX - 1)
     assert lookup.watching
     lookup.expire(DEADLINE_MS_MAX)
@@ -162,5 +162,5 @@ def test_a_long_key_is_remembered_in_few_bytes(engine, draft, records) -> None:
     assert second.offsets == [1]
     assert header_of(engine.ask(*records([draft(key=long, body=b"1")]))).offsets == [1]
     assert header_of(engine.ask(*records([draft(key=other, body=b"1")]))).target_offsets == [2]
-    kept = engine.core.parts.repeats._remembered
+    kept = engine.core.parts.deduplication._remembered
     assert [len(key) for _, key in kept] == [64]
