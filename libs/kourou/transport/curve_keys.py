@@ -38,7 +38,7 @@ from typing import Generic, TypeVar
 from kourou.errors import ConfigError
 from kourou.model.limits import CURVE_FILE_BYTES_MAX, CURVE_KEYS_MAX
 from kourou.transport.addresses import split_address
-from kourou.transport.wire import Happening
+from kourou.transport.wire import WireEvent
 
 _log = logging.getLogger("kourou.transport")
 
@@ -421,18 +421,18 @@ class ClientCurve:
     servers: ServerKeys
 
 
-def trouble_of(happening: Happening, curve: ClientCurve | None) -> str:
+def trouble_of(event: WireEvent, curve: ClientCurve | None) -> str:
     """Return the cause of a failed handshake for the connecting side, and the remedy.
 
     BAD_GREETING (the server closed the connection) may be any cause, because the server's error
     message may have been lost with the connection.
     """
-    if happening is Happening.NOT_LET_IN and curve is not None:
+    if event is WireEvent.NOT_LET_IN and curve is not None:
         return (
             f"the server refused this client: add the public key {curve.own.pair.public} to its "
             "curveClients (for followers, Raft members and filter servers also to curveMembers)"
         )
-    if happening is Happening.OTHER_MECHANISM:
+    if event is WireEvent.OTHER_MECHANISM:
         if curve is None:
             return (
                 "the server requires CURVE keys, and this client has none: set curveKeyFile and "
@@ -454,10 +454,10 @@ def trouble_of(happening: Happening, curve: ClientCurve | None) -> str:
     )
 
 
-def refusal_of(happening: Happening) -> str:
+def refusal_of(event: WireEvent) -> str:
     """Return the cause for the listening side's log; "" if the gate has already logged it."""
-    if happening is Happening.OTHER_MECHANISM:
+    if event is WireEvent.OTHER_MECHANISM:
         return "refused a client without CURVE keys: this listener requires them"
-    if happening is Happening.BAD_GREETING:
+    if event is WireEvent.BAD_GREETING:
         return "a client's handshake failed; it may have an old public key of this server"
     return ""

@@ -59,7 +59,7 @@ from kourou.transport.curve_keys import KeyPair, ServerCurve, refusal_of
 from kourou.transport.rate_limited_log import RateLimitedLog
 from kourou.transport.tcp_link import Buffer
 from kourou.transport.tcp_server import TcpServerStatistics, listening_socket
-from kourou.transport.wire import FAILED, Happening
+from kourou.transport.wire import FAILED, WireEvent
 from kourou.transport.zmq_server import Inbound
 from kourou.transport.zmq_socket import (
     NOBLOCK,
@@ -578,10 +578,10 @@ class CurveServer:
 
     def _note_monitor(self) -> None:
         for event in self._monitor.read():
-            if event.kind is Happening.ACCEPTED:
+            if event.kind is WireEvent.ACCEPTED:
                 self._links.established.add(event.descriptor)
                 self._inflows.pop(event.descriptor, None)
-            elif event.kind is Happening.LOST:
+            elif event.kind is WireEvent.LOST:
                 self._links.established.discard(event.descriptor)
                 self._inflows.pop(event.descriptor, None)
                 link = self._links.on_descriptor(event.descriptor)

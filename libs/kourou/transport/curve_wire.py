@@ -19,7 +19,7 @@ import zmq
 from kourou.model import limits
 from kourou.transport.curve_keys import ClientCurve
 from kourou.transport.tcp_link import Buffer
-from kourou.transport.wire import Happening, WireOwner, WireTimeouts
+from kourou.transport.wire import WireEvent, WireOwner, WireTimeouts
 from kourou.transport.zmq_socket import (
     NOBLOCK,
     EdgeReader,
@@ -129,12 +129,12 @@ class CurveWire:
 
     def _watch(self) -> bool:
         for event in self._monitor.read():
-            if event.kind is Happening.BAD_GREETING and self._server_keys:
+            if event.kind is WireEvent.BAD_GREETING and self._server_keys:
                 self.close()
                 self._dial()
                 return False
-            self._ready = event.kind is Happening.READY
-            if event.kind in (Happening.LOST, Happening.REFUSED):
+            self._ready = event.kind is WireEvent.READY
+            if event.kind in (WireEvent.LOST, WireEvent.REFUSED):
                 while self._open and self._receive():  # the replies that arrived before the end
                     pass
                 if self._open:

@@ -11,7 +11,7 @@ from kourou.model import limits
 from kourou.transport.tcp_link import Buffer
 
 
-class Happening(enum.Enum):
+class WireEvent(enum.Enum):
     """An event of a connection.
 
     Each except ACCEPTED and READY ends it, or comes just before its end. REFUSED: it could not be
@@ -28,7 +28,7 @@ class Happening(enum.Enum):
     LOST = enum.auto()
 
 
-FAILED = (Happening.BAD_GREETING, Happening.OTHER_MECHANISM, Happening.NOT_LET_IN)
+FAILED = (WireEvent.BAD_GREETING, WireEvent.OTHER_MECHANISM, WireEvent.NOT_LET_IN)
 """Failed handshakes; LOST follows."""
 
 
@@ -67,7 +67,7 @@ class WireOwner(Protocol):
     def room(self) -> None:
         """A send queue is empty again: messages that were refused may be sent now."""
 
-    def happened(self, wire: Wire, kind: Happening) -> None:
+    def happened(self, wire: Wire, kind: WireEvent) -> None:
         """READY: messages may be sent. After LOST and REFUSED the wire is closed."""
 
 

@@ -67,7 +67,7 @@ from kourou.transport.curve_keys import ClientCurve, trouble_of
 from kourou.transport.pending_requests import Outcome, Pending, PendingRequests
 from kourou.transport.rate_limited_log import RateLimitedLog
 from kourou.transport.tcp_link import Buffer
-from kourou.transport.wire import FAILED, PATIENT, Happening, Wire, WireTimeouts
+from kourou.transport.wire import FAILED, PATIENT, Wire, WireEvent, WireTimeouts
 from kourou.transport.zmtp_wire import ZmtpWire
 
 _log = logging.getLogger("kourou.transport")
@@ -406,7 +406,7 @@ class ZmqConnection:
         if self._pending.waiting:
             self._send_waiting()
 
-    def happened(self, wire: Wire, kind: Happening) -> None:
+    def happened(self, wire: Wire, kind: WireEvent) -> None:
         """A connection was established or ended; called by its wire."""
         if wire is self._successor:
             self._successor_happened(kind)
@@ -414,12 +414,12 @@ class ZmqConnection:
             self._former = None
             for one in self._pending.take_sent(self._former_through):
                 one.end(UnknownOutcome(f"{self.address}: the connection was lost"))
-        elif kind is Happening.READY:
+        elif kind is WireEvent.READY:
             self._established()
         elif kind in FAILED:
             self._failed_handshake(kind)
         else:
-            if kind is Happening.REFUSED:
+            if kind is WireEvent.REFUSED:
                 self._certain = False
                 self._last_trouble = "connection refused or unreachable"
             self._reopen("the connection was lost", self._delay_ms())
@@ -432,13 +432,13 @@ class ZmqConnection:
         if self.on_connected is not None:
             self.on_connected()
 
-    def _failed_handshake(self, kind: Happening) -> None:
+    def _failed_handshake(self, kind: WireEvent) -> None:
         """Record the reason of a failed handshake.
 
         A server may close the connection before its error message arrives; then the former reason
         is kept.
         """
-        certain = kind is not Happening.BAD_GREETING
+        certain = kind is not WireEvent.BAD_GREETING
         if certain or not self._certain:
             self._certain = certain
             logged = certain or self._curve is not None
@@ -490,8 +490,8 @@ class ZmqConnection:
             {"address": self.address, "reason": why},
         )
 
-    def _successor_happened(self, kind: Happening) -> None:
-        if kind is Happening.READY:
+    def _successor_happened(self, kind: WireEvent) -> None:
+        if kind is WireEvent.READY:
             self._switch_later = self._loop.call_later(SWITCH_S, self._switch)
             if not self._pending.in_flight:
                 self._switch()

@@ -31,7 +31,7 @@ from kourou.transport.addresses import join_address, split_address
 from kourou.transport.curve_keys import AllowedKeys, KeyPair
 from kourou.transport.rate_limited_log import RateLimitedLog
 from kourou.transport.tcp_link import Buffer
-from kourou.transport.wire import PATIENT, Happening, WireTimeouts
+from kourou.transport.wire import PATIENT, WireEvent, WireTimeouts
 
 # -- contexts -------------------------------------------------------------------------------------
 
@@ -334,14 +334,14 @@ def _make_room(socket: zmq.Socket[bytes]) -> None:
 # server finds the peer whose connection ended.
 
 
-_HAPPENINGS: dict[int, Happening] = {
-    zmq.EVENT_ACCEPTED: Happening.ACCEPTED,
-    zmq.EVENT_HANDSHAKE_SUCCEEDED: Happening.READY,
-    zmq.EVENT_CONNECT_RETRIED: Happening.REFUSED,
-    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: Happening.BAD_GREETING,
-    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: Happening.BAD_GREETING,
-    zmq.EVENT_HANDSHAKE_FAILED_AUTH: Happening.NOT_LET_IN,
-    zmq.EVENT_DISCONNECTED: Happening.LOST,
+_WIRE_EVENTS: dict[int, WireEvent] = {
+    zmq.EVENT_ACCEPTED: WireEvent.ACCEPTED,
+    zmq.EVENT_HANDSHAKE_SUCCEEDED: WireEvent.READY,
+    zmq.EVENT_CONNECT_RETRIED: WireEvent.REFUSED,
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: WireEvent.BAD_GREETING,
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: WireEvent.BAD_GREETING,
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH: WireEvent.NOT_LET_IN,
+    zmq.EVENT_DISCONNECTED: WireEvent.LOST,
 }
 
 
@@ -356,7 +356,7 @@ One side has CURVE keys and the other has none.
 class ConnectionEvent:
     """`descriptor` is the connection's file descriptor; meaningless for REFUSED and FAILED."""
 
-    kind: Happening
+    kind: WireEvent
     descriptor: int
 
 
@@ -365,7 +365,7 @@ class ZmqMonitor:
 
     def __init__(self, watched: zmq.Socket[bytes]) -> None:
         mask = 0
-        for event in _HAPPENINGS:
+        for event in _WIRE_EVENTS:
             mask |= event
         self._watched = watched
         self.socket: zmq.Socket[bytes] = watched.get_monitor_socket(mask)
@@ -379,9 +379,9 @@ class ZmqMonitor:
             except zmq.Again:
                 return found
             event = parse_monitor_message(parts)
-            kind = _HAPPENINGS.get(int(event["event"]))
-            if kind is Happening.BAD_GREETING and int(event["value"]) == MECHANISM_MISMATCH:
-                kind = Happening.OTHER_MECHANISM
+            kind = _WIRE_EVENTS.get(int(event["event"]))
+            if kind is WireEvent.BAD_GREETING and int(event["value"]) == MECHANISM_MISMATCH:
+                kind = WireEvent.OTHER_MECHANISM
             if kind is not None:
                 found.append(ConnectionEvent(kind, int(event["value"])))
 

@@ -15,7 +15,7 @@ from kourou.runtime import Peer
 from kourou.transport.addresses import next_peer_id, split_address
 from kourou.transport.busy_poll import BusyPoll
 from kourou.transport.tcp_link import Buffer
-from kourou.transport.wire import Happening, WireOwner, WireTimeouts
+from kourou.transport.wire import WireEvent, WireOwner, WireTimeouts
 from kourou.transport.zmtp import DEALER, OtherMechanism, Parts, ZmtpLink
 
 TOGETHER_BYTES = 16_384
@@ -76,7 +76,7 @@ class ZmtpWire:
                 socket = await self._connected()
         except (OSError, TimeoutError, UnicodeError):  # UnicodeError: no DNS name can be so long
             self._dialling = None
-            self._end(Happening.REFUSED)
+            self._end(WireEvent.REFUSED)
             return
         self._dialling = None
         where = (self._host, self._port)
@@ -84,7 +84,7 @@ class ZmtpWire:
         self._loop.add_reader(socket.fileno(), self._readable)
         self._write(self._link)
         self._timer = self._loop.call_later(
-            self._timeouts.greeting_ms / 1_000, self._fail, Happening.BAD_GREETING
+            self._timeouts.greeting_ms / 1_000, self._fail, WireEvent.BAD_GREETING
         )
 
     async def _connected(self) -> socketlib.socket:
@@ -123,25 +123,25 @@ class ZmtpWire:
         if self._timer is not None:
             self._timer.cancel()
         self._probe_later(link)
-        self._owner.happened(self, Happening.READY)
+        self._owner.happened(self, WireEvent.READY)
 
     def _probe_later(self, link: ZmtpLink) -> None:
         self._timer = self._loop.call_later(self._timeouts.probe_ms / 1_000, self._probe, link)
 
     def _probe(self, link: ZmtpLink) -> None:
         if link.silent_probes * self._timeouts.probe_ms >= self._timeouts.silence_ms:
-            self._end(Happening.LOST)
+            self._end(WireEvent.LOST)
             return
         link.probe()
         self._write(link)
         self._probe_later(link)
 
-    def _fail(self, kind: Happening) -> None:
+    def _fail(self, kind: WireEvent) -> None:
         """End the connection after a failed handshake."""
         self._owner.happened(self, kind)
-        self._end(Happening.LOST)
+        self._end(WireEvent.LOST)
 
-    def _end(self, kind: Happening) -> None:
+    def _end(self, kind: WireEvent) -> None:
         if not self._closed:
             self.close()
             self._owner.happened(self, kind)
@@ -156,15 +156,15 @@ class ZmtpWire:
         link = self._link
         assert link is not None
         frames: list[Parts] = []
-        trouble: Happening | None = None
+        trouble: WireEvent | None = None
         try:
             count = link.read(frames, self._now_ms())
         except (BlockingIOError, InterruptedError):
             return False
         except OtherMechanism:
-            count, trouble = 0, Happening.OTHER_MECHANISM
+            count, trouble = 0, WireEvent.OTHER_MECHANISM
         except DecodeError:
-            count, trouble = 0, None if self._ready else Happening.BAD_GREETING
+            count, trouble = 0, None if self._ready else WireEvent.BAD_GREETING
         except OSError:  # reset: in any case it is gone
             count = 0
         if link.queue:
@@ -181,10 +181,10 @@ class ZmtpWire:
         if count or self._closed:
             return bool(count)
         if trouble is None and not self._ready:
-            trouble = Happening.BAD_GREETING
+            trouble = WireEvent.BAD_GREETING
         if trouble is not None:
             self._owner.happened(self, trouble)
-        self._end(Happening.LOST)
+        self._end(WireEvent.LOST)
         return False
 
     def send(self, parts: Sequence[Buffer]) -> bool:
@@ -233,7 +233,7 @@ class ZmtpWire:
         while self._link is link and self._readable():
             pass
         if self._link is link:
-            self._end(Happening.LOST)
+            self._end(WireEvent.LOST)
 
     def _writable(self, link: ZmtpLink) -> None:
         self._write(link)

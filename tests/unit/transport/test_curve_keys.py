@@ -31,7 +31,7 @@ from kourou.transport.curve_keys import (
     trouble_of,
     write_public,
 )
-from kourou.transport.wire import FAILED, Happening
+from kourou.transport.wire import FAILED, WireEvent
 from kourou.transport.zmq_client import ZmqConnection
 
 
@@ -434,12 +434,12 @@ async def test_listeners_of_one_process_let_in_whom_each_says(
     await connect(members.address, curve=keys.stranger).request(ASK, timeout_ms=PATIENT_MS)
 
 
-@pytest.mark.parametrize("happening", FAILED)
+@pytest.mark.parametrize("event", FAILED)
 @pytest.mark.parametrize("with_keys", [False, True])
 def test_whatever_fails_is_said_with_what_to_do(
-    keys: Keys, happening: Happening, with_keys: bool
+    keys: Keys, event: WireEvent, with_keys: bool
 ) -> None:
     """A server that hangs up may be faster than its words, so each text stands for itself."""
-    told = trouble_of(happening, keys.client if with_keys else None)
+    told = trouble_of(event, keys.client if with_keys else None)
     assert "curve" in told.lower() or str(keys.folder) in told
     assert keys.client.own.pair.secret not in told

@@ -16,7 +16,7 @@ import zmq
 from kourou.model import limits
 from kourou.transport.addresses import split_address
 from kourou.transport.curve_keys import AllowedKeys
-from kourou.transport.wire import PATIENT, Happening, WireTimeouts
+from kourou.transport.wire import PATIENT, WireEvent, WireTimeouts
 from kourou.transport.zmq_socket import (
     ConnectionEvent,
     EdgeReader,
@@ -140,7 +140,7 @@ def test_a_child_can_talk_although_its_parent_did() -> None:
 # -- monitor ---------------------------------------------------------------------------------------
 
 
-def read_until(monitor: ZmqMonitor, kind: Happening) -> list[ConnectionEvent]:
+def read_until(monitor: ZmqMonitor, kind: WireEvent) -> list[ConnectionEvent]:
     found: list[ConnectionEvent] = []
     while not any(event.kind is kind for event in found):
         monitor.socket.poll()
@@ -154,11 +154,11 @@ def test_a_connection_comes_and_goes(make_socket: Callable[[int], zmq.Socket[byt
     assert monitor.read() == []
     port = server.bind_to_random_port("tcp://127.0.0.1")
     client.connect(f"tcp://127.0.0.1:{port}")
-    came = read_until(monitor, Happening.READY)
-    assert [event.kind for event in came] == [Happening.ACCEPTED, Happening.READY]
+    came = read_until(monitor, WireEvent.READY)
+    assert [event.kind for event in came] == [WireEvent.ACCEPTED, WireEvent.READY]
     client.close()
-    gone = read_until(monitor, Happening.LOST)
-    assert gone[-1] == ConnectionEvent(Happening.LOST, came[0].descriptor)
+    gone = read_until(monitor, WireEvent.LOST)
+    assert gone[-1] == ConnectionEvent(WireEvent.LOST, came[0].descriptor)
     monitor.close()
 
 
@@ -166,7 +166,7 @@ def test_a_refusal_is_reported(make_socket: Callable[[int], zmq.Socket[bytes]]) 
     client = make_socket(zmq.DEALER)
     monitor = ZmqMonitor(client)
     client.connect("tcp://127.0.0.1:1")
-    assert read_until(monitor, Happening.REFUSED)[-1].kind is Happening.REFUSED
+    assert read_until(monitor, WireEvent.REFUSED)[-1].kind is WireEvent.REFUSED
     monitor.close()
 
 
