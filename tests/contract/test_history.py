@@ -16,7 +16,7 @@ from kourou.engine.admin.history import (
     Question,
     StateFound,
     StateQuestion,
-    tell_state,
+    state_body,
 )
 from kourou.engine.control import CONTROL, ControlState, evolve
 from kourou.errors import Code, Corrupt, MetadataUnavailable, Rejected
@@ -184,11 +184,11 @@ def test_the_state_after_every_event_and_at_every_instant(
         copy = state_after(offset + 1)
         for aggregate in ("", "topic/orders", "group/till", "setting/traceOn", "progress/till"):
             after = state(filled, aggregate, offset=offset)
-            assert after.body == tell_state(copy, aggregate)
+            assert after.body == state_body(copy, aggregate)
             assert (after.end, after.at_ms) == (offset + 1, 1_000 + 10 * offset)
             at = state(filled, aggregate, at_ms=1_009 + 10 * offset)
             assert (at.body, at.end) == (after.body, after.end)
-    assert state(filled).body == tell_state(state_after(len(EVENTS)), "")
+    assert state(filled).body == state_body(state_after(len(EVENTS)), "")
     if snapshot_at != 0:
         assert state(filled, at_ms=999).end == 0
 
@@ -203,7 +203,7 @@ def test_a_history_that_was_lost_says_where_it_begins(store: EventStore):
     store.append([recorded(offset, EVENTS[offset]) for offset in range(4, 9)])
     page, found = history(store, HistoryQuestion("topic/orders", 9))
     assert ([each.offset for each in page], found.lost_before, found.before) == ([8], 4, None)
-    assert state(store, offset=3).body == tell_state(state_after(4), "")
+    assert state(store, offset=3).body == state_body(state_after(4), "")
     assert state(store).lost_before == 4
     with pytest.raises(Rejected, match="from 4 to 9"):
         state(store, offset=2)

@@ -36,8 +36,8 @@ from kourou.engine.admin.history import (
     StateQuestion,
     dropped_progress,
     drops_progress,
-    tell_events,
-    tell_state,
+    events_body,
+    state_body,
 )
 from kourou.engine.admin.log_bootstrap import LogBeginning, encode_beginning, next_control_offset
 from kourou.engine.control import CONTROL, ControlState
@@ -400,14 +400,14 @@ def _history(store: EventStore, question: HistoryQuestion) -> HistoryFound:
         types=question.types,
     )
     before = found.entries[-1].offset if found.cut else None
-    body = tell_events(found.entries, hide_users=question.hide_users)
+    body = events_body(found.entries, hide_users=question.hide_users)
     return HistoryFound(body, before, found.lost_before, found.end)
 
 
 def _state(store: EventStore, question: StateQuestion, lost_before: int) -> StateFound:
     after = None if question.offset is None else question.offset + 1
     state, end = store.load(CONTROL, as_of_ms=question.at_ms, end_offset=after)
-    body = tell_state(state, question.aggregate)
+    body = state_body(state, question.aggregate)
     if len(body) > STATE_BYTES_MAX:
         raise Rejected(
             f"the state has {len(body)} bytes; one reply can have at most {STATE_BYTES_MAX}",

@@ -97,13 +97,13 @@ class BrokersApi(AdminApi):
         affected. The change lasts until `add_write_perm`, or until the broker unregisters.
         """
         await self._leader(broker_name)
-        await self._session.name_servers.tell_all(WipeWritePermOfBroker(broker_name=broker_name))
+        await self._session.name_servers.send_to_all(WipeWritePermOfBroker(broker_name=broker_name))
 
     @on_io_thread
     async def add_write_perm(self, broker_name: str) -> None:
         """Undo `wipe_write_perm`."""
         await self._leader(broker_name)
-        await self._session.name_servers.tell_all(AddWritePermOfBroker(broker_name=broker_name))
+        await self._session.name_servers.send_to_all(AddWritePermOfBroker(broker_name=broker_name))
 
     @on_io_thread
     async def writable(self, broker_name: str) -> bool | None:

@@ -35,7 +35,7 @@ class NameServersApi(AdminApi):
     async def put(self, namespace: str, key: str, value: str) -> None:
         """Set the value of a key at every name server."""
         request = PutKvConfig(namespace=namespace, key=key, value=value)
-        await self._session.name_servers.tell_all(request)
+        await self._session.name_servers.send_to_all(request)
 
     @on_io_thread
     async def get(self, namespace: str, key: str) -> str | None:
@@ -49,7 +49,7 @@ class NameServersApi(AdminApi):
     @on_io_thread
     async def delete(self, namespace: str, key: str) -> None:
         """Delete a key at every name server; a missing key is not an error."""
-        await self._session.name_servers.tell_all(DeleteKvConfig(namespace=namespace, key=key))
+        await self._session.name_servers.send_to_all(DeleteKvConfig(namespace=namespace, key=key))
 
     @on_io_thread
     async def list(self, namespace: str) -> dict[str, str]:
@@ -67,7 +67,7 @@ class NameServersApi(AdminApi):
             )
         value = ";".join(f"{name}:{count}" for name, count in queues.items())
         request = PutKvConfig(namespace=ORDER_NAMESPACE, key=topic, value=value)
-        await self._session.name_servers.tell_all(request)
+        await self._session.name_servers.send_to_all(request)
 
     @on_io_thread
     async def settings(self) -> dict[str, dict[str, str]]:
@@ -88,7 +88,7 @@ class NameServersApi(AdminApi):
     async def update_settings(self, settings: Mapping[str, str]) -> None:
         """Change settings at every name server; raises an error if one cannot change."""
         body = encode_properties_text(settings)
-        await self._session.name_servers.tell_all(UpdateNamesrvConfig(), body)
+        await self._session.name_servers.send_to_all(UpdateNamesrvConfig(), body)
 
     @on_io_thread
     async def topics_of(self, cluster: str) -> tuple[str, ...]:

@@ -135,7 +135,7 @@ class TopicsApi(AdminApi):
         """Delete a topic and its queues at every broker, then its route at every name server."""
         request = DeleteTopicInBroker(topic=topic, reason=reason)
         await self._tell((await self._leaders(cluster)).values(), request)
-        await self._session.name_servers.tell_all(
+        await self._session.name_servers.send_to_all(
             DeleteTopicInNamesrv(topic=topic, cluster_name=cluster)
         )
         self._session.routes.forget(topic)

@@ -98,7 +98,7 @@ class NameServerChoice:
             "no name server address is known", hint=self._list.url if self._list else ""
         )
 
-    async def tell_all(self, request: Request, body: bytes = b"") -> None:
+    async def send_to_all(self, request: Request, body: bytes = b"") -> None:
         """Send the same change to every name server, because they do not replicate.
 
         Raises the last failure after all were tried.

@@ -169,12 +169,12 @@ def _bare(sealed: SealedSecret) -> SealedSecret:
     return SealedSecret(sealed.key_id, b"", b"")
 
 
-def tell_events(recorded: Sequence[Recorded], *, hide_users: bool = False) -> bytes:
+def events_body(recorded: Sequence[Recorded], *, hide_users: bool = False) -> bytes:
     """Encode events as a body."""
     return encode_event_views([event_view(each, hide_users=hide_users) for each in recorded])
 
 
-def tell_state(state: ControlState, aggregate: str) -> bytes:
+def state_body(state: ControlState, aggregate: str) -> bytes:
     """Encode the state of one aggregate as a body, null if it does not exist; or the whole state.
 
     The sources of a filter are included only if one filter is requested.

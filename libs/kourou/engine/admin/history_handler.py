@@ -26,7 +26,7 @@ from kourou.engine.admin.history import (
     StateFound,
     StateQuestion,
     drops_progress,
-    tell_events,
+    events_body,
 )
 from kourou.engine.admin.log_handler import reply_beginning
 from kourou.engine.admin.topic_handler import TopicHandler
@@ -286,7 +286,7 @@ class HistoryHandler:
         events = [*undoing, *self._broker.entailed(undoing)]
         first = self._control.next_offset
         reason = request.reason or f"undo of event {recorded.offset}"
-        body = tell_events(self._as_recorded(first, events, received, reason, recorded.offset))
+        body = events_body(self._as_recorded(first, events, received, reason, recorded.offset))
         effects: list[Effect] = []
         try:
             effects += self._pending_replies.decided(

@@ -121,7 +121,7 @@ def damage_at(log: CommitLog, quarantine: Quarantine, at: int, end: int) -> Regi
     Everything below `end` was written and promised. Raises Corrupt for an unsupported layout.
     """
     walk = _Walk(log, quarantine, at, Rules(end, crashed=False, resume_below=end))
-    found = walk.judge().regions
+    found = walk.check_start().regions
     return found[0] if found else Region(at, end, "no readable record")
 
 
@@ -139,7 +139,7 @@ class _Walk:
         self._found.end = self._at
         return self._found
 
-    def judge(self) -> LogScan:
+    def check_start(self) -> LogScan:
         """Evaluate only the current position, which is neither good nor in a known region."""
         self._check(self._at)
         return self._found

@@ -77,11 +77,11 @@ async def test_a_refusal_is_an_answer(cluster, choose):
 @pytest.mark.feature("F022")
 async def test_changes_are_sent_to_every_name_server(cluster, choose):
     choice = choose(THREE)
-    await choice.tell_all(DeleteTopicInNamesrv(topic="TBW102"))
+    await choice.send_to_all(DeleteTopicInNamesrv(topic="TBW102"))
     assert {address for address, _ in cluster.asked} == set(THREE)
     cluster.down.add(choice.addresses[0])
     with pytest.raises(UnknownOutcome):
-        await choice.tell_all(DeleteTopicInNamesrv(topic="x"))
+        await choice.send_to_all(DeleteTopicInNamesrv(topic="x"))
     assert len(cluster.asked) == 3 + 2
 
 
