@@ -11,10 +11,11 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from kourou.engine.admin.config_table import ConfigTable
 from kourou.engine.policy import TopicRules
 from kourou.errors import BadRequest, Rejected, TopicNotFound
 from kourou.events.control_events import Event, TopicDeleted, TopicPut
@@ -22,49 +23,6 @@ from kourou.model import names
 from kourou.model.limits import TOPIC_QUEUES_MAX, TOPICS_MAX
 from kourou.model.topic import DataVersion, Permission, TopicConfig
 from kourou.runtime import user_of_actor
-
-
-class FoldedNames:
-    """Names by their lower-case form. The cost of an operation does not depend on their number.
-
-    State: projection; derived from the table that it belongs to, never stored.
-
-    Two such names would share files on a case-insensitive file system, and users confuse them. So
-    commands refuse to create them (decision 0011).
-    """
-
-    __slots__ = ("_by_form",)
-
-    def __init__(self) -> None:
-        self._by_form: dict[str, tuple[str, ...]] = {}
-
-    def add(self, name: str) -> None:
-        """Add `name`, which must not be present."""
-        form = name.lower()
-        self._by_form[form] = (*self._by_form.get(form, ()), name)
-
-    def remove(self, name: str) -> None:
-        """Remove `name`, which must be present."""
-        form = name.lower()
-        left = tuple(other for other in self._by_form[form] if other != name)
-        if left:
-            self._by_form[form] = left
-        else:
-            del self._by_form[form]
-
-    def clash(self, name: str) -> str | None:
-        """Return the oldest other name that differs from `name` only in case, or None."""
-        for other in self._by_form.get(name.lower(), ()):
-            if other != name:
-                return other
-        return None
-
-    def copy(self) -> FoldedNames:
-        """Return an independent copy."""
-        other = FoldedNames()
-        other._by_form = dict(self._by_form)
-        return other
-
 
 SCHEDULE_QUEUES = 18
 CLUSTER_TOPIC_QUEUES = 16
@@ -74,42 +32,26 @@ PERM_MAX = Permission.READ_WRITE | Permission.INHERIT
 
 
 @dataclass(slots=True)
-class TopicAggregate:
-    """The table; `folded` is derived from it.
+class TopicAggregate(ConfigTable[TopicConfig]):
+    """The table of topics.
 
     `retired` has the ends of deleted topics' queues (topic -> queue ID -> offset). An end is needed
     until the topic exists again and that queue is longer. `creators` has the users who created
     topics; what no known user created is not in it.
     """
 
-    table: dict[str, TopicConfig] = field(default_factory=dict)
-    version: DataVersion = field(default_factory=DataVersion)
     retired: dict[str, dict[int, int]] = field(default_factory=dict)
-    folded: FoldedNames = field(default_factory=FoldedNames, compare=False, repr=False)
     creators: dict[str, str] = field(default_factory=dict)
 
     def created_by(self, user: str) -> int:
         """Return the number of topics that a user created. O(topics)."""
         return sum(one == user for one in self.creators.values())
 
-    def get(self, name: str) -> TopicConfig | None:
-        """Return the topic's configuration, or None."""
-        return self.table.get(name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.table
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    def __iter__(self) -> Iterator[TopicConfig]:
-        return iter(self.table.values())
-
     def copy(self) -> TopicAggregate:
         """Return an independent copy: changes of one do not affect the other. O(topics)."""
         retired = {topic: dict(queues) for topic, queues in self.retired.items()}
         creators = dict(self.creators)
-        return TopicAggregate(dict(self.table), self.version, retired, self.folded.copy(), creators)
+        return TopicAggregate(dict(self.table), self.version, self.folded.copy(), retired, creators)
 
 
 def topics_of(
@@ -121,7 +63,7 @@ def topics_of(
     """Return the state with these topics, as read from a snapshot."""
     topics = TopicAggregate(version=version, retired=retired, creators=dict(creators))
     for config in table:
-        _place(topics, config)
+        topics.put(config)
     return topics
 
 
@@ -136,29 +78,18 @@ def evolve(
         name, user = event.topic.name, user_of_actor(actor)
         if user and name not in topics.table and not _is_of_a_group(name):
             topics.creators[name] = user
-        _place(topics, event.topic)
+        topics.put(event.topic)
     else:
-        _remove(topics, event.before.name)
+        topics.remove(event.before.name)
+        topics.creators.pop(event.before.name, None)
         if event.next_offsets:
             topics.retired.setdefault(event.before.name, {}).update(event.next_offsets)
-    topics.version = DataVersion(at_ms, topics.version.counter + 1)
+    topics.changed(at_ms)
 
 
 def _is_of_a_group(name: str) -> bool:
     """Whether consumers cause it: they do not choose to create it, so it has no creator."""
     return name.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX))
-
-
-def _place(topics: TopicAggregate, config: TopicConfig) -> None:
-    if config.name not in topics.table:
-        topics.folded.add(config.name)
-    topics.table[config.name] = config
-
-
-def _remove(topics: TopicAggregate, name: str) -> None:
-    topics.creators.pop(name, None)
-    if topics.table.pop(name, None) is not None:
-        topics.folded.remove(name)
 
 
 # -- decide: requests of administrators -----------------------------------------------------------
@@ -199,7 +130,7 @@ def decide_put(
         )
     before = topics.get(name)
     if before is None:
-        _check_new(topics, name)
+        topics.check_new("topic", name, TOPICS_MAX)
     else:
         wanted = replace(wanted, order=before.order)
     if wanted == before:
@@ -239,21 +170,6 @@ def _check_perm(perm: int) -> None:
 def _check_queues(what: str, count: int) -> None:
     if not 1 <= count <= TOPIC_QUEUES_MAX:
         raise BadRequest(f"{what} is {count}; it must be between 1 and {TOPIC_QUEUES_MAX}")
-
-
-def _check_new(topics: TopicAggregate, name: str) -> None:
-    """Raise Rejected if no topic with this name may be added."""
-    if len(topics) >= TOPICS_MAX:
-        raise Rejected(
-            f"topic {name} is not created: this broker has {TOPICS_MAX} topics, the maximum",
-            hint="delete topics that are not used",
-        )
-    other = topics.folded.clash(name)
-    if other is not None:
-        raise Rejected(
-            f"topic {name} differs from the existing topic {other} only in upper and lower case",
-            hint="choose another name",
-        )
 
 
 def _check_readable(before: TopicConfig | None, wanted: TopicConfig) -> None:
@@ -322,7 +238,7 @@ def decide_auto_create(
         )
     queues = min(default_queue_nums, template.write_queue_nums)
     _check_queues("defaultTopicQueueNums", queues)
-    _check_new(topics, name)
+    topics.check_new("topic", name, TOPICS_MAX)
     created = TopicConfig(
         name=name,
         read_queue_nums=queues,

@@ -9,10 +9,10 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass
 
-from kourou.engine.admin.topic_table import FoldedNames
+from kourou.engine.admin.config_table import ConfigTable
 from kourou.errors import BadRequest, GroupNotFound, Rejected
 from kourou.events.control_events import Event, GroupDeleted, GroupPut
 from kourou.model import names
@@ -27,25 +27,8 @@ _INT32_MAX = 2**31 - 1
 
 
 @dataclass(slots=True)
-class GroupAggregate:
-    """The table. `folded` is derived from it."""
-
-    table: dict[str, GroupConfig] = field(default_factory=dict)
-    version: DataVersion = field(default_factory=DataVersion)
-    folded: FoldedNames = field(default_factory=FoldedNames, compare=False, repr=False)
-
-    def get(self, name: str) -> GroupConfig | None:
-        """Return the group's configuration, or None."""
-        return self.table.get(name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.table
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    def __iter__(self) -> Iterator[GroupConfig]:
-        return iter(self.table.values())
+class GroupAggregate(ConfigTable[GroupConfig]):
+    """The table of groups."""
 
     def copy(self) -> GroupAggregate:
         """Return an independent copy. O(groups)."""
@@ -56,7 +39,7 @@ def groups_of(table: Collection[GroupConfig], version: DataVersion) -> GroupAggr
     """Return the state with these groups, as read from a snapshot."""
     groups = GroupAggregate(version=version)
     for config in table:
-        _place(groups, config)
+        groups.put(config)
     return groups
 
 
@@ -66,21 +49,10 @@ def groups_of(table: Collection[GroupConfig], version: DataVersion) -> GroupAggr
 def evolve(groups: GroupAggregate, event: GroupPut | GroupDeleted, at_ms: int) -> None:
     """Apply one event, in place."""
     if isinstance(event, GroupPut):
-        _place(groups, event.group)
+        groups.put(event.group)
     else:
-        _remove(groups, event.before.name)
-    groups.version = DataVersion(at_ms, groups.version.counter + 1)
-
-
-def _place(groups: GroupAggregate, config: GroupConfig) -> None:
-    if config.name not in groups.table:
-        groups.folded.add(config.name)
-    groups.table[config.name] = config
-
-
-def _remove(groups: GroupAggregate, name: str) -> None:
-    if groups.table.pop(name, None) is not None:
-        groups.folded.remove(name)
+        groups.remove(event.before.name)
+    groups.changed(at_ms)
 
 
 # -- decide ---------------------------------------------------------------------------------------
@@ -97,7 +69,7 @@ def decide_put(groups: GroupAggregate, wanted: GroupConfig) -> list[Event]:
     )
     before = groups.get(name)
     if before is None:
-        _check_new(groups, name)
+        groups.check_new("group", name, GROUPS_MAX)
     return [] if wanted == before else [GroupPut(wanted, before)]
 
 
@@ -115,7 +87,7 @@ def decide_auto_create(groups: GroupAggregate, name: str, *, enabled: bool) -> l
             f"consumer group {name} does not exist",
             hint="create it: autoCreateSubscriptionGroup is false",
         )
-    _check_new(groups, name)
+    groups.check_new("group", name, GROUPS_MAX)
     return [GroupPut(GroupConfig(name))]
 
 
@@ -136,18 +108,3 @@ def decide_start(groups: GroupAggregate) -> list[Event]:
 def _check_range(what: str, value: int, minimum: int, maximum: int) -> None:
     if not minimum <= value <= maximum:
         raise BadRequest(f"{what} is {value}; it must be between {minimum} and {maximum}")
-
-
-def _check_new(groups: GroupAggregate, name: str) -> None:
-    """Raise Rejected if no group with this name may be added."""
-    if len(groups) >= GROUPS_MAX:
-        raise Rejected(
-            f"group {name} is not created: this broker has {GROUPS_MAX} groups, the maximum",
-            hint="delete groups that are not used",
-        )
-    other = groups.folded.clash(name)
-    if other is not None:
-        raise Rejected(
-            f"group {name} differs from the existing group {other} only in upper and lower case",
-            hint="choose another name",
-        )

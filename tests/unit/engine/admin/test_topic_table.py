@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kourou.engine.admin import topic_table as topics
-from kourou.engine.admin.topic_table import FoldedNames, TopicAggregate, Unread
+from kourou.engine.admin.topic_table import TopicAggregate, Unread
 from kourou.engine.effects import DropTopic
 from kourou.engine.inputs import RegistrationDone, StoreFailed
 from kourou.engine.policy import TopicRules
@@ -194,32 +194,3 @@ def test_what_failed_is_reported_at_once() -> None:
     made = engine.send(create("fresh"))
     engine.handle(StoreFailed("EIO"))
     assert engine.replies[made].code == Code.OUTCOME_UNKNOWN
-
-
-# -- names that differ only in case ----------------------------------------------------------------
-
-
-def test_a_name_clashes_with_another_spelling_and_never_with_itself():
-    names = FoldedNames()
-    names.add("Orders")
-    assert names.clash("orders") == "Orders"
-    assert names.clash("Orders") is None
-    assert names.clash("order") is None
-
-
-def test_the_last_spelling_to_go_frees_the_name():
-    names = FoldedNames()
-    names.add("Orders")
-    names.add("ORDERS")
-    names.remove("Orders")
-    assert names.clash("orders") == "ORDERS"
-    names.remove("ORDERS")
-    assert names.clash("orders") is None
-
-
-def test_a_copy_goes_its_own_way():
-    names = FoldedNames()
-    names.add("Orders")
-    copy = names.copy()
-    names.remove("Orders")
-    assert copy.clash("orders") == "Orders"
