@@ -12,33 +12,17 @@ import pytest
 from kourou.store.replica.epoch_file import load_epochs
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost
-from kourou_rigs.parted import PATHS, all_records, opened, pair, state
+from kourou_rigs.parted import (
+    PATHS,
+    all_records,
+    boundaries,
+    len_common,
+    opened,
+    pair,
+    records_below,
+    state,
+)
 from kourou_rigs.store import follow
-
-
-def boundaries(store: Store) -> list[int]:
-    at, found = 0, [0]
-    while at < store.end:
-        at = store.read_chunk(at, store.end, 1).end
-        found.append(at)
-    return found
-
-
-def records_below(store: Store, position: int) -> list[bytes]:
-    return [
-        record for record in all_records(store) if int.from_bytes(record[28:36], "big") < position
-    ]
-
-
-def len_common(leader: Store, member: Store) -> int:
-    """Where the two logs part."""
-    at = 0
-    while at < min(leader.end, member.end):
-        ours, theirs = (one.read_chunk(at, one.end, 1) for one in (leader, member))
-        if bytes(ours.data) != bytes(theirs.data):
-            break
-        at = ours.end
-    return at
 
 
 def limit_of(leader: Store, position: int) -> int:

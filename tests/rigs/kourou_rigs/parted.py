@@ -70,3 +70,30 @@ def pair(seed: int, common: int = 12, tail: int = 12, *, fixed: int = 0) -> tupl
     write(member, tail, seed + 1, fixed=fixed)
     write(leader, tail // 2, seed + 2, fixed=fixed)
     return leader, disk
+
+
+def boundaries(store: Store) -> list[int]:
+    """The positions at which records start, and the end."""
+    at, found = 0, [0]
+    while at < store.end:
+        at = store.read_chunk(at, store.end, 1).end
+        found.append(at)
+    return found
+
+
+def records_below(store: Store, position: int) -> list[bytes]:
+    """The records that start below the position."""
+    return [
+        record for record in all_records(store) if int.from_bytes(record[28:36], "big") < position
+    ]
+
+
+def len_common(leader: Store, member: Store) -> int:
+    """Where the two logs part."""
+    at = 0
+    while at < min(leader.end, member.end):
+        ours, theirs = (one.read_chunk(at, one.end, 1) for one in (leader, member))
+        if bytes(ours.data) != bytes(theirs.data):
+            break
+        at = ours.end
+    return at

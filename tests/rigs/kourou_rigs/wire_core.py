@@ -35,7 +35,8 @@ from kourou.protocol.messages.pulls import UpdateConsumerOffset
 from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.record.message_record import decode_record
 from kourou.protocol.request import Request, Response
-from kourou.runtime import AskClient, ClientAnswered, Disconnected, Notify, Reply
+from kourou.runtime import AskClient, ClientAnswered, Disconnected, Notify, Peer, Reply
+from kourou.service.secret_keys import SecretKeys, new_key_line
 from kourou_rigs.engine import Engine
 from kourou_rigs.wire_faults import Answer, Faults
 
@@ -383,3 +384,11 @@ class CoreBroker:
             if topic.name not in self.topics and not self._rules.owns(topic.name):
                 self.topics[topic.name] = topic.read_queue_nums, topic.write_queue_nums
                 self._declared[topic.name] = (*self.topics[topic.name], topic.perm)
+
+
+def connect_as(broker: Any, key: str, *, keeps_secrets: bool = True) -> None:
+    """Let all connections of a broker have this CURVE key."""
+    engine, parts = broker.engine, broker.engine.core.parts
+    engine.peer = lambda number: Peer(number, "zmq", ("127.0.0.1", 40_000 + number), key=key)
+    box = SecretKeys.parse(new_key_line("1")) if keeps_secrets else None
+    parts.access_gate._box = parts.access_handler._box = box

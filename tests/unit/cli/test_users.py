@@ -31,11 +31,10 @@ from kourou.protocol.messages.access import (
     TryPoliciesResponse,
 )
 from kourou.protocol.messages.broker_admin import GetStateAt, GetStateAtResponse
-from kourou.runtime import Peer
 from kourou.service.passwords import is_password
-from kourou.service.secret_keys import SecretKeys, new_key_line
 from kourou.transport.curve_keys import read_pair
 from kourou_rigs.wire_cluster import WireCluster
+from kourou_rigs.wire_core import connect_as
 from kourou_rigs.wire_faults import Answer, Silence, always
 
 TILL = "till" + "0" * 36
@@ -104,14 +103,6 @@ def run(
         return code, output.out, output.err
 
     return command
-
-
-def connect_as(broker: Any, key: str, *, keeps_secrets: bool = True) -> None:
-    """Let all connections of a broker have this CURVE key."""
-    engine, parts = broker.engine, broker.engine.core.parts
-    engine.peer = lambda number: Peer(number, "zmq", ("127.0.0.1", 40_000 + number), key=key)
-    box = SecretKeys.parse(new_key_line("1")) if keeps_secrets else None
-    parts.access_gate._box = parts.access_handler._box = box
 
 
 @pytest.fixture

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from kourou.protocol.record import compression
 from kourou.testing.cluster import Cluster
 from kourou_rigs.console import ConsoleHere
 
@@ -24,3 +26,18 @@ def console(cluster: Cluster) -> Iterator[ConsoleHere]:
     with ConsoleHere(cluster) as here:
         yield here
         assert not here.failures
+
+
+@pytest.fixture
+def inflated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The size of each piece that was inflated."""
+    sizes: list[int] = []
+    made = compression.pieces
+
+    def counted(*args: Any) -> Iterator[bytes]:
+        for piece in made(*args):
+            sizes.append(len(piece))
+            yield piece
+
+    monkeypatch.setattr(compression, "pieces", counted)
+    return sizes

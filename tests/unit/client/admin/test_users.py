@@ -18,8 +18,8 @@ from kourou.protocol.messages.access import AuthDeleteUser, ReportRefusals
 from kourou.protocol.messages.broker_admin import GetStateAt, GetStateAtResponse
 from kourou.protocol.request import Request
 from kourou.runtime import Peer
-from kourou.service.secret_keys import SecretKeys, new_key_line
 from kourou_rigs.wire_cluster import WireCluster
+from kourou_rigs.wire_core import connect_as
 from kourou_rigs.wire_faults import Answer, Silence, always
 
 OPS = "ops" + "0" * 37
@@ -34,14 +34,6 @@ def cluster():
     for name in ("broker-a", "broker-b"):
         connect_as(found.broker(name), OPS)
     return found
-
-
-def connect_as(broker, key, *, keeps_secrets=True):
-    """Let all connections of a broker have this CURVE key."""
-    engine, parts = broker.engine, broker.engine.core.parts
-    engine.peer = lambda number: Peer(number, "zmq", ("127.0.0.1", 40_000 + number), key=key)
-    box = SecretKeys.parse(new_key_line("1")) if keeps_secrets else None
-    parts.access_gate._box = parts.access_handler._box = box
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import pytest
 from kourou import ProducerSettings, TransactionState
 from kourou.client.admin.messages import Reading
 from kourou.model.topic import MessageQueue
-from kourou.protocol.record import compression
 from kourou.testing.cluster import Cluster, unique_name
 from kourou_console.messages.bodies import PIECE_BYTES
 from kourou_rigs.console import ConsoleHere
@@ -36,21 +35,6 @@ def console(cluster: Cluster) -> Iterator[ConsoleHere]:
 @pytest.fixture
 def topic(cluster: Cluster) -> str:
     return cluster.create_topic(queues=1)
-
-
-@pytest.fixture
-def inflated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The size of each piece that is inflated; nothing may be inflated at once."""
-    sizes: list[int] = []
-    made = compression.pieces
-
-    def counted(*args: Any) -> Iterator[bytes]:
-        for piece in made(*args):
-            sizes.append(len(piece))
-            yield piece
-
-    monkeypatch.setattr(compression, "pieces", counted)
-    return sizes
 
 
 def check(console: ConsoleHere, inflated: list[int], path: str, **query: str) -> Any:

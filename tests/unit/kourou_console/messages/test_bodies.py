@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import zlib
-from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 import pytest
@@ -30,21 +28,6 @@ def compressed(raw: bytes, kind: Compression = Compression.ZLIB) -> ReceivedMess
     message = message_at(QUEUE, 3, body=compression.compress(kind, raw))
     message.stored().sys_flag = int(SysFlag.COMPRESSED) | kind << COMPRESSION_SHIFT
     return message
-
-
-@pytest.fixture
-def inflated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The size of each piece that was inflated."""
-    sizes: list[int] = []
-    made = compression.pieces
-
-    def counted(*args: Any) -> Iterator[bytes]:
-        for piece in made(*args):
-            sizes.append(len(piece))
-            yield piece
-
-    monkeypatch.setattr(compression, "pieces", counted)
-    return sizes
 
 
 @given(st.text(max_size=200) | st.text(st.characters(max_codepoint=0x80), max_size=200))

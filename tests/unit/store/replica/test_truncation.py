@@ -7,9 +7,19 @@ import pytest
 from kourou.errors import Corrupt, Rejected, StoreFaulted
 from kourou.store.config.sealed_file import SealedFile
 from kourou.store.replica import truncation as cutting
-from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk
-from kourou_rigs.parted import PATHS, SIZE, all_records, opened, pair, state, write
+from kourou_rigs.parted import (
+    PATHS,
+    SIZE,
+    all_records,
+    boundaries,
+    len_common,
+    opened,
+    pair,
+    records_below,
+    state,
+    write,
+)
 from kourou_rigs.store import Draft, StoreWriter, delete_before, follow
 
 
@@ -83,31 +93,6 @@ def test_a_tail_of_records_of_the_same_sizes_does_not_come_back() -> None:
     again = opened(disk.crash())
     assert again.end == leader.read_chunk(position, leader.end, 1).end
     assert len(all_records(again)) == common + 1
-
-
-def boundaries(store: Store) -> list[int]:
-    at, found = 0, [0]
-    while at < store.end:
-        at = store.read_chunk(at, store.end, 1).end
-        found.append(at)
-    return found
-
-
-def records_below(store: Store, position: int) -> list[bytes]:
-    return [
-        record for record in all_records(store) if int.from_bytes(record[28:36], "big") < position
-    ]
-
-
-def len_common(leader: Store, member: Store) -> int:
-    """Where the two logs part."""
-    at = 0
-    while at < min(leader.end, member.end):
-        ours, theirs = (one.read_chunk(at, one.end, 1) for one in (leader, member))
-        if bytes(ours.data) != bytes(theirs.data):
-            break
-        at = ours.end
-    return at
 
 
 def test_what_was_confirmed_is_never_cut() -> None:
