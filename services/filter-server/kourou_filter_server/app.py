@@ -59,7 +59,7 @@ from kourou_filter_server.interface import (
     FiltersChanged,
     Input,
     Leaving,
-    TellBroker,
+    SendToBroker,
     WorkerEnded,
 )
 from kourou_filter_server.pulls import LEAVING
@@ -125,7 +125,7 @@ class Upstream:
         except KourouError as error:  # it is closed: the service ends
             self._post(BrokerAnswered(token, error=error))
 
-    def tell(self, effect: TellBroker) -> None:
+    def send(self, effect: SendToBroker) -> None:
         """Send a one-way request, if there is a connection."""
         if self._connection.connected:
             with suppress(KourouError):  # it is closed or full; losing the request is acceptable
@@ -332,7 +332,7 @@ class FilterServerService:
                 Reply: self._reply,
                 Filtered: self._filtered,
                 AskBroker: self._upstream.ask,
-                TellBroker: self._upstream.tell,
+                SendToBroker: self._upstream.send,
                 LogWarning: lambda effect: effect.write(_log),
                 **self._watched(executor.performers()),
             },

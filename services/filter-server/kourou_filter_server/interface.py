@@ -122,7 +122,7 @@ class AskBroker:
 
 
 @dataclass(slots=True)
-class TellBroker:
+class SendToBroker:
     """Send the broker a one-way request; it is lost if there is no connection."""
 
     request: Request
@@ -175,5 +175,12 @@ class Filtered:
 
 
 Effect = (
-    AskBroker | TellBroker | StartWorker | EvaluateBatch | EndWorker | Filtered | Reply | LogWarning
+    AskBroker
+    | SendToBroker
+    | StartWorker
+    | EvaluateBatch
+    | EndWorker
+    | Filtered
+    | Reply
+    | LogWarning
 )

@@ -26,7 +26,7 @@ from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse, 
 from kourou.runtime import Peer
 from kourou_filter_server.catalogue import FilterStatus
 from kourou_filter_server.context import CoreContext, ServerPolicy, VersionCounts
-from kourou_filter_server.interface import Buffer, TellBroker
+from kourou_filter_server.interface import Buffer, SendToBroker
 from kourou_filter_server.jobs import NO, YES, FilterJob, offset_of
 
 KEEP_MS = 5_000
@@ -176,7 +176,7 @@ class Prefetch:
         """Send the broker the offset commit of a pull that is served from a remainder."""
         if remainder.note_commit(request):
             self._context.do(
-                TellBroker(
+                SendToBroker(
                     UpdateConsumerOffset(
                         consumer_group=request.consumer_group,
                         topic=request.topic,

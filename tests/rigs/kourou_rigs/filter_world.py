@@ -37,8 +37,8 @@ from kourou_filter_server.interface import (
     Filtered,
     FiltersChanged,
     Input,
+    SendToBroker,
     StartWorker,
-    TellBroker,
 )
 from kourou_rigs.filter_jail import FilterJail
 from kourou_rigs.filter_records import Asked, Does, Tally, cut, fake_record, harm, wants
@@ -165,7 +165,7 @@ class FilterWorld:
         match effect:
             case Reply():
                 self._replied(effect)
-            case TellBroker(UpdateConsumerOffset() as request):
+            case SendToBroker(UpdateConsumerOffset() as request):
                 self.committed[request.queue_id].add(request.commit_offset)
             case AskBroker():
                 if isinstance(effect.request, PullMessage):

@@ -13,7 +13,7 @@ from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse, 
 from kourou.runtime import Disconnected, Peer, Reply
 from kourou_filter_server.catalogue import FilterStatus
 from kourou_filter_server.context import CoreContext, ServerPolicy, VersionCounts
-from kourou_filter_server.interface import AskBroker, EvaluateBatch, TellBroker
+from kourou_filter_server.interface import AskBroker, EvaluateBatch, SendToBroker
 from kourou_filter_server.jobs import FilterJob
 from kourou_filter_server.prefetch import AHEAD_US, KEEP_MS, Prefetch, Queue, Remainder
 from kourou_filter_server.pulls import Pull
@@ -286,7 +286,7 @@ def test_an_offset_committed_by_a_pull_that_the_broker_does_not_see_reaches_it(
     commits = []
     for offset, commit in ((11, 10), (13, 11), (14, 11), (16, 14)):
         assert next_pull(bench, offset, max_msg_nums=1, sys_flag=COMMIT, commit_offset=commit)
-        commits.append([told.request for told in bench.all(TellBroker)])
+        commits.append([told.request for told in bench.all(SendToBroker)])
 
     def told(commit: int) -> UpdateConsumerOffset:
         return UpdateConsumerOffset(
