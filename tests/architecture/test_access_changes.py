@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from kourou.authorization.access_table import AccessTaken
+from kourou.authorization.access_table import AccessSnapshot
 
 HOME = "libs/kourou/authorization/access_table.py"
 WAYS = {"evolve", "evolve_unread"}
-FIELDS = {*AccessTaken.__struct_fields__, "passwords"} - {"sealed_passwords"}
+FIELDS = {*AccessSnapshot.__struct_fields__, "passwords"} - {"sealed_passwords"}
 MAKERS = {"AccessAggregate", "access_of", "decode_access"}
 """What creates a table of users."""
 

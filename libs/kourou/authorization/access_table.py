@@ -459,7 +459,7 @@ def decide_undo(access: AccessAggregate, event: AccessEventBase) -> list[Event]:
 # -- snapshot -------------------------------------------------------------------------------------
 
 
-class AccessTaken(msgspec.Struct, frozen=True, omit_defaults=True):
+class AccessSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state as it is in a snapshot, and as name servers get it."""
 
     users: tuple[User, ...] = ()
@@ -474,9 +474,9 @@ class AccessTaken(msgspec.Struct, frozen=True, omit_defaults=True):
     unreadable: str = ""
 
 
-def taken(access: AccessAggregate) -> AccessTaken:
+def snapshot(access: AccessAggregate) -> AccessSnapshot:
     """Return the state for a snapshot."""
-    return AccessTaken(
+    return AccessSnapshot(
         tuple(access.users[name] for name in sorted(access.users)),
         tuple(access.policies[one] for one in sorted(access.policies)),
         dict(sorted(access.secrets.items())),
@@ -490,8 +490,8 @@ def taken(access: AccessAggregate) -> AccessTaken:
     )
 
 
-def access_of(found: AccessTaken) -> AccessAggregate:
-    """Return the state from a result of `taken`."""
+def access_of(found: AccessSnapshot) -> AccessAggregate:
+    """Return the state from a result of `snapshot`."""
     return AccessAggregate(
         {one.name: one for one in found.users},
         {one.id: one for one in found.policies},
@@ -510,12 +510,12 @@ def access_of(found: AccessTaken) -> AccessAggregate:
 
 _WHAT = "table of users"
 _encode = msgspec.json.Encoder().encode
-_decoder = msgspec.json.Decoder(AccessTaken)
+_decoder = msgspec.json.Decoder(AccessSnapshot)
 
 
 def encode_access(access: AccessAggregate) -> bytes:
     """Return the table as a broker sends it to name servers: compressed JSON, no passwords."""
-    return zlib.compress(_encode(msgspec.structs.replace(taken(access), sealed_passwords={})), 1)
+    return zlib.compress(_encode(msgspec.structs.replace(snapshot(access), sealed_passwords={})), 1)
 
 
 def decode_access(body: Buffer) -> AccessAggregate:

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kourou.authorization import access_table as access_rules
-from kourou.authorization.access_table import AccessAggregate, AccessTaken, access_of
+from kourou.authorization.access_table import AccessAggregate, AccessSnapshot, access_of
 from kourou.engine.admin import quota_table as quota_rules
 from kourou.engine.admin import topic_table as topic_rules
 from kourou.engine.admin.quota_table import QuotaAggregate, quotas_of
 from kourou.engine.admin.topic_table import TopicAggregate, topics_of
 from kourou.engine.filters import filter_table as filter_rules
-from kourou.engine.filters.filter_table import FilterAggregate, FiltersTaken, filters_of
+from kourou.engine.filters.filter_table import FilterAggregate, FiltersSnapshot, filters_of
 from kourou.engine.groups import group_table as group_rules
 from kourou.engine.groups import progress as progress_rules
 from kourou.engine.groups import queue_locks as lock_rules
@@ -33,7 +33,7 @@ from kourou.engine.groups.progress import Commits, ConsumerProgress, TopicTable
 from kourou.engine.groups.queue_locks import LockOwners
 from kourou.engine.policy import TopicRules
 from kourou.engine.roles import replicas as replica_rules
-from kourou.engine.roles.replicas import ReplicaAggregate, ReplicasTaken, replicas_of
+from kourou.engine.roles.replicas import ReplicaAggregate, ReplicasSnapshot, replicas_of
 from kourou.engine.transactions import batches as batch_rules
 from kourou.engine.transactions.batches import Batches
 from kourou.errors import DecodeError, GroupNotFound
@@ -280,10 +280,10 @@ class _Snapshot(msgspec.Struct):
     settings_version: DataVersion
     progress: dict[str, dict[str, dict[int, int]]]
     locks: lock_rules.Owners = {}
-    filters: FiltersTaken = FiltersTaken()
+    filters: FiltersSnapshot = FiltersSnapshot()
     batches: list[tuple[str, BatchQuery]] = []
-    replicas: ReplicasTaken = ReplicasTaken()
-    access: AccessTaken = AccessTaken()
+    replicas: ReplicasSnapshot = ReplicasSnapshot()
+    access: AccessSnapshot = AccessSnapshot()
     quotas: list[Quota] = []
     topic_creators: dict[str, str] = {}
 
@@ -325,11 +325,11 @@ def encode_state(state: ControlState) -> bytes:
                 }
                 for group, topics in sorted(state.locks.table.items())
             },
-            filter_rules.taken(state.filters),
-            batch_rules.taken(state.batches),
-            replica_rules.taken(state.replicas),
-            access_rules.taken(state.access),
-            state.quotas.taken(),
+            filter_rules.snapshot(state.filters),
+            batch_rules.snapshot(state.batches),
+            replica_rules.snapshot(state.replicas),
+            access_rules.snapshot(state.access),
+            state.quotas.snapshot(),
             dict(sorted(state.topics.creators.items())),
         )
     )

@@ -24,7 +24,7 @@ from kourou.access.model import (
     UserRole,
 )
 from kourou.authorization import access_table as rules
-from kourou.authorization.access_table import AccessAggregate, access_of, taken
+from kourou.authorization.access_table import AccessAggregate, access_of, snapshot
 from kourou.engine.control import ControlState, evolve
 from kourou.errors import BadRequest, DecodeError, Rejected
 from kourou.events.control_events import (
@@ -188,7 +188,7 @@ def test_a_closed_table_stays_closed_in_copies_and_at_name_servers(
     closed = access.copy()
     rules.evolve_unread(closed, UNREAD, 12, 0)
     assert closed.copy() == closed != access
-    assert access_of(taken(closed)) == closed
+    assert access_of(snapshot(closed)) == closed
     published = rules.decode_access(rules.encode_access(closed))
     assert published.unreadable == closed.unreadable
     assert published.mark == closed.mark
@@ -231,8 +231,8 @@ def test_a_copy_is_independent(access: AccessAggregate) -> None:
 def test_the_snapshot_has_everything(access: AccessAggregate) -> None:
     applied(access, rules.decide_mode(access, AccessMode.OBSERVE))
     applied(access, rules.decide_mode(access, AccessMode.OFF, Door.HTTP))
-    raw = msgspec.json.encode(taken(access))
-    assert access_of(msgspec.json.decode(raw, type=rules.AccessTaken)) == access
+    raw = msgspec.json.encode(snapshot(access))
+    assert access_of(msgspec.json.decode(raw, type=rules.AccessSnapshot)) == access
 
 
 def test_a_name_server_gets_everything_and_the_mark_of_it(access: AccessAggregate) -> None:
@@ -421,8 +421,8 @@ def test_a_password_is_kept_and_goes_with_its_user(access: AccessAggregate) -> N
     applied(access, [event])
     assert access.passwords == {"till": SECRET}
     assert access.copy() == access
-    raw = msgspec.json.encode(taken(access))
-    assert access_of(msgspec.json.decode(raw, type=rules.AccessTaken)) == access
+    raw = msgspec.json.encode(snapshot(access))
+    assert access_of(msgspec.json.decode(raw, type=rules.AccessSnapshot)) == access
     assert rules.decode_access(rules.encode_access(access)).passwords == {}, "no name server"
     assert rules.decode_access(rules.encode_access(access)).secrets == access.secrets
     with pytest.raises(Rejected, match="UserPasswordSet event cannot be undone"):
@@ -561,12 +561,12 @@ def test_a_deleted_user_takes_its_tokens_along(access: AccessAggregate) -> None:
 def test_snapshots_copies_and_name_servers_have_the_tokens(access: AccessAggregate) -> None:
     applied(access, [ApiTokenCreated(token()), ApiTokenCreated(token("root", number=1))])
     assert access.copy() == access
-    raw = msgspec.json.encode(taken(access))
-    assert access_of(msgspec.json.decode(raw, type=rules.AccessTaken)) == access
+    raw = msgspec.json.encode(snapshot(access))
+    assert access_of(msgspec.json.decode(raw, type=rules.AccessSnapshot)) == access
     assert rules.decode_access(rules.encode_access(access)) == access
     of_before = msgspec.json.decode(raw)
     del of_before["tokens"]
-    found = access_of(msgspec.convert(of_before, rules.AccessTaken))
+    found = access_of(msgspec.convert(of_before, rules.AccessSnapshot))
     assert (found.users, found.tokens) == (access.users, {})
 
 
@@ -602,7 +602,7 @@ def test_every_change_empties_what_was_remembered(access: AccessAggregate) -> No
 def test_what_is_remembered_is_no_part_of_the_table(access: AccessAggregate) -> None:
     copy = access.copy()
     access.remembered["claim"] = 1
-    assert copy == access == access_of(taken(access))
+    assert copy == access == access_of(snapshot(access))
     assert (copy.remembered, access.copy().remembered) == ({}, {})
     rules.evolve(copy, UserPut(ROOT), 7)
     assert access.remembered == {"claim": 1}

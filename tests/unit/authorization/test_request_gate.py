@@ -11,7 +11,12 @@ import msgspec
 import pytest
 
 from kourou.authorization import request_gate
-from kourou.authorization.access_table import AccessAggregate, encode_access, evolve_unread, taken
+from kourou.authorization.access_table import (
+    AccessAggregate,
+    encode_access,
+    evolve_unread,
+    snapshot,
+)
 from kourou.authorization.audit import AccessDecided
 from kourou.authorization.request_gate import (
     NOT_A_MEMBER,
@@ -243,7 +248,7 @@ def test_a_broker_that_cannot_read_its_users_closes_its_name_server(door: Door) 
 
 def test_a_table_of_a_newer_build_is_read_without_what_is_new(door: Door) -> None:
     root = door.broker.administrator()
-    table = msgspec.json.decode(msgspec.json.encode(taken(door.broker.access)))
+    table = msgspec.json.decode(msgspec.json.encode(snapshot(door.broker.access)))
     table["users"][0]["of_a_newer_build"] = table["of_a_newer_build"] = {"any": 1}
     request = ask.PutUsers(cluster_name="C", broker_name="broker-a")
     door.gate.publish(request, zlib.compress(msgspec.json.encode(table)))

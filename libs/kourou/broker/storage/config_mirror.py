@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from kourou.engine.filters.filter_table import FiltersTaken, taken
+from kourou.engine.filters.filter_table import FiltersSnapshot, snapshot
 from kourou.engine.view import CoreView
 from kourou.errors import KourouError
 from kourou.model.subscription import GroupConfig
@@ -51,7 +51,7 @@ class ConfigTables:
     topics: Mapping[str, TopicConfig] | None
     groups: Mapping[str, GroupConfig] | None
     offsets: Progress | None
-    filters: FiltersTaken | None = None
+    filters: FiltersSnapshot | None = None
 
 
 class ConfigMirror:
@@ -195,7 +195,7 @@ class ConfigMirror:
                 delayed = view.delay_offsets
                 return lambda: files.save_delays(delayed)
             case "filters":
-                filters = taken(control.filters)
+                filters = snapshot(control.filters)
                 if not filters.next_offset:
                     return None  # there never was a filter
                 return lambda: write_filters(self._disk, self._paths, filters)

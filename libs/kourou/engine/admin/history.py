@@ -203,7 +203,7 @@ def _part(state: ControlState, aggregate: str) -> Any:
         case "quota":
             return state.quotas.named(name)
         case "replication":
-            return replicas.taken(state.replicas) if state.replicas.epochs else None
+            return replicas.snapshot(state.replicas) if state.replicas.epochs else None
     return {
         "topics": {name: state.topics.table[name] for name in sorted(state.topics.table)},
         "groups": {name: state.groups.table[name] for name in sorted(state.groups.table)},

@@ -38,13 +38,13 @@ class QuotaAggregate:
         """Return an independent copy. O(quotas)."""
         return QuotaAggregate(dict(self.table))
 
-    def taken(self) -> list[Quota]:
+    def snapshot(self) -> list[Quota]:
         """Return the quotas for a snapshot: equal tables give equal lists."""
         return [self.table[key] for key in sorted(self.table)]
 
 
 def quotas_of(found: Iterable[Quota]) -> QuotaAggregate:
-    """Return the table from a result of `taken`."""
+    """Return the table from a result of `snapshot`."""
     return QuotaAggregate({one.key: one for one in found})
 
 

@@ -84,7 +84,7 @@ class FilterAggregate:
 # -- as bytes -------------------------------------------------------------------------------------
 
 
-class FiltersTaken(msgspec.Struct, frozen=True):
+class FiltersSnapshot(msgspec.Struct, frozen=True):
     """The whole state, as snapshots and the mirror have it; equal states are equal bytes."""
 
     filters: tuple[FilterState, ...] = ()
@@ -93,9 +93,9 @@ class FiltersTaken(msgspec.Struct, frozen=True):
     retired: tuple[tuple[str, str, int], ...] = ()
 
 
-def taken(filters: FilterAggregate) -> FiltersTaken:
+def snapshot(filters: FilterAggregate) -> FiltersSnapshot:
     """Return the state as it is now; later changes do not affect it. O(filters)."""
-    return FiltersTaken(
+    return FiltersSnapshot(
         tuple(filters.table[key] for key in sorted(filters.table)),
         filters.version,
         filters.next_offset,
@@ -103,8 +103,8 @@ def taken(filters: FilterAggregate) -> FiltersTaken:
     )
 
 
-def filters_of(read: FiltersTaken) -> FilterAggregate:
-    """Return the state from a result of `taken`."""
+def filters_of(read: FiltersSnapshot) -> FilterAggregate:
+    """Return the state from a result of `snapshot`."""
     filters = FilterAggregate(version=read.version, next_offset=read.next_offset)
     for one in read.filters:
         _place(filters, one)

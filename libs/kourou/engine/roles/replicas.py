@@ -77,7 +77,7 @@ def _set(replicas: ReplicaAggregate, members: tuple[int, ...], position: int) ->
     replicas.in_sync = members
 
 
-class ReplicasTaken(msgspec.Struct, frozen=True):
+class ReplicasSnapshot(msgspec.Struct, frozen=True):
     """The state as it is in a snapshot."""
 
     epochs: tuple[tuple[Count, Count], ...] = ()
@@ -87,9 +87,9 @@ class ReplicasTaken(msgspec.Struct, frozen=True):
     left: dict[Count, Count] = {}
 
 
-def taken(replicas: ReplicaAggregate) -> ReplicasTaken:
+def snapshot(replicas: ReplicaAggregate) -> ReplicasSnapshot:
     """Return the state for a snapshot."""
-    return ReplicasTaken(
+    return ReplicasSnapshot(
         tuple(replicas.epochs),
         replicas.leader,
         replicas.role,
@@ -98,8 +98,8 @@ def taken(replicas: ReplicaAggregate) -> ReplicasTaken:
     )
 
 
-def replicas_of(found: ReplicasTaken) -> ReplicaAggregate:
-    """Return the state from a result of `taken`."""
+def replicas_of(found: ReplicasSnapshot) -> ReplicaAggregate:
+    """Return the state from a result of `snapshot`."""
     return ReplicaAggregate(
         list(found.epochs), found.leader, found.role, found.in_sync, dict(found.left)
     )

@@ -190,13 +190,13 @@ def decide_forget(batches: Batches, before_ms: int) -> list[Event]:
     return events
 
 
-def taken(batches: Batches) -> list[tuple[str, BatchQuery]]:
+def snapshot(batches: Batches) -> list[tuple[str, BatchQuery]]:
     """Return the state for a snapshot; its order is part of it."""
     return [(query, _copy(known)) for query, known in batches.table.items()]
 
 
 def batches_of(found: list[tuple[str, BatchQuery]]) -> Batches:
-    """Return the state from a result of `taken`."""
+    """Return the state from a result of `snapshot`."""
     return Batches(dict(found))
 
 

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from kourou.engine.filters.filter_table import FiltersTaken
+from kourou.engine.filters.filter_table import FiltersSnapshot
 from kourou.errors import Corrupt, DecodeError
 from kourou.model.limits import CONFIG_FILE_BYTES_MAX, OWN_FILE_BYTES_MAX
 from kourou.store.config.config_json import (
@@ -148,14 +148,14 @@ _FILTERS_FORMAT = 1
 
 class _FiltersFile(msgspec.Struct):
     format: int
-    filters: FiltersTaken
+    filters: FiltersSnapshot
 
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(_FiltersFile)
 
 
-def read_filters(disk: Disk, paths: StorePaths) -> FiltersTaken | None:
+def read_filters(disk: Disk, paths: StorePaths) -> FiltersSnapshot | None:
     """The content of the file; None if there is none. Raises Corrupt if it cannot be read."""
     try:
         data = read_whole(disk, paths.filters, OWN_FILE_BYTES_MAX)
@@ -174,7 +174,7 @@ def read_filters(disk: Disk, paths: StorePaths) -> FiltersTaken | None:
     return read.filters
 
 
-def write_filters(disk: Disk, paths: StorePaths, filters: FiltersTaken) -> None:
+def write_filters(disk: Disk, paths: StorePaths, filters: FiltersSnapshot) -> None:
     """Replace the file. Raises OSError if the disk fails."""
     write_atomically(disk, paths.filters, _ENCODER.encode(_FiltersFile(_FILTERS_FORMAT, filters)))
 

@@ -12,7 +12,7 @@ from kourou.broker.storage.config_mirror import ConfigTables
 from kourou.broker.storage.control_recovery import read_control_events, recover_control
 from kourou.engine.control import CONTROL, ControlState, encode_state, evolve
 from kourou.engine.filters import filter_table as filters
-from kourou.engine.filters.filter_table import FilterAggregate, taken
+from kourou.engine.filters.filter_table import FilterAggregate, snapshot
 from kourou.errors import Corrupt, MetadataUnavailable
 from kourou.events import control_events
 from kourou.events.control_events import (
@@ -229,7 +229,7 @@ def test_a_lost_event_store_is_made_up_for_by_the_files(site, event_store) -> No
 def test_filters_outlive_the_log_and_the_event_store(site, event_store, at: int) -> None:
     """The file may be as old as any moment; what the log still has is applied once."""
     site.record(TopicPut(TOPIC))
-    mirrored = [taken(site.control.filters)]
+    mirrored = [snapshot(site.control.filters)]
     for event in (
         FilterUploaded("g", "f", 1, "one", "00"),
         FilterEnabled("g", "f", 1),
@@ -238,7 +238,7 @@ def test_filters_outlive_the_log_and_the_event_store(site, event_store, at: int)
         FilterQuarantined("g", "f", 1, "it died"),
     ):
         site.record(event)
-        mirrored.append(taken(site.control.filters))
+        mirrored.append(snapshot(site.control.filters))
     tables = ConfigTables({"orders": TOPIC}, {}, {}, mirrored[at])
     low = 1 + min(at, 3)
     recovered = recover_control(
@@ -256,7 +256,7 @@ def test_a_file_of_filters_that_is_ahead_of_the_log_does_not_hide_what_comes(
     site.record(TopicPut(TOPIC), GroupPut(GROUP))
     ahead = FilterAggregate()
     filters.evolve(ahead, FilterUploaded("g", "f", 1, "one", "00"), 7, 100)
-    tables = ConfigTables({"orders": TOPIC}, {}, {}, taken(ahead))
+    tables = ConfigTables({"orders": TOPIC}, {}, {}, snapshot(ahead))
     view = hide_log_below(site, 1)
     recovered = recover_control(view, event_store, Files(everything=tables), site.rules)
     assert recovered.control.filters.get("g", "f") is not None

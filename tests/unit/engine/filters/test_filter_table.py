@@ -15,7 +15,7 @@ from kourou.engine.control import (
     evolve,
 )
 from kourou.engine.filters import filter_table as filters
-from kourou.engine.filters.filter_table import FilterAggregate, filters_of, taken
+from kourou.engine.filters.filter_table import FilterAggregate, filters_of, snapshot
 from kourou.errors import Rejected
 from kourou.events.control_events import (
     Cause,
@@ -140,7 +140,7 @@ def test_names_of_deleted_filters_are_remembered_for_long_and_not_for_ever(table
 def test_events_that_the_state_has_already_change_nothing(table: Table) -> None:
     table.upload("one")
     table.apply(filters.decide_policy(table.filters, G, F, "skip"))
-    mirrored = filters_of(taken(table.filters))
+    mirrored = filters_of(snapshot(table.filters))
     table.apply(filters.decide_skip(table.filters, skip(7)))
     for recorded in table.log:
         filters.evolve(mirrored, recorded.event, recorded.offset, recorded.at_ms)

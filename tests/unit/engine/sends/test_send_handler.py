@@ -6,7 +6,7 @@ import pytest
 
 from kourou.engine.inputs import SpaceChanged
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.sends import send_handler as joint_sends
+from kourou.engine.sends import send_handler
 from kourou.errors import Code
 from kourou.protocol.messages.broker_admin import DeleteTopicInBroker
 from kourou_rigs.engine import Engine, header_of, one_by_one, replied, together
@@ -290,18 +290,18 @@ def test_without_room_for_all_those_are_stored_that_fit(draft, records) -> None:
 def test_groups_stay_below_the_limits(draft, records, monkeypatch) -> None:
 
     made = sends(draft, records, 6, 10)
-    monkeypatch.setattr(joint_sends, "BATCH_MESSAGES_MAX", 25)
+    monkeypatch.setattr(send_handler, "BATCH_MESSAGES_MAX", 25)
     joint = Engine()
     together(joint, sends(draft, records, 1, 1))
     before = len(joint.appends())
     together(joint, made)
     assert len(joint.appends()) == before + 3
-    monkeypatch.setattr(joint_sends, "BATCH_MESSAGES_MAX", 30)
+    monkeypatch.setattr(send_handler, "BATCH_MESSAGES_MAX", 30)
     before = len(joint.appends())
     together(joint, made)
     assert len(joint.appends()) == before + 2
-    monkeypatch.setattr(joint_sends, "BATCH_MESSAGES_MAX", 1_000)
-    monkeypatch.setattr(joint_sends, "FRAME_RECORD_BYTES_MAX", len(made[0][1]) * 3)
+    monkeypatch.setattr(send_handler, "BATCH_MESSAGES_MAX", 1_000)
+    monkeypatch.setattr(send_handler, "FRAME_RECORD_BYTES_MAX", len(made[0][1]) * 3)
     before = len(joint.appends())
     together(joint, made)
     assert len(joint.appends()) == before + 2

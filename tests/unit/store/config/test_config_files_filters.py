@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from kourou.engine.filters import filter_table as filters
-from kourou.engine.filters.filter_table import FilterAggregate, FiltersTaken, filters_of, taken
+from kourou.engine.filters.filter_table import (
+    FilterAggregate,
+    FiltersSnapshot,
+    filters_of,
+    snapshot,
+)
 from kourou.errors import Corrupt, StoreFaulted
 from kourou.events.control_events import FilterEnabled, FilterQuarantined, FilterUploaded
 from kourou.model import limits
@@ -46,17 +51,17 @@ def some() -> FilterAggregate:
 def test_what_was_written_is_read_again(disk: SimDisk) -> None:
     assert read_filters(disk, PATHS) is None
     made = some()
-    write_filters(disk, PATHS, taken(made))
+    write_filters(disk, PATHS, snapshot(made))
     read = read_filters(disk, PATHS)
     assert read is not None
     assert filters_of(read) == made
     assert read.next_offset == 9
-    write_filters(disk, PATHS, FiltersTaken())
-    assert read_filters(disk, PATHS) == FiltersTaken()
+    write_filters(disk, PATHS, FiltersSnapshot())
+    assert read_filters(disk, PATHS) == FiltersSnapshot()
 
 
 def test_a_file_that_is_cut_or_foreign_is_refused_and_not_taken_for_none(disk: SimDisk) -> None:
-    write_filters(disk, PATHS, taken(some()))
+    write_filters(disk, PATHS, snapshot(some()))
     whole = disk.read(PATHS.filters)
     for data in (b"", b"{}", b"[]", b"\xff", whole[:-1], whole.replace(b'"hold"', b'"drop"')):
         disk.unlink(PATHS.filters)
@@ -74,7 +79,7 @@ def test_a_file_that_is_cut_or_foreign_is_refused_and_not_taken_for_none(disk: S
 
 
 def test_a_file_beyond_its_limit_is_not_read(disk: SimDisk, monkeypatch) -> None:
-    write_filters(disk, PATHS, taken(some()))
+    write_filters(disk, PATHS, snapshot(some()))
     assert limits.OWN_FILE_BYTES_MAX == config_files.OWN_FILE_BYTES_MAX
     monkeypatch.setattr(config_files, "OWN_FILE_BYTES_MAX", 10)
     with pytest.raises(StoreFaulted, match=r"reading /s/kourou/filters\.json"):
