@@ -45,7 +45,7 @@ from kourou.errors import Code, Corrupt, MetadataUnavailable, Rejected
 from kourou.events.control_events import Cause, Event, Recorded
 from kourou.events.stream import Snapshot, State, StreamKind, WrittenMeanwhile
 from kourou.eventstore.database import Database, sqlite_url
-from kourou.eventstore.schema import bring_up_to_date
+from kourou.eventstore.schema import REVISIONS
 from kourou.eventstore.stream_rows import (
     HistoryParams,
     StreamInfo,
@@ -117,7 +117,7 @@ class EventStore:
     def prepare(self) -> None:
         """Upgrade the tables, unless that is done. Raises as `open`."""
         if not self._prepared:
-            bring_up_to_date(self._database)
+            REVISIONS.bring_up_to_date(self._database)
             self._prepared = True
 
     def abandon(self) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import sqlalchemy as sa
@@ -22,10 +21,6 @@ from sqlalchemy.pool import NullPool
 from kourou.errors import Corrupt, MetadataUnavailable
 from kourou.eventstore.database import Database, damaged, database_error
 from kourou.eventstore.revisions import Revisions
-
-if TYPE_CHECKING:
-    from alembic.config import Config
-
 
 metadata = MetaData()
 
@@ -98,37 +93,7 @@ MIGRATIONS = Path(__file__).with_name("migrations")
 _UPGRADE_LOCK = 0x6B6F75726F75
 """PostgreSQL's advisory lock for an upgrade: the letters "kourou"."""
 
-
-def _revisions() -> Revisions:
-    return Revisions("event store", HEAD, metadata, VERSION_TABLE, MIGRATIONS, _UPGRADE_LOCK)
-
-
-def bring_up_to_date(database: Database) -> None:
-    """Apply the missing revisions; if an error is raised, nothing is changed.
-
-    Raises ConfigError for tables that a newer version created, Corrupt, MetadataUnavailable.
-    """
-    _revisions().bring_up_to_date(database)
-
-
-def upgrade(connection: sa.Connection, revision: str, shown: str) -> None:
-    """Apply the revisions up to `revision` in the connection's transaction."""
-    _revisions().upgrade(connection, revision, shown)
-
-
-def alembic_config() -> Config:
-    """Alembic's configuration for these migrations; needs no file."""
-    return _revisions().alembic_config()
-
-
-def check_revision(found: str | None, shown: str) -> None:
-    """Raise ConfigError for a revision that this version does not have."""
-    _revisions().check(found, shown)
-
-
-def current_revision(connection: sa.Connection) -> str | None:
-    """The revision of the tables; None for an empty database."""
-    return _revisions().current(connection)
+REVISIONS = Revisions("event store", HEAD, metadata, VERSION_TABLE, MIGRATIONS, _UPGRADE_LOCK)
 
 
 MAGIC = b"SQLite format 3\0"
@@ -149,7 +114,7 @@ def check_usable(url: str) -> None:
             _check_file(database.file)
         elif not database.is_sqlite:
             with database.reading() as connection:
-                check_revision(current_revision(connection), database.shown)
+                REVISIONS.check(REVISIONS.current(connection), database.shown)
 
 
 def _check_file(path: Path) -> None:
@@ -165,13 +130,13 @@ def _check_file(path: Path) -> None:
     engine = sa.create_engine("sqlite://", creator=lambda: _untouched(path), poolclass=NullPool)
     try:
         with engine.connect() as connection:
-            found = current_revision(connection)
+            found = REVISIONS.current(connection)
     except (DatabaseError, sqlite3.Error) as error:
         failure = database_error(str(path), error)
         if isinstance(failure, Corrupt):
             raise failure from error
         return
-    check_revision(found, str(path))
+    REVISIONS.check(found, str(path))
 
 
 def _untouched(path: Path) -> sqlite3.Connection:

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,18 +26,17 @@ from kourou.eventstore.database import Database, sqlite_url
 from kourou.eventstore.event_store import EventStore
 from kourou.eventstore.revisions import Revisions
 from kourou.eventstore.schema import (
-    bring_up_to_date,
+    REVISIONS,
     check_usable,
-    current_revision,
     metadata,
-    upgrade,
 )
 from kourou.model.topic import TopicConfig
 from kourou_namesrv.key_values import KEY_VALUES
 from kourou_rigs.postgres import PostgresServer
 
-REVISIONS = [
-    each.revision for each in ScriptDirectory.from_config(schema.alembic_config()).walk_revisions()
+NUMBERS = [
+    each.revision
+    for each in ScriptDirectory.from_config(REVISIONS.alembic_config()).walk_revisions()
 ]
 
 
@@ -53,7 +53,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 
 def revision(database: Database) -> str | None:
     with database.reading() as connection:
-        return current_revision(connection)
+        return REVISIONS.current(connection)
 
 
 def tables(database: Database) -> set[str]:
@@ -61,7 +61,7 @@ def tables(database: Database) -> set[str]:
         return set(sa.inspect(connection).get_table_names())
 
 
-REVISIONS.reverse()
+NUMBERS.reverse()
 
 WRITTEN = {
     "0001": """
@@ -93,7 +93,7 @@ WRITTEN["0002"] = f"""{WRITTEN["0001"]}
 def write_as_of(database: Database, start: str) -> None:
     """Make the tables of a revision, and rows as they were written then."""
     with database.writing() as connection:
-        upgrade(connection, start, "test")
+        REVISIONS.upgrade(connection, start, "test")
         for statement in WRITTEN[start].split(";\n"):
             if statement.strip():
                 connection.exec_driver_sql(statement)
@@ -120,28 +120,28 @@ def statements(database: Database) -> set[str]:
         return {" ".join(sql.split()) for sql in made.scalars()}
 
 
-@pytest.mark.parametrize("start", REVISIONS)
+@pytest.mark.parametrize("start", NUMBERS)
 def test_every_older_store_is_upgraded_to_exactly_the_tables_of_the_code(
     database: Database, start: str
 ):
     write_as_of(database, start)
-    bring_up_to_date(database)
+    REVISIONS.bring_up_to_date(database)
     assert revision(database) == schema.HEAD
     assert drift(database) == []
     if database.is_sqlite:
         made = Database("sqlite://")
-        bring_up_to_date(made)
+        REVISIONS.bring_up_to_date(made)
         assert statements(database) == statements(made)
         made.close()
 
 
-@pytest.mark.parametrize("start", REVISIONS)
+@pytest.mark.parametrize("start", NUMBERS)
 def test_what_an_older_program_wrote_is_read_and_added_to(database: Database, start: str):
     """One revision after another, as somebody does who never leaves one out."""
     write_as_of(database, start)
-    for later in REVISIONS[REVISIONS.index(start) :]:
+    for later in NUMBERS[NUMBERS.index(start) :]:
         with database.writing() as connection:
-            upgrade(connection, later, "test")
+            REVISIONS.upgrade(connection, later, "test")
         assert revision(database) == later
     store = EventStore(database)
     assert (store.info().next_offset, store.info().position, store.info().at_ms) == (3, 700, 1030)
@@ -162,11 +162,11 @@ def test_what_an_older_program_wrote_is_read_and_added_to(database: Database, st
 
 
 def test_every_revision_can_be_tried():
-    assert list(WRITTEN) == REVISIONS
+    assert list(WRITTEN) == NUMBERS
 
 
 def test_a_table_that_differs_is_noticed(database: Database):
-    bring_up_to_date(database)
+    REVISIONS.bring_up_to_date(database)
     with database.writing() as connection:
         connection.exec_driver_sql("DROP INDEX events_by_time")
         connection.exec_driver_sql("ALTER TABLE streams ADD COLUMN more INTEGER")
@@ -174,29 +174,27 @@ def test_a_table_that_differs_is_noticed(database: Database):
 
 
 def test_the_code_names_the_newest_revision():
-    script = ScriptDirectory.from_config(schema.alembic_config())
+    script = ScriptDirectory.from_config(REVISIONS.alembic_config())
     assert script.get_heads() == [schema.HEAD]
-    assert (REVISIONS[0], REVISIONS[-1]) == ("0001", schema.HEAD)
+    assert (NUMBERS[0], NUMBERS[-1]) == ("0001", schema.HEAD)
 
 
 def test_a_store_of_a_newer_version_is_refused_and_left_alone(database: Database):
-    bring_up_to_date(database)
+    REVISIONS.bring_up_to_date(database)
     with database.writing() as connection:
         connection.exec_driver_sql(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'")
     before = tables(database)
     with pytest.raises(
         ConfigError, match=rf"newer version.*revision 9999.*up to {schema.HEAD}"
     ) as refused:
-        bring_up_to_date(database)
+        REVISIONS.bring_up_to_date(database)
     assert "newer version" in refused.value.hint
     assert revision(database) == "9999"
     assert tables(database) == before
 
 
-def test_an_upgrade_that_fails_halfway_changes_nothing(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    bring_up_to_date(database)
+def test_an_upgrade_that_fails_halfway_changes_nothing(database: Database, tmp_path: Path):
+    REVISIONS.bring_up_to_date(database)
     broken = tmp_path / "100% migrations"
     shutil.copytree(schema.MIGRATIONS, broken, ignore=shutil.ignore_patterns("__pycache__"))
     (broken / "versions" / "r9000_broken.py").write_text(
@@ -209,13 +207,12 @@ def test_an_upgrade_that_fails_halfway_changes_nothing(
         "    op.drop_table('streams')\n"
         "    op.execute('nonsense')\n"
     )
-    monkeypatch.setattr(schema, "MIGRATIONS", broken)
-    monkeypatch.setattr(schema, "HEAD", "9000")
+    later = replace(REVISIONS, head="9000", folder=broken)
     before = tables(database)
     with pytest.raises(MetadataUnavailable, match="nonsense"):
-        bring_up_to_date(database)
+        later.bring_up_to_date(database)
     assert tables(database) == before
-    assert revision(database) == REVISIONS[-1]
+    assert revision(database) == NUMBERS[-1]
 
 
 def test_two_that_open_a_new_store_at_once_do_not_collide(database: Database):
@@ -226,7 +223,7 @@ def test_two_that_open_a_new_store_at_once_do_not_collide(database: Database):
     def open_one(database: Database) -> None:
         barrier.wait()
         try:
-            bring_up_to_date(database)
+            REVISIONS.bring_up_to_date(database)
         except MetadataUnavailable as error:
             failures.append(error)
 
@@ -257,13 +254,13 @@ def test_a_new_store_has_what_all_migrations_make(database: Database):
                 for name in sorted(inspector.get_table_names())
             ]
 
-    bring_up_to_date(database)
+    REVISIONS.bring_up_to_date(database)
     created, made_of = found(), statements(database) if database.is_sqlite else set()
     assert drift(database) == []
     with database.writing() as connection:
         for name in (*reversed(metadata.sorted_tables), sa.table(schema.VERSION_TABLE)):
             connection.exec_driver_sql(f"DROP TABLE {name}")
-        upgrade(connection, "head", "test")
+        REVISIONS.upgrade(connection, "head", "test")
     assert revision(database) == schema.HEAD
     assert found() == created
     if database.is_sqlite:
@@ -305,9 +302,9 @@ def test_databases_of_one_process_are_brought_up_to_date_at_once(tmp_path: Path)
     def bring(number: int) -> str | None:
         database = Database(sqlite_url(tmp_path / f"{number}.db"))
         together.wait(60)
-        schema.bring_up_to_date(database)
+        REVISIONS.bring_up_to_date(database)
         with database.reading() as connection:
-            found = schema.current_revision(connection)
+            found = REVISIONS.current(connection)
         database.close()
         return found
 

@@ -20,14 +20,14 @@ from kourou.events.stream import Snapshot
 from kourou.eventstore import stream_rows
 from kourou.eventstore.database import Database, sqlite_url
 from kourou.eventstore.event_store import EventStore
-from kourou.eventstore.schema import bring_up_to_date
+from kourou.eventstore.schema import REVISIONS
 from kourou.model.topic import TopicConfig
 
 
 @pytest.fixture
 def connection() -> Iterator[sa.Connection]:
     database = Database("sqlite://")
-    bring_up_to_date(database)
+    REVISIONS.bring_up_to_date(database)
     with database.writing() as connection:
         yield connection
     database.close()

@@ -33,7 +33,7 @@ from kourou.eventstore.database import Database
 from kourou.model.limits import READ_MODEL_PAGE_ROWS_MAX, READ_MODEL_ROWS_MAX
 from kourou_spark_etl.read_model.tables import (
     ABOUT,
-    bring_up_to_date,
+    REVISIONS,
     etl_batch,
     latency,
     metadata,
@@ -83,7 +83,7 @@ class ReadModel:
         if database.file is not None:
             Path(database.file).parent.mkdir(parents=True, exist_ok=True)
         try:
-            bring_up_to_date(database)
+            REVISIONS.bring_up_to_date(database)
         except BaseException:
             database.close()
             raise

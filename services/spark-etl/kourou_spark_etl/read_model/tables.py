@@ -21,17 +21,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import sqlalchemy as sa
 from sqlalchemy import BigInteger, Column, Double, Integer, MetaData, Table, Text
 
-from kourou.eventstore.database import Database
 from kourou.eventstore.revisions import Revisions
-
-if TYPE_CHECKING:
-    from alembic.config import Config
-
 
 # -- histogram buckets ----------------------------------------------------------------------------
 
@@ -183,22 +176,4 @@ MIGRATIONS = Path(__file__).with_name("migrations")
 _UPGRADE_LOCK = 0x6B6F75726E
 """PostgreSQL's advisory lock for upgrades."""
 
-_REVISIONS = Revisions("read model", HEAD, metadata, VERSION_TABLE, MIGRATIONS, _UPGRADE_LOCK)
-
-
-def bring_up_to_date(database: Database) -> None:
-    """Apply the missing revisions; if an error is raised, nothing is changed.
-
-    Raises ConfigError for tables of a newer version, Corrupt, MetadataUnavailable.
-    """
-    _REVISIONS.bring_up_to_date(database)
-
-
-def upgrade(connection: sa.Connection, shown: str) -> None:
-    """Apply all missing revisions in the connection's transaction, like `bring_up_to_date`."""
-    _REVISIONS.upgrade(connection, "head", shown)
-
-
-def alembic_config() -> Config:
-    """Alembic's configuration for these migrations; needs no file."""
-    return _REVISIONS.alembic_config()
+REVISIONS = Revisions("read model", HEAD, metadata, VERSION_TABLE, MIGRATIONS, _UPGRADE_LOCK)

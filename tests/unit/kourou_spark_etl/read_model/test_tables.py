@@ -51,15 +51,15 @@ def test_a_new_read_model_and_a_migrated_one_have_the_tables_as_they_are_declare
     database = Database(url)
     with database.writing() as connection:
         if migrated:
-            tables.upgrade(connection, "test")
-    tables.bring_up_to_date(database)
+            tables.REVISIONS.upgrade(connection, "head", "test")
+    tables.REVISIONS.bring_up_to_date(database)
     with database.reading() as connection:
         context = MigrationContext.configure(
             connection, opts={"version_table": tables.VERSION_TABLE}
         )
         assert compare_metadata(context, metadata) == []
     database.close()
-    newest = ScriptDirectory.from_config(tables.alembic_config()).get_current_head()
+    newest = ScriptDirectory.from_config(tables.REVISIONS.alembic_config()).get_current_head()
     assert newest == tables.HEAD
     assert set(ABOUT) == set(metadata.tables)
 
