@@ -10,7 +10,7 @@ from kourou.cli.admin.report import Report, printable_lines
 from kourou.errors import Rejected
 
 HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x1b[2Jpaid\nM2  forged\x9b2K"
-ESCAPED = r"\x1b]52;c;ZXZpbA==\x07\x1b[2Jpaid\x0aM2  forged\x9b2K"
+ESCAPED = r"\x1b]52;c;ZXZpbA==\x07\x1b[2Jpaid\nM2  forged\x9b2K"
 
 
 @pytest.mark.fault
