@@ -82,6 +82,7 @@ class SingleWriterLoop(Generic[Input, Effect]):
         self._running = True
         if tick is not None:
             self._arm_tick(tick, interval_ms / 1_000)
+        self._ringing = False  # of inputs from before: the iteration takes them, the next ones ring
         self._schedule()
 
     def stop(self) -> None:

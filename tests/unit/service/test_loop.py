@@ -227,6 +227,7 @@ async def test_posts_from_threads_arrive_once_and_in_order() -> None:
             assert setup.loop.post_threadsafe(str(number))
 
     thread = threading.Thread(target=work)
+    await until(lambda: setup.done == [0])
     thread.start()
     await until(lambda: len(setup.done) == 2_000)
     thread.join()
