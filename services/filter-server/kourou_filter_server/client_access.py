@@ -74,7 +74,7 @@ class _PendingDecision:
     """A request to the broker about `first`; `waiting` are the requests that wait for its answer.
 
     `key` is what they have in common, None if it is about one request only. `fetched` is what the
-    broker is told to charge.
+    request asks the broker to charge.
     """
 
     first: Received
@@ -120,7 +120,7 @@ class ClientAccess:
             self._ask(received, key)
 
     def fetched(self, received: Received, size: int, messages: int) -> None:
-        """Count what a pull returned; `size` is in bytes. Where nothing is decided, nobody pays."""
+        """Count what a pull returned, where requests are decided; `size` is in bytes."""
         key = _fetch_key(received)
         if key is None or _access_path(received) not in self._decided:
             return
