@@ -34,9 +34,6 @@ Each takes a minute or more, all of them an hour or more; alone: `pytest tests/u
 SAVE_INTERVAL_S = 2.0
 """How often a resumable run writes down what has passed so far."""
 
-TIMEOUT_S = 120
-"""Of a test, where pyproject.toml is not read."""
-
 HANG_GRACE_S = 60.0
 """A test that its own timeout cannot end, because nothing raises the exception, ends the process
 this much later, with the stacks of all threads, and with it the run of its stage.
@@ -142,9 +139,9 @@ def _try_many(items: list[pytest.Item]) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     mark = item.get_closest_marker("timeout")
     general_s = item.config.getoption("timeout") or item.config.getini("timeout")
-    limit_s = float(mark.args[0] if mark else general_s or TIMEOUT_S)
-    stacks = item.config.stash[_STACKS]
-    faulthandler.dump_traceback_later(limit_s + HANG_GRACE_S, exit=True, file=stacks)
+    if limit_s := float(mark.args[0] if mark else general_s or 0):
+        stacks = item.config.stash[_STACKS]
+        faulthandler.dump_traceback_later(limit_s + HANG_GRACE_S, exit=True, file=stacks)
     try:
         return (yield)
     finally:
