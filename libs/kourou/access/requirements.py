@@ -308,20 +308,18 @@ def _value_needs(action: Action) -> Callable[[Any, Facts], Needs]:
     """Values of name servers: an order setting belongs to its topic, Kourou's own to users."""
 
     def needs(request: Any, _: Facts) -> Needs:
-        if request.namespace.startswith(INTERNAL_NAMESPACE):
-            return [Need(ResourceType.USER, "", (UPDATE,))]
         if request.namespace == ORDER_NAMESPACE and action is GET:
             return [need_of_topic(request.key, PUB, SUB, GET)]
-        return [Need(ResourceType.CLUSTER, "", (action,))]
+        return _namespace_needs(request, action)
 
     return needs
 
 
-def _values_needs(request: Any, _: Facts) -> Needs:
-    """All values of a namespace, Kourou's own as each of them."""
+def _namespace_needs(request: Any, action: Action) -> Needs:
+    """All values of a namespace of name servers: Kourou's own belong to users."""
     if request.namespace.startswith(INTERNAL_NAMESPACE):
         return [Need(ResourceType.USER, "", (UPDATE,))]
-    return [Need(ResourceType.CLUSTER, "", (GET,))]
+    return [Need(ResourceType.CLUSTER, "", (action,))]
 
 
 def _route_needs(request: Any, _: Facts) -> Needs:
@@ -488,7 +486,10 @@ REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType(
         "GET_NAMESRV_CONFIG": READ_CLUSTER,
         "GET_REPLICAS": READ_CLUSTER,
         "GET_KV_CONFIG": VALUES,
-        "GET_KVLIST_BY_NAMESPACE": Requirement(READ_CLUSTER.text, _values_needs),
+        "GET_KVLIST_BY_NAMESPACE": Requirement(
+            "Get on the cluster; Update on users for a namespace KOUROU_…",
+            lambda request, _: _namespace_needs(request, GET),
+        ),
         "PUT_KV_CONFIG": CHANGE_VALUE,
         "DELETE_KV_CONFIG": CHANGE_VALUE,
         "UPDATE_BROKER_CONFIG": CHANGE_CLUSTER,
