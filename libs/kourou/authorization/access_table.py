@@ -75,6 +75,8 @@ class AccessAggregate:
     (kourou.access.password).
     `unreadable` names the first event about users that could not be read, "" without one: then
     it is not known who may do what.
+    `uncopied`: a follower that began with an empty log has not copied enough to know its leader's
+    users. It is no part of snapshots, because a follower's store says it (`Copies.uncopied`).
     `remembered` is for gates: what they conclude from the table. Every change empties it, so that
     nothing in it has to be compared with the table again.
     """
@@ -89,6 +91,7 @@ class AccessAggregate:
     tokens: dict[str, ApiToken] = field(default_factory=dict)
     passwords: dict[str, SealedSecret] = field(default_factory=dict)
     unreadable: str = ""
+    uncopied: bool = field(default=False, compare=False)
     remembered: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
     _table: AccessTable | None = field(default=None, compare=False, repr=False)
     _keys: dict[str, str] | None = field(default=None, compare=False, repr=False)
@@ -122,7 +125,7 @@ class AccessAggregate:
     @property
     def open_because(self) -> str:
         """Why requests of everybody are handled, at some door at least; "" if at none."""
-        if self.unreadable:
+        if self.unreadable or self.uncopied:
             return ""
         if not self.users:
             return "there are no users"
@@ -195,6 +198,7 @@ class AccessAggregate:
             dict(self.tokens),
             dict(self.passwords),
             self.unreadable,
+            self.uncopied,
         )
 
     def changed(self, at_ms: int) -> None:

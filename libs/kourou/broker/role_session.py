@@ -139,6 +139,7 @@ class RoleSession:
             role=role,
             secrets=settings.secret_keys,
             knows_replicas=settings.knows_replicas,
+            uncopied=store.uncopied,
         )
 
     @property
@@ -162,6 +163,10 @@ class RoleSession:
             await self._record_start()
         if self.over:
             return False
+        if self.view.control.access.uncopied:
+            await asyncio.to_thread(self.store.copy_begun)
+        elif self.leads:
+            await asyncio.to_thread(self.store.copy_completed)
         self._store_runtime.executor.dispatch()
         self.loop.start(self._tick, self._store_runtime.executor.tick_ms)
         if not self.leads:

@@ -147,7 +147,7 @@ class BrokerCore:
         role = self.role
         if role.may_pause:
             role.check_pause()
-        if self.parts.access_gate.active:
+        if self.parts.access_gate.examines:
             inputs = self._allowed(inputs, effects)
         if metered := self.parts.quota_gate.active:
             inputs = self.parts.quota_gate.admit(now_ms, inputs, effects)

@@ -148,6 +148,11 @@ class SaveEpochs:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyCompleted:
+    """Store durably that this follower has had all of its leader's log."""
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeRole:
     """Recreate the core from the same store, as a leader or a follower; the old core ends.
 
@@ -193,6 +198,7 @@ Effect = (
     | Wake
     | CopyChunk
     | SaveEpochs
+    | CopyCompleted
     | TruncateLog
     | RestartAt
     | ChangeRole

@@ -65,6 +65,7 @@ class BrokerParts:
         self._create_topic_and_send_handlers(start)
         self._create_operator_handlers(start)
         self.role = start.role.create(context, self.pulls, self._apply_copied)
+        self.control.access.uncopied = start.uncopied and not self.role.leads
         self.pulls.follows = not self.role.leads
         self.pulls.repairs = self.role.elected
         self.log_handler = LogHandler(context, self.role)

@@ -71,6 +71,11 @@ class StoreView(Protocol):
         """Return the first readable position and the end of the log."""
         ...
 
+    @property
+    def dispatched(self) -> int:
+        """All records below this position are in their queues."""
+        ...
+
     def topics(self) -> list[str]:
         """Return the topics that have queues, sorted; also those without a configuration."""
         ...

@@ -31,7 +31,7 @@ class Start:
 
     `delays` is the progress of the delay levels (level -> next offset) if another broker made some.
     `secrets` None: it cannot keep users' secrets. `knows_replicas`: all who reach the listener for
-    replicas are replicas.
+    replicas are replicas. `uncopied`: the log has never had all of its leader's, if it has one.
     """
 
     view: StoreView
@@ -49,6 +49,7 @@ class Start:
     role: RoleSettings = STANDALONE
     secrets: SecretBox | None = None
     knows_replicas: bool = False
+    uncopied: bool = False
 
 
 def create_context(start: Start) -> BrokerContext:

@@ -151,6 +151,11 @@ class StorePaths:
         return self.kourou / "beginning"
 
     @property
+    def uncopied(self) -> Path:
+        """Exists while a follower that began empty has not had all of its leader's log."""
+        return self.kourou / "uncopied"
+
+    @property
     def diverged(self) -> Path:
         """Data truncated from the log, for the operator."""
         return self.kourou / "diverged"

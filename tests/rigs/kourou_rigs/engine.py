@@ -157,6 +157,11 @@ class MemoryStore:
         """First readable position and the end."""
         return 0, self.end
 
+    @property
+    def dispatched(self) -> int:
+        """All records below are in the queues."""
+        return decode_record(self._pending[0]).position if self._pending else self.end
+
     def topics(self) -> list[str]:
         """The topics that have queues."""
         return sorted({topic for topic, _ in self.queues})
@@ -306,6 +311,8 @@ class Engine:
     store_host: tuple[str, int] = ("127.0.0.1", 10911)
     knows_replicas: bool = False
     """Whether the listener for replicas admits only their keys."""
+    uncopied: bool = False
+    """Whether its log has never had all of its leader's."""
 
     def __post_init__(self) -> None:
         self.store = MemoryStore(self.segment_size) if self.left is None else self.left
@@ -343,6 +350,7 @@ class Engine:
                 role=self.role,
                 secrets=self.secrets,
                 knows_replicas=self.knows_replicas,
+                uncopied=self.uncopied,
             )
         )
         self.core.recall(self.now_ms, self.wall_ms)

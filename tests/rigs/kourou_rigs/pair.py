@@ -28,9 +28,15 @@ class Pair:
     """A leader and one follower with brokerId 1."""
 
     def __init__(
-        self, *, sync: bool = False, ack_on_flush: bool = False, segment_size: int = 1 << 20
+        self,
+        *,
+        sync: bool = False,
+        ack_on_flush: bool = False,
+        segment_size: int = 1 << 20,
+        uncopied: bool = False,
     ) -> None:
-        self.sync, self.ack_on_flush = sync, ack_on_flush
+        """`uncopied`: the store of the follower says that its copy was never complete."""
+        self.sync, self.ack_on_flush, self.uncopied = sync, ack_on_flush, uncopied
         self.segment_size = segment_size
         self.leader = self._make_leader(None)
         self.follower = self._make_follower(None, None)
@@ -56,7 +62,7 @@ class Pair:
         store = MemoryStore(self.segment_size) if left is None else left
         return Engine(
             policy=self._policy(1), left=store, role=FollowerRole("10.0.0.1:10911", accept),
-            now_ms=now_ms, segment_size=self.segment_size,
+            now_ms=now_ms, segment_size=self.segment_size, uncopied=self.uncopied,
         )  # fmt: skip
 
     # -- the connection ---------------------------------------------------------------------------
@@ -64,7 +70,7 @@ class Pair:
     @property
     def peer(self) -> Peer:
         """The connection's peer, the same for both sides."""
-        return self.leader.peer(self._wire)
+        return replace(self.leader.peer(self._wire), protocol="leader")
 
     def connect(self) -> None:
         """Open a new connection."""
@@ -110,7 +116,7 @@ class Pair:
 
     def _arrive(self, engine: Engine, request: Request, body: Sequence[Buffer]) -> None:
         _, received = engine.received(request, *body, peer=self._wire)
-        engine.handle(replace(received, to=replace(received.to, oneway=True)))
+        engine.handle(replace(received, to=replace(received.to, peer=self.peer, oneway=True)))
         self.take()
 
     # -- time and crashes -------------------------------------------------------------------------

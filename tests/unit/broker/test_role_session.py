@@ -19,6 +19,7 @@ from kourou.broker.broker_service import CHANGING, BrokerService
 from kourou.broker.config import BrokerSettings
 from kourou.broker.storage import effect_executor as executor
 from kourou.broker.storage.store_runtime import StoreRuntime
+from kourou.engine.admin.access_gate import USERS_UNCOPIED
 from kourou.engine.effects import ChangeRole
 from kourou.engine.policy import BrokerRole
 from kourou.errors import Code, DiskFull
@@ -78,6 +79,7 @@ async def pair(
         )  # fmt: skip
         async with running(follows, failures) as replica:
             await until(lambda: replica.session.store.queue_range("orders", 0) == (0, 1))
+            await until(lambda: not replica.session.view.control.access.uncopied)
             yield leader, replica
 
 
@@ -290,4 +292,36 @@ async def test_after_a_request_it_is_awake_for_the_next_and_projects_meanwhile(
         for _ in range(3):
             await asyncio.sleep(0)
         assert looked == [], "nothing more is expected"
+    assert failures == []
+
+
+async def test_a_replica_that_began_empty_serves_once_it_has_the_log_also_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    failures: list[BaseException] = []
+    given = {"store_root": tmp_path / "replica", "broker_id": 1, **GIVEN}
+    alone = ReplicaSettings(broker_role=BrokerRole.SLAVE, ha_master_address="127.0.0.1:1", **given)
+    for _ in range(2):
+        async with running(alone, failures) as replica:
+            refused = await replica.pull(0)
+            assert refused.code == Code.SERVICE_NOT_AVAILABLE
+            assert USERS_UNCOPIED in refused.remark
+    async with pair(tmp_path, failures) as (_, replica):
+        assert (await replica.pull(0)).code == Code.SUCCESS
+    async with running(alone, failures) as replica:
+        assert (await replica.pull(0)).code == Code.SUCCESS, "its leader may be down"
+    assert failures == []
+
+
+async def test_a_replica_that_is_to_lead_after_all_serves(tmp_path: Path) -> None:
+    failures: list[BaseException] = []
+    given = {"store_root": tmp_path, "broker_id": 1, "ha_master_address": "127.0.0.1:1", **GIVEN}
+    async with running(ReplicaSettings(broker_role=BrokerRole.SLAVE, **given), failures) as replica:
+        assert (await replica.pull(0)).code == Code.SERVICE_NOT_AVAILABLE
+        replica.session._ended_by(ChangeRole(True, next_epoch(0, 1, promoted=True)))
+        await until(lambda: replica.service._renewing is None)
+        assert (await replica.sent(b"one")).code == Code.SUCCESS
+        replica.session._ended_by(ChangeRole(False, 0))
+        await until(lambda: replica.service._renewing is None)
+        assert (await replica.pull(0)).code == Code.SUCCESS
     assert failures == []

@@ -25,6 +25,7 @@ from kourou.engine.effects import (
     Append,
     ConfigChanged,
     CopyChunk,
+    CopyCompleted,
     DropTopic,
     Effect,
     Flush,
@@ -156,6 +157,7 @@ class EffectExecutor:
             LogWarning: lambda effect: effect.write(_log),
             Wake: self._wake,
             SaveEpochs: lambda effect: self._store.save_epochs(effect.pairs),
+            CopyCompleted: lambda _effect: self._store.copy_completed(),
             **self._copies.performers(),
             **self._retention.performers(),
         }

@@ -41,7 +41,7 @@ from kourou.authorization.request_gate import (
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.groups.membership import GroupClient
-from kourou.errors import DecodeError, KourouError, NoPermission, Rejected
+from kourou.errors import Code, DecodeError, KourouError, NoPermission, Rejected
 from kourou.model.names import (
     CHECK_GIVEN_UP_TOPIC,
     HALF_TOPIC,
@@ -59,7 +59,7 @@ from kourou.protocol.record.message_record import decode_record, real_target
 from kourou.protocol.record.properties import encode_properties
 from kourou.protocol.request import Answerer, Request
 from kourou.protocol.table import REQUESTS
-from kourou.runtime import MEMBERS, OWN_LINKS, Notify, Origin, Received
+from kourou.runtime import MEMBERS, OWN_LINKS, Notify, Origin, Received, Reply
 
 BETWEEN_REPLICAS = frozenset(
     spec.header for spec in REQUESTS.values() if Answerer.MEMBER in spec.answered_by
@@ -73,6 +73,11 @@ REPLICAS_UNKNOWN = (
 REPLICAS_UNKNOWN_HINT = (
     "set curveMembers to a folder with the public keys of this broker and its replicas, at each of "
     "them; without replicas set replicationEnable=false"
+)
+
+USERS_UNCOPIED = (
+    "this replica does not know who may do what: it began with an empty log, and has not copied "
+    "enough of its leader's"
 )
 
 USES_INTERVAL_MS = 60_000
@@ -99,6 +104,12 @@ class AccessGate(RequestGate):
         self._uses = AccessUses()
         self._uses_taken_ms: int | None = None
         self._refused_later: list[AccessDecided] = []
+
+    @property
+    def examines(self) -> bool:
+        """Whether `allows` has to be asked: requests are decided, or refused for now."""
+        access = self._access
+        return bool(access.users or access.unreadable or access.uncopied)
 
     def still_allows(self, received: Received, effects: list[Any]) -> bool:
         """As `allows`, for a request that was allowed and then waited.
@@ -449,6 +460,14 @@ class AccessGate(RequestGate):
         peer = received.to.peer
         if peer.protocol in OWN_LINKS:
             return True
+        if self._access.uncopied:
+            if peer.listener == MEMBERS and type(received.request) in BETWEEN_REPLICAS:
+                return True
+            hint = "retry, or use another replica"
+            effects.append(
+                Reply(received.to, Code.SERVICE_NOT_AVAILABLE, f"{USERS_UNCOPIED}; {hint}")
+            )
+            return False
         if peer.listener == MEMBERS:
             if not self._knows_replicas:
                 return self._refuse_replica(received, effects)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from kourou.authorization.access_table import why_closed
 from kourou.engine.context import BrokerContext
 from kourou.engine.control import evolve
-from kourou.engine.effects import DeleteLogBefore, Effect
+from kourou.engine.effects import CopyCompleted, DeleteLogBefore, Effect
 from kourou.engine.groups.progress import yield_to
 from kourou.engine.sends.confirmations import CommitStart, Confirmations
 from kourou.engine.sends.recorder import entailed_by, read_control_events
@@ -55,6 +55,7 @@ class CopiedLog:
         self._confirmations = context.confirmations
         self._apply = apply
         self._deletions: deque[tuple[int, int]] = deque()  # (position of the event, new log start)
+        self._complete_at = 0
 
     def copied(self, end: int) -> None:
         """Note that the store has the leader's bytes up to `end`."""
@@ -82,6 +83,24 @@ class CopiedLog:
                     effects.append(
                         LogWarning("access-closed: %(reason)s", {"reason": why_closed(access)})
                     )
+
+    def completed(self, leader_end: int) -> list[Effect]:
+        """Serve clients from now on, if this follower has what its leader had when first seen.
+
+        Until then it may lack the events about users. `leader_end` is the end of the leader's log,
+        0 if it is not known.
+        """
+        control = self._control
+        if not control.access.uncopied or not leader_end:
+            return []
+        self._complete_at = self._complete_at or leader_end
+        if min(self._confirmations.appended, self._view.dispatched) < self._complete_at:
+            return []
+        next_event = self._view.offset_position(CONTROL_TOPIC, 0, control.next_offset)
+        if 0 <= next_event < self._complete_at:
+            return []
+        control.access.uncopied = False
+        return [CopyCompleted()]
 
     def _entailed(self, recorded: Recorded) -> list[Effect]:
         """Do what a leader does when it records this event, as far as it applies to a follower."""

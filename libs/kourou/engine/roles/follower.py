@@ -306,10 +306,11 @@ class StaticFollower(Role):
     # -- timers and batches -----------------------------------------------------------------------
 
     def tick(self, now_ms: int, _wall_ms: int) -> list[Effect]:
-        """Repeat requests that the leader has not replied to."""
+        """Repeat requests that the leader has not replied to; notice that the copy is complete."""
+        effects = self._log.completed(self.copying.leader_end)
         if self._peer is None:
-            return []
-        return [self._message(step) for step in self.copying.tick(now_ms)]
+            return effects
+        return [*effects, *(self._message(step) for step in self.copying.tick(now_ms))]
 
     def end_batch(self, now_ms: int) -> list[Effect]:
         """Report to the leader, flush if it waits for this disk, and notify readers."""

@@ -354,10 +354,10 @@ class QuorumFollower(QuorumRole):
         return [*self._log.advanced(queues), *super().advanced(now_ms, queues)]
 
     def tick(self, now_ms: int, _wall_ms: int) -> list[Effect]:
-        """Note how far this replica lags, several times a second."""
+        """Note how far this replica lags, and that its copy is complete."""
         if self._quorum.leader:
             self._lag.noted(now_ms, self._appends.end, self._quorum.leader_end)
-        return []
+        return self._log.completed(self._quorum.leader_end)
 
     def lag_ms(self, now_ms: int) -> int | None:
         """Return how long ago this replica had the leader's whole log; None if never."""

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from kourou.errors import ConfigError, Corrupt, DiskFull, Rejected
 from kourou.protocol.record.columns import RecordColumns, scan
-from kourou.store.disk import FULL, Buffer, Disk
+from kourou.store.disk import FULL, Buffer, Disk, as_store_error, write_atomically
 from kourou.store.log.quarantine import Region, save_quarantine
 from kourou.store.log.reads import Reads
 from kourou.store.paths import StorePaths
@@ -124,6 +124,27 @@ class Copies(Reads):
         Raises OSError: then the file's state is undefined.
         """
         save_epochs(self._disk, self.paths, pairs)
+
+    @property
+    def uncopied(self) -> bool:
+        """Whether this log, if it is a follower's, has never had all of its leader's."""
+        return self._log.end == 0 or self._disk.exists(self.paths.uncopied)
+
+    def copy_begun(self) -> None:
+        """Store durably that a follower began with an empty log. Raises as the disk fails."""
+        try:
+            write_atomically(self._disk, self.paths.uncopied, b"")
+        except OSError as error:
+            raise as_store_error(error, f"writing {self.paths.uncopied}") from error
+
+    def copy_completed(self) -> None:
+        """Undo `copy_begun`, durably; nothing if that was never called."""
+        try:
+            if self._disk.exists(self.paths.uncopied):
+                self._disk.unlink(self.paths.uncopied)
+                self._disk.sync_dir(self.paths.kourou)
+        except OSError as error:
+            raise as_store_error(error, f"removing {self.paths.uncopied}") from error
 
     def restart_at(self, position: int, common: int, body: bytes) -> None:
         """Prepare for a log that restarts at `position` at the next start; see `restart_log`.

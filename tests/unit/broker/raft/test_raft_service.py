@@ -212,6 +212,7 @@ async def test_a_follower_has_the_leader_answer(tmp_path: Path) -> None:
         leader = await group.leader()
         for number, follower in enumerate(group.others(leader)):
             await until(lambda: follower.group.leader_address == leader.address("tcp"))  # noqa: B023
+            await until(lambda: not follower.view.control.access.uncopied)  # noqa: B023
             reply = await follower.sent(b"%d" % number)
             assert (reply.code, reply.header.queue_offset) == (Code.SUCCESS, number)
 

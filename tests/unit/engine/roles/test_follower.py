@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from kourou.engine.effects import Announce, Append, ConfigChanged, DeleteLogBefore
+from kourou.access.model import RoleGrant, User, UserRole
+from kourou.engine.admin.access_gate import USERS_UNCOPIED
+from kourou.engine.effects import (
+    Announce,
+    Append,
+    ConfigChanged,
+    CopyCompleted,
+    DeleteLogBefore,
+)
 from kourou.engine.inputs import DiskMeasured, LeaderConnected, NotCopied
 from kourou.engine.roles.follower import REFUSED
 from kourou.errors import Code
@@ -14,6 +22,7 @@ from kourou.events.control_events import (
     ProgressRecorded,
     TopicPut,
     UnknownEvent,
+    UserPut,
 )
 from kourou.model.topic import TopicConfig
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
@@ -22,6 +31,7 @@ from kourou.protocol.messages.pulls import (
     QueryConsumerOffset,
     UpdateConsumerOffset,
 )
+from kourou.protocol.messages.replication import GetReplicas
 from kourou.protocol.messages.sends import (
     EndTransaction,
     SendMessage,
@@ -259,3 +269,95 @@ def test_why_bytes_are_not_stored_is_reported_once(pair) -> None:
         for effect in following.handle(1_000, NotCopied(pair.follower.store.end, reason))
     ]
     assert [text.rpartition(": ")[2] for text in told] == ["no space", "a bad disk"]
+
+
+# -- before it knows who may do what ---------------------------------------------------------------
+
+
+def beginning_empty() -> Pair:
+    """A follower with an empty log, and a leader whose first user comes after many messages."""
+    pair = Pair(uncopied=True)
+    for _ in range(3):
+        pair.leader.send(UpdateAndCreateSubscriptionGroup(), b'{"groupName":"g"}')
+    return pair
+
+
+def step(pair: Pair) -> None:
+    """One message arrives, disks flush, and time passes."""
+    pair.deliver(1)
+    pair.flush()
+    pair.advance(100)
+
+
+def test_a_follower_that_began_empty_serves_nobody_until_it_has_its_leaders_users() -> None:
+    pair = beginning_empty()
+    parts = pair.leader.core.parts
+    admin = User(name="ann", roles=(RoleGrant(UserRole.ADMINISTRATOR),))
+    parts.recorder.record([UserPut(admin)], Cause("me"), pair.leader.wall_ms)
+    pair.leader.perform(parts.appends.take_done())
+    follower = pair.follower
+
+    def reply() -> tuple[int, bool]:
+        answer = follower.ask(GetReplicas())
+        return answer.code, USERS_UNCOPIED in (answer.remark or "")
+
+    assert reply() == (Code.SERVICE_NOT_AVAILABLE, True)
+    follower.advance(60_000)
+    assert reply() == (Code.SERVICE_NOT_AVAILABLE, True), "time opens nothing"
+    pair.connect()
+    while "ann" not in follower.control.access.users:
+        assert reply() == (Code.SERVICE_NOT_AVAILABLE, True)
+        assert follower.control.access.open_because == ""
+        step(pair)
+    pair.settle()
+    assert reply() == (Code.NO_PERMISSION, False)
+
+
+def test_a_follower_of_an_open_leader_serves_once_its_copy_is_complete() -> None:
+    pair = beginning_empty()
+    seen: list[CopyCompleted] = []
+    take = pair.take
+
+    def taken() -> None:
+        seen.extend(one for one in pair.follower.effects if isinstance(one, CopyCompleted))
+        take()
+
+    pair.take = taken  # type: ignore[method-assign]
+    pair.connect()
+    while pair.follower.control.access.uncopied:
+        assert pair.follower.ask(GetReplicas()).code == Code.SERVICE_NOT_AVAILABLE
+        assert not seen
+        step(pair)
+    assert pair.follower.store.end == pair.leader.store.end
+    assert pair.follower.ask(GetReplicas()).code == Code.SUCCESS
+    pair.settle()
+    assert len(seen) == 1, "the store is told once"
+
+
+def test_a_follower_that_had_everything_serves_without_its_leader() -> None:
+    pair = beginning_empty()
+    pair.connect()
+    pair.settle()
+    pair.uncopied = False  # its store was told
+    pair.crash_follower()
+    assert pair.follower.ask(GetReplicas()).code == Code.SUCCESS
+
+
+def test_events_that_were_not_applied_yet_keep_it_closed() -> None:
+    """The bytes are here, and the user's event among them waits for the projections."""
+    pair = beginning_empty()
+    pair.connect()
+    pair.settle()
+    log = pair.follower.core.role._log
+    control = pair.follower.control
+    control.access.uncopied, control.next_offset = True, control.next_offset - 1
+    log._complete_at = 0
+    assert log.completed(pair.leader.store.end) == []
+    control.next_offset += 1
+    assert log.completed(0) == [], "the end of the leader's log is not known"
+    assert log.completed(pair.leader.store.end) == [CopyCompleted()]
+
+
+def test_a_broker_that_leads_serves_whatever_its_store_says() -> None:
+    engine = Engine(uncopied=True)
+    assert engine.ask(GetReplicas()).code == Code.SUCCESS

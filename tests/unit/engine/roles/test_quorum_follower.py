@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from kourou.engine.effects import Append, DeleteLogBefore, Forward
+from kourou.engine.admin.access_gate import USERS_UNCOPIED
+from kourou.engine.effects import Append, CopyCompleted, DeleteLogBefore, Forward
 from kourou.engine.inputs import Copied, Dispatched
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.roles.follower import REFUSED
@@ -23,7 +24,7 @@ from kourou.protocol.messages.groups import (
     UnlockBatchMq,
     UpdateAndCreateSubscriptionGroup,
 )
-from kourou.protocol.messages.replication import TransferLeader
+from kourou.protocol.messages.replication import FetchLog, TransferLeader
 from kourou.protocol.messages.sends import SendReplyMessage
 from kourou.runtime import MEMBERS, Peer, Received, ReplyTo, Tick
 from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, curve_key, secret_box
@@ -274,3 +275,34 @@ def test_its_lag_is_reported_in_time(group, draft, records) -> None:
     group.theirs.leader = ""
     follower.advance(1_000)
     assert following.lag_ms(follower.now_ms) == 2_500
+
+
+# -- before it knows who may do what ---------------------------------------------------------------
+
+
+def test_a_replica_that_began_empty_serves_nobody_before_it_has_the_leaders_log() -> None:
+    group = Group(uncopied=True)
+    follower = group.follower
+    assert not group.leader.control.access.uncopied, "a leader has its own users"
+    hurried = follower.ask(pull())
+    assert (hurried.code, USERS_UNCOPIED in hurried.remark) == (Code.SERVICE_NOT_AVAILABLE, True)
+    assert not forwards(follower), "nor does it forward"
+    group.theirs.leader_end = group.leader.store.end + 1
+    follower.handle(Tick(follower.wall_ms))
+    group.theirs.leader_end = group.leader.store.end
+    follower.handle(Tick(follower.wall_ms))
+    assert follower.ask(pull()).code == Code.SERVICE_NOT_AVAILABLE, "what it first saw counts"
+    group.record(TopicPut(TopicConfig("new")))
+    follower.handle(Tick(follower.wall_ms))
+    assert CopyCompleted() in follower.effects
+    assert follower.ask(pull()).code != Code.SERVICE_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_what_replicas_send_each_other_reaches_a_replica_that_serves_nobody(knows) -> None:
+    group = Group(uncopied=True, knows_replicas=knows)
+    broker = SecuredBroker(group.follower)
+    fetch = FetchLog(group="broker-a", position=0, max_bytes=1)
+    assert USERS_UNCOPIED not in broker.ask(REPLICA, fetch).remark
+    forwarded = broker.ask(REPLICA, TOPIC)
+    assert USERS_UNCOPIED in forwarded.remark

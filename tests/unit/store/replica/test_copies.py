@@ -629,3 +629,31 @@ def test_only_single_pieces_are_kept_and_not_without_end(tmp_path) -> None:
         fresh.note(number, [(number, whole)], None)
     assert len(list(fresh.take())) == _PIECES_MAX
     assert list(fresh.take()) == []
+
+
+# -- whether a copy was ever complete --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_store_knows_after_a_power_loss_whether_its_copy_was_ever_complete(complete) -> None:
+    disk, leader = SimDisk(), opened()
+    traffic(leader)
+    follower = opened(disk)
+    assert follower.uncopied, "its log is empty"
+    follower.copy_begun()
+    follow(leader, follower)
+    follower.flush()
+    if complete:
+        follower.copy_completed()
+        follower.copy_completed()
+    again = opened(disk.crash())
+    assert again.end == leader.end
+    assert again.uncopied is not complete
+
+
+def test_a_mark_that_cannot_be_kept_is_an_error() -> None:
+    disk = SimDisk()
+    follower = opened(disk)
+    disk.fail_sync(1)
+    with pytest.raises(StoreFaulted, match="uncopied"):
+        follower.copy_begun()
