@@ -301,7 +301,8 @@ class StaticFollower(Role):
         """Apply new control events, then reply to readers of these queues."""
         effects = self._log.advanced(queues)
         self.copying.promised = self._promised
-        return [*effects, *super().advanced(now_ms, queues)]
+        completed = self._log.completed(self.copying.leader_end)
+        return [*effects, *completed, *super().advanced(now_ms, queues)]
 
     # -- timers and batches -----------------------------------------------------------------------
 

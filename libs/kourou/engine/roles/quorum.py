@@ -351,7 +351,9 @@ class QuorumFollower(QuorumRole):
 
     def advanced(self, now_ms: int, queues: Queues) -> list[Effect]:
         """Apply new control events, then reply to readers of these queues."""
-        return [*self._log.advanced(queues), *super().advanced(now_ms, queues)]
+        effects = self._log.advanced(queues)
+        completed = self._log.completed(self._quorum.leader_end)
+        return [*effects, *completed, *super().advanced(now_ms, queues)]
 
     def tick(self, now_ms: int, _wall_ms: int) -> list[Effect]:
         """Note how far this replica lags, and that its copy is complete."""

@@ -203,6 +203,7 @@ async def test_a_group_elects_a_leader_and_answers_when_a_majority_has_it(tmp_pa
         assert leader.store.offset_position(CONTROL_TOPIC, 0, low) == 0, "no record comes before"
         for follower in group.others(leader):
             await until(lambda: follower.view.store_view.queue_range("orders", 0) == (0, 1))  # noqa: B023
+            await until(lambda: not follower.view.control.access.uncopied)  # noqa: B023
             assert b"one" in bodies(await follower.pull(0))
 
 
